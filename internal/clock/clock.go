@@ -1,0 +1,25 @@
+// Package clock is the only place that reads the wall clock. Everything else takes a Clock, so that a
+// test decides what time it is.
+package clock
+
+import "time"
+
+// Clock tells the time and makes timers. Implementations are safe for concurrent use.
+type Clock interface {
+	// Now returns the present time.
+	Now() time.Time
+	// After returns a channel that receives once d has passed, and a function that releases the timer.
+	After(d time.Duration) (<-chan time.Time, func())
+}
+
+// System is the clock of the machine.
+var System Clock = system{}
+
+type system struct{}
+
+func (system) Now() time.Time { return time.Now() }
+
+func (system) After(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}

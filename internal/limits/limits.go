@@ -1,0 +1,22 @@
+// Package limits holds the bounds that several packages share. They are part of the formats or of the API.
+package limits
+
+const (
+	// MaxKeyBytes is the greatest length of a key in a page.
+	MaxKeyBytes = 4096
+	// MaxPieceBytes is the greatest length of a piece.
+	MaxPieceBytes = 64 << 10
+	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. A node is larger than
+	// a piece only when its keys and inline values are many and long.
+	MaxNodeBytes = 64 << 20
+	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970 (design section 6).
+	MaxTimestamp = 1 << 62
+	// MaxMessageBytes bounds the message of a commit.
+	MaxMessageBytes = 16 << 10
+	// MaxDeviceBytes bounds the device name of a commit.
+	MaxDeviceBytes = 256
+	// MaxLedgerNameBytes bounds the name of a ledger and of a page.
+	MaxLedgerNameBytes = 1024
+	// MaxTagBytes bounds the name of a tag.
+	MaxTagBytes = 256
+)
