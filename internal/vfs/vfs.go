@@ -1,0 +1,113 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// FS is a file system. Names are paths of the machine; relative ones are relative to the working directory. All
+// methods block for the disk and cannot be abandoned.
+type FS interface {
+	// Create makes an empty file and opens it for reading and writing. It fails with fs.ErrExist when the name is
+	// taken. The name is durable after SyncDir of its directory.
+	Create(name string) (File, error)
+	// Open opens an existing file for reading and writing.
+	Open(name string) (File, error)
+	// OpenRead opens an existing file for reading; changing methods of the File fail.
+	OpenRead(name string) (File, error)
+	// Remove removes a file or an empty directory.
+	Remove(name string) error
+	// RemoveAll removes name and all below it. It returns nil when name does not exist.
+	RemoveAll(name string) error
+	// Rename gives old the name new and replaces a file of that name. It is atomic when both lie in one directory.
+	Rename(old, new string) error
+	// MkdirAll makes a directory and those above it. It returns nil when dir exists.
+	MkdirAll(dir string) error
+	// Mkdir makes a directory. It fails with fs.ErrExist when the name is taken.
+	Mkdir(dir string) error
+	// ReadDir lists a directory, sorted by name.
+	ReadDir(dir string) ([]Info, error)
+	// Stat describes a file or directory.
+	Stat(name string) (Info, error)
+	// SyncDir makes the names in dir durable: when it returns nil, files created, renamed and removed there before
+	// stay so after a power cut. It does nothing on systems that cannot sync a directory.
+	SyncDir(dir string) error
+}
+
+// File is an open file. ReadAt and WriteAt are as in package io; a WriteAt beyond the end fills the gap with zeros.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	// Sync makes the content and size durable when it returns nil. After an error nothing is known about what was
+	// written since the last Sync, not even when a later Sync returns nil.
+	Sync() error
+	// Truncate cuts or grows the file to size bytes.
+	Truncate(size int64) error
+	// Size returns the length in bytes.
+	Size() (int64, error)
+	// Preallocate reserves disk space for the first size bytes without changing the length. It is advisory: it
+	// returns nil where that cannot be done, except that a full disk gives base.ErrNoSpace.
+	Preallocate(size int64) error
+	// Close releases the file. It syncs nothing.
+	Close() error
+}
+
+// Info describes a file or directory.
+type Info struct {
+	// Name is the last element of the path.
+	Name string
+	// Size is the length in bytes, 0 for a directory.
+	Size int64
+	// Dir tells a directory from a file.
+	Dir bool
+}
+
+// WriteFile creates name with the given content and makes content and name durable. It fails with fs.ErrExist when
+// the name is taken. After an error a part of the file may be there.
+func WriteFile(fsys FS, name string, content []byte) (err error) {
+	f, err := fsys.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", name, err)
+	}
+	return fsys.SyncDir(filepath.Dir(name))
+}
+
+// ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer than max bytes.
+func ReadFile(fsys FS, name string, max int64) (content []byte, err error) {
+	f, err := fsys.OpenRead(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > max {
+		return nil, fmt.Errorf("read %s of %d bytes, limit %d: %w", name, size, max, base.ErrTooLarge)
+	}
+	content = make([]byte, size)
+	if n, err := f.ReadAt(content, 0); n < len(content) {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return content, nil
+}
+
+// noSpace makes errors for want of space match base.ErrNoSpace (I3).
+func noSpace(err error) error {
+	if err == nil || !isNoSpace(err) || errors.Is(err, base.ErrNoSpace) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, base.ErrNoSpace)
+}
