@@ -1,0 +1,448 @@
+package flatbuffers
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"sort"
+
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+)
+
+// MaxLevel is the greatest level of a node.
+const MaxLevel = 63
+
+// Entry is an entry of a tree node.
+type Entry struct {
+	Key []byte
+	// Value is the value when Inline.
+	Value []byte
+	// Inline tells that the entry holds the value itself. Such an entry is Eager, its Size is len(Value), and its
+	// Digest is zero.
+	Inline bool
+	// Digest names the root piece of the value when not Inline.
+	Digest object.Digest
+	// Size is the length of the value in bytes, at most the greatest int64.
+	Size     uint64
+	Priority object.Priority
+}
+
+// Child is a child of a tree node.
+type Child struct {
+	// Gap says which gap the child fills: gap i lies before entry i, the last one behind all entries.
+	Gap int
+	// Level is the child's level, 0 to the node's level - 1.
+	Level int
+	// Digest names the child.
+	Digest object.Digest
+}
+
+// Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is immutable, and its
+// methods neither allocate nor fail; they panic only for an index out of range, as a slice does.
+type Node struct {
+	buf      []byte
+	keyEnds  []byte // 4 bytes an entry
+	keys     []byte
+	valEnds  []byte // 4 bytes an entry
+	vals     []byte
+	n        int    // entries
+	children int    // number of them
+	prefix   int    // length of what all keys begin with
+	flags    uint32 // where the flags of the entries begin
+	gaps     uint32 // where the gaps of the children begin
+	levels   uint32 // where the levels of the children begin
+	ids      uint32 // where the digests of the children begin
+	level    uint8
+}
+
+// The layout of a tree node of n entries and c children:
+//
+//	offset  bytes  content
+//	8       22     vtable
+//	30      2      zeros
+//	32      40     table: distance to the vtable, places of key_ends, value_ends, child_gaps, flags, child_levels,
+//	               child_ids, keys, values, then level (1), zeros (3)
+//	72      4+4n   key_ends
+//	        4+4n   value_ends
+//	        4+4c   child_gaps
+//	        4+n    flags, padded as all that follow
+//	        4+c    child_levels
+//	        4+33c  child_ids
+//	               keys
+//	               values
+const (
+	nodeIdent      = "LNO1"
+	nodeWhere      = "tree node"
+	nodeTable      = 32
+	nodeTableLen   = 40
+	nodeHeaderLen  = nodeTable + nodeTableLen
+	nodeKeyEndsPos = nodeHeaderLen
+	nodeLevelField = nodeTable + 36
+	nodeVectors    = 8
+	nodeFixed      = nodeHeaderLen + 4*nodeVectors
+)
+
+// The flags of an entry.
+const (
+	flagLazy      = 1 << 0
+	flagReference = 1 << 1
+)
+
+// In the order of the schema: level, key_ends, value_ends, child_gaps, flags, child_levels, child_ids, keys, values.
+var nodeFields = []uint16{36, 4, 8, 12, 16, 20, 24, 28, 32}
+
+// nodeShape holds what determines where each vector of a node lies.
+type nodeShape struct {
+	n, children         int
+	keyBytes, valueByte int
+}
+
+// nodePlaces are the places of the eight vectors, in their order in the buffer, and the end.
+type nodePlaces struct {
+	keyEnds, valEnds, gaps, flags, levels, ids, keys, values, end int
+}
+
+func (s nodeShape) places() (p nodePlaces) {
+	p.keyEnds = nodeKeyEndsPos
+	p.valEnds = p.keyEnds + 4 + 4*s.n
+	p.gaps = p.valEnds + 4 + 4*s.n
+	p.flags = p.gaps + 4 + 4*s.children
+	p.levels = p.flags + 4 + roundUp(s.n)
+	p.ids = p.levels + 4 + roundUp(s.children)
+	p.keys = p.ids + 4 + roundUp(object.DigestSize*s.children)
+	p.values = p.keys + 4 + roundUp(s.keyBytes)
+	p.end = p.values + 4 + roundUp(s.valueByte)
+	return p
+}
+
+// putNodeHeader writes the first nodeHeaderLen bytes of a node.
+func putNodeHeader(b []byte, level int, p *nodePlaces) {
+	putHeader(b, nodeIdent, nodeTableLen, nodeFields)
+	putOffset(b, nodeTable+4, p.keyEnds)
+	putOffset(b, nodeTable+8, p.valEnds)
+	putOffset(b, nodeTable+12, p.gaps)
+	putOffset(b, nodeTable+16, p.flags)
+	putOffset(b, nodeTable+20, p.levels)
+	putOffset(b, nodeTable+24, p.ids)
+	putOffset(b, nodeTable+28, p.keys)
+	putOffset(b, nodeTable+32, p.values)
+	b[nodeLevelField] = byte(level)
+}
+
+// ParseNode verifies a node wholly and returns a view of it, which retains b. The view is all that it allocates
+// when b is right. Errors: *base.CorruptError, *base.FormatError.
+func ParseNode(b []byte) (*Node, error) {
+	if err := checkIdent(nodeWhere, b, nodeIdent, nodeFixed); err != nil {
+		return nil, err
+	}
+	if len(b) > limits.MaxNodeBytes {
+		return nil, corrupt(nodeWhere, "%d bytes", len(b))
+	}
+	s, p, err := readShape(b)
+	if err != nil {
+		return nil, err
+	}
+	var want [nodeHeaderLen]byte
+	level := int(b[nodeLevelField])
+	putNodeHeader(want[:], level, &p)
+	if !bytes.Equal(want[:], b[:nodeHeaderLen]) {
+		return nil, corrupt(nodeWhere, "header is not the canonical one")
+	}
+	if level > MaxLevel {
+		return nil, corrupt(nodeWhere, "level %d", level)
+	}
+	if s.n == 0 && (level != 0 || s.children != 0) {
+		return nil, corrupt(nodeWhere, "level %d with %d children and no entries", level, s.children)
+	}
+	nd := newView(b, level, s, &p)
+	if err := nd.checkKeys(); err != nil {
+		return nil, err
+	}
+	if err := nd.checkValues(); err != nil {
+		return nil, err
+	}
+	if err := nd.checkChildren(); err != nil {
+		return nil, err
+	}
+	nd.setPrefix()
+	return nd, nil
+}
+
+// readShape finds the vectors of a node one behind the other and verifies that they are where they must be.
+func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
+	pos := nodeKeyEndsPos
+	if s.n, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
+		return s, p, err
+	}
+	if pos, err = vectorLen(nodeWhere, b, pos, 4, s.n); err != nil {
+		return s, p, err
+	}
+	if s.children, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
+		return s, p, err
+	}
+	if s.children > s.n+1 {
+		return s, p, corrupt(nodeWhere, "%d children with %d entries", s.children, s.n)
+	}
+	for _, count := range [...]int{s.n, s.children, object.DigestSize * s.children} {
+		if pos, err = vectorLen(nodeWhere, b, pos, 1, count); err != nil {
+			return s, p, err
+		}
+	}
+	if s.keyBytes, pos, err = vector(nodeWhere, b, pos, 1); err != nil {
+		return s, p, err
+	}
+	if s.valueByte, pos, err = vector(nodeWhere, b, pos, 1); err != nil {
+		return s, p, err
+	}
+	if pos != len(b) {
+		return s, p, corrupt(nodeWhere, "%d bytes behind its end", len(b)-pos)
+	}
+	return s, s.places(), nil
+}
+
+func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
+	return &Node{
+		buf:      b,
+		keyEnds:  b[p.keyEnds+4 : p.keyEnds+4+4*s.n : p.keyEnds+4+4*s.n],
+		keys:     b[p.keys+4 : p.keys+4+s.keyBytes : p.keys+4+s.keyBytes],
+		valEnds:  b[p.valEnds+4 : p.valEnds+4+4*s.n : p.valEnds+4+4*s.n],
+		vals:     b[p.values+4 : p.values+4+s.valueByte : p.values+4+s.valueByte],
+		n:        s.n,
+		children: s.children,
+		flags:    uint32(p.flags + 4),
+		gaps:     uint32(p.gaps + 4),
+		levels:   uint32(p.levels + 4),
+		ids:      uint32(p.ids + 4),
+		level:    uint8(level),
+	}
+}
+
+// checkEnds verifies that the ends never fall, and that the last is the end of the block.
+func checkEnds(what string, ends []byte, block int) error {
+	last := uint32(0)
+	for i := 0; i+4 <= len(ends); i += 4 {
+		end := le.Uint32(ends[i:])
+		if end < last {
+			return corrupt(nodeWhere, "%s %d ends before it begins", what, i/4)
+		}
+		last = end
+	}
+	if uint64(last) != uint64(block) {
+		return corrupt(nodeWhere, "%ss end at %d of %d", what, last, block)
+	}
+	return nil
+}
+
+func (nd *Node) checkKeys() error {
+	if err := checkEnds("key", nd.keyEnds, len(nd.keys)); err != nil {
+		return err
+	}
+	var last []byte
+	for i := range nd.n {
+		k := nd.Key(i)
+		if len(k) > limits.MaxKeyBytes {
+			return corrupt(nodeWhere, "key %d of %d bytes", i, len(k))
+		}
+		if i > 0 && bytes.Compare(last, k) >= 0 {
+			return corrupt(nodeWhere, "key %d is not above the one before", i)
+		}
+		last = k
+	}
+	return nil
+}
+
+func (nd *Node) checkValues() error {
+	if err := checkEnds("value", nd.valEnds, len(nd.vals)); err != nil {
+		return err
+	}
+	flags := nd.buf[nd.flags:][:nd.n]
+	for i, f := range flags {
+		switch f {
+		case 0:
+		case flagReference, flagReference | flagLazy:
+			if problem := checkReference(nd.rawValue(i)); problem != "" {
+				return corrupt(nodeWhere, "value %d: %s", i, problem)
+			}
+		default:
+			return corrupt(nodeWhere, "flags %#02x of entry %d", f, i)
+		}
+	}
+	return nil
+}
+
+// checkReference says what is wrong with the encoding of a reference, "" when nothing is.
+func checkReference(v []byte) string {
+	if len(v) <= object.DigestSize {
+		return "reference is too short"
+	}
+	if problem := checkValueDigest(v[0]); problem != "" {
+		return problem
+	}
+	u := v[object.DigestSize:]
+	size, n := binary.Uvarint(u)
+	switch {
+	case n <= 0 || n != len(u) || n > 1 && u[n-1] == 0:
+		return "size is no minimal uvarint"
+	case size > math.MaxInt64:
+		return "size above 2^63-1"
+	}
+	return ""
+}
+
+// checkValueDigest says what is wrong with the prefix byte of a value's digest.
+func checkValueDigest(prefix byte) string {
+	if k := object.Kind(prefix); k&^object.IndexBit != 0 {
+		return "digest names no piece of a value"
+	}
+	return ""
+}
+
+// checkNodeDigest says what is wrong with the prefix byte of a node's digest.
+func checkNodeDigest(prefix byte) string {
+	if k := object.Kind(prefix); k&^object.IndexBit != object.NodeBit {
+		return "digest names no node"
+	}
+	return ""
+}
+
+func (nd *Node) checkChildren() error {
+	last := -1
+	for i := range nd.children {
+		gap := le.Uint32(nd.buf[int(nd.gaps)+4*i:])
+		if uint64(gap) > uint64(nd.n) || int(gap) <= last {
+			return corrupt(nodeWhere, "gap %d of child %d with %d entries", gap, i, nd.n)
+		}
+		last = int(gap)
+		if level := nd.buf[int(nd.levels)+i]; level >= nd.level {
+			return corrupt(nodeWhere, "child %d at level %d of a node at level %d", i, level, nd.level)
+		}
+		if problem := checkNodeDigest(nd.buf[int(nd.ids)+object.DigestSize*i]); problem != "" {
+			return corrupt(nodeWhere, "child %d: %s", i, problem)
+		}
+	}
+	return nil
+}
+
+// setPrefix finds what all keys begin with: since they are sorted, what the first and the last begin with.
+func (nd *Node) setPrefix() {
+	if nd.n < 2 {
+		return
+	}
+	a, z := nd.Key(0), nd.Key(nd.n-1)
+	m := min(len(a), len(z))
+	for nd.prefix < m && a[nd.prefix] == z[nd.prefix] {
+		nd.prefix++
+	}
+}
+
+// Bytes returns the encoding of the node, which the caller must not change.
+func (nd *Node) Bytes() []byte { return nd.buf }
+
+// Level returns the level of the node, 0 to MaxLevel.
+func (nd *Node) Level() int { return int(nd.level) }
+
+// Len returns the number of entries.
+func (nd *Node) Len() int { return nd.n }
+
+// Key returns the key of entry i, borrowed.
+func (nd *Node) Key(i int) []byte {
+	ends := nd.keyEnds
+	end := le.Uint32(ends[4*i:])
+	start := uint32(0)
+	if i > 0 {
+		start = le.Uint32(ends[4*i-4:])
+	}
+	return nd.keys[start:end:end]
+}
+
+// rawValue returns what the value block holds for entry i.
+func (nd *Node) rawValue(i int) []byte {
+	ends := nd.valEnds
+	end := le.Uint32(ends[4*i:])
+	start := uint32(0)
+	if i > 0 {
+		start = le.Uint32(ends[4*i-4:])
+	}
+	return nd.vals[start:end:end]
+}
+
+// flag returns the flags of entry i.
+func (nd *Node) flag(i int) byte { return nd.buf[nd.flags:][:nd.n][i] }
+
+// Inline reports whether entry i holds its value itself.
+func (nd *Node) Inline(i int) bool { return nd.flag(i)&flagReference == 0 }
+
+// Value returns the value of entry i, borrowed, when it is inline, and nil when it is not.
+func (nd *Node) Value(i int) []byte {
+	if !nd.Inline(i) {
+		return nil
+	}
+	return nd.rawValue(i)
+}
+
+// Entry returns entry i; its Key and Value are borrowed.
+func (nd *Node) Entry(i int) Entry {
+	e := Entry{Key: nd.Key(i)}
+	v := nd.rawValue(i)
+	f := nd.flag(i)
+	if f&flagReference == 0 {
+		e.Value, e.Inline, e.Size = v, true, uint64(len(v))
+		return e
+	}
+	e.Digest = object.Digest(v[:object.DigestSize])
+	e.Size, _ = binary.Uvarint(v[object.DigestSize:])
+	e.Priority = object.Priority(f & flagLazy)
+	return e
+}
+
+// NumChildren returns the number of children.
+func (nd *Node) NumChildren() int { return nd.children }
+
+// Child returns the i-th child in the order of the gaps.
+func (nd *Node) Child(i int) Child {
+	if uint(i) >= uint(nd.children) {
+		panic("flatbuffers: child of a tree node out of range")
+	}
+	return nd.child(i)
+}
+
+func (nd *Node) child(i int) Child {
+	return Child{
+		Gap:    nd.gap(i),
+		Level:  int(nd.buf[int(nd.levels)+i]),
+		Digest: object.Digest(nd.buf[int(nd.ids)+object.DigestSize*i:][:object.DigestSize]),
+	}
+}
+
+func (nd *Node) gap(i int) int { return int(le.Uint32(nd.buf[int(nd.gaps)+4*i:])) }
+
+// ChildAt returns the child in a gap, and whether there is one. It is false for a gap that does not exist.
+func (nd *Node) ChildAt(gap int) (Child, bool) {
+	// Gaps ascend strictly, so that the child of a gap has at most that number, and at least that number less
+	// the number of gaps without a child. Most gaps of an inner node have one: the window is small.
+	if gap < 0 || gap > nd.n || nd.children == 0 {
+		return Child{}, false
+	}
+	lo := max(0, gap-(nd.n+1-nd.children))
+	hi := min(gap, nd.children-1)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if nd.gap(mid) < gap {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo >= nd.children || nd.gap(lo) != gap {
+		return Child{}, false
+	}
+	return nd.child(lo), true
+}
+
+// Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
+// its key is equal to key.
+func (nd *Node) Search(key []byte) (i int, found bool) {
+	i = sort.Search(nd.n, func(i int) bool { return bytes.Compare(nd.Key(i), key) >= 0 })
+	return i, i < nd.n && bytes.Equal(nd.Key(i), key)
+}
