@@ -1,0 +1,188 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Source gives pieces by their digests. It proves that the content is what the digest names; all else about it is
+// checked here. Its methods may be called concurrently.
+type Source interface {
+	// Piece returns the content of d, which is shared: nobody changes it. It may block for the disk or the network.
+	// The errors are those of the source, base.ErrNotFound and base.ErrNeedsFetch among them.
+	Piece(ctx context.Context, d object.Digest) ([]byte, error)
+}
+
+// span is a piece and the part of its object that it must hold.
+type span struct {
+	digest object.Digest
+	size   uint64
+	// last says that the object ends with the piece.
+	last bool
+}
+
+// load reads the piece of s and checks that it can be what s says.
+func load(ctx context.Context, src Source, s span) ([]byte, flatbuffers.Index, error) {
+	var none flatbuffers.Index
+	if !s.digest.Valid() {
+		return nil, none, corrupt(s.digest, "known kind", s.digest.Kind().String())
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, none, fmt.Errorf("read piece %s: %w", s.digest, err)
+	}
+	content, err := src.Piece(ctx, s.digest)
+	if err != nil {
+		return nil, none, fmt.Errorf("read piece %s: %w", s.digest, err)
+	}
+	if s.digest.Kind().IsIndex() {
+		x, err := parseIndex(s.digest, content)
+		if err == nil && x.Size() != s.size {
+			err = corrupt(s.digest, sizeText(s.size), sizeText(x.Size()))
+		}
+		return nil, x, err
+	}
+	if uint64(len(content)) != s.size {
+		return nil, none, corrupt(s.digest, sizeText(s.size), sizeText(uint64(len(content))))
+	}
+	return content, none, checkChunk(s)
+}
+
+// checkChunk checks the size of a chunk, of which nothing need be read for that.
+func checkChunk(s span) error {
+	if s.size > limits.MaxPieceBytes {
+		return corrupt(s.digest, "chunk of at most 64 KiB", sizeText(s.size))
+	}
+	if s.size < MinChunkBytes && !s.last {
+		return corrupt(s.digest, "chunk of at least 4 KiB", sizeText(s.size))
+	}
+	return nil
+}
+
+// parseIndex parses the content of the index piece d and checks that its children belong to the kind of object that
+// d belongs to.
+func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
+	x, err := flatbuffers.ParseIndex(content)
+	if errors.Is(err, base.ErrUnsupported) {
+		return x, fmt.Errorf("read piece %s: %w", d, err)
+	}
+	if err != nil {
+		return flatbuffers.Index{}, &base.CorruptError{Where: "piece", Key: d.String(), Err: err}
+	}
+	// ParseIndex has proved that all children are of one kind of object.
+	if c := x.Child(0).Digest; c.Kind().IsNode() != d.Kind().IsNode() {
+		return flatbuffers.Index{}, corrupt(d, "pieces of the kind of object that it belongs to", "child "+c.String())
+	}
+	return x, nil
+}
+
+func sizeText(n uint64) string { return fmt.Sprintf("%d bytes of content", n) }
+
+func corrupt(d object.Digest, want, got string) error {
+	return &base.CorruptError{Where: "piece", Key: d.String(), Want: want, Got: got}
+}
+
+func tooDeep(d object.Digest) error {
+	return corrupt(d, fmt.Sprintf("at most %d levels of index pieces", maxDepth), "more")
+}
+
+// Children returns the pieces that the piece d with the given content lists, in order and as often as it lists them;
+// nil for a chunk. It retains nothing of content, and it does not check that d names content. Errors:
+// *base.CorruptError, *base.FormatError.
+func Children(d object.Digest, content []byte) ([]object.Digest, error) {
+	if !d.Valid() {
+		return nil, corrupt(d, "known kind", d.Kind().String())
+	}
+	if !d.Kind().IsIndex() {
+		return nil, nil
+	}
+	x, err := parseIndex(d, content)
+	if err != nil {
+		return nil, err
+	}
+	ds := make([]object.Digest, x.Len())
+	for i := range ds {
+		c := x.Child(i)
+		if !c.Digest.Kind().IsIndex() && c.Size > limits.MaxPieceBytes {
+			return nil, corrupt(c.Digest, "chunk of at most 64 KiB", sizeText(c.Size))
+		}
+		ds[i] = c.Digest
+	}
+	return ds, nil
+}
+
+// Walk calls fn for every piece of the object with the given root, an index piece before what it lists, chunks in the
+// order of the content, each as often as it occurs. size is the number of bytes of content below the piece. Walk reads
+// the root and the index pieces, but no other chunk. It ends with the first error of fn, which it returns as it is;
+// others are those of the source, wrapped, of ctx, *base.CorruptError and *base.FormatError.
+func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64, index bool) error) error {
+	if !root.Valid() {
+		return corrupt(root, "known kind", root.Kind().String())
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("read piece %s: %w", root, err)
+	}
+	content, err := src.Piece(ctx, root)
+	if err != nil {
+		return fmt.Errorf("read piece %s: %w", root, err)
+	}
+	if !root.Kind().IsIndex() {
+		s := span{root, uint64(len(content)), true}
+		if err := checkChunk(s); err != nil {
+			return err
+		}
+		return fn(root, s.size, false)
+	}
+	x, err := parseIndex(root, content)
+	if err != nil {
+		return err
+	}
+	w := walker{src, fn}
+	return w.index(ctx, x, span{root, x.Size(), true}, 1)
+}
+
+type walker struct {
+	src Source
+	fn  func(d object.Digest, size uint64, index bool) error
+}
+
+// index visits the index piece of s, which has been read, and all below it.
+func (w *walker) index(ctx context.Context, x flatbuffers.Index, s span, depth int) error {
+	if depth > maxDepth {
+		return tooDeep(s.digest)
+	}
+	if err := w.fn(s.digest, s.size, true); err != nil {
+		return err
+	}
+	for i := range x.Len() {
+		c := childSpan(x, i, s.last)
+		if !c.digest.Kind().IsIndex() {
+			if err := checkChunk(c); err != nil {
+				return err
+			}
+			if err := w.fn(c.digest, c.size, false); err != nil {
+				return err
+			}
+			continue
+		}
+		_, below, err := load(ctx, w.src, c)
+		if err != nil {
+			return err
+		}
+		if err := w.index(ctx, below, c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// childSpan returns child i of x; last says that the object ends with x.
+func childSpan(x flatbuffers.Index, i int, last bool) span {
+	c := x.Child(i)
+	return span{c.Digest, c.Size, last && i == x.Len()-1}
+}

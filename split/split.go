@@ -1,0 +1,177 @@
+package split
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Piece is a piece of an object that is being split.
+type Piece struct {
+	// Digest names the piece; its kind says whether it is a chunk or an index piece.
+	Digest object.Digest
+	// Content is 0 to limits.MaxPieceBytes bytes, valid until the Emit that got it returns.
+	Content []byte
+}
+
+// Emit takes the pieces of an object one after another, children before the index pieces that list them, the root
+// last. A piece that occurs more than once in the object is emitted as often. An error ends the splitting.
+type Emit func(ctx context.Context, p Piece) error
+
+// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to its front little.
+const bufferBytes = 256 << 10
+
+// maxEmptyReads is how often in a row a reader may return neither bytes nor an error.
+const maxEmptyReads = 100
+
+// splitter cuts one object. Splitters are reused.
+type splitter struct {
+	table *Table
+	shape *shape
+	tree  builder
+	buf   []byte
+	size  uint64
+}
+
+var splitters = sync.Pool{New: func() any { return new(splitter) }}
+
+func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, error) {
+	if kind != object.Chunk && kind != object.NodeBit {
+		return nil, fmt.Errorf("split an object into pieces of kind %s: %w", kind, base.ErrInvalid)
+	}
+	if t == nil || emit == nil {
+		return nil, fmt.Errorf("split an object without table or emit: %w", base.ErrInvalid)
+	}
+	p := splitters.Get().(*splitter)
+	p.table, p.shape, p.size = t, s, 0
+	p.tree.reset(kind, emit)
+	return p, nil
+}
+
+// release gives p back. It lets go of what belongs to the caller.
+func (p *splitter) release() {
+	p.table, p.tree.emit = nil, nil
+	splitters.Put(p)
+}
+
+// Split reads r to its end, cuts what it gives with table t, and hands the pieces to emit. kind is object.Chunk for a
+// value and object.NodeBit for a tree node. It returns the digest of the root piece and the size of the content in
+// bytes. An empty r gives one empty chunk.
+//
+// It blocks in r and emit, holds at most 256 KiB of the content, and looks at ctx before each read. When it fails,
+// pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error of ctx, r or emit, wrapped;
+// io.ErrNoProgress when r gives nothing, again and again.
+func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
+	return splitReader(ctx, t, &standard, kind, r, emit)
+}
+
+func splitReader(ctx context.Context, t *Table, s *shape, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
+	p, err := newSplitter(t, s, kind, emit)
+	if err != nil {
+		return object.Digest{}, 0, err
+	}
+	defer p.release()
+	if p.buf == nil {
+		p.buf = make([]byte, bufferBytes)
+	}
+	held := 0
+	for last := false; !last; {
+		held, last, err = p.fill(ctx, r, held)
+		if err != nil {
+			return object.Digest{}, 0, err
+		}
+		used, err := p.consume(ctx, p.buf[:held], last)
+		if err != nil {
+			return object.Digest{}, 0, err
+		}
+		held = copy(p.buf, p.buf[used:held])
+	}
+	return p.finish(ctx)
+}
+
+// SplitBytes is Split for content in memory, which it does not retain. It looks at ctx every few hundred KiB.
+func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit Emit) (root object.Digest, err error) {
+	p, err := newSplitter(t, &standard, kind, emit)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	defer p.release()
+	for last := false; !last; {
+		if err := ctx.Err(); err != nil {
+			return object.Digest{}, fmt.Errorf("split object at byte %d: %w", p.size, err)
+		}
+		part := b
+		if last = len(b) <= bufferBytes; !last {
+			part = b[:bufferBytes]
+		}
+		used, err := p.consume(ctx, part, last)
+		if err != nil {
+			return object.Digest{}, err
+		}
+		b = b[used:]
+	}
+	root, _, err = p.finish(ctx)
+	return root, err
+}
+
+// fill reads into the buffer behind the bytes that it holds until it is full or r has ended.
+func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last bool, err error) {
+	empty := 0
+	for held < len(p.buf) {
+		if err := ctx.Err(); err != nil {
+			return held, false, fmt.Errorf("read object at byte %d: %w", p.size+uint64(held), err)
+		}
+		n, err := r.Read(p.buf[held:])
+		if n < 0 || n > len(p.buf)-held {
+			return held, false, fmt.Errorf("read object: reader says that it read %d bytes into %d: %w", n, len(p.buf)-held, base.ErrInvalid)
+		}
+		held += n
+		if err == io.EOF {
+			return held, true, nil
+		}
+		if empty++; n > 0 {
+			empty = 0
+		}
+		if err == nil && empty == maxEmptyReads {
+			err = io.ErrNoProgress
+		}
+		if err != nil {
+			return held, false, fmt.Errorf("read object at byte %d: %w", p.size+uint64(held), err)
+		}
+	}
+	return held, false, nil
+}
+
+// consume cuts the chunks of b off, the last one only when last says that b ends the object: the length of a chunk may
+// depend on the MaxChunkBytes from its beginning on. It returns how many bytes it used.
+func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, err error) {
+	for {
+		left := len(b) - used
+		if left < MaxChunkBytes && !last || left == 0 {
+			return used, nil
+		}
+		n, h := p.table.cut(p.shape, b[used:])
+		if err := p.tree.chunk(ctx, b[used:used+n], h); err != nil {
+			return used, err
+		}
+		used += n
+		p.size += uint64(n)
+	}
+}
+
+func (p *splitter) finish(ctx context.Context) (object.Digest, uint64, error) {
+	if p.size == 0 {
+		if err := p.tree.chunk(ctx, nil, 0); err != nil {
+			return object.Digest{}, 0, err
+		}
+	}
+	root, err := p.tree.finish(ctx)
+	if err != nil {
+		return object.Digest{}, 0, err
+	}
+	return root.Digest, p.size, nil
+}
