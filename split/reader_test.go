@@ -1,0 +1,415 @@
+package split_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+func TestReaderConforms(t *testing.T) {
+	for _, n := range []int{0, 1, 4096, 100_000, 900_000} {
+		b := random(11, n)
+		s := newStore()
+		root := mustSplit(t, s, object.Chunk, b)
+		if err := iotest.TestReader(split.NewReader(t.Context(), s, root, uint64(n)), b); err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestReadAt(t *testing.T) {
+	b := random(12, 3<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
+	rapid.Check(t, func(t *rapid.T) {
+		at := rapid.IntRange(0, len(b)+10).Draw(t, "offset")
+		n := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(0, 300_000)).Draw(t, "length")
+		p := make([]byte, n)
+		got, err := r.ReadAt(p, int64(at))
+		want := b[min(at, len(b)):min(at+n, len(b))]
+		if !bytes.Equal(p[:got], want) {
+			t.Fatalf("ReadAt(%d bytes, %d) gives %d other bytes", n, at, got)
+		}
+		if wantErr := got < n; wantErr != (err == io.EOF) || !wantErr && err != nil {
+			t.Fatalf("ReadAt(%d bytes, %d) = %d, %v", n, at, got, err)
+		}
+	})
+}
+
+// TestRange checks that a range touches only the pieces that it needs.
+func TestRange(t *testing.T) {
+	b := random(13, 16<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	depth, index := shapeOf(t, s, root)
+	if depth < 2 {
+		t.Fatalf("%d levels of index pieces", depth)
+	}
+	count := func(f func()) int {
+		s.reads = 0
+		f()
+		return s.reads
+	}
+	var r *split.Reader
+	p := make([]byte, 100)
+	if got := count(func() {
+		r = split.NewReader(t.Context(), s, root, uint64(len(b)))
+		_, _ = r.Seek(5, io.SeekStart)
+	}); got != 0 {
+		t.Errorf("%d pieces read by NewReader and Seek", got)
+	}
+	rng := rand.New(rand.NewPCG(13, 0))
+	for range 20 {
+		at := rng.IntN(len(b) - len(p))
+		got := count(func() {
+			if _, err := split.NewReader(t.Context(), s, root, uint64(len(b))).ReadAt(p, int64(at)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > 2*(depth+1) { // the range may lie across a cut
+			t.Errorf("%d pieces read for 100 bytes at %d, below %d levels", got, at, depth)
+		}
+	}
+	chunks := len(s.order) - index
+	small := make([]byte, 1000)
+	for name, f := range map[string]func() error{
+		"WriteTo":    func() error { _, err := r.WriteTo(io.Discard); return err },
+		"small Read": func() error { _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{r}, small); return err },
+	} {
+		_, _ = r.Seek(0, io.SeekStart)
+		got := count(func() {
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if most := chunks + index; got > most || got < chunks {
+			t.Errorf("%s: %d pieces read of %d chunks and %d index pieces", name, got, chunks, index)
+		}
+	}
+}
+
+// shapeOf returns the levels of index pieces below root, itself included, and their number.
+func shapeOf(t testing.TB, s *store, root object.Digest) (depth, index int) {
+	t.Helper()
+	children, err := split.Children(root, s.pieces[root])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if children == nil {
+		return 0, 0
+	}
+	index = 1
+	for _, c := range children {
+		d, n := shapeOf(t, s, c)
+		depth, index = max(depth, d), index+n
+	}
+	return depth + 1, index
+}
+
+func TestReaderConcurrent(t *testing.T) {
+	b := random(14, 2<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			p := make([]byte, 50_000)
+			for range 50 {
+				at := rng.IntN(len(b) - len(p))
+				if _, err := r.ReadAt(p, int64(at)); err != nil || !bytes.Equal(p, b[at:at+len(p)]) {
+					t.Errorf("ReadAt %d: %v", at, err)
+				}
+			}
+		})
+	}
+	var out bytes.Buffer
+	if _, err := r.WriteTo(&out); err != nil || !bytes.Equal(out.Bytes(), b) {
+		t.Errorf("WriteTo: %v", err)
+	}
+	wg.Wait()
+}
+
+func TestReaderUse(t *testing.T) {
+	b := random(15, 200_000)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
+	if r.Size() != int64(len(b)) {
+		t.Errorf("Size = %d", r.Size())
+	}
+	if _, err := r.ReadAt(make([]byte, 1), -1); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("ReadAt -1: %v", err)
+	}
+	for _, c := range []struct {
+		offset int64
+		whence int
+		want   int64
+		err    error
+	}{
+		{10, io.SeekStart, 10, nil}, {5, io.SeekCurrent, 15, nil}, {-20, io.SeekCurrent, 0, base.ErrInvalid}, {0, io.SeekCurrent, 15, nil},
+		{-1, io.SeekEnd, 199_999, nil}, {1, io.SeekEnd, 200_001, nil}, {0, 7, 0, base.ErrInvalid}, {math.MaxInt64, io.SeekEnd, 0, base.ErrInvalid},
+		{-1, io.SeekStart, 0, base.ErrInvalid}, {math.MinInt64, io.SeekEnd, 0, base.ErrInvalid}, {150_000, io.SeekStart, 150_000, nil},
+	} {
+		if got, err := r.Seek(c.offset, c.whence); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("Seek(%d, %d) = %d, %v", c.offset, c.whence, got, err)
+		}
+	}
+	boom := errors.New("boom")
+	if n, err := r.WriteTo(&failing{room: 10, err: boom}); n != 10 || !errors.Is(err, boom) {
+		t.Errorf("WriteTo a full disk = %d, %v", n, err)
+	}
+	if n, err := r.WriteTo(&failing{room: 10}); n != 10 || !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("WriteTo a short writer = %d, %v", n, err)
+	}
+	if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, b[150_020:]) {
+		t.Errorf("rest: %d bytes, %v", len(rest), err)
+	}
+	for range 2 {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err1 := r.Read(make([]byte, 1))
+	_, err2 := r.ReadAt(make([]byte, 1), 0)
+	_, err3 := r.WriteTo(io.Discard)
+	for _, err := range []error{err1, err2, err3} {
+		if !errors.Is(err, base.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r = split.NewReader(ctx, s, root, uint64(len(b)))
+	cancel()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	if err := split.Walk(ctx, s, root, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Walk canceled: %v", err)
+	}
+}
+
+type failing struct {
+	room int
+	err  error
+}
+
+func (f *failing) Write(b []byte) (int, error) {
+	n := min(f.room, len(b))
+	f.room -= n
+	return n, f.err
+}
+
+type child = flatbuffers.IndexChild
+
+func named(d object.Digest, size uint64) child { return child{Digest: d, Size: size} }
+
+// index stores an index piece with the given children and returns it as a child.
+func (s *store) index(t *testing.T, kind object.Kind, children ...child) child {
+	t.Helper()
+	b, err := flatbuffers.EncodeIndex(children)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size uint64
+	for _, c := range children {
+		size += c.Size
+	}
+	return child{Digest: s.put(kind|object.IndexBit, b), Size: size}
+}
+
+func (s *store) chunk(kind object.Kind, n int) child {
+	return child{Digest: s.put(kind, random(byte(n), n)), Size: uint64(n)}
+}
+
+// deep returns a tree with the given number of levels of index pieces, each of which lists a chunk and the next one.
+func (s *store) deep(t *testing.T, levels int) child {
+	c := s.chunk(0, 100)
+	for range levels {
+		c = s.index(t, 0, s.chunk(0, 4096), c)
+	}
+	return c
+}
+
+// TestHostile checks that no tree of pieces passes that Split would not make, as far as sizes, kinds and depth go.
+func TestHostile(t *testing.T) {
+	s := newStore()
+	a, b := s.chunk(0, 5000), s.chunk(0, 6000)
+	node := s.chunk(object.NodeBit, 5000)
+	sized := func(c child, size uint64) child { return named(c.Digest, size) }
+	garbage := named(s.put(object.IndexBit, []byte("garbage")), 7)
+	future, _ := flatbuffers.EncodeIndex([]child{a, b})
+	future[7] = '9' // the version in the file identifier
+	unread := named(object.Digest{byte(object.IndexBit), 1}, 50_000)
+	s.pieces[unread.Digest] = s.pieces[s.index(t, 0, a, unread).Digest] // lists itself
+	corrupt := base.ErrCorrupt
+	cases := map[string]struct {
+		root child
+		want error
+	}{
+		"good":                    {s.index(t, 0, a, s.index(t, 0, a, b)), nil},
+		"good, 16 levels":         {s.deep(t, 16), nil},
+		"17 levels":               {s.deep(t, 17), corrupt},
+		"root chunk too long":     {sized(a, 4999), corrupt},
+		"root chunk too short":    {sized(a, 5001), corrupt},
+		"root too small":          {sized(s.index(t, 0, a, b), 10_999), corrupt},
+		"root too large":          {sized(s.index(t, 0, a, b), 11_001), corrupt},
+		"root beyond int64":       {sized(a, math.MaxInt64+1), corrupt},
+		"empty root of 1 byte":    {sized(s.chunk(0, 0), 1), corrupt},
+		"index for nothing":       {sized(s.index(t, 0, a, b), 0), corrupt},
+		"child chunk too long":    {s.index(t, 0, sized(a, 4999), b), corrupt},
+		"child chunk too short":   {s.index(t, 0, sized(a, 5001), b), corrupt},
+		"child index too small":   {s.index(t, 0, a, sized(s.index(t, 0, a, b), 12_000)), corrupt},
+		"child index too large":   {s.index(t, 0, a, sized(s.index(t, 0, a, b), 10_000)), corrupt},
+		"first chunk short":       {s.index(t, 0, s.chunk(0, 4095), b), corrupt},
+		"last of inner short":     {s.index(t, 0, s.index(t, 0, a, s.chunk(0, 4095)), b), corrupt},
+		"chunk beyond 64 KiB":     {s.index(t, 0, a, s.chunk(0, 65537)), corrupt},
+		"root beyond 64 KiB":      {s.chunk(0, 65537), corrupt},
+		"node lists values":       {s.index(t, object.NodeBit, a, b), corrupt},
+		"value lists nodes":       {s.index(t, 0, node, node), corrupt},
+		"inner index of a node":   {s.index(t, 0, a, named(s.index(t, 0, node, node).Digest, 10_000)), corrupt},
+		"garbage":                 {garbage, corrupt},
+		"garbage below":           {s.index(t, 0, a, garbage), corrupt},
+		"index that lists itself": {s.index(t, 0, a, unread), corrupt},
+		"reserved bit":            {named(object.Digest{4, 1}, 10), corrupt},
+		"format to come":          {named(s.put(object.IndexBit, future), 11_000), base.ErrUnsupported},
+		"missing root":            {named(object.Digest{0, 1}, 10), base.ErrNotFound},
+		"missing chunk":           {s.index(t, 0, a, named(object.Digest{0, 1}, 10)), base.ErrNotFound},
+	}
+	for name, c := range cases {
+		r := split.NewReader(t.Context(), s, c.root.Digest, c.root.Size)
+		_, err := r.WriteTo(io.Discard)
+		checkHostile(t, name+": WriteTo", err, c.want)
+		if c.root.Size > 0 && c.root.Size <= math.MaxInt64 {
+			err = nil
+			for at := int64(c.root.Size) - 1; at >= 0 && err == nil; at -= 1000 {
+				_, err = r.ReadAt(make([]byte, 1), at)
+			}
+			checkHostile(t, name+": ReadAt from the end", err, c.want)
+		}
+	}
+	for _, name := range []string{"17 levels", "child index too small", "child index too large", "first chunk short", "last of inner short",
+		"chunk beyond 64 KiB", "root beyond 64 KiB", "node lists values", "value lists nodes", "inner index of a node", "garbage", "garbage below",
+		"index that lists itself", "reserved bit", "format to come", "missing root", "good", "good, 16 levels"} {
+		c := cases[name]
+		err := split.Walk(t.Context(), s, c.root.Digest, func(object.Digest, uint64, bool) error { return nil })
+		checkHostile(t, name+": Walk", err, c.want)
+	}
+	for _, name := range []string{"node lists values", "value lists nodes", "chunk beyond 64 KiB", "garbage", "reserved bit", "format to come"} {
+		c := cases[name]
+		_, err := split.Children(c.root.Digest, s.pieces[c.root.Digest])
+		checkHostile(t, name+": Children", err, c.want)
+	}
+}
+
+func checkHostile(t *testing.T, name string, err, want error) {
+	t.Helper()
+	if want == nil && err != nil || want != nil && !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", name, err, want)
+	}
+	c := new(base.CorruptError)
+	if want == base.ErrCorrupt && errors.As(err, &c) && (c.Where != "piece" || len(c.Key) != 66) {
+		t.Errorf("%s: %v names no piece", name, err)
+	}
+	if want == base.ErrUnsupported && errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("%s: %v is called corrupt", name, err)
+	}
+}
+
+func TestWalkEnds(t *testing.T) {
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, random(16, 1<<20))
+	boom := errors.New("boom")
+	for stop := range 5 {
+		n := 0
+		err := split.Walk(t.Context(), s, root, func(d object.Digest, _ uint64, _ bool) error {
+			if n == 0 && d != root {
+				t.Errorf("first piece %s, root %s", d, root)
+			}
+			if n++; n > stop {
+				return boom
+			}
+			return nil
+		})
+		if err != boom || n != stop+1 {
+			t.Errorf("Walk ended after %d pieces with %v", n, err)
+		}
+	}
+}
+
+// TestRecovers checks that an error of the source leaves the reader as it was.
+func TestRecovers(t *testing.T) {
+	b := random(17, 2<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	f := &flaky{store: s}
+	r := split.NewReader(t.Context(), f, root, uint64(len(b)))
+	var got bytes.Buffer
+	failures := 0
+	for {
+		_, err := r.WriteTo(&got)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errFlaky) {
+			t.Fatal(err)
+		}
+		failures++
+	}
+	if failures < 10 || !bytes.Equal(got.Bytes(), b) {
+		t.Errorf("%d failures, %d bytes", failures, got.Len())
+	}
+}
+
+var errFlaky = fmt.Errorf("no network: %w", io.EOF)
+
+type flaky struct {
+	*store
+	n int
+}
+
+func (f *flaky) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if f.n++; f.n%3 == 0 {
+		return nil, errFlaky
+	}
+	return f.store.Piece(ctx, d)
+}
+
+// FuzzIndex feeds any bytes as the index piece at the root to all that parses it.
+func FuzzIndex(f *testing.F) {
+	s := newStore()
+	a, b := s.chunk(0, 5000), s.chunk(0, 6000)
+	good, err := flatbuffers.EncodeIndex([]child{a, b})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, uint64(11_000))
+	f.Add(good[:len(good)-1], uint64(11_000))
+	f.Add([]byte{}, uint64(0))
+	f.Fuzz(func(t *testing.T, content []byte, size uint64) {
+		s := &store{pieces: map[object.Digest][]byte{a.Digest: s.pieces[a.Digest], b.Digest: s.pieces[b.Digest]}}
+		root := s.put(object.IndexBit, content)
+		_, err1 := split.Children(root, content)
+		err2 := split.Walk(t.Context(), s, root, func(object.Digest, uint64, bool) error { return nil })
+		n, err3 := split.NewReader(t.Context(), s, root, size).WriteTo(io.Discard)
+		if err3 == nil && (err1 != nil || err2 != nil || uint64(n) != size) {
+			t.Errorf("read %d of %d bytes; Children: %v, Walk: %v", n, size, err1, err2)
+		}
+	})
+}
