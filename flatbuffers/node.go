@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"sort"
 
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
@@ -42,9 +41,9 @@ type Child struct {
 // methods neither allocate nor fail; they panic only for an index out of range, as a slice does.
 type Node struct {
 	buf      []byte
-	keyEnds  []byte // 4 bytes an entry
+	keyEnds  []byte // the count, then 4 bytes an entry
 	keys     []byte
-	valEnds  []byte // 4 bytes an entry
+	valEnds  []byte // the count, then 4 bytes an entry
 	vals     []byte
 	n        int    // entries
 	children int    // number of them
@@ -204,9 +203,9 @@ func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
 func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
 	return &Node{
 		buf:      b,
-		keyEnds:  b[p.keyEnds+4 : p.keyEnds+4+4*s.n : p.keyEnds+4+4*s.n],
+		keyEnds:  b[p.keyEnds : p.keyEnds+4+4*s.n : p.keyEnds+4+4*s.n],
 		keys:     b[p.keys+4 : p.keys+4+s.keyBytes : p.keys+4+s.keyBytes],
-		valEnds:  b[p.valEnds+4 : p.valEnds+4+4*s.n : p.valEnds+4+4*s.n],
+		valEnds:  b[p.valEnds : p.valEnds+4+4*s.n : p.valEnds+4+4*s.n],
 		vals:     b[p.values+4 : p.values+4+s.valueByte : p.values+4+s.valueByte],
 		n:        s.n,
 		children: s.children,
@@ -221,10 +220,10 @@ func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
 // checkEnds verifies that the ends never fall, and that the last is the end of the block.
 func checkEnds(what string, ends []byte, block int) error {
 	last := uint32(0)
-	for i := 0; i+4 <= len(ends); i += 4 {
+	for i := 4; i+4 <= len(ends); i += 4 {
 		end := le.Uint32(ends[i:])
 		if end < last {
-			return corrupt(nodeWhere, "%s %d ends before it begins", what, i/4)
+			return corrupt(nodeWhere, "%s %d ends before it begins", what, i/4-1)
 		}
 		last = end
 	}
@@ -336,6 +335,16 @@ func (nd *Node) setPrefix() {
 	}
 }
 
+// bounds returns where element i of a block begins and ends. ends is the vector of ends together with its count.
+func bounds(ends []byte, i int) (start, end uint32) {
+	w := le.Uint64(ends[4*i:])
+	start, end = uint32(w), uint32(w>>32)
+	if i == 0 {
+		start = 0
+	}
+	return start, end
+}
+
 // Bytes returns the encoding of the node, which the caller must not change.
 func (nd *Node) Bytes() []byte { return nd.buf }
 
@@ -347,23 +356,13 @@ func (nd *Node) Len() int { return nd.n }
 
 // Key returns the key of entry i, borrowed.
 func (nd *Node) Key(i int) []byte {
-	ends := nd.keyEnds
-	end := le.Uint32(ends[4*i:])
-	start := uint32(0)
-	if i > 0 {
-		start = le.Uint32(ends[4*i-4:])
-	}
+	start, end := bounds(nd.keyEnds, i)
 	return nd.keys[start:end:end]
 }
 
 // rawValue returns what the value block holds for entry i.
 func (nd *Node) rawValue(i int) []byte {
-	ends := nd.valEnds
-	end := le.Uint32(ends[4*i:])
-	start := uint32(0)
-	if i > 0 {
-		start = le.Uint32(ends[4*i-4:])
-	}
+	start, end := bounds(nd.valEnds, i)
 	return nd.vals[start:end:end]
 }
 
@@ -443,6 +442,55 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 // Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
 // its key is equal to key.
 func (nd *Node) Search(key []byte) (i int, found bool) {
-	i = sort.Search(nd.n, func(i int) bool { return bytes.Compare(nd.Key(i), key) >= 0 })
-	return i, i < nd.n && bytes.Equal(nd.Key(i), key)
+	p := nd.prefix
+	if p > 0 {
+		m := min(p, len(key))
+		if c := bytes.Compare(key[:m], nd.keys[:m]); c > 0 {
+			return nd.n, false
+		} else if c < 0 || m < p {
+			return 0, false
+		}
+	}
+	// The eight bytes behind what all keys have in common mostly decide.
+	want, ends, keys := word(key[p:]), nd.keyEnds, nd.keys
+	lo, hi := 0, nd.n
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		start, end := bounds(ends, mid)
+		rest := keys[int(start)+p : end]
+		var w uint64
+		if len(rest) >= 8 {
+			w = binary.BigEndian.Uint64(rest)
+		} else {
+			w = word(rest)
+		}
+		if w == want {
+			c := bytes.Compare(rest, key[p:])
+			if c == 0 {
+				return mid, true
+			}
+			if c < 0 {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		} else if w < want {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, false
+}
+
+// word returns the first eight bytes of b as a big-endian number, zeros for those that it lacks. Where two words
+// differ, they are in the order of the byte strings.
+func word(b []byte) (w uint64) {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	for i, c := range b {
+		w |= uint64(c) << (56 - 8*i)
+	}
+	return w
 }
