@@ -1,0 +1,284 @@
+package btree
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+)
+
+// builder makes a tree from its items in key order: entries, and subtrees of an old tree that stay as they are.
+//
+// What lies on the right edge of the growing tree is open: at most one node a level. An entry of level L closes
+// everything open below L, and the result is the child before it; since nothing can come between, what is closed
+// is final. A subtree waits in pending until what follows is known. An entry of its own level or a lower one, or
+// another subtree of at least its level, which must grow together with it, opens it along its right edge; a subtree that
+// meets lower open content is opened along its left edge. So it reads only the seams.
+type builder struct {
+	src  Source // for seams; nil when there are no subtrees
+	sink Sink
+	hash levelHash
+
+	nodes [MaxLevel + 1]openNode
+	used  uint32 // bit l: nodes[l] has entries
+	// pending lies behind everything else, in the last gap of the lowest open node, whose level is higher.
+	pending    subtree
+	hasPending bool
+}
+
+// openNode is a node to which entries are still being added.
+type openNode struct {
+	entries  []fb.Entry
+	children []fb.Child
+	arena    []byte // keys and values of the entries that come from changes
+	size     int    // bytes of all keys and inline values
+	// Entries come from old nodes in runs. best is the node with the longest run so far.
+	run, best origin
+}
+
+// origin counts the entries that an old node has given.
+type origin struct {
+	node   *fb.Node
+	digest object.Digest
+	count  int
+}
+
+// maxArena is the capacity in bytes above which an arena is not kept for the next node.
+const maxArena = 1 << 20
+
+// addChange adds the entry of a change. from is the old node that held an entry of that key, or nil. The entry
+// is copied.
+func (b *builder) addChange(ctx context.Context, level int, e *fb.Entry, from *span) error {
+	if err := b.closeBelow(ctx, level); err != nil {
+		return err
+	}
+	n := &b.nodes[level]
+	at := len(n.arena)
+	n.arena = append(n.arena, e.Key...)
+	mid := len(n.arena)
+	n.entries = append(n.entries, fb.Entry{
+		Key: n.arena[at:mid:mid], Inline: e.Inline, Digest: e.Digest, Size: e.Size, Priority: e.Priority,
+	})
+	if e.Inline {
+		n.arena = append(n.arena, e.Value...)
+		n.entries[len(n.entries)-1].Value = n.arena[mid:len(n.arena):len(n.arena)]
+	}
+	n.size += len(n.arena) - at
+	if from != nil {
+		n.count(from, 1)
+	}
+	return n.checkSize()
+}
+
+// addItems adds the items from up to to, exclusive, of an old node: item 2g is the child in gap g, item 2i+1 is
+// entry i.
+func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
+	if from >= to {
+		return nil
+	}
+	if from&1 == 0 {
+		if c, ok := s.child(from / 2); ok {
+			if err := b.addSubtree(ctx, c); err != nil {
+				return err
+			}
+		}
+		if from++; from == to {
+			return nil
+		}
+	}
+	level := s.node.Level()
+	if err := b.closeBelow(ctx, level); err != nil {
+		return err
+	}
+	n := &b.nodes[level]
+	first, last := from/2, to/2 // entries first to last-1
+	shift := len(n.entries) - first
+	for i := first; i < last; i++ {
+		n.entries = append(n.entries, s.node.Entry(i))
+		e := &n.entries[len(n.entries)-1]
+		n.size += len(e.Key) + len(e.Value)
+	}
+	n.count(s, last-first)
+	b.used |= 1 << level
+	n.addChildren(s.node, first+1, last-1, shift)
+	if err := n.checkSize(); err != nil {
+		return err
+	}
+	if to&1 == 0 {
+		return nil
+	}
+	// to is 2*last+1: the child behind the last entry belongs to the items.
+	if c, ok := s.child(last); ok {
+		return b.addSubtree(ctx, c)
+	}
+	return nil
+}
+
+// addChildren adds the children of an old node that lie in the gaps first to last, shifted.
+func (n *openNode) addChildren(old *fb.Node, first, last, shift int) {
+	for g := first; g <= last; g++ {
+		if c, ok := old.ChildAt(g); ok {
+			c.Gap += shift
+			n.children = append(n.children, c)
+		}
+	}
+}
+
+func (n *openNode) count(s *span, entries int) {
+	if n.run.node != s.node {
+		n.run = origin{node: s.node, digest: s.digest}
+	}
+	n.run.count += entries
+	if n.run.count > n.best.count {
+		n.best = n.run
+	}
+}
+
+func (n *openNode) checkSize() error {
+	if n.size > limits.MaxNodeBytes {
+		return fmt.Errorf("build tree node of more than %d bytes: %w", limits.MaxNodeBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// addSubtree adds a subtree of the old tree.
+func (b *builder) addSubtree(ctx context.Context, s subtree) error {
+	for b.hasPending && b.pending.level >= s.level {
+		if err := b.openPending(ctx); err != nil {
+			return err
+		}
+	}
+	if !b.hasPending && b.used&lowBits(s.level+1) == 0 {
+		b.pending, b.hasPending = s, true
+		return nil
+	}
+	old, err := s.open(ctx, b.src)
+	if err != nil {
+		return err
+	}
+	return b.addItems(ctx, &old, 0, 2*old.node.Len()+1)
+}
+
+// openPending makes the pending subtree's root an open node, and its last child pending.
+func (b *builder) openPending(ctx context.Context) error {
+	old, err := b.pending.open(ctx, b.src)
+	if err != nil {
+		return err
+	}
+	b.hasPending = false
+	level, last := old.node.Level(), old.node.Len()
+	n := &b.nodes[level]
+	for i := range last {
+		n.entries = append(n.entries, old.node.Entry(i))
+		e := &n.entries[i]
+		n.size += len(e.Key) + len(e.Value)
+	}
+	n.count(&old, last)
+	b.used |= 1 << level
+	n.addChildren(old.node, 0, last-1, 0)
+	b.pending, b.hasPending = old.child(last)
+	return nil
+}
+
+// closeBelow makes nodes[level] ready for its next entry: everything open or pending below is closed, and is the
+// child in its last gap.
+func (b *builder) closeBelow(ctx context.Context, level int) error {
+	if b.hasPending || b.used&lowBits(level) != 0 {
+		for b.hasPending && b.pending.level >= level {
+			if err := b.openPending(ctx); err != nil {
+				return err
+			}
+		}
+		c, ok, err := b.collapse(ctx, level)
+		if err != nil {
+			return err
+		}
+		if ok {
+			n := &b.nodes[level]
+			c.Gap = len(n.entries)
+			n.children = append(n.children, c)
+		}
+	}
+	b.used |= 1 << level
+	return nil
+}
+
+// collapse closes everything open or pending below level and returns the subtree that it is, if any.
+func (b *builder) collapse(ctx context.Context, level int) (c fb.Child, ok bool, err error) {
+	if b.hasPending {
+		c, ok = fb.Child{Level: b.pending.level, Digest: b.pending.digest}, true
+		b.hasPending = false
+	}
+	for low := b.used & lowBits(level); low != 0; low &= low - 1 {
+		l := bits.TrailingZeros32(low)
+		n := &b.nodes[l]
+		if ok {
+			c.Gap = len(n.entries)
+			n.children = append(n.children, c)
+		}
+		d, err := b.close(ctx, l)
+		if err != nil {
+			return fb.Child{}, false, err
+		}
+		c, ok = fb.Child{Level: l, Digest: d}, true
+	}
+	return c, ok, nil
+}
+
+// close ends the open node of a level, gives it to the sink if it is new, and returns its digest.
+func (b *builder) close(ctx context.Context, level int) (object.Digest, error) {
+	n := &b.nodes[level]
+	defer n.reset()
+	b.used &^= 1 << level
+	view, err := fb.BuildNode(level, n.entries, n.children)
+	if err != nil {
+		return object.Digest{}, orCorrupt(n.best.digest, err)
+	}
+	content := view.Bytes()
+	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(content) {
+		return o.digest, nil
+	}
+	nn := NewNode{Content: content, View: view, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
+	if nn.Split {
+		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
+			return b.sink.PutPiece(ctx, p.Digest, p.Content)
+		})
+		if err != nil {
+			return object.Digest{}, fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
+		}
+	} else {
+		nn.Digest = object.Sum(object.NodeBit, content)
+	}
+	if err := b.sink.PutNode(ctx, nn); err != nil {
+		return object.Digest{}, fmt.Errorf("put tree node %s: %w", nn.Digest, err)
+	}
+	return nn.Digest, nil
+}
+
+func (n *openNode) reset() {
+	n.entries, n.children, n.arena = n.entries[:0], n.children[:0], n.arena[:0]
+	if cap(n.arena) > maxArena {
+		n.entries, n.arena = nil, nil
+	}
+	n.size, n.run, n.best = 0, origin{}, origin{}
+}
+
+// finish closes everything and returns the root.
+func (b *builder) finish(ctx context.Context) (object.Digest, error) {
+	c, ok, err := b.collapse(ctx, MaxLevel+1)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	if !ok {
+		return EmptyRoot, nil
+	}
+	return c.Digest, nil
+}
+
+func lowBits(n int) uint32 { return 1<<n - 1 }

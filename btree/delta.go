@@ -1,0 +1,343 @@
+package btree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+)
+
+// A delta says how to make a node of another: an edit script over the items of the base, children and entries in key
+// order.
+//
+//	bytes    content
+//	1        level of the result
+//	         operations: uvarint 4n + kind, then what the kind adds
+//
+//	kind     adds
+//	keep     the next n items of the base stay
+//	drop     the next n items of the base go
+//	child    33: digest of a new child at level n
+//	entry    a new entry; n is 0: inline, eager; 1: reference, eager; 2: reference, lazy:
+//	         uvarint length of the key, the key, then for inline uvarint length of the value, the value;
+//	         for a reference 33: digest, uvarint size
+//
+// The operations use up the items of the base exactly. n of keep and drop is at least 1.
+const (
+	opKeep  = 0
+	opDrop  = 1
+	opChild = 2
+	opEntry = 3
+
+	opBits = 2
+	opMask = 1<<opBits - 1
+)
+
+// What n of opEntry says.
+const (
+	newInline = iota
+	newEager
+	newLazy
+)
+
+// nodeItem is a child or an entry of a node.
+type nodeItem struct {
+	isChild bool
+	child   fb.Child
+	entry   fb.Entry
+}
+
+// itemReader goes over the items of a node in key order.
+type itemReader struct {
+	n        *fb.Node
+	i, child int // how many entries and children have been read
+	item     nodeItem
+	ok       bool
+}
+
+func (r *itemReader) next() {
+	if r.child < r.n.NumChildren() {
+		if c := r.n.Child(r.child); c.Gap == r.i {
+			r.item.isChild, r.item.child, r.ok = true, c, true
+			r.child++
+			return
+		}
+	}
+	if r.ok = r.i < r.n.Len(); r.ok {
+		r.item.isChild, r.item.entry = false, r.n.Entry(r.i)
+		r.i++
+	}
+}
+
+func (a *nodeItem) equal(b *nodeItem) bool {
+	if a.isChild != b.isChild {
+		return false
+	}
+	if a.isChild {
+		return a.child.Level == b.child.Level && a.child.Digest == b.child.Digest
+	}
+	return bytes.Equal(a.entry.Key, b.entry.Key) && EqualValues(&a.entry, &b.entry)
+}
+
+// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It retains nothing. It is
+// small when the two share most items, and never much longer than result.
+func AppendDelta(dst []byte, base, result *fb.Node) []byte {
+	w := scriptWriter{b: append(dst, byte(result.Level()))}
+	o, n := itemReader{n: base}, itemReader{n: result}
+	o.next()
+	n.next()
+	for o.ok || n.ok {
+		switch {
+		case o.ok && n.ok && o.item.equal(&n.item):
+			w.count(opKeep)
+			o.next()
+			n.next()
+		case !n.ok || o.ok && dropFirst(&o, &n):
+			w.count(opDrop)
+			o.next()
+		default:
+			w.insert(&n.item)
+			n.next()
+		}
+	}
+	w.flush()
+	return w.b
+}
+
+// dropFirst decides, for an item of the base and another of the result, whether the former goes or the latter
+// comes first.
+func dropFirst(o, n *itemReader) bool {
+	if !o.item.isChild && !n.item.isChild {
+		return bytes.Compare(o.item.entry.Key, n.item.entry.Key) <= 0
+	}
+	if o.item.isChild && !n.item.isChild {
+		// A child of the base that stays, behind a new entry.
+		ahead := *n
+		ahead.next()
+		return !ahead.ok || !o.item.equal(&ahead.item)
+	}
+	// A child of the result: it is new, or follows an entry of the base that goes.
+	ahead := *o
+	ahead.next()
+	return o.item.isChild || ahead.ok && n.item.equal(&ahead.item)
+}
+
+// scriptWriter writes operations; equal ones that follow each other become one.
+type scriptWriter struct {
+	b    []byte
+	kind uint64
+	n    uint64
+}
+
+func (w *scriptWriter) count(kind uint64) {
+	if w.kind != kind {
+		w.flush()
+		w.kind = kind
+	}
+	w.n++
+}
+
+func (w *scriptWriter) flush() {
+	if w.n > 0 {
+		w.op(w.kind, w.n)
+		w.n = 0
+	}
+}
+
+func (w *scriptWriter) op(kind, n uint64) { w.b = binary.AppendUvarint(w.b, n<<opBits|kind) }
+
+func (w *scriptWriter) bytes(v []byte) {
+	w.b = append(binary.AppendUvarint(w.b, uint64(len(v))), v...)
+}
+
+func (w *scriptWriter) insert(it *nodeItem) {
+	w.flush()
+	if it.isChild {
+		w.op(opChild, uint64(it.child.Level))
+		w.b = append(w.b, it.child.Digest[:]...)
+		return
+	}
+	e := &it.entry
+	switch {
+	case e.Inline:
+		w.op(opEntry, newInline)
+		w.bytes(e.Key)
+		w.bytes(e.Value)
+		return
+	case e.Priority == object.Lazy:
+		w.op(opEntry, newLazy)
+	default:
+		w.op(opEntry, newEager)
+	}
+	w.bytes(e.Key)
+	w.b = append(w.b, e.Digest[:]...)
+	w.b = binary.AppendUvarint(w.b, e.Size)
+}
+
+// ApplyDelta returns the encoding of the node that delta makes of base. It is canonical, whatever delta holds, and at most
+// limits.MaxNodeBytes long; beyond the node it allocates in proportion to delta and base. It retains neither.
+// Errors: *base.CorruptError, which the caller may wrap with the name of the node.
+func ApplyDelta(base *fb.Node, delta []byte) ([]byte, error) {
+	if len(delta) == 0 || len(delta) > limits.MaxNodeBytes {
+		return nil, corruptDelta("%d bytes", len(delta))
+	}
+	s := scriptReader{b: delta[1:], old: itemReader{n: base}}
+	s.entries = make([]fb.Entry, 0, base.Len()+2)
+	s.children = make([]fb.Child, 0, base.NumChildren()+2)
+	for len(s.b) > 0 {
+		if err := s.step(); err != nil {
+			return nil, err
+		}
+	}
+	if s.old.next(); s.old.ok {
+		return nil, corruptDelta("it leaves items of the base")
+	}
+	b, err := fb.EncodeNode(int(delta[0]), s.entries, s.children)
+	if err != nil {
+		return nil, corruptErr(err)
+	}
+	return b, nil
+}
+
+func corruptDelta(format string, args ...any) error {
+	return &base.CorruptError{Where: "tree node delta", Got: fmt.Sprintf(format, args...)}
+}
+
+func corruptErr(err error) error { return &base.CorruptError{Where: "tree node delta", Err: err} }
+
+// scriptReader carries operations out.
+type scriptReader struct {
+	b        []byte
+	old      itemReader
+	entries  []fb.Entry
+	children []fb.Child
+	size     int
+}
+
+func (s *scriptReader) step() error {
+	op, err := s.uvarint()
+	if err != nil {
+		return err
+	}
+	n := op >> opBits
+	switch op & opMask {
+	case opKeep, opDrop:
+		return s.pass(n, op&opMask == opKeep)
+	case opChild:
+		if n > MaxLevel {
+			return corruptDelta("child at level %d", n)
+		}
+		d, err := s.take(object.DigestSize)
+		if err != nil {
+			return err
+		}
+		return s.addChild(fb.Child{Level: int(n), Digest: object.Digest(d)})
+	}
+	return s.newEntry(n)
+}
+
+func (s *scriptReader) pass(n uint64, keep bool) error {
+	if n == 0 {
+		return corruptDelta("operation on no items")
+	}
+	for ; n > 0; n-- {
+		if s.old.next(); !s.old.ok {
+			return corruptDelta("it goes beyond the items of the base")
+		}
+		if !keep {
+			continue
+		}
+		var err error
+		if s.old.item.isChild {
+			err = s.addChild(s.old.item.child)
+		} else {
+			err = s.addEntry(s.old.item.entry)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scriptReader) addChild(c fb.Child) error {
+	c.Gap = len(s.entries)
+	s.children = append(s.children, c)
+	return s.grow(object.DigestSize)
+}
+
+func (s *scriptReader) addEntry(e fb.Entry) error {
+	s.entries = append(s.entries, e)
+	return s.grow(len(e.Key) + len(e.Value))
+}
+
+// grow counts bytes of the result.
+func (s *scriptReader) grow(n int) error {
+	if s.size += n; s.size > limits.MaxNodeBytes {
+		return corruptDelta("result of more than %d bytes", limits.MaxNodeBytes)
+	}
+	return nil
+}
+
+func (s *scriptReader) newEntry(n uint64) (err error) {
+	var e fb.Entry
+	if e.Key, err = s.lengthAndBytes(limits.MaxKeyBytes); err != nil {
+		return err
+	}
+	switch n {
+	case newInline:
+		if e.Value, err = s.lengthAndBytes(InlineLimit); err != nil {
+			return err
+		}
+		e.Inline, e.Size = true, uint64(len(e.Value))
+		return s.addEntry(e)
+	case newLazy:
+		e.Priority = object.Lazy
+	case newEager:
+	default:
+		return corruptDelta("entry of kind %d", n)
+	}
+	d, err := s.take(object.DigestSize)
+	if err != nil {
+		return err
+	}
+	e.Digest = object.Digest(d)
+	if e.Size, err = s.uvarint(); err != nil {
+		return err
+	}
+	return s.addEntry(e)
+}
+
+func (s *scriptReader) lengthAndBytes(limit uint64) ([]byte, error) {
+	n, err := s.uvarint()
+	if err != nil {
+		return nil, err
+	}
+	if n > limit {
+		return nil, corruptDelta("key or value of %d bytes", n)
+	}
+	return s.take(int(n))
+}
+
+func (s *scriptReader) take(n int) ([]byte, error) {
+	if n > len(s.b) {
+		return nil, corruptDelta("it ends within an operation")
+	}
+	v := s.b[:n:n]
+	s.b = s.b[n:]
+	return v, nil
+}
+
+func (s *scriptReader) uvarint() (uint64, error) {
+	v, n := binary.Uvarint(s.b)
+	if n <= 0 || n > 1 && s.b[n-1] == 0 {
+		return 0, corruptDelta("bad number")
+	}
+	s.b = s.b[n:]
+	return v, nil
+}

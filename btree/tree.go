@@ -1,0 +1,169 @@
+package btree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+)
+
+// Source gives the nodes of trees. It must be safe for as many callers as use the trees on it.
+type Source interface {
+	// Node returns the verified view of a node: its bytes have the digest, and fb.ParseNode and VerifyNode have
+	// accepted them. The view is shared and immutable. EmptyRoot is never asked for.
+	Node(ctx context.Context, d object.Digest) (*fb.Node, error)
+}
+
+// Sink takes the nodes that Apply and Build make.
+type Sink interface {
+	// PutNode takes a new node; n.Content and n.View are the sink's from now on, and must not be changed.
+	PutNode(ctx context.Context, n NewNode) error
+	// PutPiece takes a piece of a node that is longer than limits.MaxPieceBytes, before PutNode of that node. content is
+	// valid only during the call. Pieces that the sink has already may come again.
+	PutPiece(ctx context.Context, d object.Digest, content []byte) error
+}
+
+// NewNode is a node of a new tree that the old one does not hold.
+type NewNode struct {
+	// Digest names the node.
+	Digest object.Digest
+	// Content is the encoding of the node.
+	Content []byte
+	// View is the view of Content.
+	View *fb.Node
+	// Base names the node of the old tree, at the same level, that shares most entries with it; zero when no
+	// entry comes from an old node.
+	Base object.Digest
+	// Split tells that Content is longer than limits.MaxPieceBytes, so that the node is stored as the pieces that
+	// PutPiece received; Digest then names an index piece.
+	Split bool
+}
+
+// Tree is a version of a page's content. It is a value; copies are independent.
+type Tree struct {
+	// Page is the id of the page, which keys the level hash.
+	Page [16]byte
+	// Source gives the nodes.
+	Source Source
+	// Root names the root node, EmptyRoot for the empty tree.
+	Root object.Digest
+}
+
+// Get returns the entry of key, and whether there is one. Key and Value of the entry are borrowed from the node
+// and must not be changed. It does not allocate. It waits for the Source only. Errors: those of the Source,
+// *base.CorruptError.
+func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
+	if t.Root == EmptyRoot {
+		return fb.Entry{}, false, nil
+	}
+	s := subtree{digest: t.Root, level: anyLevel}
+	for {
+		n, err := s.load(ctx, t.Source)
+		if err != nil {
+			return fb.Entry{}, false, err
+		}
+		i, found := n.Search(key)
+		if found {
+			return n.Entry(i), true, nil
+		}
+		c, ok := n.ChildAt(i)
+		if !ok {
+			return fb.Entry{}, false, nil
+		}
+		if i > 0 {
+			s.lo = n.Key(i - 1)
+		}
+		if i < n.Len() {
+			s.hi = n.Key(i)
+		}
+		s.digest, s.level = c.Digest, c.Level
+	}
+}
+
+// anyLevel is the level of a subtree about whose level nothing is known: that of a root.
+const anyLevel = -1
+
+// subtree is a node that need not have been read, at its place: what its parent says about it.
+type subtree struct {
+	digest object.Digest
+	level  int
+	// All its keys lie between lo and hi, both exclusive; nil is no bound.
+	lo, hi []byte
+}
+
+// load reads the node and verifies what its place demands.
+func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
+	n, err := src.Node(ctx, s.digest)
+	if err != nil {
+		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
+	}
+	last := n.Len() - 1
+	switch {
+	case last < 0:
+		return nil, s.corrupt("no entries")
+	case s.level == anyLevel && n.Level() > MaxLevel:
+		return nil, s.corrupt(fmt.Sprintf("level %d of a root", n.Level()))
+	case s.level != anyLevel && n.Level() != s.level:
+		return nil, s.corrupt(fmt.Sprintf("level %d where its parent says %d", n.Level(), s.level))
+	case s.lo != nil && bytes.Compare(n.Key(0), s.lo) <= 0, s.hi != nil && bytes.Compare(n.Key(last), s.hi) >= 0:
+		return nil, s.corrupt("keys outside the gap of its parent")
+	}
+	return n, nil
+}
+
+func (s *subtree) corrupt(got string) error {
+	return &base.CorruptError{Where: "tree node", Key: s.digest.String(), Got: got}
+}
+
+// span is a node that has been read, with its bounds.
+type span struct {
+	node   *fb.Node
+	digest object.Digest
+	lo, hi []byte
+}
+
+func (s *subtree) open(ctx context.Context, src Source) (span, error) {
+	n, err := s.load(ctx, src)
+	if err != nil {
+		return span{}, err
+	}
+	return span{node: n, digest: s.digest, lo: s.lo, hi: s.hi}, nil
+}
+
+// child returns the child in a gap, and whether there is one.
+func (s *span) child(gap int) (subtree, bool) {
+	c, ok := s.node.ChildAt(gap)
+	if !ok {
+		return subtree{}, false
+	}
+	return subtree{digest: c.Digest, level: c.Level, lo: s.before(gap), hi: s.behind(gap)}, true
+}
+
+// before returns the key that bounds a gap from below, nil if there is none.
+func (s *span) before(gap int) []byte {
+	if gap == 0 {
+		return s.lo
+	}
+	return s.node.Key(gap - 1)
+}
+
+// behind returns the key that bounds a gap from above, nil if there is none.
+func (s *span) behind(gap int) []byte {
+	if gap == s.node.Len() {
+		return s.hi
+	}
+	return s.node.Key(gap)
+}
+
+// orCorrupt turns an error of an encoder on data that came from a Source into one that names the node.
+func orCorrupt(d object.Digest, err error) error {
+	if errors.Is(err, base.ErrInvalid) {
+		return &base.CorruptError{Where: "tree node", Key: d.String(), Err: err}
+	}
+	return err
+}

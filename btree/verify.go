@@ -1,0 +1,56 @@
+package btree
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/object"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+)
+
+// Verify reads a whole tree, parents first and in key order, and verifies every node, its level and its key range against
+// its parent. visit, if it is not nil, is called for each node before its children, and may leave them out, which
+// is how a caller cuts off what he knows; an error that it returns ends the walk and is returned as it is. Empty
+// trees have no node. Errors: those of the Source, *base.CorruptError that names the node, that of ctx.
+func Verify(ctx context.Context, t Tree, visit func(n *fb.Node, d object.Digest) (descend bool, err error)) error {
+	if t.Root == EmptyRoot {
+		return ctx.Err()
+	}
+	v := verifier{t: t, visit: visit}
+	return v.verify(ctx, subtree{digest: t.Root, level: anyLevel})
+}
+
+type verifier struct {
+	t     Tree
+	visit func(n *fb.Node, d object.Digest) (bool, error)
+}
+
+// verify recurses once a level: children are lower than their parent, or an error.
+func (v *verifier) verify(ctx context.Context, s subtree) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	opened, err := s.open(ctx, v.t.Source)
+	if err != nil {
+		return err
+	}
+	if err := VerifyNode(v.t.Page, opened.node); err != nil {
+		return fmt.Errorf("verify tree node %s: %w", s.digest, err)
+	}
+	if v.visit != nil {
+		if descend, err := v.visit(opened.node, s.digest); err != nil || !descend {
+			return err
+		}
+	}
+	for i := range opened.node.NumChildren() {
+		c, ok := opened.child(opened.node.Child(i).Gap)
+		if !ok {
+			return s.corrupt("a child without a gap")
+		}
+		if err := v.verify(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
