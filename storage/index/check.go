@@ -1,0 +1,251 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// precheck verifies what bbolt reads when it opens the file, which is also what it would trust blindly:
+// the meta pages, the length of the file, and the list of free pages.
+func (f *File) precheck() error {
+	err := f.checkOpening()
+	if !errors.Is(err, base.ErrCorrupt) {
+		return err
+	}
+	// Another process may be in the middle of a commit: look again behind the lock.
+	unlock, lockErr := f.sharedLock()
+	if lockErr != nil {
+		return lockErr
+	}
+	defer unlock()
+	return f.checkOpening()
+}
+
+// sharedLock has bbolt lock the file for reading. That the file is damaged does not matter.
+func (f *File) sharedLock() (unlock func(), err error) {
+	b, err := func() (b *bbolt.DB, err error) {
+		defer f.guard(&err)()
+		return bbolt.Open(f.path, 0, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
+	}()
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("open index: %w", &base.LockedError{Path: f.path, Waited: lockWait})
+	}
+	if b == nil || err != nil {
+		return func() {}, nil
+	}
+	return func() { b.Close() }, nil // nothing was written
+}
+
+func (f *File) checkOpening() (err error) {
+	file, err := os.Open(f.path)
+	if errors.Is(err, fs.ErrNotExist) && !f.readOnly {
+		f.seen = newSeen(0)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open index: %w", err)
+	}
+	defer file.Close() // read only
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("open index: %w", err)
+	}
+	if info.Size() == 0 && !f.readOnly {
+		f.seen = newSeen(0)
+		return nil
+	}
+	m, err := readMeta(file, info.Size())
+	if err != nil {
+		return f.opening(err)
+	}
+	f.seen = newSeen(m.pages)
+	return f.opening(f.checkFree(file, m))
+}
+
+// opening makes an error of damage that is not yet the file's last word.
+func (f *File) opening(err error) error {
+	if c := new(base.CorruptError); errors.As(err, &c) {
+		d := *c
+		d.Where = f.base()
+		return fmt.Errorf("open index: %w", &d)
+	}
+	if err != nil {
+		return fmt.Errorf("open index %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// readMeta returns the meta page that bbolt will use, the valid one with the greater transaction.
+func readMeta(r io.ReaderAt, size int64) (meta, error) {
+	buf := make([]byte, headerBytes+metaBytes)
+	read := func(at int64) (meta, bool) {
+		if _, err := r.ReadAt(buf, at); err != nil {
+			return meta{}, false
+		}
+		return parseMeta(buf)
+	}
+	m, ok := read(0)
+	if ok {
+		if other, ok := read(int64(m.pageBytes)); ok && other.tx > m.tx && other.pageBytes == m.pageBytes {
+			m = other
+		}
+	}
+	for at := int64(minPageBytes); !ok && at <= maxPageBytes; at *= 2 {
+		if m, ok = read(at); ok && int64(m.pageBytes) != at {
+			ok = false
+		}
+	}
+	switch {
+	case !ok:
+		return meta{}, &base.CorruptError{Want: "a valid meta page"}
+	case m.pages > uint64(size)/uint64(m.pageBytes):
+		return meta{}, &base.CorruptError{Want: fmt.Sprintf("%d pages", m.pages), Got: fmt.Sprintf("%d bytes", size)}
+	case m.root < 2 || m.root >= m.pages || m.free < 2 || m.free >= m.pages || m.pages > math.MaxInt32:
+		return meta{}, &base.CorruptError{Key: "meta page", Want: "pages of the file", Got: fmt.Sprintf("root %d and free list %d of %d", m.root, m.free, m.pages)}
+	}
+	return m, nil
+}
+
+// checkFree verifies the list of free pages and marks them, and itself, in seen: walk must not meet them.
+func (f *File) checkFree(r io.ReaderAt, m meta) error {
+	head := make([]byte, headerBytes)
+	at := int64(m.free) * int64(m.pageBytes)
+	if _, err := r.ReadAt(head, at); err != nil {
+		return fmt.Errorf("read list of free pages: %w", err)
+	}
+	p := page(head)
+	n := uint64(p.overflow()) + 1
+	if p.id() != m.free || n > m.pages-m.free {
+		return p.damage(fmt.Sprintf("list of free pages %d", m.free), "%d pages", n)
+	}
+	p = make(page, n*uint64(m.pageBytes))
+	if _, err := r.ReadAt(p, at); err != nil {
+		return fmt.Errorf("read list of free pages: %w", err)
+	}
+	mark := func(id uint64) error {
+		if !f.seen.add(id) {
+			return p.damage("each page once", "page %d twice", id)
+		}
+		return nil
+	}
+	for i := range n {
+		if err := mark(m.free + i); err != nil {
+			return err
+		}
+	}
+	return p.verifyFree(m, mark)
+}
+
+// walk verifies the branches of every tree and the leaves of the root tree, and that no page belongs to
+// two places. Afterwards seen holds exactly the pages that need not be verified again.
+func (f *File) walk() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	b, err := f.bolt.Begin(false)
+	if err != nil {
+		return fmt.Errorf("open index: %w", err)
+	}
+	defer f.end(&err, b)
+	defer f.guard(&err)()
+	w := walker{im: f.image(b), claimed: f.seen}
+	w.im.seen = newSeen(f.seen.pages)
+	if err := w.root(uint64(b.Cursor().Bucket().Root())); err != nil {
+		return fmt.Errorf("open index: %w", f.damaged(err))
+	}
+	f.seen = w.im.seen
+	return nil
+}
+
+// walker goes through the trees of a file.
+type walker struct {
+	im      image
+	claimed *seen // pages that something refers to
+}
+
+func (w *walker) claim(id uint64) error {
+	if id < w.claimed.pages && !w.claimed.add(id) {
+		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "one place that refers to it"}
+	}
+	return nil
+}
+
+// root walks the root tree with its leaves, and the branches of each bucket.
+func (w *walker) root(id uint64) error {
+	t := &tree{im: &w.im, root: id, buckets: true}
+	return w.visit(t, id, nil, nil, -1, 0)
+}
+
+// visit verifies the page id and what is below it. levels is the number of levels below that are known
+// to hold branches, -1 when it is not known. Every leaf of a tree is at the same level.
+func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) error {
+	if err := w.claim(id); err != nil {
+		return err
+	}
+	if levels == 0 && !t.buckets {
+		return nil // a leaf: its verification waits until it is touched
+	}
+	if depth > maxDepth {
+		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+	}
+	p, err := w.im.verified(id, lo, hi, t.buckets)
+	if err != nil {
+		return err
+	}
+	if p.leaf() {
+		return w.buckets(t, p)
+	}
+	if levels < 0 {
+		if levels, err = w.height(p); err != nil {
+			return err
+		}
+	}
+	for i := range p.count() {
+		next := hi
+		if i+1 < p.count() {
+			next = p.branchKey(i + 1)
+		}
+		if err := w.visit(t, p.child(i), p.branchKey(i), next, levels-1, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// height counts the levels from a branch to its leaves by their headers.
+func (w *walker) height(p page) (n int, err error) {
+	for n = 0; !p.leaf(); n++ {
+		if n > maxDepth || p.count() == 0 || p.flags() != branchFlag {
+			return 0, p.damage(fmt.Sprintf("at most %d levels of branches", maxDepth), "flags %#x", p.flags())
+		}
+		if p, err = w.im.page(p.child(0)); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// buckets walks the buckets whose headers are in p, a leaf of the root tree.
+func (w *walker) buckets(t *tree, p page) error {
+	if !t.buckets {
+		return nil
+	}
+	for i := range p.count() {
+		c := t.child(p, i)
+		if c.root == 0 {
+			continue
+		}
+		if err := w.visit(c, c.root, nil, nil, -1, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

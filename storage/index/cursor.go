@@ -1,0 +1,77 @@
+package index
+
+import "bytes"
+
+// mover is a position in sorted rows. next and prev are called only when the last call returned a row
+// and nothing was changed since; they need not keep the position when they return nil.
+type mover interface {
+	first() (k, v []byte)
+	last() (k, v []byte)
+	next() (k, v []byte)
+	prev() (k, v []byte)
+	seek(k []byte) (key, v []byte)
+}
+
+// cursor gives every mover the same rules (I5): it remembers the key that it stands at, and finds its
+// place again when the rows have changed or the mover has run off an end.
+type cursor struct {
+	m       mover
+	changes *uint64 // counts the changes of the bucket; nil when there are none
+	seen    uint64  // value of changes when m was last moved
+	placed  bool    // m stands at at
+	at      []byte  // nil: stands nowhere
+}
+
+func (c *cursor) set(k, v []byte) ([]byte, []byte) {
+	c.placed = k != nil
+	if k != nil {
+		c.at = k
+		if c.changes != nil {
+			c.seen = *c.changes
+		}
+	}
+	return k, v
+}
+
+func (c *cursor) fresh() bool {
+	return c.placed && (c.changes == nil || c.seen == *c.changes)
+}
+
+func (c *cursor) First() (k, v []byte) { return c.set(c.m.first()) }
+
+func (c *cursor) Last() (k, v []byte) { return c.set(c.m.last()) }
+
+func (c *cursor) Seek(k []byte) (key, v []byte) {
+	key, v = c.set(c.m.seek(k))
+	if key == nil {
+		c.at = append(make([]byte, 0, len(k)+1), k...)
+	}
+	return key, v
+}
+
+func (c *cursor) Next() (k, v []byte) {
+	if c.at == nil {
+		return nil, nil
+	}
+	if c.fresh() {
+		return c.set(c.m.next())
+	}
+	k, v = c.m.seek(c.at)
+	if k != nil && bytes.Equal(k, c.at) {
+		k, v = c.m.next()
+	}
+	return c.set(k, v)
+}
+
+func (c *cursor) Prev() (k, v []byte) {
+	if c.at == nil {
+		return nil, nil
+	}
+	if c.fresh() {
+		return c.set(c.m.prev())
+	}
+	if k, _ = c.m.seek(c.at); k == nil {
+		return c.set(c.m.last())
+	}
+	return c.set(c.m.prev())
+}

@@ -1,0 +1,334 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// lockWait is how long OpenFile waits for another process to let go of the file.
+const lockWait = time.Second
+
+// File is a DB in a bbolt file. It is safe for concurrent use. While it is open, no other process can
+// open the file for writing; when it is open for writing, none can open it at all.
+type File struct {
+	path     string
+	readOnly bool
+	noSync   bool
+	seen     *seen
+
+	// damage is the first damage found: it is the answer to everything from then on (I1).
+	damage atomic.Pointer[base.CorruptError]
+	// failed is the failure after which nothing is written any more (I4).
+	failed atomic.Pointer[error]
+
+	mu     sync.RWMutex // held shared by every transaction, alone by Close
+	closed bool         // guarded by mu
+	bolt   *bbolt.DB
+	file   *os.File // bbolt's own; closed by it
+	write  sync.Mutex
+
+	// stuck says that bbolt could not end a transaction and holds its locks for ever.
+	stuck atomic.Bool
+}
+
+// OpenFile opens the database at path and makes it when it does not exist or is empty, unless
+// o.ReadOnly. It reads the branch pages, the bucket headers and the list of free pages, so its time
+// follows the size of the file only slowly. It waits at most one second for the file's lock.
+//
+// Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; what the file system
+// says.
+func OpenFile(path string, o Options) (*File, error) {
+	f := &File{path: path, readOnly: o.ReadOnly, noSync: o.NoSync}
+	if err := f.precheck(); err != nil {
+		return nil, err
+	}
+	if err := f.open(o); err != nil {
+		return nil, err
+	}
+	if err := f.walk(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// open lets bbolt open the file.
+func (f *File) open(o Options) (err error) {
+	returned := false
+	defer func() {
+		if !returned && f.file != nil {
+			err = errors.Join(err, f.file.Close()) // bbolt fell over and has not closed it
+		}
+	}()
+	defer f.guard(&err)()
+	f.bolt, err = bbolt.Open(f.path, 0o600, &bbolt.Options{
+		Timeout:      lockWait,
+		FreelistType: bbolt.FreelistMapType,
+		ReadOnly:     o.ReadOnly,
+		NoSync:       o.NoSync,
+		NoGrowSync:   o.NoSync,
+		NoStatistics: true,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			file, err := os.OpenFile(name, flag, mode)
+			f.file = file
+			return file, err
+		},
+	})
+	returned = true
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("open index: %w", &base.LockedError{Path: f.path, Waited: lockWait})
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return fmt.Errorf("open index: %w", f.damaged(err))
+	}
+	return fmt.Errorf("open index %s: %w", f.path, spaceError(err))
+}
+
+// View runs fn on the last committed state; see DB. Rows come straight from the mapping, without bbolt.
+func (f *File) View(fn func(Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	tx, err := f.beginView()
+	if err != nil {
+		return err
+	}
+	defer f.end(&err, tx.bolt)
+	defer f.caught(&err, &tx.im)
+	defer func() { tx.done = true }()
+	return tx.outcome(fn(tx))
+}
+
+func (f *File) beginView() (_ *viewTx, err error) {
+	if err := f.usable(); err != nil {
+		return nil, err
+	}
+	defer f.guard(&err)()
+	b, err := f.bolt.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("begin view: %w", err)
+	}
+	im := f.image(b)
+	tx := &viewTx{txState: txState{f: f, bolt: b, im: im}}
+	tx.root = tree{im: &tx.im, root: uint64(b.Cursor().Bucket().Root()), buckets: true}
+	return tx, nil
+}
+
+// image is the mapping as far as b sees it. It is valid while b is open, because bbolt maps the file
+// elsewhere only when no reader is there, and in an Update only when it commits.
+func (f *File) image(b *bbolt.Tx) image {
+	info := f.bolt.Info()
+	size := b.Size()
+	// The address is outside of Go's heap; this form of conversion is how one says so.
+	addr := info.Data
+	data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), size)
+	return image{data: data, size: info.PageSize, pages: uint64(size) / uint64(info.PageSize), seen: f.seen}
+}
+
+func (f *File) usable() error {
+	if f.closed {
+		return fmt.Errorf("use index: %w", base.ErrClosed)
+	}
+	if d := f.damage.Load(); d != nil {
+		return d
+	}
+	return nil
+}
+
+// Update runs fn and commits when it returns nil; see DB.
+func (f *File) Update(fn func(Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	f.write.Lock()
+	defer f.write.Unlock()
+	tx, err := f.beginUpdate()
+	if err != nil {
+		return err
+	}
+	defer f.end(&err, tx.bolt)
+	defer f.caught(&err, &tx.im)
+	defer func() { tx.done = true }()
+	if err := tx.outcome(fn(tx)); err != nil {
+		return err
+	}
+	return f.commit(tx)
+}
+
+func (f *File) beginUpdate() (_ *updateTx, err error) {
+	if err := f.usable(); err != nil {
+		return nil, err
+	}
+	if f.readOnly {
+		return nil, fmt.Errorf("update index: %w", base.ErrReadOnly)
+	}
+	if cause := f.failed.Load(); cause != nil {
+		return nil, fmt.Errorf("update index: %w after: %w", base.ErrReadOnly, *cause)
+	}
+	defer f.guard(&err)()
+	b, err := f.bolt.Begin(true)
+	if err != nil {
+		return nil, fmt.Errorf("begin update: %w", err)
+	}
+	tx := &updateTx{txState: txState{f: f, bolt: b, im: f.image(b)}, open: map[string]*updateBucket{}}
+	tx.root = tree{im: &tx.im, root: uint64(b.Cursor().Bucket().Root()), buckets: true}
+	return tx, nil
+}
+
+func (f *File) commit(tx *updateTx) (err error) {
+	tx.done = true
+	defer f.guard(&err)()
+	if err := tx.bolt.Commit(); err != nil {
+		err = fmt.Errorf("commit index: %w", spaceError(err))
+		if !errors.Is(err, base.ErrNoSpace) {
+			f.failed.CompareAndSwap(nil, &err)
+		}
+		return err
+	}
+	return nil
+}
+
+// end rolls b back unless it is over. bbolt may fall over a damaged file here too, and then keeps its
+// locks.
+func (f *File) end(err *error, b *bbolt.Tx) {
+	var end error
+	func() {
+		defer f.guard(&end)()
+		end = b.Rollback()
+	}()
+	if end == nil || errors.Is(end, berrors.ErrTxClosed) {
+		return
+	}
+	f.stuck.Store(true)
+	*err = errors.Join(*err, fmt.Errorf("end transaction: %w", end))
+}
+
+// Sync makes durable what updates with Options.NoSync have written. Errors: base.ErrClosed,
+// *base.CorruptError, and a failure after which the file is read-only.
+func (f *File) Sync() (err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	f.write.Lock()
+	defer f.write.Unlock()
+	if err := f.usable(); err != nil {
+		return err
+	}
+	if f.readOnly {
+		return nil
+	}
+	if cause := f.failed.Load(); cause != nil {
+		return fmt.Errorf("sync index: %w after: %w", base.ErrReadOnly, *cause)
+	}
+	defer f.guard(&err)()
+	if err := f.bolt.Sync(); err != nil {
+		err = fmt.Errorf("sync index: %w", spaceError(err))
+		f.failed.CompareAndSwap(nil, &err)
+		return err
+	}
+	return nil
+}
+
+// SizeBytes returns the size of the file on disk, free pages included; 0 after Close.
+func (f *File) SizeBytes() int64 {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.closed {
+		return 0
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// Path returns the path that the file was opened with.
+func (f *File) Path() string { return f.path }
+
+// Close waits for running transactions and closes the file. It does not sync what NoSync has left.
+func (f *File) Close() (err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	if f.stuck.Load() {
+		// bbolt holds its own locks and its Close would never return. The descriptor, and with it the
+		// lock on the file, is given back; the mapping stays until the process ends.
+		return f.file.Close()
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer f.guard(&err)()
+	if err := f.bolt.Close(); err != nil {
+		return fmt.Errorf("close index %s: %w", f.path, err)
+	}
+	return nil
+}
+
+func (f *File) base() string { return filepath.Base(f.path) }
+
+// damaged records err as damage of the file and returns the first one recorded.
+func (f *File) damaged(err error) error {
+	d := &base.CorruptError{Where: f.base()}
+	var c *base.CorruptError
+	if errors.As(err, &c) {
+		*d = *c
+		d.Where = f.base()
+	} else {
+		d.Err = err
+	}
+	f.damage.CompareAndSwap(nil, d)
+	return f.damage.Load()
+}
+
+// guard is for code that calls bbolt: `defer f.guard(&err)()` turns a panic or fault into damage.
+func (f *File) guard(err *error) func() {
+	restore := debug.SetPanicOnFault(true)
+	return func() {
+		if r := recover(); r != nil {
+			*err = f.damaged(fmt.Errorf("read pages: %v", r))
+		}
+		debug.SetPanicOnFault(restore)
+	}
+}
+
+// caught is deferred around the caller's function: a page fault in the mapping (the file was cut or
+// cannot be read) is damage; every other panic is the caller's own and goes on (I3).
+func (f *File) caught(err *error, im *image) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	fault, ok := r.(interface {
+		runtime.Error
+		Addr() uintptr
+	})
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(im.data)))
+	if !ok || fault.Addr()-start >= uintptr(len(im.data)) {
+		panic(r)
+	}
+	*err = f.damaged(fmt.Errorf("read pages: %v", r))
+}
+
+func spaceError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, base.ErrNoSpace) {
+		return fmt.Errorf("%w: %w", base.ErrNoSpace, err)
+	}
+	return err
+}

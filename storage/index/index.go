@@ -1,0 +1,124 @@
+package index
+
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Bounds of one row; they are bbolt's, and hold for memory too.
+const (
+	// MaxKeyBytes is the greatest length of a key or bucket name.
+	MaxKeyBytes = 32768
+	// MaxValueBytes is the greatest length of a value.
+	MaxValueBytes = 1 << 30
+)
+
+// DB holds buckets of sorted rows. *File and *Memory implement it. It is safe for concurrent use.
+type DB interface {
+	// View runs fn on the state that the last finished Update left, which does not change meanwhile.
+	// It returns what fn returns, unless the rows turned out to be damaged: then a *base.CorruptError,
+	// whatever fn returned. Errors of its own: base.ErrClosed.
+	View(fn func(Tx) error) error
+	// Update runs fn alone among updates and makes its changes durable (unless Options.NoSync) and
+	// visible all at once when fn returns nil. When fn returns an error, nothing is changed and Update
+	// returns that error. It waits for an Update that is running. Errors of its own: base.ErrClosed,
+	// base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError.
+	Update(fn func(Tx) error) error
+	// Close waits for running transactions and releases everything. It is idempotent.
+	Close() error
+}
+
+// Tx is a transaction. It is used by one goroutine, until the function that received it returns.
+type Tx interface {
+	// Bucket returns the bucket with that name, nil when there is none.
+	Bucket(name string) Bucket
+	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
+	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.
+	CreateBucket(name string) (Bucket, error)
+	// DeleteBucket removes a bucket with all its rows. Errors: base.ErrReadOnly in a View,
+	// base.ErrNotFound.
+	DeleteBucket(name string) error
+	// Buckets returns the names of all buckets, sorted.
+	Buckets() []string
+}
+
+// Bucket is a set of rows sorted by key, bytewise. Slices that it returns are read-only and valid until
+// the transaction ends.
+type Bucket interface {
+	// Get returns the value of k: nil when there is no such row, empty but not nil when the value is
+	// empty.
+	Get(k []byte) []byte
+	// Put sets the value of k. Neither slice may be changed until the transaction ends. Errors:
+	// base.ErrReadOnly in a View, base.ErrInvalid for an empty key, base.ErrTooLarge.
+	Put(k, v []byte) error
+	// Delete removes the row of k; that there is none is no error. Errors: base.ErrReadOnly in a View.
+	Delete(k []byte) error
+	// Cursor returns a cursor that stands nowhere.
+	Cursor() Cursor
+	// SetFillPercent sets how full pages are made that this transaction splits, from 0.1 to 1.0; 0.5
+	// until it is called. Rows that come in ascending order want 1.0. Memory ignores it.
+	SetFillPercent(p float64)
+}
+
+// Cursor walks the rows of a bucket. Every method returns a nil key when there is no such row. The
+// cursor stands at the key that it returned last, or that was sought last; a move that finds nothing
+// leaves it there. Rows may be put and deleted between moves: Next always gives the first key after
+// the one it stands at, Prev the last before.
+type Cursor interface {
+	// First moves to the first row.
+	First() (k, v []byte)
+	// Last moves to the last row.
+	Last() (k, v []byte)
+	// Next moves to the first row after the place. On a cursor that stands nowhere it finds nothing.
+	Next() (k, v []byte)
+	// Prev moves to the last row before the place. On a cursor that stands nowhere it finds nothing.
+	Prev() (k, v []byte)
+	// Seek moves to the first row whose key is at least k. k is not retained.
+	Seek(k []byte) (key, v []byte)
+}
+
+// Options are the options of OpenFile. The zero value opens for writing with a sync at each Update.
+type Options struct {
+	// ReadOnly opens an existing file, shared with other readers, and refuses Update.
+	ReadOnly bool
+	// NoSync leaves syncing to File.Sync: after a power cut the file may be damaged. For an index
+	// that is being built and would be built again.
+	NoSync bool
+}
+
+func checkRow(k, v []byte) error {
+	if err := checkKey(k); err != nil {
+		return err
+	}
+	if len(v) > MaxValueBytes {
+		return fmt.Errorf("put row: value of %d bytes: %w", len(v), base.ErrTooLarge)
+	}
+	return nil
+}
+
+func checkKey(k []byte) error {
+	if len(k) == 0 {
+		return fmt.Errorf("put row: empty key: %w", base.ErrInvalid)
+	}
+	if len(k) > MaxKeyBytes {
+		return fmt.Errorf("put row: key of %d bytes: %w", len(k), base.ErrTooLarge)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return fmt.Errorf("create bucket: empty name: %w", base.ErrInvalid)
+	}
+	if len(name) > MaxKeyBytes {
+		return fmt.Errorf("create bucket: name of %d bytes: %w", len(name), base.ErrTooLarge)
+	}
+	return nil
+}
+
+func errView(doing string) error {
+	return fmt.Errorf("%s in a view: %w", doing, base.ErrReadOnly)
+}
+
+func errDone(doing string) error { return fmt.Errorf("%s: %w", doing, base.ErrTxDone) }

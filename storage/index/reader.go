@@ -1,0 +1,310 @@
+package index
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// seen remembers which pages of the file as it was opened have been verified. Pages that this process
+// has added are beyond it and need none. A page that this process has written in the place of a free
+// one is verified once more, which does no harm.
+type seen struct {
+	pages uint64
+	words []atomic.Uint64
+}
+
+func newSeen(pages uint64) *seen {
+	return &seen{pages: pages, words: make([]atomic.Uint64, (pages+63)/64)}
+}
+
+func (s *seen) has(id uint64) bool {
+	return id >= s.pages || s.words[id/64].Load()&(1<<(id%64)) != 0
+}
+
+// add marks id and reports whether it was not marked before.
+func (s *seen) add(id uint64) bool {
+	bit := uint64(1) << (id % 64)
+	return id >= s.pages || s.words[id/64].Or(bit)&bit == 0
+}
+
+func (s *seen) count() (n int) {
+	for i := range s.words {
+		n += bits.OnesCount64(s.words[i].Load())
+	}
+	return n
+}
+
+// image is the file as one transaction sees it: the bytes of bbolt's mapping up to the last page.
+type image struct {
+	data  []byte
+	size  int // of one page
+	pages uint64
+	seen  *seen
+}
+
+// page returns a page by its header, which alone is checked.
+func (im *image) page(id uint64) (page, error) {
+	if id < 2 || id >= im.pages {
+		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("less than %d pages", im.pages)}
+	}
+	p := page(im.data[id*uint64(im.size):])
+	n := uint64(p.overflow()) + 1
+	if p.id() != id || n > im.pages-id {
+		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "its own id and length", Got: fmt.Sprintf("page %d of %d", p.id(), n)}
+	}
+	return p[:n*uint64(im.size)], nil
+}
+
+// verified returns a page whose content has been verified, now or before.
+func (im *image) verified(id uint64, lo, hi []byte, buckets bool) (page, error) {
+	p, err := im.page(id)
+	if err != nil || im.seen.has(id) {
+		return p, err
+	}
+	b := bounds{lo: lo, hi: hi, buckets: buckets, pages: im.pages, size: im.size}
+	if err := p.verify(b); err != nil {
+		return nil, err
+	}
+	if buckets && p.leaf() {
+		for i := range p.count() {
+			if err := verifyHeader(p, i, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	im.seen.add(id)
+	return p, nil
+}
+
+// tree is one bucket of an image, or the root tree. root is 0 when the whole bucket is the leaf inline.
+type tree struct {
+	im      *image
+	root    uint64
+	inline  page
+	buckets bool
+}
+
+// bucket finds the bucket called name in the root tree.
+func (t *tree) bucket(name []byte) (*tree, error) {
+	s := stack{t: t}
+	if err := s.descend(name); err != nil {
+		return nil, err
+	}
+	top := s.top()
+	i, found := top.p.search(name)
+	if !found {
+		return nil, nil
+	}
+	return t.child(top.p, i), nil
+}
+
+// child opens the bucket whose header is element i of a leaf of the root tree.
+func (t *tree) child(p page, i int) *tree {
+	v := p.value(i)
+	c := &tree{im: t.im, root: order.Uint64(v)}
+	if c.root == 0 {
+		c.inline = inlineLeaf(v)
+	}
+	return c
+}
+
+// level is one page on the way from the root to a row.
+type level struct {
+	p      page
+	i      int
+	lo, hi []byte // what the page may hold
+}
+
+// stack is a way from the root of a tree to a row, or to one of the ends of a leaf.
+type stack struct {
+	t      *tree
+	levels []level
+	buf    [6]level // enough for any file that there is
+}
+
+func (s *stack) top() *level { return &s.levels[len(s.levels)-1] }
+
+func (s *stack) reset() error {
+	if s.levels == nil {
+		s.levels = s.buf[:0]
+	}
+	s.levels = s.levels[:0]
+	if s.t.root == 0 {
+		s.levels = append(s.levels, level{p: s.t.inline})
+		return nil
+	}
+	return s.push(s.t.root, nil, nil)
+}
+
+func (s *stack) push(id uint64, lo, hi []byte) error {
+	if len(s.levels) >= maxDepth {
+		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+	}
+	p, err := s.t.im.verified(id, lo, hi, s.t.buckets)
+	if err != nil {
+		return err
+	}
+	s.levels = append(s.levels, level{p: p, lo: lo, hi: hi})
+	return nil
+}
+
+// down pushes child i of the branch on top.
+func (s *stack) down(i int) error {
+	l := s.top()
+	l.i = i
+	hi := l.hi
+	if i+1 < l.p.count() {
+		hi = l.p.branchKey(i + 1)
+	}
+	return s.push(l.p.child(i), l.p.branchKey(i), hi)
+}
+
+// descend goes to the leaf that k belongs to. The place inside is not set.
+func (s *stack) descend(k []byte) error {
+	if err := s.reset(); err != nil {
+		return err
+	}
+	for !s.top().p.leaf() {
+		if err := s.down(s.top().p.childFor(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edge goes from the page on top to its first or last leaf, and there to the first or last row.
+func (s *stack) edge(last bool) error {
+	for {
+		l := s.top()
+		i := 0
+		if last {
+			i = l.p.count() - 1
+		}
+		if l.p.leaf() {
+			l.i = i
+			return nil
+		}
+		if err := s.down(i); err != nil {
+			return err
+		}
+	}
+}
+
+// sibling goes to the near end of the next (step 1) or previous (step -1) leaf; false when there is none.
+func (s *stack) sibling(step int) (bool, error) {
+	for n := len(s.levels) - 2; n >= 0; n-- {
+		i := s.levels[n].i + step
+		if i < 0 || i >= s.levels[n].p.count() {
+			continue
+		}
+		s.levels = s.levels[:n+1]
+		if err := s.down(i); err != nil {
+			return false, err
+		}
+		return true, s.edge(step < 0)
+	}
+	return false, nil
+}
+
+// settle moves over empty leaves until the top stands on a row; false when there is none that way.
+func (s *stack) settle(step int) (bool, error) {
+	for {
+		if l := s.top(); l.i >= 0 && l.i < l.p.count() {
+			return true, nil
+		}
+		if ok, err := s.sibling(step); err != nil || !ok {
+			return false, err
+		}
+	}
+}
+
+func (s *stack) row() (k, v []byte) {
+	l := s.top()
+	return l.p.leafKey(l.i), l.p.value(l.i)
+}
+
+func (s *stack) first() (bool, error) {
+	if err := s.reset(); err != nil {
+		return false, err
+	}
+	if err := s.edge(false); err != nil {
+		return false, err
+	}
+	return s.settle(1)
+}
+
+func (s *stack) last() (bool, error) {
+	if err := s.reset(); err != nil {
+		return false, err
+	}
+	if err := s.edge(true); err != nil {
+		return false, err
+	}
+	return s.settle(-1)
+}
+
+func (s *stack) seek(k []byte) (bool, error) {
+	if err := s.descend(k); err != nil {
+		return false, err
+	}
+	l := s.top()
+	l.i, _ = l.p.search(k)
+	return s.settle(1)
+}
+
+func (s *stack) move(step int) (bool, error) {
+	s.top().i += step
+	return s.settle(step)
+}
+
+// verifyAround verifies the leaf of k and the leaves beside it, and returns the key range of the leaf.
+func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
+	s := stack{t: t}
+	if err := s.descend(k); err != nil {
+		return nil, nil, err
+	}
+	lo, hi = s.top().lo, s.top().hi
+	for _, step := range []int{1, -1} {
+		if step < 0 {
+			if err := s.descend(k); err != nil {
+				return nil, nil, err
+			}
+		}
+		if _, err := s.sibling(step); err != nil {
+			return nil, nil, err
+		}
+	}
+	return lo, hi, nil
+}
+
+// verifyEnd verifies the last leaf and the leaf before it.
+func (t *tree) verifyEnd() error {
+	s := stack{t: t}
+	if err := s.reset(); err != nil {
+		return err
+	}
+	if err := s.edge(true); err != nil {
+		return err
+	}
+	_, err := s.sibling(-1)
+	return err
+}
+
+// verifyAll verifies every page of the tree.
+func (t *tree) verifyAll() error {
+	s := stack{t: t}
+	if err := s.reset(); err != nil {
+		return err
+	}
+	if err := s.edge(false); err != nil {
+		return err
+	}
+	for {
+		if ok, err := s.sibling(1); err != nil || !ok {
+			return err
+		}
+	}
+}

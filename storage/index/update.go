@@ -1,0 +1,351 @@
+package index
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// updateTx works through bbolt. Before bbolt reads a leaf, the leaf and those beside it (bbolt may merge
+// it with one of them) are verified in the tree as it was when the transaction began (I2); what the
+// transaction changes since then is in bbolt's memory.
+type updateTx struct {
+	txState
+	open    map[string]*updateBucket
+	created map[string]bool // false: deleted
+}
+
+func (tx *updateTx) Bucket(name string) Bucket {
+	if !tx.live() {
+		return nil
+	}
+	defer tx.contain()
+	if b := tx.bucket(name); b != nil {
+		return b
+	}
+	return nil
+}
+
+// bucket may return nil, which must not be put into an interface.
+func (tx *updateTx) bucket(name string) *updateBucket {
+	if b := tx.open[name]; b != nil {
+		return b
+	}
+	bb := tx.bolt.Bucket([]byte(name))
+	if bb == nil {
+		return nil
+	}
+	b := &updateBucket{tx: tx, bolt: bb}
+	if _, changed := tx.created[name]; !changed {
+		t, err := tx.root.bucket([]byte(name))
+		if err != nil {
+			_ = tx.fail(err)
+			return nil
+		}
+		if t != nil && t.root != 0 {
+			b.base = t
+		}
+	}
+	tx.open[name] = b
+	return b
+}
+
+func (tx *updateTx) CreateBucket(name string) (_ Bucket, err error) {
+	if err := tx.check("create bucket"); err != nil {
+		return nil, err
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tx.met()) }()
+	defer tx.contain()
+	if b := tx.bucket(name); b != nil {
+		return b, nil
+	}
+	if tx.failed {
+		return nil, nil // met gives the error
+	}
+	if _, err := tx.bolt.CreateBucket([]byte(name)); err != nil {
+		return nil, fmt.Errorf("create bucket %q: %w", name, err)
+	}
+	tx.mark(name, true)
+	return tx.bucket(name), nil
+}
+
+func (tx *updateTx) mark(name string, created bool) {
+	if tx.created == nil {
+		tx.created = map[string]bool{}
+	}
+	tx.created[name] = created
+}
+
+// met returns the damage that this transaction met, for an operation that can return it.
+func (tx *updateTx) met() error {
+	if tx.failed {
+		return tx.f.damage.Load()
+	}
+	return nil
+}
+
+func (tx *updateTx) DeleteBucket(name string) (err error) {
+	if err := tx.check("delete bucket"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tx.met()) }()
+	defer tx.contain()
+	b := tx.bucket(name)
+	if b == nil {
+		return fmt.Errorf("delete bucket %q: %w", name, base.ErrNotFound)
+	}
+	if !b.ensureAll() { // bbolt visits every page to free it
+		return nil
+	}
+	if err := tx.bolt.DeleteBucket([]byte(name)); err != nil {
+		if errors.Is(err, berrors.ErrBucketNotFound) {
+			err = base.ErrNotFound
+		}
+		return fmt.Errorf("delete bucket %q: %w", name, err)
+	}
+	b.dead = true
+	delete(tx.open, name)
+	tx.mark(name, false)
+	return nil
+}
+
+func (tx *updateTx) Buckets() []string {
+	if !tx.live() {
+		return nil
+	}
+	defer tx.contain()
+	names := slices.DeleteFunc(tx.names(), func(n string) bool {
+		_, changed := tx.created[n]
+		return changed
+	})
+	for _, n := range slices.Sorted(maps.Keys(tx.created)) {
+		if tx.created[n] {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+type updateBucket struct {
+	tx      *updateTx
+	bolt    *bbolt.Bucket
+	base    *tree // the bucket when the transaction began; nil when nothing of it is to be verified
+	lo, hi  []byte
+	known   bool // the leaf for keys from lo to hi, and those beside it, are verified
+	deleted bool
+	dead    bool
+	changes uint64
+}
+
+// ensure verifies what bbolt may read for an operation on k.
+func (b *updateBucket) ensure(k []byte) bool {
+	if b.base == nil || b.known && (b.lo == nil || bytes.Compare(k, b.lo) >= 0) && (b.hi == nil || bytes.Compare(k, b.hi) < 0) {
+		return true
+	}
+	lo, hi, err := b.base.verifyAround(k)
+	if err != nil {
+		_ = b.tx.fail(err)
+		return false
+	}
+	b.lo, b.hi, b.known = lo, hi, true
+	return true
+}
+
+// ensureEnd verifies the last leaf and the one before.
+func (b *updateBucket) ensureEnd() bool {
+	if b.base == nil {
+		return true
+	}
+	if err := b.base.verifyEnd(); err != nil {
+		_ = b.tx.fail(err)
+		return false
+	}
+	return true
+}
+
+// ensureAll verifies the whole bucket.
+func (b *updateBucket) ensureAll() bool {
+	if b.base == nil {
+		return true
+	}
+	if err := b.base.verifyAll(); err != nil {
+		_ = b.tx.fail(err)
+		return false
+	}
+	b.base = nil
+	return true
+}
+
+func (b *updateBucket) live() bool { return b.tx.live() && !b.dead }
+
+func (b *updateBucket) Get(k []byte) (v []byte) {
+	if !b.live() || len(k) == 0 {
+		return nil
+	}
+	defer b.tx.contain()
+	if !b.ensure(k) {
+		return nil
+	}
+	return b.bolt.Get(k)
+}
+
+func (b *updateBucket) check(doing string) error {
+	if b.dead {
+		return errDone(doing)
+	}
+	return b.tx.check(doing)
+}
+
+func (b *updateBucket) Put(k, v []byte) (err error) {
+	if err := checkRow(k, v); err != nil {
+		return err
+	}
+	if err := b.check("put row"); err != nil {
+		return err
+	}
+	if v == nil {
+		v = []byte{} // so that Get tells an empty value from none
+	}
+	defer b.result("put row", &err)
+	if !b.ensure(k) {
+		return nil
+	}
+	b.changes++
+	return b.bolt.Put(k, v)
+}
+
+func (b *updateBucket) Delete(k []byte) (err error) {
+	if err := b.check("delete row"); err != nil {
+		return err
+	}
+	if len(k) == 0 {
+		return nil
+	}
+	defer b.result("delete row", &err)
+	if !b.ensure(k) {
+		return nil
+	}
+	b.changes++
+	b.deleted = true
+	return b.bolt.Delete(k)
+}
+
+// result is deferred in changing operations; it is contain, and gives damage to the caller at once.
+func (b *updateBucket) result(doing string, err *error) {
+	if r := recover(); r != nil {
+		_ = b.tx.fail(fmt.Errorf("read pages: %v", r))
+	}
+	switch {
+	case b.tx.failed:
+		*err = b.tx.f.damage.Load()
+	case *err != nil:
+		*err = fmt.Errorf("%s: %w", doing, *err)
+	}
+}
+
+func (b *updateBucket) Cursor() Cursor {
+	return &cursor{m: &updateMover{b: b}, changes: &b.changes}
+}
+
+func (b *updateBucket) SetFillPercent(p float64) {
+	if b.live() && p >= 0.1 && p <= 1 {
+		b.bolt.FillPercent = p
+	}
+}
+
+// updateMover is a bbolt cursor.
+type updateMover struct {
+	b  *updateBucket
+	c  *bbolt.Cursor
+	at []byte // the row that the last move gave
+}
+
+// ready verifies what a move to k may read. After deletions bbolt may walk over any number of leaves
+// that have become empty, so then everything is verified, once.
+func (m *updateMover) ready(k []byte) bool {
+	if !m.b.live() {
+		return false
+	}
+	if m.c == nil {
+		m.c = m.b.bolt.Cursor()
+	}
+	if m.b.deleted {
+		return m.b.ensureAll()
+	}
+	return m.b.ensure(k)
+}
+
+// landed verifies around the row that bbolt has moved to, for the next move.
+func (m *updateMover) landed(k, v []byte) ([]byte, []byte) {
+	if k == nil || !m.b.ensure(k) {
+		return nil, nil
+	}
+	m.at = k
+	return k, v
+}
+
+func (m *updateMover) first() (k, v []byte) {
+	defer m.b.tx.contain()
+	if !m.ready(nil) {
+		return nil, nil
+	}
+	return m.landed(m.c.First())
+}
+
+func (m *updateMover) last() (k, v []byte) {
+	defer m.b.tx.contain()
+	if !m.ready(nil) || !m.b.ensureEnd() {
+		return nil, nil
+	}
+	if k, _ = m.c.First(); k == nil {
+		return nil, nil // where all leaves have become empty bbolt's Last would not return
+	}
+	return m.landed(m.c.Last())
+}
+
+func (m *updateMover) next() (k, v []byte) {
+	defer m.b.tx.contain()
+	if !m.b.live() {
+		return nil, nil
+	}
+	return m.landed(m.c.Next())
+}
+
+// prev looks further when bbolt finds nothing, because bbolt's Prev stops at a leaf that has become empty.
+func (m *updateMover) prev() (k, v []byte) {
+	defer m.b.tx.contain()
+	if !m.b.live() {
+		return nil, nil
+	}
+	k, v = m.c.Prev()
+	if k != nil || !m.b.deleted {
+		return m.landed(k, v)
+	}
+	if k, _ = m.c.First(); k == nil || bytes.Compare(k, m.at) >= 0 {
+		return nil, nil
+	}
+	for m.c.Seek(m.at); ; {
+		if k, v = m.c.Prev(); k != nil { // comes, because the first row is before m.at
+			return m.landed(k, v)
+		}
+	}
+}
+
+func (m *updateMover) seek(k []byte) (key, v []byte) {
+	defer m.b.tx.contain()
+	if !m.ready(k) {
+		return nil, nil
+	}
+	return m.landed(m.c.Seek(k))
+}

@@ -1,0 +1,184 @@
+package index
+
+import (
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// txState is what both kinds of transaction of a File have.
+type txState struct {
+	f      *File
+	bolt   *bbolt.Tx
+	im     image
+	root   tree
+	done   bool
+	failed bool // this transaction met the damage
+}
+
+// fail records damage. The operation that met it returns nothing; View or Update returns the error.
+func (tx *txState) fail(err error) error {
+	tx.failed = true
+	return tx.f.damaged(err)
+}
+
+// contain is deferred in every operation: a panic of bbolt or a fault is damage (I1).
+func (tx *txState) contain() {
+	if r := recover(); r != nil {
+		_ = tx.fail(fmt.Errorf("read pages: %v", r)) // returned by outcome
+	}
+}
+
+// outcome is the result of a transaction whose function returned err.
+func (tx *txState) outcome(err error) error {
+	if tx.failed {
+		return tx.f.damage.Load()
+	}
+	return err
+}
+
+// live reports whether operations still make sense.
+func (tx *txState) live() bool { return !tx.done && !tx.failed }
+
+func (tx *txState) check(doing string) error {
+	switch {
+	case tx.done:
+		return errDone(doing)
+	case tx.failed:
+		return tx.f.damage.Load()
+	}
+	return nil
+}
+
+// names lists the buckets of the root tree as it was when the transaction began.
+func (tx *txState) names() (names []string) {
+	s := stack{t: &tx.root}
+	for ok, err := s.first(); ; ok, err = s.move(1) {
+		if err != nil {
+			_ = tx.fail(err)
+			return nil
+		}
+		if !ok {
+			return names
+		}
+		k, _ := s.row()
+		names = append(names, string(k))
+	}
+}
+
+// viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it is used.
+type viewTx struct{ txState }
+
+func (tx *viewTx) Bucket(name string) Bucket {
+	if !tx.live() {
+		return nil
+	}
+	defer tx.contain()
+	t, err := tx.root.bucket([]byte(name))
+	if err != nil {
+		_ = tx.fail(err)
+		return nil
+	}
+	if t == nil {
+		return nil
+	}
+	return &viewBucket{tx: tx, t: *t}
+}
+
+func (tx *viewTx) Buckets() []string {
+	if !tx.live() {
+		return nil
+	}
+	defer tx.contain()
+	return tx.names()
+}
+
+func (tx *viewTx) CreateBucket(string) (Bucket, error) { return nil, errView("create bucket") }
+
+func (tx *viewTx) DeleteBucket(string) error { return errView("delete bucket") }
+
+type viewBucket struct {
+	tx *viewTx
+	t  tree
+}
+
+func (b *viewBucket) Get(k []byte) (v []byte) {
+	if !b.tx.live() {
+		return nil
+	}
+	defer b.tx.contain()
+	s := stack{t: &b.t}
+	if err := s.descend(k); err != nil {
+		_ = b.tx.fail(err)
+		return nil
+	}
+	p := s.top().p
+	if i, found := p.search(k); found {
+		return p.value(i)
+	}
+	return nil
+}
+
+func (b *viewBucket) Put(_, _ []byte) error { return errView("put row") }
+
+func (b *viewBucket) Delete([]byte) error { return errView("delete row") }
+
+func (b *viewBucket) Cursor() Cursor { return &cursor{m: &viewMover{b: b, s: stack{t: &b.t}}} }
+
+func (b *viewBucket) SetFillPercent(float64) {}
+
+type viewMover struct {
+	b *viewBucket
+	s stack
+}
+
+func (m *viewMover) row(ok bool, err error) (k, v []byte) {
+	if err != nil {
+		_ = m.b.tx.fail(err)
+		return nil, nil
+	}
+	if !ok {
+		return nil, nil
+	}
+	return m.s.row()
+}
+
+func (m *viewMover) first() (k, v []byte) {
+	if !m.b.tx.live() {
+		return nil, nil
+	}
+	defer m.b.tx.contain()
+	return m.row(m.s.first())
+}
+
+func (m *viewMover) last() (k, v []byte) {
+	if !m.b.tx.live() {
+		return nil, nil
+	}
+	defer m.b.tx.contain()
+	return m.row(m.s.last())
+}
+
+func (m *viewMover) next() (k, v []byte) {
+	if !m.b.tx.live() {
+		return nil, nil
+	}
+	defer m.b.tx.contain()
+	return m.row(m.s.move(1))
+}
+
+func (m *viewMover) prev() (k, v []byte) {
+	if !m.b.tx.live() {
+		return nil, nil
+	}
+	defer m.b.tx.contain()
+	return m.row(m.s.move(-1))
+}
+
+func (m *viewMover) seek(k []byte) (key, v []byte) {
+	if !m.b.tx.live() {
+		return nil, nil
+	}
+	defer m.b.tx.contain()
+	return m.row(m.s.seek(k))
+}
