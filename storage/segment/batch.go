@@ -1,0 +1,93 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Batch collects records that become durable together. It keeps one buffer with room for the frame before the
+// records, so that they are copied once and written with one call. A Batch has one user at a time.
+type Batch struct {
+	buf    []byte // frame, records; while it is appended also ends and checksum
+	places []Place
+}
+
+// NewBatch returns an empty batch.
+func NewBatch() *Batch { return &Batch{} }
+
+// Add appends a record whose payload is the concatenation of parts, and returns its index. The parts are copied. A
+// batch that grows beyond MaxBatchBytes or MaxBatchRecords is refused by Append.
+func (b *Batch) Add(kind byte, parts ...[]byte) int {
+	if len(b.buf) == 0 {
+		b.buf = append(b.buf, make([]byte, frameBytes)...)
+	}
+	length := 0
+	for _, p := range parts {
+		length += len(p)
+	}
+	b.buf = append(b.buf, kind)
+	b.buf = binary.AppendUvarint(b.buf, uint64(length))
+	b.places = append(b.places, Place{Offset: uint64(len(b.buf)), Length: uint32(length)})
+	for _, p := range parts {
+		b.buf = append(b.buf, p...)
+	}
+	return len(b.places) - 1
+}
+
+// Len returns the count of records.
+func (b *Batch) Len() int { return len(b.places) }
+
+// Bytes returns the length of the records so far, their kinds and lengths included, which MaxBatchBytes bounds.
+func (b *Batch) Bytes() int { return max(len(b.buf)-frameBytes, 0) }
+
+// Reset empties the batch and keeps its buffer. The Places of what was appended are no longer valid.
+func (b *Batch) Reset() {
+	b.buf = b.buf[:0]
+	b.places = b.places[:0]
+}
+
+// check returns an error that matches base.ErrTooLarge when the batch is beyond the bounds.
+func (b *Batch) check() error {
+	if b.Bytes() > MaxBatchBytes || b.Len() > MaxBatchRecords {
+		return fmt.Errorf("append batch of %d records and %d bytes, limits %d and %d: %w",
+			b.Len(), b.Bytes(), MaxBatchRecords, MaxBatchBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// encode completes the batch for its place and returns all its bytes, which are valid until the next call. The batch
+// itself stays as it is, so that it can be appended again after a failure.
+func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
+	if len(b.buf) == 0 {
+		b.buf = append(b.buf, make([]byte, frameBytes)...)
+	}
+	s := seed(page, info.Segment, info.Start)
+	f := frame{number: info.Number, recordsBytes: uint32(b.Bytes()), records: uint32(b.Len()), ends: uint32(len(ends))}
+	f.put(b.buf, s)
+	length := len(b.buf)
+	out := appendEnds(b.buf, ends)
+	info.CRC = crc32.Update(s, castagnoli, out)
+	out = binary.BigEndian.AppendUint32(out, info.CRC)
+	b.buf = out[:length]
+	info.End = info.Start + uint64(len(out))
+	return out
+}
+
+// placesAt returns the places of the records of a batch that lies at info. They are relative to the batch until then.
+func (b *Batch) placesAt(info BatchInfo) []Place {
+	out := make([]Place, len(b.places))
+	for i, p := range b.places {
+		out[i] = Place{Segment: info.Segment, Offset: info.Start + p.Offset, Length: p.Length}
+	}
+	return out
+}
+
+// Payload returns the payload of a record. It is valid until the next Add or Reset and must not be changed.
+func (b *Batch) Payload(i int) []byte {
+	p := b.places[i]
+	end := p.Offset + uint64(p.Length)
+	return b.buf[p.Offset:end:end]
+}

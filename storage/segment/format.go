@@ -1,0 +1,265 @@
+package segment
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strconv"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Bounds of the format. A reader refuses what is beyond them before it allocates.
+const (
+	// MaxBatchBytes is the greatest length of the records of one batch, their kinds and lengths included.
+	MaxBatchBytes = 64 << 20
+	// MaxBatchRecords is the greatest count of records in one batch.
+	MaxBatchRecords = 1 << 20
+	// maxBatchEnds is the greatest count of ends in one batch.
+	maxBatchEnds = 1 << 16
+)
+
+const (
+	formatVersion = 1
+	headerBytes   = 32
+	frameBytes    = 28 // of a batch before its records
+	endBytes      = 12
+	crcBytes      = 4
+	minBatchBytes = frameBytes + crcBytes
+
+	segmentMagic = "LSEG"
+	batchMagic   = "LBT\x01"
+	fileSuffix   = ".seg"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// End is the offset in bytes up to which a segment is synced.
+type End struct {
+	Segment uint32
+	Offset  uint64
+}
+
+// Place is where the payload of a record lies: its segment, its offset in the file and its length, in bytes.
+type Place struct {
+	Segment uint32
+	Offset  uint64
+	Length  uint32
+}
+
+// Record is one record of a batch. The meaning of Kind is the caller's.
+type Record struct {
+	Kind    byte
+	Payload []byte
+	Place   Place
+}
+
+// BatchInfo says where a batch lies: in Segment, from offset Start to before offset End. CRC is its last four bytes.
+type BatchInfo struct {
+	Number     uint64
+	Segment    uint32
+	Start, End uint64
+	CRC        uint32
+}
+
+// FileName returns the name of the file of a segment.
+func FileName(segment uint32) string { return fmt.Sprintf("%08x%s", segment, fileSuffix) }
+
+// parseFileName is the inverse of FileName. Id 0 and the greatest one are never used.
+func parseFileName(name string) (uint32, bool) {
+	if len(name) != 8+len(fileSuffix) || name[8:] != fileSuffix {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(name[:8], 16, 32)
+	return uint32(id), err == nil && id > 0 && id < math.MaxUint32 && FileName(uint32(id)) == name
+}
+
+// corrupt makes the error for invalid bytes at an offset of a segment.
+func corrupt(segment uint32, offset uint64, got string) error {
+	return &base.CorruptError{Where: fmt.Sprintf("segment %s at offset %d", FileName(segment), offset), Got: got}
+}
+
+func encodeHeader(page [16]byte, segment uint32) []byte {
+	b := make([]byte, 0, headerBytes)
+	b = append(b, segmentMagic...)
+	b = binary.BigEndian.AppendUint32(b, formatVersion)
+	b = append(b, page[:]...)
+	b = binary.BigEndian.AppendUint32(b, segment)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// checkHeader reports whether b is a whole header, and returns an error when it is one, but of another page, segment or
+// format version.
+func checkHeader(b []byte, page [16]byte, segment uint32) (whole bool, err error) {
+	if len(b) < headerBytes || string(b[:4]) != segmentMagic ||
+		crc32.Checksum(b[:headerBytes-crcBytes], castagnoli) != binary.BigEndian.Uint32(b[headerBytes-crcBytes:]) {
+		return false, nil
+	}
+	if v := binary.BigEndian.Uint32(b[4:]); v > formatVersion {
+		return true, &base.FormatError{What: "segment", Found: uint64(v), Supported: formatVersion}
+	} else if v == 0 {
+		return true, corrupt(segment, 4, "format version 0")
+	}
+	if [16]byte(b[8:24]) != page {
+		return true, corrupt(segment, 8, fmt.Sprintf("the header of a segment of page %x", b[8:24]))
+	}
+	if id := binary.BigEndian.Uint32(b[24:]); id != segment {
+		return true, corrupt(segment, 24, "the header of segment "+FileName(id))
+	}
+	return true, nil
+}
+
+// seed is the checksum of the place of a batch, with which its two checksums start.
+func seed(page [16]byte, segment uint32, start uint64) uint32 {
+	var b [28]byte
+	copy(b[:], page[:])
+	binary.BigEndian.PutUint32(b[16:], segment)
+	binary.BigEndian.PutUint64(b[20:], start)
+	return crc32.Checksum(b[:], castagnoli)
+}
+
+// frame is the fixed part of a batch before its records.
+type frame struct {
+	number       uint64
+	recordsBytes uint32
+	records      uint32
+	ends         uint32
+}
+
+// size returns the length of the whole batch in bytes.
+func (f frame) size() uint64 {
+	return frameBytes + uint64(f.recordsBytes) + endBytes*uint64(f.ends) + crcBytes
+}
+
+// put writes f to the first frameBytes of b.
+func (f frame) put(b []byte, seed uint32) {
+	copy(b, batchMagic)
+	binary.BigEndian.PutUint64(b[4:], f.number)
+	binary.BigEndian.PutUint32(b[12:], f.recordsBytes)
+	binary.BigEndian.PutUint32(b[16:], f.records)
+	binary.BigEndian.PutUint32(b[20:], f.ends)
+	binary.BigEndian.PutUint32(b[24:], crc32.Update(seed, castagnoli, b[:24]))
+}
+
+// parseFrame reads a frame from the first frameBytes of b. It reports false when there is none for this seed.
+func parseFrame(b []byte, seed uint32) (frame, bool) {
+	if len(b) < frameBytes || string(b[:4]) != batchMagic ||
+		crc32.Update(seed, castagnoli, b[:24]) != binary.BigEndian.Uint32(b[24:]) {
+		return frame{}, false
+	}
+	f := frame{
+		number:       binary.BigEndian.Uint64(b[4:]),
+		recordsBytes: binary.BigEndian.Uint32(b[12:]),
+		records:      binary.BigEndian.Uint32(b[16:]),
+		ends:         binary.BigEndian.Uint32(b[20:]),
+	}
+	ok := f.number > 0 && f.recordsBytes <= MaxBatchBytes && f.records <= MaxBatchRecords &&
+		f.records <= f.recordsBytes/2 && f.ends <= maxBatchEnds
+	return f, ok
+}
+
+func appendEnds(b []byte, ends []End) []byte {
+	for _, e := range ends {
+		b = binary.BigEndian.AppendUint32(b, e.Segment)
+		b = binary.BigEndian.AppendUint64(b, e.Offset)
+	}
+	return b
+}
+
+// parseEnds reads ends that fill b and appends them to ends. It reports false when they do not ascend strictly, or one
+// is no end of a segment.
+func parseEnds(ends []End, b []byte) ([]End, bool) {
+	if len(b)%endBytes != 0 {
+		return ends, false
+	}
+	last := uint32(0)
+	for ; len(b) > 0; b = b[endBytes:] {
+		e := End{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])}
+		if e.Segment <= last || e.Offset < headerBytes || e.Offset > maxOffset {
+			return ends, false
+		}
+		last = e.Segment
+		ends = append(ends, e)
+	}
+	return ends, true
+}
+
+// maxOffset bounds offsets so that sums with lengths fit in an int64.
+const maxOffset = 1 << 62
+
+// parseRecords reads count records that fill b, which begins at offset of the segment, and appends them to recs.
+func parseRecords(recs []Record, b []byte, count int, segment uint32, offset uint64) ([]Record, error) {
+	for pos := 0; pos < len(b); {
+		length, n := binary.Uvarint(b[pos+1:])
+		begin := pos + 1 + n
+		switch {
+		case n <= 0 || n > 1 && b[begin-1] == 0:
+			return recs, corrupt(segment, offset+uint64(pos), "a record without a valid length")
+		case length > uint64(len(b)-begin):
+			return recs, corrupt(segment, offset+uint64(pos), "a record longer than its batch")
+		case count == 0:
+			return recs, corrupt(segment, offset+uint64(pos), "more records than the batch counts")
+		}
+		end := begin + int(length)
+		recs = append(recs, Record{
+			Kind:    b[pos],
+			Payload: b[begin:end:end],
+			Place:   Place{Segment: segment, Offset: offset + uint64(begin), Length: uint32(length)},
+		})
+		count--
+		pos = end
+	}
+	if count > 0 {
+		return recs, corrupt(segment, offset+uint64(len(b)), fmt.Sprintf("%d records fewer than the batch counts", count))
+	}
+	return recs, nil
+}
+
+// batch is a decoded batch; its slices are reused by the next decode.
+type batch struct {
+	info BatchInfo
+	recs []Record
+	ends []End
+}
+
+// decode reads the batch that fills b and begins at start of the segment. Payloads point into b.
+func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) error {
+	s := seed(page, segment, start)
+	f, ok := parseFrame(b, s)
+	if !ok || f.size() != uint64(len(b)) {
+		return corrupt(segment, start, "no frame of a batch")
+	}
+	body := b[:len(b)-crcBytes]
+	d.info = BatchInfo{
+		Number: f.number, Segment: segment, Start: start, End: start + f.size(),
+		CRC: binary.BigEndian.Uint32(b[len(body):]),
+	}
+	if crc32.Update(s, castagnoli, body) != d.info.CRC {
+		return corrupt(segment, start, fmt.Sprintf("a wrong checksum in batch %d", f.number))
+	}
+	endsAt := frameBytes + int(f.recordsBytes)
+	if d.ends, ok = parseEnds(d.ends[:0], body[endsAt:]); !ok {
+		return corrupt(segment, start+uint64(endsAt), fmt.Sprintf("a wrong list of ends in batch %d", f.number))
+	}
+	var err error
+	d.recs, err = parseRecords(d.recs[:0], body[frameBytes:endsAt], int(f.records), segment, start+frameBytes)
+	return err
+}
+
+// sameContent reports whether two encoded batches differ in nothing but the checksums, which depend on the place.
+func sameContent(a, b []byte) bool {
+	return len(a) == len(b) && len(a) >= minBatchBytes &&
+		string(a[:24]) == string(b[:24]) &&
+		string(a[frameBytes:len(a)-crcBytes]) == string(b[frameBytes:len(b)-crcBytes])
+}
+
+// move gives an encoded batch the checksums of another place and returns its CRC.
+func move(b []byte, page [16]byte, segment uint32, start uint64) uint32 {
+	s := seed(page, segment, start)
+	binary.BigEndian.PutUint32(b[24:], crc32.Update(s, castagnoli, b[:24]))
+	body := b[:len(b)-crcBytes]
+	crc := crc32.Update(s, castagnoli, body)
+	binary.BigEndian.PutUint32(b[len(body):], crc)
+	return crc
+}

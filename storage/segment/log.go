@@ -1,0 +1,303 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// DefaultSegmentBytes is the length at which a segment is finished when Options do not say otherwise.
+const DefaultSegmentBytes = 64 << 20
+
+// maxIdle bounds the segments that an opened log goes on appending to; more of them are finished as they are.
+const maxIdle = 16
+
+// Options say where a log is and how it is opened.
+type Options struct {
+	// FS is the file system; nil is vfs.OS.
+	FS vfs.FS
+	// Dir is the directory of the segment files. A writer makes it when it does not exist.
+	Dir string
+	// Page is the id of the page, which the segments and checksums carry.
+	Page [16]byte
+	// ReadOnly opens without writing anything: torn tails are passed over, and every valid batch is believed.
+	ReadOnly bool
+	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is DefaultSegmentBytes. A segment is
+	// longer by at most one batch.
+	SegmentBytes int64
+	// Opened, if not nil, is told the log before the first call of replay, which may read from it.
+	Opened func(*Log)
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	return o
+}
+
+// Log is an open log. It is safe for concurrent use.
+type Log struct {
+	o     Options
+	files *handles
+	main  *Stream
+
+	syncs, batches, written atomic.Uint64
+	inflight                sync.WaitGroup // appends; Add under mu
+
+	mu      sync.RWMutex
+	segs    map[uint32]*segment  // all segments; guarded by mu, with what they point to
+	live    []*segment           // those that a batch lists, ascending; guarded by mu
+	nextSeg uint32               // guarded by mu
+	numbers numbers              // guarded by mu
+	streams map[*Stream]vfs.File // those that hold a file; guarded by mu
+	poison  error                // why nothing is appended any more; guarded by mu
+	closed  bool                 // guarded by mu
+}
+
+// segment is what a log knows of a segment.
+type segment struct {
+	id     uint32
+	size   uint64 // of the file
+	synced uint64 // end of what is durable
+	named  uint64 // largest end that a durable batch or a Position has named
+	open   bool   // it may be appended to
+	used   bool   // by a stream
+}
+
+// SegmentInfo describes a segment: its id, the length of its file and the end of what is durable, in bytes. The file is
+// longer than SyncedEnd while a batch is written, and in a log that was opened read-only with a torn tail.
+type SegmentInfo struct {
+	ID              uint32
+	Size, SyncedEnd uint64
+}
+
+// Stats count what a log has done since it was opened: syncs of segment files, batches made durable, and bytes written.
+type Stats struct{ Syncs, Batches, BytesWritten uint64 }
+
+// Main returns the stream for small batches. It is always the same.
+func (l *Log) Main() *Stream { return l.main }
+
+// NewStream returns a stream that appends to a segment of its own. The caller releases it.
+func (l *Log) NewStream() *Stream { return &Stream{l: l} }
+
+// Read appends the payload at p to dst and returns it; dst itself after an error. The content is not checked beyond its
+// bounds: a payload proves itself by its digest. Errors: *base.CorruptError for a place that is none or a file that is
+// too short, base.ErrClosed, and those of the file system.
+func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
+	l.mu.RLock()
+	seg, closed, synced := l.segs[p.Segment], l.closed, uint64(0)
+	if seg != nil {
+		synced = seg.synced
+	}
+	l.mu.RUnlock()
+	if closed {
+		return dst, fmt.Errorf("read segment %s: %w", FileName(p.Segment), base.ErrClosed)
+	}
+	if seg == nil {
+		return dst, corrupt(p.Segment, p.Offset, "no such segment")
+	}
+	if p.Offset < headerBytes+frameBytes || p.Offset > synced || uint64(p.Length) > min(synced-p.Offset, MaxBatchBytes) {
+		return dst, corrupt(p.Segment, p.Offset, fmt.Sprintf("a place of %d bytes outside of the batches up to %d", p.Length, synced))
+	}
+	out, err := readSegment(l.files, dst, p.Segment, p.Offset, int(p.Length))
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}
+
+// Complete returns the greatest N such that each batch with a number up to N is durable, or has failed and will never be
+// there. It stops for ever before a batch whose sync has failed.
+func (l *Log) Complete() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.numbers.complete
+}
+
+// Position returns the position for an index that reflects every batch with a number up to upTo, which is at most
+// Complete, else Complete counts. Positions are taken in ascending order: for an upTo below that of an earlier call, or
+// below what Open replayed, the result is a lower position than asked for, which is correct but makes the next Open
+// replay more.
+func (l *Log) Position(upTo uint64) Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.numbers.position(upTo)
+	for id := range l.segs {
+		if p.end(id) == 0 {
+			p.setEnd(End{id, headerBytes})
+		}
+	}
+	return p
+}
+
+// Segments describes all segments, ascending by id.
+func (l *Log) Segments() []SegmentInfo {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	infos := make([]SegmentInfo, 0, len(l.segs))
+	for _, s := range l.segs {
+		infos = append(infos, SegmentInfo{ID: s.id, Size: max(s.size, s.synced), SyncedEnd: s.synced})
+	}
+	slices.SortFunc(infos, func(a, b SegmentInfo) int { return compareIDs(a.ID, b.ID) })
+	return infos
+}
+
+// Ends returns the synced ends of all segments at one moment, ascending by segment.
+func (l *Log) Ends() []End {
+	infos := l.Segments()
+	ends := make([]End, len(infos))
+	for i, s := range infos {
+		ends[i] = End{s.ID, s.SyncedEnd}
+	}
+	return ends
+}
+
+func compareIDs(a, b uint32) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Stats returns the counts since Open.
+func (l *Log) Stats() Stats {
+	return Stats{Syncs: l.syncs.Load(), Batches: l.batches.Load(), BytesWritten: l.written.Load()}
+}
+
+// Verify reads every batch of every segment up to the present synced ends and calls fn with each, in the order of their
+// numbers; fn may be nil. What fn gets is valid during the call. It needs memory for one batch. Errors: *base.CorruptError
+// at the first damage, what fn returns, ctx, base.ErrClosed.
+func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) error {
+	ends := l.Ends()
+	extents := make([]extent, len(ends))
+	var last Position
+	last.Ends = ends
+	for i, e := range ends {
+		extents[i] = extent{e.Segment, headerBytes, e.Offset}
+		if e.Offset == headerBytes {
+			if err := l.touch(e.Segment); err != nil {
+				return fmt.Errorf("verify log: %w", err)
+			}
+		}
+	}
+	m, err := newMerger(l.files, l.o.Page, extents)
+	if err != nil {
+		return fmt.Errorf("verify log: %w", err)
+	}
+	err = m.each(ctx, func(b *batch) error {
+		for _, e := range b.ends {
+			if have := last.end(e.Segment); have < e.Offset {
+				return corrupt(e.Segment, have, fmt.Sprintf("the end of the segment, which batch %d names at %d", b.info.Number, e.Offset))
+			}
+		}
+		if fn == nil {
+			return nil
+		}
+		return fn(b.info, b.recs)
+	})
+	if err != nil {
+		return fmt.Errorf("verify log: %w", err)
+	}
+	return nil
+}
+
+// touch checks the header of a segment.
+func (l *Log) touch(id uint32) error {
+	h, err := l.files.get(id)
+	if err != nil {
+		return err
+	}
+	return l.files.put(h)
+}
+
+// CopyTo copies the segments up to ends, which are at most synced ends, as from Ends. create is called for each with the
+// name of its file and its length; CopyTo closes what it returns. Errors: base.ErrInvalid for other ends, those of
+// create and of its writers, ctx, base.ErrClosed.
+func (l *Log) CopyTo(ctx context.Context, ends []End, create func(name string, size int64) (io.WriteCloser, error)) error {
+	present := Position{Ends: l.Ends()}
+	buf := make([]byte, 0, 1<<20)
+	for _, e := range ends {
+		if e.Offset < headerBytes || e.Offset > present.end(e.Segment) {
+			return fmt.Errorf("copy segment %s up to %d: %w", FileName(e.Segment), e.Offset, base.ErrInvalid)
+		}
+		if err := l.copySegment(ctx, e, buf, create); err != nil {
+			return fmt.Errorf("copy segment %s: %w", FileName(e.Segment), err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) copySegment(ctx context.Context, e End, buf []byte, create func(string, int64) (io.WriteCloser, error)) (err error) {
+	w, err := create(FileName(e.Segment), int64(e.Offset))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for off := uint64(0); off < e.Offset; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := readSegment(l.files, buf[:0], e.Segment, off, int(min(uint64(cap(buf)), e.Offset-off)))
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		off += uint64(len(b))
+	}
+	return nil
+}
+
+// Close waits for appends that are under way and releases the files. It is idempotent; all other methods fail with
+// base.ErrClosed afterwards, or answer from memory.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.inflight.Wait()
+	l.mu.Lock()
+	streams := l.streams
+	l.streams = map[*Stream]vfs.File{}
+	l.mu.Unlock()
+	var err error
+	for _, f := range streams {
+		err = errors.Join(err, f.Close())
+	}
+	return errors.Join(err, l.files.close())
+}
+
+func (l *Log) path(id uint32) string { return filepath.Join(l.o.Dir, FileName(id)) }
+
+// addLocked makes a segment known.
+func (l *Log) addLocked(s *segment) {
+	l.segs[s.id] = s
+	l.nextSeg = max(l.nextSeg, s.id+1)
+	l.listLocked(s)
+}
+
+// listLocked makes batches list s as long as it may be appended to or its end is not named.
+func (l *Log) listLocked(s *segment) {
+	i, found := slices.BinarySearchFunc(l.live, s.id, func(s *segment, id uint32) int { return compareIDs(s.id, id) })
+	switch want := s.open || s.synced > s.named; {
+	case want && !found:
+		l.live = slices.Insert(l.live, i, s)
+	case !want && found:
+		l.live = slices.Delete(l.live, i, i+1)
+	}
+}

@@ -1,0 +1,193 @@
+package segment
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// extent is a part of a segment that consists of whole batches.
+type extent struct {
+	segment  uint32
+	from, to uint64
+}
+
+// cursor stands before a batch of an extent.
+type cursor struct {
+	extent
+	next frame
+}
+
+// merger yields the batches of several extents in the order of their numbers. It holds one batch in memory, and the
+// frame of one for each extent.
+type merger struct {
+	files *handles
+	page  [16]byte
+	heap  cursors
+	buf   []byte
+	other []byte // a copy of a batch, for comparing
+	batch batch
+}
+
+// cursors is a heap by number, then segment.
+type cursors []*cursor
+
+func (h cursors) Len() int { return len(h) }
+func (h cursors) Less(i, j int) bool {
+	if h[i].next.number != h[j].next.number {
+		return h[i].next.number < h[j].next.number
+	}
+	return h[i].segment < h[j].segment
+}
+func (h cursors) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *cursors) Push(x any)   { *h = append(*h, x.(*cursor)) }
+func (h *cursors) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
+
+// newMerger starts before the first batch of every extent.
+func newMerger(files *handles, page [16]byte, extents []extent) (*merger, error) {
+	m := &merger{files: files, page: page}
+	for _, e := range extents {
+		if e.from >= e.to {
+			continue
+		}
+		c := &cursor{extent: e}
+		b, err := m.read(nil, e.segment, e.from, frameBytes)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.setNext(c, b, 0); err != nil {
+			return nil, err
+		}
+		m.heap = append(m.heap, c)
+	}
+	heap.Init(&m.heap)
+	return m, nil
+}
+
+// each calls fn for every batch. A number that lies in several places with equal content is yielded once, from the
+// segment with the smallest id. What fn gets is valid during the call.
+func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
+	for len(m.heap) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c := m.heap[0]
+		number := c.next.number
+		segment, start := c.segment, c.from
+		whole, err := m.load(c)
+		if err != nil {
+			return err
+		}
+		if err := m.batch.decode(whole, m.page, segment, start); err != nil {
+			return err
+		}
+		m.advance()
+		for len(m.heap) > 0 && m.heap[0].next.number == number {
+			if err := m.skipCopy(number, whole); err != nil {
+				return err
+			}
+		}
+		if err := fn(&m.batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads the batch that c stands before, and sets c to the next. The result is valid until the next load.
+func (m *merger) load(c *cursor) ([]byte, error) {
+	size := c.next.size()
+	if size > c.to-c.from {
+		return nil, corrupt(c.segment, c.from, fmt.Sprintf("batch %d across offset %d", c.next.number, c.to))
+	}
+	withNext := min(size+frameBytes, c.to-c.from)
+	b, err := m.read(m.buf[:0], c.segment, c.from, int(withNext))
+	if err != nil {
+		return nil, err
+	}
+	m.buf = b
+	last := c.next.number
+	c.from += size
+	if c.from < c.to {
+		if err := m.setNext(c, b[size:], last); err != nil {
+			return nil, err
+		}
+	}
+	return b[:size], nil
+}
+
+// setNext sets the frame that c stands before.
+func (m *merger) setNext(c *cursor, b []byte, last uint64) error {
+	f, ok := parseFrame(b, seed(m.page, c.segment, c.from))
+	if !ok {
+		return corrupt(c.segment, c.from, "no frame of a batch")
+	}
+	if f.number <= last {
+		return corruptOrder(c.segment, c.from, f.number, last)
+	}
+	c.next = f
+	return nil
+}
+
+// advance puts the first cursor where it belongs after a load.
+func (m *merger) advance() {
+	if c := m.heap[0]; c.from >= c.to {
+		heap.Pop(&m.heap)
+	} else {
+		heap.Fix(&m.heap, 0)
+	}
+}
+
+// skipCopy passes the first cursor over a copy of the batch whole.
+func (m *merger) skipCopy(number uint64, whole []byte) error {
+	c := m.heap[0]
+	segment, start := c.segment, c.from
+	m.buf, m.other = m.other, m.buf // whole lies in what is now other
+	again, err := m.load(c)
+	if err == nil {
+		var b batch
+		err = b.decode(again, m.page, segment, start)
+	}
+	if err == nil && !sameContent(whole, again) {
+		err = corrupt(segment, start, fmt.Sprintf("a batch %d that is not the one with this number elsewhere", number))
+	}
+	m.buf, m.other = m.other, m.buf
+	if err != nil {
+		return err
+	}
+	m.advance()
+	return nil
+}
+
+// read appends n bytes of a segment to dst.
+func (m *merger) read(dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
+	return readSegment(m.files, dst, segment, off, n)
+}
+
+// readSegment appends n bytes of a segment to dst. That the file ends before is damage.
+func readSegment(files *handles, dst []byte, segment uint32, off uint64, n int) ([]byte, error) {
+	h, err := files.get(segment)
+	if err != nil {
+		return dst, err
+	}
+	length := len(dst)
+	dst = slices.Grow(dst, n)[:length+n]
+	got, err := h.f.ReadAt(dst[length:], int64(off))
+	switch {
+	case got == n:
+		err = nil
+	case err == nil || errors.Is(err, io.EOF):
+		err = corrupt(segment, off+uint64(got), "the end of the file")
+	default:
+		err = fmt.Errorf("read segment %s at offset %d: %w", FileName(segment), off, err)
+	}
+	return dst, errors.Join(err, files.put(h))
+}

@@ -1,0 +1,317 @@
+package segment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// Recovery says what Open has found behind the last named ends.
+type Recovery struct {
+	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over them.
+	Torn []Torn
+	// Copied is the count of batches that a writer has copied to another segment because they may never have been
+	// synced.
+	Copied int
+}
+
+// Torn is a torn tail: what a crash has left of a batch that was never acknowledged.
+type Torn struct {
+	Segment uint32
+	Offset  uint64
+	// Bytes is its length.
+	Bytes uint64
+	// SavedAs is the path of the file where it was set aside. It is empty when the log was opened read-only, and when
+	// all bytes are zero.
+	SavedAs string
+}
+
+// opener is one Open.
+type opener struct {
+	o     Options
+	from  Position
+	files *handles
+	sizes map[uint32]uint64
+	scans map[uint32]*scanned
+	named map[uint32]uint64 // largest named end of each segment
+	rec   Recovery
+}
+
+// Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay, which may be nil, is
+// called with every valid batch behind from, in the order of their numbers, once for each; what it gets is valid
+// during the call, and its error ends Open.
+//
+// Segments that from covers wholly are not opened, let alone read: that from is of this log is known by its last
+// batch. Behind from everything is checked. A writer sets torn tails aside below o.Dir, and copies batches that may
+// never have been synced (I5); a crash while it does so is harmless. A log has one writer at a time, or any number of
+// readers beside none: the caller sees to that.
+//
+// Errors: ErrIndexMismatch when from is not of this log; *base.CorruptError when bytes before a named end are invalid, which
+// also matches ErrIndexMismatch when only from says that they should be there; *base.FormatError for a segment of a newer
+// format; what replay returns; those of ctx and of the file system.
+func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo, []Record) error) (*Log, *Recovery, error) {
+	o = o.withDefaults()
+	op := &opener{
+		o:     o,
+		files: newHandles(o.FS, o.Dir, o.Page),
+		sizes: map[uint32]uint64{},
+		scans: map[uint32]*scanned{},
+		named: map[uint32]uint64{},
+	}
+	if from != nil {
+		op.from = from.Clone()
+	}
+	l, err := op.open(ctx, replay)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open log: %w", err), op.files.close())
+	}
+	return l, &op.rec, nil
+}
+
+func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) error) (*Log, error) {
+	if err := op.list(); err != nil {
+		return nil, err
+	}
+	if err := op.checkFrom(); err != nil {
+		return nil, err
+	}
+	if err := op.scanAll(ctx); err != nil {
+		return nil, err
+	}
+	if err := op.judge(); err != nil {
+		return nil, err
+	}
+	if !op.o.ReadOnly {
+		if err := op.recover(); err != nil {
+			return nil, err
+		}
+	}
+	l := op.log()
+	if op.o.Opened != nil {
+		op.o.Opened(l)
+	}
+	if err := op.replay(ctx, l, replay); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// list finds the segment files.
+func (op *opener) list() error {
+	infos, err := op.o.FS.ReadDir(op.o.Dir)
+	if errors.Is(err, fs.ErrNotExist) && !op.o.ReadOnly {
+		if err = op.o.FS.MkdirAll(op.o.Dir); err == nil {
+			err = op.o.FS.SyncDir(filepath.Dir(op.o.Dir))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("list segments: %w", err)
+	}
+	for _, i := range infos {
+		if id, ok := parseFileName(i.Name); ok && !i.Dir {
+			op.sizes[id] = uint64(i.Size)
+		}
+	}
+	return nil
+}
+
+// checkFrom makes sure that the position is one of this log: first its last batch, then the lengths of the segments.
+func (op *opener) checkFrom() error {
+	if !op.from.valid() {
+		return fmt.Errorf("position with batch %d: %w", op.from.Number, ErrIndexMismatch)
+	}
+	if err := op.checkLast(); err != nil {
+		return err
+	}
+	for _, e := range op.from.Ends {
+		if size, ok := op.sizes[e.Segment]; !ok || size < e.Offset {
+			if op.from.Number == 0 {
+				return fmt.Errorf("segment %s of %d bytes, index reflects %d: %w", FileName(e.Segment), size, e.Offset, ErrIndexMismatch)
+			}
+			return &base.CorruptError{
+				Where: "segment " + FileName(e.Segment), Err: ErrIndexMismatch,
+				Want: fmt.Sprintf("%d bytes, as the index reflects", e.Offset), Got: fmt.Sprintf("%d", size),
+			}
+		}
+		op.named[e.Segment] = e.Offset
+	}
+	return nil
+}
+
+// checkLast compares the last batch of the position with what lies at its place, by its frame and checksum alone.
+func (op *opener) checkLast() error {
+	p := &op.from
+	if p.Number == 0 {
+		return nil
+	}
+	end := p.end(p.Segment)
+	mismatch := func(got string) error {
+		return fmt.Errorf("%s where the index has batch %d, segment %s at offset %d: %w", got, p.Number, FileName(p.Segment), p.Start, ErrIndexMismatch)
+	}
+	if op.sizes[p.Segment] < end {
+		return mismatch(fmt.Sprintf("a file of %d bytes", op.sizes[p.Segment]))
+	}
+	b, err := readSegment(op.files, nil, p.Segment, p.Start, frameBytes)
+	if err == nil {
+		b, err = readSegment(op.files, b, p.Segment, end-crcBytes, crcBytes)
+	}
+	if err != nil {
+		if errors.Is(err, base.ErrCorrupt) {
+			return fmt.Errorf("%w: %w", ErrIndexMismatch, err)
+		}
+		return err
+	}
+	f, ok := parseFrame(b, seed(op.o.Page, p.Segment, p.Start))
+	if !ok || f.number != p.Number || p.Start+f.size() != end || binary.BigEndian.Uint32(b[frameBytes:]) != p.CRC {
+		return mismatch("something else")
+	}
+	return nil
+}
+
+// scanAll scans what lies behind from.
+func (op *opener) scanAll(ctx context.Context) error {
+	s := &scanner{page: op.o.Page, after: op.from.Number, named: func(e End) {
+		op.named[e.Segment] = max(op.named[e.Segment], e.Offset)
+	}}
+	for _, id := range op.ids() {
+		from := op.from.end(id)
+		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
+		if from == 0 || sc.size > from {
+			if err := op.scan(ctx, s, sc); err != nil {
+				return err
+			}
+		}
+		op.scans[id] = sc
+		op.named[id] = max(op.named[id], sc.proved, sc.last.Start)
+	}
+	return nil
+}
+
+// ids returns the ids of the segment files, ascending.
+func (op *opener) ids() []uint32 { return slices.Sorted(maps.Keys(op.sizes)) }
+
+func (op *opener) scan(ctx context.Context, s *scanner, sc *scanned) (err error) {
+	f, err := op.o.FS.OpenRead(filepath.Join(op.o.Dir, FileName(sc.id)))
+	if err != nil {
+		return fmt.Errorf("open segment: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	*sc, err = s.scan(ctx, f, sc.id, sc.size, sc.from)
+	return err
+}
+
+// judge compares what is valid with what is named.
+func (op *opener) judge() error {
+	for _, id := range slices.Sorted(maps.Keys(op.named)) {
+		named, sc := op.named[id], op.scans[id]
+		switch {
+		case named == 0:
+		case sc == nil:
+			return &base.CorruptError{Where: "segment " + FileName(id), Want: fmt.Sprintf("%d bytes", named), Got: "no file"}
+		case named > sc.end:
+			return corrupt(id, sc.end, fmt.Sprintf("invalid bytes before %d, which was synced", named))
+		case named < sc.end && named > sc.last.Start:
+			return corrupt(id, sc.last.Start, fmt.Sprintf("a batch up to %d where one ended at %d", sc.end, named))
+		}
+	}
+	for _, id := range op.ids() {
+		if sc := op.scans[id]; sc.size > sc.end {
+			op.rec.Torn = append(op.rec.Torn, Torn{Segment: id, Offset: sc.end, Bytes: sc.size - sc.end})
+		}
+	}
+	return nil
+}
+
+// log makes the Log of what the scans and the recovery have left.
+func (op *opener) log() *Log {
+	l := &Log{
+		o:       op.o,
+		files:   op.files,
+		segs:    map[uint32]*segment{},
+		nextSeg: op.nextID(),
+		streams: map[*Stream]vfs.File{},
+	}
+	l.main = &Stream{l: l}
+	idle := 0
+	for _, id := range op.ids() {
+		sc := op.scans[id]
+		if sc.end == 0 {
+			continue // read-only: a file that was never named
+		}
+		s := &segment{id: id, size: sc.size, synced: sc.end, named: min(op.named[id], sc.end)}
+		s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s)
+		if s.open {
+			idle++
+		}
+		l.addLocked(s)
+	}
+	return l
+}
+
+// nextID returns an id that no segment has or had, as far as is known.
+func (op *opener) nextID() uint32 {
+	next := uint32(1)
+	for id := range op.sizes {
+		next = max(next, id+1)
+	}
+	for id := range op.named {
+		next = max(next, id+1)
+	}
+	return next
+}
+
+// replay calls fn with the batches behind from, and sets the numbers of the log.
+func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Record) error) error {
+	var extents []extent
+	for _, id := range op.ids() {
+		sc := op.scans[id]
+		extents = append(extents, extent{id, max(sc.from, headerBytes), sc.end})
+	}
+	m, err := newMerger(op.files, op.o.Page, extents)
+	if err != nil {
+		return fmt.Errorf("replay log: %w", err)
+	}
+	n := &l.numbers
+	n.origin, n.base = op.from.Clone(), op.from
+	err = m.each(ctx, func(b *batch) error {
+		n.base.Add(b.info)
+		if fn == nil {
+			return nil
+		}
+		return fn(b.info, b.recs)
+	})
+	if err != nil {
+		return fmt.Errorf("replay log: %w", err)
+	}
+	for _, s := range l.segs {
+		n.base.setEnd(End{s.id, s.synced})
+	}
+	n.upTo, n.complete = n.base.Number, n.base.Number
+	return nil
+}
+
+// copyRange calls fn with the bytes from off to end of f, in parts.
+func copyRange(f vfs.File, off, end uint64, fn func(b []byte, off uint64) error) error {
+	buf := make([]byte, 256<<10)
+	for off < end {
+		b := buf[:min(uint64(len(buf)), end-off)]
+		n, err := f.ReadAt(b, int64(off))
+		if n < len(b) {
+			return errors.Join(err, io.ErrUnexpectedEOF)
+		}
+		if err := fn(b, off); err != nil {
+			return err
+		}
+		off += uint64(n)
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// Stream appends batches one after another to a segment that no other stream uses, and goes on in another when that has
+// reached Options.SegmentBytes. It has one user at a time; streams are independent of each other.
+type Stream struct {
+	l    *Log
+	busy atomic.Bool
+	gone bool
+	seg  *segment
+	file vfs.File
+	ends []End
+}
+
+// Appended says where a batch lies. Places are those of its records, by index; the caller owns them.
+type Appended struct {
+	Number     uint64
+	Segment    uint32
+	Start, End uint64
+	CRC        uint32
+	Places     []Place
+}
+
+// Info returns what is known of the batch without its places.
+func (a Appended) Info() BatchInfo {
+	return BatchInfo{Number: a.Number, Segment: a.Segment, Start: a.Start, End: a.End, CRC: a.CRC}
+}
+
+// Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one write and one sync, now
+// and then also for a new file. b is not changed and may be reset or appended again afterwards.
+//
+// After a failed write the file is cut back, and the log goes on. After a failed sync, or when cutting back fails, it is
+// unknown whether the batch is there, and nothing is appended until the log is opened anew: this call and all later ones
+// return an error that matches base.ErrReadOnly and wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace,
+// base.ErrClosed, base.ErrInvalid for a stream that is in use or was released.
+func (s *Stream) Append(b *Batch) (Appended, error) {
+	if !s.busy.CompareAndSwap(false, true) {
+		return Appended{}, fmt.Errorf("append to a stream in use: %w", base.ErrInvalid)
+	}
+	defer s.busy.Store(false)
+	if s.gone {
+		return Appended{}, fmt.Errorf("append to a released stream: %w", base.ErrInvalid)
+	}
+	if err := b.check(); err != nil {
+		return Appended{}, err
+	}
+	if err := s.l.begin(); err != nil {
+		return Appended{}, err
+	}
+	defer s.l.inflight.Done()
+	if err := s.prepare(); err != nil {
+		return Appended{}, err
+	}
+	info, err := s.assign()
+	if err != nil {
+		return Appended{}, err
+	}
+	frame := b.encode(s.l.o.Page, &info, s.ends)
+	if err := s.write(frame, info); err != nil {
+		return Appended{}, err
+	}
+	s.publish(info)
+	return Appended{
+		Number: info.Number, Segment: info.Segment, Start: info.Start, End: info.End, CRC: info.CRC,
+		Places: b.placesAt(info),
+	}, nil
+}
+
+// Release gives the segment of the stream back, for the next stream that needs one. The stream must not be in use and
+// cannot be used afterwards. The main stream is not released.
+func (s *Stream) Release() {
+	l := s.l
+	if s == l.main || !s.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer s.busy.Store(false)
+	s.gone = true
+	s.leave()
+}
+
+// begin refuses appends to a log that cannot take them, else counts one more under way.
+func (l *Log) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return fmt.Errorf("append batch: %w", base.ErrClosed)
+	case l.o.ReadOnly:
+		return fmt.Errorf("append batch: %w", base.ErrReadOnly)
+	case l.poison != nil:
+		return l.poison
+	}
+	l.inflight.Add(1)
+	return nil
+}
+
+// prepare makes sure that the stream has a segment with room and its file.
+func (s *Stream) prepare() error {
+	l := s.l
+	if s.seg != nil {
+		l.mu.RLock()
+		full := l.fullLocked(s.seg)
+		l.mu.RUnlock()
+		if !full {
+			return nil
+		}
+		s.leave()
+	}
+	seg, created := l.acquire()
+	var f vfs.File
+	var err error
+	if created {
+		f, err = l.create(seg.id)
+	} else if f, err = l.o.FS.Open(l.path(seg.id)); err != nil {
+		err = fmt.Errorf("open segment for appending: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		seg.used = false
+		return err
+	}
+	if created {
+		l.addLocked(seg)
+	}
+	s.seg, s.file = seg, f
+	l.streams[s] = f
+	return nil
+}
+
+func (l *Log) fullLocked(s *segment) bool { return s.synced >= uint64(l.o.SegmentBytes) }
+
+// leave gives the segment of the stream back. An error of closing says nothing about what was synced.
+func (s *Stream) leave() {
+	l := s.l
+	if s.seg == nil {
+		return
+	}
+	l.mu.Lock()
+	s.seg.used = false
+	s.seg.open = !l.fullLocked(s.seg)
+	l.listLocked(s.seg)
+	_, ours := l.streams[s] // else Close has closed the file
+	delete(l.streams, s)
+	l.mu.Unlock()
+	if ours {
+		_ = s.file.Close()
+	}
+	s.seg, s.file = nil, nil
+}
+
+// acquire returns a segment that nobody uses, or a new one that is to be created.
+func (l *Log) acquire() (seg *segment, created bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.live {
+		if s.open && !s.used && !l.fullLocked(s) {
+			s.used = true
+			return s, false
+		}
+	}
+	seg = &segment{id: l.nextSeg, size: headerBytes, synced: headerBytes, open: true, used: true}
+	l.nextSeg++
+	return seg, true
+}
+
+// create makes the file of a new segment, durable with its name (I4).
+func (l *Log) create(id uint32) (vfs.File, error) {
+	f, err := l.o.FS.Create(l.path(id))
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	if _, err = f.WriteAt(encodeHeader(l.o.Page, id), 0); err != nil {
+		// What is left of the file has never been named: the next Open makes it anew.
+		return nil, fmt.Errorf("create segment: %w", errors.Join(err, f.Close(), l.o.FS.Remove(l.path(id))))
+	}
+	err = f.Sync()
+	if err == nil {
+		err = l.o.FS.SyncDir(l.o.Dir)
+	}
+	if err != nil {
+		return nil, l.fail("sync segment "+FileName(id), errors.Join(err, f.Close()))
+	}
+	l.syncs.Add(1)
+	l.written.Add(headerBytes)
+	return f, nil
+}
+
+// assign gives the batch its number and place, and sets the ends that it lists (I3).
+func (s *Stream) assign() (BatchInfo, error) {
+	l := s.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.poison != nil {
+		return BatchInfo{}, l.poison
+	}
+	s.ends = s.ends[:0]
+	for _, seg := range l.live[:min(len(l.live), maxBatchEnds)] {
+		s.ends = append(s.ends, End{seg.id, seg.synced})
+	}
+	return BatchInfo{Number: l.numbers.next(), Segment: s.seg.id, Start: s.seg.synced}, nil
+}
+
+// write makes the batch durable.
+func (s *Stream) write(frame []byte, info BatchInfo) error {
+	l := s.l
+	if _, err := s.file.WriteAt(frame, int64(info.Start)); err != nil {
+		err = fmt.Errorf("write batch %d to segment %s: %w", info.Number, FileName(info.Segment), err)
+		// The cut is synced, lest the batch be found whole after a power cut although later ones were acknowledged.
+		cut := s.file.Truncate(int64(info.Start))
+		if cut == nil {
+			cut = s.file.Sync()
+		}
+		if cut != nil {
+			return l.fail("cut a failed batch off segment "+FileName(info.Segment), errors.Join(cut, err))
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.numbers.done(info.Number, failed, BatchInfo{})
+		return err
+	}
+	if err := s.file.Sync(); err != nil {
+		return l.fail(fmt.Sprintf("sync batch %d in segment %s", info.Number, FileName(info.Segment)), err)
+	}
+	return nil
+}
+
+// fail makes the log read-only and returns the error that all appends get from now on.
+func (l *Log) fail(what string, cause error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.poison == nil {
+		l.poison = fmt.Errorf("%w until it is opened anew: %s: %w", base.ErrReadOnly, what, cause)
+	}
+	return l.poison
+}
+
+// publish makes a durable batch known.
+func (s *Stream) publish(info BatchInfo) {
+	l := s.l
+	l.syncs.Add(1)
+	l.batches.Add(1)
+	l.written.Add(info.End - info.Start)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.seg.synced, s.seg.size = info.End, info.End
+	for _, e := range s.ends {
+		if seg := l.segs[e.Segment]; seg != nil && seg.named < e.Offset {
+			seg.named = e.Offset
+			l.listLocked(seg)
+		}
+	}
+	l.listLocked(s.seg)
+	l.numbers.done(info.Number, durable, info)
+}
