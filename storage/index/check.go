@@ -194,7 +194,7 @@ func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) err
 		return nil // a leaf: its verification waits until it is touched
 	}
 	if depth > maxDepth {
-		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+		return tooDeep(id)
 	}
 	p, err := w.im.verified(id, lo, hi, t.buckets)
 	if err != nil {

@@ -31,7 +31,8 @@ type DB interface {
 
 // Tx is a transaction. It is used by one goroutine, until the function that received it returns.
 type Tx interface {
-	// Bucket returns the bucket with that name, nil when there is none.
+	// Bucket returns the bucket with that name, nil when there is none. After damage was met it is not
+	// nil but has no rows and refuses changes.
 	Bucket(name string) Bucket
 	// CreateBucket returns the bucket with that name and makes it when there is none. Errors:
 	// base.ErrReadOnly in a View, base.ErrInvalid for an empty name, base.ErrTooLarge.

@@ -2,7 +2,6 @@ package index
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -28,13 +27,6 @@ func (s *seen) has(id uint64) bool {
 func (s *seen) add(id uint64) bool {
 	bit := uint64(1) << (id % 64)
 	return id >= s.pages || s.words[id/64].Or(bit)&bit == 0
-}
-
-func (s *seen) count() (n int) {
-	for i := range s.words {
-		n += bits.OnesCount64(s.words[i].Load())
-	}
-	return n
 }
 
 // image is the file as one transaction sees it: the bytes of bbolt's mapping up to the last page.
@@ -87,18 +79,41 @@ type tree struct {
 	buckets bool
 }
 
-// bucket finds the bucket called name in the root tree.
+// find returns the leaf that k belongs to and the place of k in it.
+func (t *tree) find(k []byte) (p page, i int, found bool, err error) {
+	p = t.inline
+	id, lo, hi := t.root, []byte(nil), []byte(nil)
+	for depth := 0; id != 0; depth++ {
+		if depth > maxDepth {
+			return nil, 0, false, tooDeep(id)
+		}
+		if p, err = t.im.verified(id, lo, hi, t.buckets); err != nil {
+			return nil, 0, false, err
+		}
+		if p.leaf() {
+			break
+		}
+		n := p.childFor(k)
+		lo, id = p.branchKey(n), p.child(n)
+		if n+1 < p.count() {
+			hi = p.branchKey(n + 1)
+		}
+	}
+	i, found = p.search(k)
+	return p, i, found, nil
+}
+
+func tooDeep(id uint64) error {
+	return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+}
+
+// bucket finds the bucket called name in the root tree, nil when there is none.
 func (t *tree) bucket(name []byte) (*tree, error) {
-	s := stack{t: t}
-	if err := s.descend(name); err != nil {
+	p, i, found, err := t.find(name)
+	if err != nil || !found {
 		return nil, err
 	}
-	top := s.top()
-	i, found := top.p.search(name)
-	if !found {
-		return nil, nil
-	}
-	return t.child(top.p, i), nil
+	return t.child(p, i), nil
 }
 
 // child opens the bucket whose header is element i of a leaf of the root tree.
@@ -141,7 +156,7 @@ func (s *stack) reset() error {
 
 func (s *stack) push(id uint64, lo, hi []byte) error {
 	if len(s.levels) >= maxDepth {
-		return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+		return tooDeep(id)
 	}
 	p, err := s.t.im.verified(id, lo, hi, s.t.buckets)
 	if err != nil {

@@ -22,11 +22,19 @@ type updateTx struct {
 	created map[string]bool // false: deleted
 }
 
-func (tx *updateTx) Bucket(name string) Bucket {
-	if !tx.live() {
+func (tx *updateTx) Bucket(name string) (b Bucket) {
+	if tx.done {
 		return nil
 	}
+	defer func() {
+		if tx.failed {
+			b = &updateBucket{tx: tx} // not nil, which would say that there is none: it has no rows
+		}
+	}()
 	defer tx.contain()
+	if tx.failed {
+		return nil
+	}
 	if b := tx.bucket(name); b != nil {
 		return b
 	}

@@ -69,11 +69,19 @@ func (tx *txState) names() (names []string) {
 // viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it is used.
 type viewTx struct{ txState }
 
-func (tx *viewTx) Bucket(name string) Bucket {
-	if !tx.live() {
+func (tx *viewTx) Bucket(name string) (b Bucket) {
+	if tx.done {
 		return nil
 	}
+	defer func() {
+		if tx.failed {
+			b = &viewBucket{tx: tx} // not nil, which would say that there is none: it has no rows
+		}
+	}()
 	defer tx.contain()
+	if tx.failed {
+		return nil
+	}
 	t, err := tx.root.bucket([]byte(name))
 	if err != nil {
 		_ = tx.fail(err)
@@ -107,16 +115,15 @@ func (b *viewBucket) Get(k []byte) (v []byte) {
 		return nil
 	}
 	defer b.tx.contain()
-	s := stack{t: &b.t}
-	if err := s.descend(k); err != nil {
+	p, i, found, err := b.t.find(k)
+	if err != nil {
 		_ = b.tx.fail(err)
 		return nil
 	}
-	p := s.top().p
-	if i, found := p.search(k); found {
-		return p.value(i)
+	if !found {
+		return nil
 	}
-	return nil
+	return p.value(i)
 }
 
 func (b *viewBucket) Put(_, _ []byte) error { return errView("put row") }
