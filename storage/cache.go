@@ -1,0 +1,132 @@
+package storage
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+)
+
+// DefaultCacheBytes is the size of a node cache when none is asked for.
+const DefaultCacheBytes = 64 << 20
+
+const (
+	cacheShards = 16
+	// nodeOverhead is what a cached node takes beside its bytes: the view, the entry, its slots in map and ring.
+	nodeOverhead = 320
+)
+
+// NodeCache keeps verified tree nodes in memory, up to a number of bytes. One cache serves any number of pages:
+// a node belongs to its page, since its verification does. It is safe for concurrent use.
+type NodeCache struct {
+	hits, misses atomic.Uint64
+	shards       [cacheShards]cacheShard
+}
+
+// cacheShard is a map and a ring for the CLOCK policy: a node that was used since the hand passed it stays.
+type cacheShard struct {
+	mu    sync.RWMutex
+	nodes map[uint64]*cachedNode // guarded by mu
+	ring  []*cachedNode          // guarded by mu
+	hand  int                    // guarded by mu
+	bytes int64                  // guarded by mu
+	max   int64
+	_     [32]byte // keeps the locks of two shards off one cache line
+}
+
+type cachedNode struct {
+	owner  *Store
+	digest object.Digest
+	node   *fb.Node
+	slot   uint64
+	size   int64
+	used   atomic.Bool
+}
+
+// NewNodeCache returns an empty cache of about the given number of bytes; 0 stands for DefaultCacheBytes.
+func NewNodeCache(bytes int64) *NodeCache {
+	if bytes <= 0 {
+		bytes = DefaultCacheBytes
+	}
+	c := &NodeCache{}
+	for i := range c.shards {
+		c.shards[i].nodes = map[uint64]*cachedNode{}
+		c.shards[i].max = bytes / cacheShards
+	}
+	return c
+}
+
+// slotOf spreads the nodes of different pages. A digest is uniformly random, so that eight of its bytes serve as a hash.
+func slotOf(s *Store, d *object.Digest) uint64 {
+	return binary.LittleEndian.Uint64(d[1:]) ^ s.cacheSalt
+}
+
+func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
+	slot := slotOf(s, d)
+	sh := &c.shards[slot%cacheShards]
+	sh.mu.RLock()
+	e := sh.nodes[slot]
+	sh.mu.RUnlock()
+	if e == nil || e.owner != s || e.digest != *d {
+		return nil
+	}
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
+	return e.node
+}
+
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node) {
+	slot := slotOf(s, d)
+	e := &cachedNode{owner: s, digest: *d, node: n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
+	sh := &c.shards[slot%cacheShards]
+	if e.size > sh.max {
+		return
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.nodes[slot] != nil {
+		return
+	}
+	for sh.bytes+e.size > sh.max && len(sh.ring) > 0 {
+		if sh.hand >= len(sh.ring) {
+			sh.hand = 0
+		}
+		v := sh.ring[sh.hand]
+		if v.used.Swap(false) {
+			sh.hand++
+			continue
+		}
+		sh.removeLocked(sh.hand)
+	}
+	sh.nodes[slot] = e
+	sh.ring = append(sh.ring, e)
+	sh.bytes += e.size
+}
+
+func (sh *cacheShard) removeLocked(i int) {
+	v, last := sh.ring[i], len(sh.ring)-1
+	delete(sh.nodes, v.slot)
+	sh.bytes -= v.size
+	sh.ring[i] = sh.ring[last]
+	sh.ring[last] = nil
+	sh.ring = sh.ring[:last]
+}
+
+// drop forgets the nodes of a page that closes.
+func (c *NodeCache) drop(s *Store) {
+	for i := range c.shards {
+		sh := &c.shards[i]
+		sh.mu.Lock()
+		for j := 0; j < len(sh.ring); {
+			if sh.ring[j].owner == s {
+				sh.removeLocked(j)
+			} else {
+				j++
+			}
+		}
+		sh.mu.Unlock()
+	}
+}

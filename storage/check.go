@@ -1,0 +1,398 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// CheckOptions say how Check goes about it.
+type CheckOptions struct {
+	// Progress, if not nil, is told how many bytes of the segments have been verified, of how many. It must not block.
+	Progress func(done, total int64)
+	// MaxProblems bounds the report; 0: 1000.
+	MaxProblems int
+}
+
+// CheckReport is what Check has found.
+type CheckReport struct {
+	// What was verified.
+	Segments, Batches, Records, Pieces, Nodes, Values, Commits, Rows, Tags int
+	// Bytes is the length of the segments.
+	Bytes int64
+	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More says that there are more.
+	Problems []error
+	More     bool
+	// Recovery is what Open had to mend.
+	Recovery Recovery
+}
+
+// Clean reports whether nothing was found.
+func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
+
+// Check verifies everything: each batch, record and digest of the log; each row of page.db against the rows that the log gives
+// when it is folded anew; each commit, tree and value that the heads reach, with their statuses and references. It folds first,
+// and needs room for a second index in the system's directory for temporary files. Problems are in the report; an error is
+// returned when the check itself cannot go on: that of ctx or of the disk.
+func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
+	if o.MaxProblems <= 0 {
+		o.MaxProblems = 1000
+	}
+	if s.foldable() && s.writable() == nil {
+		if err := s.Fold(ctx); err != nil && !errors.Is(err, base.ErrCorrupt) {
+			return nil, err
+		}
+	}
+	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
+	db, remove, err := scratchIndex()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	c.fresh = db
+	if err := c.run(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	c.report.Recovery = s.Recovery() // the index may have been made anew meanwhile
+	return c.report, db.Close()
+}
+
+// scratchIndex opens an empty index that remove deletes.
+func scratchIndex() (db index.DB, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "ledger-check-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make room for a second index: %w", err)
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // nothing can be done about what stays
+	db, err = index.OpenFile(filepath.Join(dir, indexName), index.Options{NoSync: true})
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return db, remove, nil
+}
+
+type checker struct {
+	s      *Store
+	o      CheckOptions
+	ctx    context.Context
+	report *CheckReport
+	fresh  index.DB // folded anew
+	build  *rebuilder
+	known  bitset // numbers of nodes and pieces of values that have been verified
+}
+
+// problem notes err when it is about corrupt data, and returns it otherwise.
+func (c *checker) problem(err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrUnsupported) {
+		return err
+	}
+	if len(c.report.Problems) >= c.o.MaxProblems {
+		c.report.More = true
+		return nil
+	}
+	c.report.Problems = append(c.report.Problems, err)
+	return nil
+}
+
+func (c *checker) run() error {
+	s := c.s
+	st, err := initIndex(c.fresh, s.o.Page)
+	if err != nil {
+		return err
+	}
+	c.build = newRebuilder(s, c.fresh, &st)
+	s.foldTurn <- struct{}{} // nothing is folded while rows are compared
+	defer func() { <-s.foldTurn }()
+	reflected := s.state.position.Number
+	compared := false
+	compare := func() error {
+		compared = true
+		if err := c.build.flush(c.ctx); err != nil {
+			return err
+		}
+		return c.compareRows()
+	}
+	for _, g := range s.log.Segments() {
+		c.report.Segments++
+		c.report.Bytes += int64(g.SyncedEnd)
+	}
+	var done int64
+	err = s.log.Verify(c.ctx, func(info segment.BatchInfo, records []segment.Record) error {
+		if info.Number > reflected && !compared {
+			if err := compare(); err != nil {
+				return err
+			}
+		}
+		done += int64(info.End - info.Start)
+		if c.o.Progress != nil {
+			c.o.Progress(done, c.report.Bytes)
+		}
+		return c.batch(info, records)
+	})
+	if err == nil && !compared {
+		err = compare()
+	}
+	if err == nil {
+		err = c.build.flush(c.ctx)
+	}
+	if err != nil {
+		// Without the whole log there is nothing to compare with: what was found says where it is damaged.
+		return c.problem(err)
+	}
+	return c.history()
+}
+
+// batch verifies the records of a batch and hands them to the index that is folded anew.
+func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error {
+	c.report.Batches++
+	for _, r := range records {
+		o, err := parseRecord(r)
+		if err != nil {
+			return err
+		}
+		c.report.Records++
+		switch o.kind {
+		case recPiece, recNode:
+			c.report.Pieces++
+			if err := c.problem(o.digest.Verify(o.content)); err != nil {
+				return err
+			}
+		case recDelta:
+			c.report.Pieces++
+		}
+	}
+	ops, err := parseRecords(records)
+	if err != nil {
+		return err
+	}
+	return c.build.add(c.ctx, ops, info)
+}
+
+// history verifies the commits, and the trees and values that they reach.
+func (c *checker) history() error {
+	ids, err := c.commitIDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := c.ctx.Err(); err != nil {
+			return fmt.Errorf("check: %w", err)
+		}
+		if err := c.problem(c.commit(id)); err != nil {
+			return err
+		}
+	}
+	tags, err := c.s.Tags(c.ctx)
+	if err != nil {
+		return c.problem(err)
+	}
+	for name, id := range tags {
+		c.report.Tags++
+		if _, err := c.s.Commit(c.ctx, id); err != nil {
+			if err := c.problem(fmt.Errorf("tag %q: %w", name, err)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range c.s.Heads() {
+		if _, err := c.s.Commit(c.ctx, h.ID); err != nil {
+			if err := c.problem(fmt.Errorf("head %s: %w", h.ID, err)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) commitIDs() ([]commit.ID, error) {
+	var ids []commit.ID
+	err := c.fresh.View(func(tx index.Tx) error {
+		cur := tx.Bucket(bucketCommits).Cursor()
+		for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+			ids = append(ids, commit.ID(k))
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// commit verifies one commit: that it follows from its parents, its tree, and the values in it.
+func (c *checker) commit(id commit.ID) error {
+	cm, err := c.s.Commit(c.ctx, id)
+	if err != nil {
+		return fmt.Errorf("check commit %s: %w", id, err)
+	}
+	c.report.Commits++
+	parents := make([]*commit.Commit, len(cm.Parents))
+	for i, p := range cm.Parents {
+		if parents[i], err = c.s.Commit(c.ctx, p); err != nil {
+			return fmt.Errorf("check commit %s: parent: %w", id, err)
+		}
+	}
+	if err := commit.CheckParents(cm, parents); err != nil {
+		return fmt.Errorf("check commit %s: %w", id, err)
+	}
+	t := btree.Tree{Page: c.s.o.Page, Source: nodeSource{c}, Root: cm.Root}
+	err = btree.Verify(c.ctx, t, func(n *fb.Node, d object.Digest) (bool, error) {
+		known, err := c.visit(&d)
+		if err != nil || known {
+			return false, err
+		}
+		c.report.Nodes++
+		for i := range n.Len() {
+			if n.Inline(i) {
+				continue
+			}
+			e := n.Entry(i)
+			if err := c.problem(c.value(&e)); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("check tree of commit %s: %w", id, err)
+	}
+	return nil
+}
+
+// nodeSource reads nodes past the cache, from the places that the log gives.
+type nodeSource struct{ c *checker }
+
+func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	return n.c.s.loadNodeFresh(ctx, d, n.c.build, 0)
+}
+
+// visit notes that the piece with this digest is being verified and reports whether it was before.
+func (c *checker) visit(d *object.Digest) (known bool, err error) {
+	var row objectRow
+	var ok bool
+	err = c.fresh.View(func(tx index.Tx) error {
+		row, ok, err = readObjectRow(tx, d)
+		return err
+	})
+	if err != nil || !ok {
+		return false, err
+	}
+	return c.known.set(row.number), nil
+}
+
+// value verifies that the pieces of a value are there, that their sizes add up, and that their status is that of a piece in
+// a commit.
+func (c *checker) value(e *fb.Entry) error {
+	c.report.Values++
+	return c.piece(&e.Digest, e.Size, 0)
+}
+
+// maxIndexDepth bounds how deep index pieces refer to each other: two children each would make 2^64 bytes long before.
+const maxIndexDepth = 64
+
+func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
+	bad := func(what string) error {
+		return &base.CorruptError{Where: "object", Key: d.String(), Got: what}
+	}
+	if d.Kind().IsNode() || depth > maxIndexDepth {
+		return bad("no piece of a value")
+	}
+	known, err := c.visit(d)
+	if err != nil {
+		return err
+	}
+	l, ok, err := c.build.locate(d)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return bad("the piece is missing")
+	}
+	if !d.Kind().IsIndex() {
+		content, err := c.contentSize(&l)
+		if err == nil && content != size {
+			err = bad(fmt.Sprintf("a piece of %d bytes where %d are listed", content, size))
+		}
+		if err != nil || known {
+			return err
+		}
+		return c.status(d)
+	}
+	content, err := c.s.content(d, &l)
+	if err != nil {
+		return err
+	}
+	ix, err := fb.ParseIndex(content)
+	if err != nil {
+		return &base.CorruptError{Where: "object", Key: d.String(), Err: err}
+	}
+	if ix.Size() != size {
+		return bad(fmt.Sprintf("an index of %d bytes where %d are listed", ix.Size(), size))
+	}
+	if known {
+		return nil
+	}
+	for i := range ix.Len() {
+		child := ix.Child(i)
+		if err := c.piece(&child.Digest, child.Size, depth+1); err != nil {
+			return err
+		}
+	}
+	return c.status(d)
+}
+
+// contentSize returns the length of what a piece record holds behind its header.
+func (c *checker) contentSize(l *located) (uint64, error) {
+	head, err := c.s.log.Read(segment.Place{Segment: l.place.Segment, Offset: l.place.Offset, Length: min(l.place.Length, 10)}, nil)
+	if err != nil {
+		return 0, err
+	}
+	_, n := uvarint(head)
+	if n <= 0 || l.kind != recPiece {
+		return 0, &base.CorruptError{Where: placeString(l.place), Got: "no piece of a value"}
+	}
+	return uint64(l.place.Length) - uint64(n) - object.DigestSize, nil
+}
+
+// status verifies that a piece which a commit reaches is local or synced.
+func (c *checker) status(d *object.Digest) error {
+	return c.fresh.View(func(tx index.Tx) error {
+		row, ok, err := readObjectRow(tx, d)
+		if err != nil || !ok {
+			return err
+		}
+		k := appendNumber(nil, row.number)
+		if tx.Bucket(bucketLocal).Get(k) == nil && tx.Bucket(bucketSynced).Get(k) == nil {
+			return badRow(bucketLocal, d.String(), "a piece that a commit reaches is neither local nor synced")
+		}
+		return nil
+	})
+}
+
+// bitset is a set of piece numbers.
+type bitset []uint64
+
+// set adds n and reports whether it was there.
+func (b *bitset) set(n uint64) bool {
+	i, bit := int(n/64), uint64(1)<<(n%64)
+	if i >= len(*b) {
+		*b = append(*b, make([]uint64, i+1-len(*b)+len(*b)/2)...)
+	}
+	was := (*b)[i]&bit != 0
+	(*b)[i] |= bit
+	return was
+}
+
+var _ split.Source = pieceSource{}

@@ -1,0 +1,259 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// compareRows compares page.db with the index that was folded anew. Numbers may differ between them, after a fold that a
+// crash interrupted, so that rows are compared by the digests that the numbers stand for.
+func (c *checker) compareRows() error {
+	return c.s.viewOnce(func(have index.Tx) error {
+		return c.fresh.View(func(want index.Tx) error {
+			for _, name := range []string{bucketCommits, bucketHeads, bucketMerges, bucketUnsynced, bucketTags, bucketMetadata, bucketCloud} {
+				if err := c.compareRaw(name, have.Bucket(name), want.Bucket(name)); err != nil {
+					return err
+				}
+			}
+			if err := c.compareObjects(have, want); err != nil {
+				return err
+			}
+			for _, name := range []string{bucketTransient, bucketLocal, bucketSynced} {
+				if err := c.compareStatus(name, have, want); err != nil {
+					return err
+				}
+			}
+			return c.compareRefCounts(have, want)
+		})
+	})
+}
+
+// problemRow notes that a row is not what the log gives.
+func (c *checker) problemRow(family, key, what string) error {
+	return c.problem(&base.CorruptError{Where: "page.db row " + family + "/", Key: key, Got: what})
+}
+
+// compareRaw compares rows that have no numbers.
+func (c *checker) compareRaw(family string, have, want index.Bucket) error {
+	hc, wc := have.Cursor(), want.Cursor()
+	hk, hv := hc.First()
+	wk, wv := wc.First()
+	for hk != nil || wk != nil {
+		order := bytes.Compare(hk, wk)
+		switch {
+		case hk == nil:
+			order = 1
+		case wk == nil:
+			order = -1
+		}
+		var err error
+		switch {
+		case order < 0:
+			err = c.problemRow(family, hex.EncodeToString(hk), "a row that the log does not give")
+		case order > 0:
+			err = c.problemRow(family, hex.EncodeToString(wk), "the row is missing")
+		case !bytes.Equal(hv, wv):
+			err = c.problemRow(family, hex.EncodeToString(hk), "a value that is not what the log gives")
+		}
+		if err != nil {
+			return err
+		}
+		c.report.Rows++
+		if order <= 0 {
+			hk, hv = hc.Next()
+		}
+		if order >= 0 {
+			wk, wv = wc.Next()
+		}
+	}
+	return nil
+}
+
+// compareObjects compares the rows of objects and, for each, the references to it.
+func (c *checker) compareObjects(have, want index.Tx) error {
+	hb, wb := have.Bucket(bucketObjects), want.Bucket(bucketObjects)
+	hc := hb.Cursor()
+	for k, _ := hc.First(); k != nil; k, _ = hc.Next() {
+		if wb.Get(k) == nil {
+			if err := c.problemRow(bucketObjects, hex.EncodeToString(k), "a row that the log does not give"); err != nil {
+				return err
+			}
+		}
+	}
+	wc := wb.Cursor()
+	for k, v := wc.First(); k != nil; k, v = wc.Next() {
+		c.report.Rows++
+		if err := c.compareObject(k, v, have, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
+	d, ok := digestOf(k)
+	if !ok {
+		return c.problemRow(bucketObjects, hex.EncodeToString(k), "no digest")
+	}
+	haveRow := have.Bucket(bucketObjects).Get(k)
+	if haveRow == nil {
+		return c.problemRow(bucketObjects, d.String(), "the row is missing")
+	}
+	h, hok := parseObjectRow(haveRow)
+	w, wok := parseObjectRow(wantRow)
+	if !hok || !wok {
+		return c.problemRow(bucketObjects, d.String(), "bad value")
+	}
+	hd, ok := numberDigest(have, h.number)
+	if !ok || hd != d {
+		return c.problemRow(bucketNumbers, d.String(), "a number that stands for another piece")
+	}
+	if h.held != w.held || h.kind != w.kind || h.place != w.place || h.depth != w.depth {
+		return c.problemRow(bucketObjects, d.String(), "a place that is not what the log gives")
+	}
+	if h.kind == recDelta {
+		hb, hok := numberDigest(have, h.base)
+		wb, wok := numberDigest(want, w.base)
+		if !hok || !wok || hb != wb {
+			return c.problemRow(bucketObjects, d.String(), "a base that is not what the log gives")
+		}
+	}
+	return c.compareRefs(d, have, want, h.number, w.number)
+}
+
+func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
+	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
+}
+
+// compareRefs compares the references to one destination.
+func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint64) error {
+	family := bucketRefs + "/" + d.String() + "/"
+	hids, wids := commitSources(have, hn), commitSources(want, wn)
+	if !slices.EqualFunc(hids, wids, bytes.Equal) {
+		if err := c.problemRow(family+"commit", "", "references that are not what the commits give"); err != nil {
+			return err
+		}
+	}
+	for _, typ := range []byte{refEager, refLazy} {
+		hs, err := objectSources(have, hn, typ)
+		if err != nil {
+			return c.problem(err)
+		}
+		ws, err := objectSources(want, wn, typ)
+		if err != nil {
+			return c.problem(err)
+		}
+		if !slices.Equal(hs, ws) {
+			if err := c.problemRow(family+"object", "", "references that are not what the objects give"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func commitSources(tx index.Tx, dest uint64) [][]byte {
+	prefix := refPrefix(dest, refCommit)
+	var ids [][]byte
+	c := tx.Bucket(bucketRefs).Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		ids = append(ids, k[len(prefix):])
+	}
+	return ids
+}
+
+// objectSources returns the digests of the pieces that refer to a destination, sorted.
+func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) {
+	prefix := refPrefix(dest, typ)
+	var out []object.Digest
+	c := tx.Bucket(bucketRefs).Cursor()
+	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		if len(k) != len(prefix)+numberSize {
+			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
+		}
+		sources, ok := parseSources(nil, readNumber(k[len(prefix):]), v)
+		if !ok {
+			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad sources")
+		}
+		for _, n := range sources {
+			d, ok := numberDigest(tx, n)
+			if !ok {
+				return nil, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
+			}
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, object.Digest.Compare)
+	return out, nil
+}
+
+// compareStatus compares the rows of one status.
+func (c *checker) compareStatus(family string, have, want index.Tx) error {
+	n, m := 0, 0
+	wb := want.Bucket(family)
+	cur := have.Bucket(family).Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		n++
+		c.report.Rows++
+		if len(k) < numberSize {
+			return c.problemRow(family, hex.EncodeToString(k), "bad key")
+		}
+		journal := k[:len(k)-numberSize]
+		d, ok := numberDigest(have, readNumber(k[len(journal):]))
+		if !ok {
+			if err := c.problemRow(family, hex.EncodeToString(k), "a number that stands for nothing"); err != nil {
+				return err
+			}
+			continue
+		}
+		row, ok, err := readObjectRow(want, &d)
+		if err != nil {
+			return err
+		}
+		if !ok || !bytes.Equal(wb.Get(appendNumber(bytes.Clone(journal), row.number)), v) || !hasKey(wb, appendNumber(bytes.Clone(journal), row.number)) {
+			if err := c.problemRow(family, d.String(), "a status that the log does not give"); err != nil {
+				return err
+			}
+		}
+	}
+	cur = wb.Cursor()
+	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+		m++
+	}
+	if n != m {
+		return c.problemRow(family, "", "other rows than the log gives")
+	}
+	return nil
+}
+
+// hasKey tells an empty value from none.
+func hasKey(b index.Bucket, k []byte) bool {
+	found, _ := b.Cursor().Seek(k)
+	return bytes.Equal(found, k)
+}
+
+// compareRefCounts finds rows of destinations that no row of objects stands for.
+func (c *checker) compareRefCounts(have, want index.Tx) error {
+	count := func(tx index.Tx) (n int) {
+		cur := tx.Bucket(bucketRefs).Cursor()
+		var last []byte
+		for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+			if len(k) > numberSize && (k[numberSize] == refCommit || !bytes.Equal(last, k[:numberSize+1])) {
+				n++
+				last = append(last[:0], k[:numberSize+1]...)
+			}
+		}
+		return n
+	}
+	h, w := count(have), count(want)
+	c.report.Rows += h
+	if h != w {
+		return c.problemRow(bucketRefs, "", "references of other destinations than the log gives")
+	}
+	return nil
+}

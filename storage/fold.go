@@ -1,0 +1,539 @@
+package storage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// foldTxRows is how many rows one transaction of a fold writes: sorted rows of a part of the key space, so that the memory and
+// the dirty pages of a transaction stay bounded however large the index is.
+const foldTxRows = 4096
+
+// Fold brings the index up to date with what is durable. It waits for the disk. Errors match base.ErrReadOnly, base.ErrClosed,
+// or are those of the disk; after one the log still has everything.
+func (s *Store) Fold(ctx context.Context) error {
+	if !s.foldable() {
+		return fmt.Errorf("fold: %w", base.ErrReadOnly)
+	}
+	select {
+	case s.foldTurn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a fold: %w", ctx.Err())
+	}
+	defer func() { <-s.foldTurn }()
+	for {
+		more, err := s.foldSome(ctx)
+		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {
+			continue
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// foldLocator finds pieces for a fold, which holds the fold turn and so cannot wait for the index to be made anew.
+type foldLocator struct{ s *Store }
+
+func (f foldLocator) locate(d *object.Digest) (located, bool, error) {
+	if o, ok := f.s.over.piece(d); ok {
+		return o.located(), true, nil
+	}
+	var l located
+	var ok bool
+	err := f.s.viewOnce(func(tx index.Tx) (err error) {
+		l, ok, err = locateIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
+// foldable reports whether the index may be written.
+func (s *Store) foldable() bool { return !s.o.ReadOnly }
+
+// foldLimit returns a number up to which every batch is either in the overlay or has failed. An append that has returned but
+// whose records are not in the overlay yet has a number above what its appender noted.
+func (s *Store) foldLimit() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.log.Complete()
+	for _, noted := range s.appenders {
+		n = min(n, noted)
+	}
+	return n
+}
+
+// foldSome folds pending batches, at most about FoldRows rows of them, and reports whether there is more. The caller holds the
+// fold turn.
+func (s *Store) foldSome(ctx context.Context) (more bool, err error) {
+	limit := s.foldLimit()
+	batches := s.over.upTo(limit, s.o.FoldRows)
+	if len(batches) == 0 {
+		return false, nil
+	}
+	st := s.state.clone()
+	parts := make([][]op, 0, len(batches))
+	for _, b := range batches {
+		parts = append(parts, b.parts...)
+		st.position.Add(b.info)
+	}
+	s.indexMu.RLock()
+	db := s.index
+	s.indexMu.RUnlock()
+	if db == nil {
+		return false, fmt.Errorf("fold: %w", base.ErrClosed)
+	}
+	if err := s.foldInto(ctx, db, foldLocator{s}, s.numbers, &st, parts); err != nil {
+		s.numbers.clear()
+		s.state.next = max(s.state.next, st.next)
+		return false, err
+	}
+	s.state = st
+	s.over.drop(len(batches))
+	s.counters.folds.Add(1)
+	s.foldDone.tell()
+	return st.position.Number < limit, nil
+}
+
+// foldInto writes the rows that the records bring, and st with them. On an error the index may hold some of the rows but reflects
+// what it did before: all of this can be done again.
+func (s *Store) foldInto(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
+	p := newPlan(s, from, db, numbers, st.next)
+	if err := p.add(ctx, parts); err != nil {
+		return err
+	}
+	st.journal = max(st.journal, p.journal)
+	return p.write(ctx, st)
+}
+
+// write brings the plan to the index. Small plans take one transaction. In large ones the rows of objects and references go
+// ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
+func (p *plan) write(ctx context.Context, st *state) error {
+	w := &planWriter{ctx: ctx, db: p.db}
+	w.addNumbers(p, st.next)
+	w.addObjects(p)
+	w.addRefs(p)
+	w.addStatuses(p)
+	st.next = p.next
+	if len(w.steps) > foldTxRows {
+		if err := reserveNumbers(p.db, st.next); err != nil {
+			return err
+		}
+	}
+	if err := w.flushTo(foldTxRows); err != nil {
+		return err
+	}
+	if err := p.settle(ctx); err != nil {
+		return err
+	}
+	return w.finish(func(tx index.Tx) error {
+		if err := p.writeCommits(tx, st); err != nil {
+			return err
+		}
+		if err := p.writeTags(tx); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketState).Put(stateKey, st.encode())
+	})
+}
+
+// reserveNumbers notes that numbers below next have been given, so that a fold which is done again after a crash gives none of
+// them to another digest (I6).
+func reserveNumbers(db index.DB, next uint64) error {
+	return runSteps(db, []func(index.Tx) error{func(tx index.Tx) error {
+		b := tx.Bucket(bucketState)
+		st, err := parseState(bytes.Clone(b.Get(stateKey)))
+		if err != nil {
+			return err
+		}
+		st.next = max(st.next, next)
+		return b.Put(stateKey, st.encode())
+	}})
+}
+
+// planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows.
+type planWriter struct {
+	ctx   context.Context
+	db    index.DB
+	steps []func(index.Tx) error
+}
+
+func (w *planWriter) add(step func(index.Tx) error) { w.steps = append(w.steps, step) }
+
+// flushTo writes steps until at most n are left.
+func (w *planWriter) flushTo(n int) error {
+	for len(w.steps) > n {
+		if err := w.ctx.Err(); err != nil {
+			return fmt.Errorf("fold: %w", err)
+		}
+		now := w.steps[:min(foldTxRows, len(w.steps))]
+		if err := runSteps(w.db, now); err != nil {
+			return err
+		}
+		w.steps = w.steps[len(now):]
+	}
+	return nil
+}
+
+// finish writes what is left together with last.
+func (w *planWriter) finish(last func(index.Tx) error) error {
+	return runSteps(w.db, append(w.steps, last))
+}
+
+func runSteps(db index.DB, steps []func(index.Tx) error) error {
+	err := db.Update(func(tx index.Tx) error {
+		for _, step := range steps {
+			if err := step(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	return nil
+}
+
+func (w *planWriter) addNumbers(p *plan, first uint64) {
+	for i := range p.order {
+		n := first + uint64(i)
+		w.add(func(tx index.Tx) error {
+			b := tx.Bucket(bucketNumbers)
+			b.SetFillPercent(1)
+			return b.Put(appendNumber(nil, n), p.order[i][:])
+		})
+	}
+}
+
+// addObjects writes a row for each piece that is held and for each that was mentioned for the first time.
+func (w *planWriter) addObjects(p *plan) {
+	for d, n := range p.given {
+		if _, ok := p.objects[d]; !ok {
+			p.objects[d] = objectRow{number: n}
+		}
+	}
+	rows := make([]keyed[objectRow], 0, len(p.objects))
+	for d, r := range p.objects {
+		rows = append(rows, keyed[objectRow]{d[:], r})
+	}
+	for _, r := range sortKeyed(rows) {
+		w.add(func(tx index.Tx) error {
+			return tx.Bucket(bucketObjects).Put(r.key, r.value.append(nil))
+		})
+	}
+}
+
+type keyed[T any] struct {
+	key   []byte
+	value T
+}
+
+func sortKeyed[T any](rows []keyed[T]) []keyed[T] {
+	slices.SortFunc(rows, func(a, b keyed[T]) int { return bytes.Compare(a.key, b.key) })
+	return rows
+}
+
+func (w *planWriter) addRefs(p *plan) {
+	keys := make([]refKey, 0, len(p.refs))
+	for k := range p.refs {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b refKey) int {
+		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ))
+	})
+	for _, k := range keys {
+		w.add(func(tx index.Tx) error {
+			return addSources(tx.Bucket(bucketRefs), k, p.refs[k])
+		})
+	}
+}
+
+// addSources adds sources to the reference rows of one destination.
+func addSources(b index.Bucket, k refKey, sources []uint64) error {
+	slices.Sort(sources)
+	sources = slices.Compact(sources)
+	prefix := refPrefix(k.dest, k.typ)
+	for len(sources) > 0 {
+		chunk, next, err := sourceChunk(b, prefix, sources[0])
+		if err != nil {
+			return err
+		}
+		n := len(sources)
+		if next != 0 {
+			n, _ = slices.BinarySearch(sources, next)
+		}
+		merged := slices.Concat(chunk, sources[:n])
+		slices.Sort(merged)
+		merged = slices.Compact(merged)
+		if len(chunk) > 0 && merged[0] != chunk[0] {
+			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
+				return err
+			}
+		}
+		for len(merged) > 0 {
+			part := merged[:min(maxSources, len(merged))]
+			if err := b.Put(appendNumber(bytes.Clone(prefix), part[0]), appendSources(nil, part)); err != nil {
+				return err
+			}
+			merged = merged[len(part):]
+		}
+		sources = sources[n:]
+	}
+	return nil
+}
+
+// sourceChunk returns the sources of the row into which source belongs, which is the last that does not begin after it or else
+// the first, and where the row after it begins (0: there is none).
+func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
+	c := b.Cursor()
+	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
+	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
+	if own(k) {
+		next = readNumber(k[len(prefix):])
+		k, _ = c.Prev()
+	} else if k, _ = c.Prev(); k == nil {
+		k, _ = c.Last()
+	}
+	if !own(k) {
+		return nil, next, nil
+	}
+	first := readNumber(k[len(prefix):])
+	if first > source {
+		return nil, next, nil
+	}
+	chunk, ok := parseSources(nil, first, b.Get(k))
+	if !ok {
+		return nil, 0, badRow(bucketRefs, fmt.Sprintf("%x", k), "bad sources")
+	}
+	return chunk, next, nil
+}
+
+func (w *planWriter) addStatuses(p *plan) {
+	journals := make([]uint64, 0, len(p.transient))
+	for j := range p.transient {
+		journals = append(journals, j)
+	}
+	slices.Sort(journals)
+	for _, j := range journals {
+		for _, n := range p.transient[j] {
+			w.add(func(tx index.Tx) error {
+				return tx.Bucket(bucketTransient).Put(transientKey(j, n), nil)
+			})
+		}
+	}
+	slices.Sort(p.local)
+	for _, n := range slices.Compact(p.local) {
+		w.add(func(tx index.Tx) error { return putLocal(tx, n) })
+	}
+}
+
+func putLocal(tx index.Tx, number uint64) error {
+	k := appendNumber(nil, number)
+	if tx.Bucket(bucketSynced).Get(k) != nil {
+		return nil
+	}
+	return tx.Bucket(bucketLocal).Put(k, nil)
+}
+
+// settle makes the pieces local that earlier folds noted as transient pieces of journals that have been committed since, in
+// transactions of bounded size.
+func (p *plan) settle(ctx context.Context) error {
+	var noted []uint64
+	err := p.db.View(func(tx index.Tx) error {
+		c := tx.Bucket(bucketTransient).Cursor()
+		for _, j := range p.settled {
+			prefix := binary.BigEndian.AppendUint64(nil, j)
+			if k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) {
+				noted = append(noted, j)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for len(noted) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("fold: %w", err)
+		}
+		more := false
+		err := p.db.Update(func(tx index.Tx) (err error) {
+			more, err = settleJournal(tx, noted[0], foldTxRows)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("write the index: %w", err)
+		}
+		if !more {
+			noted = noted[1:]
+		}
+	}
+	return nil
+}
+
+// settleJournal moves up to most transient pieces of a journal and reports whether there are more.
+func settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error) {
+	prefix := binary.BigEndian.AppendUint64(nil, journal)
+	b := tx.Bucket(bucketTransient)
+	var keys [][]byte
+	c := b.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(keys) < most; k, _ = c.Next() {
+		keys = append(keys, bytes.Clone(k))
+	}
+	for _, k := range keys {
+		if len(k) != len(prefix)+numberSize {
+			return false, badRow(bucketTransient, fmt.Sprintf("%x", k), "bad key")
+		}
+		if err := putLocal(tx, readNumber(k[len(prefix):])); err != nil {
+			return false, err
+		}
+		if err := b.Delete(k); err != nil {
+			return false, err
+		}
+	}
+	return len(keys) == most, nil
+}
+
+func (p *plan) writeCommits(tx index.Tx, st *state) error {
+	commits, heads := tx.Bucket(bucketCommits), tx.Bucket(bucketHeads)
+	for _, pc := range p.commits {
+		c := pc.c
+		if commits.Get(c.ID[:]) != nil {
+			continue
+		}
+		for _, parent := range c.Parents {
+			if heads.Get(parent[:]) == nil {
+				continue
+			}
+			if err := heads.Delete(parent[:]); err != nil {
+				return err
+			}
+			st.removeHead(parent)
+		}
+		st.addHead(c.ID)
+		rows := []struct {
+			bucket     string
+			key, value []byte
+		}{
+			{bucketCommits, c.ID[:], c.Encode()},
+			{bucketHeads, c.ID[:], headRow(c)},
+			{bucketUnsynced, c.ID[:], binary.BigEndian.AppendUint64(nil, c.Generation)},
+			{bucketRefs, commitRefKey(pc.root, c.ID), nil},
+		}
+		for _, r := range rows {
+			if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
+				return err
+			}
+		}
+		if len(c.Parents) == 2 {
+			if err := tx.Bucket(bucketMerges).Put(mergeKey(c.Parents[0], c.Parents[1], c.ID), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *plan) writeTags(tx index.Tx) error {
+	b := tx.Bucket(bucketTags)
+	for _, t := range p.tags {
+		var err error
+		if t.deleted {
+			err = b.Delete([]byte(t.name))
+		} else {
+			err = b.Put([]byte(t.name), tagRow(t.name, t.id))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantFold wakes the folder when enough is pending.
+func (s *Store) wantFold() {
+	if rows, bytes := s.over.pending(); rows >= s.o.FoldRows || bytes >= s.o.FoldBytes {
+		select {
+		case s.foldWanted <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// runFolder folds when it is told to, until ctx is done. Open starts it, Close stops it and waits for it.
+func (s *Store) runFolder(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.foldWanted:
+		}
+		if err := s.Fold(ctx); err != nil && ctx.Err() == nil {
+			s.noteFoldFailure(err)
+		}
+	}
+}
+
+// noteFoldFailure makes writers fail who would wait for a fold that cannot be done. The log has everything, so that readers
+// go on, and the next open folds again.
+func (s *Store) noteFoldFailure(err error) {
+	s.o.Logger.Error("fold failed", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
+	s.mu.Lock()
+	if s.poisoned == nil {
+		s.poisoned = fmt.Errorf("page is read-only until it is opened again: %w: fold: %w", base.ErrReadOnly, err)
+	}
+	s.mu.Unlock()
+	s.foldDone.tell()
+}
+
+// waitRoom waits while twice as much is pending as makes a fold begin.
+func (s *Store) waitRoom(ctx context.Context) error {
+	for {
+		told := s.foldDone.wait()
+		rows, bytes := s.over.pending()
+		if rows < 2*s.o.FoldRows && bytes < 2*s.o.FoldBytes {
+			return nil
+		}
+		if err := s.writable(); err != nil {
+			return err
+		}
+		s.wantFold()
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the index to catch up: %w", ctx.Err())
+		}
+	}
+}
+
+// broadcast wakes all who wait.
+type broadcast struct {
+	mu sync.Mutex
+	c  chan struct{} // guarded by mu
+}
+
+func newBroadcast() *broadcast { return &broadcast{c: make(chan struct{})} }
+
+func (b *broadcast) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.c
+}
+
+func (b *broadcast) tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.c)
+	b.c = make(chan struct{})
+}

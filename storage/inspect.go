@@ -1,0 +1,248 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"iter"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// Row is one row in the notation of the seed (ledger-data-in-storage): {family}/{part}/{part}, binary parts as hexadecimal digits.
+type Row struct {
+	Key, Value string
+}
+
+// RowFamilies are the families that Rows knows, in the order of the seed.
+var RowFamilies = []string{
+	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
+	bucketMetadata, bucketTags, bucketCloud,
+}
+
+// rowsChunk is how many rows are read with one transaction: none is held while the caller works.
+const rowsChunk = 256
+
+// Rows returns the rows of a family, or of all when family is "", one by one as the seed has them: what page.db keeps in fewer
+// rows, or not at all because it follows from others, is spelled out. The statuses of tree nodes follow from those of their commits.
+// It folds first, so that the rows are those of all durable commits. Errors match base.ErrNotFound for an unknown family, or are those
+// of reading page.db.
+func (s *Store) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		if err := s.readyRows(ctx); err != nil {
+			yield(Row{}, err)
+			return
+		}
+		known := false
+		for _, f := range RowFamilies {
+			if family != "" && f != family {
+				continue
+			}
+			known = true
+			if !s.familyRows(ctx, f, yield) {
+				return
+			}
+		}
+		if !known {
+			yield(Row{}, fmt.Errorf("row family %q: %w", family, base.ErrNotFound))
+		}
+	}
+}
+
+// readyRows makes the index reflect everything durable: by a fold, or, for a page that is open for reading after a crash, by an
+// index in memory.
+func (s *Store) readyRows(ctx context.Context) error {
+	if s.foldable() && s.writable() == nil {
+		return s.Fold(ctx)
+	}
+	if rows, _ := s.over.pending(); rows == 0 {
+		return nil
+	}
+	s.foldTurn <- struct{}{}
+	defer func() { <-s.foldTurn }()
+	if !s.indexWritable() {
+		s.indexMu.Lock()
+		err := s.rebuild(ctx, s.recovery.IndexRebuilt, s.state.position.Number)
+		s.indexMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for {
+		if more, err := s.foldSome(ctx); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// familyRows yields the rows of one family and reports whether to go on.
+func (s *Store) familyRows(ctx context.Context, family string, yield func(Row, error) bool) bool {
+	var from []byte
+	for {
+		if err := ctx.Err(); err != nil {
+			yield(Row{}, err)
+			return false
+		}
+		var rows []Row
+		var err error
+		from, err = s.rowsFrom(family, from, &rows)
+		for _, r := range rows {
+			if !yield(r, nil) {
+				return false
+			}
+		}
+		if err != nil {
+			yield(Row{}, err)
+			return false
+		}
+		if from == nil {
+			return true
+		}
+	}
+}
+
+// rowsFrom reads some rows from a key on and returns the key to go on from, nil at the end.
+func (s *Store) rowsFrom(family string, from []byte, rows *[]Row) (next []byte, err error) {
+	err = s.view(func(tx index.Tx) error {
+		*rows, next = nil, nil
+		c := tx.Bucket(family).Cursor()
+		k, v := c.First()
+		if from != nil {
+			k, v = c.Seek(from)
+		}
+		for ; k != nil; k, v = c.Next() {
+			if len(*rows) >= rowsChunk {
+				next = bytes.Clone(k)
+				return nil
+			}
+			if err := seedRows(tx, family, k, v, rows); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return next, err
+}
+
+// seedRows appends what one row of page.db says in the notation of the seed.
+func seedRows(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
+	add := func(value string, parts ...string) {
+		key := family
+		for _, p := range parts {
+			key += "/" + p
+		}
+		*rows = append(*rows, Row{Key: key, Value: value})
+	}
+	bad := func() error { return badRow(family, hex.EncodeToString(k), "bad row") }
+	digest := func(b []byte) (object.Digest, error) {
+		d, ok := numberDigest(tx, readNumber(b))
+		if !ok {
+			return d, badRow(family, hex.EncodeToString(k), "a number that stands for nothing")
+		}
+		return d, nil
+	}
+	switch family {
+	case bucketCommits:
+		c, err := parseCommitRow(k, v)
+		if err != nil {
+			return err
+		}
+		add(describeCommit(c), hex.EncodeToString(k))
+	case bucketObjects:
+		r, ok := parseObjectRow(v)
+		if !ok {
+			return bad()
+		}
+		value := fmt.Sprintf("number %d", r.number)
+		if r.held {
+			value += fmt.Sprintf(", segment %08x, offset %d, length %d", r.place.Segment, r.place.Offset, r.place.Length)
+		} else {
+			value += ", not held"
+		}
+		if r.kind == recDelta && r.held {
+			d, ok := numberDigest(tx, r.base)
+			if !ok {
+				return bad()
+			}
+			value += fmt.Sprintf(", delta %d against %s", r.depth, d)
+		}
+		add(value, hex.EncodeToString(k))
+	case bucketHeads, bucketUnsynced:
+		if len(v) != 8 {
+			return bad()
+		}
+		add(fmt.Sprint(binary.BigEndian.Uint64(v)), hex.EncodeToString(k))
+	case bucketMerges:
+		if len(k) != 96 {
+			return bad()
+		}
+		add("", hex.EncodeToString(k[:32]), hex.EncodeToString(k[32:64]), hex.EncodeToString(k[64:]))
+	case bucketTransient, bucketLocal, bucketSynced:
+		if len(k) < numberSize {
+			return bad()
+		}
+		d, err := digest(k[len(k)-numberSize:])
+		if err != nil {
+			return err
+		}
+		id := object.Identifier{Digest: d}
+		if family == bucketSynced {
+			id.KeyIndex, _ = uvarint(v)
+		}
+		add("", id.String())
+	case bucketRefs:
+		return refRows(k, v, digest, add, bad)
+	case bucketTags:
+		id, err := parseTagRow(string(k), v)
+		if err != nil {
+			return err
+		}
+		add(id.String(), string(k))
+	default:
+		add(hex.EncodeToString(v), hex.EncodeToString(k))
+	}
+	return nil
+}
+
+func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(string, ...string), bad func() error) error {
+	if len(k) <= numberSize {
+		return bad()
+	}
+	dest, err := digest(k[:numberSize])
+	if err != nil {
+		return err
+	}
+	typ, source := k[numberSize], k[numberSize+1:]
+	if typ == refCommit {
+		add("", dest.String(), "commit", hex.EncodeToString(source))
+		return nil
+	}
+	if typ != refEager && typ != refLazy || len(source) != numberSize {
+		return bad()
+	}
+	sources, ok := parseSources(nil, readNumber(source), v)
+	if !ok {
+		return bad()
+	}
+	for _, n := range sources {
+		d, err := digest(appendNumber(nil, n))
+		if err != nil {
+			return err
+		}
+		add("", dest.String(), "object", map[byte]string{refEager: "eager", refLazy: "lazy"}[typ], d.String())
+	}
+	return nil
+}
+
+func describeCommit(c *commit.Commit) string {
+	s := fmt.Sprintf("timestamp %d, generation %d, root %s, parents", c.Timestamp, c.Generation, c.Root)
+	for _, p := range c.Parents {
+		s += " " + p.String()
+	}
+	return s
+}

@@ -1,0 +1,345 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// A journal that holds more than streamBytes goes to a bulk segment, in batches of that size, so that small commits do not
+// queue behind it. One that holds more than commitBytes when it is submitted does so too.
+const (
+	streamBytes = 4 << 20
+	commitBytes = 1 << 20
+)
+
+// Journal collects the new pieces of one transaction. What is small stays in memory and goes to the log together with the
+// commit; beyond that it streams to a segment of its own as transient pieces. A journal belongs to one goroutine. It
+// ends with Store.Submit or Rollback. It is a btree.Sink, and a btree.Source and split.Source for what it and the page hold.
+type Journal struct {
+	s     *Store
+	id    uint64
+	epoch uint64
+	part  *journalPart  // being filled
+	busy  *journalPart  // being appended, nil when none is
+	wait  chan struct{} // closed when busy has been appended
+	err   error         // of the last append; valid once wait is closed
+	used  bool          // a record in the log names the journal, or will
+	over  bool
+	out   *segment.Stream
+}
+
+// journalPart is a batch with its records, and where the content of each lies in the batch.
+type journalPart struct {
+	batch *segment.Batch
+	ops   []op
+	spans []span
+	mine  map[object.Digest]int // index into ops of the stored pieces
+}
+
+type span struct{ header, record int }
+
+// NewJournal begins a journal. It must end with Submit or Rollback.
+func (s *Store) NewJournal() *Journal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextJourn++
+	j := &Journal{s: s, id: s.nextJourn, epoch: s.epoch}
+	s.journals[j] = struct{}{}
+	return j
+}
+
+func (j *Journal) filling() *journalPart {
+	if j.part == nil {
+		j.part = &journalPart{batch: segment.NewBatch(), mine: map[object.Digest]int{}}
+	}
+	return j.part
+}
+
+// add appends a record to the part that is being filled.
+func (j *Journal) add(o op, content []byte) {
+	p := j.filling()
+	var buf [2*object.DigestSize + 16]byte
+	header := o.appendHeader(buf[:0])
+	i := p.batch.Add(o.kind, header, content)
+	p.spans = append(p.spans, span{header: len(header), record: i})
+	if o.stored() {
+		p.mine[o.digest] = len(p.ops)
+	}
+	p.ops = append(p.ops, o)
+	if o.kind == recPiece || o.kind == recUse {
+		j.used = true
+	}
+}
+
+// content returns what record i of the part holds behind its header.
+func (p *journalPart) content(i int) []byte {
+	return p.batch.Payload(p.spans[i].record)[p.spans[i].header:]
+}
+
+// find returns a piece that the journal holds in memory.
+func (j *Journal) find(d *object.Digest) (op, bool) {
+	for _, p := range []*journalPart{j.part, j.busy} {
+		if p == nil {
+			continue
+		}
+		if i, ok := p.mine[*d]; ok {
+			o := p.ops[i]
+			o.content = p.content(i)
+			return o, true
+		}
+	}
+	return op{}, false
+}
+
+// PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece that the page holds already is
+// not stored again. content is not retained. It may wait for the disk, when more than about 8 MiB are not written yet.
+func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
+	if len(content) > limits.MaxPieceBytes {
+		return fmt.Errorf("put piece %s of %d bytes: %w", d.Short(), len(content), base.ErrTooLarge)
+	}
+	if err := j.usable(); err != nil {
+		return err
+	}
+	if _, ok := j.find(&d); ok {
+		return nil
+	}
+	held, err := j.s.has(&d)
+	if err != nil {
+		return err
+	}
+	if !held {
+		j.add(op{kind: recPiece, journal: j.id, digest: d}, content)
+	} else if !d.Kind().IsNode() {
+		j.add(op{kind: recUse, journal: j.id, digest: d}, nil)
+	}
+	return j.flushIfFull(ctx)
+}
+
+// PutNode adds a tree node: as difference to its base where that is shorter, else whole. n.Content is kept.
+func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
+	if err := j.usable(); err != nil {
+		return err
+	}
+	if n.Split {
+		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
+		j.s.cache.add(j.s, &n.Digest, n.View)
+		return j.flushIfFull(ctx)
+	}
+	if _, ok := j.find(&n.Digest); ok {
+		return nil
+	}
+	held, err := j.s.has(&n.Digest)
+	if err != nil {
+		return err
+	}
+	if !held {
+		script, depth, err := j.difference(ctx, &n)
+		if err != nil {
+			return err
+		}
+		if script != nil {
+			b := n.Base
+			j.add(op{kind: recDelta, digest: n.Digest, base: &b, depth: depth}, script)
+		} else {
+			j.add(op{kind: recNode, digest: n.Digest}, n.Content)
+		}
+	}
+	j.s.cache.add(j.s, &n.Digest, n.View)
+	return j.flushIfFull(ctx)
+}
+
+// difference returns the script that makes n from its base and its depth, or nil when n is to be written whole.
+func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uint8, error) {
+	if n.Base.IsZero() || n.Base.Kind() != object.NodeBit {
+		return nil, 0, nil
+	}
+	depth, ok, err := j.depthOf(&n.Base)
+	if err != nil || !ok || depth >= maxDeltaDepth {
+		return nil, 0, err
+	}
+	b, err := j.Node(ctx, n.Base)
+	if err != nil {
+		return nil, 0, err
+	}
+	script := btree.AppendDelta(nil, b, n.View)
+	if len(script)+object.DigestSize+1 >= len(n.Content) {
+		return nil, 0, nil
+	}
+	return script, depth + 1, nil
+}
+
+// depthOf returns how many differences lie between a stored node and one that is stored whole.
+func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
+	if o, ok := j.find(d); ok {
+		return o.depth, o.kind != recPiece, nil
+	}
+	if o, ok := j.s.over.piece(d); ok {
+		return o.depth, o.kind != recPiece, nil
+	}
+	row, ok, err := j.s.objectRow(d)
+	return row.depth, ok && row.held && row.kind != recPiece, err
+}
+
+// Piece returns a piece that the journal or the page holds, as Store.Piece does.
+func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if o, ok := j.find(&d); ok && o.kind == recPiece {
+		return append([]byte(nil), o.content...), nil
+	}
+	return j.s.Piece(ctx, d)
+}
+
+// Node returns a tree node that the journal or the page holds, as Store.Node does.
+func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	if n := j.s.cache.get(j.s, &d); n != nil {
+		return n, nil
+	}
+	return j.s.readNode(ctx, d, j)
+}
+
+func (j *Journal) usable() error {
+	if j.over {
+		return fmt.Errorf("journal: %w", base.ErrTxDone)
+	}
+	return nil
+}
+
+func (j *Journal) flushIfFull(ctx context.Context) error {
+	if j.part == nil || j.part.batch.Bytes() < streamBytes {
+		return nil
+	}
+	return j.startFlush(ctx)
+}
+
+// Flush writes what is in memory to the log as transient pieces and waits until it is durable. Errors are those of the
+// disk; the journal is of no use after one.
+func (j *Journal) Flush(ctx context.Context) error {
+	if j.part != nil && len(j.part.ops) > 0 {
+		if err := j.startFlush(ctx); err != nil {
+			return err
+		}
+	}
+	return j.finishFlush()
+}
+
+// startFlush hands the filled part to a goroutine that appends it, after the one before has ended. The journal owns that
+// goroutine: finishFlush waits for it, and Submit and Rollback call finishFlush.
+func (j *Journal) startFlush(ctx context.Context) error {
+	if err := j.finishFlush(); err != nil {
+		return err
+	}
+	if err := j.s.waitRoom(ctx); err != nil {
+		return err
+	}
+	if err := j.s.writable(); err != nil {
+		return err
+	}
+	if j.out == nil {
+		j.out = j.s.log.NewStream()
+	}
+	p, wait := j.part, make(chan struct{})
+	j.busy, j.wait, j.part = p, wait, nil
+	j.s.wg.Go(func() {
+		defer close(wait)
+		j.err = j.s.appendPart(j.out, p)
+	})
+	return nil
+}
+
+// finishFlush waits for the append that is under way.
+func (j *Journal) finishFlush() error {
+	if j.wait == nil {
+		return j.err
+	}
+	<-j.wait
+	if j.busy != nil && j.part == nil && j.err == nil {
+		j.busy.batch.Reset()
+		clear(j.busy.mine)
+		j.part = &journalPart{batch: j.busy.batch, mine: j.busy.mine, spans: j.busy.spans[:0]}
+	}
+	j.busy, j.wait = nil, nil
+	return j.err
+}
+
+// appendPart appends a part to a bulk segment and shows its pieces.
+func (s *Store) appendPart(out *segment.Stream, p *journalPart) error {
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil && !errors.Is(err, base.ErrClosed) {
+		s.mu.Unlock()
+		return err
+	}
+	a := s.beginAppendLocked()
+	s.mu.Unlock()
+	done, err := out.Append(p.batch)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer delete(s.appenders, a)
+	if err != nil {
+		s.noteFailureLocked(err)
+		return fmt.Errorf("append pieces to the page's log: %w", err)
+	}
+	s.over.settle([][]op{p.ops}, done)
+	s.counters.bulkBatches.Add(1)
+	s.wantFold()
+	return nil
+}
+
+// prepare readies the journal for Submit: what is too large for the commit's batch goes ahead of it.
+func (j *Journal) prepare(ctx context.Context) error {
+	if err := j.usable(); err != nil {
+		return err
+	}
+	if j.part != nil && j.part.batch.Bytes() > commitBytes {
+		return j.Flush(ctx)
+	}
+	return j.finishFlush()
+}
+
+// moveLocked moves what is left to the batch of a group and returns its records, with room for more. The journal is over.
+func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
+	var ops []op
+	if p := j.part; p != nil {
+		ops = make([]op, len(p.ops), len(p.ops)+1+more)
+		for i := range p.ops {
+			b.Add(p.ops[i].kind, p.batch.Payload(p.spans[i].record))
+			ops[i] = p.ops[i]
+			ops[i].content = p.content(i)
+		}
+	}
+	if j.used {
+		o := op{kind: recJournal, journal: j.id}
+		addRecord(b, &o, nil)
+		ops = append(ops, o)
+	}
+	j.endLocked()
+	return ops
+}
+
+func (j *Journal) endLocked() {
+	j.over, j.part = true, nil
+	delete(j.s.journals, j)
+	if j.out != nil {
+		j.out.Release()
+		j.out = nil
+	}
+}
+
+// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected later. It does nothing
+// after Submit or a second time.
+func (j *Journal) Rollback() {
+	if j.over {
+		return
+	}
+	// An error of the append no longer matters: nothing will rely on it, and the page knows when it cannot be written.
+	_ = j.finishFlush()
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	j.endLocked()
+}

@@ -1,0 +1,467 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// indexName is the file of the index in a page's directory.
+const indexName = "page.db"
+
+var nextSalt atomic.Uint64
+
+// Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the log when it is missing or
+// damaged, and starts the folder. Errors match base.ErrNotFound when there is no such page, base.ErrCorrupt when bytes that were
+// durable are damaged, base.ErrUnsupported, or are those of the disk.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if _, err := o.FS.Stat(o.Dir); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open page %x: %w", o.Page, base.ErrNotFound)
+		}
+		return nil, fmt.Errorf("open page %x: %w", o.Page, err)
+	}
+	s := &Store{
+		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
+		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
+		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
+		foldTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), foldDone: newBroadcast(), numbers: &numberCache{},
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
+	}
+	if !o.ReadOnly {
+		run, stop := context.WithCancel(context.Background())
+		s.stop = stop
+		s.wg.Go(func() { s.runFolder(run) })
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	if dir := s.TempDir(); dir != "" && !s.o.ReadOnly {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	from, err := s.openIndex()
+	if err != nil {
+		return err
+	}
+	if err := s.openLog(ctx, from); err != nil {
+		return err
+	}
+	heads, err := s.readHeads()
+	if err != nil {
+		// The rows of the heads are few and checked together: make them anew when they do not agree.
+		if !errors.Is(err, base.ErrCorrupt) || !s.reindex(err.Error()) {
+			return err
+		}
+		if heads, err = s.readHeads(); err != nil {
+			return err
+		}
+	}
+	s.over.each(func(o *op) {
+		if o.kind == recCommit {
+			heads = withCommit(heads, o.commit)
+		}
+		s.nextJourn = max(s.nextJourn, o.journal)
+	})
+	s.heads, s.chained = heads, heads
+	s.nextJourn = max(s.nextJourn, s.state.journal)
+	return nil
+}
+
+// openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil for an empty one.
+func (s *Store) openIndex() (*segment.Position, error) {
+	db, err := s.openIndexFile(index.Options{ReadOnly: s.o.ReadOnly})
+	if err == nil {
+		s.index = db
+		var st *state
+		st, err = readState(db)
+		if err == nil && st != nil && st.page != s.o.Page {
+			err = badRow(bucketState, "state", "the id of another page")
+		}
+		if err == nil && st != nil {
+			s.state = *st
+			if st.position.Number == 0 { // begun and never folded
+				return nil, nil
+			}
+			return &st.position, nil
+		}
+		if err == nil {
+			return nil, s.beginIndex("")
+		}
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, s.beginIndex("page.db is missing")
+	case errors.Is(err, base.ErrCorrupt):
+		return nil, s.beginIndex(err.Error())
+	}
+	return nil, err
+}
+
+func (s *Store) openIndexFile(o index.Options) (index.DB, error) {
+	if s.o.MemoryIndex != nil {
+		return s.o.MemoryIndex, nil
+	}
+	path := filepath.Join(s.o.Dir, indexName)
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return index.OpenFile(path, o)
+}
+
+// readState returns nil for an index in which nothing has been folded yet.
+func readState(db index.DB) (*state, error) {
+	var st *state
+	err := db.View(func(tx index.Tx) error {
+		if len(tx.Buckets()) == 0 {
+			return nil
+		}
+		for _, name := range allBuckets {
+			if tx.Bucket(name) == nil {
+				return badRow(name, "", "the bucket is missing")
+			}
+		}
+		v := tx.Bucket(bucketState).Get(stateKey)
+		if v == nil {
+			return badRow(bucketState, "state", "missing")
+		}
+		parsed, err := parseState(bytes.Clone(v))
+		st = &parsed
+		return err
+	})
+	return st, err
+}
+
+// beginIndex starts an empty index in place of what is there. A page that is open for reading gets one in memory.
+func (s *Store) beginIndex(reason string) error {
+	if s.index != nil {
+		_ = s.index.Close() // it is given up, whatever it says
+		s.index = nil
+	}
+	db, err := s.emptyIndex()
+	if err != nil {
+		return err
+	}
+	s.index = db
+	s.numbers.clear()
+	if s.state, err = initIndex(db, s.o.Page); err != nil {
+		return fmt.Errorf("begin page.db: %w", err)
+	}
+	s.recovery.IndexRebuilt = reason
+	return nil
+}
+
+// initIndex gives an empty index its buckets and the rows of a page without commits.
+func initIndex(db index.DB, page [16]byte) (state, error) {
+	st := state{page: page, next: 1}
+	first := commit.First()
+	st.addHead(first.ID)
+	return st, db.Update(func(tx index.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		if err := tx.Bucket(bucketHeads).Put(first.ID[:], headRow(first)); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketState).Put(stateKey, st.encode())
+	})
+}
+
+func (s *Store) emptyIndex() (index.DB, error) {
+	switch {
+	case s.o.MemoryIndex != nil:
+		m := s.o.MemoryIndex
+		err := m.Update(func(tx index.Tx) error {
+			for _, name := range tx.Buckets() {
+				if err := tx.DeleteBucket(name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return m, err
+	case s.o.ReadOnly:
+		return index.NewMemory(), nil
+	}
+	path := filepath.Join(s.o.Dir, indexName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove damaged page.db: %w", err)
+	}
+	return index.OpenFile(path, index.Options{})
+}
+
+// openLog opens the segments and takes what the index does not reflect into the overlay. A page whose log is empty reports
+// no index made anew.
+func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
+	batches, err := s.replayLog(ctx, from)
+	// When only the index says that invalid bytes were durable, it is believed: it was written after they were.
+	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) {
+		if err := s.beginIndex(err.Error()); err != nil {
+			return err
+		}
+		batches, err = s.replayLog(ctx, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if batches == 0 && from == nil {
+		s.recovery.IndexRebuilt = ""
+	}
+	return nil
+}
+
+func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches int, err error) {
+	o := s.o.segmentOptions()
+	o.Opened = func(l *segment.Log) { s.log = l }
+	log, rec, err := segment.Open(ctx, o, from, func(info segment.BatchInfo, records []segment.Record) error {
+		batches++
+		ops, err := parseRecords(records)
+		if err != nil {
+			return err
+		}
+		s.over.add(ops, info)
+		if rows, _ := s.over.pending(); rows >= s.o.FoldRows && s.indexWritable() {
+			_, err = s.foldSome(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		s.log = nil
+		return batches, err
+	}
+	s.log = log
+	s.recovery.Torn, s.recovery.CopiedBatches = rec.Torn, rec.Copied
+	return batches, nil
+}
+
+// indexWritable reports whether rows may be written: also when the page is open for reading, if its index was made in memory.
+func (s *Store) indexWritable() bool {
+	if !s.o.ReadOnly {
+		return true
+	}
+	_, inMemory := s.index.(*index.Memory)
+	return inMemory && s.o.MemoryIndex == nil
+}
+
+// parseRecords reads the records of a batch that need no content any more.
+func parseRecords(records []segment.Record) ([]op, error) {
+	ops := make([]op, len(records))
+	for i, r := range records {
+		o, err := parseRecord(r)
+		if err != nil {
+			return nil, err
+		}
+		o.content = nil
+		ops[i] = o
+	}
+	return ops, nil
+}
+
+// readHeads reads the heads that the index has and checks them against their checksum.
+func (s *Store) readHeads() ([]*commit.Commit, error) {
+	var ids []commit.ID
+	sum := state{}
+	err := s.viewOnce(func(tx index.Tx) error {
+		c := tx.Bucket(bucketHeads).Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if len(k) != len(commit.ID{}) {
+				return badRow(bucketHeads, hex.EncodeToString(k), "bad key")
+			}
+			ids = append(ids, commit.ID(k))
+			sum.addHead(commit.ID(k))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if sum.nHeads != s.state.nHeads || sum.heads != s.state.heads {
+		return nil, badRow(bucketHeads, "", "heads that do not agree with the checksum of the state row")
+	}
+	heads := make([]*commit.Commit, 0, len(ids))
+	for _, id := range ids {
+		c, err := s.Commit(context.Background(), id)
+		if errors.Is(err, base.ErrNotFound) {
+			err = badRow(bucketHeads, id.String(), "a head whose commit is missing")
+		}
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, c)
+	}
+	sortHeads(heads)
+	return heads, nil
+}
+
+// reindex makes the index anew from the log because of what is wrong with it, at most once while the page is open, and
+// reports whether it did (or somebody else just has).
+func (s *Store) reindex(reason string) bool {
+	if s.log == nil {
+		return false
+	}
+	s.foldTurn <- struct{}{}
+	defer func() { <-s.foldTurn }()
+	return s.reindexInTurn(context.Background(), reason)
+}
+
+// reindexInTurn is reindex for a caller who holds the fold turn.
+func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
+	s.indexMu.Lock()
+	defer s.indexMu.Unlock()
+	if s.rebuilt || s.index == nil || s.o.MemoryIndex != nil && s.o.ReadOnly {
+		return false
+	}
+	s.rebuilt = true
+	if err := s.rebuild(ctx, reason, s.state.position.Number); err != nil {
+		s.o.Logger.Error("index could not be made anew", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
+		return false
+	}
+	s.o.Logger.Warn("index made anew from the log", "page", fmt.Sprintf("%x", s.o.Page), "reason", reason)
+	return true
+}
+
+// rebuild fills an empty index with the batches up to a number. The caller holds the fold turn and indexMu.
+func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) error {
+	if err := s.beginIndex(reason); err != nil {
+		return err
+	}
+	st := s.state.clone()
+	b := newRebuilder(s, s.index, &st)
+	err := s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
+		if info.Number > upTo {
+			return nil
+		}
+		ops, err := parseRecords(records)
+		if err != nil {
+			return err
+		}
+		return b.add(ctx, ops, info)
+	})
+	if err == nil {
+		err = b.flush(ctx)
+	}
+	if err == nil {
+		s.state = st
+	}
+	return err
+}
+
+// rebuilder folds batches into an index that readers do not use yet.
+type rebuilder struct {
+	s       *Store
+	db      index.DB
+	st      *state
+	numbers *numberCache
+	parts   [][]op
+	rows    int
+	pieces  map[object.Digest]*op // stored by parts
+}
+
+func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
+	return &rebuilder{s: s, db: db, st: st, numbers: &numberCache{}, pieces: map[object.Digest]*op{}}
+}
+
+func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) error {
+	b.st.position.Add(info)
+	b.parts = append(b.parts, ops)
+	b.rows += len(ops)
+	for i := range ops {
+		if o := &ops[i]; o.stored() {
+			b.pieces[o.digest] = o
+		}
+	}
+	if b.rows < b.s.o.FoldRows {
+		return nil
+	}
+	return b.flush(ctx)
+}
+
+func (b *rebuilder) flush(ctx context.Context) error {
+	if err := b.s.foldInto(ctx, b.db, b, b.numbers, b.st, b.parts); err != nil {
+		return err
+	}
+	b.parts, b.rows = nil, 0
+	clear(b.pieces)
+	return nil
+}
+
+func (b *rebuilder) locate(d *object.Digest) (located, bool, error) {
+	if o := b.pieces[*d]; o != nil {
+		return o.located(), true, nil
+	}
+	var l located
+	var ok bool
+	err := b.db.View(func(tx index.Tx) (err error) {
+		l, ok, err = locateIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
+// Close waits for what runs, folds, and releases the page. Commits that were submitted are written. It is idempotent. Errors are
+// those of the disk; what was reported durable is durable also when Close fails.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	g := s.group
+	s.mu.Unlock()
+	var errs []error
+	if g != nil {
+		errs = append(errs, s.await(g))
+	}
+	s.appendTurn <- struct{}{} // whoever appends has finished, and nobody follows
+	if s.stop != nil {
+		s.stop()
+	}
+	s.wg.Wait()
+	if !s.o.ReadOnly && s.poisonedBy() == nil {
+		errs = append(errs, s.Fold(context.Background()))
+	}
+	errs = append(errs, s.release())
+	return errors.Join(errs...)
+}
+
+func (s *Store) poisonedBy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.poisoned
+}
+
+func (s *Store) release() error {
+	var errs []error
+	s.indexMu.Lock()
+	if s.index != nil {
+		errs = append(errs, s.index.Close())
+		s.index = nil
+	}
+	s.indexMu.Unlock()
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	s.cache.drop(s)
+	return errors.Join(errs...)
+}
+
+func parentDir(dir string) string { return filepath.Dir(dir) }

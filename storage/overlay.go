@@ -1,0 +1,185 @@
+package storage
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// overlay is what the log holds and the index does not yet: the batches behind the index's position, and the group that
+// is being collected or appended. It answers look-ups of pieces, commits and tags.
+type overlay struct {
+	mu      sync.RWMutex
+	pieces  map[object.Digest]*op        // guarded by mu
+	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
+	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
+	rows    int                          // guarded by mu; rows pending in batches
+	bytes   int64                        // guarded by mu; bytes of small records pending in batches
+}
+
+// pendingBatch is a durable batch that the index does not reflect yet.
+type pendingBatch struct {
+	info  segment.BatchInfo
+	parts [][]op // records are pointed to by the overlay's maps, so that these slices never grow
+	rows  int
+	bytes int64
+}
+
+func newOverlay() *overlay {
+	return &overlay{pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{}}
+}
+
+func (ov *overlay) piece(d *object.Digest) (op, bool) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	if o := ov.pieces[*d]; o != nil {
+		return *o, true
+	}
+	return op{}, false
+}
+
+func (ov *overlay) commit(id commit.ID) *commit.Commit {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.commits[id]
+}
+
+// show makes the pieces and commits of ops visible.
+func (ov *overlay) show(ops []op) {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	ov.showLocked(ops)
+}
+
+func (ov *overlay) showLocked(ops []op) {
+	for i := range ops {
+		switch o := &ops[i]; {
+		case o.stored():
+			// A durable record stands in front of one whose batch may still fail.
+			if cur := ov.pieces[o.digest]; cur == nil || cur.content != nil && o.content == nil {
+				ov.pieces[o.digest] = o
+			}
+		case o.kind == recCommit:
+			ov.commits[o.commit.ID] = o.commit
+		}
+	}
+}
+
+// hide takes back what show has shown.
+func (ov *overlay) hide(ops []op) {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	ov.hideLocked(ops)
+}
+
+func (ov *overlay) hideLocked(ops []op) {
+	for i := range ops {
+		switch o := &ops[i]; {
+		case o.stored():
+			if ov.pieces[o.digest] == o {
+				delete(ov.pieces, o.digest)
+			}
+		case o.kind == recCommit:
+			if ov.commits[o.commit.ID] == o.commit {
+				delete(ov.commits, o.commit.ID)
+			}
+		}
+	}
+}
+
+// settle takes a batch that has become durable: its records have places from now on and need their content no more.
+// Places follow the records in order.
+func (ov *overlay) settle(parts [][]op, done segment.Appended) {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	n := 0
+	for _, ops := range parts {
+		for i := range ops {
+			ops[i].place, ops[i].content = done.Places[n], nil
+			n++
+		}
+	}
+	ov.addLocked(parts, segment.BatchInfo{Number: done.Number, Segment: done.Segment, Start: done.Start, End: done.End, CRC: done.CRC})
+}
+
+// add takes a batch that was read from the log; its records have places.
+func (ov *overlay) add(ops []op, info segment.BatchInfo) {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	ov.addLocked([][]op{ops}, info)
+}
+
+func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
+	b := &pendingBatch{info: info, parts: parts}
+	for _, ops := range parts {
+		b.rows += len(ops)
+		for i := range ops {
+			if ops[i].kind != recPiece {
+				b.bytes += int64(ops[i].place.Length)
+			}
+		}
+		ov.showLocked(ops)
+	}
+	i := len(ov.batches)
+	for i > 0 && ov.batches[i-1].info.Number > info.Number {
+		i--
+	}
+	ov.batches = slices.Insert(ov.batches, i, b)
+	ov.rows += b.rows
+	ov.bytes += b.bytes
+}
+
+// upTo returns the batches with numbers up to n, at most about maxRows rows of them.
+func (ov *overlay) upTo(n uint64, maxRows int) []*pendingBatch {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	rows, i := 0, 0
+	for i < len(ov.batches) && ov.batches[i].info.Number <= n && (i == 0 || rows+ov.batches[i].rows <= maxRows) {
+		rows += ov.batches[i].rows
+		i++
+	}
+	return append([]*pendingBatch(nil), ov.batches[:i]...)
+}
+
+// drop forgets the first n batches, which the index reflects now.
+func (ov *overlay) drop(n int) {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	for _, b := range ov.batches[:n] {
+		for _, ops := range b.parts {
+			ov.hideLocked(ops)
+		}
+		ov.rows -= b.rows
+		ov.bytes -= b.bytes
+	}
+	clear(ov.batches[:n])
+	ov.batches = ov.batches[n:]
+	if len(ov.batches) == 0 {
+		ov.batches = nil
+	}
+	if len(ov.pieces) == 0 {
+		ov.pieces = map[object.Digest]*op{} // a map does not shrink by itself
+	}
+}
+
+func (ov *overlay) pending() (rows int, bytes int64) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.rows, ov.bytes
+}
+
+// each calls fn with every pending record in the order of the log.
+func (ov *overlay) each(fn func(o *op)) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	for _, b := range ov.batches {
+		for _, ops := range b.parts {
+			for i := range ops {
+				fn(&ops[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// plan collects the rows that a run of log records brings to the index. Numbers are given in the order in which digests are
+// mentioned in the log, so that a rebuilt index has the same ones.
+type plan struct {
+	s       *Store
+	from    locator // where the pieces of the records are found
+	db      index.DB
+	numbers *numberCache
+	next    uint64 // next piece number
+
+	given     map[object.Digest]uint64 // numbers given by this plan
+	order     []object.Digest          // the keys of given, in order; the first has number next-len(order)
+	objects   map[object.Digest]objectRow
+	refs      map[refKey][]uint64
+	transient map[uint64][]uint64 // journal -> numbers
+	local     []uint64
+	settled   []uint64 // journals whose pieces become local
+	commits   []plannedCommit
+	tags      []*tagChange
+	journal   uint64 // greatest journal number seen
+}
+
+type refKey struct {
+	dest uint64
+	typ  byte
+}
+
+// plannedCommit is a commit with the number of its root.
+type plannedCommit struct {
+	c    *commit.Commit
+	root uint64
+}
+
+func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64) *plan {
+	return &plan{
+		s: s, from: from, db: db, numbers: numbers, next: next,
+		given: map[object.Digest]uint64{}, objects: map[object.Digest]objectRow{}, refs: map[refKey][]uint64{}, transient: map[uint64][]uint64{},
+	}
+}
+
+// planChunk is how many records are looked at with one transaction on the index.
+const planChunk = 256
+
+// mention is what one record refers to.
+type mention struct {
+	o       *op
+	targets []target
+}
+
+type target struct {
+	digest object.Digest
+	typ    byte
+}
+
+// add takes the records of some batches, in the order of the log.
+func (p *plan) add(ctx context.Context, parts [][]op) error {
+	chunk := make([]mention, 0, planChunk)
+	for _, ops := range parts {
+		for i := range ops {
+			targets, err := p.targets(ctx, &ops[i])
+			if err != nil {
+				return err
+			}
+			chunk = append(chunk, mention{&ops[i], targets})
+			if len(chunk) == planChunk {
+				if err := p.addChunk(chunk); err != nil {
+					return err
+				}
+				chunk = chunk[:0]
+			}
+		}
+	}
+	return p.addChunk(chunk)
+}
+
+// targets returns what the piece that o stores refers to.
+func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
+	switch {
+	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
+		n, err := p.s.loadNode(ctx, o.digest, p.from, 0)
+		if err != nil {
+			return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
+		}
+		return nodeTargets(n), nil
+	case o.kind == recPiece && o.digest.Kind().IsIndex():
+		content, err := pieceSource{p.s, p.from}.Piece(ctx, o.digest)
+		if err != nil {
+			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
+		}
+		children, err := split.Children(o.digest, content)
+		if err != nil {
+			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
+		}
+		out := make([]target, len(children))
+		for i, c := range children {
+			out[i] = target{c, refEager}
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+// nodeTargets returns the children of a node and the values that its entries refer to.
+func nodeTargets(n *fb.Node) []target {
+	out := make([]target, 0, n.NumChildren())
+	for i := range n.NumChildren() {
+		out = append(out, target{n.Child(i).Digest, refEager})
+	}
+	for i := range n.Len() {
+		if n.Inline(i) {
+			continue
+		}
+		e := n.Entry(i)
+		typ := byte(refEager)
+		if e.Priority == object.Lazy {
+			typ = refLazy
+		}
+		out = append(out, target{e.Digest, typ})
+	}
+	return out
+}
+
+func (p *plan) addChunk(chunk []mention) error {
+	if len(chunk) == 0 {
+		return nil
+	}
+	return p.db.View(func(tx index.Tx) error {
+		for i := range chunk {
+			if err := p.addRecord(tx, &chunk[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p *plan) addRecord(tx index.Tx, m *mention) error {
+	o := m.o
+	p.journal = max(p.journal, o.journal)
+	switch o.kind {
+	case recJournal:
+		p.local = append(p.local, p.transient[o.journal]...)
+		delete(p.transient, o.journal)
+		p.settled = append(p.settled, o.journal)
+		return nil
+	case recTag:
+		p.tags = append(p.tags, o.tag)
+		return nil
+	case recCommit:
+		root, err := p.number(tx, &o.commit.Root)
+		if err != nil {
+			return err
+		}
+		p.commits = append(p.commits, plannedCommit{o.commit, root})
+		return nil
+	}
+	n, err := p.number(tx, &o.digest)
+	if err != nil {
+		return err
+	}
+	if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
+		p.transient[o.journal] = append(p.transient[o.journal], n)
+	}
+	if o.stored() {
+		if err := p.addObject(tx, o, n); err != nil {
+			return err
+		}
+	}
+	for i := range m.targets {
+		t := &m.targets[i]
+		dest, err := p.number(tx, &t.digest)
+		if err != nil {
+			return err
+		}
+		k := refKey{dest, t.typ}
+		p.refs[k] = append(p.refs[k], n)
+	}
+	return nil
+}
+
+// addObject notes where the piece is, unless an earlier record has it.
+func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
+	if _, ok := p.objects[o.digest]; ok {
+		return nil
+	}
+	row, ok, err := readObjectRow(tx, &o.digest)
+	if err != nil || ok && row.held {
+		return err
+	}
+	row = objectRow{number: n, held: true, kind: o.kind, place: o.place, depth: o.depth}
+	if o.kind == recDelta {
+		if row.base, err = p.number(tx, o.base); err != nil {
+			return err
+		}
+	}
+	p.objects[o.digest] = row
+	return nil
+}
+
+// number returns the page-local number of a digest and gives it one at its first mention (I6).
+func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
+	if n := p.numbers.get(d); n != 0 {
+		return n, nil
+	}
+	if n, ok := p.given[*d]; ok {
+		return n, nil
+	}
+	row, ok, err := readObjectRow(tx, d)
+	if err != nil {
+		return 0, err
+	}
+	n := row.number
+	if !ok {
+		n = p.next
+		if n >= 1<<(8*numberSize) {
+			return 0, fmt.Errorf("number piece %s: the page has too many pieces: %w", d.Short(), base.ErrTooLarge)
+		}
+		p.next++
+		p.given[*d] = n
+		p.order = append(p.order, *d)
+	}
+	p.numbers.put(d, n)
+	return n, nil
+}
+
+// numberCache remembers the numbers of digests that were asked for, in a table of fixed size where a new one takes the
+// place of an older one.
+type numberCache struct {
+	slots []numberSlot
+}
+
+type numberSlot struct {
+	digest object.Digest
+	number uint64
+}
+
+const numberSlots = 1 << 16
+
+func (c *numberCache) slot(d *object.Digest) *numberSlot {
+	if c.slots == nil {
+		c.slots = make([]numberSlot, numberSlots)
+	}
+	return &c.slots[(uint32(d[1])|uint32(d[2])<<8|uint32(d[3])<<16)%numberSlots]
+}
+
+func (c *numberCache) get(d *object.Digest) uint64 {
+	if s := c.slot(d); s.digest == *d {
+		return s.number
+	}
+	return 0
+}
+
+func (c *numberCache) put(d *object.Digest, n uint64) { *c.slot(d) = numberSlot{*d, n} }
+
+// clear forgets everything: numbers of a fold that failed were given to nobody.
+func (c *numberCache) clear() { c.slots = nil }

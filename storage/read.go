@@ -1,0 +1,431 @@
+package storage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// located says where a stored piece is and how.
+type located struct {
+	kind    byte // recPiece, recNode or recDelta
+	depth   uint8
+	base    object.Digest // of a delta
+	place   segment.Place
+	content []byte // when the piece is in memory only
+}
+
+// locator finds stored pieces. It returns false for a piece that is not held.
+type locator interface {
+	locate(d *object.Digest) (located, bool, error)
+}
+
+// locate looks into the overlay, then into the index.
+func (s *Store) locate(d *object.Digest) (located, bool, error) {
+	if o, ok := s.over.piece(d); ok {
+		return o.located(), true, nil
+	}
+	var l located
+	var ok bool
+	err := s.view(func(tx index.Tx) (err error) {
+		l, ok, err = locateIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
+func (o *op) located() located {
+	l := located{kind: o.kind, depth: o.depth, place: o.place, content: o.content}
+	if o.base != nil {
+		l.base = *o.base
+	}
+	return l
+}
+
+func (j *Journal) locate(d *object.Digest) (located, bool, error) {
+	if o, ok := j.find(d); ok {
+		return o.located(), true, nil
+	}
+	return j.s.locate(d)
+}
+
+// locateIn finds a piece by the rows of the index.
+func locateIn(tx index.Tx, d *object.Digest) (located, bool, error) {
+	row, ok, err := readObjectRow(tx, d)
+	if err != nil || !ok || !row.held {
+		return located{}, false, err
+	}
+	l := located{kind: row.kind, depth: row.depth, place: row.place}
+	if row.kind == recDelta {
+		l.base, ok = digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, row.base)))
+		if !ok {
+			return located{}, false, badRow(bucketNumbers, fmt.Sprint(row.base), "no digest")
+		}
+	}
+	return l, true, nil
+}
+
+func readObjectRow(tx index.Tx, d *object.Digest) (objectRow, bool, error) {
+	v := tx.Bucket(bucketObjects).Get(d[:])
+	if v == nil {
+		return objectRow{}, false, nil
+	}
+	row, ok := parseObjectRow(v)
+	if !ok {
+		return row, false, badRow(bucketObjects, d.String(), "bad value")
+	}
+	return row, true, nil
+}
+
+func (s *Store) objectRow(d *object.Digest) (row objectRow, ok bool, err error) {
+	err = s.view(func(tx index.Tx) error {
+		row, ok, err = readObjectRow(tx, d)
+		return err
+	})
+	return row, ok, err
+}
+
+// has reports whether the page holds the piece.
+func (s *Store) has(d *object.Digest) (bool, error) {
+	if _, ok := s.over.piece(d); ok {
+		return true, nil
+	}
+	row, ok, err := s.objectRow(d)
+	return ok && row.held, err
+}
+
+// Piece returns the content of a piece, verified against its digest. The slice is shared and must not be changed. Errors
+// match base.ErrCorrupt when the piece is damaged or missing, base.ErrClosed, or are those of the disk.
+func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	l, err := s.find(&d, s)
+	if err != nil {
+		return nil, err
+	}
+	if l.kind != recDelta {
+		return s.content(&d, &l)
+	}
+	n, err := s.Node(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return n.Bytes(), nil
+}
+
+// find locates a piece that must be there. What the index does not know is looked for in the log once, by making the
+// index anew: a row may be damaged in a way that only its absence shows.
+func (s *Store) find(d *object.Digest, from locator) (located, error) {
+	l, ok, err := from.locate(d)
+	if err == nil && !ok && from == locator(s) && s.reindex("piece "+d.Short()+" has no row") {
+		l, ok, err = from.locate(d)
+	}
+	if err == nil && !ok {
+		err = &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+	}
+	return l, err
+}
+
+// content returns what is stored for a piece behind the header of its record, verified unless it is a difference.
+func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
+	content := l.content
+	if content == nil {
+		payload, err := s.log.Read(l.place, nil)
+		if err != nil {
+			return nil, fmt.Errorf("read piece %s: %w", d, err)
+		}
+		o, err := parseRecord(segment.Record{Kind: l.kind, Payload: payload, Place: l.place})
+		if err != nil || o.digest != *d || o.base != nil && *o.base != l.base {
+			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "the record of another piece", Err: err}
+		}
+		content = o.content
+	}
+	if l.kind == recDelta {
+		return content, nil
+	}
+	if err := d.Verify(content); err != nil {
+		return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "content with another digest"}
+	}
+	return content, nil
+}
+
+// Node returns a tree node, verified against its digest and the rules of the tree. It is shared and lives as long as the
+// caller keeps it. Errors are as for Piece.
+func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	if n := s.cache.get(s, &d); n != nil {
+		return n, nil
+	}
+	return s.readNode(ctx, d, s)
+}
+
+// readNode reads a node into the cache.
+func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
+	s.cache.misses.Add(1)
+	n, err := s.loadNode(ctx, d, from, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.cache.add(s, &d, n)
+	return n, nil
+}
+
+// loadNode reads and verifies a node without keeping it. from says where the pieces are.
+func (s *Store) loadNode(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
+	}
+	if n := s.cache.get(s, &d); n != nil {
+		return n, nil
+	}
+	return s.loadNodeFresh(ctx, d, from, depth)
+}
+
+// loadNodeFresh is loadNode for a node that is not to be taken from the cache; its bases may be.
+func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
+	if d.Kind().IsIndex() {
+		return s.loadSplitNode(ctx, d, from)
+	}
+	l, err := s.find(&d, from)
+	if err != nil {
+		return nil, err
+	}
+	content, err := s.content(&d, &l)
+	if err != nil {
+		return nil, err
+	}
+	if l.kind == recDelta {
+		if depth >= maxDeltaDepth {
+			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
+		}
+		b, err := s.loadNode(ctx, l.base, from, depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("read base of node %s: %w", d.Short(), err)
+		}
+		if content, err = btree.ApplyDelta(b, content); err == nil {
+			err = d.Verify(content)
+		}
+		if err != nil {
+			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "a difference that does not give the node", Err: err}
+		}
+	}
+	return s.verifyNode(&d, content)
+}
+
+func (s *Store) verifyNode(d *object.Digest, content []byte) (*fb.Node, error) {
+	n, err := fb.ParseNode(content)
+	if err == nil {
+		err = btree.VerifyNode(s.o.Page, n)
+	}
+	if err != nil {
+		return nil, &base.CorruptError{Where: "node", Key: d.String(), Err: err}
+	}
+	return n, nil
+}
+
+// pieceSource reads pieces by a locator.
+type pieceSource struct {
+	s    *Store
+	from locator
+}
+
+func (p pieceSource) Piece(_ context.Context, d object.Digest) ([]byte, error) {
+	l, err := p.s.find(&d, p.from)
+	if err != nil {
+		return nil, err
+	}
+	return p.s.content(&d, &l)
+}
+
+// loadSplitNode puts a node together from its pieces.
+func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
+	src := pieceSource{s, from}
+	root, err := src.Piece(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	ix, err := fb.ParseIndex(root)
+	if err != nil || ix.Size() > limits.MaxNodeBytes {
+		return nil, &base.CorruptError{Where: "node", Key: d.String(), Got: "a bad index piece", Err: err}
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, min(ix.Size(), limits.MaxNodeBytes)))
+	if _, err := split.NewReader(ctx, src, d, ix.Size()).WriteTo(buf); err != nil {
+		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
+	}
+	return s.verifyNode(&d, buf.Bytes())
+}
+
+// Commit returns a durable or submitted commit. The first commit, which is implied, is known. Errors match
+// base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
+	if first := commit.First(); id == first.ID {
+		return first, nil
+	}
+	if c := s.over.commit(id); c != nil {
+		return c, nil
+	}
+	var c *commit.Commit
+	err := s.view(func(tx index.Tx) error {
+		v := tx.Bucket(bucketCommits).Get(id[:])
+		if v == nil {
+			return fmt.Errorf("commit %s: %w", id, base.ErrNotFound)
+		}
+		var err error
+		c, err = parseCommitRow(id[:], v)
+		return err
+	})
+	return c, err
+}
+
+func parseCommitRow(k, v []byte) (*commit.Commit, error) {
+	c, err := commit.Parse(bytes.Clone(v))
+	if err != nil || !bytes.Equal(c.ID[:], k) {
+		return nil, &base.CorruptError{Where: "page.db row " + bucketCommits + "/", Key: hex.EncodeToString(k), Got: "another commit", Err: err}
+	}
+	return c, nil
+}
+
+// FindCommits returns the ids of up to limit commits that begin with prefix, in order. When half is set, only the upper four
+// bits of the last byte of prefix count.
+func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
+	found := map[commit.ID]bool{commit.First().ID: true}
+	s.over.mu.RLock()
+	for id := range s.over.commits {
+		found[id] = true
+	}
+	s.over.mu.RUnlock()
+	match := func(k []byte) bool {
+		if !half || len(prefix) == 0 {
+			return bytes.HasPrefix(k, prefix)
+		}
+		last := len(prefix) - 1
+		return bytes.HasPrefix(k, prefix[:last]) && k[last]&0xf0 == prefix[last]&0xf0
+	}
+	err := s.view(func(tx index.Tx) error {
+		c := tx.Bucket(bucketCommits).Cursor()
+		from := bytes.Clone(prefix)
+		if half && len(from) > 0 {
+			from[len(from)-1] &= 0xf0
+		}
+		n := 0
+		for k, _ := c.Seek(from); k != nil && len(k) == len(commit.ID{}) && match(k) && n < limit; k, _ = c.Next() {
+			found[commit.ID(k)] = true
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var ids []commit.ID
+	for id := range found {
+		if match(id[:]) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, commit.ID.Compare)
+	return ids[:min(len(ids), limit)], nil
+}
+
+// Tags returns all tags of the page. The map is the caller's.
+func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
+	tags := map[string]commit.ID{}
+	var pending []*tagChange // read before the rows: a fold may move them there meanwhile
+	s.over.each(func(o *op) {
+		if o.kind == recTag {
+			pending = append(pending, o.tag)
+		}
+	})
+	err := s.view(func(tx index.Tx) error {
+		clear(tags)
+		c := tx.Bucket(bucketTags).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			id, err := parseTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			tags[string(k)] = id
+		}
+		return nil
+	})
+	for _, t := range pending {
+		t.apply(tags)
+	}
+	return tags, err
+}
+
+func (t *tagChange) apply(tags map[string]commit.ID) {
+	if t.deleted {
+		delete(tags, t.name)
+	} else {
+		tags[t.name] = t.id
+	}
+}
+
+// Unsynced returns the ids of the commits that the cloud does not have yet, by generation and then by id.
+func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
+	seen := map[commit.ID]bool{}
+	s.over.each(func(o *op) {
+		if o.kind == recCommit {
+			seen[o.commit.ID] = true
+		}
+	})
+	err := s.view(func(tx index.Tx) error {
+		c := tx.Bucket(bucketUnsynced).Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if len(k) != len(commit.ID{}) {
+				return badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
+			}
+			seen[commit.ID(k)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*commit.Commit, 0, len(seen))
+	for id := range seen {
+		c, err := s.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("unsynced commit: %w", err)
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *commit.Commit) int {
+		return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
+	})
+	ids := make([]commit.ID, len(all))
+	for i, c := range all {
+		ids[i] = c.ID
+	}
+	return ids, nil
+}
+
+// view reads the index. A damaged index is made anew from the log, once, and read again.
+func (s *Store) view(fn func(index.Tx) error) error {
+	err := s.viewOnce(fn)
+	if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {
+		err = s.viewOnce(fn)
+	}
+	return err
+}
+
+func (s *Store) viewOnce(fn func(index.Tx) error) error {
+	s.indexMu.RLock()
+	defer s.indexMu.RUnlock()
+	if s.index == nil {
+		return fmt.Errorf("page: %w", base.ErrClosed)
+	}
+	return s.index.View(fn)
+}

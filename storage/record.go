@@ -1,0 +1,201 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// The kinds of log records. The numbers are part of the format (docs/format/records.md) and append-only.
+//
+//	kind       payload
+//	piece      journal uvarint (0: none), digest 33, content
+//	use        journal uvarint, digest 33: the journal relies on a piece that is stored already
+//	node       digest 33, content: a tree node of one piece, written whole
+//	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference (btree.AppendDelta)
+//	splitNode  digest 33: the root piece of a tree node that is stored as several pieces
+//	commit     origin 1 (0: made here), FlatBuffers commit
+//	journal    journal uvarint: its pieces are local from here on
+//	tag        1, commit id 32, name; or 0, name: the tag is gone
+const (
+	recPiece     = 1
+	recUse       = 2
+	recNode      = 3
+	recDelta     = 4
+	recSplitNode = 5
+	recCommit    = 6
+	recJournal   = 7
+	recTag       = 8
+)
+
+// originLocal marks a commit that was made on this device and is not in the cloud.
+const originLocal = 0
+
+// maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
+const maxDeltaDepth = 8
+
+// op is one record of the log as the index and the overlay need it.
+type op struct {
+	kind    byte
+	depth   uint8 // of a delta
+	journal uint64
+	digest  object.Digest
+	base    *object.Digest // of a delta
+	place   segment.Place
+	commit  *commit.Commit
+	tag     *tagChange
+	// content is what the record holds while the batch is not yet durable: the content of a piece or whole
+	// node, or the script of a delta.
+	content []byte
+}
+
+type tagChange struct {
+	name    string
+	id      commit.ID
+	deleted bool
+}
+
+// stored reports whether o puts a piece into the log.
+func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o.kind == recDelta }
+
+// appendHeader appends what precedes the content of a record.
+func (o *op) appendHeader(b []byte) []byte {
+	switch o.kind {
+	case recPiece, recUse:
+		b = binary.AppendUvarint(b, o.journal)
+		b = append(b, o.digest[:]...)
+	case recNode, recSplitNode:
+		b = append(b, o.digest[:]...)
+	case recDelta:
+		b = append(b, o.digest[:]...)
+		b = append(b, o.base[:]...)
+		b = append(b, o.depth)
+	case recCommit:
+		b = append(b, originLocal)
+	case recJournal:
+		b = binary.AppendUvarint(b, o.journal)
+	case recTag:
+		if o.tag.deleted {
+			b = append(b, 0)
+		} else {
+			b = append(b, 1)
+			b = append(b, o.tag.id[:]...)
+		}
+		b = append(b, o.tag.name...)
+	}
+	return b
+}
+
+// parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are *base.CorruptError, or
+// match base.ErrUnsupported for a kind of a newer format.
+func parseRecord(r segment.Record) (op, error) {
+	o := op{kind: r.Kind, place: r.Place}
+	p := r.Payload
+	bad := func(what string) (op, error) {
+		return op{}, &base.CorruptError{Where: placeString(r.Place), Got: "record with " + what}
+	}
+	var ok bool
+	switch r.Kind {
+	case recPiece, recUse, recJournal:
+		j, n := uvarint(p)
+		if n <= 0 {
+			return bad("a bad journal number")
+		}
+		o.journal, p = j, p[n:]
+		if r.Kind == recJournal {
+			if len(p) != 0 {
+				return bad("bytes behind a journal number")
+			}
+			return o, nil
+		}
+		if o.digest, p, ok = cutDigest(p); !ok {
+			return bad("a bad digest")
+		}
+		if r.Kind == recUse && len(p) != 0 {
+			return bad("bytes behind a use")
+		}
+		if len(p) > limits.MaxPieceBytes {
+			return bad("a piece that is too large")
+		}
+		o.content = p
+	case recNode, recDelta, recSplitNode:
+		if o.digest, p, ok = cutDigest(p); !ok || !o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (r.Kind == recSplitNode) {
+			return bad("a bad node digest")
+		}
+		if r.Kind == recDelta {
+			var b object.Digest
+			if b, p, ok = cutDigest(p); !ok || b.Kind() != object.NodeBit || len(p) == 0 || p[0] == 0 || p[0] > maxDeltaDepth {
+				return bad("a bad base or depth of a delta")
+			}
+			o.base, o.depth, p = &b, p[0], p[1:]
+		}
+		if r.Kind == recSplitNode && len(p) != 0 {
+			return bad("bytes behind a split node")
+		}
+		if len(p) > limits.MaxPieceBytes {
+			return bad("a node that is too large")
+		}
+		o.content = p
+	case recCommit:
+		if len(p) == 0 || p[0] != originLocal {
+			return bad("an unknown origin of a commit")
+		}
+		c, err := commit.Parse(p[1:])
+		if err != nil {
+			return op{}, &base.CorruptError{Where: placeString(r.Place), Got: "a bad commit", Err: err}
+		}
+		o.commit = c
+	case recTag:
+		return parseTag(o, p, bad)
+	default:
+		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
+	}
+	return o, nil
+}
+
+func parseTag(o op, p []byte, bad func(string) (op, error)) (op, error) {
+	if len(p) == 0 || p[0] > 1 {
+		return bad("a bad tag")
+	}
+	t := &tagChange{deleted: p[0] == 0}
+	p = p[1:]
+	if !t.deleted {
+		if len(p) < len(t.id) {
+			return bad("a short tag")
+		}
+		copy(t.id[:], p)
+		p = p[len(t.id):]
+	}
+	if len(p) == 0 || len(p) > limits.MaxTagBytes {
+		return bad("a bad tag name")
+	}
+	t.name = string(p)
+	o.tag = t
+	return o, nil
+}
+
+func cutDigest(p []byte) (object.Digest, []byte, bool) {
+	if len(p) < object.DigestSize {
+		return object.Digest{}, nil, false
+	}
+	d, err := object.ParseDigest(p[:object.DigestSize])
+	return d, p[object.DigestSize:], err == nil
+}
+
+// uvarint reads a minimal uvarint: there is one encoding for each number.
+func uvarint(p []byte) (uint64, int) {
+	v, n := binary.Uvarint(p)
+	if n > 1 && p[n-1] == 0 {
+		return 0, -1
+	}
+	return v, n
+}
+
+func placeString(p segment.Place) string {
+	return fmt.Sprintf("segment %08x offset %d", p.Segment, p.Offset)
+}

@@ -1,0 +1,293 @@
+package storage
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// The buckets of page.db. A row family is a bucket; what the seed writes as a key prefix is the bucket's name. A number
+// is a page-local piece number in numberSize bytes, big-endian, which stands where a row would repeat a digest.
+//
+//	bucket            key                                    value
+//	state             "state"                                version, page id, position, next number, ... (see state)
+//	objects           digest 33                              number; when held: place, kind, base's number, delta depth
+//	numbers           number                                 digest 33
+//	commits           commit id 32                           FlatBuffers commit
+//	heads             commit id 32                           timestamp, 8 bytes big-endian
+//	merges            parent1 32, parent2 32, merge 32       empty
+//	refcounts         destination, 'c', commit id 32         empty
+//	refcounts         destination, 'e' or 'l', first source  further sources, as differences (uvarint)
+//	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
+//	transient/objects journal 8 big-endian, number           empty
+//	local/objects     number                                 empty
+//	synced/objects    number                                 key index (uvarint)
+//	tags              name                                   commit id 32, CRC-32C of name and id
+//	sync_metadata     type                                   value
+//	cloud             digest 33                              place in the cloud
+const (
+	bucketState     = "state"
+	bucketObjects   = "objects"
+	bucketNumbers   = "numbers"
+	bucketCommits   = "commits"
+	bucketHeads     = "heads"
+	bucketMerges    = "merges"
+	bucketRefs      = "refcounts"
+	bucketUnsynced  = "unsynced/commits"
+	bucketTransient = "transient/objects"
+	bucketLocal     = "local/objects"
+	bucketSynced    = "synced/objects"
+	bucketTags      = "tags"
+	bucketMetadata  = "sync_metadata"
+	bucketCloud     = "cloud"
+)
+
+var allBuckets = []string{
+	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketRefs, bucketUnsynced,
+	bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketMetadata, bucketCloud,
+}
+
+// indexVersion is the version of the rows of page.db.
+const indexVersion = 1
+
+const numberSize = 6
+
+// The types of reference rows.
+const (
+	refCommit = 'c'
+	refEager  = 'e'
+	refLazy   = 'l'
+)
+
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+func appendNumber(b []byte, n uint64) []byte {
+	return append(b, byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func readNumber(b []byte) uint64 {
+	_ = b[numberSize-1]
+	return uint64(b[0])<<40 | uint64(b[1])<<32 | uint64(b[2])<<24 | uint64(b[3])<<16 | uint64(b[4])<<8 | uint64(b[5])
+}
+
+func badRow(family, key, what string) error {
+	return &base.CorruptError{Where: "page.db row " + family + "/", Key: key, Got: what}
+}
+
+// objectRow is the value of a row of bucket objects.
+type objectRow struct {
+	number uint64
+	held   bool
+	kind   byte // recPiece, recNode or recDelta
+	place  segment.Place
+	base   uint64 // number of the base of a delta
+	depth  uint8
+}
+
+func (r *objectRow) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, r.number)
+	if !r.held {
+		return b
+	}
+	b = append(b, r.kind)
+	b = binary.AppendUvarint(b, uint64(r.place.Segment))
+	b = binary.AppendUvarint(b, r.place.Offset)
+	b = binary.AppendUvarint(b, uint64(r.place.Length))
+	if r.kind == recDelta {
+		b = binary.AppendUvarint(b, r.base)
+		b = append(b, r.depth)
+	}
+	return b
+}
+
+func parseObjectRow(v []byte) (r objectRow, ok bool) {
+	var n int
+	next := func() uint64 {
+		x, k := uvarint(v)
+		if k <= 0 {
+			n, v = -1, nil
+			return 0
+		}
+		v = v[k:]
+		return x
+	}
+	r.number = next()
+	if n < 0 || r.number == 0 || len(v) == 0 {
+		return r, n == 0 && r.number != 0
+	}
+	r.held, r.kind, v = true, v[0], v[1:]
+	segmentID, offset, length := next(), next(), next()
+	r.place = segment.Place{Segment: uint32(segmentID), Offset: offset, Length: uint32(length)}
+	if r.kind == recDelta {
+		r.base = next()
+		if len(v) != 1 {
+			return r, false
+		}
+		r.depth, v = v[0], v[1:]
+	}
+	good := n == 0 && len(v) == 0 && segmentID <= 1<<32-1 && length <= 1<<32-1 && (r.kind == recPiece || r.kind == recNode || r.kind == recDelta)
+	return r, good
+}
+
+// state is the one row that says what the index reflects (I3).
+type state struct {
+	page     [16]byte
+	next     uint64 // next piece number
+	journal  uint64 // greatest journal number seen
+	heads    [32]byte
+	nHeads   uint64
+	position segment.Position
+}
+
+// clone returns a copy that shares nothing.
+func (st *state) clone() state {
+	c := *st
+	c.position.Ends = slices.Clone(st.position.Ends)
+	return c
+}
+
+var stateKey = []byte("state")
+
+func (st *state) encode() []byte {
+	b := binary.AppendUvarint(nil, indexVersion)
+	b = append(b, st.page[:]...)
+	b = binary.AppendUvarint(b, st.next)
+	b = binary.AppendUvarint(b, st.journal)
+	b = append(b, st.heads[:]...)
+	b = binary.AppendUvarint(b, st.nHeads)
+	b = append(b, st.position.Encode()...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crcTable))
+}
+
+// parseState reads the state row. It fails with a *base.CorruptError, or a *base.FormatError for a newer version.
+func parseState(v []byte) (state, error) {
+	var st state
+	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
+	if len(v) < 5 || crc32.Checksum(v[:len(v)-4], crcTable) != binary.BigEndian.Uint32(v[len(v)-4:]) {
+		return bad("bad checksum")
+	}
+	v = v[:len(v)-4]
+	version, n := uvarint(v)
+	if n <= 0 || version == 0 {
+		return bad("bad version")
+	}
+	if version > indexVersion {
+		return state{}, &base.FormatError{What: "page.db", Found: version, Supported: indexVersion}
+	}
+	v = v[n:]
+	if len(v) < len(st.page) {
+		return bad("too short")
+	}
+	v = v[copy(st.page[:], v):]
+	if st.next, n = uvarint(v); n <= 0 {
+		return bad("bad next number")
+	}
+	v = v[n:]
+	if st.journal, n = uvarint(v); n <= 0 || len(v[n:]) < len(st.heads) {
+		return bad("bad journal number")
+	}
+	v = v[n:]
+	v = v[copy(st.heads[:], v):]
+	if st.nHeads, n = uvarint(v); n <= 0 {
+		return bad("bad count of heads")
+	}
+	p, err := segment.DecodePosition(v[n:])
+	if err != nil {
+		return bad("bad position")
+	}
+	st.position = p
+	return st, nil
+}
+
+// addHead adds id to the checksum of the heads: they are few, and a head that is missing from its family would show
+// older content without any other sign.
+func (st *state) addHead(id commit.ID) {
+	st.xorHead(id)
+	st.nHeads++
+}
+
+func (st *state) removeHead(id commit.ID) {
+	st.xorHead(id)
+	st.nHeads--
+}
+
+func (st *state) xorHead(id commit.ID) {
+	for i := range st.heads {
+		st.heads[i] ^= id[i]
+	}
+}
+
+func tagRow(name string, id commit.ID) []byte {
+	crc := crc32.Update(crc32.Checksum([]byte(name), crcTable), crcTable, id[:])
+	return binary.BigEndian.AppendUint32(append([]byte(nil), id[:]...), crc)
+}
+
+func parseTagRow(name string, v []byte) (commit.ID, error) {
+	var id commit.ID
+	if len(v) != len(id)+4 {
+		return id, badRow(bucketTags, "", "bad length")
+	}
+	copy(id[:], v)
+	if string(tagRow(name, id)) != string(v) {
+		return id, badRow(bucketTags, "", "bad checksum")
+	}
+	return id, nil
+}
+
+func headRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c.Timestamp)) }
+
+func mergeKey(a, b, m commit.ID) []byte {
+	if a.Compare(b) > 0 {
+		a, b = b, a
+	}
+	k := append([]byte(nil), a[:]...)
+	k = append(k, b[:]...)
+	return append(k, m[:]...)
+}
+
+func transientKey(journal, number uint64) []byte {
+	return appendNumber(binary.BigEndian.AppendUint64(nil, journal), number)
+}
+
+// refPrefix is the start of the key of the reference rows of one destination and type.
+func refPrefix(dest uint64, typ byte) []byte { return append(appendNumber(nil, dest), typ) }
+
+func commitRefKey(dest uint64, id commit.ID) []byte {
+	return append(refPrefix(dest, refCommit), id[:]...)
+}
+
+// maxSources is the greatest number of sources in one reference row.
+const maxSources = 512
+
+// appendSources encodes the sources behind the first of a sorted list.
+func appendSources(b []byte, sources []uint64) []byte {
+	for i := 1; i < len(sources); i++ {
+		b = binary.AppendUvarint(b, sources[i]-sources[i-1])
+	}
+	return b
+}
+
+// parseSources appends the sources of a row to dst.
+func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
+	dst = append(dst, first)
+	for n := 1; len(v) > 0; n++ {
+		d, k := uvarint(v)
+		if k <= 0 || d == 0 || n >= maxSources {
+			return dst, false
+		}
+		first += d
+		dst = append(dst, first)
+		v = v[k:]
+	}
+	return dst, true
+}
+
+func digestOf(v []byte) (object.Digest, bool) {
+	d, err := object.ParseDigest(v)
+	return d, err == nil
+}

@@ -1,0 +1,285 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// Options say which page to open and how. The zero values of what is optional are replaced by defaults.
+type Options struct {
+	// FS and Dir are where the page lives. Dir is the page's own directory. page.db itself always lies on the
+	// machine's file system, unless MemoryIndex is set.
+	FS  vfs.FS
+	Dir string
+	// Page is the id of the page: it keys the levels of the tree and is checked against what is on disk.
+	Page [16]byte
+	// ReadOnly opens for reading: nothing is written. No writer may have the page open.
+	ReadOnly bool
+	// Cache keeps tree nodes; nil: a cache of its own of DefaultCacheBytes.
+	Cache *NodeCache
+	// SegmentBytes is where a new segment is begun; 0: 64 MiB.
+	SegmentBytes int64
+	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values, may be pending before
+	// the index is brought up to date; writers wait at twice that. 0: 32768 and 16 MiB.
+	FoldRows  int
+	FoldBytes int64
+	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
+	MemoryIndex *index.Memory
+	// Clock bounds how long a commit waits for others that are about to join its batch; nil: the machine's clock.
+	Clock clock.Clock
+	// Logger takes what happens in the background; nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.Cache == nil {
+		o.Cache = NewNodeCache(0)
+	}
+	if o.FoldRows <= 0 {
+		o.FoldRows = 32768
+	}
+	if o.FoldBytes <= 0 {
+		o.FoldBytes = 16 << 20
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Recovery says what Open had to mend.
+type Recovery struct {
+	// Torn lists what was cut from the ends of segments: bytes that were being written when the machine or the
+	// process stopped, and that no reported commit needs.
+	Torn []segment.Torn
+	// CopiedBatches counts the batches that were written again and synced, because they might not have been.
+	CopiedBatches int
+	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
+	IndexRebuilt string
+}
+
+// Store is an open page. Use Open; Close releases it.
+type Store struct {
+	o         Options
+	log       *segment.Log
+	cache     *NodeCache
+	cacheSalt uint64
+	over      *overlay
+	recovery  Recovery
+
+	turn       chan struct{} // the page's write turn; holds one token
+	joiners    atomic.Int32  // callers between Lock and Submit, who are about to join the group
+	joined     chan struct{} // told when joiners may have become fewer or the group greater
+	appendTurn chan struct{} // who holds it appends a group
+
+	mu        sync.Mutex
+	group     *group                // guarded by mu; being collected, nil when there is none
+	heads     []*commit.Commit      // guarded by mu; durable heads, sorted
+	chained   []*commit.Commit      // guarded by mu; heads including commits that are not durable yet
+	unsettled map[commit.ID]*group  // guarded by mu; commits that are not durable yet, and what they wait for
+	appenders map[*appender]uint64  // guarded by mu; see foldLimit
+	epoch     uint64                // guarded by mu; counts failed groups
+	failure   error                 // guarded by mu; of the newest failed group
+	poisoned  error                 // guarded by mu; why nothing can be written any more
+	closed    bool                  // guarded by mu
+	nextJourn uint64                // guarded by mu
+	journals  map[*Journal]struct{} // guarded by mu; open ones
+	pins      map[commit.ID]int     // guarded by mu
+
+	indexMu    sync.RWMutex // held for writing while the index is replaced
+	index      index.DB     // guarded by indexMu
+	rebuilt    bool         // guarded by indexMu; at most once while open
+	state      state        // guarded by foldTurn
+	numbers    *numberCache // guarded by foldTurn
+	foldTurn   chan struct{}
+	foldWanted chan struct{}
+	foldDone   *broadcast
+	stop       context.CancelFunc
+	wg         sync.WaitGroup
+	counters   counters
+}
+
+// appender marks a call of Append on the log whose batch is not in the overlay yet.
+type appender struct{ _ byte }
+
+// Create makes the directory of a page, whole or not at all: it is built under a temporary name and renamed. A directory
+// that is there already is left as it is.
+func Create(ctx context.Context, o Options) error {
+	o = o.withDefaults()
+	if _, err := o.FS.Stat(o.Dir); err == nil {
+		return nil
+	}
+	tmp := o.Dir + ".new"
+	if err := o.FS.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	if err := o.FS.MkdirAll(tmp); err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	t := o
+	t.Dir = tmp
+	l, _, err := segment.Open(ctx, t.segmentOptions(), nil, nil)
+	if err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	if err := errors.Join(l.Close(), o.FS.SyncDir(tmp)); err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	if err := o.FS.Rename(tmp, o.Dir); err != nil {
+		return fmt.Errorf("create page: %w", err)
+	}
+	return o.FS.SyncDir(parentDir(o.Dir))
+}
+
+func (o *Options) segmentOptions() segment.Options {
+	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Page, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
+}
+
+// Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without commits has the
+// implied first one. The slice is the caller's.
+func (s *Store) Heads() []*commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.heads)
+}
+
+// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted and are not durable
+// yet. Who acts on it must wait for it with WaitDurable, or submit a commit on it and wait for that.
+func (s *Store) NewestHead() *commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chained[len(s.chained)-1]
+}
+
+// WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk with which c failed.
+func (s *Store) WaitDurable(c *commit.Commit) error {
+	s.mu.Lock()
+	g := s.unsettled[c.ID]
+	s.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return s.await(g)
+}
+
+// Recovery returns what Open had to mend.
+func (s *Store) Recovery() Recovery {
+	s.indexMu.RLock()
+	defer s.indexMu.RUnlock()
+	return s.recovery
+}
+
+// Page returns the id of the page.
+func (s *Store) Page() [16]byte { return s.o.Page }
+
+// TempDir returns the directory in which a transaction may keep what does not fit in memory. It lies on the machine's
+// file system, belongs to this page and is emptied by Open. For a page in memory it is "".
+func (s *Store) TempDir() string {
+	if s.o.MemoryIndex != nil {
+		return ""
+	}
+	return s.o.Dir + "/tmp"
+}
+
+// Pin keeps the commit and all it reaches from being collected until release is called. release may be called more than
+// once.
+func (s *Store) Pin(id commit.ID) (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pins[id]++
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pins[id]--; s.pins[id] == 0 {
+			delete(s.pins, id)
+		}
+	})
+}
+
+// Lock waits for the page's write turn, in which one caller reads the newest head and submits a commit on it. It returns
+// the error of ctx, or one that matches base.ErrClosed or base.ErrReadOnly. unlock must be called once, and may be called
+// after Submit or without it.
+func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	s.joiners.Add(1)
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			s.leave()
+			return nil, fmt.Errorf("wait for the page's write turn: %w", ctx.Err())
+		}
+	}
+	return func() {
+		s.leave()
+		<-s.turn
+	}, nil
+}
+
+// leave says that a caller who might have joined the group has done so or will not.
+func (s *Store) leave() {
+	s.joiners.Add(-1)
+	select {
+	case s.joined <- struct{}{}:
+	default:
+	}
+}
+
+// writable returns why nothing can be written, or nil.
+func (s *Store) writable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writableLocked()
+}
+
+func (s *Store) writableLocked() error {
+	switch {
+	case s.closed:
+		return fmt.Errorf("page: %w", base.ErrClosed)
+	case s.o.ReadOnly:
+		return fmt.Errorf("page is open for reading: %w", base.ErrReadOnly)
+	case s.poisoned != nil:
+		return s.poisoned
+	}
+	return nil
+}
+
+func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
+
+// withCommit returns heads after c has been added to the page.
+func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
+	out := make([]*commit.Commit, 0, len(heads)+1)
+	for _, h := range heads {
+		if h.ID == c.ID {
+			return heads
+		}
+		if !slices.Contains(c.Parents, h.ID) {
+			out = append(out, h)
+		}
+	}
+	out = append(out, c)
+	sortHeads(out)
+	return out
+}

@@ -1,0 +1,274 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// A group is taken by the log when nobody is about to join it, or when it has groupCommits commits or groupBytes bytes, or
+// after groupDelay: with many writers one sync serves many commits, and a single writer never waits.
+const (
+	groupCommits = 32
+	groupBytes   = 1 << 20
+	groupDelay   = 4 * time.Millisecond
+)
+
+// group is what goes to the log as one batch.
+type group struct {
+	batch   *segment.Batch
+	parts   [][]op
+	commits []*commit.Commit
+	done    chan struct{} // closed when the batch is durable or has failed
+	err     error         // valid once done is closed
+}
+
+// Pending is a submission on its way to the disk.
+type Pending struct {
+	s *Store
+	g *group
+}
+
+// Wait returns nil once the submission is durable, or the error with which it failed; then nothing of it is there. It takes
+// no context: a batch is not abandoned half way, and the wait is bounded by the disk. Every Pending must be waited for, since
+// those who wait do the writing.
+func (p *Pending) Wait() error {
+	if p.g == nil {
+		return nil
+	}
+	return p.s.await(p.g)
+}
+
+// Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then on NewestHead and
+// later submissions see the commits; readers see them when they are durable. The commits come parents first, and the parents of
+// each are submitted or durable. j must not be used afterwards. When an append to the disk failed since j was made, Submit
+// returns that failure, because the commits may rely on what was lost (I5). ctx bounds the wait for a fold that has fallen behind.
+func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
+	if err := s.waitRoom(ctx); err != nil {
+		return nil, err
+	}
+	if j != nil {
+		if err := j.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writableLocked(); err != nil {
+		return nil, err
+	}
+	if j != nil && j.epoch != s.epoch {
+		return nil, fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
+	}
+	g := s.groupLocked()
+	var ops []op
+	if j != nil {
+		ops = j.moveLocked(g.batch, len(cs))
+	}
+	for _, c := range cs {
+		o := op{kind: recCommit, commit: c}
+		addRecord(g.batch, &o, c.Encode())
+		ops = append(ops, o)
+		g.commits = append(g.commits, c)
+		s.unsettled[c.ID] = g
+		s.chained = withCommit(s.chained, c)
+	}
+	g.parts = append(g.parts, ops)
+	s.over.show(ops)
+	return &Pending{s: s, g: g}, nil
+}
+
+func (s *Store) groupLocked() *group {
+	if s.group == nil {
+		s.group = &group{batch: segment.NewBatch(), done: make(chan struct{})}
+	}
+	return s.group
+}
+
+// addRecord adds o with its content to a batch.
+func addRecord(b *segment.Batch, o *op, content []byte) {
+	var buf [2*object.DigestSize + 16]byte
+	b.Add(o.kind, o.appendHeader(buf[:0]), content)
+}
+
+// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to limits.MaxTagBytes bytes. Errors
+// match base.ErrNotFound when there is no such commit, and base.ErrInvalid.
+func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
+	if err := checkTagName(name); err != nil {
+		return err
+	}
+	if _, err := s.Commit(ctx, id); err != nil {
+		return fmt.Errorf("tag %q: %w", name, err)
+	}
+	return s.submitTag(ctx, &tagChange{name: name, id: id})
+}
+
+// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when there is none.
+func (s *Store) DeleteTag(ctx context.Context, name string) error {
+	if err := checkTagName(name); err != nil {
+		return err
+	}
+	tags, err := s.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := tags[name]; !ok {
+		return fmt.Errorf("delete tag %q: %w", name, base.ErrNotFound)
+	}
+	return s.submitTag(ctx, &tagChange{name: name, deleted: true})
+}
+
+func checkTagName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("tag without a name: %w", base.ErrInvalid)
+	case len(name) > limits.MaxTagBytes:
+		return fmt.Errorf("tag name of %d bytes, limit %d: %w", len(name), limits.MaxTagBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+func (s *Store) submitTag(ctx context.Context, t *tagChange) error {
+	if err := s.waitRoom(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.groupLocked()
+	o := op{kind: recTag, tag: t}
+	addRecord(g.batch, &o, nil)
+	g.parts = append(g.parts, []op{o})
+	s.mu.Unlock()
+	return s.await(g)
+}
+
+// await returns when g is done. Whoever gets the append turn first writes the group for all of them.
+func (s *Store) await(g *group) error {
+	select {
+	case <-g.done:
+		return g.err
+	default:
+	}
+	select {
+	case <-g.done:
+		return g.err
+	case s.appendTurn <- struct{}{}:
+	}
+	select {
+	case <-g.done: // by the one who had the turn before
+	default:
+		s.gather(g)
+		s.appendGroup()
+	}
+	<-s.appendTurn
+	<-g.done
+	return g.err
+}
+
+// gather lets those who are about to join come in.
+func (s *Store) gather(g *group) {
+	var timeout <-chan time.Time
+	for s.joiners.Load() > 0 {
+		s.mu.Lock()
+		full := len(g.commits) >= groupCommits || g.batch.Bytes() >= groupBytes
+		s.mu.Unlock()
+		if full {
+			return
+		}
+		if timeout == nil {
+			c, release := s.o.Clock.After(groupDelay)
+			defer release()
+			timeout = c
+		}
+		select {
+		case <-s.joined:
+		case <-timeout:
+			return
+		}
+	}
+}
+
+// appendGroup writes the group that has been collected. The caller holds the append turn.
+func (s *Store) appendGroup() {
+	s.mu.Lock()
+	g := s.group
+	s.group = nil
+	if g == nil {
+		s.mu.Unlock()
+		return
+	}
+	if err := s.poisoned; err != nil {
+		s.failLocked(g, err)
+		s.mu.Unlock()
+		return
+	}
+	a := s.beginAppendLocked()
+	s.mu.Unlock()
+
+	done, err := s.log.Main().Append(g.batch)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer delete(s.appenders, a)
+	if err != nil {
+		s.noteFailureLocked(err)
+		s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		return
+	}
+	s.over.settle(g.parts, done)
+	for _, c := range g.commits {
+		s.heads = withCommit(s.heads, c)
+		delete(s.unsettled, c.ID)
+	}
+	s.counters.groups.Add(1)
+	s.counters.commits.Add(uint64(len(g.commits)))
+	close(g.done)
+	s.wantFold()
+}
+
+// beginAppendLocked marks that a batch is being appended whose number is greater than what it notes (see foldLimit).
+func (s *Store) beginAppendLocked() *appender {
+	a := new(appender)
+	s.appenders[a] = s.log.Complete()
+	return a
+}
+
+// failLocked fails g and everything that is chained on it: the group that was collected meanwhile, and every journal that is
+// open now (I5).
+func (s *Store) failLocked(g *group, err error) {
+	s.epoch++
+	s.failure = err
+	failed := []*group{g}
+	if s.group != nil {
+		failed = append(failed, s.group)
+		s.group = nil
+	}
+	for _, g := range failed {
+		for _, ops := range g.parts {
+			s.over.hide(ops)
+		}
+		for _, c := range g.commits {
+			delete(s.unsettled, c.ID)
+		}
+		g.err = err
+		close(g.done)
+	}
+	s.chained = append(s.chained[:0:0], s.heads...)
+}
+
+// noteFailureLocked makes the page read-only when the log has become so.
+func (s *Store) noteFailureLocked(err error) {
+	if s.poisoned == nil && errors.Is(err, base.ErrReadOnly) {
+		s.poisoned = fmt.Errorf("page: %w", err)
+	}
+}
