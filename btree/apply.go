@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"sync"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -33,10 +34,10 @@ const checkEvery = 256
 // order and entries that no tree can hold; base.ErrTooLarge for keys or nodes beyond their limits;
 // *base.CorruptError; that of ctx.
 func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, error]) (object.Digest, error) {
-	a := applier{
-		root: subtree{digest: t.Root, level: anyLevel},
-		b:    builder{src: t.Source, sink: sink, hash: leveler(t.Page)},
-	}
+	a := appliers.Get().(*applier)
+	defer a.release()
+	a.root = subtree{digest: t.Root, level: anyLevel}
+	a.b.src, a.b.sink, a.b.hash = t.Source, sink, leveler(t.Page)
 	for c, err := range changes {
 		if err == nil {
 			err = a.order.check(ctx, c.Entry.Key)
@@ -62,8 +63,10 @@ func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, er
 // Build makes a tree of a page from entries in strictly ascending order of keys and returns its root. sink
 // receives all its nodes. It is Apply on the empty tree, without the need for a Source.
 func Build(ctx context.Context, page [16]byte, sink Sink, entries iter.Seq2[fb.Entry, error]) (object.Digest, error) {
-	b := builder{sink: sink, hash: leveler(page)}
-	var o keyOrder
+	a := appliers.Get().(*applier)
+	defer a.release()
+	b, o := &a.b, &a.order
+	b.sink, b.hash = sink, leveler(page)
 	for e, err := range entries {
 		if err == nil {
 			err = o.check(ctx, e.Key)
@@ -110,6 +113,18 @@ type applier struct {
 	// The path to where the next change may fall. Levels fall strictly along it.
 	path  [MaxLevel + 1]place
 	depth int
+}
+
+// appliers keeps the buffers of open nodes, which are most of what a small Apply would allocate.
+var appliers = sync.Pool{New: func() any { return new(applier) }}
+
+// release forgets everything but the buffers.
+func (a *applier) release() {
+	a.b.release()
+	a.order = keyOrder{last: a.order.last[:0]}
+	a.root, a.depth = subtree{}, 0
+	clear(a.path[:])
+	appliers.Put(a)
 }
 
 // place is an old node that is being copied: its items before next have been handed over or left out.

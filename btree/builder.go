@@ -49,8 +49,11 @@ type origin struct {
 	count  int
 }
 
-// maxArena is the capacity in bytes above which an arena is not kept for the next node.
-const maxArena = 1 << 20
+// Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in number.
+const (
+	maxArena   = 1 << 20
+	maxEntries = 4096
+)
 
 // addChange adds the entry of a change. from is the old node that held an entry of that key, or nil. The entry
 // is copied.
@@ -263,10 +266,21 @@ func (b *builder) close(ctx context.Context, level int) (object.Digest, error) {
 
 func (n *openNode) reset() {
 	n.entries, n.children, n.arena = n.entries[:0], n.children[:0], n.arena[:0]
-	if cap(n.arena) > maxArena {
-		n.entries, n.arena = nil, nil
+	if cap(n.arena) > maxArena || cap(n.entries) > maxEntries {
+		n.entries, n.children, n.arena = nil, nil, nil
 	}
 	n.size, n.run, n.best = 0, origin{}, origin{}
+}
+
+// release forgets everything but the buffers.
+func (b *builder) release() {
+	b.src, b.sink, b.hash = nil, nil, levelHash{}
+	b.used, b.pending, b.hasPending = 0, subtree{}, false
+	for i := range b.nodes {
+		n := &b.nodes[i]
+		n.reset()
+		clear(n.entries[:cap(n.entries)]) // they pin old nodes
+	}
 }
 
 // finish closes everything and returns the root.

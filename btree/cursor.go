@@ -61,6 +61,16 @@ func (c *Cursor) Key() []byte {
 	return c.node.Key(c.i)
 }
 
+// Value returns the value of the entry on which the cursor stands, borrowed as in Entry, and whether it is inline; nil and
+// false when it is not, or when the cursor stands on none. Key and Value are faster than Entry, which copies the
+// whole entry.
+func (c *Cursor) Value() (value []byte, inline bool) {
+	if c.node == nil || !c.node.Inline(c.i) {
+		return nil, false
+	}
+	return c.node.Value(c.i), true
+}
+
 // Valid reports whether the cursor stands on an entry.
 func (c *Cursor) Valid() bool { return c.node != nil }
 

@@ -99,18 +99,16 @@ type subtree struct {
 // load reads the node and verifies what its place demands.
 func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
 	n, err := src.Node(ctx, s.digest)
-	if err != nil {
-		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
-	}
-	last := n.Len() - 1
 	switch {
-	case last < 0:
+	case err != nil:
+		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
+	case n.Len() == 0:
 		return nil, s.corrupt("no entries")
 	case s.level == anyLevel && n.Level() > MaxLevel:
 		return nil, s.corrupt(fmt.Sprintf("level %d of a root", n.Level()))
 	case s.level != anyLevel && n.Level() != s.level:
 		return nil, s.corrupt(fmt.Sprintf("level %d where its parent says %d", n.Level(), s.level))
-	case s.lo != nil && bytes.Compare(n.Key(0), s.lo) <= 0, s.hi != nil && bytes.Compare(n.Key(last), s.hi) >= 0:
+	case s.lo != nil && bytes.Compare(n.Key(0), s.lo) <= 0, s.hi != nil && bytes.Compare(n.Key(n.Len()-1), s.hi) >= 0:
 		return nil, s.corrupt("keys outside the gap of its parent")
 	}
 	return n, nil

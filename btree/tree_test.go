@@ -91,6 +91,41 @@ func TestHistoriesAgree(t *testing.T) {
 	})
 }
 
+// Longer histories than rapid likes to draw, with larger trees.
+func TestLongHistories(t *testing.T) {
+	histories := 6
+	if tier2() {
+		histories = 200
+	}
+	for h := range histories {
+		r := seeded(uint64(h))
+		s, m, root := newStore(), model{}, btree.EmptyRoot
+		for range 12 {
+			ed, deletes := edit{}, r.IntN(11)
+			for range 1 << r.IntN(9) {
+				k := keyPool[r.IntN(len(keyPool))]
+				if ed[k] = nil; r.IntN(10) >= deletes {
+					e := inline(k, fmt.Sprint(r.IntN(3)))
+					ed[k] = &e
+				}
+			}
+			before, beforeRoot := m, root
+			m = m.apply(ed)
+			root = apply(t, s, root, ed)
+			checkTree(t, s, root, m)
+			if root != build(t, s, m) {
+				t.Fatalf("history %d: apply and build differ", h)
+			}
+			for _, from := range [][]byte{nil, []byte(keyPool[r.IntN(len(keyPool))])} {
+				s.reset()
+				checkDiff(t, s, beforeRoot, root, before, m, from)
+				checkDiff(t, s, root, beforeRoot, m, before, from)
+				checkReads(t, s, from, beforeRoot, root)
+			}
+		}
+	}
+}
+
 func TestGet(t *testing.T) {
 	s := newStore()
 	m := model{}
