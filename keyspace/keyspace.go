@@ -1,0 +1,79 @@
+package keyspace
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Scheme is a way to write namespaces and a key as a row. There is at least one namespace, the outermost
+// first. LengthPrefixed, Hex and Escaped implement it.
+type Scheme interface {
+	// Encode returns the row of key in ns, in memory of its own. Errors: base.ErrInvalid when ns is
+	// empty or not as deep as the scheme wants; base.ErrTooLarge when a name is longer than it allows.
+	Encode(ns [][]byte, key []byte) ([]byte, error)
+	// Append appends the row of key in ns to dst, which must not overlap with them. It allocates only
+	// when dst is too short. Errors are those of Encode; dst is then returned unchanged.
+	Append(dst []byte, ns [][]byte, key []byte) ([]byte, error)
+	// Decode takes a row apart. ns and key may share memory with row. Every byte string that Encode
+	// does not write is a *base.CorruptError.
+	Decode(row []byte) (ns [][]byte, key []byte, err error)
+	// Prefix returns what all rows directly in ns begin with. When Properties.DirectRange is false,
+	// rows of namespaces below ns begin with it too, and a scan passes over them (In tells them
+	// apart). Errors are those of Encode.
+	Prefix(ns [][]byte) ([]byte, error)
+	// Subtree returns the range of all rows in ns and below it: from is the first possible one and to
+	// the first that no longer belongs, nil when there is no such. Errors are those of Encode.
+	Subtree(ns [][]byte) (from, to []byte, err error)
+	// Properties says what the scheme can do.
+	Properties() Properties
+}
+
+// Properties are the properties of a scheme; the package comment says what they mean.
+type Properties struct {
+	AnyBytes       bool // K1; false: names have a greatest length
+	Injective      bool // K2
+	KeyOrder       bool // K3
+	NamespaceOrder bool // K4
+	Nesting        bool // K5
+	MixedDepth     bool // namespaces of different depths may stand in one store
+	DirectRange    bool // the rows that begin with Prefix are exactly those directly in the namespace
+}
+
+// PrefixEnd returns the first byte string after all that begin with prefix; nil when there is none,
+// because prefix is empty or all 0xff. It returns memory of its own.
+func PrefixEnd(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// In reports whether row is directly in ns. A row that s does not write is in none. It is for scans by
+// Prefix when Properties.DirectRange is false.
+func In(s Scheme, ns [][]byte, row []byte) bool {
+	got, _, err := s.Decode(row)
+	if err != nil || len(got) != len(ns) {
+		return false
+	}
+	for i := range ns {
+		if !bytes.Equal(got[i], ns[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func errNoNamespace() error {
+	return fmt.Errorf("encode key: no namespace: %w", base.ErrInvalid)
+}
+
+// malformed makes the error of a row that no encoder writes. It carries no byte of the row.
+func malformed(want, got string, args ...any) error {
+	return &base.CorruptError{Where: "key", Want: want, Got: fmt.Sprintf(got, args...)}
+}
