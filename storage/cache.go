@@ -21,8 +21,8 @@ const (
 // NodeCache keeps verified tree nodes in memory, up to a number of bytes. One cache serves any number of pages:
 // a node belongs to its page, since its verification does. It is safe for concurrent use.
 type NodeCache struct {
-	hits, misses atomic.Uint64
-	shards       [cacheShards]cacheShard
+	misses atomic.Uint64
+	shards [cacheShards]cacheShard
 }
 
 // cacheShard is a map and a ring for the CLOCK policy: a node that was used since the hand passed it stays.
@@ -42,6 +42,7 @@ type cachedNode struct {
 	node   *fb.Node
 	slot   uint64
 	size   int64
+	depth  atomic.Uint32 // of differences between the stored node and one that is stored whole
 	used   atomic.Bool
 }
 
@@ -63,7 +64,7 @@ func slotOf(s *Store, d *object.Digest) uint64 {
 	return binary.LittleEndian.Uint64(d[1:]) ^ s.cacheSalt
 }
 
-func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
+func (c *NodeCache) find(s *Store, d *object.Digest) *cachedNode {
 	slot := slotOf(s, d)
 	sh := &c.shards[slot%cacheShards]
 	sh.mu.RLock()
@@ -72,22 +73,48 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	if e == nil || e.owner != s || e.digest != *d {
 		return nil
 	}
+	return e
+}
+
+func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
+	e := c.find(s, d)
+	if e == nil {
+		return nil
+	}
 	if !e.used.Load() {
 		e.used.Store(true)
 	}
 	return e.node
 }
 
-func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node) {
+// remove forgets a node, for one whose depth is not what was thought.
+func (c *NodeCache) remove(s *Store, d *object.Digest) {
+	slot := slotOf(s, d)
+	sh := &c.shards[slot%cacheShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i, e := range sh.ring {
+		if e.slot == slot {
+			sh.removeLocked(i)
+			return
+		}
+	}
+}
+
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth uint8) {
 	slot := slotOf(s, d)
 	e := &cachedNode{owner: s, digest: *d, node: n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
+	e.depth.Store(uint32(depth))
 	sh := &c.shards[slot%cacheShards]
 	if e.size > sh.max {
 		return
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.nodes[slot] != nil {
+	if old := sh.nodes[slot]; old != nil {
+		if old.owner == s && old.digest == *d {
+			old.depth.Store(uint32(depth)) // of the record that is being written now
+		}
 		return
 	}
 	for sh.bytes+e.size > sh.max && len(sh.ring) > 0 {

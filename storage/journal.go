@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -41,8 +42,11 @@ type journalPart struct {
 	batch *segment.Batch
 	ops   []op
 	spans []span
-	mine  map[object.Digest]int // index into ops of the stored pieces
+	mine  map[object.Digest]int // index into ops of the stored pieces, when they are more than fewPieces
 }
+
+// fewPieces are searched one by one.
+const fewPieces = 16
 
 type span struct{ header, record int }
 
@@ -58,7 +62,7 @@ func (s *Store) NewJournal() *Journal {
 
 func (j *Journal) filling() *journalPart {
 	if j.part == nil {
-		j.part = &journalPart{batch: segment.NewBatch(), mine: map[object.Digest]int{}}
+		j.part = &journalPart{batch: segment.NewBatch()}
 	}
 	return j.part
 }
@@ -70,13 +74,41 @@ func (j *Journal) add(o op, content []byte) {
 	header := o.appendHeader(buf[:0])
 	i := p.batch.Add(o.kind, header, content)
 	p.spans = append(p.spans, span{header: len(header), record: i})
-	if o.stored() {
-		p.mine[o.digest] = len(p.ops)
-	}
 	p.ops = append(p.ops, o)
+	p.note(len(p.ops) - 1)
 	if o.kind == recPiece || o.kind == recUse {
 		j.used = true
 	}
+}
+
+// note makes record i findable.
+func (p *journalPart) note(i int) {
+	if p.mine == nil {
+		if len(p.ops) <= fewPieces {
+			return
+		}
+		p.mine = map[object.Digest]int{}
+		for k := range p.ops[:i] {
+			p.note(k)
+		}
+	}
+	if p.ops[i].stored() {
+		p.mine[p.ops[i].digest] = i
+	}
+}
+
+// index returns where the record of a stored piece is.
+func (p *journalPart) index(d *object.Digest) (int, bool) {
+	if p.mine != nil {
+		i, ok := p.mine[*d]
+		return i, ok
+	}
+	for i := range p.ops {
+		if p.ops[i].digest == *d && p.ops[i].stored() {
+			return i, true
+		}
+	}
+	return 0, false
 }
 
 // content returns what record i of the part holds behind its header.
@@ -90,7 +122,7 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 		if p == nil {
 			continue
 		}
-		if i, ok := p.mine[*d]; ok {
+		if i, ok := p.index(d); ok {
 			o := p.ops[i]
 			o.content = p.content(i)
 			return o, true
@@ -130,30 +162,68 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	}
 	if n.Split {
 		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
-		j.s.cache.add(j.s, &n.Digest, n.View)
+		j.s.cache.add(j.s, &n.Digest, n.View, 0)
 		return j.flushIfFull(ctx)
 	}
 	if _, ok := j.find(&n.Digest); ok {
 		return nil
 	}
-	held, err := j.s.has(&n.Digest)
+	script, depth, err := j.difference(ctx, &n)
 	if err != nil {
 		return err
 	}
-	if !held {
-		script, depth, err := j.difference(ctx, &n)
-		if err != nil {
-			return err
-		}
-		if script != nil {
-			b := n.Base
-			j.add(op{kind: recDelta, digest: n.Digest, base: &b, depth: depth}, script)
-		} else {
-			j.add(op{kind: recNode, digest: n.Digest}, n.Content)
-		}
+	if script != nil {
+		b := n.Base
+		j.add(op{kind: recDelta, digest: n.Digest, base: &b, depth: depth}, script)
+	} else {
+		j.add(op{kind: recNode, digest: n.Digest}, n.Content)
 	}
-	j.s.cache.add(j.s, &n.Digest, n.View)
+	j.s.cache.add(j.s, &n.Digest, n.View, depth)
 	return j.flushIfFull(ctx)
+}
+
+// dropHeld takes out the nodes that the page holds already. They are looked up together, shortly before they go to the log: a
+// look-up for each node as it comes would take longer than making it.
+func (j *Journal) dropHeld() error {
+	p := j.part
+	if p == nil {
+		return nil
+	}
+	var held []int
+	err := j.s.view(func(tx index.Tx) error {
+		held = held[:0]
+		for i := range p.ops {
+			o := &p.ops[i]
+			if o.kind != recNode && o.kind != recDelta {
+				continue
+			}
+			if _, ok := j.s.over.piece(&o.digest); ok {
+				held = append(held, i)
+				continue
+			}
+			row, ok, err := readObjectRow(tx, &o.digest)
+			if err != nil {
+				return err
+			}
+			if ok && row.held {
+				held = append(held, i)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	j.part = nil
+	for i := range p.ops {
+		if len(held) > 0 && held[0] == i {
+			held = held[1:]
+			j.s.cache.remove(j.s, &p.ops[i].digest) // it is stored at another depth
+			continue
+		}
+		j.add(p.ops[i], p.content(i))
+	}
+	return nil
 }
 
 // difference returns the script that makes n from its base and its depth, or nil when n is to be written whole.
@@ -178,6 +248,9 @@ func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uin
 
 // depthOf returns how many differences lie between a stored node and one that is stored whole.
 func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
+	if e := j.s.cache.find(j.s, d); e != nil {
+		return uint8(e.depth.Load()), true, nil
+	}
 	if o, ok := j.find(d); ok {
 		return o.depth, o.kind != recPiece, nil
 	}
@@ -241,6 +314,12 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.s.writable(); err != nil {
 		return err
 	}
+	if err := j.dropHeld(); err != nil {
+		return err
+	}
+	if j.part == nil {
+		return nil
+	}
 	if j.out == nil {
 		j.out = j.s.log.NewStream()
 	}
@@ -299,7 +378,10 @@ func (j *Journal) prepare(ctx context.Context) error {
 	if j.part != nil && j.part.batch.Bytes() > commitBytes {
 		return j.Flush(ctx)
 	}
-	return j.finishFlush()
+	if err := j.finishFlush(); err != nil {
+		return err
+	}
+	return j.dropHeld()
 }
 
 // moveLocked moves what is left to the batch of a group and returns its records, with room for more. The journal is over.

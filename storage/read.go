@@ -177,7 +177,11 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 	if err != nil {
 		return nil, err
 	}
-	s.cache.add(s, &d, n)
+	if d.Kind().IsIndex() {
+		s.cache.add(s, &d, n, 0)
+	} else if l, ok, err := from.locate(&d); err == nil && ok {
+		s.cache.add(s, &d, n, l.depth)
+	}
 	return n, nil
 }
 
