@@ -116,6 +116,21 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// TestParseCopies: what a caller does with the bytes afterwards does not change a commit.
+func TestParseCopies(t *testing.T) {
+	c := mustNew(t, 5, 1, commit.First())
+	b := bytes.Clone(c.Encode())
+	got, err := commit.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(b)
+	checkRoundTrip(t, got)
+	if got.ID != c.ID {
+		t.Error("parsed as another commit")
+	}
+}
+
 // TestNewProperties holds I3 and I4.
 func TestNewProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,6 +2,7 @@ package flatbuffers_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -229,6 +230,47 @@ func TestHeldMeaning(t *testing.T) {
 	}
 	if _, err := fb.ParseNode(node(func([]byte) {})); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCrafted builds what no single damaged byte gives.
+func TestCrafted(t *testing.T) {
+	// Two keys of 3000 bytes become one of 5000 and one of 1000.
+	a, b := strings.Repeat("a", 3000), strings.Repeat("b", 3000)
+	long := mustNode(t, nodeCase{Entries: []fb.Entry{inline(a, ""), inline(b, "")}})
+	binary.LittleEndian.PutUint32(long[76:], 5000)
+	if _, err := fb.ParseNode(long); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("key of 5000 bytes: %v", err)
+	}
+	// Inline values become references.
+	d := digest(object.Chunk, 1)
+	for name, value := range map[string]string{
+		"no size":         string(d[:]),
+		"size of 2^63":    string(binary.AppendUvarint(d[:], 1<<63)),
+		"size twice":      string(d[:]) + "\x01\x01",
+		"size beyond":     string(d[:]) + strings.Repeat("\xff", 11) + "\x01",
+		"digest of node":  "\x02" + string(d[1:]) + "\x01",
+		"nothing":         "",
+		"(good: a value)": string(d[:]) + "\x01",
+	} {
+		n := mustNode(t, nodeCase{Entries: []fb.Entry{inline("k", value)}})
+		n[72+8+8+4+4] = 2 // behind the ends, no gaps, and the count of flags
+		_, err := fb.ParseNode(n)
+		if good := name[0] == '('; good && err != nil || !good && !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("reference with %s: %v", name, err)
+		}
+	}
+	// An index piece of one child, and of none.
+	two := mustIndex(t, indexChildren(2, object.Chunk))
+	one := append(bytes.Clone(two[:28]), "\x01\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x21\x00\x00\x00"...)
+	one = append(append(one, d[:]...), 0, 0, 0)
+	one[24] = 40 - 24
+	none := append(bytes.Clone(two[:28]), make([]byte, 8)...)
+	none[24] = 32 - 24
+	for _, b := range [][]byte{one, none} {
+		if _, err := fb.ParseIndex(b); !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("index piece of fewer than two children: %v", err)
+		}
 	}
 }
 
