@@ -191,7 +191,7 @@ func (op *opener) scanAll(ctx context.Context) error {
 			}
 		}
 		op.scans[id] = sc
-		op.named[id] = max(op.named[id], sc.proved, sc.last.Start)
+		op.named[id] = max(op.named[id], sc.proved)
 	}
 	return nil
 }

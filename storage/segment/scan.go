@@ -54,7 +54,7 @@ type scanned struct {
 	// first is the number of the first valid batch behind from, last the last one; both 0 when there is none.
 	first uint64
 	last  BatchInfo
-	// proved is an offset up to which the segment itself proves to have been synced (I2).
+	// proved is the offset of the last frame, up to which the segment itself proves to have been synced (I2).
 	proved uint64
 }
 
