@@ -24,7 +24,8 @@
 //
 // The level of a cut is the number of zero groups of five bits at the lower end of the hash, at most eight: it ends
 // the index pieces of all levels below. A full index piece is ended too. A list of one child makes no index piece;
-// the child moves up.
+// the child moves up. So an index piece has 33 children and 1.6 KB in the mean, which keeps what an edit adds to the index
+// small (BenchmarkDedup), at three levels for a GiB.
 //
 // The package imports object, flatbuffers, internal/base, internal/limits and the tables of rollinghash/buzhash64; it
 // must not import storage, btree or anything above them. Functions and Tables may be used concurrently. It may change

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/iotest"
@@ -125,7 +126,7 @@ func TestReaderConcurrent(t *testing.T) {
 	b := random(14, 2<<20)
 	s := newStore()
 	root := mustSplit(t, s, object.Chunk, b)
-	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
+	r := split.NewReader(t.Context(), yielding{s}, root, uint64(len(b)))
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -144,6 +145,14 @@ func TestReaderConcurrent(t *testing.T) {
 		t.Errorf("WriteTo: %v", err)
 	}
 	wg.Wait()
+}
+
+// yielding lets other goroutines run while a piece is read.
+type yielding struct{ *store }
+
+func (y yielding) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	runtime.Gosched()
+	return y.store.Piece(ctx, d)
 }
 
 func TestReaderUse(t *testing.T) {

@@ -1,11 +1,17 @@
 package split
 
 import (
+	"bytes"
+	"context"
+	"math/bits"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/chmduquesne/rollinghash/buzhash64"
+
+	"github.com/ledgerd/ledger/object"
 )
 
 // refCut is cut as the design says it, with the rolling hash of the library, rolled from the first byte on.
@@ -179,6 +185,85 @@ func TestBits(t *testing.T) {
 			if want := total / 32; total-levels[0] < want*9/10 || total-levels[0] > want*11/10 {
 				t.Errorf("%s, %d values: %d of %d cuts above level 0", name, values, total-levels[0], total)
 			}
+		}
+	}
+}
+
+// matchingWindow returns a window of random bytes whose hash has no bit of mask but some bit of not.
+func matchingWindow(t *testing.T, table *Table, mask, not uint64) []byte {
+	t.Helper()
+	b := randomBytes(5, 4<<20, 256)
+	for i := window; i < len(b); {
+		var h uint64
+		for _, c := range b[i-window : i] {
+			h = bits.RotateLeft64(h, 1) ^ table.in[c]
+		}
+		n, h, ok := table.scan(b, i, h, mask)
+		if ok && (not == 0 || h&not != 0) {
+			return b[n-window : n]
+		}
+		i = n
+	}
+	t.Fatal("no window matches")
+	return nil
+}
+
+// TestCutEdges puts windows that match where the rules change.
+func TestCutEdges(t *testing.T) {
+	for name, table := range testTables() {
+		hard := matchingWindow(t, table, hardMask, 0)
+		easy := matchingWindow(t, table, easyMask, hardMask)
+		for _, c := range []struct {
+			window    []byte
+			end, want int
+		}{
+			{hard, MinChunkBytes - 1, MaxChunkBytes}, {hard, MinChunkBytes, MinChunkBytes}, {hard, MinChunkBytes + 1, MinChunkBytes + 1},
+			{easy, MinChunkBytes, MaxChunkBytes}, {easy, TargetChunkBytes, MaxChunkBytes}, {hard, TargetChunkBytes, TargetChunkBytes},
+			{easy, TargetChunkBytes + 1, TargetChunkBytes + 1}, {easy, MaxChunkBytes - 1, MaxChunkBytes - 1}, {easy, MaxChunkBytes, MaxChunkBytes},
+			{easy, MaxChunkBytes + 1, MaxChunkBytes},
+		} {
+			b := make([]byte, 2*MaxChunkBytes)
+			copy(b[c.end-window:], c.window)
+			if n, _ := table.cut(&standard, b); n != c.want {
+				t.Errorf("%s: window that ends at %d: chunk of %d bytes, want %d", name, c.end, n, c.want)
+			}
+		}
+	}
+}
+
+// TestBufferEdge splits content of which the buffer ends one byte before, at and after the greatest length of a chunk,
+// and compares with cuts that no buffer disturbs.
+func TestBufferEdge(t *testing.T) {
+	easy := matchingWindow(t, defaultTable, easyMask, hardMask)
+	for _, first := range []int{32767, 32768, 32769, 32770, 40000} {
+		b := make([]byte, 3*bufferBytes)
+		copy(b[first-window:], easy)
+		copy(b[first+32768-window:], easy)
+		var want, got, whole []int
+		for rest := b; len(rest) > 0; {
+			n, _ := defaultTable.cut(&standard, rest)
+			want = append(want, n)
+			rest = rest[n:]
+		}
+		if want[0] != first || want[1] != 32768 {
+			t.Fatalf("chunks of %v bytes", want)
+		}
+		record := func(to *[]int) Emit {
+			return func(_ context.Context, p Piece) error {
+				if !p.Digest.Kind().IsIndex() {
+					*to = append(*to, len(p.Content))
+				}
+				return nil
+			}
+		}
+		if _, _, err := Split(t.Context(), defaultTable, object.Chunk, bytes.NewReader(b), record(&got)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := SplitBytes(t.Context(), defaultTable, object.Chunk, b, record(&whole)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) || !slices.Equal(whole, want) {
+			t.Errorf("first chunk of %d bytes: Split cuts %v, SplitBytes %v, want %v", first, got, whole, want)
 		}
 	}
 }
