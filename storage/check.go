@@ -43,7 +43,8 @@ func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
 // Check verifies everything: each batch, record and digest of the log; each row of page.db against the rows that the log gives
 // when it is folded anew; each commit, tree and value that the heads reach, with their statuses and references. It folds first,
-// and needs room for a second index in the system's directory for temporary files. Problems are in the report; an error is
+// and needs room for a second index in the system's directory for temporary files, or in memory for a page whose index is there.
+// Problems are in the report; an error is
 // returned when the check itself cannot go on: that of ctx or of the disk.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	if o.MaxProblems <= 0 {
@@ -55,7 +56,7 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 		}
 	}
 	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
-	db, remove, err := scratchIndex()
+	db, remove, err := s.scratchIndex()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,10 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 }
 
 // scratchIndex opens an empty index that remove deletes.
-func scratchIndex() (db index.DB, remove func(), err error) {
+func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
+	if s.o.MemoryIndex != nil {
+		return index.NewMemory(), func() {}, nil
+	}
 	dir, err := os.MkdirTemp("", "ledger-check-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("make room for a second index: %w", err)

@@ -32,7 +32,7 @@ func (s *Store) Fold(ctx context.Context) error {
 	}
 	defer func() { <-s.foldTurn }()
 	for {
-		more, err := s.foldSome(ctx)
+		more, err := s.foldSome(ctx, s.foldLimit())
 		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {
 			continue
 		}
@@ -73,10 +73,9 @@ func (s *Store) foldLimit() uint64 {
 	return n
 }
 
-// foldSome folds pending batches, at most about FoldRows rows of them, and reports whether there is more. The caller holds the
-// fold turn.
-func (s *Store) foldSome(ctx context.Context) (more bool, err error) {
-	limit := s.foldLimit()
+// foldSome folds pending batches with numbers up to limit, at most about FoldRows rows of them, and reports whether there is
+// more. The caller holds the fold turn.
+func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err error) {
 	batches := s.over.upTo(limit, s.o.FoldRows)
 	if len(batches) == 0 {
 		return false, nil

@@ -74,7 +74,7 @@ func (s *Store) readyRows(ctx context.Context) error {
 		}
 	}
 	for {
-		if more, err := s.foldSome(ctx); err != nil || !more {
+		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
 			return err
 		}
 	}

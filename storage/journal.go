@@ -311,21 +311,23 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.s.waitRoom(ctx); err != nil {
 		return err
 	}
-	if err := j.s.writable(); err != nil {
-		return err
-	}
 	if err := j.dropHeld(); err != nil {
 		return err
 	}
 	if j.part == nil {
 		return nil
 	}
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	if err := j.s.writableLocked(); err != nil {
+		return err
+	}
 	if j.out == nil {
 		j.out = j.s.log.NewStream()
 	}
 	p, wait := j.part, make(chan struct{})
 	j.busy, j.wait, j.part = p, wait, nil
-	j.s.wg.Go(func() {
+	j.s.wg.Go(func() { // under mu: Close says under mu that nothing starts any more, and then waits
 		defer close(wait)
 		j.err = j.s.appendPart(j.out, p)
 	})

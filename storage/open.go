@@ -37,7 +37,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
 		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
-		foldTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), foldDone: newBroadcast(), numbers: &numberCache{},
+		foldTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), numbers: &numberCache{},
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
@@ -102,7 +102,7 @@ func (s *Store) openIndex() (*segment.Position, error) {
 			return &st.position, nil
 		}
 		if err == nil {
-			return nil, s.beginIndex("")
+			return nil, s.beginIndex("page.db is empty")
 		}
 	}
 	switch {
@@ -208,12 +208,17 @@ func (s *Store) emptyIndex() (index.DB, error) {
 	return index.OpenFile(path, index.Options{})
 }
 
+// errReplayFold marks that rows of the index could not be folded into while the log was replayed.
+var errReplayFold = errors.New("fold while replaying")
+
 // openLog opens the segments and takes what the index does not reflect into the overlay. A page whose log is empty reports
 // no index made anew.
 func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 	batches, err := s.replayLog(ctx, from)
 	// When only the index says that invalid bytes were durable, it is believed: it was written after they were.
-	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) {
+	// When rows are so damaged that nothing can be folded into them, the log may be intact none the less.
+	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
+		s.over = newOverlay()
 		if err := s.beginIndex(err.Error()); err != nil {
 			return err
 		}
@@ -238,8 +243,11 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 			return err
 		}
 		s.over.add(ops, info)
-		if rows, _ := s.over.pending(); rows >= s.o.FoldRows && s.indexWritable() {
-			_, err = s.foldSome(ctx)
+		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() {
+			return nil
+		}
+		if _, err = s.foldSome(ctx, info.Number); errors.Is(err, base.ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", errReplayFold, err)
 		}
 		return err
 	})
@@ -416,17 +424,19 @@ func (b *rebuilder) locate(d *object.Digest) (located, bool, error) {
 	return l, ok, err
 }
 
-// Close waits for what runs, folds, and releases the page. Commits that were submitted are written. It is idempotent. Errors are
-// those of the disk; what was reported durable is durable also when Close fails.
+// Close waits for what runs, folds, and releases the page. Commits that were submitted are written. It is idempotent: later calls
+// wait for the first one, and return nil. Errors are those of the disk; what was reported durable is durable also when Close fails.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
+		<-s.released
 		return nil
 	}
 	s.closed = true
 	g := s.group
 	s.mu.Unlock()
+	defer close(s.released)
 	var errs []error
 	if g != nil {
 		errs = append(errs, s.await(g))

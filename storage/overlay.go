@@ -63,7 +63,9 @@ func (ov *overlay) showLocked(ops []op) {
 				ov.pieces[o.digest] = o
 			}
 		case o.kind == recCommit:
-			ov.commits[o.commit.ID] = o.commit
+			if ov.commits[o.commit.ID] == nil {
+				ov.commits[o.commit.ID] = o.commit
+			}
 		}
 	}
 }

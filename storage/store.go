@@ -112,6 +112,7 @@ type Store struct {
 	foldTurn   chan struct{}
 	foldWanted chan struct{}
 	foldDone   *broadcast
+	released   chan struct{} // closed at the end of Close
 	stop       context.CancelFunc
 	wg         sync.WaitGroup
 	counters   counters
@@ -125,7 +126,8 @@ type appender struct{ _ byte }
 func Create(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err == nil {
-		return nil
+		// Whoever renamed it may have stopped before the name was durable, and commits are about to rely on it.
+		return o.FS.SyncDir(parentDir(o.Dir))
 	}
 	tmp := o.Dir + ".new"
 	if err := o.FS.RemoveAll(tmp); err != nil {
@@ -172,12 +174,19 @@ func (s *Store) NewestHead() *commit.Commit {
 // WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk with which c failed.
 func (s *Store) WaitDurable(c *commit.Commit) error {
 	s.mu.Lock()
-	g := s.unsettled[c.ID]
+	g, failure := s.unsettled[c.ID], s.failure
 	s.mu.Unlock()
-	if g == nil {
+	if g != nil {
+		return s.await(g)
+	}
+	if failure == nil {
 		return nil
 	}
-	return s.await(g)
+	// It is durable, or it failed before this call: then nothing knows it any more (I5).
+	if _, err := s.Commit(context.Background(), c.ID); !errors.Is(err, base.ErrNotFound) {
+		return err
+	}
+	return failure
 }
 
 // Recovery returns what Open had to mend.

@@ -1,9 +1,11 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
@@ -19,6 +21,12 @@ const (
 	groupCommits = 32
 	groupBytes   = 1 << 20
 	groupDelay   = 4 * time.Millisecond
+)
+
+// A group takes no more when it has one of these, which are far below what a batch can hold.
+const (
+	maxGroupBytes   = segment.MaxBatchBytes / 4
+	maxGroupRecords = segment.MaxBatchRecords / 4
 )
 
 // group is what goes to the log as one batch.
@@ -59,15 +67,22 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 			return nil, err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writableLocked(); err != nil {
+	cs, epoch, err := s.unknown(ctx, cs)
+	if err != nil {
 		return nil, err
 	}
-	if j != nil && j.epoch != s.epoch {
-		return nil, fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
+	s.lockForSubmit()
+	defer s.mu.Unlock()
+	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
+		return nil, err
 	}
-	g := s.groupLocked()
+	if j != nil {
+		if err := s.epochLocked(j.epoch); err != nil {
+			return nil, err
+		}
+	}
+	cs = slices.DeleteFunc(cs, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
+	g := s.groupLocked() // also when there is nothing to add: it is durable after what it was made on
 	var ops []op
 	if j != nil {
 		ops = j.moveLocked(g.batch, len(cs))
@@ -83,6 +98,56 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 	g.parts = append(g.parts, ops)
 	s.over.show(ops)
 	return &Pending{s: s, g: g}, nil
+}
+
+// unknown returns those of cs that the page does not have, and the epoch in which that was so. It fails when the parent of one is
+// neither among them nor known. Equal transactions on one base, at one time, make one commit.
+func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, epoch uint64, err error) {
+	s.mu.Lock()
+	epoch, chained, failure := s.epoch, s.chained, s.failure
+	s.mu.Unlock()
+	isHead := func(id commit.ID) bool {
+		return slices.ContainsFunc(chained, func(h *commit.Commit) bool { return h.ID == id })
+	}
+	given := func(id commit.ID) bool {
+		return slices.ContainsFunc(out, func(o *commit.Commit) bool { return o.ID == id })
+	}
+	for _, c := range cs {
+		if !slices.ContainsFunc(c.Parents, isHead) && !given(c.ID) { // else it is new: no head has children
+			_, err := s.Commit(ctx, c.ID)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, base.ErrNotFound) {
+				return nil, 0, err
+			}
+		}
+		for _, p := range c.Parents {
+			if isHead(p) || given(p) {
+				continue
+			}
+			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
+				return nil, 0, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
+			} else if err != nil {
+				return nil, 0, err
+			}
+		}
+		out = append(out, c)
+	}
+	return out, epoch, nil
+}
+
+// lockForSubmit takes mu when there is room for one more in the group. Otherwise it helps the group to the disk first.
+func (s *Store) lockForSubmit() {
+	for {
+		s.mu.Lock()
+		g := s.group
+		if g == nil || g.batch.Bytes() < maxGroupBytes && g.batch.Len() < maxGroupRecords {
+			return
+		}
+		s.mu.Unlock()
+		_ = s.await(g) // those who submitted it are told; who relies on it finds the epoch changed
+	}
 }
 
 func (s *Store) groupLocked() *group {
@@ -104,10 +169,11 @@ func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 	if err := checkTagName(name); err != nil {
 		return err
 	}
+	epoch := s.epochNow()
 	if _, err := s.Commit(ctx, id); err != nil {
 		return fmt.Errorf("tag %q: %w", name, err)
 	}
-	return s.submitTag(ctx, &tagChange{name: name, id: id})
+	return s.submitTag(ctx, &tagChange{name: name, id: id}, epoch)
 }
 
 // DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when there is none.
@@ -122,7 +188,7 @@ func (s *Store) DeleteTag(ctx context.Context, name string) error {
 	if _, ok := tags[name]; !ok {
 		return fmt.Errorf("delete tag %q: %w", name, base.ErrNotFound)
 	}
-	return s.submitTag(ctx, &tagChange{name: name, deleted: true})
+	return s.submitTag(ctx, &tagChange{name: name, deleted: true}, s.epochNow())
 }
 
 func checkTagName(name string) error {
@@ -135,12 +201,29 @@ func checkTagName(name string) error {
 	return nil
 }
 
-func (s *Store) submitTag(ctx context.Context, t *tagChange) error {
+// epochNow returns what changes with every failed group. Who has looked at what is not durable yet compares it when he relies
+// on that (I5).
+func (s *Store) epochNow() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch
+}
+
+// epochLocked returns an error when a group has failed since epoch.
+func (s *Store) epochLocked(epoch uint64) error {
+	if epoch == s.epoch {
+		return nil
+	}
+	return fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
+}
+
+// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have been in it.
+func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
 	if err := s.waitRoom(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
+	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
 		s.mu.Unlock()
 		return err
 	}
