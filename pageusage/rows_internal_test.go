@@ -1,0 +1,39 @@
+package pageusage
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// FuzzRows: what decodes encodes to the same row, and the rest is damage.
+func FuzzRows(f *testing.F) {
+	p := Page{Ledger: "l", ID: [16]byte{1}}
+	f.Add(p.key(), encodeTime(5))
+	f.Add(p.key(), encodeTime(0))
+	f.Add(p.key(), encodeName(p.key(), "name"))
+	f.Add([]byte("dir"), encodeName([]byte("dir"), "ledger"))
+	f.Add([]byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, k, v []byte) {
+		u, err := decodeUsage(k, v)
+		if err == nil {
+			when := uint64(0)
+			if !u.Open {
+				when = stamp(u.Closed)
+			}
+			if !bytes.Equal(u.Page.key(), k) || !bytes.Equal(encodeTime(when), v) {
+				t.Fatalf("%x %x is read as %+v", k, v, u)
+			}
+		} else if !errors.Is(err, base.ErrCorrupt) {
+			t.Fatal(err)
+		}
+		for _, bucket := range []string{pagesBucket, ledgersBucket} {
+			name, err := decodeName(bucket, k, v)
+			if err == nil && !bytes.Equal(encodeName(k, name), v) || err != nil && !errors.Is(err, base.ErrCorrupt) {
+				t.Fatalf("%s %x %x is read as %q, %v", bucket, k, v, name, err)
+			}
+		}
+	})
+}
