@@ -1,0 +1,68 @@
+package ledger
+
+import "github.com/ledgerd/ledger/internal/base"
+
+// The errors of this package, matched with errors.Is. The errors that carry them say what was being done.
+var (
+	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
+	ErrNotFound = base.ErrNotFound
+	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, or a commit on
+	// a base that is no longer a head.
+	ErrConflict = base.ErrConflict
+	// ErrLocked reports that the repository is held by another opener; see LockedError.
+	ErrLocked = base.ErrLocked
+	// ErrCorrupt reports bytes that are not what was written; see CorruptError.
+	ErrCorrupt = base.ErrCorrupt
+	// ErrNeedsFetch reports a value that is in the cloud and not held here.
+	ErrNeedsFetch = base.ErrNeedsFetch
+	// ErrNetwork reports that the cloud could not be reached.
+	ErrNetwork = base.ErrNetwork
+	// ErrGone reports something that existed and was given up by retention.
+	ErrGone = base.ErrGone
+	// ErrClosed reports the use of something after its Close.
+	ErrClosed = base.ErrClosed
+	// ErrReadOnly reports a change of something that is open for reading only, or that has become so
+	// because a write or sync failed.
+	ErrReadOnly = base.ErrReadOnly
+	// ErrTooLarge reports an argument beyond its limit; the error names the limit.
+	ErrTooLarge = base.ErrTooLarge
+	// ErrInvalid reports an argument that can never be right.
+	ErrInvalid = base.ErrInvalid
+	// ErrNoSpace reports a full disk.
+	ErrNoSpace = base.ErrNoSpace
+	// ErrUnsupported reports a format that this library does not know; see FormatError.
+	ErrUnsupported = base.ErrUnsupported
+	// ErrTxDone reports the use of a transaction after its Commit or Rollback.
+	ErrTxDone = base.ErrTxDone
+	// ErrNoRepository reports that a directory holds no repository.
+	ErrNoRepository = base.ErrNoRepository
+)
+
+// CorruptError says which bytes are not what was written. It matches ErrCorrupt.
+type CorruptError = base.CorruptError
+
+// LockedError says who holds a repository. It matches ErrLocked.
+type LockedError = base.LockedError
+
+// FormatError names a format version that is not supported. It matches ErrUnsupported.
+type FormatError = base.FormatError
+
+// Kind tells a caller what to do about an error.
+type Kind = base.Kind
+
+// The kinds of errors. They are only ever added to.
+const (
+	KindInternal    = base.Internal    // a defect, or something unforeseen
+	KindInvalid     = base.Invalid     // mend the argument
+	KindNotFound    = base.NotFound    // it is not there
+	KindConflict    = base.Conflict    // read again and decide anew
+	KindUnavailable = base.Unavailable // try again later
+	KindNoSpace     = base.NoSpace     // make room
+	KindCorrupt     = base.Corrupt     // run check
+	KindClosed      = base.Closed      // it was closed
+	KindUnsupported = base.Unsupported // use a newer program
+	KindPermission  = base.Permission  // not allowed, or read-only
+)
+
+// KindOf classifies err. It returns KindInternal for nil and for errors that it does not know.
+func KindOf(err error) Kind { return base.KindOf(err) }

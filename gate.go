@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// gate lets calls in until it is closed, and lets the closer wait for those that are inside. The zero gate is not
+// usable; see newGate.
+type gate struct {
+	n       atomic.Int64 // calls inside; math.MinInt64 is added once the gate is closed
+	closing chan struct{}
+	empty   chan struct{}
+	once    sync.Once
+}
+
+func newGate() *gate { return &gate{closing: make(chan struct{}), empty: make(chan struct{})} }
+
+// enter reports whether the call may go on; it must then leave.
+func (g *gate) enter() bool {
+	if g.n.Add(1) > 0 {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+func (g *gate) leave() {
+	if g.n.Add(-1) == math.MinInt64 {
+		g.once.Do(func() { close(g.empty) })
+	}
+}
+
+// close refuses further calls and waits for those that are inside. It is called once.
+func (g *gate) close() {
+	close(g.closing)
+	g.n.Add(1)
+	g.n.Add(math.MinInt64)
+	g.leave()
+	<-g.empty
+}
+
+// closed reports whether close was called.
+func (g *gate) closed() bool { return g.n.Load() < 0 }
+
+// callContext is the context of a call together with the gate that it has passed: it ends when either ends. What the
+// gate adds costs nothing until somebody waits on it.
+type callContext struct {
+	context.Context
+	gate   *gate
+	mu     sync.Mutex
+	merged context.Context    // guarded by mu; made by the first Done
+	cancel context.CancelFunc // guarded by mu
+}
+
+func (g *gate) context(ctx context.Context) *callContext { return &callContext{Context: ctx, gate: g} }
+
+// Done implements context.Context.
+func (c *callContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.merged == nil {
+		ctx, cancel := context.WithCancel(c.Context)
+		released := make(chan struct{})
+		stopped := make(chan struct{})
+		go c.runWatch(cancel, released, stopped)
+		c.merged, c.cancel = ctx, func() { close(released); <-stopped; cancel() }
+	}
+	return c.merged.Done()
+}
+
+// runWatch cancels the merged context when the gate closes. release stops it and waits for it.
+func (c *callContext) runWatch(cancel context.CancelFunc, released <-chan struct{}, stopped chan<- struct{}) {
+	defer close(stopped)
+	select {
+	case <-c.gate.closing:
+		cancel()
+	case <-released:
+	}
+}
+
+// Err implements context.Context.
+func (c *callContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-c.gate.closing:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// release ends what Done began. It is called once, when the call ends.
+func (c *callContext) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+}
+
+// explain makes an error that came from the closing of the gate match ErrClosed.
+func (c *callContext) explain(err error) error {
+	if err != nil && errors.Is(err, context.Canceled) && c.gate.closed() && c.Context.Err() == nil {
+		return fmt.Errorf("page was closed meanwhile: %w", ErrClosed)
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ledgerd/ledger/object"
+)
+
+// CommitID names a commit: the SHA-256 of its canonical bytes. The zero CommitID names none and stands for
+// "the newest head" where a doc comment says so.
+type CommitID [32]byte
+
+// String returns the id as 64 lower-case hexadecimal digits.
+func (id CommitID) String() string { return hex.EncodeToString(id[:]) }
+
+// Short returns the first 12 hexadecimal digits, for people.
+func (id CommitID) Short() string { return hex.EncodeToString(id[:6]) }
+
+// IsZero reports whether id names no commit.
+func (id CommitID) IsZero() bool { return id == CommitID{} }
+
+// Compare orders ids by their bytes.
+func (id CommitID) Compare(other CommitID) int { return bytes.Compare(id[:], other[:]) }
+
+// ParseCommitID reads the 64 hexadecimal digits of a commit id. Errors: ErrInvalid.
+func ParseCommitID(s string) (CommitID, error) {
+	var id CommitID
+	if len(s) != 2*len(id) {
+		return id, fmt.Errorf("parse commit id of %d characters, want %d hexadecimal digits: %w", len(s), 2*len(id), ErrInvalid)
+	}
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
+		return CommitID{}, fmt.Errorf("parse commit id: %v: %w", err, ErrInvalid)
+	}
+	return id, nil
+}
+
+// PageID names a page within its ledger. The zero PageID is the root page.
+type PageID [16]byte
+
+// String returns the id as 32 lower-case hexadecimal digits.
+func (id PageID) String() string { return hex.EncodeToString(id[:]) }
+
+// IsRoot reports whether id is the root page's.
+func (id PageID) IsRoot() bool { return id == PageID{} }
+
+// Compare orders ids by their bytes.
+func (id PageID) Compare(other PageID) int { return bytes.Compare(id[:], other[:]) }
+
+// ParsePageID reads the 32 hexadecimal digits of a page id. Errors: ErrInvalid.
+func ParsePageID(s string) (PageID, error) {
+	var id PageID
+	if len(s) != 2*len(id) {
+		return id, fmt.Errorf("parse page id of %d characters, want %d hexadecimal digits: %w", len(s), 2*len(id), ErrInvalid)
+	}
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
+		return PageID{}, fmt.Errorf("parse page id: %v: %w", err, ErrInvalid)
+	}
+	return id, nil
+}
+
+// DerivePageID returns the id of the page that a ledger knows by a human name: the first 16 bytes of the SHA-256
+// of both names, each behind its length (64-bit big-endian). So two devices agree on it without talking.
+func DerivePageID(ledger, page string) PageID {
+	b := make([]byte, 0, 16+len(ledger)+len(page))
+	b = binary.BigEndian.AppendUint64(b, uint64(len(ledger)))
+	b = append(b, ledger...)
+	b = binary.BigEndian.AppendUint64(b, uint64(len(page)))
+	b = append(b, page...)
+	sum := sha256.Sum256(b)
+	return PageID(sum[:16])
+}
+
+// Priority says when a value comes down from the cloud.
+type Priority = object.Priority
+
+const (
+	// Eager values come down together with their commit.
+	Eager = object.Eager
+	// Lazy values come down on first use. A value that is short enough to stand in its tree entry is
+	// always Eager.
+	Lazy = object.Lazy
+)

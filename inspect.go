@@ -1,0 +1,259 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Row is one row of a page's index as the tools print it.
+type Row struct {
+	Key, Value string
+}
+
+// RowFamilies lists the families that Rows knows.
+func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
+
+// Rows returns the rows of one family of the page's index, for tools; "" means all. What is pending is folded into the index
+// first, unless the repository is read-only. Errors, as the last element: ErrNotFound (no such family), ErrClosed, ErrCorrupt.
+func (p *Page) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		if err := p.enter(); err != nil {
+			yield(Row{}, err)
+			return
+		}
+		p.leave()
+		for r, err := range p.store.Rows(ctx, family) {
+			// Only what is between two rows counts as a call: the caller's loop does not.
+			if err == nil {
+				err = p.enter()
+			}
+			if err != nil {
+				p.note(err)
+				yield(Row{}, fmt.Errorf("read rows: %w", err))
+				return
+			}
+			p.leave()
+			if !yield(Row(r), nil) {
+				return
+			}
+		}
+	}
+}
+
+// PageStats are counters of an open page, and sizes on disk.
+type PageStats struct {
+	// Syncs, Batches, Commits, Folds (of the index) and WrittenBytes are totals since the page was opened.
+	Syncs, Batches, Commits, Folds, WrittenBytes uint64
+	// Segments is the number of segment files, SegmentBytes their size and IndexBytes the size of page.db.
+	Segments     int
+	SegmentBytes int64
+	IndexBytes   int64
+	// PendingRows is how many rows the log has that the index does not have yet.
+	PendingRows int
+	// CacheMisses counts tree nodes that were read into the cache, for all pages of the repository.
+	CacheMisses uint64
+	// OpenSnapshots and OpenTransactions are those of all handles.
+	OpenSnapshots, OpenTransactions int
+}
+
+// Stats returns the counters of the page. Errors: ErrClosed.
+func (p *Page) Stats(context.Context) (PageStats, error) {
+	if err := p.enter(); err != nil {
+		return PageStats{}, err
+	}
+	defer p.leave()
+	st := p.store.Stats()
+	out := PageStats{
+		Syncs: st.Syncs, Batches: st.Groups + st.BulkBatches, Commits: st.Commits, Folds: st.Folds, WrittenBytes: st.BytesWritten,
+		Segments: st.Segments, SegmentBytes: st.SegmentBytes, IndexBytes: st.IndexBytes, PendingRows: st.PendingRows, CacheMisses: st.CacheMisses,
+	}
+	r := p.ledger.repo
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for h := range p.shared.handles {
+		h.mu.Lock()
+		out.OpenSnapshots += len(h.snapshots)
+		out.OpenTransactions += len(h.txs)
+		h.mu.Unlock()
+	}
+	return out, nil
+}
+
+// LevelStats describes the nodes of one level of a tree.
+type LevelStats struct {
+	Level                           int
+	Nodes, Entries, Children, Bytes int64
+	// MaxBytes is the size of the largest node.
+	MaxBytes int64
+}
+
+// TreeStats describes the tree of one commit.
+type TreeStats struct {
+	Root string
+	// Depth is the number of nodes on the longest path.
+	Depth int
+	// Levels is ordered from the root's level downwards and has no empty levels.
+	Levels                    []LevelStats
+	Nodes, Entries, NodeBytes int64
+	// InlineEntries hold their values in the tree, of InlineBytes in all; the values of the others have
+	// ValueBytes in all, counted once for each entry. LazyEntries are those of priority Lazy.
+	InlineEntries, InlineBytes, ValueBytes, LazyEntries int64
+	KeyBytes                                            int64
+}
+
+// TreeStats reads the whole tree of a commit, verifying it, and describes it. The zero id means the newest durable head.
+// Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) TreeStats(ctx context.Context, id CommitID) (TreeStats, error) {
+	c, release, err := p.pinOutside(ctx, id)
+	if err != nil {
+		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
+	}
+	defer release()
+	d := treeDescriber{levels: map[int]*LevelStats{}}
+	d.stats.Root = c.Root.String()
+	if err := btree.Verify(ctx, p.tree(c), d.visit); err != nil {
+		return TreeStats{}, fmt.Errorf("describe tree: %w", err)
+	}
+	return d.result(), nil
+}
+
+// NodeInfo describes one node of a tree.
+type NodeInfo struct {
+	Digest string
+	Level  int
+	// Entries and Children are their numbers; Bytes is the size of the node.
+	Entries, Children, Bytes int
+	// First and Last are the node's own smallest and greatest key; nil in the empty root.
+	First, Last []byte
+}
+
+// errStopped ends a walk whose caller wants no more.
+var errStopped = errors.New("stopped")
+
+func newNodeInfo(n *fb.Node, d object.Digest) NodeInfo {
+	i := NodeInfo{Digest: d.String(), Level: n.Level(), Entries: n.Len(), Children: n.NumChildren(), Bytes: len(n.Bytes())}
+	if n.Len() > 0 {
+		i.First, i.Last = bytes.Clone(n.Key(0)), bytes.Clone(n.Key(n.Len()-1))
+	}
+	return i
+}
+
+// treeDescriber adds nodes up.
+type treeDescriber struct {
+	stats  TreeStats
+	levels map[int]*LevelStats
+	path   []int // levels of the nodes from the root to the present one
+}
+
+func (t *treeDescriber) visit(n *fb.Node, _ object.Digest) (bool, error) {
+	for len(t.path) > 0 && t.path[len(t.path)-1] <= n.Level() {
+		t.path = t.path[:len(t.path)-1]
+	}
+	t.path = append(t.path, n.Level())
+	t.stats.Depth = max(t.stats.Depth, len(t.path))
+	l := t.levels[n.Level()]
+	if l == nil {
+		l = &LevelStats{Level: n.Level()}
+		t.levels[n.Level()] = l
+	}
+	size := int64(len(n.Bytes()))
+	l.Nodes++
+	l.Entries += int64(n.Len())
+	l.Children += int64(n.NumChildren())
+	l.Bytes += size
+	l.MaxBytes = max(l.MaxBytes, size)
+	s := &t.stats
+	s.Nodes++
+	s.Entries += int64(n.Len())
+	s.NodeBytes += size
+	for i := range n.Len() {
+		e := n.Entry(i)
+		s.KeyBytes += int64(len(e.Key))
+		if e.Inline {
+			s.InlineEntries++
+			s.InlineBytes += int64(len(e.Value))
+		} else if s.ValueBytes <= math.MaxInt64-int64(e.Size) {
+			s.ValueBytes += int64(e.Size)
+		}
+		if e.Priority == Lazy {
+			s.LazyEntries++
+		}
+	}
+	return true, nil
+}
+
+func (t *treeDescriber) result() TreeStats {
+	for _, l := range t.levels {
+		t.stats.Levels = append(t.stats.Levels, *l)
+	}
+	slices.SortFunc(t.stats.Levels, func(a, b LevelStats) int { return b.Level - a.Level })
+	return t.stats
+}
+
+// Nodes returns the nodes of a commit's tree, a parent before its children and those in key order. The zero id means the
+// newest durable head. Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error] {
+	return func(yield func(NodeInfo, error) bool) {
+		c, release, err := p.pinOutside(ctx, id)
+		if err != nil {
+			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
+			return
+		}
+		defer release()
+		if c.Root == btree.EmptyRoot {
+			yield(NodeInfo{Digest: c.Root.String()}, nil)
+			return
+		}
+		err = btree.Verify(ctx, p.tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
+			if !yield(newNodeInfo(n, d), nil) {
+				return false, errStopped
+			}
+			return true, nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(NodeInfo{}, fmt.Errorf("list nodes: %w", err))
+		}
+	}
+}
+
+// PieceInfo describes one piece of a value.
+type PieceInfo struct {
+	Digest string
+	// Kind is "chunk" or "index".
+	Kind string
+	// Size is the number of bytes of the value that the piece covers.
+	Size int64
+}
+
+// Pieces returns the pieces of the value under key, an index before what it lists; none for an inline value.
+// Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt, those of ctx.
+func (s *Snapshot) Pieces(ctx context.Context, key []byte) iter.Seq2[PieceInfo, error] {
+	return func(yield func(PieceInfo, error) bool) {
+		e, err := s.lookup(ctx, key)
+		if err == nil && !e.Inline {
+			err = split.Walk(ctx, enteredPieces{s.snapshotState}, e.Digest, func(d object.Digest, size uint64, _ bool) error {
+				if d == e.Digest {
+					size = e.Size
+				}
+				if !yield(PieceInfo{Digest: d.String(), Kind: d.Kind().String(), Size: int64(min(size, math.MaxInt64))}, nil) {
+					return errStopped
+				}
+				return nil
+			})
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(PieceInfo{}, fmt.Errorf("list pieces: %w", err))
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// Ledger is a namespace of pages in a repository. It needs no Close and is safe for concurrent use.
+type Ledger struct {
+	repo *Repository
+	name string
+}
+
+// Name returns the ledger's name.
+func (l *Ledger) Name() string { return l.name }
+
+// Repository returns the repository of the ledger.
+func (l *Ledger) Repository() *Repository { return l.repo }
+
+// Page opens the page with a human name of 1 to 1024 bytes and creates it when it is absent. Its id is
+// DerivePageID(ledger, name). Close must be called on each Page.
+// Errors: ErrInvalid, ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of ctx.
+func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
+	if err := checkName("page", name); err != nil {
+		return nil, err
+	}
+	return l.repo.openPage(ctx, l, DerivePageID(l.name, name), name, true)
+}
+
+// PageByID opens the page with the given id and creates it when it is absent. Errors: as Page.
+func (l *Ledger) PageByID(ctx context.Context, id PageID) (*Page, error) {
+	return l.repo.openPage(ctx, l, id, "", true)
+}
+
+// RootPage opens the ledger's root page and creates it when it is absent. Errors: as Page.
+func (l *Ledger) RootPage(ctx context.Context) (*Page, error) {
+	return l.repo.openPage(ctx, l, PageID{}, "", true)
+}
+
+// NewPage creates and opens a page with a new random id. Errors: as Page, and ErrReadOnly.
+func (l *Ledger) NewPage(ctx context.Context) (*Page, error) {
+	if l.repo.o.ReadOnly {
+		return nil, fmt.Errorf("create page: the repository is open for reading: %w", ErrReadOnly)
+	}
+	var id PageID
+	// crypto/rand never fails: it ends the process when the system has no randomness.
+	_, _ = rand.Read(id[:])
+	return l.repo.openPage(ctx, l, id, "", true)
+}
+
+// HasPage reports whether the page exists here. Errors: ErrClosed, those of the file system.
+func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
+	if err := l.repo.enter(); err != nil {
+		return false, err
+	}
+	defer l.repo.gate.leave()
+	_, err := l.repo.fs.Stat(l.repo.pageDir(pageKey{l.name, id}))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for page %s: %w", id, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,127 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// The lock of a repository is a lock of the file `lock` by the operating system, shared by readers. The writer's process id stands
+// in a file beside it, since on some systems a locked file cannot be read. It is a hint for people: the lock counts.
+const (
+	lockName    = "lock"
+	lockPIDName = "lock.pid"
+	lockPoll    = 20 * time.Millisecond
+)
+
+// dirLock is a lock that is held.
+type dirLock struct {
+	f   *flock.Flock // nil when the directory allows no lock file to a reader
+	pid string       // the file with our process id, "" for a reader
+}
+
+// lockDir takes the lock of the repository in dir, waiting at most timeout.
+func lockDir(ctx context.Context, dir string, shared bool, timeout time.Duration, c clock.Clock) (*dirLock, error) {
+	path := filepath.Join(dir, lockName)
+	f := flock.New(path)
+	try := f.TryLock
+	if shared {
+		try = f.TryRLock
+	}
+	started := c.Now()
+	for {
+		ok, err := try()
+		switch {
+		case ok:
+			return newDirLock(f, dir, shared)
+		case err != nil && shared && unwritable(err):
+			// Nobody can have locked what nobody can write.
+			return &dirLock{}, nil
+		case err != nil:
+			return nil, fmt.Errorf("lock repository: %w", errors.Join(err, f.Close()))
+		}
+		waited := c.Now().Sub(started)
+		if waited >= timeout {
+			e := &LockedError{Path: path, PID: holder(dir)}
+			if timeout > 0 {
+				e.Waited = waited
+			}
+			return nil, errors.Join(e, f.Close())
+		}
+		again, release := c.After(min(lockPoll, timeout-waited))
+		select {
+		case <-again:
+		case <-ctx.Done():
+			release()
+			return nil, errors.Join(fmt.Errorf("wait for the lock of the repository: %w", ctx.Err()), f.Close())
+		}
+		release()
+	}
+}
+
+func newDirLock(f *flock.Flock, dir string, shared bool) (*dirLock, error) {
+	l := &dirLock{f: f}
+	if shared {
+		return l, nil
+	}
+	l.pid = filepath.Join(dir, lockPIDName)
+	if err := os.WriteFile(l.pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock repository: %w", err), f.Close())
+	}
+	return l, nil
+}
+
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+}
+
+// holder returns the process id that the holder of the lock wrote down, 0 when it is not known.
+func holder(dir string) int {
+	b, err := os.ReadFile(filepath.Join(dir, lockPIDName))
+	if err != nil || len(b) > 32 {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = p.Release() }() // what it holds is of no consequence
+	if runtime.GOOS != "windows" && errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		return 0 // left over from a crash
+	}
+	return pid
+}
+
+// release gives the lock back. It is called once.
+func (l *dirLock) release() error {
+	if l == nil || l.f == nil {
+		return nil
+	}
+	var errs []error
+	if l.pid != "" {
+		if err := os.Remove(l.pid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, l.f.Close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("unlock repository: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/internal/limits"
+)
+
+// Defaults of Options.
+const (
+	// DefaultCacheBytes is the node cache of a repository.
+	DefaultCacheBytes = 64 << 20
+	// DefaultJournalBytes is what a transaction holds in memory before it spills to disk.
+	DefaultJournalBytes = 16 << 20
+)
+
+// Options say how a repository is opened. The zero value, and a nil pointer, are useful.
+type Options struct {
+	// ReadOnly opens for reading: the lock is taken shared, nothing is written, and what is absent is not
+	// created (ErrNoRepository, ErrNotFound). A writer and readers exclude each other.
+	ReadOnly bool
+	// MustExist makes Open fail with ErrNoRepository instead of creating a repository.
+	MustExist bool
+	// InMemory keeps everything in memory until Close. The directory given to Open is ignored.
+	InMemory bool
+	// LockTimeout is how long Open waits for the lock of the repository; 0 means not at all.
+	LockTimeout time.Duration
+	// CacheBytes is the size of the cache of tree nodes that all pages share; 0 means DefaultCacheBytes.
+	CacheBytes int64
+	// JournalBytes is the memory that the changes of one transaction may take before they spill into a
+	// temporary file; 0 means DefaultJournalBytes. Long values do not count: they stream.
+	JournalBytes int64
+	// SegmentBytes is the size at which a segment file is full; 0 means 64 MiB.
+	SegmentBytes int64
+	// Device is recorded in each commit made here. It may be empty; at most 256 bytes of UTF-8.
+	Device string
+	// Logger gets what is not returned to a caller, such as a torn tail that was set aside. Nil discards.
+	Logger *slog.Logger
+	// Observer is told of commits and corruption, for metrics. It may be nil.
+	Observer Observer
+	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
+	Now func() time.Time
+
+	// testing replaces what stands below, in tests of this package.
+	testing *testHooks
+}
+
+// withDefaults returns o with every zero field that has a default replaced by it. o may be nil.
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = DefaultCacheBytes
+	}
+	if c.JournalBytes == 0 {
+		c.JournalBytes = DefaultJournalBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.Level(100)}))
+	}
+	return c
+}
+
+// Validate reports options that cannot be right. Errors: ErrInvalid, ErrTooLarge.
+func (o *Options) Validate() error {
+	if o == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"LockTimeout", int64(o.LockTimeout)}, {"CacheBytes", o.CacheBytes}, {"JournalBytes", o.JournalBytes}, {"SegmentBytes", o.SegmentBytes},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("check options: %s is %d, want 0 or more: %w", f.name, f.value, ErrInvalid)
+		}
+	}
+	if len(o.Device) > limits.MaxDeviceBytes {
+		return fmt.Errorf("check options: Device has %d bytes, at most %d are allowed: %w", len(o.Device), limits.MaxDeviceBytes, ErrTooLarge)
+	}
+	if !utf8.ValidString(o.Device) {
+		return fmt.Errorf("check options: Device is not UTF-8: %w", ErrInvalid)
+	}
+	if o.InMemory && o.ReadOnly {
+		return fmt.Errorf("check options: InMemory and ReadOnly exclude each other: %w", ErrInvalid)
+	}
+	return nil
+}
+
+// Observer is told what happens, for metrics. Its method is called on the goroutine of the call concerned,
+// possibly on several at once, must return soon, and must not call into the repository.
+type Observer interface {
+	Observe(e Event)
+}
+
+// EventKind says what an Event reports. Kinds are only ever added.
+type EventKind uint8
+
+const (
+	// EventCommit reports a commit that is durable.
+	EventCommit EventKind = iota + 1
+	// EventCommitFailed reports a commit that was refused by the disk; Err says why.
+	EventCommitFailed
+	// EventCorruption reports bytes that are not what was written; Err matches ErrCorrupt.
+	EventCorruption
+	// EventPageOpened and EventPageClosed report that the store of a page was opened or closed.
+	EventPageOpened
+	EventPageClosed
+)
+
+// String returns a short name, such as "commit".
+func (k EventKind) String() string {
+	switch k {
+	case EventCommit:
+		return "commit"
+	case EventCommitFailed:
+		return "commitFailed"
+	case EventCorruption:
+		return "corruption"
+	case EventPageOpened:
+		return "pageOpened"
+	case EventPageClosed:
+		return "pageClosed"
+	}
+	return fmt.Sprintf("event %d", uint8(k))
+}
+
+// Event is one thing that happened to a page.
+type Event struct {
+	Kind EventKind
+	// Ledger and Page say where.
+	Ledger string
+	Page   PageID
+	// Commit is the new commit of an EventCommit.
+	Commit CommitID
+	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted.
+	Changes int
+	// Duration is how long a commit took from the end of the closure, or the call of Commit, to durability.
+	Duration time.Duration
+	// Syncs and WrittenBytes are the totals of the page since it was opened; set for commits and closing.
+	Syncs, WrittenBytes uint64
+	// Err is the cause of an EventCommitFailed or EventCorruption.
+	Err error
+}

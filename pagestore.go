@@ -1,0 +1,254 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// pageKey names a page within a repository.
+type pageKey struct {
+	ledger string
+	id     PageID
+}
+
+// pageStore is the open store of a page, which its handles share.
+type pageStore struct {
+	repo  *Repository
+	key   pageKey
+	name  string         // set before ready is closed
+	store *storage.Store // set before ready is closed
+	err   error          // set before ready is closed: why it could not be opened
+
+	ready chan struct{} // closed when it is open or could not be opened
+	gone  chan struct{} // closed when it has been closed
+
+	handles map[*Page]struct{} // guarded by repo.mu
+	closing bool               // guarded by repo.mu
+
+	mu      sync.Mutex
+	pending map[commit.ID]int // guarded by mu; how many commits that are not durable yet have this parent
+}
+
+// openPage returns a new handle of a page, opening its store when no other handle is there. With create the page is made when it
+// is absent, unless the repository is read-only.
+func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	call := r.gate.context(ctx)
+	defer call.release()
+	key := pageKey{l.name, id}
+	for {
+		if err := call.Err(); err != nil {
+			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
+		}
+		s, mine := r.reserve(key, name)
+		if mine {
+			r.openStore(call, s, create)
+		}
+		p, wait, err := r.newHandle(s, l, mine)
+		if err != nil {
+			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
+		}
+		if p != nil {
+			return p, nil
+		}
+		select {
+		case <-wait:
+		case <-call.Done():
+		}
+	}
+}
+
+// reserve returns the store of a page, and whether the caller is to open it.
+func (r *Repository) reserve(key pageKey, name string) (s *pageStore, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.pages[key]; s != nil {
+		return s, false
+	}
+	s = &pageStore{
+		repo: r, key: key, name: name, ready: make(chan struct{}), gone: make(chan struct{}),
+		handles: map[*Page]struct{}{}, pending: map[commit.ID]int{},
+	}
+	r.pages[key] = s
+	return s, true
+}
+
+// newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s sees the error of that: the
+// others try for themselves.
+func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool) (p *Page, wait <-chan struct{}, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-s.ready:
+	default:
+		return nil, s.ready, nil
+	}
+	switch {
+	case mine && s.err != nil:
+		delete(r.pages, s.key)
+		close(s.gone)
+		return nil, nil, s.err
+	case s.err != nil:
+		return nil, s.gone, nil
+	case s.closing:
+		return nil, s.gone, nil
+	}
+	p = &Page{ledger: l, shared: s, store: s.store, gate: newGate(), txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{}}
+	s.handles[p] = struct{}{}
+	return p, nil, nil
+}
+
+// openStore opens the store of s and sets what came of it.
+func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
+	defer close(s.ready)
+	s.store, s.err = r.openStorage(ctx, s, create)
+	if s.err != nil {
+		s.note(s.err)
+		return
+	}
+	if s.name == "" {
+		name, _, err := r.usage.page(s.key.ledger, s.key.id)
+		if err != nil {
+			r.o.Logger.Warn("the name of a page cannot be read", "page", s.key.id.String(), "error", err)
+		}
+		s.name = name
+	}
+	s.logRecovery()
+	s.observe(Event{Kind: EventPageOpened})
+}
+
+func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool) (*storage.Store, error) {
+	o := r.storageOptions(s.key)
+	_, err := r.fs.Stat(o.Dir)
+	absent := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !absent:
+		return nil, err
+	case absent && (r.o.ReadOnly || !create):
+		return nil, ErrNotFound
+	}
+	if err := r.usage.opened(s.key.ledger, s.key.id, s.name); err != nil {
+		return nil, err
+	}
+	if !r.o.ReadOnly {
+		if err := makeLedgerDir(r.fs, r.ledgersDir(), s.key.ledger); err != nil {
+			return nil, err
+		}
+	}
+	if absent {
+		if err := storage.Create(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	return storage.Open(ctx, o)
+}
+
+func (r *Repository) storageOptions(key pageKey) storage.Options {
+	o := storage.Options{
+		FS: r.fs, Dir: r.pageDir(key), Page: key.id, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
+		Clock: r.clock, Logger: r.o.Logger.With("ledger", key.ledger, "page", key.id.String()),
+	}
+	if r.o.InMemory {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.indexes[o.Dir] == nil {
+			r.indexes[o.Dir] = index.NewMemory()
+		}
+		o.MemoryIndex = r.indexes[o.Dir]
+	}
+	return o
+}
+
+// logRecovery reports what Open mended, which is returned to no caller.
+func (s *pageStore) logRecovery() {
+	log := s.repo.o.Logger.With("ledger", s.key.ledger, "page", s.key.id.String())
+	rec := s.store.Recovery()
+	for _, t := range rec.Torn {
+		log.Info("the torn end of a segment was set aside", "segment", t.Segment, "offset", t.Offset, "bytes", t.Bytes, "savedAs", t.SavedAs)
+	}
+	if rec.IndexRebuilt != "" {
+		log.Warn("the index of a page was made anew", "reason", rec.IndexRebuilt)
+	}
+}
+
+// drop takes a handle away and closes the store after the last one.
+func (s *pageStore) drop(p *Page) error {
+	r := s.repo
+	r.mu.Lock()
+	delete(s.handles, p)
+	last := len(s.handles) == 0
+	s.closing = s.closing || last
+	r.mu.Unlock()
+	if !last {
+		return nil
+	}
+	st := s.store.Stats()
+	err := s.store.Close()
+	err = errors.Join(err, r.usage.closed(s.key.ledger, s.key.id, r.clock.Now()))
+	s.observe(Event{Kind: EventPageClosed, Syncs: st.Syncs, WrittenBytes: st.BytesWritten})
+	r.mu.Lock()
+	delete(r.pages, s.key)
+	r.mu.Unlock()
+	close(s.gone)
+	return err
+}
+
+// waitStores waits for the stores that others are closing. No handle can be made any more.
+func (r *Repository) waitStores() {
+	r.mu.Lock()
+	var wait []*pageStore
+	for _, s := range r.pages {
+		wait = append(wait, s)
+	}
+	r.mu.Unlock()
+	for _, s := range wait {
+		<-s.gone
+	}
+}
+
+func (r *Repository) isOpen(key pageKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.pages[key]
+	return s != nil && !s.closing
+}
+
+// observe fills in where e happened and tells the observer.
+func (s *pageStore) observe(e Event) {
+	if o := s.repo.o.Observer; o != nil {
+		e.Ledger, e.Page = s.key.ledger, s.key.id
+		o.Observe(e)
+	}
+}
+
+// note tells the observer of an error that matches ErrCorrupt.
+func (s *pageStore) note(err error) {
+	if s.repo.o.Observer != nil && errors.Is(err, ErrCorrupt) {
+		s.observe(Event{Kind: EventCorruption, Err: err})
+	}
+}
+
+// leaks counts what was open when its page was closed.
+type leaks struct{ transactions, snapshots int }
+
+func (l *leaks) add(m leaks) {
+	l.transactions += m.transactions
+	l.snapshots += m.snapshots
+}
+
+func (l leaks) err() error {
+	if l == (leaks{}) {
+		return nil
+	}
+	return fmt.Errorf("%d transactions and %d snapshots were left open", l.transactions, l.snapshots)
+}

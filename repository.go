@@ -1,0 +1,373 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// Repository is everything of one user on one device: a directory of ledgers. It is safe for concurrent use.
+type Repository struct {
+	dir      string // "" in memory
+	o        Options
+	fs       vfs.FS
+	clock    clock.Clock
+	identity *identity
+	table    *split.Table
+	cache    *storage.NodeCache
+	lock     *dirLock
+	usage    *usageDB
+	gate     *gate
+
+	once     sync.Once
+	closeErr error
+
+	mu      sync.Mutex
+	pages   map[pageKey]*pageStore   // guarded by mu
+	indexes map[string]*index.Memory // guarded by mu; of the pages of a repository in memory, by directory
+}
+
+// testHooks replace what stands below a repository.
+type testHooks struct {
+	fs    vfs.FS
+	clock clock.Clock
+}
+
+// funcClock is the machine's clock with another idea of the time.
+type funcClock struct {
+	clock.Clock
+	now func() time.Time
+}
+
+func (c funcClock) Now() time.Time { return c.now() }
+
+// Open opens the repository in dir, and creates it when it is absent. o may be nil.
+//
+// One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout and then
+// fails with a *LockedError that names the holder's process; that may be this process itself. ctx governs the
+// waiting only; the Repository outlives it. Close must be called.
+//
+// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format), ErrCorrupt,
+// ErrInvalid, ErrTooLarge, those of ctx and of the file system.
+func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
+	r := &Repository{
+		o: o.withDefaults(), fs: vfs.OS, clock: clock.System, gate: newGate(),
+		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{},
+	}
+	r.cache = storage.NewNodeCache(r.o.CacheBytes)
+	if r.o.testing != nil && r.o.testing.clock != nil {
+		r.clock = r.o.testing.clock
+	}
+	if r.o.Now != nil {
+		r.clock = funcClock{r.clock, r.o.Now}
+	}
+	if r.o.InMemory {
+		r.fs = vfs.NewMem()
+		if r.o.testing != nil && r.o.testing.fs != nil {
+			r.fs = r.o.testing.fs
+		}
+	} else {
+		if dir == "" {
+			return nil, fmt.Errorf("open repository: the directory has no name: %w", ErrInvalid)
+		}
+		r.dir = dir
+	}
+	if err := r.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
+	}
+	r.table = split.NewTable(r.identity.secret[:])
+	return r, nil
+}
+
+func (r *Repository) open(ctx context.Context) error {
+	if err := checkVersions(r.fs, r.root()); err != nil {
+		return err
+	}
+	if r.o.ReadOnly || r.o.MustExist {
+		_, err := r.fs.Stat(filepath.Join(versionDir(r.root()), repositoryName))
+		if errors.Is(err, fs.ErrNotExist) {
+			return ErrNoRepository
+		}
+		if err != nil {
+			return err
+		}
+	}
+	usageDir := ""
+	if !r.o.InMemory {
+		if !r.o.ReadOnly {
+			if err := r.fs.MkdirAll(r.dir); err != nil {
+				return err
+			}
+		}
+		l, err := lockDir(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout, r.clock)
+		if err != nil {
+			return err
+		}
+		r.lock = l
+		usageDir = filepath.Join(versionDir(r.dir), usageName)
+		// Another opener may have gone to a newer format while this one waited.
+		if err := checkVersions(r.fs, r.dir); err != nil {
+			return err
+		}
+	}
+	i, err := readIdentity(r.fs, r.root())
+	if errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist {
+		i, err = createIdentity(r.fs, r.root())
+	}
+	if err != nil {
+		return err
+	}
+	r.identity = i
+	r.usage, err = openUsage(usageDir, r.o.ReadOnly, r.o.Logger)
+	return err
+}
+
+// root returns the directory of the repository on its file system.
+func (r *Repository) root() string {
+	if r.dir == "" {
+		return "/repository"
+	}
+	return r.dir
+}
+
+// release gives back what open took.
+func (r *Repository) release() error {
+	var err error
+	if r.usage != nil {
+		err = r.usage.close()
+	}
+	return errors.Join(err, r.lock.release())
+}
+
+// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases the lock. It is
+// idempotent: later calls return what the first one did. Transactions and snapshots that were still open are
+// closed too; the error then says how many, since that is a defect of the caller.
+func (r *Repository) Close() error {
+	r.once.Do(func() { r.closeErr = r.close() })
+	return r.closeErr
+}
+
+func (r *Repository) close() error {
+	r.gate.close()
+	var sum leaks
+	var errs []error
+	for _, p := range r.handles() {
+		l, err := p.close()
+		sum.add(l)
+		errs = append(errs, err)
+	}
+	r.waitStores()
+	errs = append(errs, sum.err(), r.release())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close repository: %w", err)
+	}
+	return nil
+}
+
+// handles returns the open handles of all pages.
+func (r *Repository) handles() []*Page {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []*Page
+	for _, s := range r.pages {
+		for p := range s.handles {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Dir returns the directory, as it was given to Open; "" for a repository in memory.
+func (r *Repository) Dir() string { return r.dir }
+
+// ID returns the random id that the repository was given when it was created, as 32 hexadecimal digits. A backup has
+// the same one.
+func (r *Repository) ID() string { return r.identity.String() }
+
+// ReadOnly reports whether the repository was opened for reading only.
+func (r *Repository) ReadOnly() bool { return r.o.ReadOnly }
+
+// enter lets a call in that must then call r.gate.leave.
+func (r *Repository) enter() error {
+	if !r.gate.enter() {
+		return fmt.Errorf("repository: %w", ErrClosed)
+	}
+	return nil
+}
+
+// Ledger returns the ledger of the given name. It reads and writes nothing: a ledger exists once it has a page.
+// name is 1 to 1024 bytes of any value. Errors: ErrInvalid, ErrTooLarge, ErrClosed.
+func (r *Repository) Ledger(name string) (*Ledger, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	if err := checkName("ledger", name); err != nil {
+		return nil, err
+	}
+	return &Ledger{repo: r, name: name}, nil
+}
+
+// checkName verifies the name of a ledger or page.
+func checkName(what, name string) error {
+	if name == "" {
+		return fmt.Errorf("the name of a %s is empty: %w", what, ErrInvalid)
+	}
+	if len(name) > limits.MaxLedgerNameBytes {
+		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), limits.MaxLedgerNameBytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// Ledgers returns the names of all ledgers that have pages here, sorted. Errors: ErrClosed, ErrCorrupt.
+func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
+	pages, err := r.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range pages {
+		names = append(names, p.Ledger)
+	}
+	return slices.Compact(names), nil
+}
+
+// PageInfo describes a page that exists here. It is read without opening the page.
+type PageInfo struct {
+	// Ledger is the ledger's name.
+	Ledger string
+	// Name is the human name from which the id was derived; "" for the root page, for pages made by NewPage, and for
+	// pages that were only ever opened by id.
+	Name string
+	// ID is the page's id.
+	ID PageID
+	// SizeBytes is what the page's directory takes on disk.
+	SizeBytes int64
+	// Open reports whether the page is open in this process.
+	Open bool
+	// LastClosed is when the page was last closed; zero when it is open or that is not known.
+	LastClosed time.Time
+}
+
+// Pages returns all pages that exist here, sorted by ledger, then id. Errors: ErrClosed, ErrCorrupt, those of ctx and of the
+// file system.
+func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	dirs, err := r.pageDirs()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]PageInfo, 0, len(dirs))
+	for _, k := range dirs {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("list pages: %w", err)
+		}
+		info := PageInfo{Ledger: k.ledger, ID: k.id, Open: r.isOpen(k)}
+		if info.Name, info.LastClosed, err = r.usage.page(k.ledger, k.id); err != nil {
+			return nil, err
+		}
+		if info.SizeBytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
+			return nil, fmt.Errorf("list pages: %w", err)
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// pageDirs returns the pages that have a directory, sorted.
+func (r *Repository) pageDirs() ([]pageKey, error) {
+	top := r.ledgersDir()
+	ledgers, err := r.fs.ReadDir(top)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list ledgers: %w", err)
+	}
+	var keys []pageKey
+	for _, l := range ledgers {
+		name, plain, ok := parseLedgerDirName(l.Name)
+		if !ok || !l.Dir {
+			continue
+		}
+		dir := filepath.Join(top, l.Name)
+		pages, err := r.fs.ReadDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("list pages: %w", err)
+		}
+		first := true
+		for _, p := range pages {
+			id, ok := parsePageDirName(p.Name)
+			if !ok || !p.Dir {
+				continue
+			}
+			if first && !plain {
+				if name, err = readLedgerName(r.fs, dir); err != nil {
+					return nil, fmt.Errorf("list pages: %w", err)
+				}
+			}
+			first = false
+			keys = append(keys, pageKey{name, id})
+		}
+	}
+	slices.SortFunc(keys, func(a, b pageKey) int {
+		if c := strings.Compare(a.ledger, b.ledger); c != 0 {
+			return c
+		}
+		return a.id.Compare(b.id)
+	})
+	return keys, nil
+}
+
+func (r *Repository) ledgersDir() string { return filepath.Join(versionDir(r.root()), ledgersName) }
+
+func (r *Repository) pageDir(k pageKey) string {
+	return filepath.Join(r.ledgersDir(), ledgerDirName(k.ledger), pageDirName(k.id))
+}
+
+// dirSize returns the sum of the sizes of the files below dir. Files that go away meanwhile do not count.
+func dirSize(fsys vfs.FS, dir string) (int64, error) {
+	infos, err := fsys.ReadDir(dir)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	var sum int64
+	for _, i := range infos {
+		if !i.Dir {
+			sum += i.Size
+			continue
+		}
+		n, err := dirSize(fsys, filepath.Join(dir, i.Name))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}

@@ -1,0 +1,531 @@
+package ledger_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ledgerd/ledger"
+)
+
+func TestReopenKeepsEverything(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	id := r.ID()
+	p := page(t, r, "app", "page")
+	long := string(pseudo(1, 300_000))
+	c := put(t, p, "a", "1", "long", long, "", "empty key", "empty value", "")
+	if err := p.Tag(t.Context(), "v1", c); err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, p)
+	closeIt(t, r)
+
+	r = open(t, dir, &ledger.Options{MustExist: true})
+	if r.ID() != id {
+		t.Errorf("id %s, want %s", r.ID(), id)
+	}
+	p = page(t, r, "app", "page")
+	wantContent(t, p, map[string]string{"a": "1", "long": long, "": "empty key", "empty value": ""})
+	if got, err := p.Resolve(t.Context(), "v1"); err != nil || got != c {
+		t.Errorf("tag: %s, %v", got, err)
+	}
+	checkClean(t, r)
+	closeIt(t, p)
+	closeIt(t, r)
+}
+
+func TestLayoutOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	l, err := r.Ledger("Notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := l.RootPage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// "Notes" and 16 zero bytes in lower-case base32hex.
+	for _, name := range []string{"lock", "1/repository", "1/page_usage_db", "1/ledgers/9pnn8pbj/00000000000000000000000000"} {
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			t.Error(err)
+		}
+	}
+	closeIt(t, root)
+	closeIt(t, r)
+}
+
+func TestNamesOfAnyBytes(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	names := []string{"a", "A", "a/../b", "\x00", "con", "\xff\xfe", strings.Repeat("n", 150), strings.Repeat("n", 151), strings.Repeat("N", 1024)}
+	for i, name := range names {
+		p := page(t, r, name, name)
+		put(t, p, "name", name)
+		if p.Name() != name || p.Ledger().Name() != name {
+			t.Errorf("name %d differs", i)
+		}
+		closeIt(t, p)
+	}
+	check := func(r *ledger.Repository) {
+		t.Helper()
+		ledgers, err := r.Ledgers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]bool{}
+		for _, n := range names {
+			want[n] = true
+		}
+		if diff := cmp.Diff(sortedKeys(want), ledgers); diff != "" {
+			t.Errorf("ledgers (-want +got):\n%s", diff)
+		}
+		pages, err := r.Pages(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pages {
+			if p.Name != p.Ledger || p.ID != ledger.DerivePageID(p.Ledger, p.Name) || p.SizeBytes == 0 || p.Open || p.LastClosed.IsZero() {
+				t.Errorf("page %+v", p)
+			}
+		}
+	}
+	check(r)
+	closeIt(t, r)
+	check(open(t, dir, &ledger.Options{ReadOnly: true}))
+}
+
+func TestPageUsageIsNoTruth(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	long := strings.Repeat("long", 100)
+	p := page(t, r, long, "page")
+	put(t, p, "k", "v")
+	closeIt(t, r)
+	usage := filepath.Join(dir, "1", "page_usage_db", "usage.db")
+	if err := os.WriteFile(usage, bytes.Repeat([]byte("damage"), 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, dir, nil)
+	pages, err := r.Pages(t.Context())
+	if err != nil || len(pages) != 1 || pages[0].Ledger != long || pages[0].Name != "" {
+		t.Fatalf("pages %+v, %v", pages, err)
+	}
+	p = page(t, r, long, "page")
+	wantContent(t, p, map[string]string{"k": "v"})
+	if p.Name() != "page" {
+		t.Errorf("name %q", p.Name())
+	}
+	if _, err := os.Stat(usage + ".damaged"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenRefusals(t *testing.T) {
+	t.Run("must exist", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "absent")
+		for _, o := range []ledger.Options{{MustExist: true}, {ReadOnly: true}} {
+			_, err := ledger.Open(t.Context(), dir, &o)
+			wantErr(t, err, ledger.ErrNoRepository)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("directory was made: %v", err)
+		}
+	})
+	t.Run("newer directory", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "7"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ledger.Open(t.Context(), dir, nil)
+		wantFormat(t, err, 7)
+		if got := tree(t, dir); len(got) != 0 {
+			t.Errorf("written on refusal: %v", sortedKeys(got))
+		}
+	})
+	t.Run("newer file", func(t *testing.T) {
+		dir := t.TempDir()
+		closeIt(t, open(t, dir, nil))
+		name := filepath.Join(dir, "1", "repository")
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.BigEndian.PutUint32(b[8:], 9)
+		binary.BigEndian.PutUint32(b[60:], crc32.Checksum(b[:60], crc32.MakeTable(crc32.Castagnoli)))
+		if err := os.WriteFile(name, append(b, "more"...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = ledger.Open(t.Context(), dir, nil)
+		wantFormat(t, err, 9)
+	})
+	t.Run("damaged file", func(t *testing.T) {
+		dir := t.TempDir()
+		closeIt(t, open(t, dir, nil))
+		name := filepath.Join(dir, "1", "repository")
+		good, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range good {
+			bad := bytes.Clone(good)
+			bad[i] ^= 0x40
+			if err := os.WriteFile(name, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ledger.Open(t.Context(), dir, nil)
+			if !errors.Is(err, ledger.ErrCorrupt) && !errors.Is(err, ledger.ErrUnsupported) {
+				t.Fatalf("byte %d: %v", i, err)
+			}
+		}
+		if err := os.WriteFile(name, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		closeIt(t, open(t, dir, nil))
+	})
+	t.Run("lost file", func(t *testing.T) {
+		dir := t.TempDir()
+		r := open(t, dir, nil)
+		closeIt(t, page(t, r, "app", "page"))
+		closeIt(t, r)
+		if err := os.Remove(filepath.Join(dir, "1", "repository")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ledger.Open(t.Context(), dir, nil)
+		wantErr(t, err, ledger.ErrCorrupt)
+	})
+	t.Run("options", func(t *testing.T) {
+		for _, c := range []struct {
+			o    ledger.Options
+			want error
+		}{
+			{ledger.Options{CacheBytes: -1}, ledger.ErrInvalid},
+			{ledger.Options{LockTimeout: -1}, ledger.ErrInvalid},
+			{ledger.Options{Device: "\xff"}, ledger.ErrInvalid},
+			{ledger.Options{Device: strings.Repeat("d", 257)}, ledger.ErrTooLarge},
+			{ledger.Options{InMemory: true, ReadOnly: true}, ledger.ErrInvalid},
+		} {
+			_, err := ledger.Open(t.Context(), t.TempDir(), &c.o)
+			wantErr(t, err, c.want)
+		}
+		_, err := ledger.Open(t.Context(), "", nil)
+		wantErr(t, err, ledger.ErrInvalid)
+	})
+}
+
+func wantFormat(t *testing.T, err error, found uint64) {
+	t.Helper()
+	wantErr(t, err, ledger.ErrUnsupported)
+	e, ok := errors.AsType[*ledger.FormatError](err)
+	if !ok || e.Found != found || e.Supported != 1 {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestReadOnlyWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	p := page(t, r, "app", "page")
+	c := put(t, p, "k", "v")
+	closeIt(t, r)
+	before := tree(t, dir)
+
+	r = open(t, dir, &ledger.Options{ReadOnly: true})
+	p = page(t, r, "app", "page")
+	wantContent(t, p, map[string]string{"k": "v"})
+	_, err := p.Update(t.Context(), func(*ledger.Tx) error { return nil })
+	wantErr(t, err, ledger.ErrReadOnly)
+	_, err = p.Begin(t.Context(), nil)
+	wantErr(t, err, ledger.ErrReadOnly)
+	wantErr(t, p.Tag(t.Context(), "x", c), ledger.ErrReadOnly)
+	_, err = p.Restore(t.Context(), c, nil)
+	wantErr(t, err, ledger.ErrReadOnly)
+	l, err := r.Ledger("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Page(t.Context(), "absent")
+	wantErr(t, err, ledger.ErrNotFound)
+	_, err = l.NewPage(t.Context())
+	wantErr(t, err, ledger.ErrReadOnly)
+	_, err = r.Check(t.Context(), ledger.CheckOptions{Repair: true})
+	wantErr(t, err, ledger.ErrReadOnly)
+	checkClean(t, r)
+	closeIt(t, r)
+	if diff := cmp.Diff(sortedKeys(before), sortedKeys(tree(t, dir))); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
+		t.Error("files were written")
+	}
+}
+
+func TestInMemoryIsGoneAtClose(t *testing.T) {
+	r := open(t, "ignored", &ledger.Options{InMemory: true})
+	p := page(t, r, "app", "page")
+	put(t, p, "k", "v")
+	closeIt(t, p)
+	p = page(t, r, "app", "page")
+	wantContent(t, p, map[string]string{"k": "v"})
+	if r.Dir() != "" {
+		t.Errorf("directory %q", r.Dir())
+	}
+	checkClean(t, r)
+	closeIt(t, r)
+	if _, err := os.Stat("ignored"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the directory was made")
+	}
+}
+
+func TestPagesOfALedger(t *testing.T) {
+	r := open(t, "", &ledger.Options{InMemory: true})
+	l, err := r.Ledger("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := l.RootPage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.NewPage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Page(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := l.PageByID(t.Context(), b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Name() != "b" || !root.ID().IsRoot() || a.ID().IsRoot() || a.Name() != "" {
+		t.Errorf("%q %s %s", again.Name(), root.ID(), a.ID())
+	}
+	put(t, b, "k", "v")
+	closeIt(t, b)
+	wantContent(t, again, map[string]string{"k": "v"})
+	_, err = b.Snapshot(t.Context())
+	wantErr(t, err, ledger.ErrClosed)
+	wantContent(t, root, map[string]string{})
+	for id, want := range map[ledger.PageID]bool{{}: true, a.ID(): true, {1}: false} {
+		if got, err := l.HasPage(t.Context(), id); err != nil || got != want {
+			t.Errorf("has page %s: %t, %v", id, got, err)
+		}
+	}
+	for _, name := range []string{"", strings.Repeat("x", 1025)} {
+		if _, err := l.Page(t.Context(), name); err == nil {
+			t.Errorf("name of %d bytes was accepted", len(name))
+		}
+		if _, err := r.Ledger(name); err == nil {
+			t.Errorf("ledger name of %d bytes was accepted", len(name))
+		}
+	}
+}
+
+func TestBackup(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	long := strings.Repeat("ledger", 50)
+	want := map[string]map[string]string{}
+	for _, name := range []string{"app", long} {
+		p := page(t, r, name, "page")
+		put(t, p, "long", string(pseudo(uint64(len(name)), 100_000)), "name", name)
+		want[name] = pageContent(t, p)
+	}
+	put(t, page(t, r, "app", "other"), "k", "v")
+
+	target := filepath.Join(t.TempDir(), "copy")
+	if err := r.Backup(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, r.Backup(t.Context(), target), ledger.ErrInvalid)
+	var b bytes.Buffer
+	if err := r.BackupTo(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	unpacked := t.TempDir()
+	unpack(t, &b, unpacked)
+	id := r.ID()
+	put(t, page(t, r, "app", "page"), "later", "x")
+	closeIt(t, r)
+
+	for _, dir := range []string{target, unpacked} {
+		c := open(t, dir, &ledger.Options{MustExist: true})
+		if c.ID() != id {
+			t.Errorf("id %s, want %s", c.ID(), id)
+		}
+		for name, m := range want {
+			wantContent(t, page(t, c, name, "page"), m)
+		}
+		pages, err := c.Pages(t.Context())
+		if err != nil || len(pages) != 3 {
+			t.Errorf("pages %+v, %v", pages, err)
+		}
+		for _, p := range pages {
+			if p.Name == "" {
+				t.Errorf("page %+v has lost its name", p)
+			}
+		}
+		checkClean(t, c)
+		closeIt(t, c)
+	}
+}
+
+func unpack(t *testing.T, r io.Reader, dir string) {
+	t.Helper()
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, filepath.FromSlash(h.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	r := open(t, t.TempDir(), nil)
+	p := page(t, r, "app", "page")
+	put(t, p, "a", "1")
+	base := put(t, p, "b", "2")
+	closeIt(t, page(t, r, "app", "empty"))
+	for i := range 2 {
+		tx, err := p.Begin(t.Context(), &ledger.TxOptions{Base: base})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Put(t.Context(), key(i), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, err := r.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.FormatVersion != 1 || len(st.Pages) != 2 || st.Heads != 3 || st.Unsynced != 4 || st.SizeBytes == 0 || st.ID != r.ID() {
+		t.Errorf("status %+v", st)
+	}
+	for _, ps := range st.Pages {
+		if ps.Err != nil || ps.Open != (ps.Name == "page") {
+			t.Errorf("page %+v", ps)
+		}
+	}
+}
+
+func TestCheckNeverRepairsWhatTheLogHasLost(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	p := page(t, r, "app", "page")
+	put(t, p, "k", "v", "long", string(pseudo(3, 50_000)))
+	want := pageContent(t, p)
+	closeIt(t, r)
+	files := tree(t, pageDir(t, dir))
+	for name := range files {
+		if filepath.Base(name) == "page.db" {
+			continue
+		}
+		b := []byte(files[name])
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var events recorder
+	r = open(t, dir, &ledger.Options{Observer: &events})
+	report, err := r.Check(t.Context(), ledger.CheckOptions{Repair: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.OK() || report.Remaining() == 0 || len(report.Pages) != 1 {
+		t.Fatalf("damage was not found: %+v", report)
+	}
+	if events.count(ledger.EventCorruption) == 0 {
+		t.Error("the observer was not told")
+	}
+	closeIt(t, r)
+	for name, b := range files {
+		if err := os.WriteFile(name, []byte(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = open(t, dir, nil)
+	report, err = r.Check(t.Context(), ledger.CheckOptions{Ledger: "app"})
+	if err != nil || !report.OK() {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	wantContent(t, page(t, r, "app", "page"), want)
+	_, err = r.Check(t.Context(), ledger.CheckOptions{Ledger: "other"})
+	wantErr(t, err, ledger.ErrNotFound)
+}
+
+// pageDir returns the directory of the only page.
+func pageDir(t *testing.T, dir string) string {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(dir, "1", "ledgers", "*", "*"))
+	if err != nil || len(pages) != 1 {
+		t.Fatal(pages, err)
+	}
+	return pages[0]
+}
+
+func TestDamagedIndexIsMended(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	p := page(t, r, "app", "page")
+	for i := range 50 {
+		put(t, p, string(key(i)), "v", "long", string(pseudo(uint64(i), 5_000)))
+	}
+	want := pageContent(t, p)
+	closeIt(t, r)
+	name := filepath.Join(pageDir(t, dir), "page.db")
+	good, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 100; at < len(good); at += len(good) / 25 {
+		bad := bytes.Clone(good)
+		for i := at; i < min(at+16, len(bad)); i++ {
+			bad[i] ^= 0x55
+		}
+		if err := os.WriteFile(name, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := open(t, dir, nil)
+		if _, err := r.Check(t.Context(), ledger.CheckOptions{Repair: true}); err != nil {
+			t.Fatalf("damage at %d: %v", at, err)
+		}
+		wantContent(t, page(t, r, "app", "page"), want)
+		report, err := r.Check(t.Context(), ledger.CheckOptions{})
+		if err != nil || !report.OK() {
+			t.Fatalf("damage at %d: %+v, %v", at, report, err)
+		}
+		closeIt(t, r)
+	}
+}

@@ -1,0 +1,226 @@
+package ledger
+
+import (
+	"container/heap"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+)
+
+const (
+	headRevision = "HEAD"
+	// minPrefix is the least number of digits that may stand for a commit id.
+	minPrefix = 4
+	// maxCandidates is how many commits the error about an ambiguous prefix lists.
+	maxCandidates = 10
+)
+
+// Resolve finds the commit that a revision names:
+//
+//	HEAD                      the newest durable head
+//	NAME                      a tag
+//	3f2a...                   at least 4 digits of a commit id, when no other begins so
+//	2024-05-01, RFC 3339      the newest ancestor of the newest head that is not younger; a date means its end in UTC
+//	REV~n                     the nth first parent of REV; ~ alone means ~1. Of a merge, the newer parent is the first
+//
+// They are tried in this order. Errors: ErrNotFound, ErrInvalid (an ambiguous prefix; the error lists the
+// candidates), ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) Resolve(ctx context.Context, revision string) (CommitID, error) {
+	name, steps, err := parseRevision(revision)
+	if err != nil {
+		return CommitID{}, err
+	}
+	c, err := p.resolveName(ctx, name)
+	if err != nil {
+		return CommitID{}, err
+	}
+	if steps > c.Generation {
+		return CommitID{}, fmt.Errorf("revision %q: commit %s has at most %d ancestors in a row: %w", revision, c.ID.Short(), c.Generation, ErrNotFound)
+	}
+	for range steps {
+		if c.IsFirst() {
+			return CommitID{}, fmt.Errorf("revision %q goes beyond the first commit: %w", revision, ErrNotFound)
+		}
+		if c, err = p.firstParent(ctx, c); err != nil {
+			return CommitID{}, fmt.Errorf("revision %q: %w", revision, err)
+		}
+	}
+	return CommitID(c.ID), nil
+}
+
+// parseRevision splits a revision into its name and the number of steps back.
+func parseRevision(revision string) (name string, steps uint64, err error) {
+	name, rest, found := strings.Cut(revision, "~")
+	if name == "" {
+		return "", 0, fmt.Errorf("revision %q has no name; try HEAD, a tag, digits of a commit id, or a date: %w", revision, ErrInvalid)
+	}
+	if !found {
+		return name, 0, nil
+	}
+	for _, s := range strings.Split(rest, "~") {
+		n := uint64(1)
+		if s != "" {
+			if n, err = strconv.ParseUint(s, 10, 32); err != nil {
+				return "", 0, fmt.Errorf("revision %q: %q behind '~' is no number: %w", revision, s, ErrInvalid)
+			}
+		}
+		steps += n
+	}
+	return name, steps, nil
+}
+
+func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	heads := p.store.Heads()
+	head := heads[len(heads)-1]
+	if name == headRevision {
+		return head, nil
+	}
+	tags, err := p.store.Tags(ctx)
+	if err != nil {
+		p.note(err)
+		return nil, fmt.Errorf("revision %q: %w", name, err)
+	}
+	if id, ok := tags[name]; ok {
+		return p.known(ctx, name, id)
+	}
+	if c, err := p.resolvePrefix(ctx, name); err == nil || !errors.Is(err, ErrNotFound) {
+		return c, err
+	}
+	if at, ok := parseRevisionTime(name); ok {
+		return p.resolveTime(ctx, head, at)
+	}
+	return nil, fmt.Errorf("revision %q is no tag, no commit id and no time: %w", name, ErrNotFound)
+}
+
+func (p *Page) known(ctx context.Context, name string, id commit.ID) (*commit.Commit, error) {
+	c, err := p.store.Commit(ctx, id)
+	if err == nil {
+		err = p.store.WaitDurable(c)
+	}
+	if err != nil {
+		p.note(err)
+		return nil, fmt.Errorf("revision %q: %w", name, err)
+	}
+	return c, nil
+}
+
+// resolvePrefix finds the commit whose id begins with the digits.
+func (p *Page) resolvePrefix(ctx context.Context, digits string) (*commit.Commit, error) {
+	notFound := fmt.Errorf("revision %q: no commit id begins so: %w", digits, ErrNotFound)
+	if len(digits) < minPrefix || len(digits) > 2*commit.IDSize {
+		return nil, notFound
+	}
+	padded := digits
+	half := len(digits)%2 == 1
+	if half {
+		padded += "0"
+	}
+	prefix, err := hex.DecodeString(padded)
+	if err != nil {
+		return nil, notFound
+	}
+	ids, err := p.store.FindCommits(ctx, prefix, half, maxCandidates+1)
+	if err != nil {
+		p.note(err)
+		return nil, fmt.Errorf("revision %q: %w", digits, err)
+	}
+	switch len(ids) {
+	case 0:
+		return nil, notFound
+	case 1:
+		return p.known(ctx, digits, ids[0])
+	}
+	var list []string
+	for _, id := range ids[:min(len(ids), maxCandidates)] {
+		list = append(list, id.String()[:max(16, min(len(digits)+4, 2*commit.IDSize))])
+	}
+	if len(ids) > maxCandidates {
+		list = append(list, "...")
+	}
+	return nil, fmt.Errorf("revision %q is ambiguous, it may be %s: %w", digits, strings.Join(list, ", "), ErrInvalid)
+}
+
+// parseRevisionTime reads a time, or a date, which means its last nanosecond in UTC.
+func parseRevisionTime(s string) (time.Time, bool) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, true
+	}
+	if t, err := time.Parse(time.DateOnly, s); err == nil {
+		return t.AddDate(0, 0, 1).Add(-1), true
+	}
+	return time.Time{}, false
+}
+
+// resolveTime finds the newest ancestor of head, or head itself, that is not younger than at. The first commit is as old as
+// time.
+func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Time) (*commit.Commit, error) {
+	// A commit is no older than its parents: what comes out of the queue, the newest first, ends at the commit looked for.
+	q := byTime{head}
+	seen := map[commit.ID]bool{head.ID: true}
+	for len(q) > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
+		}
+		c := heap.Pop(&q).(*commit.Commit)
+		delete(seen, c.ID)
+		if c.IsFirst() || !time.Unix(0, c.Timestamp).After(at) {
+			return c, nil
+		}
+		for _, id := range c.Parents {
+			if seen[id] {
+				continue
+			}
+			parent, err := p.store.Commit(ctx, id)
+			if err != nil {
+				p.note(err)
+				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
+			}
+			seen[id] = true
+			heap.Push(&q, parent)
+		}
+	}
+	return nil, fmt.Errorf("no commit is as old as %s: %w", at, ErrNotFound)
+}
+
+// byTime is a heap of commits, the newest first.
+type byTime []*commit.Commit
+
+func (q byTime) Len() int           { return len(q) }
+func (q byTime) Less(i, j int) bool { return commit.Compare(q[i], q[j]) > 0 }
+func (q byTime) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push is for package heap.
+func (q *byTime) Push(x any) { *q = append(*q, x.(*commit.Commit)) }
+
+// Pop is for package heap.
+func (q *byTime) Pop() any {
+	old := *q
+	c := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return c
+}
+
+// firstParent returns the newer parent of c, which has one.
+func (p *Page) firstParent(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
+	var first *commit.Commit
+	for _, id := range c.Parents {
+		parent, err := p.durableCommit(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if first == nil || commit.Compare(parent, first) > 0 {
+			first = parent
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,214 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+)
+
+// ScanOptions select entries. The zero value selects all of them, in ascending order.
+type ScanOptions struct {
+	// Prefix limits the keys to those that begin with it.
+	Prefix []byte
+	// Start is the first key that may come, and End the first that may not; nil means no limit. They keep their
+	// meaning when Reverse is set: Start is the lower limit.
+	Start, End []byte
+	// Reverse gives the entries in descending order.
+	Reverse bool
+	// KeysOnly leaves inline values out of the entries, which saves copying them. Entry.Value still reads them.
+	KeysOnly bool
+	// Limit is the greatest number of entries; 0 means no limit.
+	Limit int
+}
+
+// Iter walks over entries with borrowed memory. It is for one goroutine at a time:
+//
+//	it := snapshot.Iter(ledger.ScanOptions{})
+//	defer it.Close()
+//	for it.Next(ctx) {
+//		use(it.Key(), it.Value())
+//	}
+//	return it.Err()
+type Iter struct {
+	from     origin
+	src      entryCursor
+	lo, hi   []byte // nil: no limit
+	reverse  bool
+	keysOnly bool
+	limit    int
+	n        int // entries given so far
+	entry    fb.Entry
+	started  bool
+	done     bool
+	err      error
+}
+
+// entryCursor walks over the entries of a version of a page. After first it is moved by next only, after last by prev.
+type entryCursor interface {
+	// first moves to the first entry whose key is not below lo.
+	first(ctx context.Context, lo []byte) (bool, error)
+	// last moves to the last entry whose key is below hi; nil: to the last of all.
+	last(ctx context.Context, hi []byte) (bool, error)
+	next(ctx context.Context) (bool, error)
+	prev(ctx context.Context) (bool, error)
+	// entry is borrowed until the next move.
+	entry() fb.Entry
+}
+
+// treeCursor is the entryCursor of a tree.
+type treeCursor struct{ *btree.Cursor }
+
+func (c treeCursor) first(ctx context.Context, lo []byte) (bool, error) { return c.Seek(ctx, lo) }
+func (c treeCursor) next(ctx context.Context) (bool, error)             { return c.Next(ctx) }
+func (c treeCursor) prev(ctx context.Context) (bool, error)             { return c.Prev(ctx) }
+func (c treeCursor) entry() fb.Entry                                    { return c.Entry() }
+
+func (c treeCursor) last(ctx context.Context, hi []byte) (bool, error) {
+	if hi == nil {
+		return c.Last(ctx)
+	}
+	return c.SeekBefore(ctx, hi)
+}
+
+// newIter returns an iterator over what o selects within the keys that begin with prefix.
+func newIter(from origin, src entryCursor, o ScanOptions, prefix []byte) *Iter {
+	it := &Iter{from: from, src: src, reverse: o.Reverse, keysOnly: o.KeysOnly, limit: o.Limit}
+	if o.Limit < 0 {
+		it.fail(fmt.Errorf("scan with a limit of %d entries: %w", o.Limit, ErrInvalid))
+		return it
+	}
+	lo, hi := o.Start, o.End
+	for _, p := range [][]byte{o.Prefix, prefix} {
+		if bytes.Compare(p, lo) > 0 {
+			lo = p
+		}
+		if end := prefixEnd(p); end != nil && (hi == nil || bytes.Compare(end, hi) < 0) {
+			hi = end
+		}
+	}
+	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
+	return it
+}
+
+// prefixEnd returns the first key behind all that begin with p, nil when there is none.
+func prefixEnd(p []byte) []byte {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] != 0xff {
+			end := bytes.Clone(p[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// checkEvery is after how many entries an iterator looks at its context.
+const checkEvery = 64
+
+// Next moves to the next entry, at first to the first one. It returns false at the end and on an error; see Err.
+func (it *Iter) Next(ctx context.Context) bool {
+	if it.done {
+		return false
+	}
+	if it.limit > 0 && it.n == it.limit {
+		it.end()
+		return false
+	}
+	if err := it.from.enter(); err != nil {
+		return it.fail(err)
+	}
+	defer it.from.leave()
+	if it.n%checkEvery == 0 {
+		if err := ctx.Err(); err != nil {
+			return it.fail(fmt.Errorf("scan: %w", err))
+		}
+	}
+	ok, err := it.move(ctx)
+	if err != nil {
+		return it.fail(fmt.Errorf("scan: %w", err))
+	}
+	if ok {
+		it.entry = it.src.entry()
+		ok = it.within(it.entry.Key)
+	}
+	if !ok {
+		it.end()
+		return false
+	}
+	it.n++
+	return true
+}
+
+func (it *Iter) move(ctx context.Context) (bool, error) {
+	started := it.started
+	it.started = true
+	switch {
+	case started && it.reverse:
+		return it.src.prev(ctx)
+	case started:
+		return it.src.next(ctx)
+	case it.reverse:
+		return it.src.last(ctx, it.hi)
+	}
+	return it.src.first(ctx, it.lo)
+}
+
+func (it *Iter) within(key []byte) bool {
+	if it.reverse {
+		return bytes.Compare(key, it.lo) >= 0
+	}
+	return it.hi == nil || bytes.Compare(key, it.hi) < 0
+}
+
+func (it *Iter) fail(err error) bool {
+	it.err = err
+	it.end()
+	return false
+}
+
+func (it *Iter) end() {
+	it.done, it.entry = true, fb.Entry{}
+}
+
+// Key returns the entry's key, borrowed until the next call of Next or Close.
+func (it *Iter) Key() []byte { return it.entry.Key }
+
+// Value returns the entry's value when it is inline, borrowed until the next call of Next or Close, and nil otherwise.
+func (it *Iter) Value() []byte { return it.entry.Value }
+
+// Inline reports whether the entry's value is inline.
+func (it *Iter) Inline() bool { return it.entry.Inline }
+
+// Size returns the length of the entry's value in bytes.
+func (it *Iter) Size() int64 { return int64(it.entry.Size) }
+
+// Entry returns the entry as a copy that belongs to the caller.
+func (it *Iter) Entry() Entry { return newEntry(it.from, &it.entry, !it.keysOnly) }
+
+// Err returns the error that ended the walk, nil at a regular end.
+func (it *Iter) Err() error { return it.err }
+
+// Close ends the walk. It is idempotent and always returns nil.
+func (it *Iter) Close() error {
+	it.end()
+	return nil
+}
+
+// all returns what is left of it as a sequence.
+func (it *Iter) all(ctx context.Context) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		defer it.end()
+		for it.Next(ctx) {
+			if !yield(it.Entry(), nil) {
+				return
+			}
+		}
+		if it.err != nil {
+			yield(Entry{}, it.err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/split"
+)
+
+// Reader is what a Snapshot and a Tx have in common: ordered reading of one version of a page.
+type Reader interface {
+	Get(ctx context.Context, key []byte) ([]byte, error)
+	Stat(ctx context.Context, key []byte) (Entry, error)
+	Open(ctx context.Context, key []byte) (*Value, error)
+	Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error]
+	Iter(o ScanOptions) *Iter
+}
+
+var (
+	_ Reader = (*Snapshot)(nil)
+	_ Reader = (*Tx)(nil)
+)
+
+// Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It is safe for
+// concurrent use.
+type Snapshot struct {
+	*snapshotState
+	prefix  []byte
+	nothing bool // prefixes that exclude each other
+}
+
+// snapshotState is what a snapshot and its views by prefix share.
+type snapshotState struct {
+	page    *Page
+	commit  *commit.Commit
+	tree    btree.Tree
+	release func()
+	managed bool // by View, which closes it
+	over    atomic.Bool
+}
+
+// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the page.
+func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
+	s := &snapshotState{
+		page: p, commit: c, tree: btree.Tree{Page: p.shared.key.id, Source: p.store, Root: c.Root}, release: release, managed: managed,
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.snapshots[s] = struct{}{}
+	return &Snapshot{snapshotState: s}
+}
+
+func (s *snapshotState) enter() error {
+	if s.over.Load() {
+		return fmt.Errorf("snapshot: %w", ErrClosed)
+	}
+	return s.page.enter()
+}
+
+func (s *snapshotState) leave()               { s.page.leave() }
+func (s *snapshotState) pieces() split.Source { return s.page.store }
+func (s *snapshotState) note(err error)       { s.page.note(err) }
+
+func (s *snapshotState) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
+	e, ok, err := s.tree.Get(ctx, key)
+	if err != nil {
+		s.note(err)
+	}
+	return e, ok, err
+}
+
+// end releases the commit and reports whether this call did so.
+func (s *snapshotState) end() bool {
+	if s.over.Swap(true) {
+		return false
+	}
+	s.release()
+	return true
+}
+
+// Commit returns the commit that the snapshot shows.
+func (s *Snapshot) Commit() Commit { return newCommit(s.commit) }
+
+// Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies, within the limit that s
+// has: when the two exclude each other, nothing is left. Keys are not stripped; a key outside the limit is not found.
+// Closing either closes both.
+func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
+	limited := &Snapshot{snapshotState: s.snapshotState, prefix: bytes.Clone(prefix), nothing: s.nothing}
+	switch {
+	case bytes.HasPrefix(prefix, s.prefix):
+	case bytes.HasPrefix(s.prefix, prefix):
+		limited.prefix = s.prefix
+	default:
+		limited.nothing = true
+	}
+	return limited
+}
+
+// Close releases the commit. It is idempotent and always returns nil. Reads that come later fail with ErrClosed.
+func (s *Snapshot) Close() error { return s.page.closeSnapshot(s.snapshotState) }
+
+// Get returns the value of key, which belongs to the caller. A value is read into memory wholly; see Open for
+// long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into memory), ErrClosed, ErrCorrupt, those of ctx.
+func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
+	e, err := s.lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return readValue(ctx, s.snapshotState, &e)
+}
+
+// Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+func (s *Snapshot) Stat(ctx context.Context, key []byte) (Entry, error) {
+	e, err := s.lookup(ctx, key)
+	if err != nil {
+		return Entry{}, err
+	}
+	return newEntry(s.snapshotState, &e, true), nil
+}
+
+// Open returns a reader of the value of key. Memory does not depend on the value's size. ctx governs all reads of the
+// Value. Errors: as Stat.
+func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
+	e, err := s.lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return openValue(ctx, s.snapshotState, &e), nil
+}
+
+func (s *Snapshot) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
+	if err := s.enter(); err != nil {
+		return fb.Entry{}, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return fb.Entry{}, fmt.Errorf("get: %w", err)
+	}
+	if s.nothing || !bytes.HasPrefix(key, s.prefix) {
+		return fb.Entry{}, errNoEntry
+	}
+	e, ok, err := s.find(ctx, key)
+	if err != nil {
+		return fb.Entry{}, fmt.Errorf("get: %w", err)
+	}
+	if !ok {
+		return fb.Entry{}, errNoEntry
+	}
+	return e, nil
+}
+
+// errNoEntry is made once: a look-up that finds nothing is no rare thing.
+var errNoEntry = fmt.Errorf("get: no such key: %w", ErrNotFound)
+
+// Scan returns the entries that o selects, in order of their keys, with keys and inline values that belong to the caller.
+// Errors, as the last element: ErrClosed, ErrCorrupt, ErrInvalid (negative Limit), those of ctx.
+func (s *Snapshot) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) { s.Iter(o).all(ctx)(yield) }
+}
+
+// Iter returns an iterator over the entries that o selects, which allocates nothing for each of them. It must be closed.
+func (s *Snapshot) Iter(o ScanOptions) *Iter {
+	t := s.tree
+	if s.nothing {
+		t.Root = btree.EmptyRoot
+	}
+	return newIter(s.snapshotState, treeCursor{t.Cursor()}, o, s.prefix)
+}

@@ -1,0 +1,209 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else sees them before Commit,
+// and then all at once. It is for one goroutine at a time. Changes beyond Options.JournalBytes, and long
+// values at once, go to disk, so that a transaction may be of any size.
+//
+// After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with ErrClosed after Close of the page.
+type Tx struct {
+	page           *Page
+	base           *commit.Commit
+	managed        bool // by Update, which commits it
+	failOnConflict bool
+	release        func() // lets go of the base
+	message        string
+
+	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
+	journal txJournal
+	sink    *txSink
+	over    atomic.Bool
+}
+
+// txSink is the storage journal of a transaction, guarded for values that are read while others are written.
+type txSink struct {
+	mu sync.Mutex
+	j  *storage.Journal // guarded by mu
+}
+
+// PutPiece implements btree.Sink and takes the pieces of values.
+func (k *txSink) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.PutPiece(ctx, d, content)
+}
+
+// PutNode implements btree.Sink.
+func (k *txSink) PutNode(ctx context.Context, n btree.NewNode) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.PutNode(ctx, n)
+}
+
+// Piece implements split.Source.
+func (k *txSink) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.Piece(ctx, d)
+}
+
+func (k *txSink) rollback() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.j.Rollback()
+}
+
+// newTx makes a transaction on base. j was made before base was looked up, so that a failure of the disk in between makes the
+// commit fail and not rely on what was lost. The caller has entered the page.
+func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
+	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}}
+	t.journal.limit = p.ledger.repo.o.JournalBytes
+	t.journal.newRun = func() (*run, error) { return newRun(p.store.TempDir()) }
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.txs[t] = struct{}{}
+	return t
+}
+
+func (t *Tx) enter() error {
+	if !t.page.gate.enter() {
+		return errPageClosed
+	}
+	if t.over.Load() {
+		t.page.leave()
+		return errTxDone
+	}
+	return nil
+}
+
+var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
+
+func (t *Tx) leave()               { t.page.leave() }
+func (t *Tx) pieces() split.Source { return t.sink }
+func (t *Tx) note(err error)       { t.page.note(err) }
+
+func (t *Tx) tree() btree.Tree {
+	return btree.Tree{Page: t.page.shared.key.id, Source: t.page.store, Root: t.root}
+}
+
+// find returns the entry of key as the transaction sees it.
+func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
+	c, ok, err := t.journal.get(key)
+	if err != nil {
+		return fb.Entry{}, false, err
+	}
+	if ok {
+		return c.Entry, !c.Delete, nil
+	}
+	e, ok, err := t.tree().Get(ctx, key)
+	if err != nil {
+		t.note(err)
+	}
+	return e, ok, err
+}
+
+// end forgets everything. The caller has entered the page, or has closed its gate. It reports whether the transaction was open.
+func (t *Tx) end() (bool, error) {
+	if t.over.Swap(true) {
+		return false, nil
+	}
+	t.page.mu.Lock()
+	delete(t.page.txs, t)
+	t.page.mu.Unlock()
+	t.sink.rollback()
+	err := t.journal.clear()
+	t.release()
+	return true, err
+}
+
+// Base returns the commit that the transaction builds on.
+func (t *Tx) Base() Commit { return newCommit(t.base) }
+
+// Get returns the value of key as the transaction sees it. See Snapshot.Get.
+func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) {
+	e, err := t.lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return readValue(ctx, t, &e)
+}
+
+// Stat returns the entry of key as the transaction sees it. See Snapshot.Stat.
+func (t *Tx) Stat(ctx context.Context, key []byte) (Entry, error) {
+	e, err := t.lookup(ctx, key)
+	if err != nil {
+		return Entry{}, err
+	}
+	return newEntry(t, &e, true), nil
+}
+
+// Open returns a reader of the value that key has now; later changes do not change it. It ends with the transaction. See Snapshot.Open.
+func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
+	e, err := t.lookup(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return openValue(ctx, t, &e), nil
+}
+
+func (t *Tx) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
+	if err := t.enter(); err != nil {
+		return fb.Entry{}, err
+	}
+	defer t.leave()
+	if err := ctx.Err(); err != nil {
+		return fb.Entry{}, fmt.Errorf("get: %w", err)
+	}
+	e, ok, err := t.find(ctx, key)
+	if err != nil {
+		return fb.Entry{}, fmt.Errorf("get: %w", err)
+	}
+	if !ok {
+		return fb.Entry{}, errNoEntry
+	}
+	return e, nil
+}
+
+// Scan returns the entries that o selects as the transaction sees them. The loop may change the transaction: it then
+// sees the changes at keys that it has not reached. See Snapshot.Scan.
+func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) { t.Iter(o).all(ctx)(yield) }
+}
+
+// Iter returns an iterator as Scan does. See Snapshot.Iter.
+func (t *Tx) Iter(o ScanOptions) *Iter {
+	return newIter(t, newTxCursor(t, o.Reverse), o, nil)
+}
+
+// Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing and returns nil, so that it can
+// be deferred. Within Update it fails with ErrInvalid: return an error instead.
+func (t *Tx) Rollback() error {
+	if t.managed {
+		return fmt.Errorf("roll back a transaction of Update: %w", ErrInvalid)
+	}
+	err := t.enter()
+	if errors.Is(err, ErrTxDone) || errors.Is(err, ErrClosed) {
+		return nil // Close of the page has rolled it back
+	}
+	if err != nil {
+		return err
+	}
+	defer t.leave()
+	_, err = t.end()
+	return err
+}

@@ -1,0 +1,312 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Update calls fn with a transaction on the newest head and commits it when fn returns nil. The closures of one
+// page run one after another: none sees a head that another is about to replace. fn must not call
+// Update or Commit of the same page, which would wait for itself.
+//
+// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil, the commit
+// survives a crash. When fn fails, nothing changes and Update returns fn's error as it is; when
+// fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn; once the batch is being
+// written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx and fn.
+func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
+	t, unlock, err := p.beginUpdate(ctx)
+	if err != nil {
+		return CommitID{}, err
+	}
+	returned := false
+	defer func() {
+		if !returned { // fn panicked, or ended its goroutine
+			_ = t.abandon() // the panic says more
+			unlock()
+		}
+	}()
+	err = fn(t)
+	returned = true
+	if err != nil {
+		unlockErr := t.abandon()
+		unlock()
+		if werr := p.waitDurable(t.base); werr != nil || unlockErr != nil {
+			return CommitID{}, errors.Join(err, werr, unlockErr)
+		}
+		return CommitID{}, err
+	}
+	return t.commitUpdate(ctx, unlock)
+}
+
+// beginUpdate takes the page's write turn and begins a transaction on the newest head.
+func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
+	if err := p.enter(); err != nil {
+		return nil, nil, err
+	}
+	defer p.leave()
+	call := p.gate.context(ctx)
+	defer call.release()
+	if err := call.Err(); err != nil {
+		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+	}
+	unlock, err := p.store.Lock(call)
+	if err != nil {
+		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+	}
+	// The journal comes first: should the disk fail in between, the commit fails too and does not rely on what is lost.
+	j := p.store.NewJournal()
+	head := p.store.NewestHead()
+	t := p.newTx(head, j, func() {}) // a head is not pruned, and it stays one in this turn
+	t.managed = true
+	return t, unlock, nil
+}
+
+// abandon ends a transaction of Update, unless Close of the page has done so.
+func (t *Tx) abandon() error {
+	if err := t.enter(); err != nil {
+		return nil
+	}
+	defer t.leave()
+	_, err := t.end()
+	return err
+}
+
+// waitDurable waits until a head that a caller has seen is durable, or has failed.
+func (p *Page) waitDurable(head *commit.Commit) error {
+	if err := p.store.WaitDurable(head); err != nil {
+		return fmt.Errorf("the commit that was read could not be made durable: %w", err)
+	}
+	return nil
+}
+
+// commitUpdate commits a transaction of Update and gives the write turn back before the sync.
+func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) {
+	if err := t.enter(); err != nil {
+		unlock()
+		return CommitID{}, err
+	}
+	defer t.leave()
+	started := t.now()
+	changes := t.journal.count
+	c, pending, err := t.submit(ctx, t.base)
+	unlock()
+	if err != nil {
+		return CommitID{}, err
+	}
+	if c == nil {
+		if err := t.page.waitDurable(t.base); err != nil {
+			return CommitID{}, err
+		}
+		return CommitID(t.base.ID), nil
+	}
+	return t.page.settle(c, pending, changes, started)
+}
+
+// submit applies the changes, hands the new commit to the disk and ends the transaction. It returns no commit when nothing
+// changes. The caller has entered and holds the page's write turn.
+func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit, *storage.Pending, error) {
+	call := t.page.gate.context(ctx)
+	defer call.release()
+	root, err := t.apply(call)
+	if err != nil {
+		return nil, nil, call.explain(t.fail(err))
+	}
+	c, pending, err := t.page.submit(call, t.sink.j, root, parent, t.message)
+	if err != nil {
+		return nil, nil, call.explain(t.fail(err))
+	}
+	_, err = t.end()
+	t.page.warn(err)
+	return c, pending, nil
+}
+
+// apply returns the root of the tree with the changes.
+func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
+	if t.journal.empty() {
+		return t.root, nil
+	}
+	t.sink.mu.Lock()
+	defer t.sink.mu.Unlock()
+	tree := btree.Tree{Page: t.page.shared.key.id, Source: t.sink.j, Root: t.root}
+	root, err := tree.Apply(ctx, t.sink.j, t.journal.all())
+	if err != nil {
+		t.note(err)
+		return root, fmt.Errorf("apply changes: %w", err)
+	}
+	return root, nil
+}
+
+// fail ends the transaction because of err.
+func (t *Tx) fail(err error) error {
+	_, e := t.end()
+	t.page.warn(e)
+	return fmt.Errorf("commit: %w", err)
+}
+
+func (t *Tx) now() time.Time {
+	if t.page.ledger.repo.o.Observer == nil {
+		return time.Time{}
+	}
+	return t.page.ledger.repo.clock.Now()
+}
+
+// submit makes the commit with the given root and hands it to the disk with the pieces of j, which may be nil. When the parent has
+// the root already there is no commit. The caller holds the page's write turn.
+func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
+	if root == parent.Root {
+		return nil, nil, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	r := p.ledger.repo
+	c, err := commit.New(commit.Params{
+		Now: r.clock.Now(), Root: root, Parents: []*commit.Commit{parent}, Device: r.o.Device, Message: message,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	pending, err := p.store.Submit(ctx, j, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.shared.expect(parent.ID, 1)
+	return c, pending, nil
+}
+
+// settle waits until a commit is durable.
+func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (CommitID, error) {
+	err := pending.Wait()
+	for _, parent := range c.Parents {
+		p.shared.expect(parent, -1)
+	}
+	p.observeCommit(c, changes, started, err)
+	if err != nil {
+		return CommitID{}, fmt.Errorf("commit: %w", err)
+	}
+	return CommitID(c.ID), nil
+}
+
+func (p *Page) observeCommit(c *commit.Commit, changes int, started time.Time, err error) {
+	r := p.ledger.repo
+	if r.o.Observer == nil {
+		return
+	}
+	e := Event{Kind: EventCommit, Commit: CommitID(c.ID), Changes: changes, Duration: r.clock.Now().Sub(started)}
+	st := p.store.Stats()
+	e.Syncs, e.WrittenBytes = st.Syncs, st.BytesWritten
+	if err != nil {
+		e.Kind, e.Err = EventCommitFailed, err
+	}
+	p.shared.observe(e)
+}
+
+// expect counts the commits on a parent that are not durable yet.
+func (s *pageStore) expect(parent commit.ID, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[parent] += n; s.pending[parent] == 0 {
+		delete(s.pending, parent)
+	}
+}
+
+func (s *pageStore) expected(parent commit.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending[parent] > 0
+}
+
+// TxOptions say how a transaction begins. Nil and the zero value mean: on the newest durable head, and siblings are
+// allowed.
+type TxOptions struct {
+	// Base is the commit to build on; zero means the newest durable head.
+	Base CommitID
+	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of making a
+	// second head.
+	FailOnConflict bool
+}
+
+// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The transaction must end with
+// Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly, ErrNotFound (no such base), ErrCorrupt.
+func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	if p.ledger.repo.o.ReadOnly {
+		return nil, fmt.Errorf("begin transaction: the repository is open for reading: %w", ErrReadOnly)
+	}
+	if o == nil {
+		o = &TxOptions{}
+	}
+	j := p.store.NewJournal()
+	base, release, err := p.pin(ctx, o.Base)
+	if err != nil {
+		j.Rollback()
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	t := p.newTx(base, j, release)
+	t.failOnConflict = o.FailOnConflict
+	return t, nil
+}
+
+// Commit ends the transaction and makes its changes durable. It returns the id of the new commit, or of the base when
+// nothing has changed. It is for transactions from Begin; within Update it fails with ErrInvalid. After an error
+// the transaction is over and nothing has changed, except that with an error of the disk (ErrReadOnly until the
+// page is reopened) it is open whether the commit is there: it is wholly or not at all.
+// Errors: ErrConflict (with FailOnConflict), ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
+	if t.managed {
+		return CommitID{}, fmt.Errorf("commit a transaction of Update: %w", ErrInvalid)
+	}
+	if err := t.enter(); err != nil {
+		return CommitID{}, err
+	}
+	defer t.leave()
+	started, changes := t.now(), t.journal.count
+	call := t.page.gate.context(ctx)
+	defer call.release()
+	c, pending, err := t.commit(call)
+	if err != nil {
+		return CommitID{}, call.explain(t.fail(err))
+	}
+	_, err = t.end()
+	t.page.warn(err)
+	if c == nil {
+		return CommitID(t.base.ID), nil
+	}
+	return t.page.settle(c, pending, changes, started)
+}
+
+// commit applies the changes before it takes the write turn: the base is fixed.
+func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, error) {
+	root, err := t.apply(ctx)
+	if err != nil || root == t.base.Root {
+		return nil, nil, err
+	}
+	unlock, err := t.page.store.Lock(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	if t.failOnConflict && !t.page.isHead(t.base) {
+		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), ErrConflict)
+	}
+	return t.page.submit(ctx, t.sink.j, root, t.base, t.message)
+}
+
+// isHead reports whether c, which is durable, has no child, not even one on its way to the disk. The caller holds the write turn.
+func (p *Page) isHead(c *commit.Commit) bool {
+	if p.shared.expected(c.ID) {
+		return false
+	}
+	return slices.ContainsFunc(p.store.Heads(), func(h *commit.Commit) bool { return h.ID == c.ID })
+}

@@ -1,0 +1,184 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+)
+
+// The sizes of the batches in which a cursor reads the journal. A change of the transaction invalidates the batch, so
+// the first one is small.
+const (
+	minCursorBatch = 8
+	maxCursorBatch = 512
+)
+
+// txCursor is the entryCursor of a transaction: the entries of the base tree and the changes of the journal, merged.
+// Both stand at their first entry behind at; what has changed since is noticed and read again.
+type txCursor struct {
+	t       *Tx
+	reverse bool
+	at      position // behind which the next entry is looked for; at.key is the cursor's own
+	current fb.Entry
+
+	tree    *btree.Cursor
+	root    object.Digest // of tree
+	stale   bool          // tree stands at the entry that was given last
+	changes []btree.Change
+	passed  int // of changes
+	more    bool
+	version uint64
+	batch   int
+}
+
+func newTxCursor(t *Tx, reverse bool) *txCursor {
+	return &txCursor{t: t, reverse: reverse}
+}
+
+func (c *txCursor) entry() fb.Entry { return c.current }
+
+func (c *txCursor) first(ctx context.Context, lo []byte) (bool, error) {
+	c.at = position{key: bytes.Clone(lo), set: true, inclusive: true}
+	return c.advance(ctx)
+}
+
+func (c *txCursor) last(ctx context.Context, hi []byte) (bool, error) {
+	c.at = position{key: bytes.Clone(hi), set: hi != nil}
+	return c.advance(ctx)
+}
+
+func (c *txCursor) next(ctx context.Context) (bool, error) { return c.advance(ctx) }
+func (c *txCursor) prev(ctx context.Context) (bool, error) { return c.advance(ctx) }
+
+// advance moves to the first entry behind at.
+func (c *txCursor) advance(ctx context.Context) (bool, error) {
+	if err := c.refresh(ctx); err != nil {
+		return false, err
+	}
+	for {
+		change, has, err := c.head()
+		if err != nil {
+			return false, err
+		}
+		onTree := c.tree.Valid()
+		order := 0
+		switch {
+		case !has && !onTree:
+			c.current = fb.Entry{}
+			return false, nil
+		case !has:
+			order = 1
+		case !onTree:
+			order = -1
+		default:
+			order = bytes.Compare(change.Entry.Key, c.tree.Key())
+			if c.reverse {
+				order = -order
+			}
+		}
+		if order > 0 {
+			c.give(c.tree.Entry())
+			c.stale = true
+			return true, nil
+		}
+		c.passed++
+		if order == 0 {
+			if err := c.moveTree(ctx); err != nil {
+				return false, err
+			}
+		}
+		if !change.Delete {
+			c.give(change.Entry)
+			return true, nil
+		}
+		c.setAt(change.Entry.Key)
+	}
+}
+
+func (c *txCursor) give(e fb.Entry) {
+	c.current = e
+	c.setAt(e.Key)
+}
+
+func (c *txCursor) setAt(key []byte) {
+	c.at = position{key: append(c.at.key[:0], key...), set: true}
+}
+
+// refresh makes both sides stand behind at, after changes of the transaction too.
+func (c *txCursor) refresh(ctx context.Context) error {
+	if c.tree == nil || c.root != c.t.root {
+		c.tree, c.root = c.t.tree().Cursor(), c.t.root
+		if err := c.seekTree(ctx); err != nil {
+			return err
+		}
+	} else if c.stale {
+		if err := c.moveTree(ctx); err != nil {
+			return err
+		}
+	}
+	c.stale = false
+	if c.batch == 0 || c.version != c.t.journal.version {
+		c.batch = minCursorBatch
+		return c.read()
+	}
+	return nil
+}
+
+func (c *txCursor) seekTree(ctx context.Context) error {
+	ok, err := false, error(nil)
+	switch {
+	case !c.at.set && c.reverse:
+		_, err = c.tree.Last(ctx)
+	case !c.at.set:
+		_, err = c.tree.First(ctx)
+	case c.reverse:
+		_, err = c.tree.SeekBefore(ctx, c.at.key)
+	default:
+		ok, err = c.tree.Seek(ctx, c.at.key)
+		if ok && err == nil && !c.at.inclusive && bytes.Equal(c.tree.Key(), c.at.key) {
+			_, err = c.tree.Next(ctx)
+		}
+	}
+	return err
+}
+
+func (c *txCursor) moveTree(ctx context.Context) error {
+	var err error
+	if c.reverse {
+		_, err = c.tree.Prev(ctx)
+	} else {
+		_, err = c.tree.Next(ctx)
+	}
+	return err
+}
+
+// head returns the first change that has not been passed.
+func (c *txCursor) head() (btree.Change, bool, error) {
+	if c.passed == len(c.changes) && c.more {
+		c.batch = min(2*c.batch, maxCursorBatch)
+		if n := len(c.changes); n > 0 {
+			from := position{key: c.changes[n-1].Entry.Key, set: true}
+			if err := c.readFrom(from); err != nil {
+				return btree.Change{}, false, err
+			}
+		}
+	}
+	if c.passed == len(c.changes) {
+		return btree.Change{}, false, nil
+	}
+	return c.changes[c.passed], true, nil
+}
+
+func (c *txCursor) read() error { return c.readFrom(c.at) }
+
+func (c *txCursor) readFrom(from position) error {
+	changes, err := c.t.journal.batch(c.changes, from, c.reverse, c.batch)
+	if err != nil {
+		return err
+	}
+	c.changes, c.passed, c.more, c.version = changes, 0, len(changes) == c.batch, c.t.journal.version
+	return nil
+}

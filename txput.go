@@ -1,0 +1,331 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+// Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
+// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as it was.
+func (t *Tx) Put(ctx context.Context, key, value []byte) error {
+	return t.PutPriority(ctx, key, value, Eager)
+}
+
+// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager. Errors: as Put, and ErrInvalid.
+func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
+	if err := t.enterPut(ctx, key, p); err != nil {
+		return err
+	}
+	defer t.leave()
+	return t.put(ctx, key, value, p)
+}
+
+// enterPut lets a change in that must then leave.
+func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
+	if len(key) > limits.MaxKeyBytes {
+		return fmt.Errorf("put: key has %d bytes, at most %d are allowed: %w", len(key), limits.MaxKeyBytes, ErrTooLarge)
+	}
+	if p > Lazy {
+		return fmt.Errorf("put: %s: %w", p, ErrInvalid)
+	}
+	if err := t.enter(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		t.leave()
+		return fmt.Errorf("put: %w", err)
+	}
+	return nil
+}
+
+// put is PutPriority for a caller who has entered.
+func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
+	if len(value) <= btree.InlineLimit {
+		return t.journal.set(btree.Change{Entry: inlineEntry(key, value)})
+	}
+	root, err := split.SplitBytes(ctx, t.table(), object.Chunk, value, t.emit)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	return t.setObject(key, root, uint64(len(value)), p)
+}
+
+func (t *Tx) table() *split.Table { return t.page.ledger.repo.table }
+
+func (t *Tx) emit(ctx context.Context, p split.Piece) error {
+	return t.sink.PutPiece(ctx, p.Digest, p.Content)
+}
+
+func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) error {
+	return t.journal.set(btree.Change{Entry: fb.Entry{Key: bytes.Clone(key), Digest: root, Size: size, Priority: p}})
+}
+
+// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not known; a different length is
+// ErrInvalid. Memory does not depend on the length. r is not closed. When PutReader fails, also because r failed, the
+// transaction is as it was. A Read of r that blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
+func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
+	if size < -1 {
+		return fmt.Errorf("put reader of %d bytes: %w", size, ErrInvalid)
+	}
+	if err := t.enterPut(ctx, key, p); err != nil {
+		return err
+	}
+	defer t.leave()
+	call := t.page.gate.context(ctx)
+	defer call.release()
+	return call.explain(t.putReader(call, key, &sizedReader{r: r, left: size, want: size}, p))
+}
+
+func (t *Tx) putReader(ctx context.Context, key []byte, r *sizedReader, p Priority) error {
+	head, err := readHead(ctx, r, btree.InlineLimit+1)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	if len(head) <= btree.InlineLimit {
+		return t.journal.set(btree.Change{Entry: inlineEntry(key, head)})
+	}
+	root, n, err := split.Split(ctx, t.table(), object.Chunk, io.MultiReader(bytes.NewReader(head), r), t.emit)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	return t.setObject(key, root, n, p)
+}
+
+// readHead reads up to n bytes; fewer mean that r has ended.
+func readHead(ctx context.Context, r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, n)
+	for got, empty := 0, 0; got < n; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m, err := r.Read(b[got:])
+		got += m
+		if err == io.EOF {
+			return b[:got], nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read value: %w", err)
+		}
+		if empty++; m > 0 {
+			empty = 0
+		}
+		if empty > 100 {
+			return nil, fmt.Errorf("read value: %w", io.ErrNoProgress)
+		}
+	}
+	return b, nil
+}
+
+// sizedReader fails where r does not have the length that was declared; -1 stands for any.
+type sizedReader struct {
+	r    io.Reader
+	left int64 // -1: no length was declared
+	want int64
+}
+
+// Read implements io.Reader.
+func (s *sizedReader) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if n < 0 || n > len(b) {
+		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), ErrInvalid)
+	}
+	if s.left < 0 {
+		return n, err
+	}
+	if int64(n) > s.left {
+		return 0, fmt.Errorf("reader gives more than the declared %d bytes: %w", s.want, ErrInvalid)
+	}
+	s.left -= int64(n)
+	if err == io.EOF && s.left > 0 {
+		return n, fmt.Errorf("reader ends after %d of the declared %d bytes: %w", s.want-s.left, s.want, ErrInvalid)
+	}
+	return n, err
+}
+
+// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero Condition asks nothing.
+type Condition struct {
+	kind  conditionKind
+	value []byte
+}
+
+type conditionKind uint8
+
+const (
+	ifAbsent conditionKind = iota + 1
+	ifPresent
+	ifEqual
+)
+
+// IfAbsent asks that the key has no entry.
+func IfAbsent() Condition { return Condition{kind: ifAbsent} }
+
+// IfPresent asks that the key has an entry.
+func IfPresent() Condition { return Condition{kind: ifPresent} }
+
+// IfEqual asks that the key has an entry of exactly this value, which must not be changed before PutIf returns.
+func IfEqual(value []byte) Condition { return Condition{kind: ifEqual, value: value} }
+
+// PutIf is Put when the entry that the transaction sees meets the condition, and fails with ErrConflict otherwise.
+// Errors: as Put, ErrConflict, and those of reading the present value.
+func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
+	if err := t.enterPut(ctx, key, Eager); err != nil {
+		return err
+	}
+	defer t.leave()
+	e, ok, err := t.find(ctx, key)
+	if err != nil {
+		return fmt.Errorf("put if: %w", err)
+	}
+	switch {
+	case c.kind == ifAbsent && ok:
+		return fmt.Errorf("put if absent: the key has an entry: %w", ErrConflict)
+	case (c.kind == ifPresent || c.kind == ifEqual) && !ok:
+		return fmt.Errorf("put if present: the key has no entry: %w", ErrConflict)
+	case c.kind == ifEqual:
+		equal, err := t.holds(ctx, &e, c.value)
+		if err != nil {
+			return fmt.Errorf("put if equal: %w", err)
+		}
+		if !equal {
+			return fmt.Errorf("put if equal: the entry has another value: %w", ErrConflict)
+		}
+	}
+	return t.put(ctx, key, value, Eager)
+}
+
+// holds reports whether an entry has a value, without reading the entry's value into memory.
+func (t *Tx) holds(ctx context.Context, e *fb.Entry, value []byte) (bool, error) {
+	if e.Size != uint64(len(value)) {
+		return false, nil
+	}
+	if e.Inline {
+		return bytes.Equal(e.Value, value), nil
+	}
+	rest := &comparer{rest: value}
+	_, err := openValue(ctx, t, e).WriteTo(rest)
+	if errors.Is(err, errDiffers) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// comparer is a writer that accepts only what rest says.
+type comparer struct{ rest []byte }
+
+var errDiffers = errors.New("another value")
+
+// Write implements io.Writer.
+func (c *comparer) Write(b []byte) (int, error) {
+	if !bytes.HasPrefix(c.rest, b) {
+		return 0, errDiffers
+	}
+	c.rest = c.rest[len(b):]
+	return len(b), nil
+}
+
+// Delete removes key. It is no error when key has no entry. Errors: as Put.
+func (t *Tx) Delete(ctx context.Context, key []byte) error {
+	if err := t.enterPut(ctx, key, Eager); err != nil {
+		return err
+	}
+	defer t.leave()
+	return t.delete(bytes.Clone(key))
+}
+
+// delete records a deletion; key is the transaction's own.
+func (t *Tx) delete(key []byte) error {
+	return t.journal.set(btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
+}
+
+// deleteBatch is how many keys DeleteRange collects before it deletes them.
+const deleteBatch = 512
+
+// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs what it removes, and no more than
+// Clear when both are nil. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been removed from the transaction.
+func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
+	if from == nil && to == nil {
+		return t.Clear(ctx)
+	}
+	for {
+		it := t.Iter(ScanOptions{Start: from, End: to, KeysOnly: true, Limit: deleteBatch})
+		var keys [][]byte
+		for it.Next(ctx) {
+			keys = append(keys, bytes.Clone(it.Key()))
+		}
+		if err := it.Err(); err != nil {
+			return fmt.Errorf("delete range: %w", err)
+		}
+		if err := t.deleteAll(keys); err != nil {
+			return fmt.Errorf("delete range: %w", err)
+		}
+		if len(keys) < deleteBatch {
+			return nil
+		}
+		from = append(bytes.Clone(keys[len(keys)-1]), 0) // the first key behind it
+	}
+}
+
+func (t *Tx) deleteAll(keys [][]byte) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	for _, k := range keys {
+		if err := t.delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on their number.
+// Errors: ErrTxDone, ErrClosed, those of ctx.
+func (t *Tx) Clear(ctx context.Context) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	// The sink stays: its pieces go to the log with the commit and are collected later. A new one would not know whether the
+	// base has been taken back since by a failure of the disk.
+	if err := t.journal.clear(); err != nil {
+		t.page.log().Warn("a temporary file stays until the page is opened again", "error", err)
+	}
+	t.root = btree.EmptyRoot
+	return nil
+}
+
+// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
+func (t *Tx) SetMessage(message string) error {
+	if err := checkMessage(message); err != nil {
+		return err
+	}
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	t.message = message
+	return nil
+}
+
+func checkMessage(message string) error {
+	if len(message) > limits.MaxMessageBytes {
+		return fmt.Errorf("message has %d bytes, at most %d are allowed: %w", len(message), limits.MaxMessageBytes, ErrTooLarge)
+	}
+	if !utf8.ValidString(message) {
+		return fmt.Errorf("message is not UTF-8: %w", ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+// origin is where an entry comes from: a snapshot, a transaction, or a page. It says whether its values may still be
+// read.
+type origin interface {
+	// enter lets a call in that must then leave, or says why not.
+	enter() error
+	leave()
+	// pieces returns where the pieces of values are read. The caller has entered.
+	pieces() split.Source
+	// find returns the entry of key. The caller has entered.
+	find(ctx context.Context, key []byte) (fb.Entry, bool, error)
+	// note tells the observer of an error that matches ErrCorrupt.
+	note(err error)
+}
+
+// Entry is one key of a page with what is known of its value. It may be copied. Its value may be read as long as that what it
+// came from is open: the snapshot or transaction, and after a Diff the page.
+type Entry struct {
+	Key []byte
+	// Size is the length of the value in bytes.
+	Size int64
+	// Priority is when the value comes down from the cloud.
+	Priority Priority
+	// Inline reports that the value stands in the tree entry itself.
+	Inline bool
+	// Object is the digest of the value's root piece, 66 hexadecimal digits; "" when Inline.
+	Object string
+
+	from   origin
+	digest object.Digest
+	value  []byte // when Inline and held
+	held   bool
+}
+
+// newEntry makes an Entry that shares nothing with e.
+func newEntry(from origin, e *fb.Entry, withValue bool) Entry {
+	out := Entry{
+		Key: bytes.Clone(e.Key), Size: int64(e.Size), Priority: e.Priority, Inline: e.Inline, from: from, digest: e.Digest,
+	}
+	if out.Key == nil {
+		out.Key = []byte{}
+	}
+	if !e.Inline {
+		out.Object = e.Digest.String()
+	} else if withValue {
+		out.value, out.held = bytes.Clone(e.Value), true
+	}
+	return out
+}
+
+// Value reads the value into memory. It belongs to the caller. Errors: ErrNeedsFetch, ErrTooLarge (it does not fit into
+// memory), ErrClosed, ErrTxDone, ErrCorrupt, those of ctx.
+func (e Entry) Value(ctx context.Context) ([]byte, error) {
+	f, err := e.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return readValue(ctx, e.from, &f)
+}
+
+// Open returns a reader of the value. ctx governs all its reads. Errors: as Value.
+func (e Entry) Open(ctx context.Context) (*Value, error) {
+	f, err := e.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return openValue(ctx, e.from, &f), nil
+}
+
+// load returns e as the tree has it.
+func (e Entry) load(ctx context.Context) (fb.Entry, error) {
+	if e.from == nil {
+		return fb.Entry{}, fmt.Errorf("read the value of an entry that comes from no page: %w", ErrInvalid)
+	}
+	f := fb.Entry{Key: e.Key, Inline: e.Inline, Value: e.value, Digest: e.digest, Size: uint64(e.Size), Priority: e.Priority}
+	if !e.Inline || e.held {
+		return f, nil
+	}
+	if err := e.from.enter(); err != nil {
+		return f, err
+	}
+	defer e.from.leave()
+	found, ok, err := e.from.find(ctx, e.Key)
+	if err == nil && !ok {
+		err = fmt.Errorf("read value: the transaction has deleted the entry since: %w", ErrNotFound)
+	}
+	return found, err
+}
+
+// readValue returns a copy of the value of e.
+func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
+	if e.Inline {
+		return append(make([]byte, 0, len(e.Value)), e.Value...), nil
+	}
+	if e.Size > math.MaxInt-bytes.MinRead {
+		return nil, fmt.Errorf("read value of %d bytes into memory: %w", e.Size, ErrTooLarge)
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, min(e.Size, 1<<20)))
+	v := openValue(ctx, from, e)
+	if _, err := v.WriteTo(buf); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size. It is for one
+// goroutine at a time, except ReadAt, which may be called concurrently. It ends with the snapshot or transaction that it came
+// from, after a Diff with the page: later reads fail with ErrClosed or ErrTxDone. Reads fail with ErrNeedsFetch or
+// ErrCorrupt where a piece is missing or damaged.
+type Value struct {
+	from   origin
+	size   int64
+	inline *bytes.Reader // nil when the value consists of pieces
+	closed bool
+	r      *split.Reader
+}
+
+var (
+	_ io.ReadSeekCloser = (*Value)(nil)
+	_ io.ReaderAt       = (*Value)(nil)
+	_ io.WriterTo       = (*Value)(nil)
+)
+
+func openValue(ctx context.Context, from origin, e *fb.Entry) *Value {
+	v := &Value{from: from, size: int64(e.Size)}
+	if e.Inline {
+		v.inline = bytes.NewReader(bytes.Clone(e.Value))
+	} else {
+		v.r = split.NewReader(ctx, enteredPieces{from}, e.Digest, e.Size)
+	}
+	return v
+}
+
+// enteredPieces reads pieces of values one call at a time, so that a Close waits for no more than one of them.
+type enteredPieces struct{ from origin }
+
+// Piece implements split.Source.
+func (p enteredPieces) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if err := p.from.enter(); err != nil {
+		return nil, err
+	}
+	defer p.from.leave()
+	b, err := p.from.pieces().Piece(ctx, d)
+	if err != nil && errors.Is(err, ErrCorrupt) {
+		p.from.note(err)
+	}
+	return b, err
+}
+
+// Size returns the length of the value in bytes.
+func (v *Value) Size() int64 { return v.size }
+
+// usable says why an inline value can no longer be read.
+func (v *Value) usable() error {
+	if v.closed {
+		return fmt.Errorf("read value: %w", ErrClosed)
+	}
+	if err := v.from.enter(); err != nil {
+		return err
+	}
+	v.from.leave()
+	return nil
+}
+
+// Read implements io.Reader.
+func (v *Value) Read(b []byte) (int, error) {
+	if v.inline == nil {
+		return v.r.Read(b)
+	}
+	if err := v.usable(); err != nil {
+		return 0, err
+	}
+	return v.inline.Read(b)
+}
+
+// ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors: ErrInvalid for a negative
+// offset, and those of the type.
+func (v *Value) ReadAt(b []byte, off int64) (int, error) {
+	if v.inline == nil {
+		return v.r.ReadAt(b, off)
+	}
+	if err := v.usable(); err != nil {
+		return 0, err
+	}
+	if off < 0 {
+		return 0, fmt.Errorf("read value at offset %d: %w", off, ErrInvalid)
+	}
+	return v.inline.ReadAt(b, off)
+}
+
+// Seek implements io.Seeker. A position behind the end is allowed. Errors: ErrInvalid.
+func (v *Value) Seek(offset int64, whence int) (int64, error) {
+	if v.inline == nil {
+		return v.r.Seek(offset, whence)
+	}
+	n, err := v.inline.Seek(offset, whence)
+	if err != nil {
+		return n, fmt.Errorf("seek in value: %v: %w", err, ErrInvalid)
+	}
+	return n, nil
+}
+
+// WriteTo implements io.WriterTo: it writes what remains, piece by piece.
+func (v *Value) WriteTo(w io.Writer) (int64, error) {
+	if v.inline == nil {
+		return v.r.WriteTo(w)
+	}
+	if err := v.usable(); err != nil {
+		return 0, err
+	}
+	return v.inline.WriteTo(w)
+}
+
+// Close releases the value. It is idempotent and always returns nil.
+func (v *Value) Close() error {
+	v.closed = true
+	if v.r != nil {
+		return v.r.Close()
+	}
+	return nil
+}
