@@ -163,7 +163,7 @@ func (m *Mem) RemoveAll(name string) error {
 	defer m.mu.Unlock()
 	d, last, err := m.parentLocked("removeall", name)
 	if err != nil {
-		return nil //nolint:nilerr // a name below something that does not exist does not exist
+		return nil // what lies below something that is not there is not there
 	}
 	n, ok := d.names[last]
 	if last == "" {

@@ -83,8 +83,8 @@ func WriteFile(fsys FS, name string, content []byte) (err error) {
 	return fsys.SyncDir(filepath.Dir(name))
 }
 
-// ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer than max bytes.
-func ReadFile(fsys FS, name string, max int64) (content []byte, err error) {
+// ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer than maxBytes.
+func ReadFile(fsys FS, name string, maxBytes int64) (content []byte, err error) {
 	f, err := fsys.OpenRead(name)
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func ReadFile(fsys FS, name string, max int64) (content []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if size > max {
-		return nil, fmt.Errorf("read %s of %d bytes, limit %d: %w", name, size, max, base.ErrTooLarge)
+	if size > maxBytes {
+		return nil, fmt.Errorf("read %s of %d bytes, limit %d: %w", name, size, maxBytes, base.ErrTooLarge)
 	}
 	content = make([]byte, size)
 	if n, err := f.ReadAt(content, 0); n < len(content) {

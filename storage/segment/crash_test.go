@@ -260,6 +260,11 @@ func faultAt(t *testing.T, seed uint64, i int, sticky bool) bool {
 	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut")
 	h.check(m, o, h.pos, what+", process gone")
 	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut after the recovery")
+	failedBefore := h.failed
+	h.o.FS, h.failed = m, false
+	h.run(1, 4, nil)
+	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut after more appends")
+	h.failed = failedBefore
 	if syncFailed && !h.failed {
 		t.Fatalf("%s: a sync failed and no append or open did", what)
 	}

@@ -12,13 +12,3 @@ func NewerHeader(page [16]byte, segment uint32) []byte {
 	binary.BigEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
 	return b
 }
-
-// Renumber gives the first batch of a segment file another number.
-func Renumber(file []byte, page [16]byte, segment uint32, number uint64) []byte {
-	f, _ := parseFrame(file[headerBytes:], seed(page, segment, headerBytes))
-	f.number = number
-	b := file[headerBytes:][:f.size()]
-	f.put(b, seed(page, segment, headerBytes))
-	move(b, page, segment, headerBytes)
-	return file[:headerBytes+f.size()]
-}

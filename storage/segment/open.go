@@ -109,9 +109,7 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 func (op *opener) list() error {
 	infos, err := op.o.FS.ReadDir(op.o.Dir)
 	if errors.Is(err, fs.ErrNotExist) && !op.o.ReadOnly {
-		if err = op.o.FS.MkdirAll(op.o.Dir); err == nil {
-			err = op.o.FS.SyncDir(filepath.Dir(op.o.Dir))
-		}
+		err = op.o.FS.MkdirAll(op.o.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("list segments: %w", err)
@@ -120,6 +118,13 @@ func (op *opener) list() error {
 		if id, ok := parseFileName(i.Name); ok && !i.Dir {
 			op.sizes[id] = uint64(i.Size)
 		}
+	}
+	if len(op.sizes) > 0 || op.o.ReadOnly {
+		return nil
+	}
+	// The directory may be there because a process died between making and syncing it.
+	if err := op.o.FS.SyncDir(filepath.Dir(op.o.Dir)); err != nil {
+		return fmt.Errorf("make directory of segments durable: %w", err)
 	}
 	return nil
 }

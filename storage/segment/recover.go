@@ -180,7 +180,8 @@ func compareNumbers(a, b uint64) int {
 func (op *opener) findCopies(all []unsynced) error {
 	for i := range all {
 		u := &all[i]
-		other, found := u.info, false
+		var other BatchInfo
+		var found bool
 		if i > 0 && all[i-1].info.Number == u.info.Number {
 			other, found = all[i-1].info, true
 		} else {

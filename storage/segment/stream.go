@@ -258,6 +258,5 @@ func (s *Stream) publish(info BatchInfo) {
 			l.listLocked(seg)
 		}
 	}
-	l.listLocked(s.seg)
 	l.numbers.done(info.Number, durable, info)
 }
