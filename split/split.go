@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -22,8 +24,16 @@ type Piece struct {
 // last. A piece that occurs more than once in the object is emitted as often. An error ends the splitting.
 type Emit func(ctx context.Context, p Piece) error
 
-// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to its front little.
-const bufferBytes = 256 << 10
+// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to its front little, and to
+// give several cores chunks to digest.
+const bufferBytes = 1 << 20
+
+// What is cut off at once is digested by up to maxWorkers goroutines when it has parallelBytes or more: SHA-256 takes
+// several times as long as cutting.
+const (
+	maxWorkers    = 4
+	parallelBytes = 128 << 10
+)
 
 // maxEmptyReads is how often in a row a reader may return neither bytes nor an error.
 const maxEmptyReads = 100
@@ -35,6 +45,14 @@ type splitter struct {
 	tree  builder
 	buf   []byte
 	size  uint64
+	cuts  []chunk
+}
+
+// chunk is a chunk that has been cut off, with the hash of its cut.
+type chunk struct {
+	content []byte
+	hash    uint64
+	digest  object.Digest
 }
 
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
@@ -55,6 +73,7 @@ func newSplitter(t *Table, s *shape, kind object.Kind, emit Emit) (*splitter, er
 // release gives p back. It lets go of what belongs to the caller.
 func (p *splitter) release() {
 	p.table, p.tree.emit = nil, nil
+	clear(p.cuts)
 	splitters.Put(p)
 }
 
@@ -62,7 +81,7 @@ func (p *splitter) release() {
 // value and object.NodeBit for a tree node. It returns the digest of the root piece and the size of the content in
 // bytes. An empty r gives one empty chunk.
 //
-// It blocks in r and emit, holds at most 256 KiB of the content, and looks at ctx before each read. When it fails,
+// It blocks in r and emit, holds at most 1 MiB of the content, and looks at ctx before each read. When it fails,
 // pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error of ctx, r or emit, wrapped;
 // io.ErrNoProgress when r gives nothing, again and again.
 func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
@@ -93,7 +112,7 @@ func splitReader(ctx context.Context, t *Table, s *shape, kind object.Kind, r io
 	return p.finish(ctx)
 }
 
-// SplitBytes is Split for content in memory, which it does not retain. It looks at ctx every few hundred KiB.
+// SplitBytes is Split for content in memory, which it does not retain. It looks at ctx every MiB.
 func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit Emit) (root object.Digest, err error) {
 	p, err := newSplitter(t, &standard, kind, emit)
 	if err != nil {
@@ -149,23 +168,49 @@ func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last
 // consume cuts the chunks of b off, the last one only when last says that b ends the object: the length of a chunk may
 // depend on the MaxChunkBytes from its beginning on. It returns how many bytes it used.
 func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, err error) {
-	for {
-		left := len(b) - used
-		if left < MaxChunkBytes && !last || left == 0 {
-			return used, nil
-		}
+	p.cuts = p.cuts[:0]
+	for left := len(b); left >= MaxChunkBytes || last && left > 0; left = len(b) - used {
 		n, h := p.table.cut(p.shape, b[used:])
-		if err := p.tree.chunk(ctx, b[used:used+n], h); err != nil {
+		p.cuts = append(p.cuts, chunk{content: b[used : used+n], hash: h})
+		used += n
+	}
+	p.digest(used)
+	for i := range p.cuts {
+		if err := p.tree.chunk(ctx, &p.cuts[i]); err != nil {
 			return used, err
 		}
-		used += n
-		p.size += uint64(n)
+		p.size += uint64(len(p.cuts[i].content))
 	}
+	return used, nil
+}
+
+// digest fills in the digests of the chunks that were cut off, which are so many bytes.
+func (p *splitter) digest(bytes int) {
+	kind := p.tree.kind
+	workers := min(runtime.GOMAXPROCS(0), maxWorkers, len(p.cuts))
+	if bytes < parallelBytes || workers < 2 {
+		for i := range p.cuts {
+			p.cuts[i].digest = object.Sum(kind, p.cuts[i].content)
+		}
+		return
+	}
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(p.cuts)); i = next.Add(1) - 1 {
+			p.cuts[i].digest = object.Sum(kind, p.cuts[i].content)
+		}
+	}
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
 }
 
 func (p *splitter) finish(ctx context.Context) (object.Digest, uint64, error) {
 	if p.size == 0 {
-		if err := p.tree.chunk(ctx, nil, 0); err != nil {
+		if err := p.tree.chunk(ctx, &chunk{digest: object.Sum(p.tree.kind, nil)}); err != nil {
 			return object.Digest{}, 0, err
 		}
 	}

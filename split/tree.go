@@ -29,15 +29,14 @@ func (u *builder) reset(kind object.Kind, emit Emit) {
 }
 
 // chunk emits a chunk and adds it to the tree.
-func (u *builder) chunk(ctx context.Context, content []byte, h uint64) error {
-	d, err := u.piece(ctx, u.kind, content)
-	if err != nil {
+func (u *builder) chunk(ctx context.Context, c *chunk) error {
+	if err := u.piece(ctx, c.digest, c.content); err != nil {
 		return err
 	}
-	if err := u.add(ctx, 0, flatbuffers.IndexChild{Digest: d, Size: uint64(len(content))}); err != nil {
+	if err := u.add(ctx, 0, flatbuffers.IndexChild{Digest: c.digest, Size: uint64(len(c.content))}); err != nil {
 		return err
 	}
-	for i := range level(h) {
+	for i := range level(c.hash) {
 		if err := u.close(ctx, i); err != nil {
 			return err
 		}
@@ -45,12 +44,11 @@ func (u *builder) chunk(ctx context.Context, content []byte, h uint64) error {
 	return nil
 }
 
-func (u *builder) piece(ctx context.Context, kind object.Kind, content []byte) (object.Digest, error) {
-	d := object.Sum(kind, content)
+func (u *builder) piece(ctx context.Context, d object.Digest, content []byte) error {
 	if err := u.emit(ctx, Piece{Digest: d, Content: content}); err != nil {
-		return d, fmt.Errorf("emit piece %s: %w", d, err)
+		return fmt.Errorf("emit piece %s: %w", d, err)
 	}
-	return d, nil
+	return nil
 }
 
 func (u *builder) add(ctx context.Context, i int, c flatbuffers.IndexChild) error {
@@ -76,7 +74,8 @@ func (u *builder) close(ctx context.Context, i int) error {
 		if err != nil {
 			return fmt.Errorf("make index piece: %w", err)
 		}
-		if up.Digest, err = u.piece(ctx, u.kind|object.IndexBit, content); err != nil {
+		up.Digest = object.Sum(u.kind|object.IndexBit, content)
+		if err := u.piece(ctx, up.Digest, content); err != nil {
 			return err
 		}
 		for _, c := range l[1:] {

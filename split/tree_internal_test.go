@@ -25,17 +25,17 @@ func buildTree(t rapid.TB, levels []int, last uint64) (object.Digest, pieceMap, 
 	var u builder
 	u.reset(object.Chunk, m.emit)
 	content := make([]byte, 0, MinChunkBytes*len(levels))
-	var chunk [MinChunkBytes]byte
+	var bytes [MinChunkBytes]byte
 	for i, l := range levels {
-		binary.BigEndian.PutUint32(chunk[:], uint32(i))
+		binary.BigEndian.PutUint32(bytes[:], uint32(i))
 		h := hashOf(l)
 		if i == len(levels)-1 {
 			h = last
 		}
-		if err := u.chunk(context.Background(), chunk[:], h); err != nil {
+		if err := u.chunk(context.Background(), &chunk{content: bytes[:], hash: h, digest: object.Sum(object.Chunk, bytes[:])}); err != nil {
 			t.Fatal(err)
 		}
-		content = append(content, chunk[:]...)
+		content = append(content, bytes[:]...)
 	}
 	root, err := u.finish(context.Background())
 	if err != nil {
