@@ -1,6 +1,7 @@
 package btree_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -64,7 +65,12 @@ var million = sync.OnceValue(func() *fixture {
 		binary.BigEndian.PutUint64(k[8:], r.Uint64())
 		f.keys = append(f.keys, k)
 	}
-	slices.SortFunc(f.keys, func(a, b []byte) int { return slices.Compare(a, b) })
+	slices.SortFunc(f.keys, bytes.Compare)
+	sorted := make([]byte, 0, len(flat)) // so that a build reads them one behind the other
+	for i, k := range f.keys {
+		sorted = append(sorted, k...)
+		f.keys[i] = sorted[16*i : 16*i+16 : 16*i+16]
+	}
 	root, err := btree.Build(context.Background(), testPage, f.store, f.entries())
 	if err != nil {
 		panic(err)
@@ -95,8 +101,8 @@ func (f *fixture) edits(n int, seed uint64) []btree.Change {
 		binary.BigEndian.PutUint64(v, r.Uint64())
 		out = append(out, btree.Change{Entry: fb.Entry{Key: f.keys[r.IntN(len(f.keys))], Value: v, Inline: true, Size: 100}})
 	}
-	slices.SortFunc(out, func(a, b btree.Change) int { return slices.Compare(a.Entry.Key, b.Entry.Key) })
-	return slices.CompactFunc(out, func(a, b btree.Change) bool { return &a.Entry.Key[0] == &b.Entry.Key[0] })
+	slices.SortFunc(out, func(a, b btree.Change) int { return bytes.Compare(a.Entry.Key, b.Entry.Key) })
+	return slices.CompactFunc(out, func(a, b btree.Change) bool { return bytes.Equal(a.Entry.Key, b.Entry.Key) })
 }
 
 func yieldChanges(cs []btree.Change) iter.Seq2[btree.Change, error] {

@@ -160,13 +160,13 @@ func (c *Cursor) reset(empty side) (subtree, bool) {
 
 // push reads a node and makes it the last of the path.
 func (c *Cursor) push(ctx context.Context, s *subtree) (*step, error) {
-	opened, err := s.open(ctx, c.t.Source)
+	n, err := s.load(ctx, c.t.Source)
 	if err != nil {
 		c.leave(nowhere)
 		return nil, err
 	}
 	p := &c.path[c.depth]
-	p.span = opened
+	p.node, p.digest, p.lo, p.hi = n, s.digest, s.lo, s.hi
 	c.depth++
 	return p, nil
 }

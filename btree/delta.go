@@ -84,8 +84,8 @@ func (a *nodeItem) equal(b *nodeItem) bool {
 	return bytes.Equal(a.entry.Key, b.entry.Key) && EqualValues(&a.entry, &b.entry)
 }
 
-// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It retains nothing. It is
-// small when the two share most items, and never much longer than result.
+// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It retains nothing. It costs
+// about what the items of result cost that base lacks, and 2 or 3 bytes for each place where the two differ.
 func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	w := scriptWriter{b: append(dst, byte(result.Level()))}
 	o, n := itemReader{n: base}, itemReader{n: result}
