@@ -76,6 +76,7 @@ func (d *differ) next(ctx context.Context) (DiffEntry, bool, error) {
 				return DiffEntry{}, false, err
 			}
 		}
+		d.skipEqual()
 		l, r := d.w[leftSide].head(), d.w[rightSide].head()
 		switch {
 		case l.kind == headEnd && r.kind == headEnd:
@@ -94,6 +95,42 @@ func (d *differ) next(ctx context.Context) (DiffEntry, bool, error) {
 			}
 		}
 	}
+}
+
+// skipEqual goes behind the items that two opened nodes have alike. It does what the rest would do, without making heads:
+// most items of nodes that differ are alike.
+func (d *differ) skipEqual() {
+	w, v := &d.w[leftSide], &d.w[rightSide]
+	if w.depth == 0 || v.depth == 0 {
+		return
+	}
+	p, q := &w.path[w.depth-1], &v.path[v.depth-1]
+	for p.next&1 == q.next&1 {
+		i, j := p.next/2, q.next/2
+		if p.next&1 == 0 {
+			a, okA := p.node.ChildAt(i)
+			b, okB := q.node.ChildAt(j)
+			if okA != okB || a.Digest != b.Digest {
+				return
+			}
+		} else if i >= p.node.Len() || j >= q.node.Len() || !sameEntry(p.node, i, q.node, j) {
+			return
+		}
+		p.next++
+		q.next++
+	}
+}
+
+// sameEntry reports whether two entries are equal.
+func sameEntry(n *fb.Node, i int, m *fb.Node, j int) bool {
+	if !bytes.Equal(n.Key(i), m.Key(j)) {
+		return false
+	}
+	if n.Inline(i) && m.Inline(j) {
+		return bytes.Equal(n.Value(i), m.Value(j))
+	}
+	a, b := n.Entry(i), m.Entry(j)
+	return EqualValues(&a, &b)
 }
 
 // faceEntries deals with two entries, and returns a difference if there is one.
