@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // foldTxRows is how many rows one transaction of a fold writes: sorted rows of a part of the key space, so that the memory and
@@ -92,7 +93,7 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	if db == nil {
 		return false, fmt.Errorf("fold: %w", base.ErrClosed)
 	}
-	if err := s.foldInto(ctx, db, foldLocator{s}, s.numbers, &st, parts); err != nil {
+	if err := s.foldInto(ctx, db, foldLocator{s}, s.numbers, &st, &s.state.position, parts); err != nil {
 		s.numbers.clear()
 		s.state.next = max(s.state.next, st.next)
 		return false, err
@@ -104,10 +105,12 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	return st.position.Number < limit, nil
 }
 
-// foldInto writes the rows that the records bring, and st with them. On an error the index may hold some of the rows but reflects
-// what it did before: all of this can be done again.
-func (s *Store) foldInto(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
-	p := newPlan(s, from, db, numbers, st.next)
+// foldInto writes the rows that the records bring, and st with them. reflected is what the index reflects until then. On an error
+// the index may hold some of the rows but reflects what it did before: all of this can be done again.
+func (s *Store) foldInto(
+	ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, reflected *segment.Position, parts [][]op,
+) error {
+	p := newPlan(s, from, db, numbers, st.next, reflected)
 	if err := p.add(ctx, parts); err != nil {
 		return err
 	}
@@ -118,18 +121,18 @@ func (s *Store) foldInto(ctx context.Context, db index.DB, from locator, numbers
 // write brings the plan to the index. Small plans take one transaction. In large ones the rows of objects and references go
 // ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
-	w := &planWriter{ctx: ctx, db: p.db}
+	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows}
 	w.addNumbers(p, st.next)
 	w.addObjects(p)
 	w.addRefs(p)
 	w.addStatuses(p)
 	st.next = p.next
-	if len(w.steps) > foldTxRows {
+	if len(w.steps) > w.most {
 		if err := reserveNumbers(p.db, st.next); err != nil {
 			return err
 		}
 	}
-	if err := w.flushTo(foldTxRows); err != nil {
+	if err := w.flushTo(w.most); err != nil {
 		return err
 	}
 	if err := p.settle(ctx); err != nil {
@@ -165,6 +168,7 @@ type planWriter struct {
 	ctx   context.Context
 	db    index.DB
 	steps []func(index.Tx) error
+	most  int // steps of one transaction
 }
 
 func (w *planWriter) add(step func(index.Tx) error) { w.steps = append(w.steps, step) }
@@ -175,7 +179,7 @@ func (w *planWriter) flushTo(n int) error {
 		if err := w.ctx.Err(); err != nil {
 			return fmt.Errorf("fold: %w", err)
 		}
-		now := w.steps[:min(foldTxRows, len(w.steps))]
+		now := w.steps[:min(w.most, len(w.steps))]
 		if err := runSteps(w.db, now); err != nil {
 			return err
 		}
@@ -368,7 +372,7 @@ func (p *plan) settle(ctx context.Context) error {
 		}
 		more := false
 		err := p.db.Update(func(tx index.Tx) (err error) {
-			more, err = settleJournal(tx, noted[0], foldTxRows)
+			more, err = settleJournal(tx, noted[0], p.s.foldTxRows)
 			return err
 		})
 		if err != nil {

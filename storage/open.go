@@ -38,6 +38,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
 		foldTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), numbers: &numberCache{},
+		foldTxRows: foldTxRows,
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
@@ -379,8 +380,10 @@ type rebuilder struct {
 	st      *state
 	numbers *numberCache
 	parts   [][]op
-	rows    int
-	pieces  map[object.Digest]*op // stored by parts
+	// reflected is the position of what was flushed.
+	reflected segment.Position
+	rows      int
+	pieces    map[object.Digest]*op // stored by parts
 }
 
 func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
@@ -403,10 +406,10 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 }
 
 func (b *rebuilder) flush(ctx context.Context) error {
-	if err := b.s.foldInto(ctx, b.db, b, b.numbers, b.st, b.parts); err != nil {
+	if err := b.s.foldInto(ctx, b.db, b, b.numbers, b.st, &b.reflected, b.parts); err != nil {
 		return err
 	}
-	b.parts, b.rows = nil, 0
+	b.parts, b.rows, b.reflected = nil, 0, b.st.position.Clone()
 	clear(b.pieces)
 	return nil
 }

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -10,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // plan collects the rows that a run of log records brings to the index. Numbers are given in the order in which digests are
@@ -20,6 +23,9 @@ type plan struct {
 	db      index.DB
 	numbers *numberCache
 	next    uint64 // next piece number
+	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not end: what they say may no
+	// longer be so, since opening moves batches that may not have been synced.
+	reflected *segment.Position
 
 	given     map[object.Digest]uint64 // numbers given by this plan
 	order     []object.Digest          // the keys of given, in order; the first has number next-len(order)
@@ -44,9 +50,9 @@ type plannedCommit struct {
 	root uint64
 }
 
-func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64) *plan {
+func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64, reflected *segment.Position) *plan {
 	return &plan{
-		s: s, from: from, db: db, numbers: numbers, next: next,
+		s: s, from: from, db: db, numbers: numbers, next: next, reflected: reflected,
 		given: map[object.Digest]uint64{}, objects: map[object.Digest]objectRow{}, refs: map[refKey][]uint64{}, transient: map[uint64][]uint64{},
 	}
 }
@@ -197,7 +203,7 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 		return nil
 	}
 	row, ok, err := readObjectRow(tx, &o.digest)
-	if err != nil || ok && row.held {
+	if err != nil || ok && row.held && reflects(p.reflected, row.place) {
 		return err
 	}
 	row = objectRow{number: n, held: true, kind: o.kind, place: o.place, depth: o.depth}
@@ -208,6 +214,12 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	}
 	p.objects[o.digest] = row
 	return nil
+}
+
+// reflects reports whether a place lies in a batch that a position reflects.
+func reflects(p *segment.Position, place segment.Place) bool {
+	i, ok := slices.BinarySearchFunc(p.Ends, place.Segment, func(e segment.End, id uint32) int { return cmp.Compare(e.Segment, id) })
+	return ok && place.Offset < p.Ends[i].Offset
 }
 
 // number returns the page-local number of a digest and gives it one at its first mention (I6).
@@ -236,10 +248,11 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	return n, nil
 }
 
-// numberCache remembers the numbers of digests that were asked for, in a table of fixed size where a new one takes the
-// place of an older one.
+// numberCache remembers the numbers of digests that were asked for, in a table where a new one takes the place of an older one. The
+// table grows with what is put into it, up to a fixed size, so that many small pages can be open.
 type numberCache struct {
 	slots []numberSlot
+	used  int
 }
 
 type numberSlot struct {
@@ -247,23 +260,41 @@ type numberSlot struct {
 	number uint64
 }
 
-const numberSlots = 1 << 16
+const (
+	minNumberSlots = 1 << 8
+	maxNumberSlots = 1 << 16
+)
 
 func (c *numberCache) slot(d *object.Digest) *numberSlot {
-	if c.slots == nil {
-		c.slots = make([]numberSlot, numberSlots)
-	}
-	return &c.slots[(uint32(d[1])|uint32(d[2])<<8|uint32(d[3])<<16)%numberSlots]
+	return &c.slots[(uint32(d[1])|uint32(d[2])<<8|uint32(d[3])<<16)%uint32(len(c.slots))]
 }
 
 func (c *numberCache) get(d *object.Digest) uint64 {
+	if len(c.slots) == 0 {
+		return 0
+	}
 	if s := c.slot(d); s.digest == *d {
 		return s.number
 	}
 	return 0
 }
 
-func (c *numberCache) put(d *object.Digest, n uint64) { *c.slot(d) = numberSlot{*d, n} }
+func (c *numberCache) put(d *object.Digest, n uint64) {
+	if 2*c.used >= len(c.slots) && len(c.slots) < maxNumberSlots {
+		old := c.slots
+		c.slots, c.used = make([]numberSlot, max(minNumberSlots, 4*len(old))), 0
+		for i := range old {
+			if old[i].number != 0 {
+				c.put(&old[i].digest, old[i].number)
+			}
+		}
+	}
+	s := c.slot(d)
+	if s.number == 0 {
+		c.used++
+	}
+	*s = numberSlot{*d, n}
+}
 
 // clear forgets everything: numbers of a fold that failed were given to nobody.
-func (c *numberCache) clear() { c.slots = nil }
+func (c *numberCache) clear() { *c = numberCache{} }

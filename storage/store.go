@@ -110,6 +110,7 @@ type Store struct {
 	state      state        // guarded by foldTurn
 	numbers    *numberCache // guarded by foldTurn
 	foldTurn   chan struct{}
+	foldTxRows int // guarded by foldTurn; rows of one transaction
 	foldWanted chan struct{}
 	foldDone   *broadcast
 	released   chan struct{} // closed at the end of Close

@@ -1,0 +1,61 @@
+package storage
+
+import (
+	"errors"
+
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// SetFoldTxRows makes folds write so many rows in one transaction.
+func SetFoldTxRows(s *Store, n int) {
+	s.foldTurn <- struct{}{}
+	s.foldTxRows = n
+	<-s.foldTurn
+}
+
+// HookIndex calls before ahead of every transaction that changes the index, which fails with the error that before returns,
+// and after behind each that was done. Either may be nil.
+func HookIndex(s *Store, before func() error, after func()) {
+	s.foldTurn <- struct{}{}
+	s.indexMu.Lock()
+	s.index = hookedIndex{s.index, before, after}
+	s.indexMu.Unlock()
+	<-s.foldTurn
+}
+
+type hookedIndex struct {
+	index.DB
+	before func() error
+	after  func()
+}
+
+func (h hookedIndex) Update(fn func(index.Tx) error) error {
+	if h.before != nil {
+		if err := h.before(); err != nil {
+			return err
+		}
+	}
+	err := h.DB.Update(fn)
+	if err == nil && h.after != nil {
+		h.after()
+	}
+	return err
+}
+
+// ErrTestIndex is an error for before of HookIndex.
+var ErrTestIndex = errors.New("injected failure of the index")
+
+// Numbers returns the rows of bucket numbers, by number, and the next number that is to be given.
+func Numbers(db index.DB) (numbers map[uint64]string, next uint64, err error) {
+	numbers = map[uint64]string{}
+	err = db.View(func(tx index.Tx) error {
+		c := tx.Bucket(bucketNumbers).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			numbers[readNumber(k)] = string(v)
+		}
+		st, err := parseState(tx.Bucket(bucketState).Get(stateKey))
+		next = st.next
+		return err
+	})
+	return numbers, next, err
+}
