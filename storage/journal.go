@@ -19,6 +19,7 @@ import (
 const (
 	streamBytes = 4 << 20
 	commitBytes = 1 << 20
+	smallBytes  = 4 << 10 // holds a commit of one key
 )
 
 // Journal collects the new pieces of one transaction. What is small stays in memory and goes to the log together with the
@@ -40,6 +41,7 @@ type Journal struct {
 // journalPart is a batch with its records, and where the content of each lies in the batch.
 type journalPart struct {
 	batch *segment.Batch
+	grown bool // batch has room for streamBytes
 	ops   []op
 	spans []span
 	mine  map[object.Digest]int // index into ops of the stored pieces, when they are more than fewPieces
@@ -72,6 +74,13 @@ func (j *Journal) add(o op, content []byte) {
 	p := j.filling()
 	var buf [2*object.DigestSize + 16]byte
 	header := o.appendHeader(buf[:0])
+	switch n := p.batch.Bytes(); {
+	case n == 0:
+		p.batch.Grow(smallBytes)
+	case !p.grown && n >= commitBytes:
+		p.grown = true // this will be a batch of streamBytes: no more copies on the way there
+		p.batch.Grow(streamBytes - n + 2*limits.MaxPieceBytes)
+	}
 	i := p.batch.Add(o.kind, header, content)
 	p.spans = append(p.spans, span{header: len(header), record: i})
 	p.ops = append(p.ops, o)
@@ -343,7 +352,7 @@ func (j *Journal) finishFlush() error {
 	if j.busy != nil && j.part == nil && j.err == nil {
 		j.busy.batch.Reset()
 		clear(j.busy.mine)
-		j.part = &journalPart{batch: j.busy.batch, mine: j.busy.mine, spans: j.busy.spans[:0]}
+		j.part = &journalPart{batch: j.busy.batch, grown: j.busy.grown, mine: j.busy.mine, spans: j.busy.spans[:0]}
 	}
 	j.busy, j.wait = nil, nil
 	return j.err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -35,6 +36,14 @@ func (b *Batch) Add(kind byte, parts ...[]byte) int {
 		b.buf = append(b.buf, p...)
 	}
 	return len(b.places) - 1
+}
+
+// Grow makes room for n more bytes of records, so that Add need not copy what is there.
+func (b *Batch) Grow(n int) {
+	if len(b.buf) == 0 {
+		n += frameBytes
+	}
+	b.buf = slices.Grow(b.buf, n)
 }
 
 // Len returns the count of records.
