@@ -54,12 +54,13 @@ func benchmarkAppend(b *testing.B, size int) {
 		_, err = f.WriteAt(plain, off)
 		must(b, err)
 		must(b, f.Sync())
-		if off += int64(size); off > segment.DefaultSegmentBytes {
-			must(b, f.Truncate(0)) // no more disk than one segment
-			off = 0
-		}
 		spent += middle.Sub(begin)
 		spentPlain += clock.System.Now().Sub(middle)
+		if off += int64(size); off > segment.DefaultSegmentBytes {
+			must(b, f.Truncate(0)) // no more disk than one segment
+			must(b, f.Sync())
+			off = 0
+		}
 	}
 	b.ReportMetric(float64(spent)/float64(spentPlain), "ratio")
 	b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "us/append")
