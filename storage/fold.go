@@ -221,51 +221,66 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 
 // addObjects writes a row for each piece that is held and for each that was mentioned for the first time.
 func (w *planWriter) addObjects(p *plan) {
-	for d, n := range p.given {
-		if _, ok := p.objects[d]; !ok {
-			p.objects[d] = objectRow{number: n}
+	held := len(p.objects)
+	for i := range p.order {
+		d := &p.order[i]
+		p.objects = append(p.objects, plannedObject{digest: d, number: p.given[*d]})
+	}
+	slices.SortStableFunc(p.objects[:held], compareObjects)
+	slices.SortFunc(p.objects[held:], compareObjects)
+	mentioned := p.objects[held:]
+	var last *object.Digest
+	for i := range p.objects[:held] {
+		o := &p.objects[i]
+		for len(mentioned) > 0 && compareObjects(mentioned[0], *o) < 0 {
+			w.addObject(&mentioned[0])
+			mentioned = mentioned[1:]
 		}
+		if len(mentioned) > 0 && *mentioned[0].digest == *o.digest {
+			mentioned = mentioned[1:]
+		}
+		if last == nil || *last != *o.digest {
+			w.addObject(o)
+		}
+		last = o.digest
 	}
-	rows := make([]keyed[objectRow], 0, len(p.objects))
-	for d, r := range p.objects {
-		rows = append(rows, keyed[objectRow]{d[:], r})
-	}
-	for _, r := range sortKeyed(rows) {
-		w.add(func(tx index.Tx) error {
-			return tx.Bucket(bucketObjects).Put(r.key, r.value.append(nil))
-		})
+	for i := range mentioned {
+		w.addObject(&mentioned[i])
 	}
 }
 
-type keyed[T any] struct {
-	key   []byte
-	value T
-}
+func compareObjects(a, b plannedObject) int { return a.digest.Compare(*b.digest) }
 
-func sortKeyed[T any](rows []keyed[T]) []keyed[T] {
-	slices.SortFunc(rows, func(a, b keyed[T]) int { return bytes.Compare(a.key, b.key) })
-	return rows
+func (w *planWriter) addObject(o *plannedObject) {
+	w.add(func(tx index.Tx) error {
+		row := o.row()
+		return tx.Bucket(bucketObjects).Put(o.digest[:], row.append(nil))
+	})
 }
 
 func (w *planWriter) addRefs(p *plan) {
-	keys := make([]refKey, 0, len(p.refs))
-	for k := range p.refs {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b refKey) int {
-		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ))
+	slices.SortFunc(p.refs, func(a, b plannedRef) int {
+		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
 	})
-	for _, k := range keys {
+	for refs := p.refs; len(refs) > 0; {
+		n := 1
+		for n < len(refs) && refs[n].refKey == refs[0].refKey {
+			n++
+		}
+		same := refs[:n]
+		refs = refs[n:]
 		w.add(func(tx index.Tx) error {
-			return addSources(tx.Bucket(bucketRefs), k, p.refs[k])
+			sources := make([]uint64, len(same))
+			for i, r := range same {
+				sources[i] = r.source
+			}
+			return addSources(tx.Bucket(bucketRefs), same[0].refKey, slices.Compact(sources))
 		})
 	}
 }
 
-// addSources adds sources to the reference rows of one destination.
+// addSources adds sources, which ascend, to the reference rows of one destination.
 func addSources(b index.Bucket, k refKey, sources []uint64) error {
-	slices.Sort(sources)
-	sources = slices.Compact(sources)
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {
 		chunk, next, err := sourceChunk(b, prefix, sources[0])

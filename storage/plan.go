@@ -29,8 +29,8 @@ type plan struct {
 
 	given     map[object.Digest]uint64 // numbers given by this plan
 	order     []object.Digest          // the keys of given, in order; the first has number next-len(order)
-	objects   map[object.Digest]objectRow
-	refs      map[refKey][]uint64
+	objects   []plannedObject
+	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
 	settled   []uint64 // journals whose pieces become local
@@ -44,6 +44,20 @@ type refKey struct {
 	typ  byte
 }
 
+// plannedObject is a digest to get a row: with the record that stores the piece, or nil for one that was mentioned only.
+type plannedObject struct {
+	digest *object.Digest
+	stored *op
+	number uint64
+	base   uint64
+}
+
+// plannedRef is a reference from a source to a destination.
+type plannedRef struct {
+	refKey
+	source uint64
+}
+
 // plannedCommit is a commit with the number of its root.
 type plannedCommit struct {
 	c    *commit.Commit
@@ -53,7 +67,7 @@ type plannedCommit struct {
 func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64, reflected *segment.Position) *plan {
 	return &plan{
 		s: s, from: from, db: db, numbers: numbers, next: next, reflected: reflected,
-		given: map[object.Digest]uint64{}, objects: map[object.Digest]objectRow{}, refs: map[refKey][]uint64{}, transient: map[uint64][]uint64{},
+		given: map[object.Digest]uint64{}, transient: map[uint64][]uint64{},
 	}
 }
 
@@ -191,29 +205,34 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		if err != nil {
 			return err
 		}
-		k := refKey{dest, t.typ}
-		p.refs[k] = append(p.refs[k], n)
+		p.refs = append(p.refs, plannedRef{refKey{dest, t.typ}, n})
 	}
 	return nil
 }
 
-// addObject notes where the piece is, unless an earlier record has it.
+// addObject notes where the piece is, unless the index has it. Of several records in this plan the first will count.
 func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
-	if _, ok := p.objects[o.digest]; ok {
-		return nil
-	}
 	row, ok, err := readObjectRow(tx, &o.digest)
 	if err != nil || ok && row.held && reflects(p.reflected, row.place) {
 		return err
 	}
-	row = objectRow{number: n, held: true, kind: o.kind, place: o.place, depth: o.depth}
+	planned := plannedObject{digest: &o.digest, stored: o, number: n}
 	if o.kind == recDelta {
-		if row.base, err = p.number(tx, o.base); err != nil {
+		if planned.base, err = p.number(tx, o.base); err != nil {
 			return err
 		}
 	}
-	p.objects[o.digest] = row
+	p.objects = append(p.objects, planned)
 	return nil
+}
+
+// row returns the row of a planned object.
+func (po *plannedObject) row() objectRow {
+	r := objectRow{number: po.number}
+	if o := po.stored; o != nil {
+		r.held, r.kind, r.place, r.depth, r.base = true, o.kind, o.place, o.depth, po.base
+	}
+	return r
 }
 
 // reflects reports whether a place lies in a batch that a position reflects.
