@@ -239,3 +239,39 @@ func TestOpenMissing(t *testing.T) {
 	must(t, os.WriteFile(empty, nil, 0o600))
 	must(t, open(t, empty).Close())
 }
+
+// TestGetVerifies: the first thing that a reopened file is asked for is found, and its leaf verified then.
+func TestGetVerifies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.db")
+	sample(t, path)
+	f := open(t, path)
+	defer f.Close()
+	must(t, f.View(func(tx index.Tx) error {
+		for i := range 90 {
+			if v := tx.Bucket("deep").Get(longKey(i)); len(v) != 120 || v[0] != byte(i) {
+				t.Errorf("row %d: %d bytes", i, len(v))
+			}
+		}
+		return nil
+	}))
+}
+
+// TestLastOfEmptied: a bucket of several leaves whose rows were all deleted has no last row, and looking
+// for it returns.
+func TestLastOfEmptied(t *testing.T) {
+	each(t, func(t *testing.T, db index.DB) {
+		must(t, db.Update(func(tx index.Tx) error { return fill(tx, "b", 300, 200) }))
+		must(t, db.Update(func(tx index.Tx) error {
+			b := tx.Bucket("b")
+			for i := range 300 {
+				if err := b.Delete(keyOf(i)); err != nil {
+					return err
+				}
+			}
+			if k, _ := b.Cursor().Last(); k != nil {
+				t.Errorf("last row %q", k)
+			}
+			return nil
+		}))
+	})
+}
