@@ -42,7 +42,7 @@ type cachedNode struct {
 	node   *fb.Node
 	slot   uint64
 	size   int64
-	depth  atomic.Uint32 // of differences between the stored node and one that is stored whole
+	depth  atomic.Int32 // of differences between the stored node and one that is stored whole; unknownDepth while it may not be stored
 	used   atomic.Bool
 }
 
@@ -87,24 +87,14 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	return e.node
 }
 
-// remove forgets a node, for one whose depth is not what was thought.
-func (c *NodeCache) remove(s *Store, d *object.Digest) {
-	slot := slotOf(s, d)
-	sh := &c.shards[slot%cacheShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for i, e := range sh.ring {
-		if e.slot == slot {
-			sh.removeLocked(i)
-			return
-		}
-	}
-}
+// unknownDepth is the depth of a node that a journal has made: only the log says how it is stored, if at all.
+const unknownDepth = -1
 
-func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth uint8) {
+// add keeps a node. depth is that of its record in the log, or unknownDepth.
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
 	slot := slotOf(s, d)
 	e := &cachedNode{owner: s, digest: *d, node: n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
-	e.depth.Store(uint32(depth))
+	e.depth.Store(depth)
 	sh := &c.shards[slot%cacheShards]
 	if e.size > sh.max {
 		return
@@ -112,8 +102,8 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth uint8) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if old := sh.nodes[slot]; old != nil {
-		if old.owner == s && old.digest == *d {
-			old.depth.Store(uint32(depth)) // of the record that is being written now
+		if old.owner == s && old.digest == *d && depth != unknownDepth {
+			old.depth.Store(depth)
 		}
 		return
 	}

@@ -171,7 +171,7 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	}
 	if n.Split {
 		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
-		j.s.cache.add(j.s, &n.Digest, n.View, 0)
+		j.s.cache.add(j.s, &n.Digest, n.View, unknownDepth)
 		return j.flushIfFull(ctx)
 	}
 	if _, ok := j.find(&n.Digest); ok {
@@ -187,27 +187,27 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	} else {
 		j.add(op{kind: recNode, digest: n.Digest}, n.Content)
 	}
-	j.s.cache.add(j.s, &n.Digest, n.View, depth)
+	j.s.cache.add(j.s, &n.Digest, n.View, unknownDepth)
 	return j.flushIfFull(ctx)
 }
 
 // dropHeld takes out the nodes that the page holds already. They are looked up together, shortly before they go to the log: a
 // look-up for each node as it comes would take longer than making it.
-func (j *Journal) dropHeld() error {
+func (j *Journal) dropHeld(ctx context.Context) error {
 	p := j.part
 	if p == nil {
 		return nil
 	}
-	var held []int
+	held := map[int]uint8{} // the depth at which it is stored
 	err := j.s.view(func(tx index.Tx) error {
-		held = held[:0]
+		clear(held)
 		for i := range p.ops {
 			o := &p.ops[i]
 			if o.kind != recNode && o.kind != recDelta {
 				continue
 			}
-			if _, ok := j.s.over.piece(&o.digest); ok {
-				held = append(held, i)
+			if stored, ok := j.s.over.piece(&o.digest); ok {
+				held[i] = stored.depth
 				continue
 			}
 			row, ok, err := readObjectRow(tx, &o.digest)
@@ -215,7 +215,7 @@ func (j *Journal) dropHeld() error {
 				return err
 			}
 			if ok && row.held {
-				held = append(held, i)
+				held[i] = row.depth
 			}
 		}
 		return nil
@@ -224,15 +224,45 @@ func (j *Journal) dropHeld() error {
 		return err
 	}
 	j.part = nil
+	depths := map[object.Digest]uint8{} // of nodes that are not stored as deep as the journal thought
 	for i := range p.ops {
-		if len(held) > 0 && held[0] == i {
-			held = held[1:]
-			j.s.cache.remove(j.s, &p.ops[i].digest) // it is stored at another depth
+		o := p.ops[i]
+		if depth, ok := held[i]; ok {
+			depths[o.digest] = depth
 			continue
 		}
-		j.add(p.ops[i], p.content(i))
+		content := p.content(i)
+		if o.kind == recDelta {
+			if depth, ok := depths[*o.base]; ok {
+				if content, err = j.deepen(ctx, &o, depth, content); err != nil {
+					j.err = err // a part of the records is gone: the journal is of no use
+					return err
+				}
+				depths[o.digest] = o.depth
+			}
+		}
+		j.add(o, content)
 	}
 	return nil
+}
+
+// deepen makes o a difference to a base that has been found at another depth, or a whole node if that is too deep, and returns
+// the content of the record.
+func (j *Journal) deepen(ctx context.Context, o *op, depth uint8, script []byte) ([]byte, error) {
+	if depth < maxDeltaDepth {
+		o.depth = depth + 1
+		return script, nil
+	}
+	b, err := j.Node(ctx, *o.base)
+	if err != nil {
+		return nil, err
+	}
+	content, err := btree.ApplyDelta(b, script)
+	if err != nil {
+		return nil, fmt.Errorf("write node %s whole: %w", o.digest.Short(), err)
+	}
+	o.kind, o.base, o.depth = recNode, nil, 0
+	return content, nil
 }
 
 // difference returns the script that makes n from its base and its depth, or nil when n is to be written whole.
@@ -257,17 +287,24 @@ func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uin
 
 // depthOf returns how many differences lie between a stored node and one that is stored whole.
 func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
-	if e := j.s.cache.find(j.s, d); e != nil {
-		return uint8(e.depth.Load()), true, nil
-	}
 	if o, ok := j.find(d); ok {
 		return o.depth, o.kind != recPiece, nil
+	}
+	e := j.s.cache.find(j.s, d)
+	if e != nil {
+		if known := e.depth.Load(); known != unknownDepth {
+			return uint8(known), true, nil
+		}
 	}
 	if o, ok := j.s.over.piece(d); ok {
 		return o.depth, o.kind != recPiece, nil
 	}
 	row, ok, err := j.s.objectRow(d)
-	return row.depth, ok && row.held && row.kind != recPiece, err
+	ok = ok && row.held && row.kind != recPiece
+	if e != nil && ok && err == nil {
+		e.depth.Store(int32(row.depth))
+	}
+	return row.depth, ok, err
 }
 
 // Piece returns a piece that the journal or the page holds, as Store.Piece does.
@@ -320,7 +357,7 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.s.waitRoom(ctx); err != nil {
 		return err
 	}
-	if err := j.dropHeld(); err != nil {
+	if err := j.dropHeld(ctx); err != nil {
 		return err
 	}
 	if j.part == nil {
@@ -392,7 +429,7 @@ func (j *Journal) prepare(ctx context.Context) error {
 	if err := j.finishFlush(); err != nil {
 		return err
 	}
-	return j.dropHeld()
+	return j.dropHeld(ctx)
 }
 
 // moveLocked moves what is left to the batch of a group and returns its records, with room for more. The journal is over.

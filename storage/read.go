@@ -177,11 +177,13 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 	if err != nil {
 		return nil, err
 	}
-	if d.Kind().IsIndex() {
-		s.cache.add(s, &d, n, 0)
-	} else if l, ok, err := from.locate(&d); err == nil && ok {
-		s.cache.add(s, &d, n, l.depth)
+	depth := int32(unknownDepth)
+	if !d.Kind().IsIndex() {
+		if l, ok, err := s.locate(&d); err == nil && ok && l.content == nil {
+			depth = int32(l.depth)
+		}
 	}
+	s.cache.add(s, &d, n, depth)
 	return n, nil
 }
 
@@ -210,7 +212,7 @@ func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator
 		return nil, err
 	}
 	if l.kind == recDelta {
-		if depth >= maxDeltaDepth {
+		if depth >= maxReadDepth {
 			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
 		}
 		b, err := s.loadNode(ctx, l.base, from, depth+1)

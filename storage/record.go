@@ -39,6 +39,10 @@ const originLocal = 0
 // maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
 const maxDeltaDepth = 8
 
+// maxReadDepth bounds the differences that are followed for one node. It is greater, because of two journals that write the same
+// node at the same time one may be stored deeper than what the other has put on it has counted.
+const maxReadDepth = 4 * maxDeltaDepth
+
 // op is one record of the log as the index and the overlay need it.
 type op struct {
 	kind    byte

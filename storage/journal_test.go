@@ -1,0 +1,80 @@
+package storage_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// all is an edit that sets n keys to what a chain of edits of the first key has led to.
+func all(n, version int) edit {
+	e := edit{}
+	for i := range n {
+		e[fmt.Sprintf("key %04d", i)] = fmt.Appendf(nil, "a value of some length, so that a difference is shorter than a node: %d", i)
+	}
+	e["key 0000"] = fmt.Appendf(nil, "version %d", version)
+	return e
+}
+
+// TestDifferencesOfForgottenNodes builds stored nodes anew, whole, in journals that are given up or that go on: what is made on
+// them still has at most as many differences below it as can be read.
+func TestDifferencesOfForgottenNodes(t *testing.T) {
+	const keys = 60
+	for _, goOn := range []bool{false, true} {
+		t.Run(fmt.Sprintf("goOn=%v", goOn), func(t *testing.T) {
+			o := options(t)
+			s := open(t, o)
+			update(t, s, all(keys, 0))
+			for i := 1; i < 60; i++ {
+				ctx := t.Context()
+				j := s.NewJournal()
+				head := s.NewestHead()
+				fresh := all(keys, i-1)
+				root, err := btree.Tree{Page: testPage, Source: j, Root: btree.EmptyRoot}.Apply(ctx, j, fresh.changes(ctx, j))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if root != head.Root {
+					t.Fatalf("version %d: another root for equal content", i)
+				}
+				if !goOn {
+					j.Rollback()
+					update(t, s, edit{"key 0000": fmt.Appendf(nil, "version %d", i)})
+					continue
+				}
+				next := edit{"key 0000": fmt.Appendf(nil, "version %d", i)}
+				if root, err = (btree.Tree{Page: testPage, Source: j, Root: root}).Apply(ctx, j, next.changes(ctx, j)); err != nil {
+					t.Fatal(err)
+				}
+				commitRoot(t, s, j, root)
+			}
+			head := s.NewestHead()
+			wantContent(t, s, head, all(keys, 59))
+			wantClean(t, s)
+			closeStore(t, s)
+			s = open(t, o)
+			wantContent(t, s, head, all(keys, 59))
+		})
+	}
+}
+
+// commitRoot commits a journal on the newest head.
+func commitRoot(t testing.TB, s *storage.Store, j *storage.Journal, root [33]byte) *commit.Commit {
+	t.Helper()
+	c, err := commit.New(commit.Params{Root: root, Parents: []*commit.Commit{s.NewestHead()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Submit(context.Background(), j, c)
+	if err == nil {
+		err = p.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
