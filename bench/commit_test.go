@@ -1,0 +1,201 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ledgerd/ledger"
+)
+
+// BenchmarkCommitOneKey changes one key of a million in a commit of its own, durable, in a warm page. ratio is to appending 4 KiB to a
+// file and syncing it, bbolt-ratio to a transaction of bbolt that puts 8 random keys among the same million. The three
+// take turns in one directory; each round is 50 of each and counts by its medians.
+func BenchmarkCommitOneKey(b *testing.B) {
+	dir := copied(b, millionPage(b))
+	repo, page := openPage(b, dir, ledger.Options{})
+	warm(b, page)
+	db, err := openBolt(boltCopy(b, dir))
+	must(b, err)
+	file := newAppender(b, dir)
+	d, rng := million(), generator(4)
+	block := incompressible(b, 4096)
+	const each = 50
+	ours := func() (s samples) {
+		for range each {
+			key, value := rng.IntN(len(d.keys)), rng.IntN(len(d.values))
+			s.add(timed(func() { must(b, put(b, page, d.keys[key][:], d.values[value][:])) }))
+		}
+		return s
+	}
+	appends := func() (s samples) {
+		for range each {
+			s.add(timed(func() { file.appendAndSync(b, block) }))
+		}
+		return s
+	}
+	bolts := func() (s samples) {
+		for range each {
+			s.add(timed(func() { must(b, boltPut(db, rng, 8)) }))
+		}
+		return s
+	}
+	var disk, bolt pair
+	var p99 samples
+	for b.Loop() {
+		ours() // the first ones make the segment
+		for range scaled(20, 3) {
+			o, a, t := ours(), appends(), bolts()
+			p99 = append(p99, o...)
+			disk.ours.add(o.median())
+			disk.theirs.add(a.median())
+			bolt.ours.add(o.median())
+			bolt.theirs.add(t.median())
+		}
+	}
+	stats, err := page.Stats(b.Context())
+	must(b, err)
+	closePage(b, repo, page)
+	must(b, db.Close())
+	report(b, map[string]float64{
+		"ratio": disk.ratio(), "bbolt-ratio": bolt.ratio(), "ledger-us": us(disk.ours.median()), "ledger-p99-us": us(p99.percentile(0.99)),
+		"append-us": us(disk.theirs.median()), "bbolt-us": us(bolt.theirs.median()), "logged-B/commit": float64(stats.WrittenBytes) / float64(stats.Commits),
+		"syncs/commit": float64(stats.Syncs) / float64(stats.Commits),
+	})
+}
+
+// boltCopy returns a copy of the million keys in bbolt, in dir.
+func boltCopy(b *testing.B, dir string) string {
+	b.Helper()
+	content, err := os.ReadFile(millionBolt(b))
+	must(b, err)
+	f, err := os.CreateTemp(dir, "bolt-")
+	must(b, err)
+	_, err = f.Write(content)
+	must(b, err)
+	must(b, f.Sync())
+	must(b, f.Close())
+	return f.Name()
+}
+
+// boltPut puts n random keys of the million in one transaction.
+func boltPut(db *bbolt.DB, rng *rand.Rand, n int) error {
+	d := million()
+	return db.Update(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(boltBucket)
+		for range n {
+			if err := bucket.Put(d.keys[rng.IntN(len(d.keys))][:], d.values[rng.IntN(len(d.values))][:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// BenchmarkCommits10000 makes 10 000 commits of one key each on a page of a million: a third updates, a third insertions, a third
+// deletions. What is written and kept is counted until the repository is closed, so folds and the last fold are in it.
+//
+// written-B is what the process gave to the operating system; device-B is what that makes of it, in whole pages of 4 KiB for each sync.
+func BenchmarkCommits10000(b *testing.B) {
+	n := scaled(10_000, 30)
+	var given, device, logged, length, onDisk, perCommit []float64
+	for b.Loop() {
+		dir := copied(b, millionPage(b))
+		lengthBefore, diskBefore := sizes(b, dir)
+		repo, page := openPage(b, dir, ledger.Options{})
+		warm(b, page)
+		before := writtenSoFar(b)
+		d := timed(func() { mixedCommits(b, page, n, generator(5)) })
+		stats, err := page.Stats(b.Context())
+		must(b, err)
+		closePage(b, repo, page)
+		after := writtenSoFar(b)
+		lengthAfter, diskAfter := sizes(b, dir)
+		per := func(v float64) float64 { return v / float64(n) }
+		given, device = append(given, per(float64(after.given-before.given))), append(device, per(float64(after.device-before.device)))
+		logged = append(logged, per(float64(stats.WrittenBytes)))
+		length, onDisk = append(length, per(float64(lengthAfter-lengthBefore))), append(onDisk, per(float64(diskAfter-diskBefore)))
+		perCommit = append(perCommit, us(d)/float64(n))
+	}
+	report(b, map[string]float64{
+		"written-B/commit": median(given), "device-B/commit": median(device), "logged-B/commit": median(logged),
+		"kept-B/commit": median(onDisk), "kept-length-B/commit": median(length), "us/commit": median(perCommit), "commits": float64(n),
+	})
+}
+
+// mixedCommits makes n commits: in turn an update of a random key, an insertion of a new one, and a deletion.
+func mixedCommits(b *testing.B, page *ledger.Page, n int, rng *rand.Rand) {
+	d := million()
+	fresh := rand.NewChaCha8(seed(6))
+	order := rng.Perm(len(d.keys)) // deletions from the front, updates of what lies behind them
+	deleted := 0
+	for i := range n {
+		value := d.values[rng.IntN(len(d.values))][:]
+		switch i % 3 {
+		case 0:
+			must(b, put(b, page, d.keys[order[deleted+rng.IntN(len(order)-deleted)]][:], value))
+		case 1:
+			var key [16]byte
+			_, _ = fresh.Read(key[:])
+			must(b, put(b, page, key[:], value))
+		default:
+			key := d.keys[order[deleted]][:]
+			deleted++
+			_, err := page.Update(b.Context(), func(tx *ledger.Tx) error { return tx.Delete(b.Context(), key) })
+			must(b, err)
+		}
+	}
+}
+
+// BenchmarkGroupCommit64 lets 64 goroutines commit one key each to one page, again and again, and in turn a single one. ratio is
+// that of commits per second; commits/sync counts those of the 64.
+func BenchmarkGroupCommit64(b *testing.B) {
+	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{})
+	warm(b, page)
+	period := time.Duration(float64(time.Second) * min(1, scale))
+	var ratios, many, one []float64
+	var commits, syncs uint64
+	for b.Loop() {
+		for range 5 {
+			single := commitRate(b, page, 1, period)
+			before, err := page.Stats(b.Context())
+			must(b, err)
+			group := commitRate(b, page, 64, period)
+			after, err := page.Stats(b.Context())
+			must(b, err)
+			commits, syncs = commits+after.Commits-before.Commits, syncs+after.Syncs-before.Syncs
+			ratios, many, one = append(ratios, group/single), append(many, group), append(one, single)
+		}
+	}
+	closePage(b, repo, page)
+	report(b, map[string]float64{
+		"ratio": median(ratios), "64-commits/s": median(many), "1-commits/s": median(one), "commits/sync": float64(commits) / float64(syncs),
+	})
+}
+
+// commitRate returns how many commits a second so many writers make.
+func commitRate(b *testing.B, page *ledger.Page, writers int, period time.Duration) float64 {
+	d := million()
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for w := range writers {
+		wg.Go(func() {
+			rng := generator(100 + uint64(w))
+			for time.Since(start) < period {
+				if err := put(b, page, d.keys[rng.IntN(len(d.keys))][:], d.values[rng.IntN(len(d.values))][:]); err != nil {
+					b.Error(err)
+					return
+				}
+				n.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(n.Load()) / time.Since(start).Seconds()
+}
