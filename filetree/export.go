@@ -1,0 +1,435 @@
+package filetree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ledgerd/ledger"
+)
+
+// defaultMode is given to files without attributes.
+const defaultMode fs.FileMode = 0o644
+
+// maxLinkBytes is the length of the longest link target that is written.
+const maxLinkBytes = 4096
+
+// ErrNotEmpty reports an export to a directory that has something in it already.
+var ErrNotEmpty = errors.New("directory is not empty")
+
+// errInTheWay reports a path that cannot be written because something else of the page has its place: a file where
+// a directory must be, or, where file names differ by case alone, another file.
+var errInTheWay = errors.New("another entry of the page is in the way")
+
+// ExportOptions say what is exported. The zero value, and a nil pointer, are useful.
+type ExportOptions struct {
+	// Prefix is what the keys begin with. Files keep their whole path.
+	Prefix []byte
+	// Overwrite exports into a directory that is not empty: files and links that have the path of an entry, or
+	// stand where it needs a directory, are replaced; everything else there stays.
+	Overwrite bool
+	// Warn is told of each path that is left out. Nil ignores them; ExportResult counts them.
+	Warn func(Warning)
+	// Progress is called often, on the goroutine of the caller. It may be nil.
+	Progress func(Progress)
+}
+
+// ExportResult says what an export did.
+type ExportResult struct {
+	// Files counts the files, links and empty directories written, or the lines.
+	Files int64
+	// Bytes is the length of the contents.
+	Bytes int64
+	// Warnings counts the paths that were left out.
+	Warnings int64
+}
+
+// exporter writes a tree.
+type exporter struct {
+	options  ExportOptions
+	snap     *ledger.Snapshot
+	dirs     *dirStack
+	result   ExportResult
+	progress Progress
+	buffer   []byte
+}
+
+// Export writes the entries of a snapshot as a tree of files below target, which it creates, and which must be empty
+// unless Overwrite is set (F3). Entries without attributes become files of mode 0644. Modification times of
+// directories, and modes of those that are not empty, are not kept.
+//
+// Nothing outside target is touched: a key that is no relative path, or that another entry leaves no room for, is
+// left out with a Warning (F4, F5). When ctx ends, what is written so far stays, but no file is left half written.
+// Errors: ErrNotEmpty, those of the file system about target itself, and of ledger.Snapshot, such as ledger.ErrCorrupt
+// when a value is damaged.
+func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *ExportOptions) (ExportResult, error) {
+	e := &exporter{snap: snap, buffer: make([]byte, 128<<10)}
+	if o != nil {
+		e.options = *o
+	}
+	if err := os.MkdirAll(target, 0o777); err != nil {
+		return e.result, fmt.Errorf("make directory: %w", err)
+	}
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return e.result, fmt.Errorf("open directory: %w", err)
+	}
+	e.dirs = &dirStack{levels: []level{{root: root}}}
+	defer e.dirs.close()
+	if err := e.prepare(ctx, root); err != nil {
+		return e.result, err
+	}
+	if err := e.each(ctx, e.file); err != nil {
+		return e.result, err
+	}
+	return e.result, e.each(ctx, e.linkOrDirectory)
+}
+
+// prepare checks that target is empty, or removes from it what stands in the way.
+func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
+	entries, err := readDirectory(root)
+	if err != nil {
+		return fmt.Errorf("read directory: %w", err)
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	if !e.options.Overwrite {
+		return fmt.Errorf("export to %s: %w", root.Name(), ErrNotEmpty)
+	}
+	for item, err := range List(ctx, e.snap, ListOptions{Prefix: e.options.Prefix}) {
+		if err != nil {
+			return err
+		}
+		if checkPath(item.Entry.Key) != nil {
+			continue // told later
+		}
+		if err := clear(root, string(item.Entry.Key)); err != nil {
+			return fmt.Errorf("replace %q: %w", item.Entry.Key, cause(err))
+		}
+	}
+	return nil
+}
+
+// clear removes files and links that stand at path or where it needs a directory.
+func clear(root *os.Root, path string) error {
+	for i := 0; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		name := filepath.FromSlash(path[:i])
+		info, err := root.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENAMETOOLONG):
+			return nil
+		case err != nil:
+			return err
+		case info.IsDir():
+			continue
+		}
+		return root.Remove(name)
+	}
+	return nil
+}
+
+// each calls fn for every item with a path, at its place: in the directory that holds it.
+func (e *exporter) each(ctx context.Context, fn func(context.Context, Item, string) error) error {
+	for item, err := range List(ctx, e.snap, ListOptions{Prefix: e.options.Prefix}) {
+		if err != nil {
+			return err
+		}
+		if err := fn(ctx, item, string(item.Entry.Key)); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// typeOf is the type of an item; without attributes it is a file.
+func typeOf(item Item) Type {
+	if item.Attributes == nil {
+		return File
+	}
+	return item.Attributes.Type
+}
+
+// file is the first pass: files, and the directories that hold them. Links come later, so that no path leads
+// through one.
+func (e *exporter) file(ctx context.Context, item Item, path string) error {
+	if err := checkPath(item.Entry.Key); err != nil {
+		e.warn(path, err)
+		return nil
+	}
+	if item.Problem != nil {
+		e.warn(path, fmt.Errorf("written without attributes: %w", item.Problem))
+	}
+	if typeOf(item) != File {
+		return nil
+	}
+	dir, name, err := e.dirs.enter(path)
+	if err != nil {
+		e.warn(path, err)
+		return nil
+	}
+	return e.write(ctx, dir, item, path, name)
+}
+
+// write makes one file. Only errors of the page, a full disk and the end of ctx are returned.
+func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, name string) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		e.warn(path, inTheWay(fmt.Errorf("make file: %w", cause(err))))
+		return nil
+	}
+	storeErr, fileErr := e.copy(ctx, f, item)
+	if storeErr == nil && fileErr == nil {
+		fileErr = finish(dir, f, name, item.Attributes)
+	} else {
+		f.Close() // what is written is removed below
+	}
+	switch {
+	case storeErr != nil:
+		return errors.Join(fmt.Errorf("export %q: %w", path, storeErr), dir.Remove(name))
+	case errors.Is(fileErr, syscall.ENOSPC):
+		return errors.Join(fmt.Errorf("export %q: %w", path, fileErr), dir.Remove(name))
+	case fileErr != nil:
+		e.warn(path, errors.Join(fileErr, dir.Remove(name)))
+		return nil
+	}
+	e.done(path)
+	return nil
+}
+
+// copy writes the content of item to f. The first error is the page's, the second the file's.
+func (e *exporter) copy(ctx context.Context, f *os.File, item Item) (storeErr, fileErr error) {
+	value, err := item.Entry.Open(ctx)
+	if err != nil {
+		return err, nil
+	}
+	defer value.Close() // only read: nothing is lost when it fails
+	for {
+		if err := ctx.Err(); err != nil {
+			return err, nil
+		}
+		n, err := value.Read(e.buffer)
+		if _, err := f.Write(e.buffer[:n]); err != nil {
+			return nil, fmt.Errorf("write file: %w", cause(err))
+		}
+		e.result.Bytes += int64(n)
+		e.progress.Bytes += int64(n)
+		e.report()
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return err, nil
+		}
+	}
+}
+
+// finish gives a written file its mode and time and closes it.
+func finish(dir *os.Root, f *os.File, name string, a *Attributes) error {
+	mode := defaultMode
+	if a != nil {
+		mode = a.Mode
+	}
+	if err := f.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return errors.Join(fmt.Errorf("set mode: %w", cause(err)), f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("close file: %w", cause(err))
+	}
+	if a == nil {
+		return nil
+	}
+	return setTime(dir, name, a.ModTime)
+}
+
+// linkOrDirectory is the second pass: links and empty directories.
+func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) error {
+	kind := typeOf(item)
+	if kind == File || checkPath(item.Entry.Key) != nil {
+		return nil
+	}
+	dir, name, err := e.dirs.enter(path)
+	if err != nil {
+		e.warn(path, err)
+		return nil
+	}
+	if kind == Link {
+		return e.link(ctx, dir, item, path, name)
+	}
+	if err := dir.Mkdir(name, 0o700); err != nil {
+		e.warn(path, inTheWay(fmt.Errorf("make directory: %w", cause(err))))
+		return nil
+	}
+	if err := dir.Chmod(name, item.Attributes.Mode); err != nil {
+		e.warn(path, fmt.Errorf("set mode of directory: %w", cause(err)))
+		return nil
+	}
+	e.done(path)
+	return nil
+}
+
+func (e *exporter) link(ctx context.Context, dir *os.Root, item Item, path, name string) error {
+	if item.Entry.Size > maxLinkBytes {
+		e.warn(path, fmt.Errorf("make link to %d bytes: %w", item.Entry.Size, ledger.ErrTooLarge))
+		return nil
+	}
+	target, err := item.Entry.Value(ctx)
+	if err != nil {
+		return fmt.Errorf("export %q: %w", path, err)
+	}
+	if len(target) == 0 || bytes.IndexByte(target, 0) >= 0 {
+		e.warn(path, fmt.Errorf("make link to %q: %w", target, ledger.ErrInvalid))
+		return nil
+	}
+	if err := dir.Symlink(string(target), name); err != nil {
+		e.warn(path, inTheWay(fmt.Errorf("make link: %w", linkCause(err))))
+		return nil
+	}
+	if err := setLinkTime(dir, name, item.Attributes.ModTime); err != nil {
+		e.warn(path, fmt.Errorf("set time of link: %w", cause(err)))
+		return nil
+	}
+	e.result.Bytes += int64(len(target))
+	e.progress.Bytes += int64(len(target))
+	e.done(path)
+	return nil
+}
+
+func linkCause(err error) error {
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// inTheWay explains an error about something that exists: the target was empty or cleared, so the page itself has
+// put it there.
+func inTheWay(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %w", errInTheWay, err)
+	}
+	return err
+}
+
+func (e *exporter) warn(path string, err error) {
+	e.result.Warnings++
+	if e.options.Warn != nil {
+		e.options.Warn(Warning{Path: path, Err: err})
+	}
+}
+
+func (e *exporter) done(path string) {
+	e.result.Files++
+	e.progress.Files++
+	e.progress.Path = path
+	e.report()
+}
+
+func (e *exporter) report() {
+	if e.options.Progress != nil {
+		e.options.Progress(e.progress)
+	}
+}
+
+// checkPath reports why key is no path of a file below a directory.
+func checkPath(key []byte) error {
+	problem := ""
+	path := string(key)
+	switch {
+	case path == "":
+		problem = "is empty"
+	case path[0] == '/':
+		problem = "is an absolute path"
+	case strings.Contains(path, "\x00"):
+		problem = "has a NUL"
+	default:
+		for name := range strings.SplitSeq(path, "/") {
+			switch {
+			case name == "":
+				problem = "has an empty name between slashes"
+			case name == "." || name == "..":
+				problem = "has the name " + name
+			}
+		}
+		if problem == "" && !filepath.IsLocal(filepath.FromSlash(path)) || filepath.Separator != '/' && strings.ContainsRune(path, filepath.Separator) {
+			problem = "is no path on this system"
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return fmt.Errorf("key %s and cannot be a file: %w", problem, ledger.ErrInvalid)
+}
+
+// dirStack holds open the directories that lead to the present path, so that each file costs one lookup.
+type dirStack struct {
+	levels []level // the target, then one below the other
+}
+
+type level struct {
+	name string
+	root *os.Root
+}
+
+// enter returns the directory that path lies in, made where it is absent, and the last name of path.
+func (d *dirStack) enter(path string) (*os.Root, string, error) {
+	names := strings.Split(path, "/")
+	names, last := names[:len(names)-1], names[len(names)-1]
+	depth := 1
+	for depth < len(d.levels) && depth <= len(names) && d.levels[depth].name == names[depth-1] {
+		depth++
+	}
+	d.cut(depth)
+	for _, name := range names[depth-1:] {
+		sub, err := enterDirectory(d.levels[len(d.levels)-1].root, name)
+		if err != nil {
+			return nil, "", err
+		}
+		d.levels = append(d.levels, level{name, sub})
+	}
+	return d.levels[len(d.levels)-1].root, last, nil
+}
+
+// enterDirectory opens a directory, made where it is absent. It does not follow links.
+func enterDirectory(parent *os.Root, name string) (*os.Root, error) {
+	err := parent.Mkdir(name, 0o777)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make directory: %w", cause(err))
+	}
+	info, err := parent.Lstat(name)
+	if err != nil {
+		return nil, fmt.Errorf("look at directory: %w", cause(err))
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%q is no directory: %w", name, errInTheWay)
+	}
+	sub, err := parent.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("open directory: %w", cause(err))
+	}
+	now, err := sub.Stat(".")
+	if err != nil || !os.SameFile(info, now) {
+		return nil, errors.Join(fmt.Errorf("open directory %q: %w", name, errChanged), err, sub.Close())
+	}
+	return sub, nil
+}
+
+// cut closes the directories behind the first n.
+func (d *dirStack) cut(n int) {
+	for _, l := range d.levels[n:] {
+		l.root.Close() // nothing was written through it that a failure could lose
+	}
+	d.levels = d.levels[:n]
+}
+
+func (d *dirStack) close() { d.cut(0) }

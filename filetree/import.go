@@ -1,0 +1,334 @@
+package filetree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/ledgerd/ledger"
+)
+
+// maxKeyBytes is the length of the longest key of a page.
+const maxKeyBytes = 4096
+
+// Warning tells of one path that was left out, and why. Everything else is done.
+type Warning struct {
+	// Path is relative to the tree, slash separated.
+	Path string
+	Err  error
+}
+
+// Error returns the path, quoted when it has to be, and the reason.
+func (w Warning) Error() string { return fmt.Sprintf("%q: %v", w.Path, w.Err) }
+
+// Unwrap returns the reason.
+func (w Warning) Unwrap() error { return w.Err }
+
+// Progress is how far a long call has come.
+type Progress struct {
+	// Files is the number of files, links and empty directories dealt with, or of lines.
+	Files int64
+	// Bytes is the length of what was read or written.
+	Bytes int64
+	// Path is what is being dealt with.
+	Path string
+}
+
+// ImportOptions say how a tree is imported. The zero value, and a nil pointer, are useful.
+type ImportOptions struct {
+	// Message is recorded in the commit.
+	Message string
+	// Checksum reads files also when type, size, mode and modification time are what the page has.
+	Checksum bool
+	// Lazy gives long values the priority ledger.Lazy.
+	Lazy bool
+	// Exclude lists files and directories that are not of the tree, such as the repository itself.
+	Exclude []fs.FileInfo
+	// Warn is told of each path that is left out. Nil ignores them; Result counts them.
+	Warn func(Warning)
+	// Progress is called often, on the goroutine of the caller. It may be nil.
+	Progress func(Progress)
+}
+
+// Result says what an import did.
+type Result struct {
+	// Commit is the new commit, or the head when nothing has changed.
+	Commit ledger.CommitID
+	// Committed reports whether there is a new commit.
+	Committed bool
+	// Added, Changed, Removed and Unchanged count paths, or keys of JSON lines.
+	Added, Changed, Removed, Unchanged int64
+	// Bytes is the length of all values that were read.
+	Bytes int64
+	// Warnings counts the paths that were left out.
+	Warnings int64
+}
+
+// importer carries actions into a transaction.
+type importer struct {
+	options  ImportOptions
+	page     *ledger.Page
+	base     *ledger.Snapshot
+	tx       *ledger.Tx
+	result   Result
+	progress Progress
+}
+
+// Import makes the paths of page with attributes those of the tree at dir, in one transaction (F1, F2): files whose
+// type, size, mode and modification time are what the page has are not read. dir may also be a single file, which
+// becomes one key, its base name; then nothing is removed. A file that cannot be read, or changes while it is read,
+// leaves what the page has of it as it is, and a Warning (F5).
+//
+// A change within the resolution of the file system's clock that keeps the size of a file that was just imported
+// cannot be seen; Checksum reads everything. When Import returns nil the commit survives a crash; on any error the
+// page is as it was. Errors: those of the file system about dir itself, and of ledger.Tx; ledger.ErrConflict
+// when the page has moved on meanwhile.
+func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions) (Result, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return Result{}, fmt.Errorf("import: %w", err)
+	}
+	return transact(ctx, page, o, func(im *importer) error {
+		if info.IsDir() {
+			return im.tree(ctx, dir)
+		}
+		return im.single(ctx, dir, info)
+	})
+}
+
+// transact runs fn in a transaction on the newest head and commits it.
+func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(*importer) error) (Result, error) {
+	im := &importer{page: page}
+	if o != nil {
+		im.options = *o
+	}
+	tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
+	if err != nil {
+		return Result{}, err
+	}
+	defer tx.Rollback() // does nothing after Commit
+	im.tx = tx
+	head := tx.Base().ID
+	if im.base, err = page.At(ctx, head); err != nil {
+		return Result{}, err
+	}
+	defer im.base.Close()
+	if err := fn(im); err != nil {
+		return Result{}, err
+	}
+	if err := tx.SetMessage(im.options.Message); err != nil {
+		return Result{}, err
+	}
+	if im.result.Commit, err = tx.Commit(ctx); err != nil {
+		return Result{}, err
+	}
+	im.result.Committed = im.result.Commit != head
+	return im.result, nil
+}
+
+// tree imports a directory: one goroutine walks and reads ahead, this one writes.
+func (im *importer) tree(ctx context.Context, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer root.Close() // only read: nothing is lost when it fails
+	ctx, cancel := context.WithCancelCause(ctx)
+	actions := make(chan action, aheadFiles)
+	w := &walker{base: im.base, exclude: im.options.Exclude, checksum: im.options.Checksum}
+	w.send = func(a action) error {
+		select {
+		case actions <- a:
+			return nil
+		case <-ctx.Done():
+			a.release()
+			return context.Cause(ctx)
+		}
+	}
+	var walking sync.WaitGroup
+	var walkErr error
+	walking.Go(func() {
+		defer close(actions)
+		walkErr = w.run(ctx, root)
+	})
+	defer func() {
+		cancel(nil)
+		for a := range actions {
+			a.release()
+		}
+		walking.Wait()
+	}()
+	for a := range actions {
+		err := im.apply(ctx, &a)
+		a.release()
+		if err != nil {
+			return err
+		}
+	}
+	if walkErr != nil {
+		return fmt.Errorf("walk %s: %w", dir, walkErr)
+	}
+	return ctx.Err()
+}
+
+// single imports one file under its base name.
+func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) error {
+	attributes, ok := attributesOf(info)
+	if !ok {
+		return fmt.Errorf("import %s: is a %s: %w", name, kindName(info.Mode()), ledger.ErrInvalid)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|openNonblocking, 0)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	defer f.Close() // only read: nothing is lost when it fails
+	base, err := filepath.Abs(name)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	a := action{path: filepath.Base(base), attributes: attributes, size: info.Size(), file: f, info: info}
+	if err := sameFile(f, info); err != nil {
+		return fmt.Errorf("import %s: %w", name, err)
+	}
+	switch _, err = im.base.Stat(ctx, []byte(a.path)); {
+	case err == nil:
+		a.known = true
+	case !errors.Is(err, ledger.ErrNotFound):
+		return err
+	}
+	im.options.Checksum = true // so that an equal file counts as unchanged
+	return im.apply(ctx, &a)
+}
+
+// apply carries out one action.
+func (im *importer) apply(ctx context.Context, a *action) error {
+	im.progress.Path = a.path
+	switch {
+	case a.warning != nil:
+		im.warn(a.path, a.warning)
+		return nil
+	case a.remove:
+		im.result.Removed++
+		return removeFile(ctx, im.tx, []byte(a.path))
+	case a.unchanged:
+		im.result.Unchanged++
+	default:
+		done, err := im.put(ctx, a)
+		if err != nil {
+			return fmt.Errorf("import %q: %w", a.path, err)
+		}
+		if !done {
+			return nil
+		}
+	}
+	im.progress.Files++
+	im.report()
+	return nil
+}
+
+// put stores content and attributes. It returns false when the file could not be read.
+func (im *importer) put(ctx context.Context, a *action) (bool, error) {
+	key, priority := []byte(a.path), ledger.Eager
+	if im.options.Lazy {
+		priority = ledger.Lazy
+	}
+	if a.file != nil {
+		r := &fileReader{file: a.file, info: a.info, read: im.addBytes}
+		if err := im.tx.PutReader(ctx, key, r, -1, priority); err != nil {
+			if r.err == nil || ctx.Err() != nil {
+				return false, err
+			}
+			im.warn(a.path, r.err)
+			return false, nil
+		}
+	} else {
+		if err := im.tx.PutPriority(ctx, key, *a.content, priority); err != nil {
+			return false, err
+		}
+		im.addBytes(int64(len(*a.content)))
+	}
+	if err := im.tx.Put(ctx, AttributesKey(key), a.attributes.Encode()); err != nil {
+		return false, err
+	}
+	return true, im.count(ctx, key, a.known)
+}
+
+// count counts a path that was put.
+func (im *importer) count(ctx context.Context, key []byte, known bool) error {
+	switch {
+	case !known:
+		im.result.Added++
+		return nil
+	case !im.options.Checksum:
+		im.result.Changed++
+		return nil
+	}
+	for _, k := range [][]byte{key, AttributesKey(key)} {
+		equal, err := sameEntry(ctx, im.base, im.tx, k)
+		if err != nil {
+			return err
+		}
+		if !equal {
+			im.result.Changed++
+			return nil
+		}
+	}
+	im.result.Unchanged++
+	return nil
+}
+
+func (im *importer) warn(path string, err error) {
+	im.result.Warnings++
+	if im.options.Warn != nil {
+		im.options.Warn(Warning{Path: path, Err: err})
+	}
+}
+
+func (im *importer) addBytes(n int64) {
+	im.result.Bytes += n
+	im.progress.Bytes += n
+	im.report()
+}
+
+func (im *importer) report() {
+	if im.options.Progress != nil {
+		im.options.Progress(im.progress)
+	}
+}
+
+// fileReader reads a long file and fails at its end when it was changed meanwhile, so that nothing of it is put.
+type fileReader struct {
+	file *os.File
+	info fs.FileInfo
+	n    int64
+	read func(int64)
+	err  error
+}
+
+// Read reads the file. What it fails with is kept in err.
+func (r *fileReader) Read(p []byte) (int, error) {
+	n, err := r.file.Read(p)
+	r.n += int64(n)
+	r.read(int64(n))
+	switch {
+	case r.n > r.info.Size():
+		r.err = errChanged
+	case errors.Is(err, io.EOF):
+		if r.n != r.info.Size() {
+			r.err = errChanged
+		} else {
+			r.err = sameFile(r.file, r.info)
+		}
+		if r.err == nil {
+			return n, io.EOF
+		}
+	case err != nil:
+		r.err = fmt.Errorf("read file: %w", cause(err))
+	}
+	return n, r.err
+}

@@ -1,0 +1,189 @@
+package filetree
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger"
+)
+
+// ExportJSONLines writes every entry of a snapshot whose key begins with o.Prefix as one line of JSON, attributes
+// entries too, in the order of keys:
+//
+//	{"key":KEY,"priority":"lazy","value":VALUE}
+//
+// where priority is only written when it is lazy, and KEY and VALUE are strings when the bytes are valid UTF-8 and
+// {"base64":"..."} otherwise. Nothing is lost: ImportJSONLines gives the equal entries. Values stream, whatever
+// their size, and are read twice. Overwrite and Warn are not used. Errors: those of w and of ledger.Snapshot.
+func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o *ExportOptions) (ExportResult, error) {
+	e := &exporter{snap: snap}
+	if o != nil {
+		e.options = *o
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	for entry, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: e.options.Prefix}) {
+		if err != nil {
+			return e.result, err
+		}
+		if err := e.line(ctx, out, entry); err != nil {
+			return e.result, fmt.Errorf("export %q: %w", entry.Key, err)
+		}
+		e.done(string(entry.Key))
+	}
+	return e.result, out.Flush()
+}
+
+func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
+	out.WriteString(`{"key":`)
+	out.Write(AppendJSONBytes(nil, entry.Key))
+	if entry.Priority == ledger.Lazy {
+		out.WriteString(`,"priority":"lazy"`)
+	}
+	out.WriteString(`,"value":`)
+	if err := WriteJSONValue(ctx, out, entry); err != nil {
+		return err
+	}
+	e.result.Bytes += entry.Size
+	e.progress.Bytes += entry.Size
+	_, err := out.WriteString("}\n") // bufio keeps the first error of all writes
+	return err
+}
+
+// WriteJSONValue writes the value of entry as a JSON string, or as {"base64":"..."} when it is not UTF-8. It streams:
+// memory does not depend on the size. Errors: those of out and of ledger.Entry.
+func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
+	if entry.Size <= smallBytes {
+		value, err := entry.Value(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(AppendJSONBytes(nil, value))
+		return err
+	}
+	value, err := entry.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer value.Close() // only read: nothing is lost when it fails
+	text, err := isText(value)
+	if err != nil {
+		return err
+	}
+	if _, err := value.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if text {
+		out.WriteByte('"')
+		err = eachText(value, func(b []byte) error {
+			_, err := out.Write(appendEscaped(nil, b))
+			return err
+		})
+		return errors.Join(err, out.WriteByte('"'))
+	}
+	out.WriteString(`{"base64":"`)
+	enc := base64.NewEncoder(base64.StdEncoding, out)
+	if _, err := value.WriteTo(enc); err != nil {
+		return err
+	}
+	if err := enc.Close(); err != nil {
+		return err
+	}
+	_, err = out.WriteString(`"}`)
+	return err
+}
+
+// AppendJSONBytes appends b as JSON: a string when it is valid UTF-8, {"base64":"..."} otherwise.
+func AppendJSONBytes(dst, b []byte) []byte {
+	if !utf8.Valid(b) {
+		dst = append(dst, `{"base64":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, b)
+		return append(dst, `"}`...)
+	}
+	dst = append(dst, '"')
+	dst = appendEscaped(dst, b)
+	return append(dst, '"')
+}
+
+// appendEscaped appends UTF-8 as it stands inside a JSON string.
+func appendEscaped(dst, b []byte) []byte {
+	const digits = "0123456789abcdef"
+	for i, c := range b {
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\r':
+			dst = append(dst, `\r`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		case c < 0x20 || c == 0x7f:
+			dst = append(dst, `\u00`...)
+			dst = append(dst, digits[c>>4], digits[c&15])
+		case (c == 0xa8 || c == 0xa9) && i >= 2 && b[i-1] == 0x80 && b[i-2] == 0xe2:
+			// U+2028 and U+2029 end lines for some readers.
+			dst = append(dst[:len(dst)-2], `\u202`...)
+			dst = append(dst, digits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// isText reports whether all that r gives is valid UTF-8.
+func isText(r io.Reader) (bool, error) {
+	err := eachText(r, func([]byte) error { return nil })
+	if errors.Is(err, errNotText) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+var errNotText = errors.New("not UTF-8")
+
+// eachText calls fn with what r gives in parts that end at the ends of runes. It fails with errNotText when that is not UTF-8.
+func eachText(r io.Reader, fn func([]byte) error) error {
+	buf := make([]byte, smallBytes)
+	kept := 0
+	for {
+		n, readErr := r.Read(buf[kept:])
+		n += kept
+		whole := n
+		if readErr == nil {
+			whole = wholeRunes(buf[:n])
+		}
+		if !utf8.Valid(buf[:whole]) {
+			return errNotText
+		}
+		if err := fn(buf[:whole]); err != nil {
+			return err
+		}
+		kept = copy(buf, buf[whole:n])
+		if errors.Is(readErr, io.EOF) {
+			return nil
+		}
+		if readErr != nil {
+			return readErr
+		}
+	}
+}
+
+// wholeRunes returns the length of b without a rune that is cut off at its end.
+func wholeRunes(b []byte) int {
+	for i := 1; i <= min(utf8.UTFMax-1, len(b)); i++ {
+		c := b[len(b)-i]
+		if utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-i:]) {
+				return len(b) - i
+			}
+			break
+		}
+	}
+	return len(b)
+}

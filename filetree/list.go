@@ -1,0 +1,231 @@
+package filetree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/ledgerd/ledger"
+)
+
+// Item is a file of a page: the entry with its content and, when it was imported, its attributes.
+type Item struct {
+	// Entry has the content; its Key is the path.
+	Entry ledger.Entry
+	// Attributes are nil for an entry that was not imported.
+	Attributes *Attributes
+	// Problem says why the attributes that the page holds cannot be read; Attributes are nil then.
+	Problem error
+}
+
+// ListOptions say which items are listed, in which order. The zero value means all, in the order of keys.
+type ListOptions struct {
+	// Prefix is what keys begin with.
+	Prefix []byte
+	// Start is the first key and End the first key behind the last one; nil means no bound. They bound keys,
+	// not the order, in both directions.
+	Start, End []byte
+	// Reverse lists from the last key to the first.
+	Reverse bool
+	// Limit is the greatest number of items; 0 means no limit.
+	Limit int
+	// KeysOnly leaves attributes and inline values unread.
+	KeysOnly bool
+}
+
+// List lists the entries of a snapshot, each with its attributes; entries that hold attributes are not listed by
+// themselves. It stops after an error, which comes last and without an item.
+func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		n := 0
+		for _, part := range withoutAttributes(o) {
+			for entry, err := range snap.Scan(ctx, part) {
+				if err != nil {
+					yield(Item{}, err)
+					return
+				}
+				item := Item{Entry: entry}
+				if !o.KeysOnly {
+					item.Attributes, item.Problem, err = attributesIn(ctx, snap, entry.Key)
+				}
+				if err != nil {
+					yield(Item{}, err)
+					return
+				}
+				if n++; !yield(item, nil) || n == o.Limit {
+					return
+				}
+			}
+		}
+	}
+}
+
+// withoutAttributes returns the scans that cover what o asks for except attributes entries, in order.
+func withoutAttributes(o ListOptions) []ledger.ScanOptions {
+	before := ledger.ScanOptions{Prefix: o.Prefix, Start: o.Start, End: minEnd(o.End, []byte(attributesPrefix)), Reverse: o.Reverse, KeysOnly: o.KeysOnly}
+	after := ledger.ScanOptions{Prefix: o.Prefix, Start: maxStart(o.Start, []byte(attributesEnd)), End: o.End, Reverse: o.Reverse, KeysOnly: o.KeysOnly}
+	parts := []ledger.ScanOptions{before, after}
+	if o.Reverse {
+		parts[0], parts[1] = after, before
+	}
+	kept := parts[:0]
+	for _, p := range parts {
+		if p.End == nil || bytes.Compare(p.Start, p.End) < 0 {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+func minEnd(a, b []byte) []byte {
+	if a != nil && bytes.Compare(a, b) < 0 {
+		return a
+	}
+	return b
+}
+
+func maxStart(a, b []byte) []byte {
+	if bytes.Compare(a, b) > 0 {
+		return a
+	}
+	return b
+}
+
+// attributesIn returns the attributes of path, nil when there are none, and why they cannot be decoded.
+func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
+	if len(path) > maxPathBytes {
+		return nil, nil, nil
+	}
+	entry, err := r.Stat(ctx, AttributesKey(path))
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return attributesOfEntry(ctx, entry)
+}
+
+// attributesOfEntry decodes the value of an attributes entry.
+func attributesOfEntry(ctx context.Context, entry ledger.Entry) (a *Attributes, problem, err error) {
+	if entry.Size > 2*attributesSize { // do not read a value of any length
+		return nil, corruptAttributes(fmt.Sprintf("%d bytes", attributesSize), fmt.Sprintf("%d bytes", entry.Size)), nil
+	}
+	value, err := entry.Value(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	decoded, problem := DecodeAttributes(value)
+	if problem != nil {
+		return nil, problem, nil
+	}
+	return &decoded, nil, nil
+}
+
+// Stat returns the item at path. Errors: ledger.ErrNotFound when there is no entry.
+func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error) {
+	entry, err := snap.Stat(ctx, path)
+	if err != nil {
+		return Item{}, err
+	}
+	item := Item{Entry: entry}
+	item.Attributes, item.Problem, err = attributesIn(ctx, snap, path)
+	return item, err
+}
+
+// Touch tells the attributes of path, when it has any, that its content is now that of a file written at now: an
+// import sees that the two differ, and an export makes a file of it. The mode of a file stays.
+func Touch(ctx context.Context, tx *ledger.Tx, path []byte, now time.Time) error {
+	a, problem, err := attributesIn(ctx, tx, path)
+	if err != nil || a == nil && problem == nil {
+		return err
+	}
+	if a == nil || a.Type != File {
+		a = &Attributes{Type: File, Mode: defaultMode}
+	}
+	a.ModTime = now
+	return tx.Put(ctx, AttributesKey(path), a.Encode())
+}
+
+// Remove deletes path with its attributes. It reports whether there was such an entry.
+func Remove(ctx context.Context, tx *ledger.Tx, path []byte) (bool, error) {
+	_, err := tx.Stat(ctx, path)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, removeFile(ctx, tx, path)
+}
+
+// RemovePrefix deletes every entry whose key begins with prefix, with its attributes. An empty prefix deletes
+// everything.
+func RemovePrefix(ctx context.Context, tx *ledger.Tx, prefix []byte) error {
+	if len(prefix) == 0 {
+		return tx.Clear(ctx)
+	}
+	if err := tx.DeleteRange(ctx, prefix, prefixEnd(prefix)); err != nil {
+		return err
+	}
+	key := AttributesKey(prefix)
+	return tx.DeleteRange(ctx, key, prefixEnd(key))
+}
+
+func removeFile(ctx context.Context, tx *ledger.Tx, path []byte) error {
+	if err := tx.Delete(ctx, path); err != nil {
+		return err
+	}
+	if len(path) > maxPathBytes {
+		return nil
+	}
+	return tx.Delete(ctx, AttributesKey(path))
+}
+
+// prefixEnd returns the first key behind those that begin with prefix, or nil when there is none.
+func prefixEnd(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for len(end) > 0 {
+		if end[len(end)-1]++; end[len(end)-1] != 0 {
+			return end
+		}
+		end = end[:len(end)-1]
+	}
+	return nil
+}
+
+// sameEntry reports whether key has the equal entry in a and b.
+func sameEntry(ctx context.Context, a, b ledger.Reader, key []byte) (bool, error) {
+	x, err := a.Stat(ctx, key)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	y, err := b.Stat(ctx, key)
+	if err != nil || x.Priority != y.Priority {
+		return false, err
+	}
+	return SameValue(ctx, x, y)
+}
+
+// SameValue reports whether two entries of one repository have the equal value, without reading long ones. Values that
+// were stored under different chunking secrets may differ although their bytes are equal.
+func SameValue(ctx context.Context, x, y ledger.Entry) (bool, error) {
+	if x.Size != y.Size || x.Inline != y.Inline {
+		return false, nil
+	}
+	if !x.Inline {
+		return x.Object == y.Object, nil
+	}
+	v, err := x.Value(ctx)
+	if err != nil {
+		return false, err
+	}
+	u, err := y.Value(ctx)
+	return bytes.Equal(u, v), err
+}

@@ -1,0 +1,410 @@
+package filetree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ledgerd/ledger"
+)
+
+const (
+	// smallBytes is the length up to which the walker reads a file, so that the writer finds it in memory;
+	// longer files are handed over open.
+	smallBytes = 64 << 10
+	// aheadFiles bounds how far the walker is ahead of the writer.
+	aheadFiles = 64
+	// maxPathBytes is the length of the longest path: its attributes key must be a key too.
+	maxPathBytes = maxKeyBytes - len(attributesPrefix)
+)
+
+// errChanged reports a file that was changed while it was read.
+var errChanged = errors.New("changed while it was read")
+
+// action is what the walker asks the writer to do for one path.
+type action struct {
+	path       string
+	attributes Attributes
+	size       int64
+	known      bool     // the page has the path already
+	content    *[]byte  // of a small file, a link or a directory; from the buffer pool
+	file       *os.File // of a long file; the writer closes it
+	info       fs.FileInfo
+	remove     bool  // the path is no longer in the tree
+	unchanged  bool  // nothing to do
+	warning    error // nothing done, this is why
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, smallBytes+1); return &b }}
+
+func (a *action) release() {
+	if a.content != nil {
+		*a.content = (*a.content)[:0]
+		buffers.Put(a.content)
+		a.content = nil
+	}
+	if a.file != nil {
+		a.file.Close() // read only: nothing is lost when it fails
+		a.file = nil
+	}
+}
+
+// walker goes through a tree in the order of its paths as bytes, beside the attributes that the page holds in the
+// same order, and sends what differs.
+type walker struct {
+	base     *ledger.Snapshot
+	exclude  []fs.FileInfo
+	checksum bool
+	send     func(action) error
+
+	next    func() (ledger.Entry, error, bool) // the page's attributes, in order
+	pending *known
+	done    bool
+	aside   map[string]*known // of directories that are being walked
+	kept    map[string]bool   // paths that could not be read: they and what is below them stay as they are
+}
+
+// known is a path with attributes that the page holds.
+type known struct {
+	path       string
+	attributes Attributes
+	valid      bool
+}
+
+// run walks the tree under root and sends every action. It returns the first error that is not about one file.
+func (w *walker) run(ctx context.Context, root *os.Root) error {
+	next, stop := iter.Pull2(w.base.Scan(ctx, ledger.ScanOptions{Prefix: []byte(attributesPrefix)}))
+	defer stop()
+	w.next, w.kept, w.aside = next, map[string]bool{}, map[string]*known{}
+	if _, err := w.directory(ctx, root, ""); err != nil {
+		return err
+	}
+	if _, err := w.advance(ctx, "", true); err != nil {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(w.aside)) { // of directories that are excluded now
+		if err := w.remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove sends a removal unless the path could not be read.
+func (w *walker) remove(path string) error {
+	if w.isKept(path) {
+		return nil
+	}
+	return w.send(action{path: path, known: true, remove: true})
+}
+
+// directory walks one directory and returns how many of its entries belong to the tree.
+func (w *walker) directory(ctx context.Context, dir *os.Root, prefix string) (int, error) {
+	entries, err := readDirectory(dir)
+	if err != nil {
+		err = fmt.Errorf("read directory: %w", cause(err))
+		if prefix == "" {
+			return 0, err
+		}
+		return 1, w.keep(strings.TrimSuffix(prefix, "/"), err)
+	}
+	count := 0
+	for _, s := range stepsOf(entries) {
+		if err := ctx.Err(); err != nil {
+			return count, err
+		}
+		path := prefix + s.entry.Name()
+		if s.probe {
+			err = w.probe(ctx, path)
+		} else {
+			var belongs bool
+			belongs, err = w.entry(ctx, dir, path, s.entry)
+			if belongs {
+				count++
+			}
+		}
+		if err != nil {
+			return count, err
+		}
+	}
+	return count, nil
+}
+
+// step is a visit of a directory's entry.
+type step struct {
+	order string
+	entry fs.DirEntry
+	probe bool
+}
+
+// stepsOf returns the visits in the order of paths. A directory is visited twice, because what is below it sorts
+// by its name and a slash, and the directory itself, should it be empty, by its name: other names may lie between.
+func stepsOf(entries []fs.DirEntry) []step {
+	steps := make([]step, 0, len(entries)+8)
+	for _, e := range entries {
+		if !e.IsDir() {
+			steps = append(steps, step{e.Name(), e, false})
+			continue
+		}
+		steps = append(steps, step{e.Name(), e, true}, step{e.Name() + "/", e, false})
+	}
+	slices.SortFunc(steps, func(a, b step) int { return strings.Compare(a.order, b.order) })
+	return steps
+}
+
+// probe puts aside what the page has of a directory's own path, until it is known whether it is empty.
+func (w *walker) probe(ctx context.Context, path string) error {
+	old, err := w.advance(ctx, path, false)
+	if old != nil {
+		w.aside[path] = old
+	}
+	return err
+}
+
+// readDirectory returns the entries of dir in no order.
+func readDirectory(dir *os.Root) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := f.ReadDir(-1)
+	return entries, errors.Join(err, f.Close())
+}
+
+// entry handles one name of a directory and reports whether it belongs to the tree, so that the directory is not
+// empty.
+func (w *walker) entry(ctx context.Context, dir *os.Root, path string, e fs.DirEntry) (bool, error) {
+	info, err := dir.Lstat(e.Name())
+	if err != nil {
+		return true, w.keep(path, fmt.Errorf("look at file: %w", cause(err)))
+	}
+	if slices.ContainsFunc(w.exclude, func(x fs.FileInfo) bool { return os.SameFile(x, info) }) {
+		return false, nil
+	}
+	attributes, ok := attributesOf(info)
+	switch {
+	case !ok:
+		return false, w.warn(path, fmt.Errorf("skip %s: only files, links and directories are imported", kindName(info.Mode())))
+	case info.IsDir() != e.IsDir():
+		return true, w.keep(path, errChanged)
+	case len(path) > maxPathBytes:
+		return true, w.warn(path, fmt.Errorf("skip name of %d bytes, at most %d are allowed: %w", len(path), maxPathBytes, ledger.ErrTooLarge))
+	case info.IsDir():
+		return true, w.subdirectory(ctx, dir, path, e.Name(), attributes, info)
+	}
+	old, err := w.advance(ctx, path, false)
+	if err != nil {
+		return true, err
+	}
+	return true, w.file(ctx, dir, e.Name(), action{path: path, attributes: attributes, size: info.Size(), info: info}, old)
+}
+
+func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name string, attributes Attributes, info fs.FileInfo) error {
+	old := w.aside[path]
+	delete(w.aside, path)
+	sub, err := dir.OpenRoot(name)
+	if err != nil {
+		return w.keep(path, fmt.Errorf("open directory: %w", cause(err)))
+	}
+	defer sub.Close() // only read: nothing is lost when it fails
+	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
+		return w.keep(path, errChanged)
+	}
+	n, err := w.directory(ctx, sub, path+"/")
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return w.file(ctx, dir, name, action{path: path, attributes: attributes, info: info}, old)
+	case old != nil:
+		return w.remove(path)
+	}
+	return nil
+}
+
+// file handles a file, a link or an empty directory, of which the page has old, or nil.
+func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, old *known) error {
+	a.known = old != nil
+	if a.known && old.valid && !w.checksum && old.attributes.Equal(a.attributes) {
+		entry, err := w.base.Stat(ctx, []byte(a.path))
+		switch {
+		case err == nil && entry.Size == a.size:
+			a.unchanged = true
+			return w.send(a)
+		case err != nil && !errors.Is(err, ledger.ErrNotFound):
+			return err
+		}
+	}
+	err := a.read(dir, name)
+	if errors.Is(err, errChanged) {
+		a.release()
+		err = a.readAgain(dir, name)
+	}
+	if err != nil {
+		a.release()
+		return w.warn(a.path, err)
+	}
+	return w.send(a)
+}
+
+// readAgain reads a file that was changed a moment ago, as it is now.
+func (a *action) readAgain(dir *os.Root, name string) error {
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return fmt.Errorf("look at file: %w", cause(err))
+	}
+	attributes, ok := attributesOf(info)
+	if !ok || attributes.Type != a.attributes.Type {
+		return errChanged
+	}
+	a.attributes, a.size, a.info = attributes, info.Size(), info
+	return a.read(dir, name)
+}
+
+// read fills in the content, or the open file when it is long.
+func (a *action) read(dir *os.Root, name string) error {
+	a.content = buffers.Get().(*[]byte)
+	switch a.attributes.Type {
+	case Directory:
+		return nil
+	case Link:
+		target, err := dir.Readlink(name)
+		if err != nil {
+			return fmt.Errorf("read link: %w", cause(err))
+		}
+		*a.content = append(*a.content, target...)
+		a.size = int64(len(target))
+		return nil
+	}
+	f, err := dir.OpenFile(name, os.O_RDONLY|openNonblocking, 0)
+	if err != nil {
+		return fmt.Errorf("open file: %w", cause(err))
+	}
+	a.file = f
+	if err := sameFile(f, a.info); err != nil || a.size > smallBytes {
+		return err
+	}
+	b := (*a.content)[:a.size+1] // the pool's buffers have room for one byte more: the end is seen at once
+	n, err := io.ReadFull(f, b)
+	switch {
+	case err == nil || int64(n) != a.size:
+		return errChanged
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("read file: %w", cause(err))
+	}
+	*a.content = b[:n]
+	err = sameFile(f, a.info)
+	a.file = nil
+	return errors.Join(err, f.Close())
+}
+
+// sameFile reports errChanged unless f is the file that info describes, unchanged.
+func sameFile(f *os.File, info fs.FileInfo) error {
+	now, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("look at open file: %w", cause(err))
+	}
+	if !os.SameFile(info, now) || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) || now.Mode() != info.Mode() {
+		return errChanged
+	}
+	return nil
+}
+
+// advance sends a removal for every path of the page before path (or for all that remain, when end), and returns
+// what the page has of path, or nil.
+func (w *walker) advance(ctx context.Context, path string, end bool) (*known, error) {
+	for {
+		k, err := w.peek(ctx)
+		if err != nil || k == nil || !end && k.path > path {
+			return nil, err
+		}
+		w.pending = nil
+		if !end && k.path == path {
+			return k, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := w.remove(k.path); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// peek returns the next path with attributes of the page without taking it, or nil at the end.
+func (w *walker) peek(ctx context.Context) (*known, error) {
+	if w.pending != nil || w.done {
+		return w.pending, nil
+	}
+	entry, err, ok := w.next()
+	if !ok {
+		w.done = true
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read attributes: %w", err)
+	}
+	path, _ := AttributesPath(entry.Key)
+	k := &known{path: string(path)}
+	a, problem, err := attributesOfEntry(ctx, entry)
+	if err != nil {
+		return nil, fmt.Errorf("read attributes of %q: %w", k.path, err)
+	}
+	if a != nil && problem == nil {
+		k.attributes, k.valid = *a, true
+	}
+	w.pending = k
+	return k, nil
+}
+
+// warn tells of a path that is not imported.
+func (w *walker) warn(path string, err error) error {
+	return w.send(action{path: path, warning: err})
+}
+
+// keep tells of a path that could not be read. What the page has of it and of what is below it stays.
+func (w *walker) keep(path string, err error) error {
+	w.kept[path] = true
+	return w.warn(path, err)
+}
+
+// isKept reports whether path, or a directory above it, could not be read.
+func (w *walker) isKept(path string) bool {
+	if len(w.kept) == 0 {
+		return false
+	}
+	for i := 1; i < len(path); i++ {
+		if path[i] == '/' && w.kept[path[:i]] {
+			return true
+		}
+	}
+	return w.kept[path]
+}
+
+// cause returns what is wrong without the operation and path that package os adds: the warning names the path.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func kindName(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
