@@ -1,0 +1,165 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"ledgerd": main,
+		"hold":    hold,
+		"repeat":  repeat,
+	})
+}
+
+// hold is a program of the scripts: hold DIR FILE keeps the repository open, makes FILE, and waits until FILE is gone.
+func hold() {
+	repo, err := ledger.Open(ctx(), os.Args[1], nil)
+	if err != nil {
+		panic(err)
+	}
+	defer repo.Close() // the process ends
+	if err := os.WriteFile(os.Args[2], nil, 0o600); err != nil {
+		panic(err)
+	}
+	interrupted := make(chan os.Signal, 1)
+	notify(interrupted)
+	<-interrupted
+}
+
+// repeat is a program of the scripts: repeat N TEXT prints TEXT N times.
+func repeat() {
+	n, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	os.Stdout.WriteString(strings.Repeat(os.Args[2], n)) // a closed output is what some scripts are about
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("LEDGER_DIR", filepath.Join(env.WorkDir, "repo"))
+			return nil
+		},
+		Condition: func(condition string) (bool, error) {
+			switch condition {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "diff":
+				_, err := exec.LookPath("diff")
+				return err == nil, nil
+			}
+			return false, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"damage":   damage,
+			"fifo":     fifo,
+			"waitfile": waitFile,
+			"touchat":  touchAt,
+			"closed":   closed,
+			"count":    count,
+		},
+	})
+}
+
+// exits N PROGRAM ARGS... runs a program and wants the exit code N. Its output goes to the files exit.out and exit.err.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("run %v: %v", args[1:], err)
+	}
+	if got != want {
+		ts.Fatalf("%v: exit code %d, want %d", args[1:], got, want)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("exit.out"), []byte(ts.ReadFile("stdout")), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("exit.err"), []byte(ts.ReadFile("stderr")), 0o600))
+}
+
+// damage DIR PATTERN flips a bit in the middle of the largest file below DIR whose name matches.
+func damage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: damage DIR PATTERN")
+	}
+	var name string
+	var size int64
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if match, _ := filepath.Match(args[1], e.Name()); err == nil && match && info.Size() > size {
+			name, size = path, info.Size()
+		}
+		return err
+	}))
+	if size == 0 {
+		ts.Fatalf("no file %s below %s", args[1], args[0])
+	}
+	content, err := os.ReadFile(name)
+	ts.Check(err)
+	content[size/2] ^= 0x40
+	ts.Check(os.WriteFile(name, content, 0o600))
+}
+
+// fifo PATH makes a named pipe.
+func fifo(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(syscall.Mkfifo(ts.MkAbs(args[0]), 0o600))
+}
+
+// count FILE N wants N lines in a file.
+func count(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	if got := strings.Count(ts.ReadFile(args[0]), "\n"); got != want {
+		ts.Fatalf("%s has %d lines, want %d", args[0], got, want)
+	}
+}
+
+// closed PROGRAM ARGS... runs a program whose standard output is closed by its reader at once, and wants exit code 0 and
+// silence.
+func closed(ts *testscript.TestScript, _ bool, args []string) {
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	ts.Check(r.Close())
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		path = filepath.Join(strings.Split(ts.Getenv("PATH"), string(os.PathListSeparator))[0], args[0])
+	}
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"LEDGER_DIR=" + ts.Getenv("LEDGER_DIR"), "PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
+	cmd.Stdout = w
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	err = cmd.Run()
+	ts.Check(w.Close())
+	if err != nil || stderr.Len() > 0 {
+		ts.Fatalf("%v: %v, standard error %q; want neither", args, err, stderr.String())
+	}
+}

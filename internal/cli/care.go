@@ -1,0 +1,417 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func (a *app) pagesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "pages [LEDGER]",
+		GroupID: groupCare,
+		Short:   "List the pages of a repository",
+		Long: `List the pages of the repository, or of one ledger, with their ids, what they take on disk, and
+when they were last closed. The first column is the name by which other verbs know the page.`,
+		Example: `  ledgerd pages
+  ledgerd pages notes --json`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePages,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			only, err := ledgerArgument(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.read(ctx, func(repo *ledger.Repository) error { return a.pages(ctx, repo, only) })
+		}),
+	}
+}
+
+// ledgerArgument reads an optional name of a ledger.
+func ledgerArgument(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	name, err := parsePageName(cmd, args[0])
+	if err != nil {
+		return "", err
+	}
+	if name.page != "" || name.id != nil {
+		return "", usagef(cmd, "%q names a page, want a ledger", args[0])
+	}
+	return name.ledger, nil
+}
+
+// pageJSON is a page as pages --json prints it.
+type pageJSON struct {
+	Page       string     `json:"page"`
+	Ledger     jsonBytes  `json:"ledger"`
+	Name       *jsonBytes `json:"name,omitempty"`
+	ID         string     `json:"id"`
+	Size       int64      `json:"size"`
+	LastClosed string     `json:"lastClosed,omitempty"`
+}
+
+func newPageJSON(p ledger.PageInfo) pageJSON {
+	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes}
+	if p.Name != "" {
+		name := jsonBytes(p.Name)
+		j.Name = &name
+	}
+	if !p.LastClosed.IsZero() {
+		j.LastClosed = timeText(p.LastClosed)
+	}
+	return j
+}
+
+func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) error {
+	pages, err := repo.Pages(ctx)
+	if err != nil {
+		return fmt.Errorf("list pages: %w", err)
+	}
+	width := 0
+	for _, p := range pages {
+		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
+	}
+	for _, p := range pages {
+		if only != "" && p.Ledger != only {
+			continue
+		}
+		if a.json {
+			if err := a.emit(newPageJSON(p)); err != nil {
+				return err
+			}
+			continue
+		}
+		closed := "-"
+		if !p.LastClosed.IsZero() {
+			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
+		}
+		a.printf("%-*s  %s  %10s  %s\n", width, nameOf(p.Ledger, p.Name, p.ID), p.ID, sizeText(p.SizeBytes), closed)
+	}
+	return nil
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "status",
+		GroupID: groupCare,
+		Short:   "Show the state of a repository",
+		Long: `Show the state of the repository and of each page: its newest commit, heads (more than one
+when siblings wait to be merged), commits that no cloud has yet, what a crash left behind at
+the last open, and whether an index was rebuilt.
+
+The exit code is 20 when a page is damaged.`,
+		Example: `  ledgerd status
+  ledgerd status --json`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.read(ctx, func(repo *ledger.Repository) error { return a.status(ctx, repo) })
+		}),
+	}
+}
+
+// statusJSON is a repository as status --json prints it, before its pages.
+type statusJSON struct {
+	Dir      string `json:"dir"`
+	ID       string `json:"id"`
+	Format   uint64 `json:"format"`
+	Pages    int    `json:"pages"`
+	Size     int64  `json:"size"`
+	Heads    int    `json:"heads"`
+	Unsynced int    `json:"unsynced"`
+}
+
+// pageStatusJSON is one page of status --json.
+type pageStatusJSON struct {
+	pageJSON
+	Heads        int      `json:"heads"`
+	Newest       string   `json:"newest,omitempty"`
+	Time         string   `json:"time,omitempty"`
+	Unsynced     int      `json:"unsynced"`
+	AheadSeconds float64  `json:"aheadSeconds,omitempty"`
+	Torn         []string `json:"torn,omitempty"`
+	IndexRebuilt string   `json:"indexRebuilt,omitempty"`
+	Error        string   `json:"error,omitempty"`
+}
+
+func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
+	s, err := repo.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("read status: %w", err)
+	}
+	if a.json {
+		if err := a.emit(statusJSON{a.dir, s.ID, s.FormatVersion, len(s.Pages), s.SizeBytes, s.Heads, s.Unsynced}); err != nil {
+			return err
+		}
+	} else {
+		a.printf("repository  %s\nid          %s\nformat      %d\nsize        %s in %s\nunsynced    %s\n",
+			quoted(a.dir), s.ID, s.FormatVersion, sizeText(s.SizeBytes), countText(len(s.Pages), "page"), countText(s.Unsynced, "commit"))
+	}
+	var bad error
+	for _, p := range s.Pages {
+		if err := a.pageStatus(p); err != nil {
+			return err
+		}
+		if p.Err != nil {
+			bad = errors.Join(bad, fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+		}
+	}
+	return bad
+}
+
+func (a *app) pageStatus(p ledger.PageStatus) error {
+	if a.json {
+		j := pageStatusJSON{pageJSON: newPageJSON(p.PageInfo), Heads: p.Heads, Unsynced: p.Unsynced, AheadSeconds: p.Ahead.Seconds(), IndexRebuilt: p.IndexRebuilt}
+		for _, t := range p.Torn {
+			j.Torn = append(j.Torn, tornText(t))
+		}
+		if p.Err != nil {
+			j.Error = p.Err.Error()
+		} else {
+			j.Newest, j.Time = p.Newest.ID.String(), timeText(p.Newest.Time)
+		}
+		return a.emit(j)
+	}
+	a.printf("\n%s\n  size      %s\n", nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes))
+	if p.Err != nil {
+		a.printf("  error     %s\n", printable(p.Err.Error()))
+		return nil
+	}
+	a.printf("  newest    %s, %s, generation %d\n", p.Newest.ID.Short(), timeText(p.Newest.Time), p.Newest.Generation)
+	if p.Heads > 1 {
+		a.printf("  heads     %d, waiting to be merged\n", p.Heads)
+	}
+	a.printf("  unsynced  %s\n", countText(p.Unsynced, "commit"))
+	if p.Ahead > 0 {
+		a.printf("  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
+	}
+	a.printRecovery(p.Torn, p.IndexRebuilt)
+	return nil
+}
+
+// printRecovery says what was mended when a page was opened.
+func (a *app) printRecovery(torn []ledger.TornTail, rebuilt string) {
+	for _, t := range torn {
+		a.printf("  torn      %s\n", printable(tornText(t)))
+	}
+	if rebuilt != "" {
+		a.printf("  index     rebuilt from the log: %s\n", printable(rebuilt))
+	}
+}
+
+func tornText(t ledger.TornTail) string {
+	s := fmt.Sprintf("segment %d from byte %d: %s of an unfinished batch set aside", t.Segment, t.Offset, sizeText(int64(t.Bytes)))
+	if t.SavedAs != "" {
+		s += " as " + t.SavedAs
+	}
+	return s
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var repair bool
+	cmd := &cobra.Command{
+		Use:     "check [LEDGER[/PAGE]]",
+		GroupID: groupCare,
+		Short:   "Verify everything that is stored",
+		Long: `Read every byte of every page, or of one ledger or page, and verify it: every digest, every tree,
+every commit, head, status and reference, and that the index says what the log says. Every
+problem is printed with the row or object that it is about.
+
+The exit code is 20 when there is a problem. What is no problem but worth knowing is told
+too: the torn end of a segment after a crash, and an index that had to be rebuilt.
+
+With --repair what is derived, such as the index, is made anew from the log. It never drops
+intact data.`,
+		Example: `  ledgerd check
+  ledgerd check src
+  ledgerd check --repair`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePages,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			o := ledger.CheckOptions{Repair: repair}
+			if len(args) == 1 {
+				name, err := parsePageName(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				o.Ledger = name.ledger
+				if name.page != "" || name.id != nil {
+					id := name.pageID()
+					o.Page = &id
+				}
+			}
+			open := ledger.Options{ReadOnly: !repair, MustExist: true}
+			return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
+		}),
+	}
+	cmd.Flags().BoolVar(&repair, "repair", false, "make derived data anew where it is damaged")
+	return cmd
+}
+
+func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.CheckOptions) error {
+	p := a.startProgress(ctx, "checking", "pages")
+	if p != nil {
+		o.Progress = func(now ledger.CheckProgress) {
+			p.update(func(c *counters) {
+				c.files, c.totalFiles, c.bytes, c.totalBytes = int64(now.Index), int64(now.Pages), now.Done, now.Total
+				c.what = nameOf(now.Ledger, "", now.Page) + " " + now.Step
+			})
+		}
+	}
+	report, err := repo.Check(ctx, o)
+	p.finish()
+	if err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	if o.Ledger != "" && len(report.Pages) == 0 {
+		return withHint(fmt.Errorf("there is no such page in %s: %w", quoted(a.dir), ledger.ErrNotFound), "%s", a.command("pages"))
+	}
+	var bytes int64
+	for _, page := range report.Pages {
+		bytes += page.Bytes
+		if err := a.printReport(page); err != nil {
+			return err
+		}
+	}
+	if n := report.Remaining(); n > 0 {
+		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o))
+	}
+	if !a.json && !a.quiet {
+		a.printf("%s, %s: everything verified\n", countText(len(report.Pages), "page"), sizeText(bytes))
+	}
+	return nil
+}
+
+func (a *app) repairHint(o ledger.CheckOptions) string {
+	if o.Repair {
+		return "what could not be repaired must come from a backup"
+	}
+	return a.command("check", "--repair") + ", after a backup of the directory"
+}
+
+// reportJSON is what check --json prints of a page.
+type reportJSON struct {
+	Page         string        `json:"page"`
+	ID           string        `json:"id"`
+	OK           bool          `json:"ok"`
+	Commits      int64         `json:"commits"`
+	Nodes        int64         `json:"nodes"`
+	Pieces       int64         `json:"pieces"`
+	Rows         int64         `json:"rows"`
+	Bytes        int64         `json:"bytes"`
+	Torn         []string      `json:"torn,omitempty"`
+	IndexRebuilt string        `json:"indexRebuilt,omitempty"`
+	Problems     []problemJSON `json:"problems"`
+}
+
+type problemJSON struct {
+	Where    string `json:"where"`
+	Key      string `json:"key,omitempty"`
+	Message  string `json:"message"`
+	Repaired bool   `json:"repaired"`
+}
+
+func (a *app) printReport(r ledger.PageReport) error {
+	name := nameOf(r.Ledger, r.Name, r.ID)
+	if a.json {
+		j := reportJSON{
+			Page: name, ID: r.ID.String(), OK: true, Commits: r.Commits, Nodes: r.Nodes, Pieces: r.Pieces, Rows: r.Rows, Bytes: r.Bytes,
+			IndexRebuilt: r.IndexRebuilt, Problems: []problemJSON{},
+		}
+		for _, t := range r.Torn {
+			j.Torn = append(j.Torn, tornText(t))
+		}
+		for _, p := range r.Problems {
+			j.Problems = append(j.Problems, problemJSON{p.Where, p.Key, p.Message, p.Repaired})
+			j.OK = j.OK && p.Repaired
+		}
+		return a.emit(j)
+	}
+	if a.quiet && len(r.Problems) == 0 {
+		return nil
+	}
+	a.printf("%s: %s, %s, %s, %s, %s\n", name, countText(r.Commits, "commit"), countText(r.Nodes, "node"),
+		countText(r.Pieces, "piece"), countText(r.Rows, "row"), sizeText(r.Bytes))
+	a.printRecovery(r.Torn, r.IndexRebuilt)
+	for _, p := range r.Problems {
+		a.printf("  problem   %s\n", printable(p.String()))
+	}
+	return nil
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "backup {DIR | -}",
+		GroupID: groupCare,
+		Short:   "Copy a repository consistently",
+		Long: `Write a consistent copy of the repository into the directory DIR, which must be absent or empty, or
+as a tar stream to the standard output (-). The copy is a repository: every verb works on
+it with --dir. Its indexes are made anew when it is first opened.`,
+		Example: `  ledgerd backup /mnt/backup/2024-05-01
+  ledgerd backup - | zstd > ledger.tar.zst
+  ledgerd --dir /mnt/backup/2024-05-01 check`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.backup(ctx, cmd, args[0])
+		}),
+	}
+}
+
+// backupJSON is the result of backup.
+type backupJSON struct {
+	Dir  string `json:"dir"`
+	Size int64  `json:"size"`
+}
+
+func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
+	if to == "" {
+		return usagef(cmd, "the name of the directory is empty")
+	}
+	if to == "-" {
+		if _, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
+			return usagef(cmd, "a tar stream is not for a terminal: redirect the output or name a directory")
+		}
+		return a.read(ctx, func(repo *ledger.Repository) error {
+			p := a.startProgress(ctx, "writing backup", "pages")
+			defer p.finish()
+			return repo.BackupTo(ctx, writerFunc(func(b []byte) (int, error) {
+				p.update(func(c *counters) { c.bytes += int64(len(b)) })
+				return a.out.Write(b)
+			}))
+		})
+	}
+	if in, err := inside(to, a.dir); err != nil || in {
+		return errors.Join(err, fmt.Errorf("back up to %s: it lies in the repository %s itself: %w", quoted(to), quoted(a.dir), ledger.ErrInvalid))
+	}
+	return a.read(ctx, func(repo *ledger.Repository) error {
+		p := a.startProgress(ctx, "writing backup", "files")
+		stop := p.watch(ctx, to, repo)
+		err := repo.Backup(ctx, to)
+		stop()
+		p.finish()
+		if err != nil {
+			return fmt.Errorf("back up to %s: %w", quoted(to), err)
+		}
+		size, _, err := directorySize(os.DirFS(to))
+		if err != nil {
+			return fmt.Errorf("look at backup: %w", err)
+		}
+		if a.json {
+			return a.emit(backupJSON{to, size})
+		}
+		if !a.quiet {
+			a.printf("backed up %s to %s\n", sizeText(size), quoted(to))
+		}
+		return nil
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

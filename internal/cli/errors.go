@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of ledgerd.
+const (
+	ExitDone         = 0  // everything was done
+	ExitError        = 1  // nothing was done
+	ExitUsage        = 2  // the arguments are wrong
+	ExitPartly       = 3  // something was left out, with a warning for each
+	ExitNoRepository = 10 // the directory holds no repository
+	ExitLocked       = 11 // another process holds the repository
+	ExitWrongKey     = 12 // the cloud's key is another one
+	ExitCorrupt      = 20 // damage was found
+)
+
+// ExitCode returns the exit code for an error; ExitDone for nil.
+func ExitCode(err error) int {
+	_, usage := errors.AsType[*usageError](err)
+	switch {
+	case err == nil:
+		return ExitDone
+	case usage:
+		return ExitUsage
+	case errors.Is(err, ledger.ErrNoRepository):
+		return ExitNoRepository
+	case errors.Is(err, ledger.ErrLocked):
+		return ExitLocked
+	case errors.Is(err, ledger.ErrCorrupt):
+		return ExitCorrupt
+	}
+	return ExitError
+}
+
+// usageError reports wrong arguments.
+type usageError struct {
+	err     error
+	command string // whose help explains it
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef returns a usage error of cmd.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...), cmd.CommandPath()}
+}
+
+// usage makes a usage error of what cobra found before any verb began.
+func (a *app) usage(root *cobra.Command, err error) error {
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return err
+	}
+	cmd, _, findErr := root.Find(a.process.Args)
+	if findErr != nil || cmd == nil {
+		cmd = root
+	}
+	return &usageError{err, cmd.CommandPath()}
+}
+
+// hintError is an error with a hint that is better than the general one.
+type hintError struct {
+	err  error
+	hint string
+}
+
+func (e *hintError) Error() string { return e.err.Error() }
+func (e *hintError) Unwrap() error { return e.err }
+
+func withHint(err error, format string, args ...any) error {
+	return &hintError{err, fmt.Sprintf(format, args...)}
+}
+
+// hintOf says what to try.
+func (a *app) hintOf(err error) string {
+	if e, ok := errors.AsType[*hintError](err); ok {
+		return e.hint
+	}
+	if e, ok := errors.AsType[*usageError](err); ok {
+		return e.command + " --help"
+	}
+	if e, ok := errors.AsType[*ledger.LockedError](err); ok {
+		if e.PID != 0 {
+			return fmt.Sprintf("wait for it with --lock-timeout 30s, or end process %d", e.PID)
+		}
+		return "wait for it with --lock-timeout 30s"
+	}
+	for _, h := range []struct {
+		err  error
+		hint string
+	}{
+		{ledger.ErrNoRepository, "create one with import or put, or name another directory with --dir or LEDGER_DIR"},
+		{ledger.ErrCorrupt, a.command("check")},
+		{ledger.ErrNoSpace, "make room on the disk; the repository is as it was before"},
+		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
+		{fs.ErrPermission, "check who owns the directory " + shellQuote(a.dir)},
+		{context.Canceled, "nothing was changed; run it again"},
+	} {
+		if errors.Is(err, h.err) {
+			return h.hint
+		}
+	}
+	return ""
+}
+
+// printError prints what was wrong and what to try.
+func (a *app) printError(err error) {
+	hint := a.hintOf(err)
+	message := err.Error()
+	if errors.Is(err, context.Canceled) {
+		message = "interrupted: " + message
+	}
+	if a.json {
+		line, jsonErr := marshal(errorJSON{Error: message, Kind: kindName(err), Hint: hint, Exit: ExitCode(err)})
+		if jsonErr == nil {
+			fmt.Fprintf(a.process.Stderr, "%s\n", line)
+			return
+		}
+	}
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s\n", printable(message))
+	if hint != "" {
+		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
+	}
+}
+
+// errorJSON is an error as --json prints it, on the standard error.
+type errorJSON struct {
+	Error string `json:"error"`
+	Kind  string `json:"kind"`
+	Hint  string `json:"hint,omitempty"`
+	Exit  int    `json:"exit"`
+}
+
+func kindName(err error) string {
+	if ExitCode(err) == ExitUsage {
+		return "usage"
+	}
+	switch ledger.KindOf(err) {
+	case ledger.KindInvalid:
+		return "invalid"
+	case ledger.KindNotFound:
+		return "notFound"
+	case ledger.KindConflict:
+		return "conflict"
+	case ledger.KindUnavailable:
+		return "unavailable"
+	case ledger.KindNoSpace:
+		return "noSpace"
+	case ledger.KindCorrupt:
+		return "corrupt"
+	case ledger.KindClosed:
+		return "closed"
+	case ledger.KindUnsupported:
+		return "unsupported"
+	case ledger.KindPermission:
+		return "permission"
+	}
+	return "internal"
+}
+
+// warn prints a warning about something that was left out; the exit code becomes ExitPartly.
+func (a *app) warn(err error) {
+	a.warnings++
+	if a.json {
+		if line, jsonErr := marshal(warningJSON{err.Error()}); jsonErr == nil {
+			fmt.Fprintf(a.process.Stderr, "%s\n", line)
+			return
+		}
+	}
+	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(err.Error()))
+}
+
+// warningJSON is a warning as --json prints it, on the standard error.
+type warningJSON struct {
+	Warning string `json:"warning"`
+}
+
+// marshal encodes v on one line, without the escapes that are for web pages.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// command returns a command line that works in the present repository.
+func (a *app) command(words ...string) string {
+	line := []string{"ledgerd"}
+	if a.dir != "" {
+		line = append(line, "--dir", shellQuote(a.dir))
+	}
+	for _, w := range words {
+		line = append(line, shellQuote(w))
+	}
+	return strings.Join(line, " ")
+}
+
+// shellQuote quotes a word for a POSIX shell where that is needed.
+func shellQuote(word string) string {
+	safe := func(r rune) bool {
+		return r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:=@%~,", r))
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !safe(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

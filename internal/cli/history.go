@@ -1,0 +1,437 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
+)
+
+type logFlags struct {
+	from         string
+	limit        int
+	all, oneline bool
+}
+
+func (a *app) logCommand() *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use:     "log LEDGER/PAGE",
+		GroupID: groupHistory,
+		Short:   "List the commits of a page",
+		Long: `List the commits of a page, newest first, from HEAD or --from REV back to the first. With
+--all it starts from every head: there is more than one when siblings wait to be merged.
+The implied first commit of every page, which is empty, is not listed.`,
+		Example: `  ledgerd log src
+  ledgerd log src -n 5 --oneline
+  ledgerd log src --from v1
+  ledgerd log src --json | jq -r .message`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePages,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.log(ctx, cmd, args[0], f)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.limit, "limit", "n", 0, "list no more than this many (default: all)")
+	flags.StringVar(&f.from, "from", "", "revision to start from (default HEAD)")
+	flags.BoolVar(&f.all, "all", false, "start from every head")
+	flags.BoolVar(&f.oneline, "oneline", false, "one line for each commit")
+	cmd.MarkFlagsMutuallyExclusive("from", "all")
+	return cmd
+}
+
+func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
+	if f.limit < 0 {
+		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
+	}
+	return a.page(ctx, cmd, name, reads, func(page *ledger.Page) error {
+		n, err := namesOf(ctx, page)
+		if err != nil {
+			return err
+		}
+		from := []ledger.CommitID{n.newest}
+		switch {
+		case f.all:
+			from = nil
+		case f.from != "":
+			if from[0], err = a.resolve(ctx, page, f.from); err != nil {
+				return err
+			}
+		}
+		count := 0
+		for c, err := range page.Log(ctx, from...) {
+			if err != nil {
+				return fmt.Errorf("read history: %w", err)
+			}
+			if c.IsFirst() || f.limit > 0 && count == f.limit {
+				break // the first commit comes last
+			}
+			if err := a.printCommit(c, n, f.oneline, count > 0); err != nil {
+				return err
+			}
+			count++
+		}
+		return nil
+	})
+}
+
+// printCommit prints a commit, behind an empty line when another was before.
+func (a *app) printCommit(c ledger.Commit, n names, oneline, another bool) error {
+	if a.json {
+		return a.emit(newCommitJSON(c, n))
+	}
+	decoration := ""
+	if called := n.of(c.ID); len(called) > 0 {
+		decoration = " (" + strings.Join(called, ", ") + ")"
+	}
+	if oneline {
+		first, _, _ := strings.Cut(c.Message, "\n")
+		a.printf("%s%s %s\n", c.ID.Short(), decoration, strings.TrimRight(c.Time.UTC().Format("2006-01-02 15:04:05 ")+printable(first), " "))
+		return nil
+	}
+	if another {
+		a.printf("\n")
+	}
+	a.printf("commit %s%s\n", c.ID, decoration)
+	if len(c.Parents) > 1 {
+		a.printf("Merge:  %s %s\n", c.Parents[0].Short(), c.Parents[1].Short())
+	}
+	a.printf("Date:   %s\n", timeText(c.Time))
+	if c.Device != "" {
+		a.printf("Device: %s\n", printable(c.Device))
+	}
+	if c.Message != "" {
+		a.printf("\n")
+		for line := range strings.SplitSeq(strings.TrimRight(c.Message, "\n"), "\n") {
+			a.printf("    %s\n", printable(line))
+		}
+	}
+	return nil
+}
+
+func (a *app) showCommand() *cobra.Command {
+	var stat bool
+	cmd := &cobra.Command{
+		Use:     "show LEDGER/PAGE [REV]",
+		GroupID: groupHistory,
+		Short:   "Show a commit and what it changed",
+		Long: `Show a commit (default HEAD) and the keys that differ from its first parent; of a merge, the
+newer parent counts as the first. See diff for the lines.`,
+		Example: `  ledgerd show src
+  ledgerd show src HEAD~2 --stat`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeRevisions,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+				return a.show(ctx, page, append(args, "HEAD")[1], stat)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&stat, "stat", false, "show sizes and a summary")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, page *ledger.Page, revision string, stat bool) error {
+	id, err := a.resolve(ctx, page, revision)
+	if err != nil {
+		return err
+	}
+	c, err := page.Commit(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read commit: %w", err)
+	}
+	n, err := namesOf(ctx, page)
+	if err != nil {
+		return err
+	}
+	if err := a.printCommit(c, n, false, false); err != nil || c.IsFirst() {
+		return err
+	}
+	parent, err := page.Resolve(ctx, id.String()+"~1")
+	if err != nil {
+		return fmt.Errorf("find parent of %s: %w", id.Short(), err)
+	}
+	if !a.json {
+		a.printf("\n")
+	}
+	return a.printDiff(filetree.Diff(ctx, page, parent, id, nil), stat)
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var stat bool
+	var prefix string
+	cmd := &cobra.Command{
+		Use:     "diff LEDGER/PAGE REV [REV] [PREFIX]",
+		GroupID: groupHistory,
+		Short:   "List the keys that differ between two commits",
+		Long: `List the keys that differ between two commits, in order; the second is HEAD when it is not
+given. The cost follows the number of changes, not the size of the page.
+
+    + KEY    is only in the second
+    - KEY    is only in the first
+    ~ KEY    has another value, or, of an imported file, other attributes
+
+--stat adds sizes and a summary. Keys are printed as by ls.`,
+		Example: `  ledgerd diff src HEAD~1
+  ledgerd diff src v1 v2 docs/
+  ledgerd diff src 2024-05-01 --prefix docs/ --stat`,
+		Args:              cobra.RangeArgs(2, 4),
+		ValidArgsFunction: a.completeRevisions,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			revisions := append(args, "HEAD")[1:3]
+			if len(args) == 4 {
+				if prefix != "" {
+					return usagef(cmd, "the prefix is given twice, as PREFIX and with --prefix")
+				}
+				prefix = args[3]
+			}
+			key, err := a.key(cmd, prefix)
+			if err != nil {
+				return err
+			}
+			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+				from, err := a.resolve(ctx, page, revisions[0])
+				if err != nil {
+					return err
+				}
+				to, err := a.resolve(ctx, page, revisions[1])
+				if err != nil {
+					return err
+				}
+				return a.printDiff(filetree.Diff(ctx, page, from, to, key), stat)
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&stat, "stat", false, "show sizes and a summary")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with this")
+	return cmd
+}
+
+// changeJSON is a changed key as --json prints it.
+type changeJSON struct {
+	Change     string    `json:"change"`
+	Key        jsonBytes `json:"key"`
+	Content    bool      `json:"content"`
+	Attributes bool      `json:"attributes"`
+	Old        *sideJSON `json:"old,omitempty"`
+	New        *sideJSON `json:"new,omitempty"`
+}
+
+// sideJSON is the entry of a changed key on one side.
+type sideJSON struct {
+	Size     int64  `json:"size"`
+	Priority string `json:"priority"`
+	Inline   bool   `json:"inline"`
+	Object   string `json:"object,omitempty"`
+}
+
+func newSideJSON(e *ledger.Entry) *sideJSON {
+	if e == nil {
+		return nil
+	}
+	return &sideJSON{Size: e.Size, Priority: e.Priority.String(), Inline: e.Inline, Object: e.Object}
+}
+
+// printDiff prints changes as they come.
+func (a *app) printDiff(changes iter.Seq2[filetree.Change, error], stat bool) error {
+	counts := map[filetree.Kind]int{}
+	var oldBytes, newBytes int64
+	for c, err := range changes {
+		if err != nil {
+			return fmt.Errorf("compare commits: %w", err)
+		}
+		kind := c.Kind()
+		counts[kind]++
+		var before, after *ledger.Entry
+		if c.Content != nil {
+			before, after = c.Content.Old, c.Content.New
+		}
+		if before != nil {
+			oldBytes += before.Size
+		}
+		if after != nil {
+			newBytes += after.Size
+		}
+		switch {
+		case a.json:
+			j := changeJSON{kind.String(), c.Path, c.Content != nil, c.Attributes != nil, newSideJSON(before), newSideJSON(after)}
+			if err := a.emit(j); err != nil {
+				return err
+			}
+		case stat:
+			a.printf("%c %s  %s\n", kind, a.keyText(c.Path), changeText(before, after))
+		default:
+			a.printf("%c %s\n", kind, a.keyText(c.Path))
+		}
+	}
+	if stat && !a.json {
+		a.printf("%d added, %d removed, %d changed: %s became %s\n",
+			counts[filetree.Added], counts[filetree.Removed], counts[filetree.Changed], sizeText(oldBytes), sizeText(newBytes))
+	}
+	return nil
+}
+
+func changeText(before, after *ledger.Entry) string {
+	switch {
+	case before == nil && after == nil:
+		return "attributes"
+	case before == nil:
+		return sizeText(after.Size)
+	case after == nil:
+		return sizeText(before.Size)
+	}
+	return sizeText(before.Size) + " -> " + sizeText(after.Size)
+}
+
+func (a *app) tagCommand() *cobra.Command {
+	var remove string
+	var removing bool
+	cmd := &cobra.Command{
+		Use:     "tag LEDGER/PAGE [NAME [REV]]",
+		GroupID: groupHistory,
+		Short:   "Name a commit, or list names",
+		Long: `Without NAME list the tags of a page. With NAME give the commit REV (default HEAD) that
+name, which moves when another commit had it. -d NAME takes a name away.
+
+A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
+control character and no ~, and is not HEAD.`,
+		Example: `  ledgerd tag src v1
+  ledgerd tag src before-cleanup HEAD~2
+  ledgerd tag src
+  ledgerd tag src -d v1`,
+		Args:              cobra.RangeArgs(1, 3),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		removing = cmd.Flags().Changed("delete")
+		switch {
+		case removing && len(args) > 1:
+			return usagef(cmd, "-d takes the name by itself")
+		case removing:
+			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove) })
+		case len(args) == 1:
+			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
+		}
+		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2])
+		})
+	})
+	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
+	return cmd
+}
+
+// tagJSON is a tag as --json prints it.
+type tagJSON struct {
+	Tag    string `json:"tag"`
+	Commit string `json:"commit"`
+}
+
+func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
+	tags, err := page.Tags(ctx)
+	if err != nil {
+		return fmt.Errorf("read tags: %w", err)
+	}
+	for _, t := range tags {
+		if err := a.printTag(t.Name, t.Commit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printTag(name string, id ledger.CommitID) error {
+	if a.json {
+		return a.emit(tagJSON{name, id.String()})
+	}
+	a.printf("%s %s\n", id, quoted(name))
+	return nil
+}
+
+func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string) error {
+	id, err := a.resolve(ctx, page, revision)
+	if err != nil {
+		return err
+	}
+	if err := page.Tag(ctx, name, id); err != nil {
+		return fmt.Errorf("tag %s: %w", quoted(name), err)
+	}
+	if a.quiet {
+		return nil
+	}
+	return a.printTag(name, id)
+}
+
+func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string) error {
+	err := page.DeleteTag(ctx, name)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return withHint(fmt.Errorf("page %s has no tag %s: %w", pageText(page), quoted(name), err), "%s", a.command("tag", pageText(page)))
+	}
+	return err
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var message string
+	cmd := &cobra.Command{
+		Use:     "restore LEDGER/PAGE REV [PREFIX]",
+		GroupID: groupHistory,
+		Short:   "Make a page as it was, in a new commit",
+		Long: `Make a new commit on the newest head with the content that the page had at REV. With PREFIX only
+the keys that begin with it become as they were; others stay. Nothing is lost: what the
+page has now stays in the history. When nothing differs there is no commit.`,
+		Example: `  ledgerd restore src HEAD~1
+  ledgerd restore src v1 docs/ -m 'the old docs were better'`,
+		Args:              cobra.RangeArgs(2, 3),
+		ValidArgsFunction: a.completeRevisions,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			prefix, err := a.key(cmd, append(args, "")[2])
+			if err != nil {
+				return err
+			}
+			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+				return a.restore(ctx, page, args[1], prefix, message)
+			})
+		}),
+	}
+	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: restore and the short id)")
+	return cmd
+}
+
+func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string) error {
+	id, err := a.resolve(ctx, page, revision)
+	if err != nil {
+		return err
+	}
+	heads, err := page.Heads(ctx)
+	if err != nil {
+		return err
+	}
+	before := slices.MaxFunc(heads, func(x, y ledger.Commit) int { return compareCommits(x, y) }).ID
+	var after ledger.CommitID
+	if len(prefix) == 0 {
+		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: message})
+	} else {
+		after, err = filetree.Restore(ctx, page, id, prefix, message)
+	}
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", quoted(revision), err)
+	}
+	return a.committed(page, before, after, "restored "+quoted(revision))
+}
+
+// compareCommits orders commits as heads are ordered.
+func compareCommits(x, y ledger.Commit) int {
+	switch {
+	case x.Timestamp < y.Timestamp:
+		return -1
+	case x.Timestamp > y.Timestamp:
+		return 1
+	}
+	return x.ID.Compare(y.ID)
+}

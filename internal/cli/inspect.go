@@ -1,0 +1,454 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type inspectFlags struct {
+	at    string
+	limit int
+}
+
+// views are what inspect shows.
+var views = []string{"rows", "commits", "tree", "pieces", "refs"}
+
+func (a *app) inspectCommand() *cobra.Command {
+	var f inspectFlags
+	cmd := &cobra.Command{
+		Use:     "inspect LEDGER/PAGE [rows [FAMILY] | commits | tree | pieces [KEY] | refs]",
+		GroupID: groupCare,
+		Short:   "Look inside a page",
+		Long: `Show how a page is stored.
+
+    (nothing)  what it takes on disk, and a summary of its tree
+    rows       the rows of its index, as KEY and VALUE, all or of one FAMILY:
+               ` + familiesText() + `
+    commits    the newest commits: what each changed, its tree, and what it shares with its parent's
+    tree       the nodes of the tree by level, with sizes and shares
+    pieces     the pieces of the value under KEY; without KEY how values are stored
+    refs       how often pieces and nodes are referred to
+
+Rows are printed as the format describes them, such as heads/{commit_id}; binary parts are
+hexadecimal.`,
+		Example: `  ledgerd inspect src
+  ledgerd inspect src rows heads
+  ledgerd inspect src tree --at HEAD~1
+  ledgerd inspect src pieces big.iso`,
+		Args:              cobra.RangeArgs(1, 3),
+		ValidArgsFunction: a.completeViews,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.inspect(ctx, cmd, args, f)
+		}),
+	}
+	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for tree and pieces")
+	cmd.Flags().IntVarP(&f.limit, "limit", "n", 0, "show no more than this many rows or commits (default: all rows, 20 commits)")
+	return cmd
+}
+
+func familiesText() string { return strings.Join(ledger.RowFamilies(), ", ") }
+
+func (a *app) inspect(ctx context.Context, cmd *cobra.Command, args []string, f inspectFlags) error {
+	view := append(args, "")[1]
+	switch {
+	case view != "" && !slices.Contains(views, view):
+		return usagef(cmd, "cannot inspect %q, want one of %s", view, strings.Join(views, ", "))
+	case len(args) == 3 && view != "rows" && view != "pieces":
+		return usagef(cmd, "inspect %s takes no further argument", view)
+	case f.limit < 0:
+		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
+	}
+	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+		switch view {
+		case "rows":
+			return a.inspectRows(ctx, cmd, page, append(args, "")[2], f.limit)
+		case "commits":
+			return a.inspectCommits(ctx, page, f.limit)
+		case "refs":
+			return a.inspectRefs(ctx, page)
+		}
+		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+			switch {
+			case view == "tree":
+				return a.inspectTree(ctx, page, snap.Commit().ID)
+			case view == "pieces" && len(args) == 3:
+				return a.inspectValue(ctx, cmd, page, snap, args[2], f.at)
+			case view == "pieces":
+				return a.inspectPieces(ctx, snap)
+			}
+			if err := a.statPage(ctx, cmd, page, ""); err != nil {
+				return err
+			}
+			return a.inspectTree(ctx, page, snap.Commit().ID)
+		})
+	})
+}
+
+// rowJSON is a row of the index as --json prints it.
+type rowJSON struct {
+	Row   string `json:"row"`
+	Value string `json:"value"`
+}
+
+func (a *app) inspectRows(ctx context.Context, cmd *cobra.Command, page *ledger.Page, family string, limit int) error {
+	if family != "" && !slices.Contains(ledger.RowFamilies(), family) {
+		return usagef(cmd, "there are no rows %q, want one of %s", family, familiesText())
+	}
+	n := 0
+	for row, err := range page.Rows(ctx, family) {
+		if err != nil {
+			return fmt.Errorf("read rows: %w", err)
+		}
+		if a.json {
+			if err := a.emit(rowJSON{row.Key, row.Value}); err != nil {
+				return err
+			}
+		} else {
+			a.printf("%s\n", strings.TrimRight(printable(row.Key)+"  "+printable(row.Value), " "))
+		}
+		if n++; n == limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+// commitStatsJSON is a commit as inspect commits --json prints it.
+type commitStatsJSON struct {
+	Commit      string `json:"commit"`
+	Generation  uint64 `json:"generation"`
+	Time        string `json:"time"`
+	Added       int64  `json:"added"`
+	Removed     int64  `json:"removed"`
+	Updated     int64  `json:"updated"`
+	ValueBytes  int64  `json:"valueBytes"`
+	Nodes       int64  `json:"nodes"`
+	NodeBytes   int64  `json:"nodeBytes"`
+	NewNodes    int64  `json:"newNodes"`
+	NewBytes    int64  `json:"newNodeBytes"`
+	SharedBytes int64  `json:"sharedNodeBytes"`
+}
+
+// defaultCommits is how many commits are inspected unless told otherwise: each tree is read wholly.
+const defaultCommits = 20
+
+func (a *app) inspectCommits(ctx context.Context, page *ledger.Page, limit int) error {
+	if limit == 0 {
+		limit = defaultCommits
+	}
+	if !a.json {
+		a.printf("%-12s  %6s  %-19s  %8s  %10s  %7s  %10s  %7s  %s\n", "commit", "gen", "time", "changes", "values", "nodes", "node bytes", "new", "shared")
+	}
+	for c, err := range page.Log(ctx) {
+		if err != nil {
+			return fmt.Errorf("read history: %w", err)
+		}
+		if c.IsFirst() || limit == 0 {
+			return nil
+		}
+		limit--
+		s, err := commitStats(ctx, page, c)
+		if err != nil {
+			return fmt.Errorf("inspect commit %s: %w", c.ID.Short(), err)
+		}
+		if a.json {
+			if err := a.emit(s); err != nil {
+				return err
+			}
+			continue
+		}
+		a.printf("%-12s  %6d  %-19s  %8d  %10s  %7d  %10s  %7d  %s\n", c.ID.Short(), c.Generation, c.Time.UTC().Format("2006-01-02 15:04:05"),
+			s.Added+s.Removed+s.Updated, sizeText(s.ValueBytes), s.Nodes, sizeText(s.NodeBytes), s.NewNodes, shareText(s.SharedBytes, s.NodeBytes))
+	}
+	return nil
+}
+
+// commitStats compares a commit with its first parent.
+func commitStats(ctx context.Context, page *ledger.Page, c ledger.Commit) (commitStatsJSON, error) {
+	s := commitStatsJSON{Commit: c.ID.String(), Generation: c.Generation, Time: timeText(c.Time)}
+	parent, err := page.Resolve(ctx, c.ID.String()+"~1")
+	if err != nil {
+		return s, err
+	}
+	for change, err := range page.Diff(ctx, parent, c.ID, nil) {
+		if err != nil {
+			return s, err
+		}
+		switch {
+		case change.Old == nil:
+			s.Added++
+		case change.New == nil:
+			s.Removed++
+		default:
+			s.Updated++
+		}
+		if change.New != nil {
+			s.ValueBytes += change.New.Size
+		}
+	}
+	old := map[string]bool{}
+	for n, err := range page.Nodes(ctx, parent) {
+		if err != nil {
+			return s, err
+		}
+		old[n.Digest] = true
+	}
+	for n, err := range page.Nodes(ctx, c.ID) {
+		if err != nil {
+			return s, err
+		}
+		s.Nodes++
+		s.NodeBytes += int64(n.Bytes)
+		if !old[n.Digest] {
+			s.NewNodes++
+			s.NewBytes += int64(n.Bytes)
+		}
+	}
+	s.SharedBytes = s.NodeBytes - s.NewBytes
+	return s, nil
+}
+
+// treeJSON is a tree as inspect tree --json prints it.
+type treeJSON struct {
+	Root          string      `json:"root"`
+	Depth         int         `json:"depth"`
+	Nodes         int64       `json:"nodes"`
+	NodeBytes     int64       `json:"nodeBytes"`
+	Entries       int64       `json:"entries"`
+	KeyBytes      int64       `json:"keyBytes"`
+	InlineEntries int64       `json:"inlineEntries"`
+	InlineBytes   int64       `json:"inlineBytes"`
+	ValueBytes    int64       `json:"valueBytes"`
+	LazyEntries   int64       `json:"lazyEntries"`
+	Levels        []levelJSON `json:"levels"`
+}
+
+type levelJSON struct {
+	Level    int   `json:"level"`
+	Nodes    int64 `json:"nodes"`
+	Entries  int64 `json:"entries"`
+	Children int64 `json:"children"`
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"maxBytes"`
+}
+
+func (a *app) inspectTree(ctx context.Context, page *ledger.Page, id ledger.CommitID) error {
+	t, err := page.TreeStats(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read tree: %w", err)
+	}
+	if a.json {
+		j := treeJSON{t.Root, t.Depth, t.Nodes, t.NodeBytes, t.Entries, t.KeyBytes, t.InlineEntries, t.InlineBytes, t.ValueBytes, t.LazyEntries, []levelJSON{}}
+		for _, l := range t.Levels {
+			j.Levels = append(j.Levels, levelJSON{l.Level, l.Nodes, l.Entries, l.Children, l.Bytes, l.MaxBytes})
+		}
+		return a.emit(j)
+	}
+	a.printf("root        %s\nentries     %d in %s, depth %d\n", t.Root, t.Entries, countText(t.Nodes, "node"), t.Depth)
+	a.printf("nodes       %s, of it keys %s, inline values %s\n", sizeText(t.NodeBytes), shareText(t.KeyBytes, t.NodeBytes), shareText(t.InlineBytes, t.NodeBytes))
+	a.printf("values      %d inline with %s, %d in pieces with %s, %d lazy\n", t.InlineEntries, sizeText(t.InlineBytes), t.Entries-t.InlineEntries, sizeText(t.ValueBytes), t.LazyEntries)
+	if len(t.Levels) == 0 {
+		return nil
+	}
+	a.printf("\n%5s  %8s  %10s  %10s  %10s  %7s  %10s  %10s\n", "level", "nodes", "entries", "children", "bytes", "share", "mean", "largest")
+	for _, l := range t.Levels {
+		a.printf("%5d  %8d  %10d  %10d  %10s  %7s  %10s  %10s\n", l.Level, l.Nodes, l.Entries, l.Children, sizeText(l.Bytes),
+			shareText(l.Bytes, t.NodeBytes), sizeText(l.Bytes/max(l.Nodes, 1)), sizeText(l.MaxBytes))
+	}
+	return nil
+}
+
+// pieceJSON is a piece of a value as inspect pieces KEY --json prints it.
+type pieceJSON struct {
+	Piece string `json:"piece"`
+	Kind  string `json:"kind"`
+	Size  int64  `json:"size"`
+}
+
+func (a *app) inspectValue(ctx context.Context, cmd *cobra.Command, page *ledger.Page, snap *ledger.Snapshot, text, at string) error {
+	key, err := a.key(cmd, text)
+	if err != nil {
+		return err
+	}
+	entry, err := snap.Stat(ctx, key)
+	if err != nil {
+		return a.noKey(page, key, at, err)
+	}
+	if entry.Inline && !a.json {
+		a.printf("inline in the tree, %s\n", sizeText(entry.Size))
+	}
+	for p, err := range snap.Pieces(ctx, key) {
+		if err != nil {
+			return fmt.Errorf("read pieces of %s: %w", a.keyText(key), err)
+		}
+		if a.json {
+			if err := a.emit(pieceJSON{p.Digest, p.Kind, p.Size}); err != nil {
+				return err
+			}
+			continue
+		}
+		a.printf("%s  %-5s  %10d  %s\n", p.Digest, p.Kind, p.Size, shareText(p.Size, entry.Size))
+	}
+	return nil
+}
+
+// piecesJSON is the summary of inspect pieces --json: one line for each kind of storage.
+type piecesJSON struct {
+	Stored string `json:"stored"`
+	Values int64  `json:"values"`
+	Bytes  int64  `json:"bytes"`
+	Pieces int64  `json:"pieces"`
+}
+
+// inspectPieces sums up how the values of a commit are stored.
+func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
+	sums := []piecesJSON{{Stored: "inline"}, {Stored: "one piece"}, {Stored: "several pieces"}}
+	for entry, err := range snap.Scan(ctx, ledger.ScanOptions{KeysOnly: true}) {
+		if err != nil {
+			return fmt.Errorf("list values: %w", err)
+		}
+		var pieces int64
+		for _, err := range snap.Pieces(ctx, entry.Key) {
+			if err != nil {
+				return fmt.Errorf("read pieces of %s: %w", a.keyText(entry.Key), err)
+			}
+			pieces++
+		}
+		s := &sums[min(pieces, 2)]
+		s.Values++
+		s.Bytes += entry.Size
+		s.Pieces += pieces
+	}
+	var all piecesJSON
+	for _, s := range sums {
+		all.Values, all.Bytes, all.Pieces = all.Values+s.Values, all.Bytes+s.Bytes, all.Pieces+s.Pieces
+	}
+	if !a.json {
+		a.printf("%-14s  %9s  %7s  %10s  %7s  %9s  %10s\n", "stored as", "values", "share", "bytes", "share", "pieces", "mean piece")
+	}
+	for _, s := range sums {
+		if a.json {
+			if err := a.emit(s); err != nil {
+				return err
+			}
+			continue
+		}
+		mean := "-"
+		if s.Pieces > 0 {
+			mean = sizeText(s.Bytes / s.Pieces)
+		}
+		a.printf("%-14s  %9d  %7s  %10s  %7s  %9d  %10s\n", s.Stored, s.Values, shareText(s.Values, all.Values), sizeText(s.Bytes), shareText(s.Bytes, all.Bytes), s.Pieces, mean)
+	}
+	return nil
+}
+
+// refsJSON is one line of inspect refs --json: destinations with a number of references in a range.
+type refsJSON struct {
+	Kind         string `json:"kind"`
+	Least        int64  `json:"least"`
+	Most         int64  `json:"most"`
+	Destinations int64  `json:"destinations"`
+	References   int64  `json:"references"`
+}
+
+// inspectRefs sums up the reference rows: how many destinations have 1, 2 to 3, 4 to 7, ... references.
+func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
+	kinds := []string{"object/eager", "object/lazy", "commit"}
+	counts := map[string]map[int]*refsJSON{}
+	flush := func(kind string, n int64) {
+		if n == 0 {
+			return
+		}
+		bucket := 0
+		for n>>(bucket+1) > 0 {
+			bucket++
+		}
+		if counts[kind] == nil {
+			counts[kind] = map[int]*refsJSON{}
+		}
+		if counts[kind][bucket] == nil {
+			counts[kind][bucket] = &refsJSON{Kind: kind, Least: 1 << bucket, Most: 1<<(bucket+1) - 1}
+		}
+		counts[kind][bucket].Destinations++
+		counts[kind][bucket].References += n
+	}
+	at, of := "", map[string]int64{}
+	for row, err := range page.Rows(ctx, "refcounts") {
+		if err != nil {
+			return fmt.Errorf("read references: %w", err)
+		}
+		destination, kind := splitReference(row.Key)
+		if destination != at {
+			for k, n := range of {
+				flush(k, n)
+			}
+			clear(of)
+			at = destination
+		}
+		of[kind]++
+	}
+	for k, n := range of {
+		flush(k, n)
+	}
+	return a.printRefs(kinds, counts)
+}
+
+// splitReference takes refcounts/{destination}/{kind}/{source} apart.
+func splitReference(row string) (destination, kind string) {
+	row = strings.TrimPrefix(row, "refcounts/")
+	destination, rest, _ := strings.Cut(row, "/")
+	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+		rest = rest[:i]
+	}
+	return destination, rest
+}
+
+func (a *app) printRefs(kinds []string, counts map[string]map[int]*refsJSON) error {
+	if !a.json {
+		a.printf("%-12s  %13s  %12s  %7s  %10s\n", "kind", "references", "destinations", "share", "in all")
+	}
+	for _, kind := range kinds {
+		var all int64
+		for _, c := range counts[kind] {
+			all += c.Destinations
+		}
+		for bucket := range 64 {
+			c := counts[kind][bucket]
+			if c == nil {
+				continue
+			}
+			if a.json {
+				if err := a.emit(c); err != nil {
+					return err
+				}
+				continue
+			}
+			span := fmt.Sprint(c.Least)
+			if c.Most > c.Least {
+				span = fmt.Sprintf("%d to %d", c.Least, c.Most)
+			}
+			a.printf("%-12s  %13s  %12d  %7s  %10d\n", kind, span, c.Destinations, shareText(c.Destinations, all), c.References)
+		}
+	}
+	return nil
+}
+
+// completeViews completes the arguments of inspect.
+func (a *app) completeViews(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		return a.completePages(cmd, args, toComplete)
+	case len(args) == 1:
+		return views, cobra.ShellCompDirectiveNoFileComp
+	case args[1] == "rows":
+		return ledger.RowFamilies(), cobra.ShellCompDirectiveNoFileComp
+	case args[1] == "pieces":
+		return a.completeKeys(cmd, args[:1], toComplete)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}

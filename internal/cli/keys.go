@@ -1,0 +1,432 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
+)
+
+// maxRangeJSON bounds a range of a value that get --json holds in memory.
+const maxRangeJSON = 64 << 20
+
+type putFlags struct {
+	file, message, ifEqual string
+	lazy                   bool
+	ifAbsent, ifPresent    bool
+	hasIfEqual             bool
+}
+
+func (a *app) putCommand() *cobra.Command {
+	var f putFlags
+	cmd := &cobra.Command{
+		Use:     "put LEDGER/PAGE KEY [VALUE]",
+		GroupID: groupKeys,
+		Short:   "Store a value under a key",
+		Long: `Store a value under a key, in one commit. The value is the argument VALUE, the content of a
+file (-f FILE), or the standard input (-f -). Values may be of any size: they stream.
+
+The repository and the page are created when they do not exist. A value that is stored
+already makes no commit. With --if-absent, --if-present or --if-equal the value is only
+stored when the key has no entry, has one, or has exactly that value; else nothing
+changes and the exit code is 1.
+
+KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
+		Example: `  ledgerd put notes greeting hello
+  echo hello | ledgerd put notes greeting -f -
+  ledgerd put media/films intro.mp4 -f intro.mp4 --lazy -m 'add the intro'
+  ledgerd put notes counter 2 --if-equal 1
+  ledgerd put notes --hex 00ff10 binary-key`,
+		Args:              cobra.RangeArgs(2, 3),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		f.hasIfEqual = cmd.Flags().Changed("if-equal")
+		return a.put(ctx, cmd, args, f)
+	})
+	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "file", "f", "", "take the value from this file, or from the standard input when it is -")
+	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch the value on first use, not with the commit")
+	flags.BoolVar(&f.ifAbsent, "if-absent", false, "only when the key has no entry")
+	flags.BoolVar(&f.ifPresent, "if-present", false, "only when the key has an entry")
+	flags.StringVar(&f.ifEqual, "if-equal", "", "only when the key has exactly this value")
+	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
+	cmd.MarkFlagsMutuallyExclusive("if-absent", "if-present", "if-equal")
+	return cmd
+}
+
+func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putFlags) error {
+	key, err := a.key(cmd, args[1])
+	if err != nil {
+		return err
+	}
+	value, err := a.valueSource(cmd, args, f.file)
+	if err != nil {
+		return err
+	}
+	defer value.Close() // only read: nothing is lost when it fails
+	return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
+		var before ledger.CommitID
+		after, err := page.Update(ctx, func(tx *ledger.Tx) error {
+			before = tx.Base().ID
+			if err := tx.SetMessage(f.message); err != nil {
+				return err
+			}
+			return a.putIn(ctx, tx, key, value, f)
+		})
+		if err != nil {
+			return fmt.Errorf("put %s: %w", a.keyText(key), err)
+		}
+		return a.committed(page, before, after, "put "+a.keyText(key))
+	})
+}
+
+// valueSource opens what put stores.
+func (a *app) valueSource(cmd *cobra.Command, args []string, file string) (io.ReadCloser, error) {
+	switch {
+	case len(args) == 3 && file != "":
+		return nil, usagef(cmd, "the value is given twice, as VALUE and with --file")
+	case len(args) == 3:
+		return io.NopCloser(bytes.NewReader([]byte(args[2]))), nil
+	case file == "":
+		return nil, usagef(cmd, "there is no value: give VALUE, -f FILE, or -f - for the standard input")
+	case file == "-":
+		return io.NopCloser(interruptible(cmd.Context(), a.process.Stdin)), nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read value: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = withHint(fmt.Errorf("read value: %s is a directory: %w", quoted(file), ledger.ErrInvalid), "%s", a.command("import", args[0], file))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// putIn puts the value when the condition holds, and tells the attributes of an imported file.
+func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Reader, f putFlags) error {
+	old, err := tx.Stat(ctx, key)
+	absent := errors.Is(err, ledger.ErrNotFound)
+	if err != nil && !absent {
+		return err
+	}
+	if err := a.condition(ctx, old, absent, f); err != nil {
+		return err
+	}
+	priority := ledger.Eager
+	if f.lazy {
+		priority = ledger.Lazy
+	}
+	if err := tx.PutReader(ctx, key, value, -1, priority); err != nil {
+		return err
+	}
+	if absent {
+		return nil
+	}
+	now, err := tx.Stat(ctx, key)
+	if err != nil {
+		return err
+	}
+	same, err := filetree.SameValue(ctx, old, now)
+	if err != nil || same {
+		return err
+	}
+	return filetree.Touch(ctx, tx, key, a.process.Clock.Now())
+}
+
+// condition reports ledger.ErrConflict when the entry is not as the flags want it.
+func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f putFlags) error {
+	switch {
+	case f.ifAbsent && !absent:
+		return fmt.Errorf("the key has an entry: %w", ledger.ErrConflict)
+	case f.ifPresent && absent, f.hasIfEqual && absent:
+		return fmt.Errorf("the key has no entry: %w", ledger.ErrConflict)
+	case !f.hasIfEqual:
+		return nil
+	}
+	if old.Size == int64(len(f.ifEqual)) { // so that no long value is read
+		value, err := old.Value(ctx)
+		if err != nil {
+			return err
+		}
+		if string(value) == f.ifEqual {
+			return nil
+		}
+	}
+	return fmt.Errorf("the key has another value: %w", ledger.ErrConflict)
+}
+
+type getFlags struct {
+	at, output     string
+	offset, length int64
+}
+
+func (a *app) getCommand() *cobra.Command {
+	var f getFlags
+	cmd := &cobra.Command{
+		Use:     "get LEDGER/PAGE KEY",
+		GroupID: groupKeys,
+		Short:   "Print the value of a key",
+		Long: `Print the value of a key as it is, byte for byte, to the standard output or a file. Values
+stream: memory does not depend on their size. With --offset and --length only that range
+is read. With --at the value is that of an older commit.
+
+A file given with -o is replaced in one step, when the whole value has been written.`,
+		Example: `  ledgerd get notes greeting
+  ledgerd get notes greeting --at HEAD~1
+  ledgerd get media/films intro.mp4 -o intro.mp4
+  ledgerd get media/films intro.mp4 --offset 1048576 --length 4096 | xxd`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeKeys,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.get(ctx, cmd, args, f)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.at, "at", "", "revision to read (default HEAD)")
+	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")
+	flags.Int64Var(&f.length, "length", -1, "number of bytes to print (default: up to the end)")
+	flags.StringVarP(&f.output, "output", "o", "", "write the value to this file")
+	return cmd
+}
+
+func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getFlags) error {
+	key, err := a.key(cmd, args[1])
+	switch {
+	case err != nil:
+		return err
+	case f.offset < 0:
+		return usagef(cmd, "--offset is %d, want 0 or more", f.offset)
+	case f.length < -1:
+		return usagef(cmd, "--length is %d, want 0 or more", f.length)
+	case a.json && f.output != "":
+		return usagef(cmd, "--json and --output exclude each other")
+	}
+	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+			entry, err := snap.Stat(ctx, key)
+			if err != nil {
+				return a.noKey(page, key, f.at, err)
+			}
+			if err := a.getEntry(ctx, entry, f); err != nil {
+				return fmt.Errorf("get %s: %w", a.keyText(key), err)
+			}
+			return nil
+		})
+	})
+}
+
+// noKey explains an error about a key.
+func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
+	if !errors.Is(err, ledger.ErrNotFound) {
+		return fmt.Errorf("read key %s: %w", a.keyText(key), err)
+	}
+	where, words := "", []string{"ls", pageText(page)}
+	if at != "" {
+		where, words = " at "+quoted(at), append(words, "--at", at)
+	}
+	return withHint(fmt.Errorf("page %s has no key %s%s: %w", pageText(page), a.keyText(key), where, ledger.ErrNotFound), "%s", a.command(words...))
+}
+
+func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
+	if f.offset > entry.Size {
+		return fmt.Errorf("offset %d is behind the end of the value, which has %d bytes: %w", f.offset, entry.Size, ledger.ErrInvalid)
+	}
+	length := entry.Size - f.offset
+	if f.length >= 0 {
+		length = min(length, f.length)
+	}
+	if a.json {
+		return a.getJSON(ctx, entry, f.offset, length)
+	}
+	if f.output == "" {
+		return copyRange(ctx, a.out, entry, f.offset, length)
+	}
+	return writeFile(f.output, func(w io.Writer) error { return copyRange(ctx, w, entry, f.offset, length) })
+}
+
+// getJSON prints the entry with its value, which streams when it is printed wholly.
+func (a *app) getJSON(ctx context.Context, entry ledger.Entry, offset, length int64) error {
+	a.printf(`{"key":%s,"size":%d,"priority":%q,"value":`, filetree.AppendJSONBytes(nil, entry.Key), entry.Size, entry.Priority)
+	if length == entry.Size {
+		if err := filetree.WriteJSONValue(ctx, a.out.Writer, entry); err != nil {
+			return err
+		}
+	} else {
+		if length > maxRangeJSON {
+			return fmt.Errorf("range of %s is too long for --json, at most %s: %w", sizeText(length), sizeText(maxRangeJSON), ledger.ErrTooLarge)
+		}
+		var b bytes.Buffer
+		if err := copyRange(ctx, &b, entry, offset, length); err != nil {
+			return err
+		}
+		a.out.Write(filetree.AppendJSONBytes(nil, b.Bytes()))
+	}
+	_, err := a.out.WriteString("}\n")
+	return err
+}
+
+// copyRange writes length bytes of the value from offset to w.
+func copyRange(ctx context.Context, w io.Writer, entry ledger.Entry, offset, length int64) error {
+	value, err := entry.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer value.Close() // only read: nothing is lost when it fails
+	if length == entry.Size {
+		_, err = value.WriteTo(w)
+		return err
+	}
+	_, err = io.Copy(w, io.NewSectionReader(value, offset, length))
+	return err
+}
+
+// writeFile replaces the file at path in one step by what fn writes. A device or pipe is written directly.
+func writeFile(path string, fn func(io.Writer) error) (err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fn(f), f.Close())
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err := errors.Join(fn(f), keepMode(f, path), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// keepMode gives f the mode of the file that it replaces, or that of a new one.
+func keepMode(f *os.File, path string) error {
+	mode := os.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	return f.Chmod(mode)
+}
+
+type rmFlags struct {
+	prefix, message string
+	all, force      bool
+	hasPrefix       bool
+}
+
+func (a *app) rmCommand() *cobra.Command {
+	var f rmFlags
+	cmd := &cobra.Command{
+		Use:     "rm LEDGER/PAGE {KEY... | --prefix PREFIX | --all}",
+		GroupID: groupKeys,
+		Short:   "Remove keys",
+		Long: `Remove keys from a page, in one commit. When one of the keys has no entry, nothing is
+removed and the exit code is 1, unless --force is given. What is removed stays readable in
+the history: restore brings it back.
+
+The attributes of an imported file go with it.`,
+		Example: `  ledgerd rm notes greeting
+  ledgerd rm src --prefix build/ -m 'drop build results'
+  ledgerd rm notes --all
+  ledgerd restore notes HEAD~1               bring it all back`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeKeys,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		f.hasPrefix = cmd.Flags().Changed("prefix")
+		return a.rm(ctx, cmd, args, f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefix, "prefix", "", "remove all keys that begin with this")
+	flags.BoolVar(&f.all, "all", false, "remove all keys of the page")
+	flags.BoolVar(&f.force, "force", false, "pass over keys that have no entry")
+	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
+	return cmd
+}
+
+func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFlags) error {
+	ways := 0
+	for _, given := range []bool{len(args) > 1, f.hasPrefix, f.all} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return usagef(cmd, "want either keys, --prefix or --all")
+	}
+	if f.hasPrefix && f.prefix == "" {
+		return usagef(cmd, "an empty prefix would remove everything: use --all if that is meant")
+	}
+	prefix, err := a.key(cmd, f.prefix)
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	for _, text := range args[1:] {
+		key, err := a.key(cmd, text)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key)
+	}
+	return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+		var before ledger.CommitID
+		after, err := page.Update(ctx, func(tx *ledger.Tx) error {
+			before = tx.Base().ID
+			if err := tx.SetMessage(f.message); err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return filetree.RemovePrefix(ctx, tx, prefix)
+			}
+			return a.rmKeys(ctx, page, tx, keys, f.force)
+		})
+		if err != nil {
+			return err
+		}
+		return a.committed(page, before, after, "removed "+a.rmText(keys, f))
+	})
+}
+
+func (a *app) rmText(keys [][]byte, f rmFlags) string {
+	switch {
+	case f.all:
+		return "all keys"
+	case f.hasPrefix:
+		return "all keys that begin with " + quoted(f.prefix)
+	case len(keys) == 1:
+		return a.keyText(keys[0])
+	}
+	return countText(len(keys), "key")
+}
+
+func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, keys [][]byte, force bool) error {
+	for _, key := range keys {
+		removed, err := filetree.Remove(ctx, tx, key)
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", a.keyText(key), err)
+		}
+		if !removed && !force {
+			return withHint(fmt.Errorf("remove %s: page %s has no such key, nothing was removed: %w", a.keyText(key), pageText(page), ledger.ErrNotFound),
+				"--force passes over keys that are not there")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// pageName is a page as it is named on the command line: LEDGER, or LEDGER/PAGE.
+type pageName struct {
+	text   string // as it was written
+	ledger string
+	page   string         // the human name; "" for the root page and when id is set
+	id     *ledger.PageID // when PAGE was 32 hexadecimal digits
+}
+
+// parsePageName reads LEDGER or LEDGER/PAGE: the first slash divides, then %XX in either part stands for a byte.
+func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
+	n := pageName{text: text}
+	first, second, hasPage := strings.Cut(text, "/")
+	var err error
+	if n.ledger, err = unescape(first); err != nil {
+		return n, usagef(cmd, "read page %q: %w", text, err)
+	}
+	if n.ledger == "" {
+		return n, usagef(cmd, "read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
+	}
+	if !hasPage {
+		return n, nil
+	}
+	if second == "" {
+		return n, usagef(cmd, "read page %q: the name of the page is empty, the root page is named %q", text, first)
+	}
+	if id, err := ledger.ParsePageID(second); err == nil {
+		n.id = &id
+		return n, nil
+	}
+	if n.page, err = unescape(second); err != nil {
+		return n, usagef(cmd, "read page %q: %w", text, err)
+	}
+	return n, nil
+}
+
+// pageID returns the id of the page.
+func (n pageName) pageID() ledger.PageID {
+	switch {
+	case n.id != nil:
+		return *n.id
+	case n.page != "":
+		return ledger.DerivePageID(n.ledger, n.page)
+	}
+	return ledger.PageID{} // the root page
+}
+
+var errEscape = errors.New("a percent sign must be followed by two hexadecimal digits; the sign itself is written %25")
+
+// unescape replaces %XX by the byte with that number.
+func unescape(s string) (string, error) {
+	if !strings.Contains(s, "%") {
+		return s, nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", errEscape
+		}
+		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", errEscape
+		}
+		b.WriteByte(byte(v))
+		i += 2
+	}
+	return b.String(), nil
+}
+
+// escape is the inverse of unescape: every byte that would be read otherwise or is not printable becomes %XX.
+func escape(s string, slash bool) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		plain := r != '%' && r != ' ' && (r != '/' || slash) && strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
+		for ; size > 0; size-- {
+			if plain {
+				b.WriteByte(s[i])
+			} else {
+				fmt.Fprintf(&b, "%%%02X", s[i])
+			}
+			i++
+		}
+	}
+	return b.String()
+}
+
+// nameOf returns the name by which the command line reaches a page.
+func nameOf(ledgerName, page string, id ledger.PageID) string {
+	name := escape(ledgerName, false)
+	switch {
+	case id.IsRoot():
+		return name
+	case page == "":
+		return name + "/" + id.String()
+	}
+	second := escape(page, true)
+	if _, err := ledger.ParsePageID(second); err == nil {
+		second = fmt.Sprintf("%%%02X", second[0]) + second[1:] // a name that looks like an id
+	}
+	return name + "/" + second
+}
+
+// key reads a key of the command line: as it stands, or as hexadecimal digits with --hex.
+func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
+	if !a.hex {
+		return []byte(text), nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		return nil, usagef(cmd, "read key %q as hexadecimal digits (--hex): %w", text, err)
+	}
+	return b, nil
+}
+
+// keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go; or as
+// hexadecimal digits with --hex.
+func (a *app) keyText(key []byte) string {
+	if a.hex {
+		return hex.EncodeToString(key)
+	}
+	return quoted(string(key))
+}
+
+// quoted returns s as it stands when every character is printable and it cannot be taken for something else, and
+// quoted otherwise.
+func quoted(s string) string {
+	if s == "" || s[0] == '"' || s[0] == ' ' || s[len(s)-1] == ' ' || !isPrintable(s) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+func isPrintable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
+}
+
+// printable returns s with everything that is not printable escaped, line breaks too.
+func printable(s string) string {
+	if isPrintable(s) {
+		return s
+	}
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/clock"
+	"golang.org/x/term"
+)
+
+// progressEvery is how often the line on the terminal is drawn anew.
+const progressEvery = 200 * time.Millisecond
+
+// counters are how far a long verb is; a total of 0 is not known.
+type counters struct {
+	files, totalFiles int64
+	bytes, totalBytes int64
+	what              string
+}
+
+// progress shows one line on a terminal while a verb runs. The nil progress shows nothing.
+type progress struct {
+	w      io.Writer
+	clock  clock.Clock
+	width  func() int
+	verb   string
+	noun   string
+	start  time.Time
+	stop   context.CancelFunc
+	drawer sync.WaitGroup
+
+	mu    sync.Mutex
+	state counters // guarded by mu
+	drawn bool     // only used by the drawing goroutine, and after it has ended
+}
+
+// startProgress begins to show progress, when the standard error is a terminal and nobody has asked for silence.
+func (a *app) startProgress(ctx context.Context, verb, noun string) *progress {
+	f, ok := isTerminal(a.process.Stderr, term.IsTerminal)
+	if !ok || a.quiet || a.json || a.noProgress {
+		return nil
+	}
+	width := func() int {
+		w, _, err := term.GetSize(int(f.Fd()))
+		if err != nil || w < 20 {
+			return 80
+		}
+		return w
+	}
+	return newProgress(ctx, f, a.process.Clock, width, verb, noun)
+}
+
+// newProgress starts the goroutine that draws; it ends with finish or with ctx.
+func newProgress(ctx context.Context, w io.Writer, c clock.Clock, width func() int, verb, noun string) *progress {
+	ctx, stop := context.WithCancel(ctx)
+	p := &progress{w: w, clock: c, width: width, verb: verb, noun: noun, start: c.Now(), stop: stop}
+	p.drawer.Go(func() { p.runDrawing(ctx) })
+	return p
+}
+
+func (p *progress) runDrawing(ctx context.Context) {
+	for {
+		tick, release := p.clock.After(progressEvery)
+		select {
+		case <-tick:
+			p.draw()
+			release()
+		case <-ctx.Done():
+			release()
+			return
+		}
+	}
+}
+
+// update changes the counters.
+func (p *progress) update(fn func(*counters)) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fn(&p.state)
+}
+
+// finish stops drawing and clears the line.
+func (p *progress) finish() {
+	if p == nil {
+		return
+	}
+	p.stop()
+	p.drawer.Wait()
+	if p.drawn {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+func (p *progress) draw() {
+	p.mu.Lock()
+	state := p.state
+	p.mu.Unlock()
+	line := progressLine(p.verb, p.noun, state, p.clock.Now().Sub(p.start), p.width()-1)
+	fmt.Fprint(p.w, "\r"+line+"\x1b[K")
+	p.drawn = true
+}
+
+// progressLine is what is shown: numbers, rate, time left, and what is at hand, cut to width columns.
+func progressLine(verb, noun string, c counters, elapsed time.Duration, width int) string {
+	var parts []string
+	if c.files > 0 || c.totalFiles > 0 {
+		part := fmt.Sprint(c.files)
+		if c.totalFiles > 0 {
+			part += fmt.Sprintf("/%d", c.totalFiles)
+		}
+		parts = append(parts, part+" "+noun)
+	}
+	size := sizeText(c.bytes)
+	if c.totalBytes > 0 {
+		size += " of " + sizeText(c.totalBytes)
+	}
+	parts = append(parts, size)
+	if elapsed >= time.Second {
+		parts = append(parts, sizeText(int64(float64(c.bytes)/elapsed.Seconds()))+"/s")
+	}
+	if left, ok := timeLeft(c, elapsed); ok {
+		parts = append(parts, durationText(left)+" left")
+	}
+	line := verb + " " + strings.Join(parts, ", ")
+	if c.what != "" {
+		line += "  " + printable(c.what)
+	}
+	runes := []rune(line)
+	if len(runes) > width {
+		runes = append(runes[:max(width-1, 0)], '…')
+	}
+	return string(runes)
+}
+
+// timeLeft estimates from the share that is done: of bytes, or of files where that is less.
+func timeLeft(c counters, elapsed time.Duration) (time.Duration, bool) {
+	if elapsed < 2*time.Second {
+		return 0, false
+	}
+	done := 1.0
+	if c.totalBytes > 0 {
+		done = min(done, float64(c.bytes)/float64(c.totalBytes))
+	}
+	if c.totalFiles > 0 {
+		done = min(done, float64(c.files)/float64(c.totalFiles))
+	}
+	if c.totalBytes == 0 && c.totalFiles == 0 || done < 0.005 {
+		return 0, false
+	}
+	return time.Duration(float64(elapsed) * (1 - done) / done), true
+}

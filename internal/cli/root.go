@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const rootLong = `Ledger keeps pages: ordered maps from keys to values of any size, with transactions,
+snapshots and their whole history, in one directory, the repository.
+
+A page is named LEDGER (its root page) or LEDGER/PAGE. Every change is a commit that
+stays readable: log lists them, diff compares them, --at reads them, restore brings one back.`
+
+const rootExample = `  ledgerd --dir data import src .            store a directory tree as the page src
+  ledgerd --dir data log src                 its history
+  ledgerd --dir data export src out          write the tree back
+  ledgerd --dir data put notes greeting hi   one key
+  ledgerd --dir data get notes greeting
+  ledgerd --dir data check                   verify everything`
+
+// root builds the command tree.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "ledgerd",
+		Short:             "Versioned pages of keys and values in a directory",
+		Long:              rootLong,
+		Example:           rootExample,
+		Version:           version(),
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd) },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: "+defaultDirText()+")")
+	flags.BoolVar(&a.json, "json", false, "print one JSON object a line (see: ledgerd help json)")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
+	flags.BoolVar(&a.noProgress, "no-progress", false, "show no progress on a terminal")
+	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
+	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
+	flags.DurationVar(&a.lockTimeout, "lock-timeout", 0, "how long to wait while another process holds the repository, such as 30s")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetHelpCommand(helpCommand())
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+
+	root.AddGroup(
+		&cobra.Group{ID: groupKeys, Title: "Keys and values:"},
+		&cobra.Group{ID: groupFiles, Title: "Files:"},
+		&cobra.Group{ID: groupHistory, Title: "History:"},
+		&cobra.Group{ID: groupCare, Title: "Repository:"},
+	)
+	root.AddCommand(
+		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(),
+		a.importCommand(), a.exportCommand(),
+		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
+		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.backupCommand(), a.completionCommand(),
+	)
+	root.AddCommand(topics()...)
+	return root
+}
+
+const (
+	groupKeys    = "keys"
+	groupFiles   = "files"
+	groupHistory = "history"
+	groupCare    = "care"
+)
+
+// run makes a verb of fn.
+func (a *app) run(fn func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return fn(cmd.Context(), cmd, args)
+	}
+}
+
+// fromEnvironment gives each flag that was not set the value of its environment variable, and settles the directory.
+func (a *app) fromEnvironment(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" || f.Name == "version" || err != nil {
+			return
+		}
+		name := envName(f.Name)
+		value, ok := a.process.LookupEnv(name)
+		if !ok || value == "" {
+			return
+		}
+		if setErr := cmd.Flags().Set(f.Name, value); setErr != nil {
+			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
+		}
+	})
+	if err != nil || a.dir != "" {
+		return err
+	}
+	a.dir = a.defaultDir()
+	return nil
+}
+
+// envName is the environment variable that mirrors a flag.
+func envName(flag string) string {
+	return "LEDGER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// defaultDir is the data directory of the platform; "" when the environment does not say where it is.
+func (a *app) defaultDir() string {
+	env := func(name string) string {
+		v, _ := a.process.LookupEnv(name)
+		return v
+	}
+	var base string
+	switch runtime.GOOS {
+	case "windows":
+		base = env("LocalAppData")
+	case "darwin", "ios":
+		if home := env("HOME"); home != "" {
+			base = filepath.Join(home, "Library", "Application Support")
+		}
+	default:
+		if base = env("XDG_DATA_HOME"); !filepath.IsAbs(base) {
+			if base = ""; env("HOME") != "" {
+				base = filepath.Join(env("HOME"), ".local", "share")
+			}
+		}
+	}
+	if base == "" {
+		return ""
+	}
+	return filepath.Join(base, "ledger")
+}
+
+func defaultDirText() string {
+	switch runtime.GOOS {
+	case "windows":
+		return `%LocalAppData%\ledger`
+	case "darwin", "ios":
+		return "~/Library/Application Support/ledger"
+	}
+	return "$XDG_DATA_HOME/ledger or ~/.local/share/ledger"
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// open opens the repository. It must be closed with closeAll.
+func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, error) {
+	if a.dir == "" {
+		return nil, withHint(fmt.Errorf("find the repository: no directory is given and the environment names no home: %w", ledger.ErrNoRepository),
+			"name one with --dir or LEDGER_DIR")
+	}
+	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
+	repo, err := ledger.Open(ctx, a.dir, &o)
+	if err != nil {
+		return nil, fmt.Errorf("open repository %s: %w", quoted(a.dir), err)
+	}
+	return repo, nil
+}
+
+// read calls fn with the repository, open for reading only.
+func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error {
+	return a.with(ctx, ledger.Options{ReadOnly: true}, fn)
+}
+
+// with calls fn with the repository and closes it.
+func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Repository) error) error {
+	repo, err := a.open(ctx, o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(repo), repo.Close())
+}
+
+// access says what a verb does with its page.
+type access int
+
+const (
+	reads   access = iota // nothing is created
+	changes               // the page must exist
+	creates               // the repository and the page are created when they are absent
+)
+
+// page calls fn with the page named by text and closes it.
+func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how access, fn func(*ledger.Page) error) error {
+	name, err := parsePageName(cmd, text)
+	if err != nil {
+		return err
+	}
+	o := ledger.Options{ReadOnly: how == reads, MustExist: how == changes}
+	return a.with(ctx, o, func(repo *ledger.Repository) error {
+		page, err := a.openPage(ctx, repo, name, how)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fn(page), page.Close())
+	})
+}
+
+func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (*ledger.Page, error) {
+	l, err := repo.Ledger(name.ledger)
+	if err != nil {
+		return nil, err
+	}
+	if how != creates {
+		has, err := l.HasPage(ctx, name.pageID())
+		if err != nil {
+			return nil, fmt.Errorf("look for page %s: %w", quoted(name.text), err)
+		}
+		if !has {
+			return nil, withHint(fmt.Errorf("page %s does not exist in %s: %w", quoted(name.text), quoted(a.dir), ledger.ErrNotFound), "%s", a.command("pages"))
+		}
+	}
+	var page *ledger.Page
+	switch {
+	case name.id != nil:
+		page, err = l.PageByID(ctx, *name.id)
+	case name.page != "":
+		page, err = l.Page(ctx, name.page)
+	default:
+		page, err = l.RootPage(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open page %s: %w", quoted(name.text), err)
+	}
+	return page, nil
+}
+
+// snapshot calls fn with the page as of revision; "" means HEAD.
+func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, fn func(*ledger.Snapshot) error) error {
+	var id ledger.CommitID
+	if revision != "" {
+		var err error
+		if id, err = a.resolve(ctx, page, revision); err != nil {
+			return err
+		}
+	}
+	snap, err := page.At(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read page: %w", err)
+	}
+	return errors.Join(fn(snap), snap.Close())
+}
+
+// resolve finds the commit that a revision names.
+func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
+	id, err := page.Resolve(ctx, revision)
+	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
+		return id, withHint(fmt.Errorf("find revision %s: %w", quoted(revision), err),
+			"%s lists the commits; ledgerd help revisions tells how they are named", a.command("log", pageText(page)))
+	}
+	if err != nil {
+		return id, fmt.Errorf("find revision %s: %w", quoted(revision), err)
+	}
+	return id, nil
+}
+
+// pageText is the name of an open page on the command line.
+func pageText(page *ledger.Page) string {
+	return nameOf(page.Ledger().Name(), page.Name(), page.ID())
+}
+
+// absolute returns path as seen from the root, with links resolved as far as it exists.
+func absolute(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	rest := ""
+	for at := abs; ; {
+		real, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		parent := filepath.Dir(at)
+		if parent == at || !errors.Is(err, os.ErrNotExist) {
+			return abs, nil
+		}
+		at, rest = parent, filepath.Join(filepath.Base(at), rest)
+	}
+}
+
+// inside reports whether path is dir or lies below it.
+func inside(path, dir string) (bool, error) {
+	p, err := absolute(path)
+	if err != nil {
+		return false, err
+	}
+	d, err := absolute(dir)
+	if err != nil {
+		return false, err
+	}
+	rel, err := filepath.Rel(d, p)
+	return err == nil && (rel == "." || filepath.IsLocal(rel)), nil
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// printf prints to the standard output. An error is kept by the output and comes back from its Flush.
+func (a *app) printf(format string, args ...any) {
+	fmt.Fprintf(a.out, format, args...)
+}
+
+// sizeText is a number of bytes for people: at most four digits and a binary unit.
+func sizeText(n int64) string {
+	if n < 1024 && n > -1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	v, units := float64(n)/1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	for (v >= 1023.95 || v <= -1023.95) && len(units) > 1 {
+		v, units = v/1024, units[1:]
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[0]
+}
+
+// countText is a number with its noun, which gets an s unless the number is 1.
+func countText[N int | int64 | uint64](n N, noun string) string {
+	if n == 1 {
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	if noun[len(noun)-1] == 'y' {
+		return fmt.Sprintf("%d %sies", n, noun[:len(noun)-1])
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// shareText is part of whole in per cent.
+func shareText(part, whole int64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
+}
+
+// durationText is a duration for people, such as "1:05" or "2:00:10".
+func durationText(d time.Duration) string {
+	s := int64(d.Round(time.Second) / time.Second)
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}

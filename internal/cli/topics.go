@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpCommand is help for verbs and topics; an unknown one is a usage error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND | TOPIC]",
+		Short: "Explain a command or a topic",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 || target == nil {
+				return usagef(cmd, "there is no help about %q", strings.Join(args, " "))
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			var found []string
+			for _, c := range cmd.Root().Commands() {
+				if len(args) == 0 && strings.HasPrefix(c.Name(), toComplete) {
+					found = append(found, c.Name()+"\t"+c.Short)
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// topics are what help explains beside the verbs.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "names", Short: "How pages and keys are named", Long: namesTopic},
+		{Use: "revisions", Short: "How commits are named", Long: revisionsTopic},
+		{Use: "json", Short: "What --json prints", Long: jsonTopic},
+		{Use: "environment", Short: "Environment variables", Long: environmentTopic},
+		{Use: "exit", Short: "Exit codes", Long: exitTopic},
+	}
+}
+
+const namesTopic = `Pages
+
+    LEDGER                 the root page of a ledger
+    LEDGER/NAME            a page with a human name; its id is derived from both names, so that
+                           two devices agree on it
+    LEDGER/0123...cdef     a page by its id, 32 hexadecimal digits
+
+The first slash divides; NAME may have more. In both parts %XX stands for the byte with that
+hexadecimal number: %2F is a slash in the name of a ledger, %25 a percent sign, %00 a NUL. A
+name that looks like an id is told apart by writing one of its characters so.
+
+Keys
+
+A key is any bytes, up to 4096. On the command line it is text as it stands. Keys that are
+not printable are quoted in the output, as in "a\x00b"; with --hex keys and prefixes are
+hexadecimal digits, as arguments and in the output. A key that begins with - comes
+behind --, as in: ledgerd get notes -- -key
+
+An imported file is two entries: its path with the content, and 0x00 attr 0x00 and its path
+with type, mode and modification time. ls, stat, diff, rm, restore and export take both as one.`
+
+const revisionsTopic = `    HEAD                   the newest commit
+    NAME                   a tag
+    3f2a9c                 a commit whose id begins so: at least 4 digits, and no other does
+    2024-05-01             the newest commit up to the end of that day, in UTC
+    2024-05-01T12:00:00Z   the newest commit up to that time
+    REV~n                  the nth parent of REV; ~ alone is ~1. Of a merge the newer parent counts
+
+HEAD~n reaches back to the implied first commit of every page, which is empty.`
+
+const jsonTopic = `With --json each line of the standard output is one JSON object; members may be added in later
+versions. Bytes that come from a page (BYTES below: keys, values, names of ledgers and pages) are a string when
+they are valid UTF-8, and {"base64":"..."} otherwise. Sizes are numbers of bytes, times are
+RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
+
+    put rm restore   {"page","commit","changed":BOOL}
+    import           the same and {"added","updated","removed","unchanged","bytes","warnings"}
+    export PATH      {"page","path","files","bytes","warnings"}
+    get              {"key":BYTES,"size","priority":"eager"|"lazy","value":BYTES}
+    ls, stat KEY     {"key":BYTES,"size","priority","inline":BOOL,"object"?,
+                      "type"?:"file"|"link"|"directory","mode"?:"-rw-r--r--","mtime"?,"target"?:BYTES}
+    ls --keys-only   {"key":BYTES}
+    stat             {"page","ledger":BYTES,"name"?:BYTES,"id","heads":[ID],"newest":COMMIT,
+                      "segments","segmentBytes","indexBytes"}
+    log              COMMIT = {"commit","time","timestamp","generation","root","parents":[ID],
+                      "device"?,"message"?,"head"?:BOOL,"tags"?:[NAME]}
+    show             COMMIT, then as diff
+    diff             {"change":"added"|"removed"|"changed","key":BYTES,"content":BOOL,"attributes":BOOL,
+                      "old"?:SIDE,"new"?:SIDE}, SIDE = {"size","priority","inline","object"?};
+                      content and attributes tell which of the two entries of a file differ
+    tag              {"tag","commit"}
+    pages            {"page","ledger":BYTES,"name"?:BYTES,"id","size","lastClosed"?}
+    status           {"dir","id","format","pages","size","heads","unsynced"}, then for each page
+                      the members of pages and {"heads","newest"?,"time"?,"unsynced","aheadSeconds"?,
+                      "torn"?:[TEXT],"indexRebuilt"?:TEXT,"error"?}
+    check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
+                      "problems":[{"where","key"?,"message","repaired":BOOL}]}
+    backup DIR       {"dir","size"}
+    inspect          stat, then tree
+    inspect rows     {"row","value"}
+    inspect commits  {"commit","generation","time","added","removed","updated","valueBytes","nodes",
+                      "nodeBytes","newNodes","newNodeBytes","sharedNodeBytes"}
+    inspect tree     {"root","depth","nodes","nodeBytes","entries","keyBytes","inlineEntries","inlineBytes",
+                      "valueBytes","lazyEntries","levels":[{"level","nodes","entries","children","bytes","maxBytes"}]}
+    inspect pieces   {"stored","values","bytes","pieces"}; with KEY {"piece","kind":"chunk"|"index","size"}
+    inspect refs     {"kind","least","most","destinations","references"}
+
+On the standard error there are {"warning"} for what was left out, and at last {"error","kind","hint"?,"exit"},
+where kind is usage, invalid, notFound, conflict, unavailable, noSpace, corrupt, closed, unsupported,
+permission or internal.
+
+JSON lines, which export and import --format jsonl write and read, are entries by themselves, one a line,
+its members in this order:
+
+    {"key":BYTES,"priority"?:"eager"|"lazy","value":BYTES}`
+
+const environmentTopic = `Every flag has an environment variable: LEDGER_ and its name in capitals, with _ for -. So
+LEDGER_DIR is --dir, LEDGER_JSON=true is --json, LEDGER_LOCK_TIMEOUT=30s is --lock-timeout 30s,
+LEDGER_MESSAGE is --message. A flag that is given counts, then the variable, then the default.
+An empty variable counts as none.`
+
+const exitTopic = `    0   done
+    1   error: nothing was done
+    2   the arguments are wrong
+    3   partly done: something was left out, with a warning for each
+   10   the directory holds no repository
+   11   another process holds the repository
+   12   wrong key
+   20   damage was found`

@@ -1,0 +1,391 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
+)
+
+// The formats of import and export.
+const (
+	formatTree  = "tree"
+	formatLines = "jsonl"
+)
+
+type importFlags struct {
+	format, message string
+	checksum, lazy  bool
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use:     "import LEDGER/PAGE PATH",
+		GroupID: groupFiles,
+		Short:   "Store a directory tree, a file or JSON lines as a page",
+		Long: `Store files as keys of a page, all in one commit.
+
+Of a directory, the path of every file and symbolic link below it becomes a key, and that of
+a directory only when it is empty. Contents, modes, link targets and modification times are
+kept; owners, extended attributes and the times of directories are not. Importing again
+makes one commit of exactly what has changed since: files whose type, size, mode and
+modification time are as they were are not read, unless --checksum is given, and paths
+that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
+
+Of a single file, its base name becomes a key. JSON lines (--format jsonl, or a PATH that
+ends in .jsonl, or - for the standard input) are one object a line, as export writes them:
+{"key":"k","value":"v"}; their keys are added to those of the page.
+
+Sockets, pipes and devices, files that cannot be read, and files that change while they are
+read are left out with a warning, and the exit code is 3. The repository itself is never
+imported when it lies below PATH.
+
+The repository and the page are created when they do not exist.`,
+		Example: `  ledgerd --dir data import src .
+  ledgerd import photos/2024 ~/Pictures/2024 -m 'after the trip' --lazy
+  ledgerd import config /etc/hosts
+  ledgerd import events events.jsonl
+  jq -c '{key: .id, value: tostring}' | ledgerd import events - --format jsonl`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completePageThenFile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.importPath(ctx, cmd, args, f)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "", "tree (files and directories) or jsonl (default: by PATH)")
+	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
+	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
+	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
+	return cmd
+}
+
+// formatFor settles the format of a PATH.
+func formatFor(cmd *cobra.Command, format, path string) (string, error) {
+	switch format {
+	case formatTree, formatLines:
+		if path == "-" && format == formatTree {
+			return "", usagef(cmd, "a tree cannot be streamed: use --format jsonl with -")
+		}
+		return format, nil
+	case "":
+		if path == "-" {
+			return "", usagef(cmd, "PATH is -: say --format jsonl")
+		}
+		if info, err := os.Stat(path); strings.HasSuffix(path, ".jsonl") && (err != nil || !info.IsDir()) {
+			return formatLines, nil
+		}
+		return formatTree, nil
+	}
+	return "", usagef(cmd, "unknown --format %q, want tree or jsonl", format)
+}
+
+func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string, f importFlags) error {
+	name, path := args[0], args[1]
+	format, err := formatFor(cmd, f.format, path)
+	if err != nil {
+		return err
+	}
+	if _, err := parsePageName(cmd, name); err != nil {
+		return err
+	}
+	if path != "-" {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+		if in, err := inside(path, a.dir); err != nil || in {
+			return errors.Join(err, withHint(fmt.Errorf("import %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
+				"name another directory with --dir"))
+		}
+	}
+	if f.message == "" {
+		f.message = importMessage(path)
+	}
+	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
+		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Warn: func(w filetree.Warning) { a.warn(w) }}
+		if info, err := os.Stat(a.dir); err == nil {
+			o.Exclude = []fs.FileInfo{info}
+		}
+		p := a.startProgress(ctx, "importing", "files")
+		o.Progress = p.follow
+		result, err := a.runImport(ctx, page, path, format, o, p)
+		p.finish()
+		if err != nil {
+			return err
+		}
+		return a.imported(page, args[1], format, result)
+	})
+}
+
+func importMessage(path string) string {
+	if path == "-" {
+		return "import"
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return "import " + strings.ToValidUTF8(filepath.Base(path), "\uFFFD")
+}
+
+func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format string, o *filetree.ImportOptions, p *progress) (filetree.Result, error) {
+	if format == formatTree {
+		stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
+			return filetree.MeasureTree(ctx, path, o, add)
+		})
+		defer stop()
+		return filetree.Import(ctx, page, path, o)
+	}
+	if path == "-" {
+		return filetree.ImportJSONLines(ctx, page, interruptible(ctx, a.process.Stdin), o)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return filetree.Result{}, fmt.Errorf("import: %w", err)
+	}
+	defer f.Close() // only read: nothing is lost when it fails
+	if info, err := f.Stat(); err == nil {
+		p.update(func(c *counters) { c.totalBytes = info.Size() })
+	}
+	result, err := filetree.ImportJSONLines(ctx, page, f, o)
+	if err != nil {
+		return result, fmt.Errorf("import %s: %w", quoted(path), err)
+	}
+	return result, nil
+}
+
+// follow takes the progress of filetree.
+func (p *progress) follow(now filetree.Progress) {
+	p.update(func(c *counters) { c.files, c.bytes, c.what = now.Files, now.Bytes, now.Path })
+}
+
+// measure finds the totals beside the work. The function returned ends it and waits.
+func (p *progress) measure(ctx context.Context, count func(ctx context.Context, add func(files, bytes int64)) error) (stop func()) {
+	if p == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var counting sync.WaitGroup
+	counting.Go(func() {
+		var files, bytes int64
+		err := count(ctx, func(f, b int64) { files, bytes = files+f, bytes+b })
+		if err == nil { // else the time left is not shown; the work itself tells what is wrong
+			p.update(func(c *counters) { c.totalFiles, c.totalBytes = files, bytes })
+		}
+	})
+	return func() {
+		cancel()
+		counting.Wait()
+	}
+}
+
+// importJSON is the result of import.
+type importJSON struct {
+	doneJSON
+	Added     int64 `json:"added"`
+	Updated   int64 `json:"updated"`
+	Removed   int64 `json:"removed"`
+	Unchanged int64 `json:"unchanged"`
+	Bytes     int64 `json:"bytes"`
+	Warnings  int64 `json:"warnings"`
+}
+
+func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result) error {
+	name := pageText(page)
+	if a.json {
+		return a.emit(importJSON{
+			doneJSON{Page: name, Commit: r.Commit.String(), Changed: r.Committed},
+			r.Added, r.Changed, r.Removed, r.Unchanged, r.Bytes, r.Warnings,
+		})
+	}
+	if a.quiet {
+		return nil
+	}
+	if r.Committed {
+		a.printf("commit %s: %d added, %d changed, %d removed, %d unchanged, %s read\n", r.Commit.Short(), r.Added, r.Changed, r.Removed, r.Unchanged, sizeText(r.Bytes))
+	} else {
+		a.printf("nothing has changed since commit %s (%d unchanged)\n", r.Commit.Short(), r.Unchanged)
+	}
+	if err := a.out.Flush(); err != nil {
+		return err
+	}
+	out, export := "out", a.command("export", name, "out")
+	if format == formatLines {
+		out, export = "page.jsonl", a.command("export", name, "page.jsonl")
+	}
+	rows := [][2]string{
+		{a.command("ls", name, "-l"), "what the page has"},
+		{a.command("log", name), "its history"},
+		{export, "write it to " + out},
+		{a.command("import", name, path), "import again: one commit of what has changed"},
+	}
+	fmt.Fprintln(a.process.Stderr, "\nTry next:")
+	width := 0
+	for _, row := range rows {
+		width = max(width, len(row[0]))
+	}
+	for _, row := range rows {
+		fmt.Fprintf(a.process.Stderr, "  %-*s   %s\n", width, printable(row[0]), row[1])
+	}
+	return nil
+}
+
+type exportFlags struct {
+	at, format string
+	overwrite  bool
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var f exportFlags
+	cmd := &cobra.Command{
+		Use:     "export LEDGER/PAGE PATH [PREFIX]",
+		GroupID: groupFiles,
+		Short:   "Write a page as a directory tree or JSON lines",
+		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What
+was imported comes back byte for byte, with modes, link targets and modification times; keys
+that were put by hand become files of mode 0644. PREFIX limits it to the keys that begin
+with it; files keep their whole path. --at exports an older commit.
+
+With --overwrite PATH need not be empty: files and links in it that have the path of a key,
+or stand where a key needs a directory, are replaced, and everything else in it stays.
+
+Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
+with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file
+names ignore case) are left out with a warning, and the exit code is 3.
+
+With --format jsonl, or when PATH ends in .jsonl, every entry of any page becomes a line
+of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd help json.`,
+		Example: `  ledgerd export src out
+  ledgerd export src out docs/ --at HEAD~1
+  ledgerd export src ./deployed --overwrite
+  ledgerd export notes notes.jsonl
+  ledgerd export notes - --format jsonl | gzip > notes.jsonl.gz`,
+		Args:              cobra.RangeArgs(2, 3),
+		ValidArgsFunction: a.completePageThenFile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.exportPage(ctx, cmd, args, f)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
+	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
+	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
+	return cmd
+}
+
+func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string, f exportFlags) error {
+	path := args[1]
+	format, err := formatFor(cmd, f.format, path)
+	if err != nil {
+		return err
+	}
+	o := &filetree.ExportOptions{Overwrite: f.overwrite, Warn: func(w filetree.Warning) { a.warn(w) }}
+	if len(args) == 3 {
+		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
+			return err
+		}
+	}
+	if path != "-" {
+		if in, err := inside(path, a.dir); err != nil || in {
+			return errors.Join(err, withHint(fmt.Errorf("export to %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
+				"name a directory outside it"))
+		}
+	}
+	if format == formatLines && path != "-" && !f.overwrite {
+		if _, err := os.Lstat(path); err == nil {
+			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
+		}
+	}
+	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+			p := a.startProgress(ctx, "exporting", "files")
+			o.Progress = p.follow
+			stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {
+				return filetree.MeasurePage(ctx, snap, o, add)
+			})
+			result, err := a.runExport(ctx, snap, path, format, o)
+			stop()
+			p.finish()
+			if errors.Is(err, filetree.ErrNotEmpty) {
+				return withHint(err, "choose a directory that is absent or empty, or replace files in it with --overwrite")
+			}
+			if err != nil {
+				return err
+			}
+			return a.exported(page, path, result)
+		})
+	})
+}
+
+func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {
+	if format == formatTree {
+		return filetree.Export(ctx, snap, path, o)
+	}
+	if path == "-" {
+		return filetree.ExportJSONLines(ctx, snap, a.out, o)
+	}
+	var result filetree.ExportResult
+	err := writeFile(path, func(w io.Writer) error {
+		var err error
+		result, err = filetree.ExportJSONLines(ctx, snap, w, o)
+		return err
+	})
+	return result, err
+}
+
+// exportJSON is the result of export.
+type exportJSON struct {
+	Page     string `json:"page"`
+	Path     string `json:"path"`
+	Files    int64  `json:"files"`
+	Bytes    int64  `json:"bytes"`
+	Warnings int64  `json:"warnings"`
+}
+
+func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult) error {
+	switch {
+	case path == "-":
+		return nil // the output is the page
+	case a.json:
+		return a.emit(exportJSON{Page: pageText(page), Path: path, Files: r.Files, Bytes: r.Bytes, Warnings: r.Warnings})
+	case !a.quiet:
+		a.printf("exported %s, %s to %s\n", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
+	}
+	return nil
+}
+
+// interruptible gives what r gives and ends with ctx, also while r waits for a person. The goroutine of the read that
+// is then left ends with the process.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		type result struct {
+			n   int
+			err error
+		}
+		done := make(chan result, 1)
+		buf := make([]byte, len(p)) // p is the caller's again when ctx ends first
+		go func() {
+			n, err := r.Read(buf)
+			done <- result{n, err}
+		}()
+		select {
+		case got := <-done:
+			return copy(p, buf[:got.n]), got.err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
