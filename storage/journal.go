@@ -31,6 +31,7 @@ type Journal struct {
 	epoch uint64
 	part  *journalPart  // being filled
 	busy  *journalPart  // being appended, nil when none is
+	spare *journalPart  // an empty one with the room of one that has been appended
 	wait  chan struct{} // closed when busy has been appended
 	err   error         // of the last append; valid once wait is closed
 	used  bool          // a record in the log names the journal, or will
@@ -63,6 +64,9 @@ func (s *Store) NewJournal() *Journal {
 }
 
 func (j *Journal) filling() *journalPart {
+	if j.part == nil {
+		j.part, j.spare = j.spare, nil
+	}
 	if j.part == nil {
 		j.part = &journalPart{batch: segment.NewBatch()}
 	}
@@ -386,10 +390,10 @@ func (j *Journal) finishFlush() error {
 		return j.err
 	}
 	<-j.wait
-	if j.busy != nil && j.part == nil && j.err == nil {
-		j.busy.batch.Reset()
-		clear(j.busy.mine)
-		j.part = &journalPart{batch: j.busy.batch, grown: j.busy.grown, mine: j.busy.mine, spans: j.busy.spans[:0]}
+	if b := j.busy; b != nil && j.err == nil {
+		b.batch.Reset()
+		clear(b.mine)
+		j.spare = &journalPart{batch: b.batch, grown: b.grown, mine: b.mine, spans: b.spans[:0]}
 	}
 	j.busy, j.wait = nil, nil
 	return j.err
@@ -453,7 +457,7 @@ func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
 }
 
 func (j *Journal) endLocked() {
-	j.over, j.part = true, nil
+	j.over, j.part, j.spare = true, nil, nil
 	delete(j.s.journals, j)
 	if j.out != nil {
 		j.out.Release()
