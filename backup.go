@@ -119,11 +119,11 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	u, err := openUsage(tmp, false, r.o.Logger)
+	now := r.clock.Now()
+	u, _, err := openUsage(tmp, false, now, r.o.Logger)
 	if err != nil {
 		return err
 	}
-	now := r.clock.Now()
 	for _, info := range infos {
 		at := info.LastClosed
 		if at.IsZero() {
@@ -136,11 +136,20 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 	if err := u.close(); err != nil {
 		return err
 	}
-	b, err := os.ReadFile(filepath.Join(tmp, usageFile))
+	files, err := os.ReadDir(tmp)
 	if err != nil {
 		return err
 	}
-	return writeTo(t, path.Join(dir, usageFile), b)
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(tmp, f.Name()))
+		if err != nil {
+			return err
+		}
+		if err := writeTo(t, path.Join(dir, f.Name()), b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeTo(t backupTarget, name string, content []byte) error {

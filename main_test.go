@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -10,6 +11,11 @@ import (
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(holdLockVariable); dir != "" {
 		os.Exit(holdLock(dir))
+	}
+	if os.Getenv("LEDGER_TIER") < "2" {
+		if err := flag.Set("rapid.checks", "15"); err != nil { // the command line may say otherwise
+			panic(err)
+		}
 	}
 	goleak.VerifyTestMain(m)
 }

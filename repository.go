@@ -138,8 +138,24 @@ func (r *Repository) open(ctx context.Context) error {
 		return err
 	}
 	r.identity = i
-	r.usage, err = openUsage(usageDir, r.o.ReadOnly, r.o.Logger)
-	return err
+	return r.openUsage(usageDir)
+}
+
+func (r *Repository) openUsage(dir string) error {
+	now := r.clock.Now()
+	u, fresh, err := openUsage(dir, r.o.ReadOnly, now, r.o.Logger)
+	if err != nil {
+		return err
+	}
+	r.usage = u
+	if !fresh {
+		return nil
+	}
+	pages, err := r.pageDirs()
+	if err != nil || len(pages) == 0 {
+		return err
+	}
+	return u.reconcile(pages, now)
 }
 
 // root returns the directory of the repository on its file system.

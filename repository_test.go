@@ -112,7 +112,7 @@ func TestPageUsageIsNoTruth(t *testing.T) {
 	p := page(t, r, long, "page")
 	put(t, p, "k", "v")
 	closeIt(t, r)
-	usage := filepath.Join(dir, "1", "page_usage_db", "usage.db")
+	usage := filepath.Join(dir, "1", "page_usage_db", "page_usage.db")
 	if err := os.WriteFile(usage, bytes.Repeat([]byte("damage"), 5000), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -496,6 +496,9 @@ func pageDir(t *testing.T, dir string) string {
 }
 
 func TestDamagedIndexIsMended(t *testing.T) {
+	if os.Getenv("LEDGER_TIER") < "2" {
+		t.Skip("opens 25 damaged indexes: LEDGER_TIER=2")
+	}
 	dir := t.TempDir()
 	r := open(t, dir, nil)
 	p := page(t, r, "app", "page")

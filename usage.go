@@ -1,71 +1,50 @@
 package ledger
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// The rows of page_usage_db. A page's key is the ledger's name and the 16 bytes of the page's id behind it.
-//
-//	opened    page's key               time of the last close, nanoseconds since 1970 as 64-bit big-endian; 0 while open
-//	names     page's key               the human name from which the id was derived
-//
-// They are no truth: when they are lost, so are the names of pages until these are opened by name again.
-const (
-	usageOpened = "opened"
-	usageNames  = "names"
-	usageFile   = "usage.db"
-)
-
-// usageDB remembers when pages were closed, and names. It is safe for concurrent use.
+// usageDB remembers when pages were closed, and names. It is no truth: when it is lost, so are the names of pages until these
+// are opened by name again. It is safe for concurrent use.
 type usageDB struct {
-	db       index.DB
+	db       *pageusage.DB
 	readOnly bool
 }
 
-// openUsage opens the database in dir, a directory of the machine; "" means memory. A damaged one is set aside and begun anew.
-func openUsage(dir string, readOnly bool, log *slog.Logger) (*usageDB, error) {
+// openUsage opens the database in dir, a directory of the machine; "" means memory. fresh reports that nothing was known before,
+// so that the pages that exist must be told with reconcile.
+func openUsage(dir string, readOnly bool, now time.Time, log *slog.Logger) (u *usageDB, fresh bool, err error) {
 	if dir == "" {
-		return &usageDB{db: index.NewMemory()}, nil
-	}
-	path := filepath.Join(dir, usageFile)
-	if readOnly {
-		db, err := index.OpenFile(path, index.Options{ReadOnly: true})
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, base.ErrCorrupt) {
-			return &usageDB{db: index.NewMemory(), readOnly: true}, nil
-		}
+		db, _, err := pageusage.New(index.NewMemory(), now)
 		if err != nil {
-			return nil, fmt.Errorf("open page usage: %w", err)
+			return nil, false, err
 		}
-		return &usageDB{db: db, readOnly: true}, nil
+		return &usageDB{db: db}, false, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open page usage: %w", err)
-	}
-	db, err := index.OpenFile(path, index.Options{})
-	if errors.Is(err, base.ErrCorrupt) {
-		log.Warn("page usage is damaged and is begun anew", "error", err, "savedAs", path+".damaged")
-		if err = os.Rename(path, path+".damaged"); err == nil {
-			db, err = index.OpenFile(path, index.Options{})
-		}
-	}
+	db, rec, err := pageusage.Open(dir, pageusage.Options{Now: now, ReadOnly: readOnly})
 	if err != nil {
-		return nil, fmt.Errorf("open page usage: %w", err)
+		return nil, false, err
 	}
-	return &usageDB{db: db}, nil
+	if rec.Damage != nil {
+		log.Warn("page usage is damaged and is begun anew", "error", rec.Damage, "savedAs", rec.SavedAs)
+	}
+	return &usageDB{db: db, readOnly: readOnly}, (rec.Damage != nil || rec.Created) && !readOnly, nil
 }
 
-func usageKey(ledger string, id PageID) []byte {
-	return append([]byte(ledger), id[:]...)
+// reconcile makes exactly the pages known that exist.
+func (u *usageDB) reconcile(exist []pageKey, now time.Time) error {
+	pages := make([]pageusage.Page, len(exist))
+	for i, k := range exist {
+		pages[i] = pageusage.Page{Ledger: k.ledger, ID: k.id}
+	}
+	_, _, err := u.db.Reconcile(pages, now)
+	return err
 }
 
 // opened records that a page is being opened, and its name unless that is "".
@@ -73,19 +52,16 @@ func (u *usageDB) opened(ledger string, id PageID, name string) error {
 	if u.readOnly {
 		return nil
 	}
-	err := u.db.Update(func(tx index.Tx) error {
-		if err := putRow(tx, usageOpened, usageKey(ledger, id), make([]byte, 8)); err != nil {
+	if err := u.db.SetLedgerName(ledgerDirName(ledger), ledger); err != nil {
+		return err
+	}
+	p := pageusage.Page{Ledger: ledger, ID: id}
+	if name != "" {
+		if err := u.db.SetPageName(p, name); err != nil {
 			return err
 		}
-		if name == "" {
-			return nil
-		}
-		return putRow(tx, usageNames, usageKey(ledger, id), []byte(name))
-	})
-	if err != nil {
-		return fmt.Errorf("record page usage: %w", err)
 	}
-	return nil
+	return u.db.MarkOpened(p)
 }
 
 // closed records that a page has been closed.
@@ -93,47 +69,21 @@ func (u *usageDB) closed(ledger string, id PageID, at time.Time) error {
 	if u.readOnly {
 		return nil
 	}
-	err := u.db.Update(func(tx index.Tx) error {
-		return putRow(tx, usageOpened, usageKey(ledger, id), binary.BigEndian.AppendUint64(nil, uint64(max(at.UnixNano(), 1))))
-	})
-	if err != nil {
-		return fmt.Errorf("record page usage: %w", err)
-	}
-	return nil
-}
-
-// putRow puts a row unless it is there already.
-func putRow(tx index.Tx, bucket string, k, v []byte) error {
-	b, err := tx.CreateBucket(bucket)
-	if err != nil {
-		return err
-	}
-	if old := b.Get(k); old != nil && bytes.Equal(old, v) {
-		return nil
-	}
-	return b.Put(k, v)
+	return u.db.MarkClosed(pageusage.Page{Ledger: ledger, ID: id}, at)
 }
 
 // page returns what is known of a page; name is "" and lastClosed zero where nothing is.
 func (u *usageDB) page(ledger string, id PageID) (name string, lastClosed time.Time, err error) {
-	err = u.db.View(func(tx index.Tx) error {
-		k := usageKey(ledger, id)
-		if b := tx.Bucket(usageNames); b != nil {
-			name = string(b.Get(k))
-		}
-		if b := tx.Bucket(usageOpened); b != nil {
-			if v := b.Get(k); len(v) == 8 {
-				if ns := binary.BigEndian.Uint64(v); ns != 0 {
-					lastClosed = time.Unix(0, int64(ns)).UTC()
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	p := pageusage.Page{Ledger: ledger, ID: id}
+	name, err = u.db.PageName(p)
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return "", time.Time{}, fmt.Errorf("read page usage: %w", err)
 	}
-	return name, lastClosed, nil
+	usage, err := u.db.Get(p)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return "", time.Time{}, fmt.Errorf("read page usage: %w", err)
+	}
+	return name, usage.Closed, nil
 }
 
 func (u *usageDB) close() error { return u.db.Close() }
