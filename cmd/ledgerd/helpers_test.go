@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -15,10 +16,10 @@ func ctx() context.Context { return context.Background() }
 
 func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// waitFile PATH waits until a file is there.
+// waitFile PATTERN waits until a file of that name is there.
 func waitFile(ts *testscript.TestScript, _ bool, args []string) {
 	for range 1000 {
-		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+		if found, err := filepath.Glob(ts.MkAbs(args[0])); err == nil && len(found) > 0 {
 			return
 		}
 		tick, release := clock.System.After(10 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -41,6 +42,7 @@ func Main(ctx context.Context, p Process) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
 		err = a.usage(root, err)
+		a.json = a.json || a.wantsJSON()
 	}
 	if flushErr := a.out.Flush(); err == nil || errors.Is(flushErr, syscall.EPIPE) {
 		err = flushErr
@@ -55,6 +57,21 @@ func Main(ctx context.Context, p Process) int {
 		a.printError(err)
 	}
 	return ExitCode(err)
+}
+
+// wantsJSON looks for --json where the flags could not be read.
+func (a *app) wantsJSON() bool {
+	for _, arg := range a.process.Args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true":
+			return true
+		}
+	}
+	value, _ := a.process.LookupEnv(envName("json"))
+	set, err := strconv.ParseBool(value)
+	return err == nil && set
 }
 
 // app is one run: the process, its flags and its output.

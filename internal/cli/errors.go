@@ -103,7 +103,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrCorrupt, a.command("check")},
 		{ledger.ErrNoSpace, "make room on the disk; the repository is as it was before"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
-		{fs.ErrPermission, "check who owns the directory " + shellQuote(a.dir)},
+		{fs.ErrPermission, "check who may write " + shellQuote(a.pathOf(err))},
 		{context.Canceled, "nothing was changed; run it again"},
 	} {
 		if errors.Is(err, h.err) {
@@ -111,6 +111,14 @@ func (a *app) hintOf(err error) string {
 		}
 	}
 	return ""
+}
+
+// pathOf returns the file that an error is about, or else the repository.
+func (a *app) pathOf(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Path
+	}
+	return a.dir
 }
 
 // printError prints what was wrong and what to try.

@@ -162,11 +162,7 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 			"name one with --dir or LEDGER_DIR")
 	}
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
-	repo, err := ledger.Open(ctx, a.dir, &o)
-	if err != nil {
-		return nil, fmt.Errorf("open repository %s: %w", quoted(a.dir), err)
-	}
-	return repo, nil
+	return ledger.Open(ctx, a.dir, &o)
 }
 
 // read calls fn with the repository, open for reading only.
@@ -232,7 +228,7 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 		page, err = l.RootPage(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open page %s: %w", quoted(name.text), err)
+		return nil, fmt.Errorf("page %s: %w", quoted(name.text), err)
 	}
 	return page, nil
 }

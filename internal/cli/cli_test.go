@@ -1,0 +1,212 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/cli"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run runs one command on the repository in dir.
+func run(t testing.TB, dir, stdin string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = cli.Main(t.Context(), cli.Process{
+		Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
+		LookupEnv: func(name string) (string, bool) { return dir, name == "LEDGER_DIR" },
+	})
+	return out.String(), errs.String(), code
+}
+
+func runs(t testing.TB, dir, stdin string, args ...string) string {
+	t.Helper()
+	out, errs, code := run(t, dir, stdin, args...)
+	if code != cli.ExitDone {
+		t.Fatalf("%q: exit code %d: %s", args, code, errs)
+	}
+	return out
+}
+
+// hostile are texts that must not reach a terminal as they are.
+var hostile = []string{"\x1b[31mred", "bell\a", "line\nbreak", "carriage\rreturn", "\u202eright to left", "\x9bcsi", "\xff\xfe", "nul\x00", "tab\t"}
+
+// hostilePage makes a page whose keys, values, messages, links and names are hostile.
+func hostilePage(t *testing.T) (dir, name string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "repo")
+	repo, err := ledger.Open(t.Context(), dir, &ledger.Options{Device: "device\x1b[0m\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer repo.Close()
+	l, err := repo.Ledger("ledger\x1b[31m\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.Page(t.Context(), "page\a/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	for i, s := range hostile {
+		_, err := page.Update(t.Context(), func(tx *ledger.Tx) error {
+			if utf8.ValidString(s) {
+				if err := tx.SetMessage("message " + s); err != nil {
+					return err
+				}
+			}
+			if err := tx.Put(t.Context(), []byte(s), []byte(strings.Repeat(s, 1+i*10_000))); err != nil {
+				return err
+			}
+			if err := tx.Put(t.Context(), []byte("link"+s), []byte(s)); err != nil {
+				return err
+			}
+			attributes := []byte{1, 2, 15: 0}
+			return tx.Put(t.Context(), []byte("\x00attr\x00link"+s), attributes)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, "ledger%1B%5B31m%0A/page%07/x"
+}
+
+// reading are verbs that read, for a page.
+func reading(t *testing.T, page string) [][]string {
+	return [][]string{
+		{"ls", page}, {"ls", page, "-l"}, {"ls", page, "--raw"}, {"ls", page, "--raw", "--reverse"}, {"ls", page, "--hex"},
+		{"stat", page}, {"stat", page, hostile[0]}, {"stat", page, "link" + hostile[0]},
+		{"log", page}, {"log", page, "--oneline"}, {"show", page}, {"show", page, "HEAD~1", "--stat"},
+		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--stat"}, {"tag", page}, {"pages"}, {"status"}, {"check"},
+		{"inspect", page}, {"inspect", page, "rows"}, {"inspect", page, "commits"}, {"inspect", page, "tree"},
+		{"inspect", page, "pieces"}, {"inspect", page, "pieces", hostile[8]}, {"inspect", page, "refs"},
+		{"export", page, filepath.Join(t.TempDir(), "out")},
+	}
+}
+
+// C3: no verb lets a control character of a page through, neither to the output nor in errors and warnings.
+func TestTextIsPrintable(t *testing.T) {
+	dir, page := hostilePage(t)
+	all := reading(t, page)
+	for _, s := range hostile {
+		all = append(all, []string{"get", page, "no" + s}, []string{"get", page, s, "--at", s}, []string{"tag", page, s}, []string{"rm", page, "no" + s},
+			[]string{"ls", s}, []string{"put", page, s, "v"}, []string{"restore", page, s}, []string{"import", page, s}, []string{"ls", page, "--limit", s})
+	}
+	for _, args := range all {
+		out, errs, _ := run(t, dir, "", args...)
+		for _, text := range []string{out, errs} {
+			bad := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && (!unicode.IsPrint(r) || r == utf8.RuneError) })
+			if bad >= 0 {
+				t.Errorf("%q prints %q", args, text[bad:min(bad+20, len(text))])
+			}
+		}
+	}
+}
+
+// C4: with --json every line of the output, and of the errors and warnings, is one object.
+func TestJSONIsJSON(t *testing.T) {
+	dir, page := hostilePage(t)
+	all := reading(t, page)
+	for _, s := range hostile {
+		all = append(all, []string{"get", page, s}, []string{"get", page, s, "--offset", "1", "--length", "3"}, []string{"get", page, "no" + s},
+			[]string{"put", page, s, "new"}, []string{"rm", page, s}, []string{"restore", page, "HEAD~1"})
+	}
+	all = append(all, []string{"nonsense"}, []string{"ls"}, []string{"tag", page, "v1"}, []string{"backup", filepath.Join(t.TempDir(), "copy")},
+		[]string{"import", page, t.TempDir()}, []string{"ls", page, "--keys-only"}, []string{"export", page, "-", "--format", "jsonl"})
+	for _, args := range all {
+		out, errs, _ := run(t, dir, "", append([]string{"--json"}, args...)...)
+		for _, text := range []string{out, errs} {
+			for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+				var object map[string]any
+				if err := json.Unmarshal([]byte(line), &object); err != nil && text != "" {
+					t.Errorf("%q prints the line %.200q: %v", args, line, err)
+				}
+			}
+		}
+	}
+}
+
+// C1: a verb that reads creates nothing.
+func TestReadingCreatesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "repo")
+	for _, args := range reading(t, "page") {
+		if _, _, code := run(t, dir, "", args...); code != cli.ExitNoRepository {
+			t.Errorf("%q: exit code %d, want %d", args, code, cli.ExitNoRepository)
+		}
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("something was created: %v", err)
+	}
+	runs(t, dir, "", "put", "other", "k", "v")
+	for _, args := range reading(t, "page") {
+		if args[0] == "pages" || args[0] == "status" || args[0] == "check" {
+			continue
+		}
+		if _, errs, code := run(t, dir, "", args...); code != cli.ExitError || !strings.Contains(errs, "does not exist") {
+			t.Errorf("%q: exit code %d, %q", args, code, errs)
+		}
+	}
+	if out := runs(t, dir, "", "pages"); strings.Count(out, "\n") != 1 {
+		t.Errorf("pages are %q", out)
+	}
+}
+
+// C2: a verb that fails makes no commit.
+func TestFailingMakesNoCommit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "repo")
+	runs(t, dir, "", "put", "p", "k", "v")
+	before := runs(t, dir, "", "log", "p")
+	for _, args := range [][]string{
+		{"put", "p", strings.Repeat("k", 4097), "v"}, {"put", "p", "k", "w", "--if-absent"}, {"put", "p", "k", "w", "-m", strings.Repeat("m", 20_000)},
+		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
+		{"import", "p", filepath.Join(dir, "absent")}, {"import", "p", "-", "--format", "jsonl"}, {"tag", "p", "~"}, {"put", "p", "k", "-f", dir},
+	} {
+		if _, errs, code := run(t, dir, "{\"key\":\"a\",\"value\":\"b\"}\n{", args...); code != cli.ExitError || errs == "" {
+			t.Errorf("%.60q: exit code %d, %q", args, code, errs)
+		}
+	}
+	if after := runs(t, dir, "", "log", "p"); after != before {
+		t.Errorf("history was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// Every verb and topic has help with an example or a table, and no line is too long for a terminal.
+func TestHelpTeaches(t *testing.T) {
+	dir := t.TempDir()
+	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore pages inspect check status backup completion") {
+		out := runs(t, dir, "", verb, "--help")
+		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
+			t.Errorf("help of %s has no examples:\n%s", verb, out)
+		}
+		if again := runs(t, dir, "", "help", verb); again != out {
+			t.Errorf("help %s and %s --help differ", verb, verb)
+		}
+	}
+	for _, topic := range strings.Fields("names revisions json environment exit") {
+		if out := runs(t, dir, "", "help", topic); len(out) < 100 {
+			t.Errorf("help %s says only %q", topic, out)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for err, want := range map[error]int{
+		nil: 0, fmt.Errorf("x: %w", ledger.ErrNotFound): 1, fmt.Errorf("x: %w", ledger.ErrNoRepository): 10,
+		&ledger.LockedError{PID: 1}: 11, &ledger.CorruptError{Where: "x"}: 20, &ledger.FormatError{What: "x"}: 1,
+	} {
+		if got := cli.ExitCode(err); got != want {
+			t.Errorf("exit code of %v is %d, want %d", err, got, want)
+		}
+	}
+}
