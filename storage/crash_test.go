@@ -281,12 +281,9 @@ var crashScripts = []crashScript{
 		w.commit(small(2))
 	}},
 	{name: "split node", fast: true, run: func(w *world) {
-		e := edit{}
-		for i := range 700 {
-			e[fmt.Sprintf("%0200d", i)] = noise(w.rng, 100)
-		}
+		e := splitNode(w.rng)
 		w.commit(e)
-		w.commit(edit{fmt.Sprintf("%0200d", 5): noise(w.rng, 100)})
+		w.commit(edit{sortedKeys(e)[5]: noise(w.rng, 100)})
 	}},
 }
 

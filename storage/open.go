@@ -219,6 +219,9 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 	// When only the index says that invalid bytes were durable, it is believed: it was written after they were.
 	// When rows are so damaged that nothing can be folded into them, the log may be intact none the less.
 	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
+		if lost := s.lostBatches(ctx, from); lost != nil {
+			return errors.Join(lost, err)
+		}
 		s.over = newOverlay()
 		if err := s.beginIndex(err.Error()); err != nil {
 			return err
@@ -232,6 +235,31 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 		s.recovery.IndexRebuilt = ""
 	}
 	return nil
+}
+
+// lostBatches returns an error when the log ends before the position of the index, which is written only after the log was synced:
+// then it is the log that is damaged, and nothing may be cut off it.
+func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
+	if from == nil {
+		return nil
+	}
+	o := s.o.segmentOptions()
+	o.ReadOnly = true
+	var last segment.BatchInfo
+	log, _, err := segment.Open(ctx, o, nil, func(info segment.BatchInfo, _ []segment.Record) error {
+		last = info
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := log.Close(); err != nil || last.Number >= from.Number {
+		return err
+	}
+	return &base.CorruptError{
+		Where: placeString(segment.Place{Segment: from.Segment, Offset: from.Start}),
+		Want:  fmt.Sprintf("batch %d, which page.db reflects", from.Number), Got: fmt.Sprintf("a log that ends with batch %d", last.Number),
+	}
 }
 
 func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches int, err error) {

@@ -381,6 +381,14 @@ func (t *tagChange) apply(tags map[string]commit.ID) {
 
 // Unsynced returns the ids of the commits that the cloud does not have yet, by generation and then by id.
 func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
+	ids, err := s.unsynced(ctx)
+	if errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {
+		return s.unsynced(ctx)
+	}
+	return ids, err
+}
+
+func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	seen := map[commit.ID]bool{}
 	s.over.each(func(o *op) {
 		if o.kind == recCommit {
@@ -403,6 +411,9 @@ func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	all := make([]*commit.Commit, 0, len(seen))
 	for id := range seen {
 		c, err := s.Commit(ctx, id)
+		if errors.Is(err, base.ErrNotFound) {
+			err = badRow(bucketUnsynced, id.String(), "a commit that is not there")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("unsynced commit: %w", err)
 		}
