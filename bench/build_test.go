@@ -23,11 +23,11 @@ func BenchmarkBulkBuild1M(b *testing.B) {
 	b.Run("Update", func(b *testing.B) { benchmarkBuild(b, buildUpdate) })
 }
 
-func benchmarkBuild(b *testing.B, build func(*testing.B, *samples) time.Duration) {
+func benchmarkBuild(b *testing.B, build func(*testing.B, *builds) time.Duration) {
 	var p pair
-	var closing samples
+	var more builds
 	for b.Loop() {
-		p.run(5, func() time.Duration { return build(b, &closing) }, func() time.Duration {
+		p.run(5, func() time.Duration { return build(b, &more) }, func() time.Duration {
 			path := filepath.Join(tempDir(b), "rows")
 			db, err := openBolt(path)
 			must(b, err)
@@ -38,27 +38,40 @@ func benchmarkBuild(b *testing.B, build func(*testing.B, *samples) time.Duration
 		})
 	}
 	report(b, map[string]float64{
-		"ratio": p.ratio(), "ledger-ms": ms(p.ours.median()), "bbolt-ms": ms(p.theirs.median()), "close-ms": ms(closing.median()),
+		"ratio": p.ratio(), "ledger-ms": ms(p.ours.median()), "bbolt-ms": ms(p.theirs.median()), "close-ms": ms(more.closing.median()),
+		"processor-ms": ms(more.processor.median()),
+	})
+}
+
+// builds holds what is measured of a build beside its time.
+type builds struct{ closing, processor samples }
+
+func (m *builds) time(b *testing.B, fn func()) time.Duration {
+	b.Helper()
+	return settled(func() {
+		used := processorTime(b)
+		fn()
+		m.processor.add(processorTime(b) - used)
 	})
 }
 
 // buildUpdate uses the public package.
-func buildUpdate(b *testing.B, closing *samples) time.Duration {
+func buildUpdate(b *testing.B, more *builds) time.Duration {
 	dir := filepath.Join(tempDir(b), "repo")
 	repo, page := openPage(b, dir, ledger.Options{JournalBytes: 1 << 30})
-	d := settled(func() { must(b, putAll(b, page)) })
-	closing.add(timed(func() { closePage(b, repo, page) }))
+	d := more.time(b, func() { must(b, putAll(b, page)) })
+	more.closing.add(timed(func() { closePage(b, repo, page) }))
 	must(b, os.RemoveAll(dir))
 	return d
 }
 
 // buildTree uses what stands below it.
-func buildTree(b *testing.B, closing *samples) time.Duration {
+func buildTree(b *testing.B, more *builds) time.Duration {
 	o := storage.Options{Dir: filepath.Join(tempDir(b), "page"), Page: ledger.DerivePageID(benchLedger, benchPage), Cache: storage.NewNodeCache(warmCache)}
 	must(b, storage.Create(b.Context(), o))
 	s, err := storage.Open(b.Context(), o)
 	must(b, err)
-	d := settled(func() {
+	d := more.time(b, func() {
 		j := s.NewJournal()
 		defer j.Rollback()
 		root, err := btree.Build(b.Context(), o.Page, j, entries())
@@ -69,7 +82,7 @@ func buildTree(b *testing.B, closing *samples) time.Duration {
 		must(b, err)
 		must(b, pending.Wait())
 	})
-	closing.add(timed(func() { must(b, s.Close()) }))
+	more.closing.add(timed(func() { must(b, s.Close()) }))
 	must(b, os.RemoveAll(o.Dir))
 	return d
 }

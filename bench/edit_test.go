@@ -45,7 +45,8 @@ func warmTree(b *testing.B, t btree.Tree) {
 
 // BenchmarkEdits measures what a commit of n random keys on a million costs before its sync: applying the sorted changes to the tree, making
 // nodes and what of them goes to the log, and encoding the commit. The batch is then given up. Journals above 4 MiB begin to write in the background
-// meanwhile, as they do in a commit. nodes is how many nodes an edit makes.
+// meanwhile, as they do in a commit. nodes and node-KiB are how many nodes
+// it makes and how much is hashed for them.
 func BenchmarkEdits(b *testing.B) {
 	s := pageStore(b, copied(b, millionPage(b)))
 	head := s.NewestHead()
@@ -54,32 +55,33 @@ func BenchmarkEdits(b *testing.B) {
 	for _, c := range []struct{ keys, rounds int }{{1, 500}, {100, 50}, {10_000, 9}} {
 		b.Run(fmt.Sprint(c.keys), func(b *testing.B) {
 			var all samples
-			var nodes []float64
+			var nodes, size []float64
 			for b.Loop() {
 				for range c.rounds {
 					changes := randomChanges(min(c.keys, len(million().keys)), rng)
-					d, n := edit(b, s, head, changes)
+					d, made := edit(b, s, head, changes)
 					all.add(d)
-					nodes = append(nodes, float64(n))
+					nodes, size = append(nodes, float64(made.nodes)), append(size, float64(made.bytes)/1024)
 				}
 			}
-			report(b, map[string]float64{"ms": ms(all.median()), "p99-ms": ms(all.percentile(0.99)), "nodes": median(nodes)})
+			report(b, map[string]float64{"ms": ms(all.median()), "p99-ms": ms(all.percentile(0.99)), "nodes": median(nodes), "node-KiB": median(size)})
 		})
 	}
 }
 
-// countingSink counts nodes on their way to a journal.
+// countingSink counts nodes and their bytes on their way to a journal.
 type countingSink struct {
 	*storage.Journal
-	n int
+	nodes, bytes int
 }
 
 func (s *countingSink) PutNode(ctx context.Context, n btree.NewNode) error {
-	s.n++
+	s.nodes++
+	s.bytes += len(n.Content)
 	return s.Journal.PutNode(ctx, n)
 }
 
-func edit(b *testing.B, s *storage.Store, head *commit.Commit, changes []btree.Change) (time.Duration, int) {
+func edit(b *testing.B, s *storage.Store, head *commit.Commit, changes []btree.Change) (time.Duration, *countingSink) {
 	j := &countingSink{Journal: s.NewJournal()}
 	defer j.Rollback()
 	return timed(func() {
@@ -88,7 +90,7 @@ func edit(b *testing.B, s *storage.Store, head *commit.Commit, changes []btree.C
 		c, err := commit.New(commit.Params{Now: time.Unix(1, 0), Root: root, Parents: []*commit.Commit{head}})
 		must(b, err)
 		_ = c.Encode()
-	}), j.n
+	}), j
 }
 
 // randomChanges gives n random keys of the million new values. They are sorted.

@@ -24,10 +24,13 @@ func BenchmarkImport10000Files(b *testing.B) {
 	tree := filepath.Join(tempDir(b), "tree")
 	files, size := copySources(b, tree, scaled(10_000, 100))
 	command(b, ".", "sync", "-f", tree)
+	var processor samples
 	ours := func() time.Duration {
 		dir := tempDir(b)
 		command(b, ".", "sync", "-f", dir)
-		return timed(func() { command(b, ".", bin, "--dir", filepath.Join(dir, "repo"), "import", "src", tree) })
+		return timed(func() {
+			processor.add(command(b, ".", bin, "--dir", filepath.Join(dir, "repo"), "import", "src", tree))
+		})
 	}
 	theirs := func() time.Duration {
 		dir := tempDir(b)
@@ -43,11 +46,13 @@ func BenchmarkImport10000Files(b *testing.B) {
 	}
 	report(b, map[string]float64{
 		"ratio": p.ratio(), "import-ms": ms(p.ours.median()), "cp+sync-ms": ms(p.theirs.median()),
-		"files": float64(files), "MB": float64(size) / 1e6,
+		"processor-ms": ms(processor.median()),
+		"files":        float64(files), "MB": float64(size) / 1e6,
 	})
 }
 
-func command(b *testing.B, dir, name string, args ...string) {
+// command runs a program to its end and returns what it has used of the processors.
+func command(b *testing.B, dir, name string, args ...string) time.Duration {
 	b.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -56,6 +61,7 @@ func command(b *testing.B, dir, name string, args ...string) {
 	if err := cmd.Run(); err != nil {
 		b.Fatalf("%s %v: %v\n%s", name, args, err, &out)
 	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
 // copySources makes a tree of up to most files of the Go tree and, when those are fewer, of the module cache.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,29 +28,49 @@ func allocate(b *testing.B, n int) []byte {
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// written are totals of this process.
+// written are totals of what is written.
 type written struct {
-	given  uint64 // bytes in calls that write
-	device uint64 // bytes of pages made dirty, each as often as it was written back: 4096 for an append of one byte that is synced
+	given uint64 // bytes that this process gave to calls that write
+	disk  uint64 // bytes that the disk below scratch was given by the whole machine, 0 where that cannot be told
 }
 
-func writtenSoFar(b *testing.B) written {
+func writtenSoFar(b *testing.B) (w written) {
 	b.Helper()
+	// What is given but not on its way yet counts too.
+	dir, err := os.Open(scratch)
+	must(b, err)
+	must(b, unix.Syncfs(int(dir.Fd())))
+	fi, err := dir.Stat()
+	must(b, err)
+	must(b, dir.Close())
 	text, err := os.ReadFile("/proc/self/io")
 	must(b, err)
-	var w written
 	for line := range bytes.Lines(text) {
-		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		n, err := strconv.ParseUint(string(value), 10, 64)
-		must(b, err)
-		switch string(name) {
-		case "wchar":
-			w.given = n
-		case "write_bytes":
-			w.device = n
+		if value, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("wchar: ")); ok {
+			w.given, err = strconv.ParseUint(string(value), 10, 64)
+			must(b, err)
 		}
 	}
+	dev := fi.Sys().(*syscall.Stat_t).Dev
+	text, err = os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(dev), unix.Minor(dev)))
+	if err != nil {
+		return w
+	}
+	const sectorsWritten, sectorBytes = 6, 512
+	if fields := bytes.Fields(text); len(fields) > sectorsWritten {
+		n, err := strconv.ParseUint(string(fields[sectorsWritten]), 10, 64)
+		must(b, err)
+		w.disk = n * sectorBytes
+	}
 	return w
+}
+
+// processorTime returns what this process has used of the processors, all its threads together.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var r unix.Rusage
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &r))
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // forget takes the files out of the page cache. What is dirty would stay, so all are synced first. With BENCH_DROP_CACHES=1,

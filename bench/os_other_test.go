@@ -5,6 +5,7 @@ package bench
 import (
 	"os"
 	"testing"
+	"time"
 )
 
 func inMemory(string) bool { return false }
@@ -13,13 +14,15 @@ func allocate(_ *testing.B, n int) []byte { return make([]byte, n) }
 
 func fdatasync(f *os.File) error { return f.Sync() }
 
-type written struct{ given, device uint64 }
+type written struct{ given, disk uint64 }
 
 func writtenSoFar(b *testing.B) written {
 	b.Helper()
 	b.Skip("counting what a process writes needs /proc/self/io")
 	return written{}
 }
+
+func processorTime(*testing.B) time.Duration { return 0 }
 
 func forget(b *testing.B, _ []string) {
 	b.Helper()
