@@ -1,0 +1,163 @@
+package storage_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// TestConcurrentWriters lets many commit on the newest head at once: they make one chain, and share syncs.
+func TestConcurrentWriters(t *testing.T) {
+	s := open(t, options(t))
+	const writers, each = 64, 8
+	before := s.Stats()
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			for n := range each {
+				_, p, err := submit(t.Context(), s, edit{fmt.Sprintf("writer %d key %d", i, n): []byte("x")})
+				if err == nil {
+					err = p.Wait()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	after := s.Stats()
+	commits, syncs := after.Commits-before.Commits, after.Syncs-before.Syncs
+	t.Logf("%d commits with %d syncs", commits, syncs)
+	if commits != writers*each {
+		t.Errorf("%d commits, want %d", commits, writers*each)
+	}
+	if syncs*16 > commits {
+		t.Errorf("%d syncs for %d commits, want one for 16 at least", syncs, commits)
+	}
+	h := s.Heads()
+	if len(h) != 1 || h[0].Generation != writers*each {
+		t.Fatalf("heads %v", h)
+	}
+	m, err := content(t.Context(), s, h[0])
+	if err != nil || len(m) != writers*each {
+		t.Fatalf("%d keys, %v", len(m), err)
+	}
+	wantClean(t, s)
+}
+
+// TestConcurrentUse commits chains and siblings, rolls back, streams, tags, folds, reads and closes at once; what was
+// acknowledged is there afterwards.
+func TestConcurrentUse(t *testing.T) {
+	for round := range 3 * tier() {
+		w := newWorld(t, uint64(round), storage.Options{FoldRows: 50, SegmentBytes: 32 << 10})
+		w.open()
+		w.commit(many(0, 20))
+		var wg sync.WaitGroup
+		var done atomic.Bool
+		var acks atomic.Int64
+		for i := range 16 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(round), uint64(i)))
+				for !done.Load() {
+					if err := concurrentStep(w, rng); err == nil {
+						acks.Add(1)
+					} else if !errors.Is(err, base.ErrClosed) {
+						t.Errorf("writer: %v", err)
+						return
+					} else {
+						return
+					}
+				}
+			})
+		}
+		for i := range 4 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(round), uint64(100+i)))
+				for !done.Load() {
+					if err := w.verify(w.s, w.promise(), rng); err != nil && !errors.Is(err, base.ErrClosed) && !w.moving(err) {
+						t.Errorf("reader: %v", err)
+						return
+					}
+				}
+			})
+		}
+		for acks.Load() < 200 && !t.Failed() {
+			if err := w.s.Fold(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed := make(chan struct{})
+		go func() { // two at once
+			defer close(closed)
+			_ = w.s.Close()
+		}()
+		w.must(w.s.Close())
+		<-closed
+		done.Store(true)
+		wg.Wait()
+		w.open()
+		w.must(w.verify(w.s, w.promise(), w.rng))
+		w.must(checkClean(w.s))
+		w.close()
+	}
+}
+
+// errMoving is what verify may say of a page that is being written: its heads are compared with commits that it listed before.
+func (w *world) moving(err error) bool {
+	return errors.Is(err, errHeads)
+}
+
+func concurrentStep(w *world, rng *rand.Rand) error {
+	switch rng.IntN(12) {
+	case 0:
+		acked := w.promise().acked
+		if len(w.s.Heads()) > 8 {
+			return nil
+		}
+		_, err := w.tryCommit(acked[rng.IntN(len(acked))], small(rng.IntN(1000)), 0)
+		return err
+	case 1:
+		_, err := w.tryCommit(nil, edit{fmt.Sprint("v", rng.IntN(20)): noise(rng, 20<<10)}, rng.IntN(3))
+		return err
+	case 2:
+		j := w.s.NewJournal()
+		defer j.Rollback()
+		_, err := putValue(w.t.Context(), j, "never", noise(rng, 30<<10), 1)
+		return err
+	case 3:
+		acked := w.promise().acked
+		c := acked[rng.IntN(len(acked))]
+		return w.s.SetTag(w.t.Context(), "free/"+fmt.Sprint(rng.IntN(3)), c.ID)
+	default:
+		_, err := w.tryCommit(nil, small(rng.IntN(1000)), 0)
+		return err
+	}
+}
+
+// TestStoringTwiceTakesNoSpace stores a value a second time: the log grows by less than 1 % of it.
+func TestStoringTwiceTakesNoSpace(t *testing.T) {
+	o := options(t)
+	s := open(t, o)
+	v := noise(rand.New(rand.NewPCG(1, 1)), 10<<20)
+	update(t, s, edit{"a": v})
+	for _, key := range []string{"b", "c"} {
+		before := s.Stats().SegmentBytes
+		update(t, s, edit{key: v})
+		grown := s.Stats().SegmentBytes - before
+		t.Logf("grown by %d bytes", grown)
+		if grown > int64(len(v))/100 {
+			t.Errorf("the log has grown by %d bytes for a value of %d bytes that it held", grown, len(v))
+		}
+		closeStore(t, s)
+		s = open(t, o)
+	}
+	wantContent(t, s, s.Heads()[0], map[string][]byte{"a": v, "b": v, "c": v})
+	wantClean(t, s)
+}
