@@ -1,0 +1,89 @@
+package ledgertest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+)
+
+// Open returns a repository in a new directory that is gone when the test ends. At the end of the test the repository is
+// checked and closed: a problem found, and a transaction or snapshot that was left open, fail the test. The test
+// may close it before, then it is opened once more for the check.
+func Open(t testing.TB) *ledger.Repository {
+	t.Helper()
+	return OpenWith(t, ledger.Options{})
+}
+
+// OpenWith is Open with options. With Options.InMemory nothing is written to disk, and a repository that the test has closed
+// is not checked.
+func OpenWith(t testing.TB, o ledger.Options) *ledger.Repository {
+	t.Helper()
+	dir := t.TempDir()
+	r, err := ledger.Open(t.Context(), dir, &o)
+	if err != nil {
+		t.Fatalf("open repository: %v", err)
+	}
+	t.Cleanup(func() {
+		// The context of the test has ended.
+		finish(context.Background(), t, r, dir, &o)
+	})
+	return r
+}
+
+// finish checks and closes a repository at the end of a test.
+func finish(ctx context.Context, t testing.TB, r *ledger.Repository, dir string, o *ledger.Options) {
+	t.Helper()
+	report, err := r.Check(ctx, ledger.CheckOptions{})
+	closed := ledger.KindOf(err) == ledger.KindClosed
+	if err := r.Close(); err != nil {
+		t.Errorf("close repository: %v", err)
+	}
+	if closed && o.InMemory {
+		return
+	}
+	if closed {
+		report, err = checkAgain(ctx, dir, o)
+	}
+	if err != nil {
+		t.Errorf("check repository: %v", err)
+		return
+	}
+	for _, p := range report.Pages {
+		for _, q := range p.Problems {
+			t.Errorf("page %s of ledger %q: %s", p.ID, p.Ledger, q)
+		}
+	}
+}
+
+// checkAgain checks a repository that the test has closed.
+func checkAgain(ctx context.Context, dir string, o *ledger.Options) (*ledger.CheckReport, error) {
+	r, err := ledger.Open(ctx, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	report, err := r.Check(ctx, ledger.CheckOptions{})
+	if cerr := r.Close(); err == nil {
+		err = cerr
+	}
+	return report, err
+}
+
+// Page opens a page of a repository and closes it when the test ends.
+func Page(t testing.TB, r *ledger.Repository, ledgerName, name string) *ledger.Page {
+	t.Helper()
+	l, err := r.Ledger(ledgerName)
+	if err != nil {
+		t.Fatalf("open ledger %q: %v", ledgerName, err)
+	}
+	p, err := l.Page(t.Context(), name)
+	if err != nil {
+		t.Fatalf("open page %q: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close page %q: %v", name, err)
+		}
+	})
+	return p
+}
