@@ -18,7 +18,7 @@ import (
 
 // foldTxRows is how many rows one transaction of a fold writes: sorted rows of a part of the key space, so that the memory and
 // the dirty pages of a transaction stay bounded however large the index is.
-const foldTxRows = 4096
+const foldTxRows = 1024
 
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match base.ErrReadOnly, base.ErrClosed,
 // or are those of the disk; after one the log still has everything.
