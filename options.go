@@ -110,8 +110,9 @@ const (
 	EventCommitFailed
 	// EventCorruption reports bytes that are not what was written; Err matches ErrCorrupt.
 	EventCorruption
-	// EventPageOpened and EventPageClosed report that the store of a page was opened or closed.
+	// EventPageOpened reports that the store of a page was opened.
 	EventPageOpened
+	// EventPageClosed reports that the store of a page was closed.
 	EventPageClosed
 )
 

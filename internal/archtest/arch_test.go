@@ -1,0 +1,120 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ledgerd/ledger"
+
+// rule says what a package may import of the module, from bottom to top, and why it stands where it does.
+type rule struct {
+	pkg    string
+	allow  []string // packages of the module, "" is the root
+	extern []string // import paths outside the standard library, without tests
+	reason string
+}
+
+var rules = []rule{
+	{"internal/base", nil, nil, "errors that all share"},
+	{"internal/clock", nil, nil, "the only reader of the wall clock"},
+	{"internal/limits", nil, nil, "bounds that are part of formats and API"},
+	{"internal/vfs", []string{"internal/base"}, []string{"golang.org/x/sys/unix", "golang.org/x/sys/windows"}, "files that tests can crash"},
+	{"keyspace", []string{"internal/base"}, nil, "rows and layers stand on it; it knows none of them"},
+	{"object", []string{"internal/base"}, nil, "names of pieces, without knowledge of where they are"},
+	{"flatbuffers", []string{"internal/base", "internal/limits", "object", "flatbuffers/gen/ledgerfb"}, []string{"github.com/google/flatbuffers/go"}, "the only door to the FlatBuffers runtime"},
+	{"split", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, []string{"github.com/chmduquesne/rollinghash/buzhash64"}, "pieces of any object, wherever they are stored"},
+	{"btree", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
+	{"commit", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, nil, "commits and their graph, without knowledge of storage"},
+	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
+	{"storage/index", []string{"internal/base"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree"}, "sorted rows, whatever they mean; the only door to bbolt"},
+	{"storage", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "storage/segment", "storage/index"}, nil, "the page store; it executes what gc, merge and sync decide"},
+	{"pageusage", []string{"internal/base", "internal/limits", "internal/clock", "storage/index"}, nil, "which page was used when"},
+	{"", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "storage", "storage/segment", "storage/index", "pageusage"}, []string{"github.com/gofrs/flock", "github.com/tidwall/btree"}, "the embedding API and composition root"},
+	{"ledgertest", []string{""}, nil, "help for tests of apps"},
+	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
+	{"internal/cli", []string{"", "filetree", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"cmd/ledgerd", []string{"internal/cli"}, nil, "main, and nothing else"},
+}
+
+// untested packages hold generated code or only tests.
+var unlisted = []string{"flatbuffers/gen", "internal/archtest", "internal/lint", "integration"}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportsFollowTheTable(t *testing.T) {
+	for _, p := range list(t, module+"/...") {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if slices.ContainsFunc(unlisted, func(u string) bool { return name == u || strings.HasPrefix(name, u+"/") }) {
+			continue
+		}
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.pkg == name })
+		if i < 0 {
+			t.Errorf("package %q is not in the table: give it a place and a reason", name)
+			continue
+		}
+		r := rules[i]
+		for _, imp := range p.Imports {
+			if rest, ok := strings.CutPrefix(imp, module); ok {
+				if rest = strings.TrimPrefix(rest, "/"); !slices.Contains(r.allow, rest) && !strings.HasPrefix(rest, "flatbuffers/gen") {
+					t.Errorf("%q (%s) imports %q, which its row does not allow", name, r.reason, rest)
+				}
+			} else if strings.Contains(strings.Split(imp, "/")[0], ".") && !slices.Contains(r.extern, imp) {
+				t.Errorf("%q (%s) imports %q, which its row does not allow", name, r.reason, imp)
+			}
+		}
+	}
+}
+
+func TestTableNamesWhatExists(t *testing.T) {
+	var names []string
+	for _, p := range list(t, module+"/...") {
+		names = append(names, strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/"))
+	}
+	for _, r := range rules {
+		if !slices.Contains(names, r.pkg) {
+			t.Errorf("the table has %q, which does not exist", r.pkg)
+		}
+	}
+}
+
+// TestCoreLinksNoCloudClient keeps the heavy client out of programs that do not ask for it.
+func TestCoreLinksNoCloudClient(t *testing.T) {
+	for _, p := range list(t, "-deps", module) {
+		if strings.HasPrefix(p.ImportPath, "cloud.google.com/") || strings.HasPrefix(p.ImportPath, "google.golang.org/") {
+			t.Errorf("the root package links %s", p.ImportPath)
+		}
+	}
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
