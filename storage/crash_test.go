@@ -319,7 +319,9 @@ func randomScript(w *world, n int) {
 		case 3, 4:
 			w.commitFlushed(edit{fmt.Sprint("v", w.rng.IntN(5)): noise(w.rng, 1000+w.rng.IntN(40<<10))}, w.rng.IntN(3))
 		case 5:
-			interleave(w)
+			if !w.tidy {
+				interleave(w)
+			}
 		case 6:
 			w.must(w.setTag(fmt.Sprint("tag", w.rng.IntN(3)), w.s.NewestHead()))
 		case 7:

@@ -61,7 +61,8 @@ type world struct {
 	s   *storage.Store
 	rng *rand.Rand
 
-	foldTxRows int // rows of one transaction of a fold
+	tidy       bool // make no pieces that no commit reaches
+	foldTxRows int  // rows of one transaction of a fold
 
 	boundary func(what string) // after every change of the file system and of the index; may be nil
 	before   func() error      // ahead of every change of the index; may be nil
