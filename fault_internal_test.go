@@ -1,0 +1,133 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// TestFailedSyncTakesTheWholeChainBack lets the disk fail while many wait for it: all of them are told, the page is read-only, and
+// after a new open exactly what was reported is there.
+func TestFailedSyncTakesTheWholeChainBack(t *testing.T) {
+	for _, after := range []int64{1, 3, 10} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) { failSync(t, after) })
+	}
+}
+
+func failSync(t *testing.T, after int64) {
+	ctx := t.Context()
+	boom := errors.New("boom")
+	var armed atomic.Bool
+	var syncs atomic.Int64
+	fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && armed.Load() && syncs.Add(1) > after {
+			return boom
+		}
+		return nil
+	})
+	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: fs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l, err := r.Ledger("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Page(ctx, "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	var mu sync.Mutex
+	done := map[string]bool{}
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				key := fmt.Sprintf("%d/%d", w, i)
+				_, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte(key), []byte("v")) })
+				if err != nil {
+					if !errors.Is(err, boom) && !errors.Is(err, ErrReadOnly) {
+						t.Errorf("got %v", err)
+					}
+					return
+				}
+				mu.Lock()
+				done[key] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, nil, nil) }); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("update after a failed sync: %v", err)
+	}
+	_ = p.Close() // the page cannot fold any more
+	armed.Store(false)
+	p, err = l.Page(ctx, "page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	err = p.View(ctx, func(s *Snapshot) error {
+		for e, err := range s.Scan(ctx, ScanOptions{}) {
+			if err != nil {
+				return err
+			}
+			got[string(e.Key)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range done {
+		if !got[key] {
+			t.Errorf("%s was reported as done and is lost", key)
+		}
+	}
+	report, err := r.Check(ctx, CheckOptions{})
+	if err != nil || !report.OK() {
+		t.Errorf("check: %+v, %v", report, err)
+	}
+}
+
+func TestDirectoryNames(t *testing.T) {
+	for _, name := range []string{"a", "A", "\x00\xff", string(make([]byte, maxPlainName))} {
+		got, plain, ok := parseLedgerDirName(ledgerDirName(name))
+		if got != name || !plain || !ok || len(ledgerDirName(name)) > 240 {
+			t.Errorf("%q: %q %t %t", name, got, plain, ok)
+		}
+	}
+	if _, plain, ok := parseLedgerDirName(ledgerDirName(string(make([]byte, maxPlainName+1)))); plain || !ok {
+		t.Errorf("hashed name: %t %t", plain, ok)
+	}
+	for _, name := range []string{"", "x", "A", "zz", "c5o7", "0", "lost+found"} {
+		if l, _, ok := parseLedgerDirName(name); ok && ledgerDirName(l) != name {
+			t.Errorf("%q is taken for the directory of %q", name, l)
+		}
+	}
+}
+
+func FuzzParseIdentity(f *testing.F) {
+	f.Add(newIdentity().encode())
+	f.Add([]byte(identityMagic))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i, err := parseIdentity(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if string(i.encode()) != string(b) {
+			t.Fatal("another encoding was accepted")
+		}
+	})
+}
