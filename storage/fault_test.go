@@ -378,3 +378,67 @@ func TestEqualCommits(t *testing.T) {
 	w.must(checkClean(w.s))
 	w.close()
 }
+
+// gate is a file system whose writes wait and then fail.
+type gate struct {
+	armed   bool
+	reached chan struct{}
+	failed  chan struct{}
+	mu      sync.Mutex
+}
+
+func (g *gate) inject(op vfs.Op) error {
+	g.mu.Lock()
+	armed := g.armed && op.Kind == vfs.OpWrite
+	g.armed = g.armed && !armed
+	g.mu.Unlock()
+	if !armed {
+		return nil
+	}
+	close(g.reached)
+	<-g.failed
+	return syscall.ENOSPC
+}
+
+// TestFailureTakesBackWhatFollows fails an append while another group is collected behind it, and a journal is open that relies on a
+// piece in it: nothing of what follows is acknowledged (I1, I5).
+func TestFailureTakesBackWhatFollows(t *testing.T) {
+	g := &gate{reached: make(chan struct{}), failed: make(chan struct{})}
+	w := newWorld(t, 1, storage.Options{})
+	w.o.FS = vfs.NewFaulty(w.mem, g.inject)
+	w.open()
+	base1 := w.commit(small(1))
+	shared := noise(w.rng, 3000)
+	g.mu.Lock()
+	g.armed = true
+	g.mu.Unlock()
+	first, err := w.submit(nil, edit{"shared": shared}, 0)
+	w.must(err)
+	var wg sync.WaitGroup
+	var firstErr error
+	wg.Go(func() { firstErr = w.wait(first) })
+	<-g.reached
+	second, err := w.submit(nil, small(2), 0) // in the group behind
+	w.must(err)
+	j := w.s.NewJournal()
+	defer j.Rollback()
+	_, err = putValue(t.Context(), j, "again", shared, 0) // held, as it seems
+	w.must(err)
+	close(g.failed)
+	wg.Wait()
+	if !errors.Is(firstErr, base.ErrNoSpace) {
+		t.Fatalf("first: got %v, want ErrNoSpace", firstErr)
+	}
+	if err := w.wait(second); !errors.Is(err, base.ErrNoSpace) {
+		t.Errorf("the commit behind: got %v, want ErrNoSpace", err)
+	}
+	if _, err := w.submitJournal(j, edit{"again": shared}, 0, base1); !errors.Is(err, base.ErrNoSpace) {
+		t.Errorf("a journal that relied on it: got %v, want ErrNoSpace", err)
+	}
+	w.commit(edit{"again": shared})
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	w.reopen()
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	w.must(checkClean(w.s))
+	w.close()
+}
