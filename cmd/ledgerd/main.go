@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/ledgerd/ledger/internal/cli"
@@ -21,10 +23,22 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return cli.Main(ctx, cli.Process{
+		Program:   program(os.Args[0]),
 		Args:      os.Args[1:],
 		Stdin:     os.Stdin,
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		LookupEnv: os.LookupEnv,
 	})
+}
+
+// program is how the program can be called again: as it was, or by go run when that has built it in a directory of its own.
+func program(called string) string {
+	switch {
+	case strings.Contains(called, string(filepath.Separator)+"go-build"):
+		return "go run ./cmd/ledgerd"
+	case strings.ContainsRune(called, filepath.Separator):
+		return called
+	}
+	return "" // found by the shell
 }

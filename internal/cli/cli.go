@@ -13,8 +13,14 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
+// programName is how the program is called where it is installed.
+const programName = "ledgerd"
+
 // Process is what a run of the program sees of the world. Nil fields have no default except Clock.
 type Process struct {
+	// Program is how the program was called, such as ./ledgerd, for the commands that messages propose; ""
+	// means ledgerd.
+	Program string
 	// Args are the arguments without the name of the program.
 	Args []string
 	// Stdin, Stdout and Stderr are the standard streams. Progress is shown when Stderr is an *os.File on a
@@ -30,6 +36,9 @@ type Process struct {
 // Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing to the
 // repository once ctx has ended, except what is already being made durable.
 func Main(ctx context.Context, p Process) int {
+	if p.Program == "" {
+		p.Program = programName
+	}
 	if p.Clock == nil {
 		p.Clock = clock.System
 	}

@@ -65,6 +65,9 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
+	if strings.Contains(err.Error(), "arg(s)") {
+		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+	}
 	return &usageError{err, cmd.CommandPath()}
 }
 
@@ -87,7 +90,7 @@ func (a *app) hintOf(err error) string {
 		return e.hint
 	}
 	if e, ok := errors.AsType[*usageError](err); ok {
-		return e.command + " --help"
+		return a.process.Program + strings.TrimPrefix(e.command, programName) + " --help"
 	}
 	if e, ok := errors.AsType[*ledger.LockedError](err); ok {
 		if e.PID != 0 {
@@ -206,7 +209,7 @@ func marshal(v any) ([]byte, error) {
 
 // command returns a command line that works in the present repository.
 func (a *app) command(words ...string) string {
-	line := []string{"ledgerd"}
+	line := []string{a.process.Program}
 	if a.dir != "" {
 		line = append(line, "--dir", shellQuote(a.dir))
 	}

@@ -41,7 +41,7 @@ func (a *app) root() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd) },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: "+defaultDirText()+")")
+	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else "+defaultDirText()+")")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object a line (see: ledgerd help json)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
 	flags.BoolVar(&a.noProgress, "no-progress", false, "show no progress on a terminal")

@@ -82,7 +82,7 @@ func TestProgressDraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := newProgress(t.Context(), &out, clock.System, func() int { return 80 }, "testing", "files")
-		p.update(func(c *counters) { c.files, c.totalFiles, c.bytes, c.totalBytes = 1, 4, 1 << 20, 4 << 20 })
+		p.update(func(c *counters) { c.files, c.totalFiles, c.bytes, c.totalBytes = 1, 4, 1<<20, 4<<20 })
 		tick, release := clock.System.After(progressEvery*21 + progressEvery/2)
 		<-tick
 		release()
