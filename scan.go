@@ -41,10 +41,17 @@ type Iter struct {
 	keysOnly bool
 	limit    int
 	n        int // entries given so far
+	moves    int // of src
 	entry    fb.Entry
 	started  bool
-	done     bool
-	err      error
+
+	// The run of entries that lie beside each other in one node of a tree: they are given without moving src.
+	tree *btree.Cursor // nil when src is not a tree
+	node *fb.Node      // nil outside of a run
+	i    int           // the present entry of node
+	left int           // entries of the run behind it
+	done bool
+	err  error
 }
 
 // entryCursor walks over the entries of a version of a page. After first it is moved by next only, after last by prev.
@@ -61,6 +68,39 @@ type entryCursor interface {
 
 // treeCursor is the entryCursor of a tree.
 type treeCursor struct{ *btree.Cursor }
+
+// startRun notes the entries beside the present one that are wanted too.
+func (it *Iter) startRun() {
+	if it.tree == nil {
+		return
+	}
+	n, first, i, last := it.tree.Run()
+	if it.reverse {
+		if first < i && it.lo != nil {
+			k, _ := n.Search(it.lo)
+			first = max(first, k)
+		}
+		it.left = max(i-first, 0)
+	} else {
+		if last > i && it.hi != nil {
+			k, _ := n.Search(it.hi)
+			last = min(last, k-1)
+		}
+		it.left = max(last-i, 0)
+	}
+	if it.limit > 0 {
+		it.left = min(it.left, it.limit-it.n)
+	}
+	it.node, it.i = n, i
+}
+
+// endRun moves the cursor to where the run has come.
+func (it *Iter) endRun() {
+	if it.node != nil {
+		it.tree.Jump(it.i)
+		it.node = nil
+	}
+}
 
 func (c treeCursor) first(ctx context.Context, lo []byte) (bool, error) { return c.Seek(ctx, lo) }
 func (c treeCursor) next(ctx context.Context) (bool, error)             { return c.Next(ctx) }
@@ -91,6 +131,9 @@ func newIter(from origin, src entryCursor, o ScanOptions, prefix []byte) *Iter {
 		}
 	}
 	it.lo, it.hi = bytes.Clone(lo), bytes.Clone(hi)
+	if c, ok := src.(treeCursor); ok {
+		it.tree = c.Cursor
+	}
 	return it
 }
 
@@ -106,14 +149,30 @@ func prefixEnd(p []byte) []byte {
 	return nil
 }
 
-// checkEvery is after how many entries an iterator looks at its context.
-const checkEvery = 64
+// checkEvery is after how many moves between nodes an iterator looks at its context.
+const checkEvery = 16
 
-// Next moves to the next entry, at first to the first one. It returns false at the end and on an error; see Err.
+// Next moves to the next entry, at first to the first one. It returns false at the end and on an error; see Err. Whether what the
+// entries come from is still open, and ctx, are looked at between nodes of the tree, not at each entry.
 func (it *Iter) Next(ctx context.Context) bool {
+	if it.left > 0 {
+		it.left--
+		it.n++
+		if it.reverse {
+			it.i--
+		} else {
+			it.i++
+		}
+		return true
+	}
+	return it.nextRun(ctx)
+}
+
+func (it *Iter) nextRun(ctx context.Context) bool {
 	if it.done {
 		return false
 	}
+	it.endRun()
 	if it.limit > 0 && it.n == it.limit {
 		it.end()
 		return false
@@ -122,7 +181,7 @@ func (it *Iter) Next(ctx context.Context) bool {
 		return it.fail(err)
 	}
 	defer it.from.leave()
-	if it.n%checkEvery == 0 {
+	if it.moves++; it.moves%checkEvery == 1 {
 		if err := ctx.Err(); err != nil {
 			return it.fail(fmt.Errorf("scan: %w", err))
 		}
@@ -131,7 +190,9 @@ func (it *Iter) Next(ctx context.Context) bool {
 	if err != nil {
 		return it.fail(fmt.Errorf("scan: %w", err))
 	}
-	if ok {
+	if ok && it.tree != nil {
+		ok = it.within(it.tree.Key())
+	} else if ok {
 		it.entry = it.src.entry()
 		ok = it.within(it.entry.Key)
 	}
@@ -140,6 +201,7 @@ func (it *Iter) Next(ctx context.Context) bool {
 		return false
 	}
 	it.n++
+	it.startRun()
 	return true
 }
 
@@ -171,23 +233,52 @@ func (it *Iter) fail(err error) bool {
 }
 
 func (it *Iter) end() {
-	it.done, it.entry = true, fb.Entry{}
+	it.done, it.entry, it.node, it.left = true, fb.Entry{}, nil, 0
 }
 
 // Key returns the entry's key, borrowed until the next call of Next or Close.
-func (it *Iter) Key() []byte { return it.entry.Key }
+func (it *Iter) Key() []byte {
+	if it.node != nil {
+		return it.node.Key(it.i)
+	}
+	return it.entry.Key
+}
 
 // Value returns the entry's value when it is inline, borrowed until the next call of Next or Close, and nil otherwise.
-func (it *Iter) Value() []byte { return it.entry.Value }
+func (it *Iter) Value() []byte {
+	if it.node == nil {
+		return it.entry.Value
+	}
+	if !it.node.Inline(it.i) {
+		return nil
+	}
+	return it.node.Value(it.i)
+}
 
 // Inline reports whether the entry's value is inline.
-func (it *Iter) Inline() bool { return it.entry.Inline }
+func (it *Iter) Inline() bool {
+	if it.node != nil {
+		return it.node.Inline(it.i)
+	}
+	return it.entry.Inline
+}
 
 // Size returns the length of the entry's value in bytes.
-func (it *Iter) Size() int64 { return int64(it.entry.Size) }
+func (it *Iter) Size() int64 { return int64(it.current().Size) }
+
+// current returns the present entry, borrowed.
+func (it *Iter) current() fb.Entry {
+	if it.node != nil {
+		return it.node.Entry(it.i)
+	}
+	return it.entry
+}
 
 // Entry returns the entry as a copy that belongs to the caller.
-func (it *Iter) Entry() Entry { return newEntry(it.from, &it.entry, !it.keysOnly) }
+func (it *Iter) Entry() Entry {
+	e := it.current()
+	return newEntry(it.from, &e, !it.keysOnly)
+}
 
 // Err returns the error that ended the walk, nil at a regular end.
 func (it *Iter) Err() error { return it.err }

@@ -71,6 +71,23 @@ func (c *Cursor) Value() (value []byte, inline bool) {
 	return c.node.Value(c.i), true
 }
 
+// Run returns the node in which the cursor stands and the entries of it, from first to last, that Prev and Next reach from
+// entry i without reading another node; i is where it stands. Who walks over them himself moves the cursor after them with Jump.
+// The node is nil when the cursor stands on no entry.
+func (c *Cursor) Run() (n *fb.Node, first, i, last int) {
+	if c.node == nil {
+		return nil, 0, 0, -1
+	}
+	return c.node, min(c.first, c.i), c.i, max(c.last, c.i)
+}
+
+// Jump moves to entry i of the node in which the cursor stands, which must be one that Run gives.
+func (c *Cursor) Jump(i int) {
+	if _, first, _, last := c.Run(); i >= first && i <= last {
+		c.i = i
+	}
+}
+
 // Valid reports whether the cursor stands on an entry.
 func (c *Cursor) Valid() bool { return c.node != nil }
 

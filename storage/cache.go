@@ -39,7 +39,7 @@ type cacheShard struct {
 type cachedNode struct {
 	owner  *Store
 	digest object.Digest
-	node   *fb.Node
+	node   fb.Node // by value: a look-up finds it where it found the digest
 	slot   uint64
 	size   int64
 	depth  atomic.Int32 // of differences between the stored node and one that is stored whole; unknownDepth while it may not be stored
@@ -84,7 +84,7 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	if !e.used.Load() {
 		e.used.Store(true)
 	}
-	return e.node
+	return &e.node
 }
 
 // unknownDepth is the depth of a node that a journal has made: only the log says how it is stored, if at all.
@@ -93,7 +93,7 @@ const unknownDepth = -1
 // add keeps a node. depth is that of its record in the log, or unknownDepth.
 func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
 	slot := slotOf(s, d)
-	e := &cachedNode{owner: s, digest: *d, node: n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
+	e := &cachedNode{owner: s, digest: *d, node: *n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
 	e.depth.Store(depth)
 	sh := &c.shards[slot%cacheShards]
 	if e.size > sh.max {
