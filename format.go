@@ -152,12 +152,27 @@ func writeIdentity(fsys vfs.FS, dir string, i *identity) error {
 	if err := fsys.Rename(path+".new", path); err != nil {
 		return err
 	}
-	for _, d := range []string{version, dir, filepath.Dir(dir)} {
+	return syncNames(fsys, dir)
+}
+
+// syncNames makes the names of the repository, its version and its identity durable.
+func syncNames(fsys vfs.FS, dir string) error {
+	for _, d := range []string{versionDir(dir), dir, filepath.Dir(dir)} {
 		if err := fsys.SyncDir(d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settleIdentity makes an identity durable that a process may have left which died while it made the repository: then there
+// are no ledgers yet.
+func settleIdentity(fsys vfs.FS, dir string) error {
+	infos, err := fsys.ReadDir(filepath.Join(versionDir(dir), ledgersName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(infos) > 0 {
+		return err
+	}
+	return syncNames(fsys, dir)
 }
 
 // lowerHex32 is the base32hex alphabet in lower case: no two names differ in case alone, and order is kept.
@@ -201,10 +216,15 @@ const ledgerNameFile = "name"
 // makeLedgerDir makes the directory of a ledger, with the name in it where the directory's does not spell it out.
 func makeLedgerDir(fsys vfs.FS, ledgers, ledger string) error {
 	dir := filepath.Join(ledgers, ledgerDirName(ledger))
-	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := fsys.MkdirAll(dir); err != nil {
-			return err
-		}
+	infos, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fsys.MkdirAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	// An empty one may be there because a process died before it had synced the name.
+	if len(infos) == 0 {
 		if err := fsys.SyncDir(ledgers); err != nil {
 			return err
 		}

@@ -131,8 +131,11 @@ func (r *Repository) open(ctx context.Context) error {
 		}
 	}
 	i, err := readIdentity(r.fs, r.root())
-	if errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:
 		i, err = createIdentity(r.fs, r.root())
+	case err == nil && !r.o.ReadOnly:
+		err = settleIdentity(r.fs, r.root())
 	}
 	if err != nil {
 		return err

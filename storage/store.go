@@ -127,8 +127,7 @@ type appender struct{ _ byte }
 func Create(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err == nil {
-		// Whoever renamed it may have stopped before the name was durable, and commits are about to rely on it.
-		return o.FS.SyncDir(parentDir(o.Dir))
+		return nil // Open makes the name durable, should whoever renamed it have died before
 	}
 	tmp := o.Dir + ".new"
 	if err := o.FS.RemoveAll(tmp); err != nil {
