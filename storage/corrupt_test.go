@@ -458,6 +458,55 @@ func TestCorruptIndex(t *testing.T) {
 	t.Logf("page.db of %d bytes: %d cases, %d made anew, %d told by Check", len(whole), cases, rebuilt, told)
 }
 
+// TestCorruptBoth damages the segments and page.db, so that neither can be made anew from the other: also a second process is told.
+func TestCorruptBoth(t *testing.T) {
+	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
+		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
+	}
+	dir := filepath.Join(t.TempDir(), "page")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10, FoldRows: 20}, dir)
+	path := filepath.Join(dir, "page.db")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(testSeed(t), 8))
+	segments := g.segments()
+	names := sortedKeys(edit(segments))
+	told := 0
+	for i := range 120 * tier() {
+		b := bytes.Clone(whole)
+		for range 1 + rng.IntN(30) {
+			b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, m := g.copyOf()
+		name := names[rng.IntN(len(names))]
+		damage(t, m, filepath.Join(dir, name), flip(rng.IntN(len(segments[name])), 1<<rng.IntN(8), segments[name]))
+		for range 2 {
+			out, err := g.look(o)
+			if err != nil {
+				t.Fatalf("LEDGER_SEED=%d, case %d: %v", testSeed(t), i, err)
+			}
+			if !out.refused && !out.told && !out.torn {
+				t.Fatalf("LEDGER_SEED=%d, case %d: nobody says so: %+v", testSeed(t), i, out)
+			}
+			if out.told {
+				told++
+			}
+			if out.torn {
+				break // it has been said and cut off: the second finds nothing
+			}
+		}
+	}
+	t.Logf("%d opened", told)
+}
+
 // TestCorruptLastBatch damages the last batch of a page that was not closed: it may have been torn, and Open says that.
 func TestCorruptLastBatch(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})

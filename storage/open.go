@@ -375,14 +375,32 @@ func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 	return true
 }
 
+// brokenIndex stands for an index that is of no use.
+type brokenIndex struct{ err error }
+
+func (b brokenIndex) View(func(index.Tx) error) error   { return b.err }
+func (b brokenIndex) Update(func(index.Tx) error) error { return b.err }
+func (b brokenIndex) Close() error                      { return nil }
+
 // rebuild fills an empty index with the batches up to a number. The caller holds the fold turn and indexMu.
-func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) error {
+func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		// What is there of it is not all: nothing may be read from it, or folded into it and then believed.
+		if s.index != nil {
+			err = errors.Join(err, s.index.Close())
+		}
+		s.index = brokenIndex{fmt.Errorf("index that could not be made anew: %w", err)}
+	}()
+	ctx = context.WithoutCancel(ctx) // half an index would be the end for everybody, not for one caller
 	if err := s.beginIndex(reason); err != nil {
 		return err
 	}
 	st := s.state.clone()
 	b := newRebuilder(s, s.index, &st)
-	err := s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
+	err = s.log.Verify(ctx, func(info segment.BatchInfo, records []segment.Record) error {
 		if info.Number > upTo {
 			return nil
 		}
@@ -467,6 +485,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	g := s.group
 	s.mu.Unlock()
+	s.foldDone.tell() // who waits for room is told that the page is closed
 	defer close(s.released)
 	var errs []error
 	if g != nil {

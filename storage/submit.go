@@ -353,5 +353,6 @@ func (s *Store) failLocked(g *group, err error) {
 func (s *Store) noteFailureLocked(err error) {
 	if s.poisoned == nil && errors.Is(err, base.ErrReadOnly) {
 		s.poisoned = fmt.Errorf("page: %w", err)
+		s.foldDone.tell() // for who waits for room
 	}
 }
