@@ -496,9 +496,6 @@ func pageDir(t *testing.T, dir string) string {
 }
 
 func TestDamagedIndexIsMended(t *testing.T) {
-	if os.Getenv("LEDGER_TIER") < "2" {
-		t.Skip("opens 25 damaged indexes: LEDGER_TIER=2")
-	}
 	dir := t.TempDir()
 	r := open(t, dir, nil)
 	p := page(t, r, "app", "page")

@@ -94,7 +94,8 @@ type checker struct {
 	report *CheckReport
 	fresh  index.DB // folded anew
 	build  *rebuilder
-	known  bitset // numbers of nodes and pieces of values that have been verified
+	heads  []*commit.Commit // durable when the check began
+	known  bitset           // numbers of nodes and pieces of values that have been verified
 }
 
 // problem notes err when it is about corrupt data, and returns it otherwise.
@@ -120,6 +121,7 @@ func (c *checker) run() error {
 		return err
 	}
 	c.build = newRebuilder(s, c.fresh, &st)
+	c.heads = s.Heads()
 	s.foldTurn <- struct{}{} // nothing is folded while rows are compared
 	defer func() { <-s.foldTurn }()
 	reflected := s.state.position.Number
@@ -201,26 +203,62 @@ func (c *checker) history() error {
 			return err
 		}
 	}
-	tags, err := c.s.Tags(c.ctx)
-	if err != nil {
-		return c.problem(err)
+	if err := c.tags(); err != nil {
+		return err
 	}
-	for name, id := range tags {
-		c.report.Tags++
-		if _, err := c.s.Commit(c.ctx, id); err != nil {
-			if err := c.problem(fmt.Errorf("tag %q: %w", name, err)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, h := range c.s.Heads() {
-		if _, err := c.s.Commit(c.ctx, h.ID); err != nil {
+	for _, h := range c.heads {
+		if _, err := c.lookUp(h.ID); err != nil {
 			if err := c.problem(fmt.Errorf("head %s: %w", h.ID, err)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// tags verifies that what the tags point to is there.
+func (c *checker) tags() error {
+	tags := map[string]commit.ID{}
+	err := c.fresh.View(func(tx index.Tx) error {
+		cur := tx.Bucket(bucketTags).Cursor()
+		for k, v := cur.First(); k != nil; k, v = cur.Next() {
+			id, err := parseTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			tags[string(k)] = id
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for name, id := range tags {
+		c.report.Tags++
+		if _, err := c.lookUp(id); err != nil {
+			if err := c.problem(fmt.Errorf("tag %q: %w", name, err)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lookUp returns a commit by the index that was folded anew. The page's own index may be damaged, and would be made anew by
+// whoever meets that, for which he would wait for the fold turn that the check holds.
+func (c *checker) lookUp(id commit.ID) (cm *commit.Commit, err error) {
+	if first := commit.First(); id == first.ID {
+		return first, nil
+	}
+	err = c.fresh.View(func(tx index.Tx) error {
+		v := tx.Bucket(bucketCommits).Get(id[:])
+		if v == nil {
+			return &base.CorruptError{Where: "commit", Key: id.String(), Got: "the commit is missing"}
+		}
+		cm, err = parseCommitRow(id[:], v)
+		return err
+	})
+	return cm, err
 }
 
 func (c *checker) commitIDs() ([]commit.ID, error) {
@@ -237,14 +275,14 @@ func (c *checker) commitIDs() ([]commit.ID, error) {
 
 // commit verifies one commit: that it follows from its parents, its tree, and the values in it.
 func (c *checker) commit(id commit.ID) error {
-	cm, err := c.s.Commit(c.ctx, id)
+	cm, err := c.lookUp(id)
 	if err != nil {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
 	c.report.Commits++
 	parents := make([]*commit.Commit, len(cm.Parents))
 	for i, p := range cm.Parents {
-		if parents[i], err = c.s.Commit(c.ctx, p); err != nil {
+		if parents[i], err = c.lookUp(p); err != nil {
 			return fmt.Errorf("check commit %s: parent: %w", id, err)
 		}
 	}
