@@ -284,7 +284,7 @@ func (a *app) inspectValue(ctx context.Context, cmd *cobra.Command, page *ledger
 	}
 	for p, err := range snap.Pieces(ctx, key) {
 		if err != nil {
-			return fmt.Errorf("read pieces of %s: %w", a.keyText(key), err)
+			return fmt.Errorf("read pieces of %s: %w", a.shortKey(key), err)
 		}
 		if a.json {
 			if err := a.emit(pieceJSON{p.Digest, p.Kind, p.Size}); err != nil {
@@ -315,7 +315,7 @@ func (a *app) inspectPieces(ctx context.Context, snap *ledger.Snapshot) error {
 		var pieces int64
 		for _, err := range snap.Pieces(ctx, entry.Key) {
 			if err != nil {
-				return fmt.Errorf("read pieces of %s: %w", a.keyText(entry.Key), err)
+				return fmt.Errorf("read pieces of %s: %w", a.shortKey(entry.Key), err)
 			}
 			pieces++
 		}

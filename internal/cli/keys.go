@@ -82,9 +82,9 @@ func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putF
 			return a.putIn(ctx, tx, key, value, f)
 		})
 		if err != nil {
-			return fmt.Errorf("put %s: %w", a.keyText(key), err)
+			return fmt.Errorf("put %s: %w", a.shortKey(key), err)
 		}
-		return a.committed(page, before, after, "put "+a.keyText(key))
+		return a.committed(page, before, after, "put "+a.shortKey(key))
 	})
 }
 
@@ -220,7 +220,7 @@ func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getF
 				return a.noKey(page, key, f.at, err)
 			}
 			if err := a.getEntry(ctx, entry, f); err != nil {
-				return fmt.Errorf("get %s: %w", a.keyText(key), err)
+				return fmt.Errorf("get %s: %w", a.shortKey(key), err)
 			}
 			return nil
 		})
@@ -230,13 +230,13 @@ func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getF
 // noKey explains an error about a key.
 func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 	if !errors.Is(err, ledger.ErrNotFound) {
-		return fmt.Errorf("read key %s: %w", a.keyText(key), err)
+		return fmt.Errorf("read key %s: %w", a.shortKey(key), err)
 	}
 	where, words := "", []string{"ls", pageText(page)}
 	if at != "" {
 		where, words = " at "+quoted(at), append(words, "--at", at)
 	}
-	return withHint(fmt.Errorf("page %s has no key %s%s: %w", pageText(page), a.keyText(key), where, ledger.ErrNotFound), "%s", a.command(words...))
+	return withHint(fmt.Errorf("page %s has no key %s%s: %w", pageText(page), a.shortKey(key), where, ledger.ErrNotFound), "%s", a.command(words...))
 }
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
@@ -412,7 +412,7 @@ func (a *app) rmText(keys [][]byte, f rmFlags) string {
 	case f.hasPrefix:
 		return "all keys that begin with " + quoted(f.prefix)
 	case len(keys) == 1:
-		return a.keyText(keys[0])
+		return a.shortKey(keys[0])
 	}
 	return countText(len(keys), "key")
 }
@@ -421,10 +421,10 @@ func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, keys
 	for _, key := range keys {
 		removed, err := filetree.Remove(ctx, tx, key)
 		if err != nil {
-			return fmt.Errorf("remove %s: %w", a.keyText(key), err)
+			return fmt.Errorf("remove %s: %w", a.shortKey(key), err)
 		}
 		if !removed && !force {
-			return withHint(fmt.Errorf("remove %s: page %s has no such key, nothing was removed: %w", a.keyText(key), pageText(page), ledger.ErrNotFound),
+			return withHint(fmt.Errorf("remove %s: page %s has no such key, nothing was removed: %w", a.shortKey(key), pageText(page), ledger.ErrNotFound),
 				"--force passes over keys that are not there")
 		}
 	}

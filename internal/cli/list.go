@@ -125,7 +125,7 @@ func (a *app) lsItem(ctx context.Context, item filetree.Item, f lsFlags) error {
 	if isLink := item.Attributes != nil && item.Attributes.Type == filetree.Link; isLink && (a.json || f.long) && item.Entry.Size <= maxTarget {
 		var err error
 		if target, err = item.Entry.Value(ctx); err != nil {
-			return fmt.Errorf("read link %s: %w", a.keyText(item.Entry.Key), err)
+			return fmt.Errorf("read link %s: %w", a.shortKey(item.Entry.Key), err)
 		}
 	}
 	switch {
@@ -200,7 +200,7 @@ func (a *app) statKey(ctx context.Context, cmd *cobra.Command, page *ledger.Page
 			return a.noKey(page, key, at, err)
 		}
 		if item.Problem != nil {
-			a.warn(fmt.Errorf("attributes of %s: %w", a.keyText(key), item.Problem))
+			a.warn(fmt.Errorf("attributes of %s: %w", a.shortKey(key), item.Problem))
 		}
 		if a.json {
 			return a.emit(newEntryJSON(item))

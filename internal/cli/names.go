@@ -139,6 +139,18 @@ func (a *app) keyText(key []byte) string {
 	return quoted(string(key))
 }
 
+// maxKeyText is how many characters of a key an error shows.
+const maxKeyText = 80
+
+// shortKey is keyText for errors and messages, where a long key would hide what is said.
+func (a *app) shortKey(key []byte) string {
+	s := a.keyText(key)
+	if utf8.RuneCountInString(s) <= maxKeyText {
+		return s
+	}
+	return string([]rune(s)[:maxKeyText]) + "..."
+}
+
 // quoted returns s as it stands when every character is printable and it cannot be taken for something else, and
 // quoted otherwise.
 func quoted(s string) string {
