@@ -442,3 +442,31 @@ func TestFailureTakesBackWhatFollows(t *testing.T) {
 	w.must(checkClean(w.s))
 	w.close()
 }
+
+// TestIndexThatCannotBeWritten lets every change of the index fail: writers are told when too much is pending, readers go on, and the
+// log has everything for the next open.
+func TestIndexThatCannotBeWritten(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{FoldRows: 20})
+	w.before = func() error { return storage.ErrTestIndex }
+	w.open()
+	var err error
+	for i := 0; err == nil; i++ {
+		if _, err = w.tryCommit(nil, small(i), 0); i > 1000 {
+			t.Fatal("a thousand commits without a fold")
+		}
+	}
+	if !errors.Is(err, base.ErrReadOnly) || !errors.Is(err, storage.ErrTestIndex) {
+		t.Fatalf("got %v, want ErrReadOnly with its cause", err)
+	}
+	if len(w.promise().acked) == 0 {
+		t.Fatal("nothing was acknowledged before")
+	}
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	_ = w.s.Close() // cannot fold
+	w.before = nil
+	w.open()
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	w.commit(small(1))
+	w.must(checkClean(w.s))
+	w.close()
+}
