@@ -16,9 +16,9 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// foldTxRows is how many rows one transaction of a fold writes: sorted rows of a part of the key space, so that the memory and
+// foldTxRows is the weight of what one transaction of a fold writes (see step): sorted rows of a part of the key space, so that the memory and
 // the dirty pages of a transaction stay bounded however large the index is.
-const foldTxRows = 1024
+const foldTxRows = 4096
 
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match base.ErrReadOnly, base.ErrClosed,
 // or are those of the disk; after one the log still has everything.
@@ -122,12 +122,13 @@ func (s *Store) foldInto(
 // ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows}
-	w.addNumbers(p, st.next)
+	firstNew := st.next
+	w.addNumbers(p, firstNew)
 	w.addObjects(p)
-	w.addRefs(p)
+	w.addRefs(p, firstNew)
 	w.addStatuses(p)
 	st.next = p.next
-	if len(w.steps) > w.most {
+	if w.weight() > w.most {
 		if err := reserveNumbers(p.db, st.next); err != nil {
 			return err
 		}
@@ -152,7 +153,7 @@ func (p *plan) write(ctx context.Context, st *state) error {
 // reserveNumbers notes that numbers below next have been given, so that a fold which is done again after a crash gives none of
 // them to another digest (I6).
 func reserveNumbers(db index.DB, next uint64) error {
-	return runSteps(db, []func(index.Tx) error{func(tx index.Tx) error {
+	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
@@ -160,43 +161,67 @@ func reserveNumbers(db index.DB, next uint64) error {
 		}
 		st.next = max(st.next, next)
 		return b.Put(stateKey, st.encode())
-	}})
+	}}})
 }
 
 // planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows.
 type planWriter struct {
 	ctx   context.Context
 	db    index.DB
-	steps []func(index.Tx) error
-	most  int // steps of one transaction
+	steps []step
+	most  int // weight of the steps of one transaction
 }
 
-func (w *planWriter) add(step func(index.Tx) error) { w.steps = append(w.steps, step) }
+// step writes about one row. Its weight says how much of the index a transaction keeps in memory for it.
+type step struct {
+	run    func(index.Tx) error
+	weight int
+}
 
-// flushTo writes steps until at most n are left.
-func (w *planWriter) flushTo(n int) error {
-	for len(w.steps) > n {
+func (w *planWriter) add(run func(index.Tx) error) { w.addWeight(1, run) }
+
+func (w *planWriter) addWeight(weight int, run func(index.Tx) error) {
+	w.steps = append(w.steps, step{run, weight})
+}
+
+// weight returns the weight of all steps that are left.
+func (w *planWriter) weight() int {
+	sum := 0
+	for i := range w.steps {
+		sum += w.steps[i].weight
+	}
+	return sum
+}
+
+// flushTo writes steps until at most the given weight is left.
+func (w *planWriter) flushTo(weight int) error {
+	for left := w.weight(); left > weight; {
 		if err := w.ctx.Err(); err != nil {
 			return fmt.Errorf("fold: %w", err)
 		}
-		now := w.steps[:min(w.most, len(w.steps))]
-		if err := runSteps(w.db, now); err != nil {
+		n, sum := 0, 0
+		for n < len(w.steps) && (n == 0 || sum+w.steps[n].weight <= w.most) {
+			sum += w.steps[n].weight
+			n++
+		}
+		if err := runSteps(w.db, w.steps[:n]); err != nil {
 			return err
 		}
-		w.steps = w.steps[len(now):]
+		w.steps, left = w.steps[n:], left-sum
 	}
 	return nil
 }
 
 // finish writes what is left together with last.
 func (w *planWriter) finish(last func(index.Tx) error) error {
-	return runSteps(w.db, append(w.steps, last))
+	w.add(last)
+	return runSteps(w.db, w.steps)
 }
 
-func runSteps(db index.DB, steps []func(index.Tx) error) error {
+func runSteps(db index.DB, steps []step) error {
 	err := db.Update(func(tx index.Tx) error {
-		for _, step := range steps {
-			if err := step(tx); err != nil {
+		for _, s := range steps {
+			if err := s.run(tx); err != nil {
 				return err
 			}
 		}
@@ -252,13 +277,14 @@ func (w *planWriter) addObjects(p *plan) {
 func compareObjects(a, b plannedObject) int { return a.digest.Compare(*b.digest) }
 
 func (w *planWriter) addObject(o *plannedObject) {
-	w.add(func(tx index.Tx) error {
+	w.addWeight(pieceWeight, func(tx index.Tx) error {
 		row := o.row()
 		return tx.Bucket(bucketObjects).Put(o.digest[:], row.append(nil))
 	})
 }
 
-func (w *planWriter) addRefs(p *plan) {
+// addRefs adds the references, by destination. What this plan has numbered has no rows yet.
+func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	slices.SortFunc(p.refs, func(a, b plannedRef) int {
 		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
 	})
@@ -274,7 +300,11 @@ func (w *planWriter) addRefs(p *plan) {
 			for i, r := range same {
 				sources[i] = r.source
 			}
-			return addSources(tx.Bucket(bucketRefs), same[0].refKey, slices.Compact(sources))
+			b, k := tx.Bucket(bucketRefs), same[0].refKey
+			if sources = slices.Compact(sources); k.dest >= firstNew {
+				return putSources(b, refPrefix(k.dest, k.typ), sources)
+			}
+			return addSources(b, k, sources)
 		})
 	}
 }
@@ -299,14 +329,22 @@ func addSources(b index.Bucket, k refKey, sources []uint64) error {
 				return err
 			}
 		}
-		for len(merged) > 0 {
-			part := merged[:min(maxSources, len(merged))]
-			if err := b.Put(appendNumber(bytes.Clone(prefix), part[0]), appendSources(nil, part)); err != nil {
-				return err
-			}
-			merged = merged[len(part):]
+		if err := putSources(b, prefix, merged); err != nil {
+			return err
 		}
 		sources = sources[n:]
+	}
+	return nil
+}
+
+// putSources writes sources in rows of at most maxSources.
+func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
+	for len(sources) > 0 {
+		part := sources[:min(maxSources, len(sources))]
+		if err := b.Put(appendNumber(bytes.Clone(prefix), part[0]), appendSources(nil, part)); err != nil {
+			return err
+		}
+		sources = sources[len(part):]
 	}
 	return nil
 }
@@ -316,12 +354,12 @@ func addSources(b index.Bucket, k refKey, sources []uint64) error {
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
 	c := b.Cursor()
 	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
-	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
+	k, v := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
 	if own(k) {
 		next = readNumber(k[len(prefix):])
-		k, _ = c.Prev()
-	} else if k, _ = c.Prev(); k == nil {
-		k, _ = c.Last()
+		k, v = c.Prev()
+	} else if k, v = c.Prev(); k == nil {
+		k, v = c.Last()
 	}
 	if !own(k) {
 		return nil, next, nil
@@ -330,7 +368,7 @@ func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, 
 	if first > source {
 		return nil, next, nil
 	}
-	chunk, ok := parseSources(nil, first, b.Get(k))
+	chunk, ok := parseSources(nil, first, v)
 	if !ok {
 		return nil, 0, badRow(bucketRefs, fmt.Sprintf("%x", k), "bad sources")
 	}

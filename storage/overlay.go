@@ -16,7 +16,7 @@ type overlay struct {
 	pieces  map[object.Digest]*op        // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
-	rows    int                          // guarded by mu; rows pending in batches
+	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
 }
 
@@ -117,8 +117,8 @@ func (ov *overlay) add(ops []op, info segment.BatchInfo) {
 func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	b := &pendingBatch{info: info, parts: parts}
 	for _, ops := range parts {
-		b.rows += len(ops)
 		for i := range ops {
+			b.rows += ops[i].weight()
 			if ops[i].kind != recPiece {
 				b.bytes += int64(ops[i].place.Length)
 			}

@@ -67,6 +67,18 @@ type tagChange struct {
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o.kind == recDelta }
 
+// pieceWeight is how much more a piece of a value counts than other records when it is decided whether to fold: its row lies
+// anywhere in the index, so that a transaction keeps a whole leaf in memory for it, while what commits bring clusters.
+const pieceWeight = 4
+
+// weight is what a record counts as pending rows.
+func (o *op) weight() int {
+	if o.kind == recPiece || o.kind == recUse {
+		return pieceWeight
+	}
+	return 1
+}
+
 // appendHeader appends what precedes the content of a record.
 func (o *op) appendHeader(b []byte) []byte {
 	switch o.kind {

@@ -32,7 +32,8 @@ type Options struct {
 	// SegmentBytes is where a new segment is begun; 0: 64 MiB.
 	SegmentBytes int64
 	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values, may be pending before
-	// the index is brought up to date; writers wait at twice that. 0: 16384 and 16 MiB.
+	// the index is brought up to date; writers wait at twice that. A piece of a value counts
+	// four times: its rows are spread over the whole index. 0: 65536 and 16 MiB.
 	FoldRows  int
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
@@ -51,7 +52,7 @@ func (o Options) withDefaults() Options {
 		o.Cache = NewNodeCache(0)
 	}
 	if o.FoldRows <= 0 {
-		o.FoldRows = 16384
+		o.FoldRows = 65536
 	}
 	if o.FoldBytes <= 0 {
 		o.FoldBytes = 16 << 20

@@ -15,12 +15,13 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A group is taken by the log when nobody is about to join it, or when it has groupCommits commits or groupBytes bytes, or
-// after groupDelay: with many writers one sync serves many commits, and a single writer never waits.
+// A group is taken by the log when nobody is about to join it, when it has groupCommits commits or groupBytes bytes, or when
+// nobody has joined for groupDelay: with many writers one sync serves many commits, a single writer never waits, and one
+// whose Update takes its time does not hold up the others.
 const (
 	groupCommits = 32
 	groupBytes   = 1 << 20
-	groupDelay   = 4 * time.Millisecond
+	groupDelay   = 2 * time.Millisecond
 )
 
 // A group takes no more when it has one of these, which are far below what a batch can hold.
@@ -260,24 +261,25 @@ func (s *Store) await(g *group) error {
 
 // gather lets those who are about to join come in.
 func (s *Store) gather(g *group) {
-	var timeout <-chan time.Time
 	for s.joiners.Load() > 0 {
 		s.mu.Lock()
-		full := len(g.commits) >= groupCommits || g.batch.Bytes() >= groupBytes
+		n, bytes := len(g.commits), g.batch.Bytes()
 		s.mu.Unlock()
-		if full {
+		if n >= groupCommits || bytes >= groupBytes || !s.awaitJoiner() {
 			return
 		}
-		if timeout == nil {
-			c, release := s.o.Clock.After(groupDelay)
-			defer release()
-			timeout = c
-		}
-		select {
-		case <-s.joined:
-		case <-timeout:
-			return
-		}
+	}
+}
+
+// awaitJoiner waits until somebody has joined or given up, and reports false when that takes longer than groupDelay.
+func (s *Store) awaitJoiner() bool {
+	timeout, release := s.o.Clock.After(groupDelay)
+	defer release()
+	select {
+	case <-s.joined:
+		return true
+	case <-timeout:
+		return false
 	}
 }
 
