@@ -62,8 +62,10 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 		return fb.Entry{}, false, nil
 	}
 	s := subtree{digest: t.Root, level: anyLevel}
+	var parent *fb.Node
+	var gap int
 	for {
-		n, err := s.load(ctx, t.Source)
+		n, err := s.loadBelow(ctx, t.Source, parent, gap)
 		if err != nil {
 			return fb.Entry{}, false, err
 		}
@@ -82,7 +84,32 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 			s.hi = n.Key(i)
 		}
 		s.digest, s.level = c.Digest, c.Level
+		parent, gap = n, i
 	}
+}
+
+// loadBelow is load for a node in a gap of parent. That its keys lie between two keys of the parent is verified once and marked
+// there: the first and last key of a node are two cache misses on the way to a third. The bounds of an outer gap come from
+// further up, and are verified each time.
+func (s *subtree) loadBelow(ctx context.Context, src Source, parent *fb.Node, gap int) (*fb.Node, error) {
+	if parent == nil || gap == 0 || gap == parent.Len() {
+		return s.load(ctx, src)
+	}
+	if !parent.Marked(gap) {
+		n, err := s.load(ctx, src)
+		if err == nil {
+			parent.Mark(gap)
+		}
+		return n, err
+	}
+	n, err := src.Node(ctx, s.digest)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
+	case n.Len() == 0 || n.Level() != s.level:
+		return nil, s.corrupt("another node than was verified")
+	}
+	return n, nil
 }
 
 // anyLevel is the level of a subtree about whose level nothing is known: that of a root.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
@@ -53,7 +54,11 @@ type Node struct {
 	levels   uint32 // where the levels of the children begin
 	ids      uint32 // where the digests of the children begin
 	level    uint8
+	marks    [maxMarks / 64]uint64 // see Mark; read and written atomically
 }
+
+// maxMarks is how many gaps of a node can be marked.
+const maxMarks = 128
 
 // The layout of a tree node of n entries and c children:
 //
@@ -437,6 +442,19 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 		return Child{}, false
 	}
 	return nd.child(lo), true
+}
+
+// Mark notes something about a gap, for the reader of trees: that the node in it was verified against this one. It may be called
+// concurrently. Gaps from 128 on cannot be marked.
+func (nd *Node) Mark(gap int) {
+	if uint(gap) < maxMarks {
+		atomic.OrUint64(&nd.marks[gap/64], 1<<(gap%64))
+	}
+}
+
+// Marked reports whether Mark was called for a gap.
+func (nd *Node) Marked(gap int) bool {
+	return uint(gap) < maxMarks && atomic.LoadUint64(&nd.marks[gap/64])&(1<<(gap%64)) != 0
 }
 
 // Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
