@@ -32,7 +32,7 @@ var rules = []rule{
 	{"btree", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
 	{"commit", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, nil, "commits and their graph, without knowledge of storage"},
 	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
-	{"storage/index", []string{"internal/base"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree"}, "sorted rows, whatever they mean; the only door to bbolt"},
+	{"storage/index", []string{"internal/base"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree", "golang.org/x/sys/unix"}, "sorted rows, whatever they mean; the only door to bbolt"},
 	{"storage", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "storage/segment", "storage/index"}, nil, "the page store; it executes what gc, merge and sync decide"},
 	{"pageusage", []string{"internal/base", "internal/limits", "internal/clock", "storage/index"}, nil, "which page was used when"},
 	{"", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "storage", "storage/segment", "storage/index", "pageusage"}, []string{"github.com/gofrs/flock", "github.com/tidwall/btree"}, "the embedding API and composition root"},

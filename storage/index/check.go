@@ -208,6 +208,11 @@ func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) err
 			return err
 		}
 	}
+	if levels > 1 || levels == 1 && t.buckets {
+		for i := range p.count() {
+			w.im.prefetch(p.child(i))
+		}
+	}
 	for i := range p.count() {
 		next := hi
 		if i+1 < p.count() {
@@ -237,6 +242,11 @@ func (w *walker) height(p page) (n int, err error) {
 func (w *walker) buckets(t *tree, p page) error {
 	if !t.buckets {
 		return nil
+	}
+	for i := range p.count() {
+		if c := t.child(p, i); c.root != 0 {
+			w.im.prefetch(c.root)
+		}
 	}
 	for i := range p.count() {
 		c := t.child(p, i)

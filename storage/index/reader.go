@@ -37,6 +37,13 @@ type image struct {
 	seen  *seen
 }
 
+// prefetch has a page read ahead that will be looked at.
+func (im *image) prefetch(id uint64) {
+	if id >= 2 && id < im.pages {
+		prefetch(im.data[id*uint64(im.size) : (id+1)*uint64(im.size)])
+	}
+}
+
 // page returns a page by its header, which alone is checked.
 func (im *image) page(id uint64) (page, error) {
 	if id < 2 || id >= im.pages {
