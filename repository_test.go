@@ -169,6 +169,26 @@ func TestOpenRefusals(t *testing.T) {
 		_, err = ledger.Open(t.Context(), dir, nil)
 		wantFormat(t, err, 9)
 	})
+	t.Run("options", func(t *testing.T) {
+		for _, c := range []struct {
+			o    ledger.Options
+			want error
+		}{
+			{ledger.Options{CacheBytes: -1}, ledger.ErrInvalid},
+			{ledger.Options{LockTimeout: -1}, ledger.ErrInvalid},
+			{ledger.Options{Device: "\xff"}, ledger.ErrInvalid},
+			{ledger.Options{Device: strings.Repeat("d", 257)}, ledger.ErrTooLarge},
+			{ledger.Options{InMemory: true, ReadOnly: true}, ledger.ErrInvalid},
+		} {
+			_, err := ledger.Open(t.Context(), t.TempDir(), &c.o)
+			wantErr(t, err, c.want)
+		}
+		_, err := ledger.Open(t.Context(), "", nil)
+		wantErr(t, err, ledger.ErrInvalid)
+	})
+}
+
+func TestOpenDamagedRepositoryFile(t *testing.T) {
 	t.Run("damaged file", func(t *testing.T) {
 		dir := t.TempDir()
 		closeIt(t, open(t, dir, nil))
@@ -203,23 +223,6 @@ func TestOpenRefusals(t *testing.T) {
 		}
 		_, err := ledger.Open(t.Context(), dir, nil)
 		wantErr(t, err, ledger.ErrCorrupt)
-	})
-	t.Run("options", func(t *testing.T) {
-		for _, c := range []struct {
-			o    ledger.Options
-			want error
-		}{
-			{ledger.Options{CacheBytes: -1}, ledger.ErrInvalid},
-			{ledger.Options{LockTimeout: -1}, ledger.ErrInvalid},
-			{ledger.Options{Device: "\xff"}, ledger.ErrInvalid},
-			{ledger.Options{Device: strings.Repeat("d", 257)}, ledger.ErrTooLarge},
-			{ledger.Options{InMemory: true, ReadOnly: true}, ledger.ErrInvalid},
-		} {
-			_, err := ledger.Open(t.Context(), t.TempDir(), &c.o)
-			wantErr(t, err, c.want)
-		}
-		_, err := ledger.Open(t.Context(), "", nil)
-		wantErr(t, err, ledger.ErrInvalid)
 	})
 }
 

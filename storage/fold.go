@@ -354,7 +354,8 @@ func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
 	c := b.Cursor()
 	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
-	k, v := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
+	var v []byte
+	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
 	if own(k) {
 		next = readNumber(k[len(prefix):])
 		k, v = c.Prev()
