@@ -12,13 +12,18 @@ import (
 // gate lets calls in until it is closed, and lets the closer wait for those that are inside. The zero gate is not
 // usable; see newGate.
 type gate struct {
-	n       atomic.Int64 // calls inside; math.MinInt64 is added once the gate is closed
-	closing chan struct{}
-	empty   chan struct{}
-	once    sync.Once
+	n     atomic.Int64    // calls inside; math.MinInt64 is added once the gate is closed
+	open  context.Context // ends when the gate closes; of the gate itself, not of a call
+	shut  context.CancelFunc
+	empty chan struct{}
+	once  sync.Once
 }
 
-func newGate() *gate { return &gate{closing: make(chan struct{}), empty: make(chan struct{})} }
+func newGate() *gate {
+	g := &gate{empty: make(chan struct{})}
+	g.open, g.shut = context.WithCancel(context.Background())
+	return g
+}
 
 // enter reports whether the call may go on; it must then leave.
 func (g *gate) enter() bool {
@@ -37,7 +42,7 @@ func (g *gate) leave() {
 
 // close refuses further calls and waits for those that are inside. It is called once.
 func (g *gate) close() {
-	close(g.closing)
+	g.shut()
 	g.n.Add(1)
 	g.n.Add(math.MinInt64)
 	g.leave()
@@ -65,22 +70,10 @@ func (c *callContext) Done() <-chan struct{} {
 	defer c.mu.Unlock()
 	if c.merged == nil {
 		ctx, cancel := context.WithCancel(c.Context)
-		released := make(chan struct{})
-		stopped := make(chan struct{})
-		go c.runWatch(cancel, released, stopped)
-		c.merged, c.cancel = ctx, func() { close(released); <-stopped; cancel() }
+		stop := context.AfterFunc(c.gate.open, cancel)
+		c.merged, c.cancel = ctx, func() { stop(); cancel() }
 	}
 	return c.merged.Done()
-}
-
-// runWatch cancels the merged context when the gate closes. release stops it and waits for it.
-func (c *callContext) runWatch(cancel context.CancelFunc, released <-chan struct{}, stopped chan<- struct{}) {
-	defer close(stopped)
-	select {
-	case <-c.gate.closing:
-		cancel()
-	case <-released:
-	}
 }
 
 // Err implements context.Context.
@@ -88,12 +81,7 @@ func (c *callContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	select {
-	case <-c.gate.closing:
-		return context.Canceled
-	default:
-		return nil
-	}
+	return c.gate.open.Err()
 }
 
 // release ends what Done began. It is called once, when the call ends.
