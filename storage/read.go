@@ -302,15 +302,19 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	return c, nil
 }
 
-// FindCommits returns the ids of up to limit commits that begin with prefix, in order. When half is set, only the upper four
+// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When half is set, only the upper four
 // bits of the last byte of prefix count.
 func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
 	found := map[commit.ID]bool{commit.First().ID: true}
+	s.mu.Lock()
 	s.over.mu.RLock()
 	for id := range s.over.commits {
-		found[id] = true
+		if _, chained := s.unsettled[id]; !chained { // I2
+			found[id] = true
+		}
 	}
 	s.over.mu.RUnlock()
+	s.mu.Unlock()
 	match := func(k []byte) bool {
 		if !half || len(prefix) == 0 {
 			return bytes.HasPrefix(k, prefix)
