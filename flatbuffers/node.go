@@ -41,20 +41,21 @@ type Child struct {
 // Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is immutable, and its
 // methods neither allocate nor fail; they panic only for an index out of range, as a slice does.
 type Node struct {
+	// Places instead of slices: a look-up in a cold cache waits for each line of this.
 	buf      []byte
-	keyEnds  []byte // the count, then 4 bytes an entry
-	keys     []byte
-	valEnds  []byte // the count, then 4 bytes an entry
-	vals     []byte
-	n        int    // entries
-	children int    // number of them
-	prefix   int    // length of what all keys begin with
+	n        uint32 // entries
+	keyEnds  uint32 // where the count of ends lies, then 4 bytes an entry
+	keys     uint32 // where the keys begin
+	valEnds  uint32 // as keyEnds
+	vals     uint32 // where the values begin
+	children uint32 // number of them
+	prefix   uint32 // length of what all keys begin with
 	flags    uint32 // where the flags of the entries begin
 	gaps     uint32 // where the gaps of the children begin
 	levels   uint32 // where the levels of the children begin
 	ids      uint32 // where the digests of the children begin
 	level    uint8
-	marks    [maxMarks / 64]uint64 // see Mark; read and written atomically
+	marks    [maxMarks / 32]uint32 // see Mark; read and written atomically
 }
 
 // maxMarks is how many gaps of a node can be marked.
@@ -160,10 +161,10 @@ func ParseNode(b []byte) (*Node, error) {
 		return nil, corrupt(nodeWhere, "level %d with %d children and no entries", level, s.children)
 	}
 	nd := newView(b, level, s, &p)
-	if err := nd.checkKeys(); err != nil {
+	if err := nd.checkKeys(s.keyBytes); err != nil {
 		return nil, err
 	}
-	if err := nd.checkValues(); err != nil {
+	if err := nd.checkValues(s.valueByte); err != nil {
 		return nil, err
 	}
 	if err := nd.checkChildren(); err != nil {
@@ -208,12 +209,12 @@ func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
 func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
 	return &Node{
 		buf:      b,
-		keyEnds:  b[p.keyEnds : p.keyEnds+4+4*s.n : p.keyEnds+4+4*s.n],
-		keys:     b[p.keys+4 : p.keys+4+s.keyBytes : p.keys+4+s.keyBytes],
-		valEnds:  b[p.valEnds : p.valEnds+4+4*s.n : p.valEnds+4+4*s.n],
-		vals:     b[p.values+4 : p.values+4+s.valueByte : p.values+4+s.valueByte],
-		n:        s.n,
-		children: s.children,
+		n:        uint32(s.n),
+		keyEnds:  uint32(p.keyEnds),
+		keys:     uint32(p.keys + 4),
+		valEnds:  uint32(p.valEnds),
+		vals:     uint32(p.values + 4),
+		children: uint32(s.children),
 		flags:    uint32(p.flags + 4),
 		gaps:     uint32(p.gaps + 4),
 		levels:   uint32(p.levels + 4),
@@ -238,12 +239,15 @@ func checkEnds(what string, ends []byte, block int) error {
 	return nil
 }
 
-func (nd *Node) checkKeys() error {
-	if err := checkEnds("key", nd.keyEnds, len(nd.keys)); err != nil {
+// ends returns a vector of ends together with its count.
+func (nd *Node) ends(pos uint32) []byte { return nd.buf[pos:][:4+4*nd.n] }
+
+func (nd *Node) checkKeys(block int) error {
+	if err := checkEnds("key", nd.ends(nd.keyEnds), block); err != nil {
 		return err
 	}
 	var last []byte
-	for i := range nd.n {
+	for i := range nd.Len() {
 		k := nd.Key(i)
 		if len(k) > limits.MaxKeyBytes {
 			return corrupt(nodeWhere, "key %d of %d bytes", i, len(k))
@@ -256,8 +260,8 @@ func (nd *Node) checkKeys() error {
 	return nil
 }
 
-func (nd *Node) checkValues() error {
-	if err := checkEnds("value", nd.valEnds, len(nd.vals)); err != nil {
+func (nd *Node) checkValues(block int) error {
+	if err := checkEnds("value", nd.ends(nd.valEnds), block); err != nil {
 		return err
 	}
 	flags := nd.buf[nd.flags:][:nd.n]
@@ -312,7 +316,7 @@ func checkNodeDigest(prefix byte) string {
 
 func (nd *Node) checkChildren() error {
 	last := -1
-	for i := range nd.children {
+	for i := range nd.NumChildren() {
 		gap := le.Uint32(nd.buf[int(nd.gaps)+4*i:])
 		if uint64(gap) > uint64(nd.n) || int(gap) <= last {
 			return corrupt(nodeWhere, "gap %d of child %d with %d entries", gap, i, nd.n)
@@ -333,16 +337,19 @@ func (nd *Node) setPrefix() {
 	if nd.n < 2 {
 		return
 	}
-	a, z := nd.Key(0), nd.Key(nd.n-1)
-	m := min(len(a), len(z))
+	a, z := nd.Key(0), nd.Key(nd.Len()-1)
+	m := uint32(min(len(a), len(z)))
 	for nd.prefix < m && a[nd.prefix] == z[nd.prefix] {
 		nd.prefix++
 	}
 }
 
-// bounds returns where element i of a block begins and ends. ends is the vector of ends together with its count.
-func bounds(ends []byte, i int) (start, end uint32) {
-	w := le.Uint64(ends[4*i:])
+// bounds returns where element i of a block begins and ends. ends is where its vector of ends begins with its count.
+func (nd *Node) bounds(ends uint32, i int) (start, end uint32) {
+	if uint(i) >= uint(nd.n) {
+		panic("flatbuffers: entry of a tree node out of range")
+	}
+	w := le.Uint64(nd.buf[int(ends)+4*i:])
 	start, end = uint32(w), uint32(w>>32)
 	if i == 0 {
 		start = 0
@@ -357,18 +364,18 @@ func (nd *Node) Bytes() []byte { return nd.buf }
 func (nd *Node) Level() int { return int(nd.level) }
 
 // Len returns the number of entries.
-func (nd *Node) Len() int { return nd.n }
+func (nd *Node) Len() int { return int(nd.n) }
 
 // Key returns the key of entry i, borrowed.
 func (nd *Node) Key(i int) []byte {
-	start, end := bounds(nd.keyEnds, i)
-	return nd.keys[start:end:end]
+	start, end := nd.bounds(nd.keyEnds, i)
+	return nd.buf[nd.keys+start : nd.keys+end : nd.keys+end]
 }
 
 // rawValue returns what the value block holds for entry i.
 func (nd *Node) rawValue(i int) []byte {
-	start, end := bounds(nd.valEnds, i)
-	return nd.vals[start:end:end]
+	start, end := nd.bounds(nd.valEnds, i)
+	return nd.buf[nd.vals+start : nd.vals+end : nd.vals+end]
 }
 
 // flag returns the flags of entry i.
@@ -401,7 +408,7 @@ func (nd *Node) Entry(i int) Entry {
 }
 
 // NumChildren returns the number of children.
-func (nd *Node) NumChildren() int { return nd.children }
+func (nd *Node) NumChildren() int { return int(nd.children) }
 
 // Child returns the i-th child in the order of the gaps.
 func (nd *Node) Child(i int) Child {
@@ -425,11 +432,12 @@ func (nd *Node) gap(i int) int { return int(le.Uint32(nd.buf[int(nd.gaps)+4*i:])
 func (nd *Node) ChildAt(gap int) (Child, bool) {
 	// Gaps ascend strictly, so that the child of a gap has at most that number, and at least that number less
 	// the number of gaps without a child. Most gaps of an inner node have one: the window is small.
-	if gap < 0 || gap > nd.n || nd.children == 0 {
+	n, children := nd.Len(), nd.NumChildren()
+	if gap < 0 || gap > n || children == 0 {
 		return Child{}, false
 	}
-	lo := max(0, gap-(nd.n+1-nd.children))
-	hi := min(gap, nd.children-1)
+	lo := max(0, gap-(n+1-children))
+	hi := min(gap, children-1)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if nd.gap(mid) < gap {
@@ -438,7 +446,7 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 			hi = mid
 		}
 	}
-	if lo >= nd.children || nd.gap(lo) != gap {
+	if lo >= children || nd.gap(lo) != gap {
 		return Child{}, false
 	}
 	return nd.child(lo), true
@@ -448,34 +456,37 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 // concurrently. Gaps from 128 on cannot be marked.
 func (nd *Node) Mark(gap int) {
 	if uint(gap) < maxMarks {
-		atomic.OrUint64(&nd.marks[gap/64], 1<<(gap%64))
+		atomic.OrUint32(&nd.marks[gap/32], 1<<(gap%32))
 	}
 }
 
 // Marked reports whether Mark was called for a gap.
 func (nd *Node) Marked(gap int) bool {
-	return uint(gap) < maxMarks && atomic.LoadUint64(&nd.marks[gap/64])&(1<<(gap%64)) != 0
+	return uint(gap) < maxMarks && atomic.LoadUint32(&nd.marks[gap/32])&(1<<(gap%32)) != 0
 }
 
 // Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
 // its key is equal to key.
 func (nd *Node) Search(key []byte) (i int, found bool) {
-	p := nd.prefix
+	p := int(nd.prefix)
 	if p > 0 {
 		m := min(p, len(key))
-		if c := bytes.Compare(key[:m], nd.keys[:m]); c > 0 {
-			return nd.n, false
+		if c := bytes.Compare(key[:m], nd.buf[nd.keys:][:m]); c > 0 {
+			return nd.Len(), false
 		} else if c < 0 || m < p {
 			return 0, false
 		}
 	}
 	// The eight bytes behind what all keys have in common mostly decide.
-	want, ends, keys := word(key[p:]), nd.keyEnds, nd.keys
-	lo, hi := 0, nd.n
+	want, ends, keys := word(key[p:]), nd.ends(nd.keyEnds), nd.buf[nd.keys:]
+	lo, hi := 0, nd.Len()
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		start, end := bounds(ends, mid)
-		rest := keys[int(start)+p : end]
+		var start uint32
+		if mid > 0 {
+			start = le.Uint32(ends[4*mid:])
+		}
+		rest := keys[int(start)+p : le.Uint32(ends[4*mid+4:])]
 		var w uint64
 		if len(rest) >= 8 {
 			w = binary.BigEndian.Uint64(rest)

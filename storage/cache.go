@@ -37,13 +37,13 @@ type cacheShard struct {
 }
 
 type cachedNode struct {
-	owner  *Store
 	digest object.Digest
-	node   fb.Node // by value: a look-up finds it where it found the digest
+	used   atomic.Bool
+	owner  *Store
+	node   fb.Node      // by value: a look-up finds it where it found the digest
+	depth  atomic.Int32 // of differences between the stored node and one that is stored whole
 	slot   uint64
 	size   int64
-	depth  atomic.Int32 // of differences between the stored node and one that is stored whole; unknownDepth while it may not be stored
-	used   atomic.Bool
 }
 
 // NewNodeCache returns an empty cache of about the given number of bytes; 0 stands for DefaultCacheBytes.
