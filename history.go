@@ -14,12 +14,12 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// enteredCommits reads commits one call at a time, so that a Close waits for no more than one of them.
+// enteredCommits reads commits that heads and commits name, one call at a time, so that a Close waits for no more than one of them.
 type enteredCommits struct{ p *Page }
 
 // Commit implements commit.Getter.
 func (g enteredCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	return g.p.durableCommit(ctx, id)
+	return g.p.commitBy(ctx, id, g.p.store.Known)
 }
 
 // enteredNodes reads tree nodes one call at a time.
@@ -50,6 +50,10 @@ func (p *Page) Log(ctx context.Context, from ...CommitID) iter.Seq2[Commit, erro
 	return func(yield func(Commit, error) bool) {
 		var ids []commit.ID
 		for _, id := range from {
+			if _, err := p.durableCommit(ctx, commit.ID(id)); err != nil {
+				yield(Commit{}, fmt.Errorf("read log: %w", err))
+				return
+			}
 			ids = append(ids, commit.ID(id))
 		}
 		if len(ids) == 0 {

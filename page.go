@@ -253,13 +253,18 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 	return newCommit(c), nil
 }
 
-// durableCommit returns a commit once it is durable.
+// durableCommit returns a commit once it is durable. Somebody asks for it by its id, who may be wrong.
 func (p *Page) durableCommit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	return p.commitBy(ctx, id, p.store.Commit)
+}
+
+// commitBy returns a commit once it is durable, read with a method of the store.
+func (p *Page) commitBy(ctx context.Context, id commit.ID, read func(context.Context, commit.ID) (*commit.Commit, error)) (*commit.Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
 	defer p.leave()
-	c, err := p.store.Commit(ctx, id)
+	c, err := read(ctx, id)
 	if err != nil {
 		p.note(err)
 		return nil, err

@@ -103,7 +103,7 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 }
 
 func (p *Page) known(ctx context.Context, name string, id commit.ID) (*commit.Commit, error) {
-	c, err := p.store.Commit(ctx, id)
+	c, err := p.store.Known(ctx, id)
 	if err == nil {
 		err = p.store.WaitDurable(c)
 	}
@@ -180,7 +180,7 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 			if seen[id] {
 				continue
 			}
-			parent, err := p.store.Commit(ctx, id)
+			parent, err := p.store.Known(ctx, id)
 			if err != nil {
 				p.note(err)
 				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)

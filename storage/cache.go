@@ -28,10 +28,10 @@ type NodeCache struct {
 // cacheShard is a map and a ring for the CLOCK policy: a node that was used since the hand passed it stays.
 type cacheShard struct {
 	mu    sync.RWMutex
-	nodes map[uint64]*cachedNode // guarded by mu
-	ring  []*cachedNode          // guarded by mu
-	hand  int                    // guarded by mu
-	bytes int64                  // guarded by mu
+	nodes nodeTable     // guarded by mu
+	ring  []*cachedNode // guarded by mu
+	hand  int           // guarded by mu
+	bytes int64         // guarded by mu
 	max   int64
 	_     [32]byte // keeps the locks of two shards off one cache line
 }
@@ -53,7 +53,6 @@ func NewNodeCache(bytes int64) *NodeCache {
 	}
 	c := &NodeCache{}
 	for i := range c.shards {
-		c.shards[i].nodes = map[uint64]*cachedNode{}
 		c.shards[i].max = bytes / cacheShards
 	}
 	return c
@@ -68,7 +67,7 @@ func (c *NodeCache) find(s *Store, d *object.Digest) *cachedNode {
 	slot := slotOf(s, d)
 	sh := &c.shards[slot%cacheShards]
 	sh.mu.RLock()
-	e := sh.nodes[slot]
+	e := sh.nodes.find(slot)
 	sh.mu.RUnlock()
 	if e == nil || e.owner != s || e.digest != *d {
 		return nil
@@ -101,7 +100,7 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if old := sh.nodes[slot]; old != nil {
+	if old := sh.nodes.find(slot); old != nil {
 		if old.owner == s && old.digest == *d && depth != unknownDepth {
 			old.depth.Store(depth)
 		}
@@ -118,14 +117,14 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
 		}
 		sh.removeLocked(sh.hand)
 	}
-	sh.nodes[slot] = e
+	sh.nodes.add(e)
 	sh.ring = append(sh.ring, e)
 	sh.bytes += e.size
 }
 
 func (sh *cacheShard) removeLocked(i int) {
 	v, last := sh.ring[i], len(sh.ring)-1
-	delete(sh.nodes, v.slot)
+	sh.nodes.remove(v)
 	sh.bytes -= v.size
 	sh.ring[i] = sh.ring[last]
 	sh.ring[last] = nil

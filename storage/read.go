@@ -294,6 +294,19 @@ func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 	return c, err
 }
 
+// Known returns a commit that must be there, because a commit, head or tag names it. When it is not, the index is made anew from the
+// log, and when it is not there either, the error is a *base.CorruptError. Else it is as Commit.
+func (s *Store) Known(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, err := s.Commit(ctx, id)
+	if errors.Is(err, base.ErrNotFound) && s.reindex("commit "+id.String()+" has no row") {
+		c, err = s.Commit(ctx, id)
+	}
+	if errors.Is(err, base.ErrNotFound) {
+		err = badRow(bucketCommits, id.String(), "the commit is missing")
+	}
+	return c, err
+}
+
 func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	c, err := commit.Parse(bytes.Clone(v))
 	if err != nil || !bytes.Equal(c.ID[:], k) {
