@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -259,9 +260,16 @@ func (s *Store) await(g *group) error {
 	return g.err
 }
 
-// gather lets those who are about to join come in.
+// gather lets those who are about to join come in. Those whom the group before has just let go are runnable but have not come to
+// Lock yet: they get the processor first.
 func (s *Store) gather(g *group) {
-	for s.joiners.Load() > 0 {
+	for quiet := 0; quiet < 3; {
+		if s.joiners.Load() == 0 {
+			runtime.Gosched()
+			quiet++
+			continue
+		}
+		quiet = 0
 		s.mu.Lock()
 		n, bytes := len(g.commits), g.batch.Bytes()
 		s.mu.Unlock()
