@@ -39,10 +39,10 @@ func stamp(t time.Time) uint64 {
 	switch s := t.Unix(); {
 	case s < 0:
 		return 1
-	case s >= most:
+	case s > most:
 		return limits.MaxTimestamp
 	}
-	return uint64(max(t.UnixNano(), 1))
+	return uint64(min(max(t.UnixNano(), 1), limits.MaxTimestamp))
 }
 
 func usage(p Page, t uint64) Usage {

@@ -13,6 +13,8 @@ func FuzzRows(f *testing.F) {
 	p := Page{Ledger: "l", ID: [16]byte{1}}
 	f.Add(p.key(), encodeTime(5))
 	f.Add(p.key(), encodeTime(0))
+	f.Add(p.key(), encodeTime(1<<62))
+	f.Add(p.key(), encodeTime(1<<62-1))
 	f.Add(p.key(), encodeName(p.key(), "name"))
 	f.Add([]byte("dir"), encodeName([]byte("dir"), "ledger"))
 	f.Add([]byte{}, []byte{})
