@@ -21,7 +21,25 @@ func source(seed byte, n int64) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{seed}), n)
 }
 
-// heapLimit is what the issue of the page store allows the heap to grow by.
+// openRoot opens the root page of a ledger in a new repository.
+func openRoot(t *testing.T, o *ledger.Options) (*ledger.Repository, *ledger.Page) {
+	t.Helper()
+	repo, err := ledger.Open(t.Context(), t.TempDir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := repo.Ledger("large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.RootPage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo, page
+}
+
+// heapLimit is what the heap may hold while a value of any size passes through.
 const heapLimit = 64 << 20
 
 // watchHeap samples the live and dead objects of the heap until it is told to stop, and returns the greatest sum.
@@ -59,19 +77,8 @@ func TestValueLargerThanMemory(t *testing.T) {
 		size = 5 << 30
 	}
 	ctx := t.Context()
-	repo, err := ledger.Open(ctx, t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo, page := openRoot(t, nil)
 	defer repo.Close()
-	l, err := repo.Ledger("large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer page.Close()
 
 	stop := watchHeap(t)
@@ -141,19 +148,8 @@ func TestTransactionLargerThanMemory(t *testing.T) {
 		keys = 3_000_000
 	}
 	ctx := t.Context()
-	repo, err := ledger.Open(ctx, t.TempDir(), &ledger.Options{JournalBytes: 2 << 20, CacheBytes: 8 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo, page := openRoot(t, &ledger.Options{JournalBytes: 2 << 20, CacheBytes: 8 << 20})
 	defer repo.Close()
-	l, err := repo.Ledger("large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := l.RootPage(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer page.Close()
 	put := func(tx *ledger.Tx) error {
 		var k [16]byte
