@@ -93,7 +93,7 @@ func TestAmbiguousPrefixListsCandidates(t *testing.T) {
 		}
 		return
 	}
-	t.Skip("no two ids begin with the same four digits")
+	t.Fatal("no two of 3000 ids begin with the same four digits")
 }
 
 func TestTags(t *testing.T) {
