@@ -44,17 +44,19 @@ func (p *Page) tree(c *commit.Commit) btree.Tree {
 }
 
 // Log returns the given commits and all their ancestors, each once, from the greatest generation to the first commit;
-// equal generations newest first. Without arguments it starts from all heads.
+// equal generations newest first. The zero id means the handle's head. Without arguments it starts from all heads.
 // Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...CommitID) iter.Seq2[Commit, error] {
 	return func(yield func(Commit, error) bool) {
 		var ids []commit.ID
 		for _, id := range from {
-			if _, err := p.durableCommit(ctx, commit.ID(id)); err != nil {
+			c, release, err := p.pinOutside(ctx, id)
+			if err != nil {
 				yield(Commit{}, fmt.Errorf("read log: %w", err))
 				return
 			}
-			ids = append(ids, commit.ID(id))
+			release()
+			ids = append(ids, c.ID)
 		}
 		if len(ids) == 0 {
 			if err := p.enter(); err != nil {
@@ -93,7 +95,7 @@ type DiffOptions struct {
 	Start []byte
 }
 
-// Diff returns the keys whose entries differ between two commits, in ascending order; a zero id means the newest durable head. Equal
+// Diff returns the keys whose entries differ between two commits, in ascending order; a zero id means the handle's head. Equal
 // subtrees are skipped, so that the cost follows the number of changes. Both commits are kept from being pruned
 // while the loop runs; the values of its entries may be read until the page is closed. o may be nil.
 // Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
@@ -176,7 +178,7 @@ type RestoreOptions struct {
 	Message string
 }
 
-// Restore makes a new commit on the newest head with the content of an old one. It returns the id of the new commit, or of the
+// Restore makes a new commit on the handle's head with the content of an old one. It returns the id of the new commit, or of the
 // head when nothing differs. o may be nil. Like Update it waits for the page's write turn, and survives a crash when it returns nil.
 // Errors: ErrNotFound, ErrInvalid (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (CommitID, error) {
@@ -222,7 +224,7 @@ func (p *Page) restoreAll(ctx context.Context, target *commit.Commit, message st
 		return CommitID{}, call.explain(fmt.Errorf("restore: %w", err))
 	}
 	if c == nil {
-		return CommitID(head.ID), p.waitDurable(head)
+		return p.seen(head)
 	}
 	if p.ledger.repo.o.Observer != nil {
 		started = p.ledger.repo.clock.Now()
@@ -230,7 +232,7 @@ func (p *Page) restoreAll(ctx context.Context, target *commit.Commit, message st
 	return p.settle(c, pending, 0, started)
 }
 
-// submitRoot hands a commit with an old root on the newest head to the disk.
+// submitRoot hands a commit with an old root on the handle's head to the disk.
 func (p *Page) submitRoot(ctx context.Context, root object.Digest, message string) (head, c *commit.Commit, pending *storage.Pending, err error) {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
@@ -240,7 +242,9 @@ func (p *Page) submitRoot(ctx context.Context, root object.Digest, message strin
 	// The journal says whether the disk failed after the head was looked up.
 	j := p.store.NewJournal()
 	defer j.Rollback()
-	head = p.store.NewestHead()
+	if head, err = p.chainedHead(ctx); err != nil {
+		return nil, nil, nil, err
+	}
 	c, pending, err = p.submit(ctx, j, root, head, message)
 	return head, c, pending, err
 }

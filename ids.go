@@ -11,7 +11,7 @@ import (
 )
 
 // CommitID names a commit: the SHA-256 of its canonical bytes. The zero CommitID names none and stands for
-// "the newest head" where a doc comment says so.
+// "the handle's head" where a doc comment says so.
 type CommitID [32]byte
 
 // String returns the id as 64 lower-case hexadecimal digits.

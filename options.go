@@ -42,6 +42,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told of commits and corruption, for metrics. It may be nil.
 	Observer Observer
+	// Merge says how heads come together. The zero value merges them in the background, the last one wins.
+	Merge MergeOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -21,6 +22,10 @@ import (
 
 // Page is a handle of an open page. Several handles of one page share its store, which closes when the last handle
 // has been closed. A Page is safe for concurrent use.
+//
+// While a page has several heads, a handle stays on its own branch: it reads and writes on the newest head that is, or
+// descends from, the commit that it saw last, until the branches are merged or Refresh is called. A new handle begins at the newest
+// head. Where a doc comment says "the handle's head", that head is meant.
 type Page struct {
 	ledger *Ledger
 	shared *pageStore
@@ -30,6 +35,8 @@ type Page struct {
 	once     sync.Once
 	leaked   leaks
 	closeErr error
+
+	position atomic.Pointer[commit.Commit] // see branch.go
 
 	mu        sync.Mutex
 	txs       map[*Tx]struct{}            // guarded by mu
@@ -122,7 +129,7 @@ func (p *Page) warn(err error) {
 	}
 }
 
-// pin returns a commit, zero meaning the newest durable head, and keeps it from being pruned until release is called.
+// pin returns a commit, zero meaning the handle's head, and keeps it from being pruned until release is called.
 func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release func(), err error) {
 	if !id.IsZero() {
 		release := p.store.Pin(commit.ID(id))
@@ -139,11 +146,13 @@ func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release 
 		return c, release, nil
 	}
 	for {
-		heads := p.store.Heads()
-		c := heads[len(heads)-1]
+		c, err := p.head(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
 		release := p.store.Pin(c.ID)
 		// It may have become an ancestor in between, and have been pruned.
-		if now := p.store.Heads(); now[len(now)-1].ID == c.ID {
+		if slices.Contains(p.store.Heads(), c) {
 			return c, release, nil
 		}
 		release()
@@ -153,7 +162,7 @@ func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release 
 	}
 }
 
-// View calls fn with a snapshot of the newest durable head and closes it when fn returns. It returns what fn
+// View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what fn
 // returns. Errors: ErrClosed, ErrCorrupt.
 func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	s, err := p.snapshot(ctx, CommitID{}, true)
@@ -164,12 +173,12 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	return fn(s)
 }
 
-// Snapshot returns the page as of its newest durable head. It must be closed. Errors: ErrClosed, ErrCorrupt.
+// Snapshot returns the page as of the handle's head. It must be closed. Errors: ErrClosed, ErrCorrupt.
 func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return p.snapshot(ctx, CommitID{}, false)
 }
 
-// At returns the page as of a commit; the zero id means the newest durable head. It must be closed.
+// At returns the page as of a commit; the zero id means the handle's head. It must be closed.
 // Errors: ErrNotFound, ErrClosed, ErrCorrupt.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 	return p.snapshot(ctx, id, false)
@@ -279,7 +288,7 @@ type Tag struct {
 }
 
 // Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is not "HEAD", and
-// contains no '~', no control character and no space. When Tag returns nil it survives a crash.
+// contains no '~', no control character and no space. The zero id means the handle's head. When Tag returns nil it survives a crash.
 // Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	if err := checkTag(name); err != nil {

@@ -104,6 +104,8 @@ func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool) (p *Page, wai
 		return nil, s.gone, nil
 	}
 	p = &Page{ledger: l, shared: s, store: s.store, gate: newGate(), txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{}}
+	heads := s.store.Heads()
+	p.position.Store(heads[len(heads)-1])
 	s.handles[p] = struct{}{}
 	return p, nil, nil
 }

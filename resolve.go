@@ -23,10 +23,10 @@ const (
 
 // Resolve finds the commit that a revision names:
 //
-//	HEAD                      the newest durable head
+//	HEAD                      the handle's head
 //	NAME                      a tag
 //	3f2a...                   at least 4 digits of a commit id, when no other begins so
-//	2024-05-01, RFC 3339      the newest ancestor of the newest head that is not younger; a date means its end in UTC
+//	2024-05-01, RFC 3339      the newest ancestor of the handle's head that is not younger; a date means its end in UTC
 //	REV~n                     the nth first parent of REV; ~ alone means ~1. Of a merge, the newer parent is the first
 //
 // They are tried in this order. Errors: ErrNotFound, ErrInvalid (an ambiguous prefix; the error lists the
@@ -80,8 +80,10 @@ func (p *Page) resolveName(ctx context.Context, name string) (*commit.Commit, er
 		return nil, err
 	}
 	defer p.leave()
-	heads := p.store.Heads()
-	head := heads[len(heads)-1]
+	head, err := p.head(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("revision %q: %w", name, err)
+	}
 	if name == headRevision {
 		return head, nil
 	}

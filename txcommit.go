@@ -13,7 +13,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Update calls fn with a transaction on the newest head and commits it when fn returns nil. The closures of one
+// Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The closures of one
 // page run one after another: none sees a head that another is about to replace. fn must not call
 // Update or Commit of the same page, which would wait for itself.
 //
@@ -46,7 +46,7 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error)
 	return t.commitUpdate(ctx, unlock)
 }
 
-// beginUpdate takes the page's write turn and begins a transaction on the newest head.
+// beginUpdate takes the page's write turn and begins a transaction on the newest head of the handle's branch.
 func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err := p.enter(); err != nil {
 		return nil, nil, err
@@ -63,7 +63,12 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	}
 	// The journal comes first: should the disk fail in between, the commit fails too and does not rely on what is lost.
 	j := p.store.NewJournal()
-	head := p.store.NewestHead()
+	head, err := p.chainedHead(call)
+	if err != nil {
+		j.Rollback()
+		unlock()
+		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
+	}
 	t := p.newTx(head, j, func() {}) // a head is not pruned, and it stays one in this turn
 	t.managed = true
 	return t, unlock, nil
@@ -87,6 +92,15 @@ func (p *Page) waitDurable(head *commit.Commit) error {
 	return nil
 }
 
+// seen waits until a head that a caller has seen is durable and moves the handle there. The caller has entered the page.
+func (p *Page) seen(head *commit.Commit) (CommitID, error) {
+	if err := p.waitDurable(head); err != nil {
+		return CommitID{}, err
+	}
+	p.advance(head)
+	return CommitID(head.ID), nil
+}
+
 // commitUpdate commits a transaction of Update and gives the write turn back before the sync.
 func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) {
 	if err := t.enter(); err != nil {
@@ -102,10 +116,7 @@ func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) 
 		return CommitID{}, err
 	}
 	if c == nil {
-		if err := t.page.waitDurable(t.base); err != nil {
-			return CommitID{}, err
-		}
-		return CommitID(t.base.ID), nil
+		return t.page.seen(t.base)
 	}
 	return t.page.settle(c, pending, changes, started)
 }
@@ -182,7 +193,7 @@ func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Diges
 	return c, pending, nil
 }
 
-// settle waits until a commit is durable.
+// settle waits until a commit is durable, and moves the handle to it.
 func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (CommitID, error) {
 	err := pending.Wait()
 	for _, parent := range c.Parents {
@@ -192,6 +203,7 @@ func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, s
 	if err != nil {
 		return CommitID{}, fmt.Errorf("commit: %w", err)
 	}
+	p.advance(c)
 	return CommitID(c.ID), nil
 }
 
@@ -224,10 +236,10 @@ func (s *pageStore) expected(parent commit.ID) bool {
 	return s.pending[parent] > 0
 }
 
-// TxOptions say how a transaction begins. Nil and the zero value mean: on the newest durable head, and siblings are
+// TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and siblings are
 // allowed.
 type TxOptions struct {
-	// Base is the commit to build on; zero means the newest durable head.
+	// Base is the commit to build on; zero means the handle's head.
 	Base CommitID
 	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of making a
 	// second head.
