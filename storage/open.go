@@ -482,6 +482,7 @@ func (s *Store) Close() error {
 		<-s.released
 		return nil
 	}
+	s.tellHeadsLocked()
 	s.closed = true
 	g := s.group
 	s.mu.Unlock()

@@ -15,10 +15,14 @@ type overlay struct {
 	mu      sync.RWMutex
 	pieces  map[object.Digest]*op        // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
+	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
 	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
 }
+
+// parentPair are the parents of a merge, the smaller id first, as commits list them.
+type parentPair [2]commit.ID
 
 // pendingBatch is a durable batch that the index does not reflect yet.
 type pendingBatch struct {
@@ -29,7 +33,9 @@ type pendingBatch struct {
 }
 
 func newOverlay() *overlay {
-	return &overlay{pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{}}
+	return &overlay{
+		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{}, merges: map[parentPair][]commit.ID{},
+	}
 }
 
 func (ov *overlay) piece(d *object.Digest) (op, bool) {
@@ -45,6 +51,13 @@ func (ov *overlay) commit(id commit.ID) *commit.Commit {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
 	return ov.commits[id]
+}
+
+// mergesOf returns the merges of two commits. The slice is the caller's.
+func (ov *overlay) mergesOf(p parentPair) []commit.ID {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return slices.Clone(ov.merges[p])
 }
 
 // show makes the pieces and commits of ops visible.
@@ -63,8 +76,12 @@ func (ov *overlay) showLocked(ops []op) {
 				ov.pieces[o.digest] = o
 			}
 		case o.kind == recCommit:
-			if ov.commits[o.commit.ID] == nil {
-				ov.commits[o.commit.ID] = o.commit
+			if c := o.commit; ov.commits[c.ID] == nil {
+				ov.commits[c.ID] = c
+				if len(c.Parents) == 2 {
+					p := parentPair(c.Parents)
+					ov.merges[p] = append(ov.merges[p], c.ID)
+				}
 			}
 		}
 	}
@@ -85,10 +102,23 @@ func (ov *overlay) hideLocked(ops []op) {
 				delete(ov.pieces, o.digest)
 			}
 		case o.kind == recCommit:
-			if ov.commits[o.commit.ID] == o.commit {
-				delete(ov.commits, o.commit.ID)
+			if c := o.commit; ov.commits[c.ID] == c {
+				delete(ov.commits, c.ID)
+				if len(c.Parents) == 2 {
+					ov.forgetMergeLocked(c)
+				}
 			}
 		}
+	}
+}
+
+func (ov *overlay) forgetMergeLocked(c *commit.Commit) {
+	p := parentPair(c.Parents)
+	left := slices.DeleteFunc(ov.merges[p], func(id commit.ID) bool { return id == c.ID })
+	if len(left) > 0 {
+		ov.merges[p] = left
+	} else {
+		delete(ov.merges, p)
 	}
 }
 

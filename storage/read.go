@@ -361,6 +361,34 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
+// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order: durable and submitted ones, as Commit
+// knows them. They are sorted, and the slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
+	if a.Compare(b) > 0 {
+		a, b = b, a
+	}
+	pending := s.over.mergesOf(parentPair{a, b}) // read before the rows: a fold may move them there meanwhile
+	var ids []commit.ID
+	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
+	err := s.view(func(tx index.Tx) error {
+		ids = nil
+		c := tx.Bucket(bucketMerges).Cursor()
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+			if len(k) != len(prefix)+len(commit.ID{}) {
+				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
+			}
+			ids = append(ids, commit.ID(k[len(prefix):]))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, pending...)
+	slices.SortFunc(ids, commit.ID.Compare)
+	return slices.Compact(ids), nil
+}
+
 // Tags returns all tags of the page. The map is the caller's.
 func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
 	tags := map[string]commit.ID{}

@@ -105,6 +105,8 @@ type Store struct {
 	journals  map[*Journal]struct{} // guarded by mu; open ones
 	pins      map[commit.ID]int     // guarded by mu
 
+	headsChanged chan struct{} // guarded by mu; closed when heads change, nil while nobody has asked for it
+
 	indexMu    sync.RWMutex // held for writing while the index is replaced
 	index      index.DB     // guarded by indexMu
 	rebuilt    bool         // guarded by indexMu; at most once while open
@@ -170,6 +172,36 @@ func (s *Store) NewestHead() *commit.Commit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chained[len(s.chained)-1]
+}
+
+// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not durable yet count. They are sorted by
+// (timestamp, id), and there is always one. The slice is the caller's. What is said of NewestHead holds for each.
+func (s *Store) ChainedHeads() []*commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.chained)
+}
+
+// HeadsChanged returns a channel that is closed when the durable heads change next, or the page closes. Who takes it before he calls
+// Heads misses no change. For a page that is closed it is closed.
+func (s *Store) HeadsChanged() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.headsChanged == nil {
+		s.headsChanged = make(chan struct{})
+		if s.closed {
+			close(s.headsChanged)
+		}
+	}
+	return s.headsChanged
+}
+
+// tellHeadsLocked wakes who waits for the heads to change.
+func (s *Store) tellHeadsLocked() {
+	if s.headsChanged != nil && !s.closed {
+		close(s.headsChanged)
+		s.headsChanged = nil
+	}
 }
 
 // WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk with which c failed.

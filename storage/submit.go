@@ -323,6 +323,9 @@ func (s *Store) appendGroup() {
 		s.heads = withCommit(s.heads, c)
 		delete(s.unsettled, c.ID)
 	}
+	if len(g.commits) > 0 {
+		s.tellHeadsLocked()
+	}
 	s.counters.groups.Add(1)
 	s.counters.commits.Add(uint64(len(g.commits)))
 	close(g.done)
