@@ -1,0 +1,12 @@
+package merge
+
+import "github.com/ledgerd/ledger/commit"
+
+// NewPair returns the merge of left and right with the given bases, for tests of what deciders do. Its trees are those of the
+// commits; the base is that of the first one.
+func NewPair(env *Env, left, right *commit.Commit, bases ...*commit.Commit) *Pair {
+	return &Pair{
+		Left: left, Right: right, Bases: bases, Base: env.tree(bases[0].Root),
+		LeftTree: env.tree(left.Root), RightTree: env.tree(right.Root), env: env,
+	}
+}
