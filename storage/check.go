@@ -28,7 +28,7 @@ type CheckOptions struct {
 // CheckReport is what Check has found.
 type CheckReport struct {
 	// What was verified.
-	Segments, Batches, Records, Pieces, Nodes, Values, Commits, Rows, Tags int
+	Segments, Batches, Records, Pieces, Nodes, Values, Commits, Explanations, Rows, Tags int
 	// Bytes is the length of the segments.
 	Bytes int64
 	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More says that there are more.
@@ -42,8 +42,8 @@ type CheckReport struct {
 func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
 // Check verifies everything: each batch, record and digest of the log; each row of page.db against the rows that the log gives
-// when it is folded anew; each commit, tree and value that the heads reach, with their statuses and references. It folds first,
-// and needs room for a second index in the system's directory for temporary files, or in memory for a page whose index is there.
+// when it is folded anew; each commit, its tree, the explanation of a merge, and the values in these trees, with their statuses and
+// references. It folds first, and needs room for a second index in the system's directory for temporary files, or in memory for a page whose index is there.
 // Problems are in the report; an error is
 // returned when the check itself cannot go on: that of ctx or of the disk.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
@@ -186,7 +186,40 @@ func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error 
 	if err != nil {
 		return err
 	}
+	for i := range ops {
+		if o := &ops[i]; o.kind == recExplain {
+			if err := c.problem(c.explains(o, ops)); err != nil {
+				return err
+			}
+		}
+	}
 	return c.build.add(c.ctx, ops, info)
+}
+
+// explains verifies that an explanation is about a merge in its batch, the records of which are ops, or in one before.
+func (c *checker) explains(o *op, ops []op) error {
+	find := func(ops []op) *commit.Commit {
+		for i := range ops {
+			if ops[i].kind == recCommit && ops[i].commit.ID == *o.merge {
+				return ops[i].commit
+			}
+		}
+		return nil
+	}
+	cm := find(ops)
+	for i := 0; cm == nil && i < len(c.build.parts); i++ {
+		cm = find(c.build.parts[i])
+	}
+	if cm == nil {
+		var err error
+		if cm, err = c.lookUp(*o.merge); err != nil {
+			return fmt.Errorf("explanation at %s: %w", placeString(o.place), err)
+		}
+	}
+	if len(cm.Parents) != 2 {
+		return &base.CorruptError{Where: placeString(o.place), Key: o.merge.String(), Got: "an explanation of a commit that is no merge"}
+	}
+	return nil
 }
 
 // history verifies the commits, and the trees and values that they reach.
@@ -203,12 +236,50 @@ func (c *checker) history() error {
 			return err
 		}
 	}
+	if err := c.explanations(); err != nil {
+		return err
+	}
 	if err := c.tags(); err != nil {
 		return err
 	}
 	for _, h := range c.heads {
 		if _, err := c.lookUp(h.ID); err != nil {
 			if err := c.problem(fmt.Errorf("head %s: %w", h.ID, err)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// explanations verifies the trees of decisions.
+func (c *checker) explanations() error {
+	roots := map[commit.ID]object.Digest{}
+	err := c.fresh.View(func(tx index.Tx) error {
+		cur := tx.Bucket(bucketConflicts).Cursor()
+		for k, v := cur.First(); k != nil; k, v = cur.Next() {
+			root, err := parseConflictRow(k, v)
+			if err != nil {
+				return err
+			}
+			roots[commit.ID(k)] = root
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id, root := range roots {
+		if err := c.ctx.Err(); err != nil {
+			return fmt.Errorf("check: %w", err)
+		}
+		c.report.Explanations++
+		_, err := c.lookUp(id)
+		if err == nil {
+			err = c.tree(root)
+		}
+		if err != nil {
+			if err := c.problem(fmt.Errorf("check explanation of commit %s: %w", id, err)); err != nil {
 				return err
 			}
 		}
@@ -289,8 +360,16 @@ func (c *checker) commit(id commit.ID) error {
 	if err := commit.CheckParents(cm, parents); err != nil {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
-	t := btree.Tree{Page: c.s.o.Page, Source: nodeSource{c}, Root: cm.Root}
-	err = btree.Verify(c.ctx, t, func(n *fb.Node, d object.Digest) (bool, error) {
+	if err := c.tree(cm.Root); err != nil {
+		return fmt.Errorf("check tree of commit %s: %w", id, err)
+	}
+	return nil
+}
+
+// tree verifies a tree and the values in it, as far as they have not been.
+func (c *checker) tree(root object.Digest) error {
+	t := btree.Tree{Page: c.s.o.Page, Source: nodeSource{c}, Root: root}
+	return btree.Verify(c.ctx, t, func(n *fb.Node, d object.Digest) (bool, error) {
 		known, err := c.visit(&d)
 		if err != nil || known {
 			return false, err
@@ -307,10 +386,6 @@ func (c *checker) commit(id commit.ID) error {
 		}
 		return true, nil
 	})
-	if err != nil {
-		return fmt.Errorf("check tree of commit %s: %w", id, err)
-	}
-	return nil
 }
 
 // nodeSource reads nodes past the cache, from the places that the log gives.

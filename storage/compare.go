@@ -15,7 +15,7 @@ import (
 func (c *checker) compareRows() error {
 	return c.s.viewOnce(func(have index.Tx) error {
 		return c.fresh.View(func(want index.Tx) error {
-			for _, name := range []string{bucketCommits, bucketHeads, bucketMerges, bucketUnsynced, bucketTags, bucketMetadata, bucketCloud} {
+			for _, name := range []string{bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketUnsynced, bucketTags, bucketMetadata, bucketCloud} {
 				if err := c.compareRaw(name, have.Bucket(name), want.Bucket(name)); err != nil {
 					return err
 				}

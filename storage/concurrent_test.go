@@ -131,6 +131,11 @@ func concurrentStep(w *world, rng *rand.Rand) error {
 		defer j.Rollback()
 		_, err := putValue(w.t.Context(), j, "never", noise(rng, 30<<10), 1)
 		return err
+	case 4:
+		if h := w.s.Heads(); len(h) > 1 {
+			return w.mergeHeads(rng, h)
+		}
+		return nil
 	case 3:
 		acked := w.promise().acked
 		c := acked[rng.IntN(len(acked))]

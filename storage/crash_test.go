@@ -280,6 +280,18 @@ var crashScripts = []crashScript{
 		w.must(w.wait(m))
 		w.commit(small(2))
 	}},
+	{name: "merges with explanations", o: storage.Options{FoldRows: 30}, run: func(w *world) {
+		root := w.commit(many(0, 20))
+		w.must(w.splitHead(w.rng, root, 3))
+		w.must(w.mergeHeads(w.rng, w.s.Heads()))
+		w.must(w.splitHead(w.rng, w.s.NewestHead(), 2))
+		w.reopen()
+		w.must(w.mergeHeads(w.rng, w.s.Heads()))
+		w.must(w.s.Fold(w.t.Context()))
+		w.must(w.splitHead(w.rng, w.s.NewestHead(), 4))
+		w.must(w.mergeHeads(w.rng, w.s.Heads()[1:]))
+		w.must(w.mergeHeads(w.rng, w.s.Heads()))
+	}},
 	{name: "split node", fast: true, run: func(w *world) {
 		e := splitNode(w.rng)
 		w.commit(e)
@@ -308,7 +320,7 @@ func interleave(w *world) {
 
 // randomScript does about n random things.
 func randomScript(w *world, n int) {
-	for i := range n {
+	for range n {
 		switch w.rng.IntN(14) {
 		case 0:
 			w.reopen()
@@ -329,14 +341,15 @@ func randomScript(w *world, n int) {
 			if len(acked) == 0 || len(w.s.Heads()) > 3 {
 				continue
 			}
+			if w.rng.IntN(3) == 0 {
+				w.must(w.splitHead(w.rng, acked[w.rng.IntN(len(acked))], 2+w.rng.IntN(2)))
+				continue
+			}
 			_, err := w.tryCommit(acked[w.rng.IntN(len(acked))], small(w.rng.IntN(100)), 0)
 			w.must(err)
 		case 8:
 			if h := w.s.Heads(); len(h) > 1 {
-				j := w.s.NewJournal()
-				m, err := w.submitJournal(j, small(i), 0, h[0], h[1])
-				w.must(err)
-				w.must(w.wait(m))
+				w.must(w.mergeHeads(w.rng, h[:2+w.rng.IntN(len(h)-1)]))
 			}
 		case 9:
 			e := many(w.rng.IntN(40), 20)

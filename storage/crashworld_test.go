@@ -3,6 +3,7 @@ package storage_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,13 +74,20 @@ type world struct {
 	models map[commit.ID]map[string][]byte // guarded by mu
 	tags   map[string][]commit.ID          // guarded by mu; values that a tag had, zero: absent
 	tagged map[string]int                  // guarded by mu; which of them is acknowledged
-	clock  atomic.Int64
+
+	// Explanations that merges were submitted with, zero: with none; which of them were acknowledged; and what they hold.
+	explained    map[commit.ID][]object.Digest       // guarded by mu
+	ackExplained map[commit.ID][]object.Digest       // guarded by mu
+	decided      map[object.Digest]map[string][]byte // guarded by mu
+
+	clock atomic.Int64
 }
 
 func newWorld(t testing.TB, seed uint64, o storage.Options) *world {
 	w := &world{
 		t: t, o: o, foldTxRows: 16, mem: vfs.NewMem(), ix: index.NewMemory(), rng: rand.New(rand.NewPCG(seed, 77)),
 		models: map[commit.ID]map[string][]byte{commit.First().ID: {}}, tags: map[string][]commit.ID{}, tagged: map[string]int{},
+		explained: map[commit.ID][]object.Digest{}, ackExplained: map[commit.ID][]object.Digest{}, decided: map[object.Digest]map[string][]byte{},
 	}
 	w.o.Dir, w.o.Page, w.o.FS, w.o.MemoryIndex = worldDir, testPage, w.mem, w.ix
 	if err := w.mem.MkdirAll("repo"); err != nil {
@@ -127,8 +135,9 @@ func (w *world) reopen() { w.t.Helper(); w.close(); w.open() }
 
 // tx is a commit that is being made.
 type tx struct {
-	c *commit.Commit
-	p *storage.Pending
+	c       *commit.Commit
+	p       *storage.Pending
+	explain object.Digest // zero: the commit has no explanation
 }
 
 // putValue adds the pieces of a value and flushes the journal after every flush pieces; 0: never.
@@ -167,6 +176,16 @@ func (w *world) submit(parent *commit.Commit, e edit, flush int) (tx, error) {
 }
 
 func (w *world) submitJournal(j *storage.Journal, e edit, flush int, parents ...*commit.Commit) (tx, error) {
+	t, err := w.make(j, e, flush, parents...)
+	if err != nil {
+		return tx{}, err
+	}
+	txs, err := w.submitAll(j, t)
+	return txs[0], err
+}
+
+// make makes a commit in a journal and notes what it would hold. It is not submitted.
+func (w *world) make(j *storage.Journal, e edit, flush int, parents ...*commit.Commit) (tx, error) {
 	ctx := context.Background()
 	root, err := btree.Tree{Page: testPage, Source: j, Root: parents[0].Root}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
 		for _, k := range sortedKeys(e) {
@@ -186,6 +205,7 @@ func (w *world) submitJournal(j *storage.Journal, e edit, flush int, parents ...
 		return tx{}, err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	m := maps.Clone(w.models[parents[0].ID])
 	for k, v := range e {
 		if m[k] = v; v == nil {
@@ -193,10 +213,117 @@ func (w *world) submitJournal(j *storage.Journal, e edit, flush int, parents ...
 		}
 	}
 	w.models[c.ID] = m
-	w.maybe = append(w.maybe, c)
+	return tx{c: c}, nil
+}
+
+// explain gives a merge that is being made an explanation of n decisions.
+func (w *world) explain(j *storage.Journal, t *tx, rng *rand.Rand, n int) error {
+	root, model, err := putDecisions(j, rng, n)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.decided[root] = model
 	w.mu.Unlock()
-	p, err := w.s.Submit(ctx, j, c)
-	return tx{c, p}, err
+	t.explain = root
+	j.Explain(t.c.ID, root)
+	return nil
+}
+
+// putDecisions adds a tree of n decisions to a journal, now and then with a rule whose name does not fit into an entry.
+func putDecisions(j *storage.Journal, rng *rand.Rand, n int) (object.Digest, map[string][]byte, error) {
+	ctx := context.Background()
+	model := map[string][]byte{}
+	for i := range n {
+		rule := "last one wins"
+		if rng.IntN(10) == 0 {
+			rule = strings.Repeat("a rule with a long name ", 20)
+		}
+		v := append([]byte{1, byte(1 + rng.IntN(4)), 3}, binary.AppendUvarint(nil, uint64(len(rule)))...)
+		v = append(append(v, rule...), noise(rng, 64)...)
+		model[fmt.Sprintf("key %03d", i)] = v
+	}
+	root, err := btree.Tree{Page: testPage, Source: j, Root: btree.EmptyRoot}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
+		for _, k := range sortedKeys(model) {
+			if ch, err := putValue(ctx, j, k, model[k], 0); !yield(ch, err) || err != nil {
+				return
+			}
+		}
+	})
+	return root, model, err
+}
+
+// submitAll submits commits that were made in a journal, parents first.
+func (w *world) submitAll(j *storage.Journal, txs ...tx) ([]tx, error) {
+	cs := make([]*commit.Commit, len(txs))
+	w.mu.Lock()
+	for i, t := range txs {
+		cs[i] = t.c
+		w.maybe = append(w.maybe, t.c)
+		if len(t.c.Parents) == 2 {
+			w.explained[t.c.ID] = append(w.explained[t.c.ID], t.explain)
+		}
+	}
+	w.mu.Unlock()
+	p, err := w.s.Submit(context.Background(), j, cs...)
+	for i := range txs {
+		txs[i].p = p
+	}
+	return txs, err
+}
+
+// mergeHeads merges heads with one submission, two by two, most of them with explanations, and now and then with a
+// commit on top.
+func (w *world) mergeHeads(rng *rand.Rand, heads []*commit.Commit) error {
+	j := w.s.NewJournal()
+	defer j.Rollback()
+	var txs []tx
+	top := heads[0]
+	for _, h := range heads[1:] {
+		t, err := w.make(j, edit{"merged": noise(rng, 20+rng.IntN(600))}, rng.IntN(2), top, h)
+		if err == nil && rng.IntN(3) > 0 {
+			err = w.explain(j, &t, rng, 1+rng.IntN(30))
+		}
+		if err != nil {
+			return err
+		}
+		txs, top = append(txs, t), t.c
+	}
+	if rng.IntN(3) == 0 {
+		t, err := w.make(j, small(rng.IntN(100)), 0, top)
+		if err != nil {
+			return err
+		}
+		txs = append(txs, t)
+	}
+	return w.submitAndWait(j, txs)
+}
+
+// splitHead makes n commits on one with one submission.
+func (w *world) splitHead(rng *rand.Rand, base *commit.Commit, n int) error {
+	j := w.s.NewJournal()
+	defer j.Rollback()
+	var txs []tx
+	for range n {
+		t, err := w.make(j, edit{fmt.Sprint("side ", rng.IntN(5)): noise(rng, 20+rng.IntN(600))}, 0, base)
+		if err != nil {
+			return err
+		}
+		txs = append(txs, t)
+	}
+	return w.submitAndWait(j, txs)
+}
+
+func (w *world) submitAndWait(j *storage.Journal, txs []tx) error {
+	txs, err := w.submitAll(j, txs...)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range txs {
+		errs = append(errs, w.wait(t))
+	}
+	return errors.Join(errs...)
 }
 
 // wait waits for a commit and notes the promise.
@@ -207,6 +334,9 @@ func (w *world) wait(t tx) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.acked = append(w.acked, t.c)
+	if len(t.c.Parents) == 2 {
+		w.ackExplained[t.c.ID] = append(w.ackExplained[t.c.ID], t.explain)
+	}
 	return nil
 }
 
@@ -275,14 +405,15 @@ func (w *world) setTag(name string, c *commit.Commit) error {
 
 // promise is what must be there at a moment.
 type promise struct {
-	acked  []*commit.Commit
-	tagged map[string]int
+	acked     []*commit.Commit
+	tagged    map[string]int
+	explained map[commit.ID][]object.Digest
 }
 
 func (w *world) promise() promise {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return promise{w.acked[:len(w.acked):len(w.acked)], maps.Clone(w.tagged)}
+	return promise{w.acked[:len(w.acked):len(w.acked)], maps.Clone(w.tagged), maps.Clone(w.ackExplained)}
 }
 
 // errHeads marks heads that are not those of the commits that are there.
@@ -303,10 +434,18 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	}
 	present := map[commit.ID]*commit.Commit{commit.First().ID: commit.First()}
 	for _, c := range maybe {
-		if _, err := s.Commit(ctx, c.ID); err == nil {
-			present[c.ID] = c
-		} else if !errors.Is(err, base.ErrNotFound) {
+		here, err := w.verifyMerge(s, p, c, func() (bool, error) {
+			_, err := s.Commit(ctx, c.ID)
+			if errors.Is(err, base.ErrNotFound) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		if err != nil {
 			return err
+		}
+		if here {
+			present[c.ID] = c
 		}
 	}
 	want := maps.Clone(present)
@@ -336,7 +475,80 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 			return err
 		}
 	}
+	if err := w.verifyDecisions(s, present, rng); err != nil {
+		return err
+	}
 	return w.verifyTags(s, p, tags)
+}
+
+// verifyMerge asks whether a commit is there, and compares what is known of a merge with that: its parents lead to it, and it has an
+// explanation that it was submitted with, an acknowledged one if it was acknowledged; or nothing knows it.
+func (w *world) verifyMerge(s *storage.Store, p promise, c *commit.Commit, isHere func() (bool, error)) (bool, error) {
+	if len(c.Parents) != 2 {
+		return isHere()
+	}
+	ctx := context.Background()
+	merges, err := s.Merges(ctx, c.Parents[1], c.Parents[0])
+	if err != nil {
+		return false, err
+	}
+	_, explained, err := s.Explanation(ctx, c.ID)
+	if err != nil {
+		return false, err
+	}
+	here, err := isHere()
+	if err != nil || !here {
+		if explained || slices.Contains(merges, c.ID) {
+			err = errors.Join(err, fmt.Errorf("merge %s is not there and is listed or explained", c.ID))
+		}
+		return false, err
+	}
+	if merges, err = s.Merges(ctx, c.Parents[1], c.Parents[0]); err != nil || !slices.Contains(merges, c.ID) {
+		return true, errors.Join(err, fmt.Errorf("merge %s is not listed", c.ID))
+	}
+	root, _, err := s.Explanation(ctx, c.ID)
+	if err != nil {
+		return true, err
+	}
+	w.mu.Lock()
+	possible := w.explained[c.ID]
+	w.mu.Unlock()
+	if acked := p.explained[c.ID]; len(acked) > 0 {
+		possible = acked
+	}
+	if !slices.Contains(possible, root) {
+		return true, fmt.Errorf("merge %s of generation %d has explanation %s, want one of %v", c.ID, c.Generation, root, possible)
+	}
+	return true, nil
+}
+
+// verifyDecisions reads the explanation of one of the merges that are there.
+func (w *world) verifyDecisions(s *storage.Store, present map[commit.ID]*commit.Commit, rng *rand.Rand) error {
+	var merges []commit.ID
+	for id, c := range present {
+		if len(c.Parents) == 2 {
+			merges = append(merges, id)
+		}
+	}
+	if len(merges) == 0 {
+		return nil
+	}
+	slices.SortFunc(merges, commit.ID.Compare)
+	id := merges[rng.IntN(len(merges))]
+	root, ok, err := s.Explanation(context.Background(), id)
+	if err != nil || !ok {
+		return err
+	}
+	got, err := contentOf(context.Background(), s, root)
+	if err != nil {
+		return fmt.Errorf("read explanation of merge %s: %w", id, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if want := w.decided[root]; len(want) == 0 || !maps.EqualFunc(got, want, bytes.Equal) {
+		return fmt.Errorf("the explanation of merge %s holds %d decisions, want %d, or others", id, len(got), len(want))
+	}
+	return nil
 }
 
 func (w *world) verifyContent(s *storage.Store, c *commit.Commit) error {

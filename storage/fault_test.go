@@ -81,6 +81,7 @@ var faultSteps = []func(w *world) error{
 		}
 		return nil
 	},
+	mergeAll,
 	func(w *world) error {
 		err := w.s.Close()
 		w.s = nil
@@ -88,6 +89,8 @@ var faultSteps = []func(w *world) error{
 	},
 	func(w *world) error { _, err := w.tryCommit(nil, edit{"a": noise(w.rng, 20<<10)}, 1); return err },
 	chainedGroup,
+	func(w *world) error { return w.splitHead(w.rng, w.s.Heads()[0], 3) },
+	mergeAll,
 	func(w *world) error { return w.setTag("x", w.s.Heads()[0]) },
 	func(w *world) error { _, err := w.tryCommit(nil, small(3), 0); return err },
 }
@@ -124,6 +127,14 @@ func chainedGroup(w *world) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// mergeAll merges the heads, with explanations.
+func mergeAll(w *world) error {
+	if h := w.s.Heads(); len(h) > 1 {
+		return w.mergeHeads(w.rng, h)
+	}
+	return nil
 }
 
 // errWrong marks what no fault excuses.

@@ -143,6 +143,9 @@ func (p *plan) write(ctx context.Context, st *state) error {
 		if err := p.writeCommits(tx, st); err != nil {
 			return err
 		}
+		if err := p.writeExplanations(tx); err != nil {
+			return err
+		}
 		if err := p.writeTags(tx); err != nil {
 			return err
 		}
@@ -497,6 +500,25 @@ func (p *plan) writeCommits(tx index.Tx, st *state) error {
 			if err := tx.Bucket(bucketMerges).Put(mergeKey(c.Parents[0], c.Parents[1], c.ID), nil); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// writeExplanations gives each merge the first of its explanations. That the merge is there is for Check to say: what the log holds
+// decides about the rows, however it is parted.
+func (p *plan) writeExplanations(tx index.Tx) error {
+	b := tx.Bucket(bucketConflicts)
+	for _, e := range p.explained {
+		merge := *e.o.merge
+		if b.Get(merge[:]) != nil {
+			continue
+		}
+		if err := b.Put(merge[:], conflictRow(merge, &e.o.digest)); err != nil {
+			return err
+		}
+		if err := tx.Bucket(bucketRefs).Put(commitRefKey(e.root, merge), nil); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ type Row struct {
 
 // RowFamilies are the families that Rows knows, in the order of the seed.
 var RowFamilies = []string{
-	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
+	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
 	bucketMetadata, bucketTags, bucketCloud,
 }
 
@@ -182,6 +182,12 @@ func seedRows(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 			return bad()
 		}
 		add("", hex.EncodeToString(k[:32]), hex.EncodeToString(k[32:64]), hex.EncodeToString(k[64:]))
+	case bucketConflicts:
+		root, err := parseConflictRow(k, v)
+		if err != nil {
+			return err
+		}
+		add(root.String(), hex.EncodeToString(k))
 	case bucketTransient, bucketLocal, bucketSynced:
 		if len(k) < numberSize {
 			return bad()

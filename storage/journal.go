@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -37,6 +39,8 @@ type Journal struct {
 	used  bool          // a record in the log names the journal, or will
 	over  bool
 	out   *segment.Stream
+
+	explained []op // of kind recExplain
 }
 
 // journalPart is a batch with its records, and where the content of each lies in the batch.
@@ -327,6 +331,40 @@ func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return j.s.readNode(ctx, d, j)
 }
 
+// Explain gives a merge commit its explanation: a tree of decisions (docs/format/records.md), whose new nodes and pieces the journal
+// holds, and which is not empty. It becomes durable with the commit, which is to be among those that Submit gets with the journal. When
+// the page has the commit already, nothing is added: the first explanation of a commit counts.
+func (j *Journal) Explain(merge commit.ID, root object.Digest) {
+	j.explained = append(j.explained, op{kind: recExplain, merge: &merge, digest: root})
+}
+
+// checkExplained refuses explanations that are none, or not of a merge among cs.
+func (j *Journal) checkExplained(cs []*commit.Commit) error {
+	for i := range j.explained {
+		o := &j.explained[i]
+		if err := checkExplanation(*o.merge, &o.digest); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(cs, func(c *commit.Commit) bool { return c.ID == *o.merge && len(c.Parents) == 2 }) {
+			return fmt.Errorf("explanation of %s, which is no merge that is submitted with it: %w", *o.merge, base.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// explanationsOf returns the records that explain the given commits, one for each at most.
+func (j *Journal) explanationsOf(cs []*commit.Commit) []op {
+	var out []op
+	for i := range j.explained {
+		id := *j.explained[i].merge
+		of := func(o op) bool { return *o.merge == id }
+		if slices.ContainsFunc(cs, func(c *commit.Commit) bool { return c.ID == id }) && !slices.ContainsFunc(out, of) {
+			out = append(out, j.explained[i])
+		}
+	}
+	return out
+}
+
 func (j *Journal) usable() error {
 	if j.over {
 		return fmt.Errorf("journal: %w", base.ErrTxDone)
@@ -422,9 +460,12 @@ func (s *Store) appendPart(out *segment.Stream, p *journalPart) error {
 	return nil
 }
 
-// prepare readies the journal for Submit: what is too large for the commit's batch goes ahead of it.
-func (j *Journal) prepare(ctx context.Context) error {
+// prepare readies the journal for Submit with cs: what is too large for the commit's batch goes ahead of it.
+func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	if err := j.usable(); err != nil {
+		return err
+	}
+	if err := j.checkExplained(cs); err != nil {
 		return err
 	}
 	if j.part != nil && j.part.batch.Bytes() > commitBytes {

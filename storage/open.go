@@ -64,6 +64,15 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.openLog(ctx, from); err != nil {
 		return err
 	}
+	if s.outdated != "" {
+		// Its position was believed, which says what of the log was durable; its rows are not.
+		s.indexMu.Lock()
+		err := s.rebuild(ctx, s.outdated, s.state.position.Number)
+		s.indexMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 	heads, err := s.readHeads()
 	if err != nil {
 		// The rows of the heads are few and checked together: make them anew when they do not agree.
@@ -92,8 +101,12 @@ func (s *Store) openIndex() (*segment.Position, error) {
 		s.index = db
 		var st *state
 		st, err = readState(db)
-		if err == nil && st != nil && st.page != s.o.Page {
-			err = badRow(bucketState, "state", "the id of another page")
+		old := errors.Is(err, errOldIndex)
+		if (err == nil || old) && st != nil && st.page != s.o.Page {
+			err, old = badRow(bucketState, "state", "the id of another page"), false
+		}
+		if old && st.position.Number != 0 {
+			s.outdated, err = err.Error(), nil
 		}
 		if err == nil && st != nil {
 			s.state = *st
@@ -109,7 +122,7 @@ func (s *Store) openIndex() (*segment.Position, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, s.beginIndex("page.db is missing")
-	case errors.Is(err, base.ErrCorrupt):
+	case errors.Is(err, base.ErrCorrupt), errors.Is(err, errOldIndex):
 		return nil, s.beginIndex(err.Error())
 	}
 	return nil, err
@@ -126,25 +139,33 @@ func (s *Store) openIndexFile(o index.Options) (index.DB, error) {
 	return index.OpenFile(path, o)
 }
 
-// readState returns nil for an index in which nothing has been folded yet.
+// readState returns nil for an index in which nothing has been folded yet. With an error that matches errOldIndex it returns the state of
+// the older version.
 func readState(db index.DB) (*state, error) {
 	var st *state
 	err := db.View(func(tx index.Tx) error {
 		if len(tx.Buckets()) == 0 {
 			return nil
 		}
+		b := tx.Bucket(bucketState)
+		if b == nil {
+			return badRow(bucketState, "", "the bucket is missing")
+		}
+		v := b.Get(stateKey)
+		if v == nil {
+			return badRow(bucketState, "state", "missing")
+		}
+		parsed, err := parseState(bytes.Clone(v)) // before the other buckets: versions differ in them
+		st = &parsed
+		if err != nil {
+			return err
+		}
 		for _, name := range allBuckets {
 			if tx.Bucket(name) == nil {
 				return badRow(name, "", "the bucket is missing")
 			}
 		}
-		v := tx.Bucket(bucketState).Get(stateKey)
-		if v == nil {
-			return badRow(bucketState, "state", "missing")
-		}
-		parsed, err := parseState(bytes.Clone(v))
-		st = &parsed
-		return err
+		return nil
 	})
 	return st, err
 }
@@ -155,6 +176,7 @@ func (s *Store) beginIndex(reason string) error {
 		_ = s.index.Close() // it is given up, whatever it says
 		s.index = nil
 	}
+	s.outdated = ""
 	db, err := s.emptyIndex()
 	if err != nil {
 		return err
@@ -272,7 +294,7 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 			return err
 		}
 		s.over.add(ops, info)
-		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() {
+		if rows, _ := s.over.pending(); rows < s.o.FoldRows || !s.indexWritable() || s.outdated != "" {
 			return nil
 		}
 		if _, err = s.foldSome(ctx, info.Number); errors.Is(err, base.ErrCorrupt) {

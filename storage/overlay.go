@@ -16,6 +16,7 @@ type overlay struct {
 	pieces  map[object.Digest]*op        // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
+	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
 	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
@@ -34,7 +35,8 @@ type pendingBatch struct {
 
 func newOverlay() *overlay {
 	return &overlay{
-		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{}, merges: map[parentPair][]commit.ID{},
+		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{},
+		merges: map[parentPair][]commit.ID{}, explain: map[commit.ID]*op{},
 	}
 }
 
@@ -60,7 +62,17 @@ func (ov *overlay) mergesOf(p parentPair) []commit.ID {
 	return slices.Clone(ov.merges[p])
 }
 
-// show makes the pieces and commits of ops visible.
+// explanation returns the root of the explanation of a merge.
+func (ov *overlay) explanation(merge commit.ID) (object.Digest, bool) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	if o := ov.explain[merge]; o != nil {
+		return o.digest, true
+	}
+	return object.Digest{}, false
+}
+
+// show makes the pieces, commits and explanations of ops visible.
 func (ov *overlay) show(ops []op) {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()
@@ -82,6 +94,10 @@ func (ov *overlay) showLocked(ops []op) {
 					p := parentPair(c.Parents)
 					ov.merges[p] = append(ov.merges[p], c.ID)
 				}
+			}
+		case o.kind == recExplain:
+			if ov.explain[*o.merge] == nil {
+				ov.explain[*o.merge] = o
 			}
 		}
 	}
@@ -107,6 +123,10 @@ func (ov *overlay) hideLocked(ops []op) {
 				if len(c.Parents) == 2 {
 					ov.forgetMergeLocked(c)
 				}
+			}
+		case o.kind == recExplain:
+			if ov.explain[*o.merge] == o {
+				delete(ov.explain, *o.merge)
 			}
 		}
 	}

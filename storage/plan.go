@@ -35,6 +35,7 @@ type plan struct {
 	local     []uint64
 	settled   []uint64 // journals whose pieces become local
 	commits   []plannedCommit
+	explained []plannedExplanation
 	tags      []*tagChange
 	journal   uint64 // greatest journal number seen
 }
@@ -61,6 +62,12 @@ type plannedRef struct {
 // plannedCommit is a commit with the number of its root.
 type plannedCommit struct {
 	c    *commit.Commit
+	root uint64
+}
+
+// plannedExplanation is the explanation of a merge with the number of its root.
+type plannedExplanation struct {
+	o    *op
 	root uint64
 }
 
@@ -185,6 +192,13 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 			return err
 		}
 		p.commits = append(p.commits, plannedCommit{o.commit, root})
+		return nil
+	case recExplain:
+		root, err := p.number(tx, &o.digest)
+		if err != nil {
+			return err
+		}
+		p.explained = append(p.explained, plannedExplanation{o, root})
 		return nil
 	}
 	n, err := p.number(tx, &o.digest)

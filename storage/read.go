@@ -389,6 +389,24 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	return slices.Compact(ids), nil
 }
 
+// Explanation returns the root of the tree of decisions that explains a merge commit, durable or submitted, and whether it has one. Errors
+// match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {
+	pending, isPending := s.over.explanation(merge) // read before the row: a fold may move it there meanwhile
+	err = s.view(func(tx index.Tx) (err error) {
+		root, ok = pending, isPending
+		if v := tx.Bucket(bucketConflicts).Get(merge[:]); v != nil { // the first counts
+			root, err = parseConflictRow(merge[:], v)
+			ok = err == nil
+		}
+		return err
+	})
+	if err != nil {
+		return object.Digest{}, false, err
+	}
+	return root, ok, nil
+}
+
 // Tags returns all tags of the page. The map is the caller's.
 func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
 	tags := map[string]commit.ID{}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -22,6 +23,7 @@ import (
 //	commit     origin 1 (0: made here), FlatBuffers commit
 //	journal    journal uvarint: its pieces are local from here on
 //	tag        1, commit id 32, name; or 0, name: the tag is gone
+//	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was decided in the merge
 const (
 	recPiece     = 1
 	recUse       = 2
@@ -31,6 +33,7 @@ const (
 	recCommit    = 6
 	recJournal   = 7
 	recTag       = 8
+	recExplain   = 9
 )
 
 // originLocal marks a commit that was made on this device and is not in the cloud.
@@ -46,13 +49,14 @@ const maxReadDepth = 4 * maxDeltaDepth
 // op is one record of the log as the index and the overlay need it.
 type op struct {
 	kind    byte
-	depth   uint8 // of a delta
+	depth   uint8         // of a delta
+	digest  object.Digest // of the piece; of an explanation the root
 	journal uint64
-	digest  object.Digest
 	base    *object.Digest // of a delta
 	place   segment.Place
 	commit  *commit.Commit
 	tag     *tagChange
+	merge   *commit.ID // that is explained
 	// content is what the record holds while the batch is not yet durable: the content of a piece or whole
 	// node, or the script of a delta.
 	content []byte
@@ -103,6 +107,9 @@ func (o *op) appendHeader(b []byte) []byte {
 			b = append(b, o.tag.id[:]...)
 		}
 		b = append(b, o.tag.name...)
+	case recExplain:
+		b = append(b, o.merge[:]...)
+		b = append(b, o.digest[:]...)
 	}
 	return b
 }
@@ -168,6 +175,8 @@ func parseRecord(r segment.Record) (op, error) {
 		o.commit = c
 	case recTag:
 		return parseTag(o, p, bad)
+	case recExplain:
+		return parseExplain(o, p, bad)
 	default:
 		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
 	}
@@ -193,6 +202,31 @@ func parseTag(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	t.name = string(p)
 	o.tag = t
 	return o, nil
+}
+
+func parseExplain(o op, p []byte, bad func(string) (op, error)) (op, error) {
+	var id commit.ID
+	if len(p) != len(id)+object.DigestSize {
+		return bad("an explanation of another length")
+	}
+	d, _, ok := cutDigest(p[copy(id[:], p):])
+	if !ok || checkExplanation(id, &d) != nil {
+		return bad("a bad explanation")
+	}
+	o.merge, o.digest = &id, d
+	return o, nil
+}
+
+// checkExplanation refuses what cannot be the explanation of a merge: no root node, or that of an empty tree, by which
+// nothing was decided.
+func checkExplanation(merge commit.ID, root *object.Digest) error {
+	switch {
+	case !root.Kind().IsNode():
+		return fmt.Errorf("explanation of merge %s: %s is no tree node: %w", merge, root.Short(), base.ErrInvalid)
+	case *root == btree.EmptyRoot:
+		return fmt.Errorf("explanation of merge %s: the tree is empty: %w", merge, base.ErrInvalid)
+	}
+	return nil
 }
 
 func cutDigest(p []byte) (object.Digest, []byte, bool) {

@@ -1,7 +1,11 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"hash/crc32"
 	"slices"
 
@@ -21,6 +25,7 @@ import (
 //	commits           commit id 32                           FlatBuffers commit
 //	heads             commit id 32                           timestamp, 8 bytes big-endian
 //	merges            parent1 32, parent2 32, merge 32       empty
+//	conflicts         merge commit id 32                     digest 33 of the root of its explanation, CRC-32C of key and digest
 //	refcounts         destination, 'c', commit id 32         empty
 //	refcounts         destination, 'e' or 'l', first source  further sources, as differences (uvarint)
 //	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
@@ -37,6 +42,7 @@ const (
 	bucketCommits   = "commits"
 	bucketHeads     = "heads"
 	bucketMerges    = "merges"
+	bucketConflicts = "conflicts"
 	bucketRefs      = "refcounts"
 	bucketUnsynced  = "unsynced/commits"
 	bucketTransient = "transient/objects"
@@ -48,12 +54,16 @@ const (
 )
 
 var allBuckets = []string{
-	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketRefs, bucketUnsynced,
+	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced,
 	bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketMetadata, bucketCloud,
 }
 
-// indexVersion is the version of the rows of page.db.
-const indexVersion = 1
+// indexVersion is the version of the rows of page.db. Rows of an older version are made anew from the log: version 1 had no bucket
+// conflicts.
+const indexVersion = 2
+
+// errOldIndex marks an index with rows of an older version.
+var errOldIndex = errors.New("rows of an older version")
 
 const numberSize = 6
 
@@ -164,7 +174,8 @@ func (st *state) encode() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crcTable))
 }
 
-// parseState reads the state row. It fails with a *base.CorruptError, or a *base.FormatError for a newer version.
+// parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for a newer version, or with an error
+// that matches errOldIndex for an older one: then the state is that of the older version.
 func parseState(v []byte) (state, error) {
 	var st state
 	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
@@ -201,6 +212,9 @@ func parseState(v []byte) (state, error) {
 		return bad("bad position")
 	}
 	st.position = p
+	if version < indexVersion {
+		return st, fmt.Errorf("page.db of version %d: %w", version, errOldIndex)
+	}
 	return st, nil
 }
 
@@ -237,6 +251,30 @@ func parseTagRow(name string, v []byte) (commit.ID, error) {
 		return id, badRow(bucketTags, "", "bad checksum")
 	}
 	return id, nil
+}
+
+// conflictRow is the value of a row of bucket conflicts.
+func conflictRow(merge commit.ID, root *object.Digest) []byte {
+	crc := crc32.Update(crc32.Checksum(merge[:], crcTable), crcTable, root[:])
+	return binary.BigEndian.AppendUint32(append([]byte(nil), root[:]...), crc)
+}
+
+func parseConflictRow(k, v []byte) (object.Digest, error) {
+	bad := func(what string) (object.Digest, error) {
+		return object.Digest{}, badRow(bucketConflicts, hex.EncodeToString(k), what)
+	}
+	if len(k) != len(commit.ID{}) || len(v) != object.DigestSize+4 {
+		return bad("bad length")
+	}
+	id := commit.ID(k)
+	root, ok := digestOf(v[:object.DigestSize])
+	if !ok || !bytes.Equal(conflictRow(id, &root), v) {
+		return bad("bad checksum")
+	}
+	if checkExplanation(id, &root) != nil {
+		return bad("no explanation")
+	}
+	return root, nil
 }
 
 func headRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c.Timestamp)) }

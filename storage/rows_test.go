@@ -86,9 +86,9 @@ func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs,
 			}
 		}
 	}
-	for _, c := range commits {
-		refs[fmt.Sprintf("refcounts/%s/commit/%s", c.Root, c.ID)] = true
-		err := btree.Verify(t.Context(), btree.Tree{Page: testPage, Source: s, Root: c.Root}, func(n *fb.Node, d object.Digest) (bool, error) {
+	tree := func(root object.Digest, id commit.ID) {
+		refs[fmt.Sprintf("refcounts/%s/commit/%s", root, id)] = true
+		err := btree.Verify(t.Context(), btree.Tree{Page: testPage, Source: s, Root: root}, func(n *fb.Node, d object.Digest) (bool, error) {
 			if d.Kind().IsIndex() {
 				pieces(d)
 			}
@@ -113,6 +113,16 @@ func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs,
 			t.Fatal(err)
 		}
 	}
+	for _, c := range commits {
+		tree(c.Root, c.ID)
+		root, ok, err := s.Explanation(t.Context(), c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			tree(root, c.ID)
+		}
+	}
 	return refs, local
 }
 
@@ -129,7 +139,7 @@ func TestRowsOfHistory(t *testing.T) {
 		refs, local := references(t, w.s, acked)
 		wantRows(t, w.s, "refcounts", refs)
 		wantRows(t, w.s, "local/objects", local)
-		want := map[string]map[string]bool{"commits": {}, "unsynced/commits": {}, "merges": {}, "heads": {}}
+		want := map[string]map[string]bool{"commits": {}, "unsynced/commits": {}, "merges": {}, "conflicts": {}, "heads": {}}
 		for _, c := range acked {
 			want["commits"]["commits/"+c.ID.String()] = true
 			want["unsynced/commits"]["unsynced/commits/"+c.ID.String()] = true
@@ -139,13 +149,16 @@ func TestRowsOfHistory(t *testing.T) {
 					a, b = b, a
 				}
 				want["merges"][fmt.Sprintf("merges/%s/%s/%s", a, b, c.ID)] = true
+				if roots := w.promise().explained[c.ID]; !roots[0].IsZero() {
+					want["conflicts"]["conflicts/"+c.ID.String()] = true
+				}
 			}
 		}
 		for _, h := range w.s.Heads() {
 			want["heads"]["heads/"+h.ID.String()] = true
 		}
-		if len(want["merges"]) == 0 {
-			t.Error("a history without merges")
+		if len(want["merges"]) == 0 || len(want["conflicts"]) == 0 || len(want["conflicts"]) == len(want["merges"]) {
+			t.Errorf("a history with %d merges, %d of them with explanations", len(want["merges"]), len(want["conflicts"]))
 		}
 		for family, keys := range want {
 			wantRows(t, w.s, family, keys)

@@ -110,6 +110,7 @@ type Store struct {
 	indexMu    sync.RWMutex // held for writing while the index is replaced
 	index      index.DB     // guarded by indexMu
 	rebuilt    bool         // guarded by indexMu; at most once while open
+	outdated   string       // set by Open only: why the index is to be made anew when the log is open
 	state      state        // guarded by foldTurn
 	numbers    *numberCache // guarded by foldTurn
 	foldTurn   chan struct{}

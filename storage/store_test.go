@@ -118,8 +118,13 @@ func update(t testing.TB, s *storage.Store, e edit) *commit.Commit {
 
 // content reads all of a commit.
 func content(ctx context.Context, s *storage.Store, c *commit.Commit) (map[string][]byte, error) {
+	return contentOf(ctx, s, c.Root)
+}
+
+// contentOf reads all of a tree.
+func contentOf(ctx context.Context, s *storage.Store, root object.Digest) (map[string][]byte, error) {
 	m := map[string][]byte{}
-	cur := btree.Tree{Page: testPage, Source: s, Root: c.Root}.Cursor()
+	cur := btree.Tree{Page: testPage, Source: s, Root: root}.Cursor()
 	ok, err := cur.First(ctx)
 	for ; ok && err == nil; ok, err = cur.Next(ctx) {
 		e := cur.Entry()

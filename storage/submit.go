@@ -59,13 +59,14 @@ func (p *Pending) Wait() error {
 // Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then on NewestHead and
 // later submissions see the commits; readers see them when they are durable. The commits come parents first, and the parents of
 // each are submitted or durable. j must not be used afterwards. When an append to the disk failed since j was made, Submit
-// returns that failure, because the commits may rely on what was lost (I5). ctx bounds the wait for a fold that has fallen behind.
+// returns that failure, because the commits may rely on what was lost (I5). Commits that the page has already are passed over, with the
+// explanations of j about them. ctx bounds the wait for a fold that has fallen behind.
 func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
 	}
 	if j != nil {
-		if err := j.prepare(ctx); err != nil {
+		if err := j.prepare(ctx, cs); err != nil {
 			return nil, err
 		}
 	}
@@ -85,9 +86,10 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 	}
 	cs = slices.DeleteFunc(cs, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
 	g := s.groupLocked() // also when there is nothing to add: it is durable after what it was made on
-	var ops []op
+	var ops, explained []op
 	if j != nil {
-		ops = j.moveLocked(g.batch, len(cs))
+		explained = j.explanationsOf(cs)
+		ops = j.moveLocked(g.batch, len(cs)+len(explained))
 	}
 	for _, c := range cs {
 		o := op{kind: recCommit, commit: c}
@@ -96,6 +98,10 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 		g.commits = append(g.commits, c)
 		s.unsettled[c.ID] = g
 		s.chained = withCommit(s.chained, c)
+	}
+	for i := range explained {
+		addRecord(g.batch, &explained[i], nil)
+		ops = append(ops, explained[i])
 	}
 	g.parts = append(g.parts, ops)
 	s.over.show(ops)
