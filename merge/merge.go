@@ -2,9 +2,13 @@ package merge
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -74,4 +78,159 @@ type Merged struct {
 	// there are none.
 	Conflicts   int
 	Explanation object.Digest
+}
+
+// Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges in order: N-1 for N heads, none for one. No
+// head may be an ancestor of another. What the commits reach is in e.Sink; they are not stored. When Heads
+// fails, what e.Sink has received is of no use.
+//
+// Errors: base.ErrInvalid for heads and rules that cannot be, and for what deciders and owners answer against their contract; what
+// they return, wrapped; those of reading and storing; that of ctx. A panic of a decider or an owner is not caught.
+func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]Merged, error) {
+	if len(heads) == 0 || slices.Contains(heads, nil) {
+		return nil, fmt.Errorf("merge %d heads, some may be nil: %w", len(heads), base.ErrInvalid)
+	}
+	set, err := newRuleSet(rules)
+	if err != nil {
+		return nil, err
+	}
+	heads = slices.Clone(heads)
+	slices.SortFunc(heads, commit.Compare)
+	s := newPass(e, set)
+	defer s.end()
+	var merged []Merged
+	result := heads[0]
+	for _, h := range heads[1:] {
+		m, err := s.merge(ctx, result, h)
+		if err != nil {
+			return nil, fmt.Errorf("merge commits %s and %s: %w", result.ID, h.ID, err)
+		}
+		merged = append(merged, m)
+		result = m.Commit
+	}
+	return merged, nil
+}
+
+// pass is one call of Heads.
+type pass struct {
+	// env is that of the caller, but that its Getter knows the commits of the pass, too.
+	env   *Env
+	made  *madeCommits
+	rules *ruleSet
+
+	place    Sink // the scratch place, begun when it is needed
+	endPlace func()
+}
+
+func newPass(e *Env, rules *ruleSet) *pass {
+	made := &madeCommits{Getter: e.Commits, commits: map[commit.ID]*commit.Commit{}}
+	own := *e
+	own.Commits = made
+	return &pass{env: &own, made: made, rules: rules}
+}
+
+// scratch returns the place for what no commit will reach.
+func (s *pass) scratch() Sink {
+	if s.place == nil {
+		s.place, s.endPlace = s.env.Scratch()
+	}
+	return s.place
+}
+
+func (s *pass) end() {
+	if s.endPlace != nil {
+		s.endPlace()
+	}
+}
+
+// madeCommits is a Getter that knows commits that are not stored: merges of the same pass, and those of virtual bases.
+type madeCommits struct {
+	commit.Getter
+	commits map[commit.ID]*commit.Commit
+}
+
+// Commit implements commit.Getter.
+func (m *madeCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if c, ok := m.commits[id]; ok {
+		return c, nil
+	}
+	return m.Getter.Commit(ctx, id)
+}
+
+// merge merges two commits.
+func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
+	if err := ctx.Err(); err != nil {
+		return Merged{}, err
+	}
+	switch c := commit.Compare(a, b); {
+	case c == 0:
+		return Merged{}, fmt.Errorf("a head twice: %w", base.ErrInvalid)
+	case c > 0:
+		a, b = b, a
+	}
+	m := Merged{Left: a, Right: b}
+	if err := s.known(ctx, &m); err != nil || m.Commit != nil {
+		return m, err
+	}
+	root, err := s.root(ctx, &m)
+	if err != nil {
+		return Merged{}, err
+	}
+	if m.Commit, err = commit.NewMerge(root, a, b); err != nil {
+		return Merged{}, err
+	}
+	s.made.commits[m.Commit.ID] = m.Commit
+	return m, nil
+}
+
+// known takes a merge that the page has: of several the one with the least id, as every device that has them does.
+func (s *pass) known(ctx context.Context, m *Merged) error {
+	if s.env.Known == nil {
+		return nil
+	}
+	found, err := s.env.Known(ctx, m.Left.ID, m.Right.ID)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil // no merge of a commit that only this pass has
+	}
+	if err != nil {
+		return fmt.Errorf("look for a merge that is there: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	least := slices.MinFunc(found, func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) })
+	if len(least.Parents) != 2 || !slices.Contains(least.Parents, m.Left.ID) || !slices.Contains(least.Parents, m.Right.ID) {
+		return fmt.Errorf("commit %s is given as a merge of other parents: %w", least.ID, base.ErrInvalid)
+	}
+	m.Commit, m.How = least, Known
+	s.made.commits[least.ID] = least
+	return nil
+}
+
+// root makes the content of a merge and returns its root.
+func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
+	if m.Left.Root == m.Right.Root {
+		m.How = Equal
+		return m.Left.Root, nil
+	}
+	r, err := Relate(ctx, s.env.Commits, m.Left, m.Right)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	if id := r.Bases[0].ID; id == m.Left.ID || id == m.Right.ID {
+		return object.Digest{}, fmt.Errorf("commit %s is an ancestor of the other: %w", id, base.ErrInvalid)
+	}
+	switch {
+	case !r.LeftOwn && !r.RightOwn: // I5
+		m.How = Rest
+		return m.Right.Root, nil
+	case !r.LeftOwn:
+		m.How = Subset
+		return m.Right.Root, nil
+	case !r.RightOwn:
+		m.How = Subset
+		return m.Left.Root, nil
+	}
+	m.How = ThreeWay
+	return s.threeWay(ctx, m, r.Bases)
 }

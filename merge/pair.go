@@ -1,14 +1,18 @@
 package merge
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"math"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -25,61 +29,308 @@ type Pair struct {
 	LeftTree, RightTree btree.Tree
 
 	env *Env
+	// scratch has what only virtual bases hold; nil when there is none.
+	scratch Sink
+	// rules and record are nil in a merge for a virtual base.
+	rules  *ruleSet
+	record *recorder
+	// owner is the rule whose owner runs, or noOwner. Zero, in a Pair that no merge made, is as good as noOwner, as rules is nil.
+	owner int
 }
 
-var errNotBuilt = errors.New("not built yet")
+// noOwner stands in Pair.owner for none.
+const noOwner = -1
 
 // Changes yields, in order, every key with a prefix that a side has changed, as conflicts without outcome: also when only one side has, or
-// both to the same content. The last pair has the error, if there is one.
+// both to the same content. An Owner does not see the keys for which a rule with a longer prefix counts. The last pair has the error, if
+// there is one.
 func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, error] {
-	return func(yield func(Conflict, error) bool) { yield(Conflict{}, errNotBuilt) }
+	ranges := p.visible(prefix)
+	return func(yield func(Conflict, error) bool) {
+		for i := range ranges {
+			for c, err := range p.changesIn(ctx, &ranges[i]) {
+				if !yield(c, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
-// Report records a decision of an Owner. c must have a Key, an Outcome and a Rule. A later report of a key replaces an earlier one.
-func (p *Pair) Report(ctx context.Context, c *Conflict) error { return errNotBuilt }
+// visible returns what whoever asks now may see of the keys with a prefix: for an Owner its own ranges, else all.
+func (p *Pair) visible(prefix []byte) []keyRange {
+	all := keyRange{lo: prefix, hi: behindPrefix(prefix)}
+	if p.rules == nil || p.owner == noOwner {
+		return []keyRange{all}
+	}
+	var ranges []keyRange
+	for i := p.rules.find(prefix); i < len(p.rules.ranges); i++ {
+		r := &p.rules.ranges[i]
+		part, ok := r.intersect(&all)
+		if !ok {
+			break
+		}
+		if r.rule == p.owner {
+			ranges = append(ranges, part)
+		}
+	}
+	return ranges
+}
 
-// Open returns a reader of the value of an entry. It belongs to the caller.
-func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker { return nil }
+func (p *Pair) changesIn(ctx context.Context, r *keyRange) iter.Seq2[Conflict, error] {
+	return func(yield func(Conflict, error) bool) {
+		unknown := newKeySet(p.Unknown)
+		for e, err := range btree.Diff3(ctx, p.Base, p.LeftTree, p.RightTree, r.lo) {
+			if err != nil {
+				yield(Conflict{}, fmt.Errorf("compare the trees of commits %s and %s with their base: %w", p.Left.ID, p.Right.ID, err))
+				return
+			}
+			if r.behind(e.Key) {
+				return
+			}
+			c := conflictOf(&e)
+			if c.BaseUnknown, err = unknown.has(ctx, e.Key); err != nil {
+				yield(Conflict{}, err)
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+func conflictOf(e *btree.Diff3Entry) Conflict {
+	return Conflict{
+		Key: e.Key, Base: e.Base, Left: e.Left, Right: e.Right, HasBase: e.HasBase, HasLeft: e.HasLeft, HasRight: e.HasRight,
+	}
+}
+
+// keySet answers whether keys, asked for in ascending order, are in a tree.
+type keySet struct {
+	cursor *btree.Cursor // nil when the set is empty, or nothing is left of it
+	begun  bool
+}
+
+func newKeySet(t btree.Tree) keySet {
+	if t.Source == nil || t.Root == btree.EmptyRoot {
+		return keySet{}
+	}
+	return keySet{cursor: t.Cursor()}
+}
+
+func (s *keySet) has(ctx context.Context, key []byte) (bool, error) {
+	if s.cursor == nil {
+		return false, nil
+	}
+	var err error
+	ok := true
+	if s.begun && bytes.Compare(s.cursor.Key(), key) < 0 {
+		ok, err = s.cursor.Next(ctx) // the next one is often near
+	}
+	if err == nil && ok && (!s.begun || bytes.Compare(s.cursor.Key(), key) < 0) {
+		ok, err = s.cursor.Seek(ctx, key)
+		s.begun = true
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the unknown keys of a base: %w", err)
+	}
+	if !ok {
+		s.cursor = nil
+		return false, nil
+	}
+	return bytes.Equal(s.cursor.Key(), key), nil
+}
+
+// Report records a decision of an Owner, which must be running. c must have a Key that the owner's rule covers, an Outcome and a Rule. A
+// later report of a key replaces an earlier one. Errors: base.ErrInvalid, and those of storing nodes.
+func (p *Pair) Report(ctx context.Context, c *Conflict) error {
+	if p.record == nil || p.rules == nil || p.owner == noOwner {
+		return fmt.Errorf("report a decision while no owner runs: %w", base.ErrInvalid)
+	}
+	if p.rules.ranges[p.rules.find(c.Key)].rule != p.owner {
+		return fmt.Errorf("report a decision about key %s, for which another rule counts: %w", keyText(c.Key), base.ErrInvalid)
+	}
+	if c.Outcome == Undecided || c.Outcome > TakeNone {
+		return fmt.Errorf("report a decision about key %s with outcome %d: %w", keyText(c.Key), c.Outcome, base.ErrInvalid)
+	}
+	return p.record.add(ctx, c)
+}
+
+// Open returns a reader of the value of an entry. It belongs to the caller. ctx governs its reads; errors are those of reading pieces.
+func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker {
+	if e.Inline {
+		return bytes.NewReader(e.Value)
+	}
+	return split.NewReader(ctx, p.pieces(), e.Digest, e.Size)
+}
+
+// pieces returns the source of all values that the trees of the pair name.
+func (p *Pair) pieces() split.Source {
+	if p.scratch == nil {
+		return p.env.Pieces
+	}
+	return twoSources{p.env.Pieces, p.scratch}
+}
+
+// twoSources asks the second where the first has nothing.
+type twoSources struct{ first, second split.Source }
+
+// Piece implements split.Source.
+func (s twoSources) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	b, err := s.first.Piece(ctx, d)
+	if errors.Is(err, base.ErrNotFound) {
+		if other, second := s.second.Piece(ctx, d); second == nil {
+			return other, nil
+		}
+	}
+	return b, err
+}
 
 // Value reads a value of at most limit bytes into memory; it must not be changed. Errors match base.ErrTooLarge beyond that, or are those
 // of reading pieces.
 func (p *Pair) Value(ctx context.Context, e *fb.Entry, limit int64) ([]byte, error) {
-	return nil, errNotBuilt
+	if limit < 0 || e.Size > uint64(limit) || e.Size > math.MaxInt {
+		return nil, fmt.Errorf("read a value of %d bytes with a limit of %d: %w", e.Size, limit, base.ErrTooLarge)
+	}
+	if e.Inline {
+		return e.Value, nil
+	}
+	b := make([]byte, e.Size)
+	if _, err := io.ReadFull(p.Open(ctx, e), b); err != nil {
+		return nil, fmt.Errorf("read value: %w", err)
+	}
+	return b, nil
 }
 
-// Store stores a value for an outcome TakeNew and returns its entry without key. A short value is inline, and then always eager.
+// Store stores a value for an outcome TakeNew and returns its entry without key. A short value is inline, and then always eager. value is
+// not retained. Errors: base.ErrInvalid for another priority, those of the Sink, that of ctx.
 func (p *Pair) Store(ctx context.Context, value []byte, priority object.Priority) (fb.Entry, error) {
-	return fb.Entry{}, errNotBuilt
+	if err := checkStore(ctx, priority); err != nil {
+		return fb.Entry{}, err
+	}
+	if len(value) <= btree.InlineLimit {
+		return inlineEntry(bytes.Clone(value)), nil
+	}
+	root, err := split.SplitBytes(ctx, p.env.Table, object.Chunk, value, p.emit)
+	if err != nil {
+		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
+	}
+	return fb.Entry{Digest: root, Size: uint64(len(value)), Priority: priority}, nil
 }
 
-// StoreReader is Store for what r gives until io.EOF; memory does not depend on its length.
+// StoreReader is Store for what r gives until io.EOF; memory does not depend on its length. A Read of r that blocks is not interrupted by
+// ctx. Errors: those of Store and of r.
 func (p *Pair) StoreReader(ctx context.Context, r io.Reader, priority object.Priority) (fb.Entry, error) {
-	return fb.Entry{}, errNotBuilt
+	if err := checkStore(ctx, priority); err != nil {
+		return fb.Entry{}, err
+	}
+	r = &carefulReader{ctx: ctx, r: r}
+	head, err := io.ReadAll(io.LimitReader(r, btree.InlineLimit+1))
+	if err != nil {
+		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
+	}
+	if len(head) <= btree.InlineLimit {
+		return inlineEntry(head), nil
+	}
+	root, size, err := split.Split(ctx, p.env.Table, object.Chunk, io.MultiReader(bytes.NewReader(head), r), p.emit)
+	if err != nil {
+		return fb.Entry{}, fmt.Errorf("store a value: %w", err)
+	}
+	return fb.Entry{Digest: root, Size: size, Priority: priority}, nil
+}
+
+func checkStore(ctx context.Context, priority object.Priority) error {
+	if priority > object.Lazy {
+		return fmt.Errorf("store a value with %s: %w", priority, base.ErrInvalid)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("store a value: %w", err)
+	}
+	return nil
+}
+
+// carefulReader fails where r breaks the rules of io.Reader, and when ctx ends.
+type carefulReader struct {
+	ctx   context.Context // of one call of StoreReader: io.Reader has no place for one
+	r     io.Reader
+	empty int
+}
+
+// maxEmptyReads is how often in a row a reader may give nothing.
+const maxEmptyReads = 100
+
+// Read implements io.Reader.
+func (c *carefulReader) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(b)
+	if n < 0 || n > len(b) {
+		return 0, fmt.Errorf("reader says that it read %d bytes into %d: %w", n, len(b), base.ErrInvalid)
+	}
+	if c.empty++; n > 0 || err != nil {
+		c.empty = 0
+	}
+	if c.empty > maxEmptyReads {
+		return 0, io.ErrNoProgress
+	}
+	return n, err
+}
+
+func inlineEntry(value []byte) fb.Entry {
+	return fb.Entry{Inline: true, Value: value, Size: uint64(len(value))}
+}
+
+func (p *Pair) emit(ctx context.Context, s split.Piece) error {
+	return p.env.Sink.PutPiece(ctx, s.Digest, s.Content)
+}
+
+// adopt makes sure that the sink has the value of an entry that a decider or an owner made: it may name one that only a virtual base
+// has.
+func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
+	if p.scratch == nil || e.Inline {
+		return nil
+	}
+	if _, err := p.env.Pieces.Piece(ctx, e.Digest); !errors.Is(err, base.ErrNotFound) {
+		return nil // it is there, or reading it is for later
+	}
+	if _, err := p.scratch.Piece(ctx, e.Digest); errors.Is(err, base.ErrNotFound) {
+		return nil // nobody has it: as without a virtual base, whoever reads it will say so
+	}
+	// Children first, as splitting emits them: a root stands for all that it lists.
+	if err := p.adoptPiece(ctx, e.Digest, 0); err != nil {
+		return fmt.Errorf("keep a value of the base: %w", err)
+	}
+	return nil
+}
+
+// maxPieceDepth bounds the levels of a value's pieces; split makes fewer.
+const maxPieceDepth = 32
+
+func (p *Pair) adoptPiece(ctx context.Context, d object.Digest, depth int) error {
+	if depth > maxPieceDepth {
+		return &base.CorruptError{Where: "piece", Key: d.String(), Got: "too many levels of index pieces"}
+	}
+	content, err := p.scratch.Piece(ctx, d)
+	if err != nil {
+		return err
+	}
+	below, err := split.Children(d, content)
+	if err != nil {
+		return err
+	}
+	for _, c := range below {
+		if err := p.adoptPiece(ctx, c, depth+1); err != nil {
+			return err
+		}
+	}
+	return p.env.Sink.PutPiece(ctx, d, content)
 }
 
 // Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of LastOneWins. keys ascend.
-func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) { return 0, errNotBuilt }
-
-// Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges in order: N-1 for N heads, none for one. No
-// head may be an ancestor of another. What the commits reach is in e.Sink; they are not stored. When Heads
-// fails, what e.Sink has received is of no use.
-func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]Merged, error) {
-	return nil, errNotBuilt
+func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
+	return p.newest(ctx, keys)
 }
 
-// Relation says how two commits are related.
-type Relation struct {
-	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
-	// ancestor of the other, it is the only one.
-	Bases []*commit.Commit
-	// LeftOwn and RightOwn tell whether a side has a commit that the other has not and that is no merge.
-	LeftOwn, RightOwn bool
-}
-
-// Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Errors: those of
-// the Getter, *base.CorruptError, that of ctx.
-func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
-	return Relation{}, errNotBuilt
-}
-
-var _ = split.NewReader
+var errNotBuilt = errors.New("not built yet")

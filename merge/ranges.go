@@ -1,0 +1,130 @@
+package merge
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+)
+
+// keyRange are the keys from lo on and below hi, for which one rule counts; a nil hi is no bound.
+type keyRange struct {
+	lo, hi []byte
+	rule   int // index into ruleSet.rules
+}
+
+// ruleSet is Rules as ranges of keys, which are disjoint, ascend and cover all keys.
+type ruleSet struct {
+	rules  []Rule
+	ranges []keyRange
+	// asksAll tells that a rule has an owner or wants to be asked about changes of one side, too.
+	asksAll bool
+}
+
+// newRuleSet verifies rules and cuts the keys into ranges.
+func newRuleSet(rules Rules) (*ruleSet, error) {
+	s := &ruleSet{rules: slices.Clone(rules.Rules)}
+	slices.SortFunc(s.rules, func(a, b Rule) int { return bytes.Compare(a.Prefix, b.Prefix) })
+	for i := range s.rules {
+		r := &s.rules[i]
+		switch {
+		case (r.Decider == nil) == (r.Owner == nil):
+			return nil, fmt.Errorf("merge by rules: the rule for prefix %s needs a decider or an owner, one of them: %w", keyText(r.Prefix), base.ErrInvalid)
+		case i > 0 && bytes.Equal(r.Prefix, s.rules[i-1].Prefix):
+			return nil, fmt.Errorf("merge by rules: two rules for prefix %s: %w", keyText(r.Prefix), base.ErrInvalid)
+		case len(r.Prefix) > limits.MaxKeyBytes:
+			return nil, fmt.Errorf("merge by rules: a prefix of %d bytes: %w", len(r.Prefix), base.ErrInvalid)
+		}
+		s.asksAll = s.asksAll || r.All || r.Owner != nil
+	}
+	if len(s.rules) == 0 || len(s.rules[0].Prefix) > 0 {
+		s.rules = slices.Insert(s.rules, 0, Rule{Decider: LastOneWins()})
+	}
+	s.cut()
+	return s, nil
+}
+
+// cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested in it.
+func (s *ruleSet) cut() {
+	var open []int  // the rules whose prefixes begin the present key, the longest last
+	var from []byte // what lies below has its ranges
+	emit := func(to []byte) {
+		if to == nil || bytes.Compare(from, to) < 0 {
+			s.ranges = append(s.ranges, keyRange{from, to, open[len(open)-1]})
+		}
+		from = to
+	}
+	for i := range s.rules {
+		prefix := s.rules[i].Prefix
+		for len(open) > 0 && !bytes.HasPrefix(prefix, s.rules[open[len(open)-1]].Prefix) {
+			emit(behindPrefix(s.rules[open[len(open)-1]].Prefix))
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 {
+			emit(prefix)
+		}
+		open = append(open, i)
+	}
+	for len(open) > 0 {
+		end := behindPrefix(s.rules[open[len(open)-1]].Prefix)
+		emit(end)
+		if end == nil {
+			return // nothing can be behind
+		}
+		open = open[:len(open)-1]
+	}
+}
+
+// find returns the number of the range of a key.
+func (s *ruleSet) find(key []byte) int {
+	i, found := slices.BinarySearchFunc(s.ranges, key, func(r keyRange, key []byte) int { return bytes.Compare(r.lo, key) })
+	if !found {
+		i--
+	}
+	return i
+}
+
+// owned reports whether the rule of a range is an owner.
+func (s *ruleSet) owned(r *keyRange) bool { return s.rules[r.rule].Owner != nil }
+
+// holds reports whether a key lies in the range.
+func (r *keyRange) holds(key []byte) bool {
+	return bytes.Compare(key, r.lo) >= 0 && !r.behind(key)
+}
+
+// behind reports whether a key lies above the range.
+func (r *keyRange) behind(key []byte) bool { return r.hi != nil && bytes.Compare(key, r.hi) >= 0 }
+
+// behindPrefix returns the least key that is above all keys with a prefix; nil when there is none.
+func behindPrefix(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// intersect returns what two ranges have in common, with the rule of r, and whether that is anything.
+func (r *keyRange) intersect(o *keyRange) (keyRange, bool) {
+	x := keyRange{lo: r.lo, hi: r.hi, rule: r.rule}
+	if bytes.Compare(o.lo, x.lo) > 0 {
+		x.lo = o.lo
+	}
+	if x.hi == nil || o.hi != nil && bytes.Compare(o.hi, x.hi) < 0 {
+		x.hi = o.hi
+	}
+	return x, x.hi == nil || bytes.Compare(x.lo, x.hi) < 0
+}
+
+// keyText shows a key in an error: hexadecimal, at most 32 bytes.
+func keyText(key []byte) string {
+	const shown = 32
+	text := fmt.Sprintf("%x", key[:min(len(key), shown)])
+	return cmp.Or(text, `""`) + map[bool]string{true: "..."}[len(key) > shown]
+}

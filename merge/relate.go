@@ -1,0 +1,160 @@
+package merge
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Relation says how two commits are related.
+type Relation struct {
+	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
+	// ancestor of the other, it is the only one.
+	Bases []*commit.Commit
+	// LeftOwn and RightOwn tell whether a side has a commit that the other has not and that is no merge.
+	LeftOwn, RightOwn bool
+}
+
+// Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Errors: those of
+// the Getter, *base.CorruptError, that of ctx.
+func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
+	w := relater{getter: g, held: map[commit.ID]*visit{}}
+	w.mark(left, ofLeft)
+	w.mark(right, ofRight)
+	var r Relation
+	for w.fresh > 0 {
+		if err := ctx.Err(); err != nil {
+			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
+		}
+		// The greatest generation comes first, so all children of v that matter have been here: its marks are final.
+		v := w.next()
+		marks := v.marks
+		switch {
+		case marks == ofLeft|ofRight:
+			r.Bases = append(r.Bases, v.commit)
+			marks |= stale
+			if w.fresh == 0 {
+				continue // what is below is stale and changes nothing
+			}
+		case marks == ofLeft:
+			r.LeftOwn = r.LeftOwn || len(v.commit.Parents) < 2
+		case marks == ofRight:
+			r.RightOwn = r.RightOwn || len(v.commit.Parents) < 2
+		}
+		if err := w.markParents(ctx, v.commit, marks); err != nil {
+			return Relation{}, err
+		}
+	}
+	if len(r.Bases) == 0 {
+		return Relation{}, corruptCommit(right, "no ancestor in common with "+left.ID.String())
+	}
+	slices.SortFunc(r.Bases, commit.Compare)
+	return r, nil
+}
+
+// marks say of which of the two commits a commit is an ancestor, and whether it is below a common one.
+type marks uint8
+
+const (
+	ofLeft marks = 1 << iota
+	ofRight
+	stale
+)
+
+// visit is a commit in the queue.
+type visit struct {
+	commit *commit.Commit
+	marks  marks
+}
+
+// relater takes commits out of a queue, the greatest generation first; each enters once, as what leaves is above all that can
+// still enter.
+type relater struct {
+	getter commit.Getter
+	queue  visits
+	held   map[commit.ID]*visit // what is in queue
+	fresh  int                  // how much of it is not stale
+}
+
+// mark puts a commit into the queue, or adds to its marks when it is there.
+func (w *relater) mark(c *commit.Commit, m marks) {
+	v, ok := w.held[c.ID]
+	if !ok {
+		v = &visit{commit: c}
+		w.held[c.ID] = v
+		heap.Push(&w.queue, v)
+		w.fresh++
+	}
+	wasFresh := v.marks&stale == 0
+	v.marks |= m
+	if wasFresh && v.marks&stale != 0 {
+		w.fresh--
+	}
+}
+
+func (w *relater) next() *visit {
+	v := heap.Pop(&w.queue).(*visit)
+	delete(w.held, v.commit.ID)
+	if v.marks&stale == 0 {
+		w.fresh--
+	}
+	return v
+}
+
+func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) error {
+	for _, id := range child.Parents {
+		c, err := w.parent(ctx, id)
+		if err != nil {
+			return err
+		}
+		if c.Generation >= child.Generation {
+			return corruptCommit(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
+		}
+		w.mark(c, m)
+	}
+	return nil
+}
+
+func (w *relater) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if v, ok := w.held[id]; ok {
+		return v.commit, nil
+	}
+	if id == commit.First().ID {
+		return commit.First(), nil
+	}
+	c, err := w.getter.Commit(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("relate commits: read commit %s: %w", id, err)
+	}
+	if c.ID != id {
+		return nil, corruptCommit(c, "stands where commit "+id.String()+" belongs")
+	}
+	return c, nil
+}
+
+func corruptCommit(c *commit.Commit, got string) error {
+	return &base.CorruptError{Where: "commit", Key: c.ID.String(), Got: got}
+}
+
+// visits is a heap; see commit.CompareGeneration.
+type visits []*visit
+
+func (q visits) Len() int           { return len(q) }
+func (q visits) Less(i, j int) bool { return commit.CompareGeneration(q[i].commit, q[j].commit) > 0 }
+func (q visits) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push is for package heap.
+func (q *visits) Push(x any) { *q = append(*q, x.(*visit)) }
+
+// Pop is for package heap.
+func (q *visits) Pop() any {
+	old := *q
+	v := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return v
+}

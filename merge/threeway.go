@@ -1,0 +1,337 @@
+package merge
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// threeWay merges the two sides of m key by key and returns the root of the result.
+func (s *pass) threeWay(ctx context.Context, m *Merged, bases []*commit.Commit) (object.Digest, error) {
+	v := virtuals{pass: s, memo: map[[2]commit.ID]version{}, left: maxVirtualMerges}
+	b, err := v.of(ctx, bases, 0)
+	if err != nil {
+		return object.Digest{}, fmt.Errorf("merge %d bases: %w", len(bases), err)
+	}
+	p := &Pair{
+		Left: m.Left, Right: m.Right, Bases: bases,
+		Base: s.env.tree(b.root), Unknown: s.env.tree(b.unknown),
+		LeftTree: s.env.tree(m.Left.Root), RightTree: s.env.tree(m.Right.Root),
+		env: s.env, rules: s.rules, record: newRecorder(s), owner: noOwner,
+	}
+	if len(bases) > 1 {
+		p.scratch = s.scratch()
+		p.Base.Source, p.Unknown.Source = p.scratch, p.scratch
+	}
+	if !s.rules.asksAll && b.unknown == btree.EmptyRoot {
+		switch b.root {
+		case m.Left.Root:
+			return m.Right.Root, nil
+		case m.Right.Root:
+			return m.Left.Root, nil
+		}
+	}
+	j := newJoiner(p, s.rules)
+	root, err := p.LeftTree.Apply(ctx, s.env.Sink, j.changes(ctx))
+	if err != nil {
+		return object.Digest{}, err
+	}
+	m.Explanation, m.Conflicts, err = p.record.finish(ctx)
+	return root, err
+}
+
+// joiner makes, in order of keys, the changes that turn the left tree of a pair into the merged one. Every range of keys is compared
+// once: what is asked about is what was found on the way.
+type joiner struct {
+	p      *Pair
+	rules  *ruleSet
+	window window
+	owners map[int]*ownerRun
+	at     Conflict // the key that is being judged
+
+	unknown keySet
+	// base is set for a virtual base: what then takes the keys about which the sides do not agree.
+	base *baseJoin
+}
+
+func newJoiner(p *Pair, rules *ruleSet) *joiner {
+	return &joiner{
+		p: p, rules: rules, unknown: newKeySet(p.Unknown),
+		window: window{asked: make([][]Conflict, len(rules.rules))}, owners: map[int]*ownerRun{},
+	}
+}
+
+// take is the yield of changes.
+type take func(btree.Change, error) bool
+
+func (j *joiner) changes(ctx context.Context) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		defer j.stopOwners()
+		ranges := j.rules.ranges
+		for len(ranges) > 0 {
+			n := 0
+			for n < len(ranges) && !j.owned(&ranges[n]) {
+				n++
+			}
+			ok := true
+			if n > 0 {
+				ok = j.stream(ctx, ranges[:n], yield)
+			} else {
+				n = 1
+				ok = j.own(ctx, &ranges[0], yield)
+			}
+			if !ok {
+				return
+			}
+			ranges = ranges[n:]
+		}
+	}
+}
+
+// owned reports whether an owner makes the changes of a range. For a base no rule is asked (I6).
+func (j *joiner) owned(r *keyRange) bool { return j.base == nil && j.rules.owned(r) }
+
+// stream makes the changes of adjoining ranges. It returns false when it has yielded an error, or nothing more is wanted.
+func (j *joiner) stream(ctx context.Context, ranges []keyRange, yield take) bool {
+	hi := ranges[len(ranges)-1].hi
+	fail := func(err error) bool {
+		yield(btree.Change{}, err)
+		return false
+	}
+	for e, err := range btree.Diff3(ctx, j.p.Base, j.p.LeftTree, j.p.RightTree, ranges[0].lo) {
+		if err != nil {
+			return fail(fmt.Errorf("compare the trees with their base: %w", err))
+		}
+		if hi != nil && bytes.Compare(e.Key, hi) >= 0 {
+			break
+		}
+		for ranges[0].behind(e.Key) {
+			ranges = ranges[1:]
+		}
+		it, c, err := j.judge(ctx, &e, ranges[0].rule)
+		if err != nil {
+			return fail(err)
+		}
+		if it.asked {
+			j.window.ask(&it, c)
+		} else if it.changes {
+			if j.window.questions == 0 {
+				if !yield(it.change, nil) {
+					return false
+				}
+				continue
+			}
+			j.window.keep(&it)
+		}
+		if j.window.full() && !j.flush(ctx, yield) {
+			return false
+		}
+	}
+	return j.flush(ctx, yield)
+}
+
+// judge finds out what becomes of a key by itself, and whether a rule is to be asked about it.
+func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item, *Conflict, error) {
+	c := &j.at
+	*c = conflictOf(e)
+	var err error
+	if c.BaseUnknown, err = j.unknown.has(ctx, e.Key); err != nil {
+		return item{}, nil, err
+	}
+	it := item{key: e.Key, rule: rule}
+	if j.base != nil {
+		lost, err := j.base.lost(ctx, e.Key)
+		if err != nil {
+			return item{}, nil, err
+		}
+		if lost {
+			it.change, it.changes = c.toward(TakeNone)
+			return it, c, j.base.lose(ctx, e.Key)
+		}
+	}
+	if it.plain, err = j.plain(ctx, c); err != nil {
+		return item{}, nil, err
+	}
+	switch {
+	case j.base == nil:
+		it.asked = it.plain == Undecided || j.rules.rules[rule].All
+	case it.plain == Undecided:
+		if it.asked = forBases(j.rules.rules[rule].Decider) != nil; !it.asked {
+			it.change, it.changes = c.toward(TakeNone)
+			return it, c, j.base.lose(ctx, e.Key)
+		}
+	}
+	if !it.asked {
+		it.change, it.changes = c.toward(it.plain)
+	}
+	return it, c, nil
+}
+
+// plain returns what becomes of a key without any rule (I2): Undecided for a conflict.
+func (j *joiner) plain(ctx context.Context, c *Conflict) (Outcome, error) {
+	if !c.BaseUnknown {
+		if sameEntry(&c.Base, c.HasBase, &c.Left, c.HasLeft) {
+			return TakeRight, nil
+		}
+		if sameEntry(&c.Base, c.HasBase, &c.Right, c.HasRight) {
+			return TakeLeft, nil
+		}
+	}
+	if sameEntry(&c.Left, c.HasLeft, &c.Right, c.HasRight) {
+		return TakeLeft, nil
+	}
+	if !c.HasLeft || !c.HasRight || !mayBeCutOtherwise(&c.Left, &c.Right) {
+		return Undecided, nil
+	}
+	equal, err := j.sameContent(ctx, &c.Left, &c.Right)
+	switch {
+	case err != nil:
+		return Undecided, fmt.Errorf("compare the values of key %s: %w", keyText(c.Key), err)
+	case !equal:
+		return Undecided, nil
+	case c.Left.Digest.Compare(c.Right.Digest) < 0:
+		return TakeLeft, nil
+	}
+	return TakeRight, nil
+}
+
+func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
+	return hasA == hasB && (!hasA || btree.EqualValues(a, b))
+}
+
+// mayBeCutOtherwise reports whether two entries that differ may have the same value, cut by different tables. One piece has one digest, however
+// it was cut.
+func mayBeCutOtherwise(a, b *fb.Entry) bool {
+	return !a.Inline && !b.Inline && a.Size == b.Size && a.Priority == b.Priority && (a.Digest.Kind().IsIndex() || b.Digest.Kind().IsIndex())
+}
+
+// compareBytes is how much of two values is compared at once.
+const compareBytes = 64 << 10
+
+// sameContent reads two values of one size up to the first difference.
+func (j *joiner) sameContent(ctx context.Context, a, b *fb.Entry) (bool, error) {
+	r, s := j.p.Open(ctx, a), j.p.Open(ctx, b)
+	buf := make([]byte, 2*compareBytes)
+	for left := a.Size; left > 0; {
+		n := min(left, compareBytes)
+		x, y := buf[:n], buf[compareBytes:compareBytes+n]
+		if _, err := io.ReadFull(r, x); err != nil {
+			return false, err
+		}
+		if _, err := io.ReadFull(s, y); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(x, y) {
+			return false, nil
+		}
+		left -= n
+	}
+	return true, nil
+}
+
+// result returns what an outcome gives the key, if anything.
+func (c *Conflict) result(o Outcome) (e fb.Entry, has bool) {
+	switch o {
+	case TakeLeft:
+		return c.Left, c.HasLeft
+	case TakeRight:
+		return c.Right, c.HasRight
+	case TakeNew:
+		return c.New, true
+	}
+	return fb.Entry{}, false
+}
+
+// toward returns the change that gives the left tree what an outcome says, and whether it takes one.
+func (c *Conflict) toward(o Outcome) (change btree.Change, changes bool) {
+	e, has := c.result(o)
+	if sameEntry(&c.Left, c.HasLeft, &e, has) {
+		return btree.Change{}, false
+	}
+	e.Key = c.Key
+	return btree.Change{Delete: !has, Entry: e}, true
+}
+
+// flush has the questions of the window answered, and yields its changes in order.
+func (j *joiner) flush(ctx context.Context, yield take) bool {
+	w := &j.window
+	if w.questions == 0 {
+		return true
+	}
+	err := ctx.Err()
+	for rule := 0; err == nil && rule < len(w.asked); rule++ {
+		if len(w.asked[rule]) > 0 {
+			err = j.decide(ctx, rule, w.asked[rule])
+		}
+	}
+	for i := 0; err == nil && i < len(w.items); i++ {
+		it := &w.items[i]
+		if it.asked {
+			if err = j.answer(ctx, it, &w.asked[it.rule][it.at]); err != nil {
+				break
+			}
+		}
+		if it.changes && !yield(it.change, nil) {
+			return false
+		}
+	}
+	if err != nil {
+		yield(btree.Change{}, err)
+		return false
+	}
+	w.clear()
+	return true
+}
+
+func (j *joiner) decide(ctx context.Context, rule int, cs []Conflict) error {
+	d := j.rules.rules[rule].Decider
+	var err error
+	if j.base != nil {
+		err = forBases(d).decideBases(ctx, j.p, cs)
+	} else {
+		err = d.Decide(ctx, j.p, cs)
+	}
+	if err != nil {
+		return fmt.Errorf("decide %d conflicts by the rule for prefix %s: %w", len(cs), keyText(j.rules.rules[rule].Prefix), err)
+	}
+	return nil
+}
+
+// answer takes the answer about an item.
+func (j *joiner) answer(ctx context.Context, it *item, c *Conflict) error {
+	switch {
+	case !bytes.Equal(c.Key, it.key):
+		return fmt.Errorf("decide conflict of key %s: the decider has put another in its place: %w", keyText(it.key), base.ErrInvalid)
+	case c.Outcome == Undecided && j.base != nil:
+		it.change, it.changes = c.toward(TakeNone)
+		return j.base.lose(ctx, it.key)
+	case c.Outcome == Undecided:
+		return fmt.Errorf("decide conflict of key %s: the decider has left it undecided: %w", keyText(it.key), base.ErrInvalid)
+	case c.Outcome > TakeNone:
+		return fmt.Errorf("decide conflict of key %s: outcome %d: %w", keyText(it.key), c.Outcome, base.ErrInvalid)
+	}
+	if c.Outcome == TakeNew {
+		if err := j.p.adopt(ctx, &c.New); err != nil {
+			return err
+		}
+	}
+	it.change, it.changes = c.toward(c.Outcome)
+	if j.base != nil {
+		return nil
+	}
+	if it.plain != Undecided { // asked because the rule wants all
+		was, had := c.result(it.plain)
+		if is, has := c.result(c.Outcome); sameEntry(&was, had, &is, has) {
+			return nil
+		}
+	}
+	return j.p.record.add(ctx, c)
+}

@@ -1,0 +1,182 @@
+package merge
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Bounds of what is done for the virtual base of one merge. Histories that need more come from devices whose rules disagree again
+// and again, or from an attacker. Beyond them every key that two bases do not hold alike is unknown, without a look at where they come
+// from. That is safe, since no side can then win without a rule, and the same on every device.
+const (
+	maxVirtualDepth  = 32
+	maxVirtualMerges = 256
+)
+
+// version is a commit and its content, or a merge of bases that only looks like one.
+type version struct {
+	commit *commit.Commit
+	root   object.Digest
+	// unknown is the root of the tree of keys about which the bases do not agree; they are not in the tree of root.
+	unknown object.Digest
+}
+
+// virtuals makes the virtual base of one merge. What it has made before it does not make again, and it counts for itself alone, so that
+// the base does not depend on what else the pass merges (I1).
+type virtuals struct {
+	pass *pass
+	memo map[[2]commit.ID]version
+	left int // merges that may still be made with bases of their own
+}
+
+// of returns the common base that bases, in order, stand for. Bases of bases are found at a greater depth.
+func (v *virtuals) of(ctx context.Context, bases []*commit.Commit, depth int) (version, error) {
+	all := version{commit: bases[0], root: bases[0].Root, unknown: btree.EmptyRoot}
+	for _, b := range bases[1:] {
+		var err error
+		if all, err = v.join(ctx, all, b, depth); err != nil {
+			return version{}, err
+		}
+	}
+	return all, nil
+}
+
+// join merges a commit into the virtual merge of others.
+func (v *virtuals) join(ctx context.Context, all version, c *commit.Commit, depth int) (version, error) {
+	key := [2]commit.ID{all.commit.ID, c.ID}
+	if done, ok := v.memo[key]; ok {
+		return done, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return version{}, err
+	}
+	p, join, err := v.pair(ctx, all, version{commit: c, root: c.Root, unknown: btree.EmptyRoot}, depth)
+	if err != nil {
+		return version{}, err
+	}
+	j := newJoiner(p, v.pass.rules)
+	j.base = join
+	root, err := p.LeftTree.Apply(ctx, p.env.Sink, j.changes(ctx))
+	if err != nil {
+		return version{}, err
+	}
+	joined := version{root: root}
+	if joined.unknown, err = join.finish(ctx); err != nil {
+		return version{}, err
+	}
+	if joined.commit, err = commit.NewMerge(root, p.Left, p.Right); err != nil {
+		return version{}, err
+	}
+	v.pass.made.commits[joined.commit.ID] = joined.commit
+	v.memo[key] = joined
+	return joined, nil
+}
+
+// pair readies the merge of two versions, at most one of which has unknown keys.
+func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *baseJoin, error) {
+	if commit.Compare(a.commit, b.commit) > 0 {
+		a, b = b, a
+	}
+	env := *v.pass.env
+	place := v.pass.scratch()
+	env.Sink, env.Nodes, env.Pieces = place, place, place
+	p := &Pair{
+		Left: a.commit, Right: b.commit, LeftTree: env.tree(a.root), RightTree: env.tree(b.root),
+		env: &env, owner: noOwner,
+	}
+	join := &baseJoin{tree: env.tree(a.unknown), sink: place}
+	if a.unknown == btree.EmptyRoot {
+		join.tree.Root = b.unknown
+	}
+	join.known = newKeySet(join.tree)
+	if depth >= maxVirtualDepth || v.left == 0 {
+		join.blind = true
+		p.Base, p.Unknown = p.LeftTree, env.tree(btree.EmptyRoot)
+		return p, join, nil
+	}
+	v.left--
+	r, err := Relate(ctx, env.Commits, a.commit, b.commit)
+	if err != nil {
+		return nil, nil, err
+	}
+	below, err := v.of(ctx, r.Bases, depth+1)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Bases, p.Base, p.Unknown = r.Bases, env.tree(below.root), env.tree(below.unknown)
+	return p, join, nil
+}
+
+// baseDecider is a decider that may be asked about bases, since what it says follows from values alone (I6).
+type baseDecider interface {
+	forBases() bool
+	// decideBases is Decide, but leaves Undecided what the values do not decide.
+	decideBases(ctx context.Context, p *Pair, cs []Conflict) error
+}
+
+// forBases returns d as a decider that may be asked about bases, nil if it may not.
+func forBases(d Decider) baseDecider {
+	if b, ok := d.(baseDecider); ok && b.forBases() {
+		return b
+	}
+	return nil
+}
+
+// unknownBatch is how many unknown keys are held in memory.
+const unknownBatch = 4096
+
+// baseJoin collects the unknown keys of a virtual base.
+type baseJoin struct {
+	tree    btree.Tree // the unknown keys so far
+	sink    Sink
+	known   keySet // those that were unknown before
+	blind   bool   // every key that differs is unknown
+	pending [][]byte
+}
+
+// lost reports whether a key that differs is unknown whatever the sides hold.
+func (b *baseJoin) lost(ctx context.Context, key []byte) (bool, error) {
+	if b.blind {
+		return true, nil
+	}
+	return b.known.has(ctx, key)
+}
+
+// lose makes a key unknown.
+func (b *baseJoin) lose(ctx context.Context, key []byte) error {
+	b.pending = append(b.pending, bytes.Clone(key))
+	if len(b.pending) < unknownBatch {
+		return nil
+	}
+	return b.settle(ctx)
+}
+
+func (b *baseJoin) settle(ctx context.Context) error {
+	slices.SortFunc(b.pending, bytes.Compare)
+	root, err := b.tree.Apply(ctx, b.sink, func(yield func(btree.Change, error) bool) {
+		for _, key := range b.pending {
+			e := inlineEntry(nil)
+			e.Key = key
+			if !yield(btree.Change{Entry: e}, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("note unknown keys of a base: %w", err)
+	}
+	b.tree.Root, b.pending = root, b.pending[:0]
+	return nil
+}
+
+// finish returns the root of the tree of unknown keys.
+func (b *baseJoin) finish(ctx context.Context) (object.Digest, error) {
+	err := b.settle(ctx)
+	return b.tree.Root, err
+}
