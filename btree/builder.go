@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/multihash"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 
@@ -25,21 +26,49 @@ type builder struct {
 	sink Sink
 	hash levelHash
 
-	nodes [MaxLevel + 1]openNode
-	used  uint32 // bit l: nodes[l] has entries
+	nodes [MaxLevel + 1]*openNode // nil: never used
+	used  uint32                  // bit l: nodes[l] has entries
+	// Nodes that are closed, by level, wait until there are enough of them to be summed side by side.
+	closed      [MaxLevel + 1][]*openNode
+	closedCount int
+	closedBytes int
+	free        []*openNode // for use again
+	sum         []*openNode // of settleLevel
 	// pending lies behind everything else, in the last gap of the lowest open node, whose level is higher.
 	pending    subtree
 	hasPending bool
 }
 
-// openNode is a node to which entries are still being added.
+// openNode is a node to which entries are still being added, or one that is closed and has no digest yet. Then it is child number
+// index of parent, which learns the digest; a root has no parent.
 type openNode struct {
+	parent   *openNode
+	index    int
 	entries  []fb.Entry
 	children []fb.Child
 	arena    []byte // keys and values of the entries that come from changes
 	size     int    // bytes of all keys and inline values
 	// Entries come from old nodes in runs. best is the node with the longest run so far.
 	run, best origin
+	// What it is made of when it is closed.
+	view   *fb.Node
+	digest object.Digest
+	stored bool // the old tree has it
+}
+
+// child is a subtree below an open node: one that has a digest, or a closed node that has none yet.
+type child struct {
+	fb.Child
+	node *openNode
+}
+
+// add adds a child in the last gap.
+func (n *openNode) add(c child) {
+	c.Gap = len(n.entries)
+	if c.node != nil {
+		c.node.parent, c.node.index = n, len(n.children)
+	}
+	n.children = append(n.children, c.Child)
 }
 
 // origin counts the entries that an old node has given.
@@ -47,6 +76,19 @@ type origin struct {
 	node   *fb.Node
 	digest object.Digest
 	count  int
+}
+
+// This many closed nodes, or this many bytes in them, are not kept waiting. Where summing side by side gains nothing, none are.
+const (
+	maxClosed      = 8 * 16
+	maxClosedBytes = 1 << 20
+)
+
+func closedLimit() int {
+	if multihash.Width() == 1 {
+		return 1
+	}
+	return maxClosed
 }
 
 // Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in number.
@@ -61,7 +103,7 @@ func (b *builder) addChange(ctx context.Context, level int, e *fb.Entry, from *s
 	if err := b.closeBelow(ctx, level); err != nil {
 		return err
 	}
-	n := &b.nodes[level]
+	n := b.node(level)
 	at := len(n.arena)
 	n.arena = append(n.arena, e.Key...)
 	mid := len(n.arena)
@@ -99,7 +141,7 @@ func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
 	if err := b.closeBelow(ctx, level); err != nil {
 		return err
 	}
-	n := &b.nodes[level]
+	n := b.node(level)
 	first, last := from/2, to/2 // entries first to last-1
 	shift := len(n.entries) - first
 	for i := first; i < last; i++ {
@@ -176,7 +218,7 @@ func (b *builder) openPending(ctx context.Context) error {
 	}
 	b.hasPending = false
 	level, last := old.node.Level(), old.node.Len()
-	n := &b.nodes[level]
+	n := b.node(level)
 	for i := range last {
 		n.entries = append(n.entries, old.node.Entry(i))
 		e := &n.entries[i]
@@ -203,85 +245,167 @@ func (b *builder) closeBelow(ctx context.Context, level int) error {
 			return err
 		}
 		if ok {
-			n := &b.nodes[level]
-			c.Gap = len(n.entries)
-			n.children = append(n.children, c)
+			b.node(level).add(c)
 		}
 	}
 	b.used |= 1 << level
 	return nil
 }
 
+// node returns the open node of a level.
+func (b *builder) node(level int) *openNode {
+	if b.nodes[level] == nil {
+		if last := len(b.free) - 1; last >= 0 {
+			b.nodes[level], b.free = b.free[last], b.free[:last]
+		} else {
+			b.nodes[level] = new(openNode)
+		}
+	}
+	return b.nodes[level]
+}
+
 // collapse closes everything open or pending below level and returns the subtree that it is, if any.
-func (b *builder) collapse(ctx context.Context, level int) (c fb.Child, ok bool, err error) {
+func (b *builder) collapse(ctx context.Context, level int) (c child, ok bool, err error) {
 	if b.hasPending {
-		c, ok = fb.Child{Level: b.pending.level, Digest: b.pending.digest}, true
+		c, ok = child{Child: fb.Child{Level: b.pending.level, Digest: b.pending.digest}}, true
 		b.hasPending = false
 	}
 	for low := b.used & lowBits(level); low != 0; low &= low - 1 {
 		l := bits.TrailingZeros32(low)
-		n := &b.nodes[l]
+		n := b.nodes[l]
 		if ok {
-			c.Gap = len(n.entries)
-			n.children = append(n.children, c)
+			n.add(c)
 		}
-		d, err := b.close(ctx, l)
-		if err != nil {
-			return fb.Child{}, false, err
+		b.nodes[l] = nil
+		b.used &^= 1 << l
+		b.closed[l] = append(b.closed[l], n)
+		b.closedCount++
+		b.closedBytes += n.size
+		c, ok = child{fb.Child{Level: l}, n}, true
+	}
+	if b.closedCount >= closedLimit() || b.closedBytes >= maxClosedBytes {
+		if err := b.settle(ctx); err != nil {
+			return child{}, false, err
 		}
-		c, ok = fb.Child{Level: l, Digest: d}, true
+		if c.node != nil {
+			c.Digest, c.node = c.node.digest, nil
+		}
 	}
 	return c, ok, nil
 }
 
-// close ends the open node of a level, gives it to the sink if it is new, and returns its digest.
-func (b *builder) close(ctx context.Context, level int) (object.Digest, error) {
-	n := &b.nodes[level]
-	defer n.reset()
-	b.used &^= 1 << level
+// settle encodes all closed nodes, lower levels first, gives their digests to their parents and what is new to the sink.
+func (b *builder) settle(ctx context.Context) error {
+	for l := range b.closed {
+		nodes := b.closed[l]
+		if len(nodes) == 0 {
+			continue
+		}
+		if err := b.settleLevel(ctx, l, nodes); err != nil {
+			return err
+		}
+		b.free = append(b.free, nodes...)
+		b.closed[l] = nodes[:0]
+	}
+	b.closedCount, b.closedBytes = 0, 0
+	return nil
+}
+
+func (b *builder) settleLevel(ctx context.Context, level int, nodes []*openNode) error {
+	b.sum = b.sum[:0]
+	for _, n := range nodes {
+		if err := n.encode(level); err != nil {
+			return err
+		}
+		if !n.stored && len(n.view.Bytes()) <= limits.MaxPieceBytes {
+			b.sum = append(b.sum, n)
+		}
+	}
+	object.SumEach(object.NodeBit, len(b.sum), func(i int) ([]byte, *object.Digest) { return b.sum[i].view.Bytes(), &b.sum[i].digest })
+	for _, n := range nodes {
+		if err := b.put(ctx, n); err != nil {
+			return err
+		}
+		if n.parent != nil {
+			n.parent.children[n.index].Digest = n.digest
+		}
+		digest := n.digest
+		n.reset()
+		n.digest = digest // for who closed it
+	}
+	return nil
+}
+
+// encode makes the node, and finds out whether the old tree has it.
+func (n *openNode) encode(level int) error {
 	view, err := fb.BuildNode(level, n.entries, n.children)
 	if err != nil {
-		return object.Digest{}, orCorrupt(n.best.digest, err)
+		return orCorrupt(n.best.digest, err)
 	}
-	content := view.Bytes()
-	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(content) {
-		return o.digest, nil
+	n.view = view
+	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(view.Bytes()) {
+		n.digest, n.stored = o.digest, true
 	}
-	nn := NewNode{Content: content, View: view, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
+	return nil
+}
+
+// put gives a node that is new to the sink.
+func (b *builder) put(ctx context.Context, n *openNode) error {
+	if n.stored {
+		return nil
+	}
+	content := n.view.Bytes()
+	nn := NewNode{Content: content, View: n.view, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
 	if nn.Split {
-		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
+		var err error
+		n.digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
 			return b.sink.PutPiece(ctx, p.Digest, p.Content)
 		})
 		if err != nil {
-			return object.Digest{}, fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
+			return fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
 		}
-	} else {
-		nn.Digest = object.Sum(object.NodeBit, content)
 	}
+	nn.Digest = n.digest
 	if err := b.sink.PutNode(ctx, nn); err != nil {
-		return object.Digest{}, fmt.Errorf("put tree node %s: %w", nn.Digest, err)
+		return fmt.Errorf("put tree node %s: %w", nn.Digest, err)
 	}
-	return nn.Digest, nil
+	return nil
 }
 
+// reset forgets everything but the buffers.
 func (n *openNode) reset() {
+	clear(n.entries) // they pin old nodes
 	n.entries, n.children, n.arena = n.entries[:0], n.children[:0], n.arena[:0]
 	if cap(n.arena) > maxArena || cap(n.entries) > maxEntries {
 		n.entries, n.children, n.arena = nil, nil, nil
 	}
 	n.size, n.run, n.best = 0, origin{}, origin{}
+	n.parent, n.view, n.stored, n.digest = nil, nil, false, object.Digest{}
 }
 
 // release forgets everything but the buffers.
 func (b *builder) release() {
 	b.src, b.sink, b.hash = nil, nil, levelHash{}
 	b.used, b.pending, b.hasPending = 0, subtree{}, false
-	for i := range b.nodes {
-		n := &b.nodes[i]
-		n.reset()
-		clear(n.entries[:cap(n.entries)]) // they pin old nodes
+	for l := range b.closed {
+		if n := b.nodes[l]; n != nil {
+			b.closed[l] = append(b.closed[l], n)
+			b.nodes[l] = nil
+		}
+		for _, n := range b.closed[l] {
+			n.reset()
+			b.free = append(b.free, n)
+		}
+		b.closed[l] = b.closed[l][:0]
 	}
+	b.closedCount, b.closedBytes = 0, 0
+	clear(b.free[min(len(b.free), maxFree):])
+	b.free = b.free[:min(len(b.free), maxFree)]
+	clear(b.sum[:cap(b.sum)])
 }
+
+// maxFree is how many nodes with their buffers are kept for the next tree.
+const maxFree = 2 * maxClosed
 
 // finish closes everything and returns the root.
 func (b *builder) finish(ctx context.Context) (object.Digest, error) {
@@ -292,7 +416,13 @@ func (b *builder) finish(ctx context.Context) (object.Digest, error) {
 	if !ok {
 		return EmptyRoot, nil
 	}
-	return c.Digest, nil
+	if c.node == nil {
+		return c.Digest, nil
+	}
+	if err := b.settle(ctx); err != nil {
+		return object.Digest{}, err
+	}
+	return c.node.digest, nil
 }
 
 func lowBits(n int) uint32 { return 1<<n - 1 }

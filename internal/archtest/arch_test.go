@@ -30,7 +30,7 @@ var rules = []rule{
 	{"object", []string{"internal/base", "internal/multihash"}, nil, "names of pieces, without knowledge of where they are"},
 	{"flatbuffers", []string{"internal/base", "internal/limits", "object", "flatbuffers/gen/ledgerfb"}, []string{"github.com/google/flatbuffers/go"}, "the only door to the FlatBuffers runtime"},
 	{"split", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers"}, []string{"github.com/chmduquesne/rollinghash/buzhash64"}, "pieces of any object, wherever they are stored"},
-	{"btree", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
+	{"btree", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
 	{"commit", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, nil, "commits and their graph, without knowledge of storage"},
 	{"merge", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split", "btree", "commit"}, nil, "how heads come together, without knowledge of where they are stored"},
 	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
