@@ -9,7 +9,7 @@ import (
 )
 
 func TestBeginMakesSiblings(t *testing.T) {
-	p := memoryPage(t, ledger.Options{Device: "here"})
+	p := memoryPage(t, ledger.Options{Device: "here", Merge: manual})
 	base := put(t, p, "k", "base")
 	a, err := p.Begin(t.Context(), nil)
 	must(t, err)
@@ -47,7 +47,7 @@ func TestBeginMakesSiblings(t *testing.T) {
 }
 
 func TestFailOnConflict(t *testing.T) {
-	p := memoryPage(t, ledger.Options{})
+	p := memoryPage(t, ledger.Options{Merge: manual})
 	base := put(t, p, "k", "base")
 	strict := &ledger.TxOptions{FailOnConflict: true}
 	begin := func(o *ledger.TxOptions, v string) *ledger.Tx {

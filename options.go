@@ -42,7 +42,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told of commits and corruption, for metrics. It may be nil.
 	Observer Observer
-	// Merge says how heads come together. The zero value merges them in the background, the last one wins.
+	// Merge says how heads come together. The zero value merges them in the background by LastOneWins.
 	Merge MergeOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
@@ -96,8 +96,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Observer is told what happens, for metrics. Its method is called on the goroutine of the call concerned,
-// possibly on several at once, must return soon, and must not call into the repository.
+// Observer is told what happens, for metrics. Its method is called on the goroutine of the call concerned, or on that which merges in the
+// background, possibly on several at once, must return soon, and must not call into the repository.
 type Observer interface {
 	Observe(e Event)
 }
@@ -116,6 +116,10 @@ const (
 	EventPageOpened
 	// EventPageClosed reports that the store of a page was closed.
 	EventPageClosed
+	// EventMerge reports a merge commit that is durable.
+	EventMerge
+	// EventMergeFailed reports heads that could not be merged; Err says why. It is tried again later.
+	EventMergeFailed
 )
 
 // String returns a short name, such as "commit".
@@ -131,6 +135,10 @@ func (k EventKind) String() string {
 		return "pageOpened"
 	case EventPageClosed:
 		return "pageClosed"
+	case EventMerge:
+		return "merge"
+	case EventMergeFailed:
+		return "mergeFailed"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -141,14 +149,16 @@ type Event struct {
 	// Ledger and Page say where.
 	Ledger string
 	Page   PageID
-	// Commit is the new commit of an EventCommit.
+	// Commit is the new commit of an EventCommit or EventMerge.
 	Commit CommitID
-	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted.
+	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and the number of conflicts
+	// that an EventMerge decided.
 	Changes int
-	// Duration is how long a commit took from the end of the closure, or the call of Commit, to durability.
+	// Duration is how long a commit took from the end of the closure, or the call of Commit, to durability; for an EventMerge from the
+	// beginning of the merge of all heads.
 	Duration time.Duration
 	// Syncs and WrittenBytes are the totals of the page since it was opened; set for commits and closing.
 	Syncs, WrittenBytes uint64
-	// Err is the cause of an EventCommitFailed or EventCorruption.
+	// Err is the cause of an EventCommitFailed, EventMergeFailed or EventCorruption.
 	Err error
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -20,24 +18,22 @@ type pageKey struct {
 
 // pageStore is the open store of a page, which its handles share.
 type pageStore struct {
-	repo  *Repository
-	key   pageKey
-	name  string         // set before ready is closed
-	store *storage.Store // set before ready is closed
-	err   error          // set before ready is closed: why it could not be opened
+	repo   *Repository
+	key    pageKey
+	name   string         // set before ready is closed
+	store  *storage.Store // set before ready is closed
+	merger *merger        // set before ready is closed
+	err    error          // set before ready is closed: why it could not be opened
 
 	ready chan struct{} // closed when it is open or could not be opened
 	gone  chan struct{} // closed when it has been closed
 
 	handles map[*Page]struct{} // guarded by repo.mu
 	closing bool               // guarded by repo.mu
-
-	mu      sync.Mutex
-	pending map[commit.ID]int // guarded by mu; how many commits that are not durable yet have this parent
 }
 
-// openPage returns a new handle of a page, opening its store when no other handle is there. With create the page is made when it
-// is absent, unless the repository is read-only.
+// openPage returns a new handle of a page, opening its store when no other handle is there. With create, which is for the
+// app, the page is made when it is absent, unless the repository is read-only, and its heads are merged in the background.
 func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -59,6 +55,9 @@ func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name st
 			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
 		}
 		if p != nil {
+			if create {
+				s.merger.want(false)
+			}
 			return p, nil
 		}
 		select {
@@ -77,7 +76,7 @@ func (r *Repository) reserve(key pageKey, name string) (s *pageStore, mine bool)
 	}
 	s = &pageStore{
 		repo: r, key: key, name: name, ready: make(chan struct{}), gone: make(chan struct{}),
-		handles: map[*Page]struct{}{}, pending: map[commit.ID]int{},
+		handles: map[*Page]struct{}{},
 	}
 	r.pages[key] = s
 	return s, true
@@ -118,6 +117,7 @@ func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
 		s.note(s.err)
 		return
 	}
+	s.merger = newMerger(s)
 	if s.name == "" {
 		name, _, err := r.usage.page(s.key.ledger, s.key.id)
 		if err != nil {
@@ -194,6 +194,7 @@ func (s *pageStore) drop(p *Page) error {
 	if !last {
 		return nil
 	}
+	s.merger.close()
 	st := s.store.Stats()
 	err := s.store.Close()
 	err = errors.Join(err, r.usage.closed(s.key.ledger, s.key.id, r.clock.Now()))

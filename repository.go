@@ -39,12 +39,16 @@ type Repository struct {
 	mu      sync.Mutex
 	pages   map[pageKey]*pageStore   // guarded by mu
 	indexes map[string]*index.Memory // guarded by mu; of the pages of a repository in memory, by directory
+
+	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
+	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
 }
 
 // testHooks replace what stands below a repository.
 type testHooks struct {
-	fs    vfs.FS
-	clock clock.Clock
+	fs     vfs.FS
+	clock  clock.Clock
+	jitter func() uint64
 }
 
 // funcClock is the machine's clock with another idea of the time.
@@ -73,6 +77,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	r := &Repository{
 		o: o.withDefaults(), fs: vfs.OS, clock: clock.System, gate: newGate(),
 		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{},
+		ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.cache = storage.NewNodeCache(r.o.CacheBytes)
 	if r.o.testing != nil && r.o.testing.clock != nil {

@@ -411,7 +411,7 @@ func unpack(t *testing.T, r io.Reader, dir string) {
 }
 
 func TestStatus(t *testing.T) {
-	r := open(t, t.TempDir(), nil)
+	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})
 	p := page(t, r, "app", "page")
 	put(t, p, "a", "1")
 	base := put(t, p, "b", "2")

@@ -40,6 +40,7 @@ type snapshotState struct {
 	page    *Page
 	commit  *commit.Commit
 	tree    btree.Tree
+	values  split.Source
 	release func()
 	managed bool // by View, which closes it
 	over    atomic.Bool
@@ -48,7 +49,7 @@ type snapshotState struct {
 // newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
 	s := &snapshotState{
-		page: p, commit: c, tree: btree.Tree{Page: p.shared.key.id, Source: p.store, Root: c.Root}, release: release, managed: managed,
+		page: p, commit: c, tree: btree.Tree{Page: p.shared.key.id, Source: p.store, Root: c.Root}, values: p.store, release: release, managed: managed,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *snapshotState) enter() error {
 }
 
 func (s *snapshotState) leave()               { s.page.leave() }
-func (s *snapshotState) pieces() split.Source { return s.page.store }
+func (s *snapshotState) pieces() split.Source { return s.values }
 func (s *snapshotState) note(err error)       { s.page.note(err) }
 
 func (s *snapshotState) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {

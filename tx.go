@@ -32,6 +32,9 @@ type Tx struct {
 	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
 	journal txJournal
 	sink    *txSink
+	nodes   btree.Source // of the tree
+	values  split.Source
+	within  *namespace // where a GroupStrategy may write; nil for transactions that are none's
 	over    atomic.Bool
 }
 
@@ -55,6 +58,13 @@ func (k *txSink) PutNode(ctx context.Context, n btree.NewNode) error {
 	return k.j.PutNode(ctx, n)
 }
 
+// Node implements btree.Source.
+func (k *txSink) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.Node(ctx, d)
+}
+
 // Piece implements split.Source.
 func (k *txSink) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	k.mu.Lock()
@@ -71,7 +81,8 @@ func (k *txSink) rollback() {
 // newTx makes a transaction on base. j was made before base was looked up, so that a failure of the disk in between makes the
 // commit fail and not rely on what was lost. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
-	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}}
+	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}, nodes: p.store}
+	t.values = t.sink
 	t.journal.limit = p.ledger.repo.o.JournalBytes
 	t.journal.newRun = func() (*run, error) { return newRun(p.store.TempDir()) }
 	p.mu.Lock()
@@ -94,11 +105,11 @@ func (t *Tx) enter() error {
 var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
-func (t *Tx) pieces() split.Source { return t.sink }
+func (t *Tx) pieces() split.Source { return t.values }
 func (t *Tx) note(err error)       { t.page.note(err) }
 
 func (t *Tx) tree() btree.Tree {
-	return btree.Tree{Page: t.page.shared.key.id, Source: t.page.store, Root: t.root}
+	return btree.Tree{Page: t.page.shared.key.id, Source: t.nodes, Root: t.root}
 }
 
 // find returns the entry of key as the transaction sees it.

@@ -189,21 +189,18 @@ func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Diges
 	if err != nil {
 		return nil, nil, err
 	}
-	p.shared.expect(parent.ID, 1)
 	return c, pending, nil
 }
 
 // settle waits until a commit is durable, and moves the handle to it.
 func (p *Page) settle(c *commit.Commit, pending *storage.Pending, changes int, started time.Time) (CommitID, error) {
 	err := pending.Wait()
-	for _, parent := range c.Parents {
-		p.shared.expect(parent, -1)
-	}
 	p.observeCommit(c, changes, started, err)
 	if err != nil {
 		return CommitID{}, fmt.Errorf("commit: %w", err)
 	}
 	p.advance(c)
+	p.shared.merger.want(false)
 	return CommitID(c.ID), nil
 }
 
@@ -219,21 +216,6 @@ func (p *Page) observeCommit(c *commit.Commit, changes int, started time.Time, e
 		e.Kind, e.Err = EventCommitFailed, err
 	}
 	p.shared.observe(e)
-}
-
-// expect counts the commits on a parent that are not durable yet.
-func (s *pageStore) expect(parent commit.ID, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending[parent] += n; s.pending[parent] == 0 {
-		delete(s.pending, parent)
-	}
-}
-
-func (s *pageStore) expected(parent commit.ID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pending[parent] > 0
 }
 
 // TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and siblings are
@@ -317,8 +299,5 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 
 // isHead reports whether c, which is durable, has no child, not even one on its way to the disk. The caller holds the write turn.
 func (p *Page) isHead(c *commit.Commit) bool {
-	if p.shared.expected(c.ID) {
-		return false
-	}
-	return slices.ContainsFunc(p.store.Heads(), func(h *commit.Commit) bool { return h.ID == c.ID })
+	return slices.ContainsFunc(p.store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }

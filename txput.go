@@ -38,6 +38,9 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
 	if p > Lazy {
 		return fmt.Errorf("put: %s: %w", p, ErrInvalid)
 	}
+	if err := t.within.check(key); err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
 	if err := t.enter(); err != nil {
 		return err
 	}
@@ -251,10 +254,22 @@ func (t *Tx) delete(key []byte) error {
 const deleteBatch = 512
 
 // DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs what it removes, and no more than
-// Clear when both are nil. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been removed from the transaction.
+// Clear when both are nil. In a merge it leaves the keys that are not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been removed from the transaction.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 	if from == nil && to == nil {
 		return t.Clear(ctx)
+	}
+	return t.deleteRange(ctx, from, to)
+}
+
+func (t *Tx) deleteRange(ctx context.Context, from, to []byte) error {
+	if t.within != nil { // the rest would only be looked at
+		if bytes.Compare(from, t.within.prefix) < 0 {
+			from = t.within.prefix
+		}
+		if end := prefixEnd(t.within.prefix); end != nil && (to == nil || bytes.Compare(end, to) < 0) {
+			to = end
+		}
 	}
 	for {
 		it := t.Iter(ScanOptions{Start: from, End: to, KeysOnly: true, Limit: deleteBatch})
@@ -281,6 +296,9 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 	}
 	defer t.leave()
 	for _, k := range keys {
+		if !t.within.holds(k) {
+			continue
+		}
 		if err := t.delete(k); err != nil {
 			return err
 		}
@@ -288,9 +306,13 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 	return nil
 }
 
-// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on their number.
+// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on their number. In a merge it removes the keys of
+// the namespace, one by one.
 // Errors: ErrTxDone, ErrClosed, those of ctx.
 func (t *Tx) Clear(ctx context.Context) error {
+	if t.within != nil {
+		return t.deleteRange(ctx, t.within.prefix, prefixEnd(t.within.prefix))
+	}
 	if err := t.enter(); err != nil {
 		return err
 	}
@@ -309,6 +331,9 @@ func (t *Tx) Clear(ctx context.Context) error {
 
 // SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
 func (t *Tx) SetMessage(message string) error {
+	if t.within != nil {
+		return fmt.Errorf("set the message of a merge: %w", ErrInvalid)
+	}
 	if err := checkMessage(message); err != nil {
 		return err
 	}

@@ -1,0 +1,494 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+// GroupStrategy merges a namespace as a whole, for keys that belong together, such as a record and its index rows: deciding about
+// each key by itself would leave rows that no record has. It sees all changes of both sides, in groups as it declares them, and writes the result.
+//
+// A merge calls Group for every key of the namespace that a side has changed, then MergeGroup for every group, in bytewise order of the groups' names, and at
+// last Finish, all on one goroutine. Several pages may be merged at once. What it does must follow from what it is given alone, and not from which side
+// is left, for devices to come to the same result. ctx is that of Resolver.Resolve, and what is said there holds here too. A strategy that fails
+// or panics makes the merge fail.
+type GroupStrategy interface {
+	// Name is recorded as the rule of what Group.Take decides: 1 to 128 bytes of UTF-8.
+	Name() string
+	// Group returns the name of the group of a key, at most 4096 bytes. It must follow from the key alone. key is borrowed.
+	Group(key []byte) []byte
+	// MergeGroup writes what becomes of a group to m.Result, in which all changed keys of the namespace have what they have in the base until
+	// their group's turn. It may write all keys of the namespace.
+	MergeGroup(ctx context.Context, m *Merge, g *Group) error
+	// Finish comes after the last group: for what depends on all of them.
+	Finish(ctx context.Context, m *Merge) error
+}
+
+// Merge is a merge of a namespace by a GroupStrategy. It and what is taken from it end with Finish: later reads fail with ErrClosed or ErrTxDone.
+type Merge struct {
+	// Prefix is what the keys of the namespace begin with. Keys for which a rule with a longer prefix counts are not in it.
+	Prefix []byte
+	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there are several common ancestors, Base is made
+	// of them: keys about which they do not agree are absent, and its commit has the zero id.
+	Base, Left, Right *Snapshot
+	// Result takes what the strategy writes: keys of the namespace, others are refused with ErrInvalid. It begins with what Left has, but with what
+	// Base has for each key that a side has changed. It is not committed or rolled back by the strategy.
+	Result *Tx
+	// LeftCommit and RightCommit are the heads that are merged, see MergeConflict.
+	LeftCommit, RightCommit Commit
+
+	pair *merge.Pair
+}
+
+// Side names what a group or key is taken from.
+type Side uint8
+
+// The sides of a merge.
+const (
+	SideBase Side = iota
+	SideLeft
+	SideRight
+)
+
+// Report records that a rule has decided about a key, for Page.Conflicts: for side, or with SideBase for none of the two, so that the key has what
+// Result has now. A later report of a key replaces an earlier one. Group.Take reports by itself.
+// Errors: ErrInvalid, ErrTooLarge, those of ctx.
+func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
+	if err := checkRuleName(rule); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := m.Result.within.check(key); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	c := merge.Conflict{Key: bytes.Clone(key), Rule: rule}
+	switch side {
+	case SideLeft:
+		c.Outcome = merge.TakeLeft
+	case SideRight:
+		c.Outcome = merge.TakeRight
+	case SideBase:
+		c.Outcome = merge.TakeNone
+		if err := m.Result.enter(); err != nil {
+			return err
+		}
+		e, ok, err := m.Result.find(ctx, key)
+		m.Result.leave()
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		if ok {
+			c.Outcome, c.New = merge.TakeNew, e
+		}
+	default:
+		return fmt.Errorf("report for side %d: %w", side, ErrInvalid)
+	}
+	if err := m.pair.Report(ctx, &c); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// Group are the changed keys of which a GroupStrategy says that they belong together.
+type Group struct {
+	// Name is what GroupStrategy.Group returned.
+	Name []byte
+
+	owner  *groupMerge
+	prefix []byte // of the group's rows in owner.changed
+}
+
+// groupOwner has a GroupStrategy merge a namespace.
+type groupOwner struct {
+	run      *mergeRun
+	strategy GroupStrategy
+	others   [][]byte // longer prefixes that have rules of their own
+}
+
+// namespace are the keys that a rule counts for.
+type namespace struct {
+	prefix []byte
+	others [][]byte // longer prefixes
+}
+
+// holds reports whether key is in the namespace. A nil namespace holds all keys.
+func (n *namespace) holds(key []byte) bool {
+	return n == nil || bytes.HasPrefix(key, n.prefix) &&
+		!slices.ContainsFunc(n.others, func(o []byte) bool { return bytes.HasPrefix(key, o) })
+}
+
+func (n *namespace) check(key []byte) error {
+	if n.holds(key) {
+		return nil
+	}
+	return fmt.Errorf("the key is outside of the namespace that is merged: %w", ErrInvalid)
+}
+
+// fallback reads from second what first does not have.
+type fallback struct{ first, second split.Source }
+
+// Piece implements split.Source.
+func (f fallback) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	b, err := f.first.Piece(ctx, d)
+	if errors.Is(err, ErrNotFound) && f.second != f.first {
+		return f.second.Piece(ctx, d)
+	}
+	return b, err
+}
+
+// groupMerge is the merge of one namespace in one merge of two commits.
+type groupMerge struct {
+	*groupOwner
+	*Merge
+	name    string
+	changed txJournal // a row for each changed key, see groupRow
+	over    atomic.Bool
+	maker   *conflictMaker
+	ended   []func()
+}
+
+// Own implements merge.Owner.
+func (o *groupOwner) Own(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		g := o.begin(p, bytes.Clone(prefix))
+		defer g.end()
+		if err := g.merge(ctx); err != nil {
+			yield(btree.Change{}, &MergeError{Left: CommitID(p.Left.ID), Right: CommitID(p.Right.ID), Err: err})
+			return
+		}
+		for c, err := range g.Result.journal.all() {
+			if !yield(c, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// begin makes what the strategy reads and writes.
+func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
+	g := &groupMerge{groupOwner: o, Merge: &Merge{
+		Prefix: prefix, LeftCommit: newCommit(p.Left), RightCommit: newCommit(p.Right), pair: p,
+	}}
+	g.maker = o.run.newConflictMaker(p, &g.over)
+	base := &commit.Commit{Root: p.Base.Root}
+	if len(p.Bases) == 1 {
+		base = p.Bases[0]
+	}
+	g.Base = g.snapshot(base, p.Base, o.run.baseValues(p))
+	g.Left = g.snapshot(p.Left, p.LeftTree, o.run.sink)
+	g.Right = g.snapshot(p.Right, p.RightTree, o.run.sink)
+	page := o.run.m.page
+	g.Result = &Tx{
+		page: page, base: p.Left, managed: true, release: func() {}, root: p.LeftTree.Root, sink: o.run.sink, nodes: o.run.sink,
+		values: fallback{o.run.sink, o.run.baseValues(p)}, within: &namespace{prefix, o.others},
+	}
+	for _, j := range []*txJournal{&g.Result.journal, &g.changed} {
+		j.limit = page.ledger.repo.o.JournalBytes
+		j.newRun = func() (*run, error) { return newRun(page.store.TempDir()) }
+		g.ended = append(g.ended, func() { page.warn(j.clear()) })
+	}
+	return g
+}
+
+// snapshot returns a snapshot that ends with g.
+func (g *groupMerge) snapshot(c *commit.Commit, t btree.Tree, values split.Source) *Snapshot {
+	s := &snapshotState{page: g.run.m.page, commit: c, tree: t, values: values, release: func() {}, managed: true}
+	g.ended = append(g.ended, func() { s.end() })
+	return &Snapshot{snapshotState: s}
+}
+
+// end makes all that was handed out unusable.
+func (g *groupMerge) end() {
+	g.over.Store(true)
+	g.Result.over.Store(true)
+	for _, end := range g.ended {
+		end()
+	}
+}
+
+// merge has the strategy write the result.
+func (g *groupMerge) merge(ctx context.Context) error {
+	if err := g.call(func() error { g.name = g.strategy.Name(); return checkRuleName(g.name) }); err != nil {
+		return err
+	}
+	if err := g.collect(ctx); err != nil {
+		return fmt.Errorf("collect the changes of group strategy %s: %w", g.name, err)
+	}
+	for group, err := range g.groups() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = g.call(func() error { return g.strategy.MergeGroup(ctx, g.Merge, group) })
+		}
+		if err != nil {
+			return fmt.Errorf("merge a group by strategy %s: %w", g.name, err)
+		}
+	}
+	if err := g.call(func() error { return g.strategy.Finish(ctx, g.Merge) }); err != nil {
+		return fmt.Errorf("finish group strategy %s: %w", g.name, err)
+	}
+	g.Result.over.Store(true) // what is yielded next must not change
+	return nil
+}
+
+func (g *groupMerge) call(fn func() error) error {
+	return g.run.protect("group strategy", fn)
+}
+
+// collect puts the changed keys in order of their groups and makes the result have what the base has for them.
+func (g *groupMerge) collect(ctx context.Context) error {
+	for c, err := range g.pair.Changes(ctx, g.Prefix) {
+		if err != nil {
+			return err
+		}
+		var name []byte
+		err := g.call(func() error { name = g.strategy.Group(c.Key); return nil })
+		if err != nil {
+			return err
+		}
+		if len(name) > limits.MaxKeyBytes {
+			return fmt.Errorf("name of a group has %d bytes, at most %d are allowed: %w", len(name), limits.MaxKeyBytes, ErrTooLarge)
+		}
+		var known []byte
+		if c.BaseUnknown {
+			known = baseUnknown
+		}
+		if err := g.changed.set(btree.Change{Entry: inlineEntry(append(groupRow(name), c.Key...), known)}); err != nil {
+			return err
+		}
+		if err := g.Result.journal.set(changeTo(c.Key, &c.Base, c.HasBase)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// baseUnknown is the value of the row of a key about which the bases do not agree.
+var baseUnknown = []byte{1}
+
+// changeTo returns the change that makes a key have an entry, or none. It shares nothing with its arguments.
+func changeTo(key []byte, e *fb.Entry, has bool) btree.Change {
+	if !has {
+		return btree.Change{Delete: true, Entry: fb.Entry{Key: bytes.Clone(key)}}
+	}
+	c := btree.Change{Entry: *e}
+	c.Entry.Key, c.Entry.Value = bytes.Clone(key), bytes.Clone(e.Value)
+	return c
+}
+
+// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01, and the key; so rows are
+// in order of names, then keys. They never outlive a merge.
+
+// groupRow returns what the rows of a group begin with.
+func groupRow(name []byte) []byte {
+	row := make([]byte, 0, len(name)+2+limits.MaxKeyBytes/16)
+	for _, b := range name {
+		row = append(row, b)
+		if b == 0 {
+			row = append(row, 0xff)
+		}
+	}
+	return append(row, 0, 1)
+}
+
+var errBadRow = errors.New("a row of a group has no end")
+
+// parseGroupRow returns the name of a row's group, and where the key begins.
+func parseGroupRow(row []byte) (name []byte, key int, err error) {
+	name = make([]byte, 0, len(row))
+	for i := 0; i < len(row); i++ {
+		switch {
+		case row[i] != 0:
+			name = append(name, row[i])
+		case i+1 < len(row) && row[i+1] == 0xff:
+			name = append(name, 0)
+			i++
+		default:
+			return name, min(i+2, len(row)), nil
+		}
+	}
+	return nil, 0, errBadRow
+}
+
+// groups yields the groups in order of their names.
+func (g *groupMerge) groups() iter.Seq2[*Group, error] {
+	return func(yield func(*Group, error) bool) {
+		var from position
+		for {
+			rows, err := g.changed.batch(nil, from, false, 1)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(rows) == 0 {
+				return
+			}
+			row := rows[0].Entry.Key
+			name, n, err := parseGroupRow(row)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(&Group{Name: name, owner: g, prefix: bytes.Clone(row[:n])}, nil) {
+				return
+			}
+			from = position{key: prefixEnd(row[:n]), set: true, inclusive: true} // the prefix ends with 0x01
+		}
+	}
+}
+
+// rows yields the changed keys of the group, and whether the bases do not agree about each.
+func (g *Group) rows() iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		from := position{key: g.prefix, set: true, inclusive: true}
+		for n := minCursorBatch; ; n = min(2*n, applyBatch) {
+			rows, err := g.owner.changed.batch(nil, from, false, n)
+			if err != nil {
+				yield(btree.Change{}, err)
+				return
+			}
+			for _, r := range rows {
+				if !bytes.HasPrefix(r.Entry.Key, g.prefix) || !yield(r, nil) {
+					return
+				}
+			}
+			if len(rows) < n {
+				return
+			}
+			from = position{key: rows[len(rows)-1].Entry.Key, set: true}
+		}
+	}
+}
+
+// changes yields the changed keys of the group with their entries.
+func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
+	return func(yield func(merge.Conflict, error) bool) {
+		p := g.owner.pair
+		for r, err := range g.rows() {
+			c := merge.Conflict{BaseUnknown: len(r.Entry.Value) > 0}
+			if err == nil {
+				c.Key = r.Entry.Key[len(g.prefix):]
+				c.Base, c.HasBase, err = p.Base.Get(ctx, c.Key)
+			}
+			if err == nil {
+				c.Left, c.HasLeft, err = p.LeftTree.Get(ctx, c.Key)
+			}
+			if err == nil {
+				c.Right, c.HasRight, err = p.RightTree.Get(ctx, c.Key)
+			}
+			if err != nil {
+				yield(merge.Conflict{}, fmt.Errorf("read the changes of a group: %w", err))
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Changes yields the keys of the group that a side has changed, in order. Their values can be read until the merge ends. The last
+// pair has the error, if there is one: ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+func (g *Group) Changes(ctx context.Context) iter.Seq2[MergeConflict, error] {
+	return func(yield func(MergeConflict, error) bool) {
+		if err := g.owner.usable(); err != nil {
+			yield(MergeConflict{}, err)
+			return
+		}
+		for c, err := range g.changes(ctx) {
+			if err != nil {
+				yield(MergeConflict{}, err)
+				return
+			}
+			if !yield(g.owner.maker.conflict(&c), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (g *groupMerge) usable() error {
+	if g.over.Load() {
+		return errMergeOver
+	}
+	return nil
+}
+
+// Take makes the changed keys of the group what they are on a side, with their priorities; no value is read. It reports, under the name of the
+// strategy, the keys whose change on another side is lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+func (g *Group) Take(ctx context.Context, s Side) error {
+	if s > SideRight {
+		return fmt.Errorf("take side %d: %w", s, ErrInvalid)
+	}
+	if err := g.owner.usable(); err != nil {
+		return err
+	}
+	for c, err := range g.changes(ctx) {
+		if err != nil {
+			return err
+		}
+		sides := [...]struct {
+			e   *fb.Entry
+			has bool
+		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
+		if err := g.owner.Result.journal.set(changeTo(c.Key, sides[s].e, sides[s].has)); err != nil {
+			return fmt.Errorf("take a side of a group: %w", err)
+		}
+		lost := false
+		for _, o := range []Side{SideLeft, SideRight} {
+			changed := c.BaseUnknown || !sameEntry(sides[o].e, sides[o].has, &c.Base, c.HasBase)
+			lost = lost || changed && !sameEntry(sides[o].e, sides[o].has, sides[s].e, sides[s].has)
+		}
+		if !lost {
+			continue
+		}
+		if err := g.owner.Report(ctx, c.Key, g.owner.name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameEntry reports whether two entries of a key say the same.
+func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
+	if !hasA || !hasB {
+		return hasA == hasB
+	}
+	return btree.EqualValues(a, b)
+}
+
+// Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group last, by the rule of LastOneWins. It holds the keys
+// of the group in memory. Errors: as Take.
+func (g *Group) Newest(ctx context.Context) (Side, error) {
+	if err := g.owner.usable(); err != nil {
+		return SideBase, err
+	}
+	var keys [][]byte
+	for r, err := range g.rows() {
+		if err != nil {
+			return SideBase, fmt.Errorf("read the changes of a group: %w", err)
+		}
+		keys = append(keys, bytes.Clone(r.Entry.Key[len(g.prefix):]))
+	}
+	o, err := g.owner.pair.Newest(ctx, keys)
+	if err != nil {
+		return SideBase, fmt.Errorf("find the newest side of a group: %w", err)
+	}
+	if o == merge.TakeLeft {
+		return SideLeft, nil
+	}
+	return SideRight, nil
+}

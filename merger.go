@@ -1,0 +1,260 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+)
+
+// A merge that failed is tried again after minBackoff, and after twice the time at each further failure, up to maxBackoff.
+const (
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Hour
+)
+
+// merger merges the heads of an open page: in the background, as long as there are several, and for callers who ask for it. Its pageStore
+// owns it.
+type merger struct {
+	s         *pageStore
+	page      *Page // a handle for what merges read; it is among no one's handles
+	automatic bool
+	turn      chan struct{} // holds one token: one merge at a time
+	wake      chan struct{} // holds one token: try again at once
+	jitter    func() uint64
+
+	ctx  context.Context // ends when the store closes; of the goroutine, not of a call
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	running bool                    // guarded by mu; the goroutine runs
+	closed  bool                    // guarded by mu
+	remote  bool                    // guarded by mu; heads have come from elsewhere since the last merge
+	comity  time.Duration           // guarded by mu; the last pause before merges of others were merged
+	version uint64                  // guarded by mu; counts the changes of rules
+	cancel  context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
+	waiters map[chan error]struct{} // guarded by mu; who wants to know what comes of the next attempt
+}
+
+func newMerger(s *pageStore) *merger {
+	r := s.repo
+	m := &merger{
+		s: s, automatic: !r.o.Merge.Manual && !r.o.ReadOnly, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		jitter: randomBits, waiters: map[chan error]struct{}{},
+		page: &Page{
+			ledger: &Ledger{repo: r, name: s.key.ledger}, shared: s, store: s.store, gate: newGate(),
+			txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
+		},
+	}
+	if t := r.o.testing; t != nil && t.jitter != nil {
+		m.jitter = t.jitter
+	}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+func randomBits() uint64 {
+	var b [8]byte
+	// crypto/rand never fails: it ends the process when the system has no randomness.
+	_, _ = rand.Read(b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// close ends the goroutine and waits for it, and for a resolver that runs. No call uses the merger any more.
+func (m *merger) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.stop()
+	m.wg.Wait()
+	m.page.gate.close()
+}
+
+// want has heads merged in the background when there are several. remote says that they came from another device.
+func (m *merger) want(remote bool) {
+	if !m.automatic || len(m.s.store.Heads()) == 1 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remote = m.remote || remote
+	m.startLocked()
+}
+
+func (m *merger) startLocked() {
+	if m.running || m.closed {
+		return
+	}
+	m.running = true
+	m.wg.Go(m.run)
+}
+
+// poke has the goroutine try again at once.
+func (m *merger) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// request asks for an attempt at once and returns what will tell its outcome, and a function that gives up waiting for it.
+func (m *merger) request() (outcome <-chan error, forget func()) {
+	c := make(chan error, 1)
+	m.mu.Lock()
+	m.waiters[c] = struct{}{}
+	m.startLocked()
+	m.mu.Unlock()
+	m.poke()
+	return c, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.waiters, c)
+	}
+}
+
+// rulesChanged calls a run with the old rules off and has one with the new ones begin.
+func (m *merger) rulesChanged() {
+	m.mu.Lock()
+	m.version++
+	if m.cancel != nil {
+		m.cancel(errRulesChanged)
+	}
+	m.mu.Unlock()
+	m.poke()
+	m.want(false)
+}
+
+// beginRun returns the context of a run, which ends when the rules change, and their version. done must be called.
+func (m *merger) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
+	run, cancel := context.WithCancelCause(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cancel = cancel
+	return run, m.version, func() {
+		m.mu.Lock()
+		m.cancel = nil
+		m.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// check fails when the rules are no longer those of a version.
+func (m *merger) check(version uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.version != version {
+		return errRulesChanged
+	}
+	return nil
+}
+
+// run merges while there are several heads.
+func (m *merger) run() {
+	left := false
+	defer func() {
+		if !left { // code of the app has ended the goroutine
+			m.leave(errors.New("the merge was ended by code of the app"))
+		}
+	}()
+	var delay time.Duration
+	for {
+		changed := m.s.store.HeadsChanged() // before the heads are looked at
+		if left = m.finish(); left {
+			return
+		}
+		if d := m.hesitation(); d > 0 {
+			m.pause(m.spread(d), changed)
+		}
+		waiters := m.takeWaiters()
+		_, err := m.attempt(m.ctx)
+		tell(waiters, err)
+		if err == nil {
+			delay = 0
+			continue
+		}
+		if m.ctx.Err() != nil {
+			continue
+		}
+		delay = nextBackoff(delay)
+		m.page.log().Warn("the heads of a page could not be merged", "error", err, "nextAttempt", delay)
+		m.pause(m.spread(delay), changed)
+	}
+}
+
+// finish reports whether the goroutine is to end, and notes that.
+func (m *merger) finish() bool {
+	m.mu.Lock()
+	if m.ctx.Err() == nil && len(m.s.store.Heads()) > 1 {
+		m.mu.Unlock()
+		return false
+	}
+	m.running = false
+	m.mu.Unlock()
+	tell(m.takeWaiters(), m.ctx.Err())
+	return true
+}
+
+func (m *merger) leave(err error) {
+	m.mu.Lock()
+	m.running = false
+	m.mu.Unlock()
+	tell(m.takeWaiters(), err)
+}
+
+func (m *merger) takeWaiters() map[chan error]struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.waiters
+	m.waiters = map[chan error]struct{}{}
+	select { // they are why it was woken, as far as it was
+	case <-m.wake:
+	default:
+	}
+	return w
+}
+
+func tell(waiters map[chan error]struct{}, err error) {
+	for c := range waiters {
+		c <- err // has room
+	}
+}
+
+// hesitation returns how long to wait before a merge, which grows while all heads are merges and some came from elsewhere: devices with different
+// rules may be merging each other's merges then, and each had better see whether the other comes first. It is 0 for other merges.
+func (m *merger) hesitation() time.Duration {
+	merges := !slices.ContainsFunc(m.s.store.Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !merges || !m.remote {
+		m.comity = 0
+		return 0
+	}
+	m.remote = false
+	m.comity = nextBackoff(m.comity)
+	return m.comity
+}
+
+func nextBackoff(d time.Duration) time.Duration { return min(max(minBackoff, 2*d), maxBackoff) }
+
+// spread returns a time between half of d and d, so that devices do not keep step.
+func (m *merger) spread(d time.Duration) time.Duration {
+	return d/2 + time.Duration(m.jitter()%uint64(d/2+1))
+}
+
+// pause waits for d, a token in wake, the end of the merger, or for changed to be closed.
+func (m *merger) pause(d time.Duration, changed <-chan struct{}) {
+	timer, release := m.s.repo.clock.After(d)
+	defer release()
+	select {
+	case <-timer:
+	case <-m.wake:
+	case <-changed:
+	case <-m.ctx.Done():
+	}
+}
