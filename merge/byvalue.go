@@ -1,15 +1,36 @@
 package merge
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"fmt"
 
-// ValueRule makes one value of three. A nil slice stands for absence, also where the base is unknown or there is none. It returns the merged value,
-// nil to remove the key, or ok false when it cannot decide about such values. It must follow from its arguments alone.
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+)
+
+// ValueRule makes one value of three. A nil slice stands for absence, also where there is no base. It returns the merged value,
+// nil to remove the key, or ok false when it cannot decide about such values. It must follow from its arguments alone, and neither change nor
+// keep them. A good rule does not tell the sides apart, and returns what one side has when the other has what the base has.
 type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 
-// ByValue returns a decider that has conflicts decided by a rule on values, recorded under name, and leaves to fallback those about which the rule cannot
-// decide and those with values above MaxRuleValueBytes. Since the rule follows from values alone, it is asked for virtual bases, too (I6).
+// ByValue returns a decider that has conflicts decided by a rule on values, recorded under name, and leaves to fallback (nil:
+// LastOneWins) those about which the rule cannot decide, those with values above MaxRuleValueBytes, and those with an unknown base. Since the rule
+// follows from values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where the rule could not decide.
+//
+// Where both sides have changed a key to equal content, no rule is asked by default; a rule that must be, as Counter, needs Rule.All.
+//
+// A merged value that a side has is taken from that side, with its priority; of two sides that have it, from the eager one. A
+// new value is lazy if every side that has the key has it lazy, else eager. A value that is not held on the device is an
+// error, which matches base.ErrNeedsFetch: what is decided may not depend on the device (I1).
 func ByValue(name string, rule ValueRule, fallback Decider) Decider {
-	return byValue{name, rule, fallback}
+	return newByValue(name, rule, fallback, false)
+}
+
+// ByValueNoBase is ByValue for a rule that decides as well without the base, as Maximum: it is asked also where the base is unknown,
+// with a nil base.
+func ByValueNoBase(name string, rule ValueRule, fallback Decider) Decider {
+	return newByValue(name, rule, fallback, true)
 }
 
 // MaxRuleValueBytes is the length of the longest value that a ValueRule is asked about.
@@ -19,17 +40,135 @@ type byValue struct {
 	name     string
 	rule     ValueRule
 	fallback Decider
+	noBase   bool
+}
+
+func newByValue(name string, rule ValueRule, fallback Decider, noBase bool) Decider {
+	if fallback == nil {
+		fallback = LastOneWins()
+	}
+	return byValue{name, rule, fallback, noBase}
 }
 
 // Decide implements Decider.
-func (b byValue) Decide(ctx context.Context, p *Pair, cs []Conflict) error { return errNotBuilt }
+func (b byValue) Decide(ctx context.Context, p *Pair, cs []Conflict) error {
+	left, err := b.decideAll(ctx, p, cs)
+	if err != nil {
+		return err
+	}
+	return handOver(ctx, p, cs, left, b.fallback.Decide)
+}
 
-// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the sum of what both sides have added. Absence is 0.
-func Counter(base, left, right []byte) ([]byte, bool) { return nil, false }
+// forBases reports that the decider may be asked about virtual bases (I6).
+func (b byValue) forBases() bool { return true }
 
-// Maximum is a ValueRule that takes the greater decimal integer, or the bytewise greater value when one is no integer. Absence is least.
-func Maximum(base, left, right []byte) ([]byte, bool) { return nil, false }
+// decideBases decides about a virtual base, and leaves Undecided what values alone do not decide.
+func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error {
+	left, err := b.decideAll(ctx, p, cs)
+	if err != nil {
+		return err
+	}
+	if next, ok := b.fallback.(byValue); ok {
+		return handOver(ctx, p, cs, left, next.decideBases)
+	}
+	return nil
+}
 
-// SetUnion is a ValueRule for sets of lines: what both sides have, and what one has added; what one has removed is gone. The
-// result is sorted, each line ends with a line feed.
-func SetUnion(base, left, right []byte) ([]byte, bool) { return nil, false }
+// handOver has decide decide about the conflicts with the given indexes.
+func handOver(ctx context.Context, p *Pair, cs []Conflict, at []int, decide func(context.Context, *Pair, []Conflict) error) error {
+	if len(at) == 0 {
+		return nil
+	}
+	rest := make([]Conflict, len(at))
+	for i, j := range at {
+		rest[i] = cs[j]
+	}
+	if err := decide(ctx, p, rest); err != nil {
+		return err
+	}
+	for i, j := range at {
+		cs[j] = rest[i]
+	}
+	return nil
+}
+
+// decideAll has the rule decide, and returns the indexes of the conflicts about which it could not.
+func (b byValue) decideAll(ctx context.Context, p *Pair, cs []Conflict) ([]int, error) {
+	var left []int
+	for i := range cs {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("decide by %s: %w", b.name, err)
+		}
+		decided, err := b.decide(ctx, p, &cs[i])
+		if err != nil {
+			return nil, fmt.Errorf("decide by %s: %w", b.name, err)
+		}
+		if !decided {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// decide reports whether the rule has decided about c.
+func (b byValue) decide(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
+	if c.BaseUnknown && !b.noBase {
+		return false, nil
+	}
+	var values [3][]byte
+	for i, s := range [...]struct {
+		e   *fb.Entry
+		has bool
+	}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}} {
+		if !s.has {
+			continue
+		}
+		if s.e.Size > MaxRuleValueBytes {
+			return false, nil
+		}
+		v, err := p.Value(ctx, s.e, MaxRuleValueBytes)
+		if err != nil {
+			return false, err
+		}
+		if values[i] = v; v == nil {
+			values[i] = []byte{} // nil is absence
+		}
+	}
+	merged, ok := b.rule(values[0], values[1], values[2])
+	if !ok {
+		return false, nil
+	}
+	c.Rule = b.name
+	return true, c.take(ctx, p, merged, values[1], values[2])
+}
+
+// take sets the outcome that gives the key the merged value, where the sides have left and right.
+func (c *Conflict) take(ctx context.Context, p *Pair, merged, left, right []byte) error {
+	isLeft, isRight := sameValue(merged, left), sameValue(merged, right)
+	switch {
+	case isLeft && isRight && c.Left.Priority == object.Lazy && c.Right.Priority == object.Eager:
+		c.Outcome = TakeRight
+	case isLeft:
+		c.Outcome = TakeLeft
+	case isRight:
+		c.Outcome = TakeRight
+	case merged == nil:
+		c.Outcome = TakeNone
+	default:
+		priority := object.Lazy
+		if c.HasLeft && c.Left.Priority == object.Eager || c.HasRight && c.Right.Priority == object.Eager {
+			priority = object.Eager
+		}
+		e, err := p.Store(ctx, merged, priority)
+		if err != nil {
+			return err
+		}
+		c.Outcome, c.New = TakeNew, e
+	}
+	return nil
+}
+
+// sameValue reports whether two values, nil for absence, are the same.
+func sameValue(a, b []byte) bool {
+	return (a == nil) == (b == nil) && bytes.Equal(a, b)
+}

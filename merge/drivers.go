@@ -1,0 +1,149 @@
+package merge
+
+import (
+	"bytes"
+	"cmp"
+	"math/big"
+	"slices"
+)
+
+// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the sum of what both sides have added. Absence is 0.
+//
+// An integer is an optional '-' and digits, and may end with a line feed. The sum has neither needless zeros nor "-0", and ends with a
+// line feed if the values of both sides do, as far as there are values. The rule cannot decide about other values, nor when the sum has more digits.
+//
+// Two sides that have each added the same have equal content: the rule must be asked about that, too, or the sum
+// misses one of them (Rule.All).
+func Counter(base, left, right []byte) ([]byte, bool) {
+	if v, ok := oneSided(base, left, right); ok {
+		return v, true
+	}
+	b, okBase := parseInteger(base)
+	l, okLeft := parseInteger(left)
+	r, okRight := parseInteger(right)
+	if !okBase || !okLeft || !okRight {
+		return nil, false
+	}
+	if left == nil && right == nil {
+		return nil, true
+	}
+	sum := l.Sub(l.Add(l, r), b).Append(nil, 10)
+	if digits := len(sum); digits > maxDigits+1 || digits > maxDigits && sum[0] != '-' {
+		return nil, false
+	}
+	if endsLine(left) && endsLine(right) {
+		sum = append(sum, '\n')
+	}
+	return sum, true
+}
+
+// maxDigits is how many digits the integers of Counter and Maximum have at most.
+const maxDigits = 1000
+
+// parseInteger reads a decimal integer; absence is 0.
+func parseInteger(v []byte) (*big.Int, bool) {
+	if v == nil {
+		return new(big.Int), true
+	}
+	v = bytes.TrimSuffix(v, []byte{'\n'})
+	digits := bytes.TrimPrefix(v, []byte{'-'})
+	if len(digits) == 0 || len(digits) > maxDigits {
+		return nil, false
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return nil, false
+		}
+	}
+	return new(big.Int).SetString(string(v), 10)
+}
+
+// endsLine reports whether a value ends with a line feed, if there is one.
+func endsLine(v []byte) bool { return v == nil || bytes.HasSuffix(v, []byte{'\n'}) }
+
+// oneSided returns what one side has when the other has what the base has: a change of one side stands (I2).
+func oneSided(base, left, right []byte) (value []byte, ok bool) {
+	switch {
+	case sameValue(left, base):
+		return right, true
+	case sameValue(right, base):
+		return left, true
+	}
+	return nil, false
+}
+
+// Maximum is a ValueRule that takes the greater decimal integer, or the bytewise greater value when one is no integer. Absence is least.
+// Integers are as for Counter; of equal ones that are written differently the bytewise greater is taken. It needs no base, see ByValueNoBase.
+func Maximum(base, left, right []byte) ([]byte, bool) {
+	if v, ok := oneSided(base, left, right); ok {
+		return v, true
+	}
+	switch {
+	case left == nil:
+		return right, true
+	case right == nil:
+		return left, true
+	}
+	order := 0
+	l, okLeft := parseInteger(left)
+	r, okRight := parseInteger(right)
+	if okLeft && okRight {
+		order = l.Cmp(r)
+	}
+	if cmp.Or(order, bytes.Compare(left, right)) < 0 {
+		return right, true
+	}
+	return left, true
+}
+
+// SetUnion is a ValueRule for sets of lines: what both sides have, and what one has added; what one has removed is gone. The
+// result is sorted, each line ends with a line feed. The last line of a value may lack it. Absence is the empty set; an
+// empty result is absence when a side is absent, else the empty value.
+func SetUnion(base, left, right []byte) ([]byte, bool) {
+	if v, ok := oneSided(base, left, right); ok {
+		return v, true
+	}
+	if sameValue(left, right) {
+		return left, true
+	}
+	b, l, r := parseSet(base), parseSet(left), parseSet(right)
+	merged := []byte{}
+	for len(l) > 0 || len(r) > 0 {
+		var line []byte
+		order := 0
+		switch {
+		case len(r) == 0:
+			order = -1
+		case len(l) == 0:
+			order = 1
+		default:
+			order = bytes.Compare(l[0], r[0])
+		}
+		if order <= 0 {
+			line, l = l[0], l[1:]
+		}
+		if order >= 0 {
+			line, r = r[0], r[1:]
+		}
+		if order != 0 {
+			if _, inBase := slices.BinarySearchFunc(b, line, bytes.Compare); inBase {
+				continue
+			}
+		}
+		merged = append(append(merged, line...), '\n')
+	}
+	if len(merged) == 0 && (left == nil || right == nil) {
+		return nil, true
+	}
+	return merged, true
+}
+
+// parseSet returns the lines of a value, sorted, each once and without its line feed.
+func parseSet(v []byte) [][]byte {
+	if len(v) == 0 {
+		return nil
+	}
+	lines := bytes.Split(bytes.TrimSuffix(v, []byte{'\n'}), []byte{'\n'})
+	slices.SortFunc(lines, bytes.Compare)
+	return slices.CompactFunc(lines, bytes.Equal)
+}
