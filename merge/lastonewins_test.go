@@ -419,3 +419,32 @@ func TestLastOneWinsErrors(t *testing.T) {
 		t.Fatalf("error %v, want ErrNotFound that names the commit", err)
 	}
 }
+
+// A merge has the timestamp of its greater parent, whose id may be the greater one: then that parent is the newer commit.
+func TestLastOneWinsEqualTimestamps(t *testing.T) {
+	seen := map[bool]bool{}
+	for i := 0; len(seen) < 2 && i < 64; i++ {
+		p := newTestPage()
+		start := p.commit(t, 10, edit{"k": "base"})
+		written := p.commit(t, 80, edit{"k": "v", "i": fmt.Sprint(i)}, start)
+		lost := p.commit(t, 0, edit{"k": "w"}, p.commit(t, 20, edit{"k": "w"}, start), written)
+		again := p.commit(t, 0, edit{"k": "v"}, lost, p.commit(t, 30, edit{"k": "u"}, start))
+		want := written
+		if commit.Compare(again, written) > 0 {
+			want = again
+		}
+		seen[want == again] = true
+		cs, left, _ := p.decide(t, merge.LastOneWins(), again, p.commit(t, 50, edit{"k": "other"}, start), start)
+		got := cs[slices.IndexFunc(cs, func(c merge.Conflict) bool { return string(c.Key) == "k" })]
+		writer := got.RightWriter
+		if left == again {
+			writer = got.LeftWriter
+		}
+		if writer != want.ID {
+			t.Fatalf("writer %s, want %s", writer.Short(), want.ID.Short())
+		}
+	}
+	if len(seen) < 2 {
+		t.Fatal("ids came in one order only")
+	}
+}

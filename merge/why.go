@@ -1,12 +1,15 @@
 package merge
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
 )
 
 // Step is a commit that has a part in the value of a key.
@@ -15,11 +18,12 @@ type Step struct {
 	// Entry is what the key has in Commit, as far as it has something.
 	Entry fb.Entry
 	Has   bool
-	// Outcome and Rule say, for a merge, what decided; Rule is "" when only one side had changed the key.
+	// Outcome and Rule say, for a merge, what decided; Rule is "" when only one side had changed the key, and in merges that took one side
+	// whole.
 	Outcome Outcome
 	Rule    string
-	// Lost are the values that gave way: for a commit with one parent the value before it, for a merge those of the parents that
-	// it did not take.
+	// Lost are the values that gave way: for a commit with one parent the value before it, if there was one. For a merge those of the
+	// parents that it did not take, absence included, but not one that had stood unchanged since before both sides.
 	Lost []Lost
 }
 
@@ -32,23 +36,237 @@ type Lost struct {
 }
 
 // Why yields the commits that made the value that key has in head, newest first: the merges that took it from one side, and last the commit that
-// wrote it (for a value that a merge made, the merge). It yields nothing for a key that never had a value.
-// The last pair has the error, if there is one.
+// wrote it (for a value that a merge made, the merge; for an absent key the commit that deleted it). Where both parents of a merge have the
+// value, it goes on in the greater one. It yields nothing for a key that never had a value.
+//
+// It reads the commits down to the writer, and those down to the writers of what was lost, and holds none of them.
+// The last pair has the error, if there is one. Errors: those of the sources of v, *base.CorruptError, *base.FormatError, that of ctx.
 func Why(ctx context.Context, v *View, head *commit.Commit, key []byte) iter.Seq2[Step, error] {
-	return func(yield func(Step, error) bool) { yield(Step{}, errNotBuilt) }
+	key = bytes.Clone(key)
+	return func(yield func(Step, error) bool) {
+		for at := head; at != nil; {
+			step, from, err := why(ctx, v, at, key)
+			if err != nil {
+				yield(Step{}, fmt.Errorf("find why the key has what it has: commit %s: %w", at.ID, err))
+				return
+			}
+			if step != nil && !yield(*step, nil) {
+				return
+			}
+			at = from
+		}
+	}
 }
 
-// Undone is a key that a commit changed, and what Undo makes of it.
-type Undone struct {
-	// Kept tells that the key has been changed since, so that it stays as it is; Change is then without meaning but for its key.
-	Kept   bool
-	Change btree.Change
+// why returns what a commit has to do with the value that key has in it, nil for nothing, and the parent that the value comes from, nil
+// when there is none.
+func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *commit.Commit, error) {
+	at, err := v.hold(ctx, c, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	parents, err := v.holdParents(ctx, &at, key)
+	if err != nil || len(parents) == 0 {
+		return nil, nil, err
+	}
+	step := &Step{Commit: c, Entry: at.entry, Has: at.has}
+	from := at.origin(parents)
+	if len(parents) == 1 {
+		if from >= 0 {
+			return nil, parents[0].commit, nil
+		}
+		err = step.lose(ctx, v, &parents[0], key, commit.ID{})
+		if !parents[0].has {
+			step.Lost = nil
+		}
+		return step, nil, err
+	}
+	if from >= 0 && at.same(&parents[1-from]) {
+		return nil, parents[from].commit, nil
+	}
+	if err := step.explain(ctx, v, parents, from, key); err != nil || from < 0 {
+		return step, nil, err
+	}
+	return step, parents[from].commit, nil
 }
 
-// Undo yields, in order of keys, what c changed against its parent, and what each key would be in head if it had not: what the parent
-// has, or where c's value won over others in a later merge, the newest of those. Keys that are already so are left out. c is head or
-// an ancestor of it, and parent one of c's parents.
-// The last pair has the error, if there is one.
-func Undo(ctx context.Context, v *View, head, c, parent *commit.Commit) iter.Seq2[Undone, error] {
-	return func(yield func(Undone, error) bool) { yield(Undone{}, errNotBuilt) }
+// explain says what decided in a merge with the given parents, of which it has taken from, negative for none.
+func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, key []byte) error {
+	d, explained, err := v.decision(ctx, s.Commit.ID, key)
+	if err != nil {
+		return err
+	}
+	s.Rule = d.Rule
+	switch {
+	case from >= 0:
+		s.Outcome = [...]Outcome{TakeLeft, TakeRight}[from]
+	case s.Has:
+		s.Outcome = TakeNew
+	default:
+		s.Outcome = TakeNone
+	}
+	writers := [...]commit.ID{d.LeftWriter, d.RightWriter}
+	for i := range parents {
+		if i == from {
+			continue
+		}
+		if from >= 0 && !explained {
+			changed, err := v.changedSince(ctx, parents, &parents[i], key)
+			if err != nil {
+				return err
+			}
+			if !changed {
+				continue
+			}
+		}
+		if err := s.lose(ctx, v, &parents[i], key, writers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lose adds what a parent has to what was lost. writer is who wrote it, zero when that is not known.
+func (s *Step) lose(ctx context.Context, v *View, parent *held, key []byte, writer commit.ID) error {
+	w, err := v.writer(ctx, parent, key, writer)
+	if err != nil {
+		return err
+	}
+	s.Lost = append(s.Lost, Lost{Parent: parent.commit, Writer: w, Entry: parent.entry, Has: parent.has})
+	return nil
+}
+
+// held is what a commit has under a key.
+type held struct {
+	commit *commit.Commit
+	entry  fb.Entry
+	has    bool
+}
+
+// same reports whether both have the same under the key.
+func (h *held) same(o *held) bool {
+	return h.has == o.has && (!h.has || btree.EqualValues(&h.entry, &o.entry))
+}
+
+// origin returns which of the parents has what h has, of two that do the greater one, and -1 if none has.
+func (h *held) origin(parents []held) int {
+	for i := len(parents) - 1; i >= 0; i-- {
+		if h.same(&parents[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// hold returns what a commit has under a key.
+func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, error) {
+	e, has, err := v.tree(c.Root).Get(ctx, key)
+	if err != nil {
+		return held{}, fmt.Errorf("read the tree of commit %s: %w", c.ID, err)
+	}
+	return held{c, e, has}, nil
+}
+
+// holdParents returns what the parents of a commit have under a key: the lesser parent first.
+func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	commits, err := v.parents(ctx, h.commit)
+	if err != nil {
+		return nil, err
+	}
+	parents := make([]held, len(commits))
+	for i, c := range commits {
+		if parents[i] = (held{c, h.entry, h.has}); c.Root == h.commit.Root {
+			continue
+		}
+		if parents[i], err = v.hold(ctx, c, key); err != nil {
+			return nil, err
+		}
+	}
+	return parents, nil
+}
+
+// parents returns the parents of a commit, the lesser one first, as a merge calls them left and right.
+func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
+	parents := make([]*commit.Commit, len(c.Parents))
+	for i, id := range c.Parents {
+		p, err := v.commit(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if p.Generation >= c.Generation {
+			return nil, corruptCommit(c, "a parent of no lower generation")
+		}
+		parents[i] = p
+	}
+	if len(parents) == 2 && commit.Compare(parents[0], parents[1]) > 0 {
+		parents[0], parents[1] = parents[1], parents[0]
+	}
+	return parents, nil
+}
+
+// writer returns the commit with the given id, or, when that is zero, the last one that Why would name: the commit that gave the
+// key what h has. It is nil when the key never had a value there.
+func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID) (*commit.Commit, error) {
+	if !known.IsZero() {
+		return v.commit(ctx, known)
+	}
+	at := *h
+	for !at.commit.IsFirst() {
+		parents, err := v.holdParents(ctx, &at, key)
+		if err != nil {
+			return nil, err
+		}
+		from := at.origin(parents)
+		if from < 0 {
+			return at.commit, nil
+		}
+		at = parents[from]
+	}
+	return nil, nil
+}
+
+// decision returns what was decided about a key in a merge, and whether something was.
+func (v *View) decision(ctx context.Context, merge commit.ID, key []byte) (Decision, bool, error) {
+	if v.Explanation == nil {
+		return Decision{}, false, nil
+	}
+	root, ok, err := v.Explanation(ctx, merge)
+	if err != nil {
+		return Decision{}, false, fmt.Errorf("find the explanation of merge %s: %w", merge, err)
+	}
+	if !ok || root.IsZero() {
+		return Decision{}, false, nil
+	}
+	return v.decisionIn(ctx, root, key)
+}
+
+// decisionIn returns what an explanation says about a key, and whether it does.
+func (v *View) decisionIn(ctx context.Context, explanation object.Digest, key []byte) (Decision, bool, error) {
+	e, has, err := v.tree(explanation).Get(ctx, key)
+	if err != nil || !has {
+		return Decision{}, false, err
+	}
+	d, err := DecodeDecision(e.Key, e.Value)
+	return d, err == nil, err
+}
+
+// changedSince reports whether a side of a merge has changed a key: not if all bases of the sides have what it has.
+func (v *View) changedSince(ctx context.Context, sides []held, side *held, key []byte) (bool, error) {
+	r, err := Relate(ctx, v.Commits, sides[0].commit, sides[1].commit)
+	if err != nil {
+		return false, err
+	}
+	for _, b := range r.Bases {
+		h, err := v.hold(ctx, b, key)
+		if err != nil {
+			return false, err
+		}
+		if !h.same(side) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -1,0 +1,268 @@
+package merge_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// undo undoes a commit against a parent in head, and returns what the page then holds and the keys that were kept.
+func (p *testPage) undo(t tester, head, c, parent *commit.Commit) (content map[string]string, kept map[string]bool) {
+	t.Helper()
+	kept = map[string]bool{}
+	var cs []btree.Change
+	var last []byte
+	for u, err := range merge.Undo(t.Context(), p.view(), head, c, parent) {
+		if err != nil {
+			t.Fatalf("undo: %v", err)
+		}
+		if last != nil && bytes.Compare(last, u.Change.Entry.Key) >= 0 {
+			t.Fatalf("key %q behind %q", u.Change.Entry.Key, last)
+		}
+		if last = u.Change.Entry.Key; u.Kept {
+			kept[string(last)] = true
+		} else {
+			cs = append(cs, u.Change)
+		}
+	}
+	before := p.content(t, head.Root)
+	undone := p.commitChanges(t, 0, cs, head)
+	content = p.content(t, undone.Root)
+	for _, c := range cs {
+		if k := string(c.Entry.Key); value(before, k) == value(content, k) {
+			t.Fatalf("key %q was so already", k)
+		}
+	}
+	return content, kept
+}
+
+func TestUndo(t *testing.T) {
+	counter := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue("counter", merge.Counter, nil)}}}
+	tests := map[string]struct {
+		history func(t *testing.T, p *testPage) (head, c, parent *commit.Commit)
+		want    string
+		kept    bool
+	}{
+		"the winner": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			return p.merge(t, merge.Rules{}, blue, green), green, red
+		}, "blue", false},
+		"the winner, later": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			more := p.commit(t, 4, edit{"other": "x"}, green)
+			return p.commit(t, 9, edit{"other": "y"}, p.merge(t, merge.Rules{}, blue, more)), green, red
+		}, "blue", false},
+		"the loser": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			return p.merge(t, merge.Rules{}, blue, green), blue, red
+		}, "green", true},
+		"the winner over two": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, pink := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "pink"}, red)
+			green := p.commit(t, 4, edit{"color": "green"}, red)
+			return p.merge(t, merge.Rules{}, pink, p.merge(t, merge.Rules{}, blue, green)), green, red
+		}, "pink", false},
+		"the winner over two, the newer one first": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, pink := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "pink"}, red)
+			green := p.commit(t, 4, edit{"color": "green"}, red)
+			return p.merge(t, merge.Rules{}, blue, p.merge(t, merge.Rules{}, pink, green)), green, red
+		}, "pink", false},
+		"the winner over a deletion": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": gone}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			return p.merge(t, merge.Rules{}, blue, green), green, red
+		}, gone, false},
+		"a deletion that won": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": gone}, red)
+			return p.merge(t, merge.Rules{}, blue, green), green, red
+		}, "blue", false},
+		"a deletion": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			c = p.commit(t, 2, edit{"color": gone}, red)
+			return p.commit(t, 3, edit{"x": "y"}, c), c, red
+		}, "red", false},
+		"what was overwritten": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			green := p.commit(t, 2, edit{"color": "green"}, red)
+			return p.commit(t, 3, edit{"color": "pink"}, green), green, red
+		}, "pink", true},
+		"what is undone already": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			green := p.commit(t, 2, edit{"color": "green"}, red)
+			return p.commit(t, 3, edit{"color": "red"}, green), green, red
+		}, "red", false},
+		"what a rule made of it": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "1"})
+			blue, green := p.commit(t, 2, edit{"color": "2"}, red), p.commit(t, 3, edit{"color": "4"}, red)
+			return p.merge(t, counter, blue, green), green, red
+		}, "5", true},
+		"a merge against its winner": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue", "b": "x"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			m := p.merge(t, merge.Rules{}, blue, green)
+			return p.commit(t, 4, edit{"other": "x"}, m), m, green
+		}, "green", false},
+		"a merge against its loser": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue", "b": "x"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			m := p.merge(t, merge.Rules{}, blue, green)
+			return p.commit(t, 4, edit{"other": "x"}, m), m, blue
+		}, "blue", false},
+		// Blue lost to the commit, pink to what was later written again.
+		"what was written on top of it did not lose to it": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			m := p.merge(t, merge.Rules{}, blue, green)
+			grey := p.commit(t, 5, edit{"color": "grey"}, m)
+			again := p.commit(t, 9, edit{"color": "green"}, grey)
+			return p.merge(t, merge.Rules{}, again, p.commit(t, 8, edit{"color": "pink"}, grey)), green, red
+		}, "blue", false},
+		// The side that won had the value from elsewhere.
+		"another commit won": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
+			m := p.merge(t, merge.Rules{}, blue, green)
+			c = p.commit(t, 4, edit{"color": "green"}, p.commit(t, 3, edit{"color": "grey"}, red))
+			return p.commit(t, 0, edit{}, m, c), c, p.commits[c.Parents[0]]
+		}, "grey", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newTestPage()
+			head, c, parent := test.history(t, p)
+			want := p.content(t, head.Root)
+			apply(want, edit{"color": test.want})
+			if b := p.content(t, parent.Root); len(c.Parents) == 2 {
+				apply(want, edit{"b": value(b, "b")})
+			}
+			got, kept := p.undo(t, head, c, parent)
+			if !maps.Equal(got, want) || kept["color"] != test.kept {
+				t.Errorf("content %q, kept %v, want %q", got, kept, want)
+			}
+		})
+	}
+}
+
+// lost returns the newest value that lost to what c has under a key in merges between c and head, from whole contents.
+func (h *history) lost(t *rapid.T, head, c *commit.Commit, key string) (lost string, ok bool) {
+	var newest *commit.Commit
+	won := value(h.content[c.ID], key)
+	for id := range h.ancestors(head) {
+		m := h.get(id)
+		d, explained := h.decision(t, m, key)
+		if !explained || value(h.content[id], key) != won || d.Outcome != merge.TakeLeft && d.Outcome != merge.TakeRight {
+			continue
+		}
+		winner, loser, writer := h.parents(m)[0], h.parents(m)[1], d.RightWriter
+		if d.Outcome == merge.TakeRight {
+			winner, loser, writer = loser, winner, d.LeftWriter
+		}
+		w := h.get(h.wrote(loser, key, writer))
+		if !h.ancestors(winner)[c.ID] || w != nil && h.ancestors(w)[c.ID] {
+			continue
+		}
+		if !ok || w != nil && (newest == nil || commit.Compare(w, newest) > 0) {
+			newest, lost, ok = w, value(h.content[loser.ID], key), true
+		}
+	}
+	return lost, ok
+}
+
+func TestUndoModel(t *testing.T) {
+	won := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawMerged(t, 25)
+		head := h.commits[len(h.commits)-1]
+		var below []*commit.Commit
+		for _, c := range h.commits {
+			if h.ancestors(head)[c.ID] && !c.IsFirst() {
+				below = append(below, c)
+			}
+		}
+		if len(below) == 0 {
+			return
+		}
+		c := below[rapid.IntRange(0, len(below)-1).Draw(t, "commit")]
+		parent := h.parents(c)[rapid.IntRange(0, len(c.Parents)-1).Draw(t, "of parents")]
+		before, done, now := h.content[parent.ID], h.content[c.ID], h.content[head.ID]
+		want, wantKept := maps.Clone(now), map[string]bool{}
+		for k := range both(before, done) {
+			switch v := value(now, k); {
+			case value(before, k) == value(done, k):
+			case v == value(done, k):
+				lost, ok := h.lost(t, head, c, k)
+				if !ok {
+					lost = value(before, k)
+				} else {
+					won++
+				}
+				apply(want, edit{k: lost})
+			case v != value(before, k):
+				wantKept[k] = true
+			}
+		}
+		got, kept := h.page.undo(t, head, c, parent)
+		if !maps.Equal(got, want) || !maps.Equal(kept, wantKept) {
+			t.Fatalf("content %q, kept %v, want %q and %v", got, kept, want, wantKept)
+		}
+	})
+	if won == 0 {
+		t.Error("no commit had won")
+	}
+}
+
+// To undo the newest commit is to go back to its parent.
+func TestUndoOfTheNewest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newTestPage()
+		head, parent := commit.First(), commit.First()
+		for i := range rapid.IntRange(1, 6).Draw(t, "commits") {
+			parent = head
+			ed := rapid.MapOfN(rapid.StringMatching("[a-e]"), valueGen, 0, 4).Draw(t, "edit")
+			ed["i"] = fmt.Sprint(i)
+			head = p.commit(t, int64(i), ed, head)
+		}
+		got, kept := p.undo(t, head, head, parent)
+		if want := p.content(t, parent.Root); !maps.Equal(got, want) || len(kept) > 0 {
+			t.Fatalf("content %q, kept %v, want %q", got, kept, want)
+		}
+	})
+}
+
+func TestUndoErrors(t *testing.T) {
+	p := newTestPage()
+	red := p.commit(t, 1, edit{"color": "red"})
+	head := p.commit(t, 2, edit{"color": "blue"}, red)
+	last := func(ctx context.Context, parent *commit.Commit) (err error) {
+		for _, err = range merge.Undo(ctx, p.view(), head, head, parent) {
+		}
+		return err
+	}
+	if err := last(t.Context(), commit.First()); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("error %v for a commit that is no parent, want ErrInvalid", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := last(ctx, red); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want Canceled", err)
+	}
+	clear(p.nodes)
+	if err := last(t.Context(), red); !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("error %v, want ErrNotFound", err)
+	}
+}
