@@ -1,0 +1,175 @@
+package merge_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// asked collects what a decider is asked, and takes the right side.
+type asked struct{ conflicts []merge.Conflict }
+
+func (a *asked) Decide(_ context.Context, _ *merge.Pair, cs []merge.Conflict) error {
+	for i := range cs {
+		cs[i].Outcome, cs[i].Rule = merge.TakeRight, "asked"
+	}
+	a.conflicts = append(a.conflicts, cs...)
+	return nil
+}
+
+func rulesOf(d merge.Decider) merge.Rules { return merge.Rules{Rules: []merge.Rule{{Decider: d}}} }
+
+// crissCross makes two commits with the given values of k, own commits both, whose common ancestors are commits with the given values, all
+// on one commit with the value before.
+func crissCross(t tester, p *testPage, before string, bases []string, left, right string) (l, r *commit.Commit) {
+	t.Helper()
+	b := p.commit(t, 1, edit{"k": before, "z": "z"})
+	var all []*commit.Commit
+	for i, v := range bases {
+		all = append(all, p.commit(t, int64(10+i), edit{"k": v, fmt.Sprint("base", i): "x"}, b))
+	}
+	side := func(name, value string, at int64) *commit.Commit {
+		m := all[0]
+		for i, c := range all[1:] {
+			m = p.commit(t, 0, edit{fmt.Sprint("base", i+1): "x", "by": name}, m, c)
+		}
+		return p.commit(t, at, edit{"k": value, name: "own"}, m)
+	}
+	return side("left", left, 100), side("right", right, 200)
+}
+
+func TestUnknownInBases(t *testing.T) {
+	for _, c := range []struct {
+		before  string
+		bases   []string
+		l, r    string
+		asked   bool
+		unknown bool
+		result  string
+	}{
+		// The bases agree, or only one of them changed the key: the base is known.
+		{"b", []string{"b", "b"}, "1", "b", false, false, "1"},
+		{"b", []string{"x", "b"}, "x", "2", false, false, "2"},
+		{"b", []string{"x", "x"}, "x", gone, false, false, gone},
+		{"b", []string{"x", "b"}, "1", "2", true, false, "2"},
+		// They do not: it is not, and whatever differs is a conflict.
+		{"b", []string{"x", "y"}, "x", "y", true, true, "y"},
+		{"b", []string{"x", "y"}, "x", "x", false, false, "x"},
+		{"b", []string{"x", "y"}, gone, "x", true, true, "x"},
+		{"b", []string{"x", "y"}, "x", gone, true, true, gone},
+		{"b", []string{"x", gone}, "x", gone, true, true, gone},
+		{"b", []string{"x", "y"}, gone, gone, false, false, gone},
+		// A key that is unknown stays so, whatever another base has.
+		{"b", []string{"x", "y", "b"}, gone, "b", true, true, "b"},
+		{"b", []string{"x", "y", "x"}, "x", gone, true, true, gone},
+		{gone, []string{"x", "y", "z"}, "z", gone, true, true, gone},
+		{gone, []string{"x", "y", gone}, gone, "y", true, true, "y"},
+	} {
+		name := fmt.Sprintf("%q %q %q %q", c.before, c.bases, c.l, c.r)
+		p := newTestPage()
+		l, r := crissCross(t, p, c.before, c.bases, c.l, c.r)
+		rel, err := merge.Relate(t.Context(), p, l, r)
+		if err != nil || len(rel.Bases) != len(c.bases) {
+			t.Fatalf("%s: %d bases, %v", name, len(rel.Bases), err)
+		}
+		a := &asked{}
+		m := heads(t, p, rulesOf(a), l, r)[0]
+		if got := value(p.content(t, m.Commit.Root), "k"); got != c.result {
+			t.Errorf("%s: k is %q, want %q", name, got, c.result)
+		}
+		i := slices.IndexFunc(a.conflicts, func(c merge.Conflict) bool { return string(c.Key) == "k" })
+		if (i >= 0) != c.asked {
+			t.Errorf("%s: asked %t, want %t", name, i >= 0, c.asked)
+		} else if i >= 0 && (a.conflicts[i].BaseUnknown != c.unknown || a.conflicts[i].HasBase == c.unknown) {
+			t.Errorf("%s: base unknown %t, has base %t", name, a.conflicts[i].BaseUnknown, a.conflicts[i].HasBase)
+		}
+	}
+}
+
+// A rule that follows from values is asked about bases (I6), and its long values do not stay where nobody reaches them (I4).
+func TestByValueInBases(t *testing.T) {
+	long := strings.Repeat("long ", 200)
+	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
+		if string(base) == long+"b" || string(left) == "no" || string(right) == "no" {
+			return fmt.Appendf(nil, "%s%d", long, len(left)+len(right)), true
+		}
+		return base, true // what the bases come to
+	}, &asked{})
+	p := newTestPage()
+	l, r := crissCross(t, p, long+"b", []string{long + "xx", long + "yyy"}, "1", "2")
+	env, sink := p.sealed()
+	merged, err := merge.Heads(t.Context(), env, rulesOf(join), []*commit.Commit{l, r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d, n := range sink.nodes {
+		p.nodes[d] = n
+	}
+	for d, b := range sink.pieces {
+		p.pieces[d] = b
+	}
+	want := fmt.Sprintf("%s%d", long, 2*len(long)+5)
+	if got := p.content(t, merged[0].Commit.Root)["k"]; got != want {
+		t.Errorf("k is %q, want the value of the base, %q", got, want)
+	}
+}
+
+// A base that only a rule on values makes, and no result: nothing of it is left.
+func TestBaseLeavesNoValues(t *testing.T) {
+	long := strings.Repeat("long ", 200)
+	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
+		if string(base) == "b" {
+			return []byte(long), true
+		}
+		return []byte("short"), true
+	}, &asked{})
+	p := newTestPage()
+	l, r := crissCross(t, p, "b", []string{"x", "y"}, "1", "2")
+	env, sink := p.sealed()
+	merged, err := merge.Heads(t.Context(), env, rulesOf(join), []*commit.Commit{l, r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.wantOnlyReachable(t, sink, merged)
+	if got := p.content(t, merged[0].Commit.Root)["k"]; got != "short" {
+		t.Errorf("k is %q", got)
+	}
+}
+
+// Deep and wide criss-cross histories end in time, with the same result in any order of heads and no key lost.
+func TestHostileHistories(t *testing.T) {
+	for _, c := range []struct{ width, depth int }{{2, 200}, {6, 12}, {40, 2}} {
+		p := newTestPage()
+		row := make([]*commit.Commit, c.width)
+		for i := range row {
+			row[i] = p.commit(t, int64(i), edit{fmt.Sprint("own", i): "x", "k": fmt.Sprint(i)})
+		}
+		for d := range c.depth {
+			next := make([]*commit.Commit, c.width)
+			for i := range next {
+				other := row[(i+1+d%(c.width-1))%c.width]
+				next[i] = p.commit(t, 0, edit{"k": fmt.Sprint(d, i), fmt.Sprint("m", i): fmt.Sprint(d)}, row[i], other)
+			}
+			for i := range next {
+				row[i] = p.commit(t, int64(1000*d+i), edit{fmt.Sprint("own", i): fmt.Sprint(d)}, next[i])
+			}
+		}
+		left, right := row[0], row[1]
+		p.resetCounts()
+		a := heads(t, p, merge.Rules{}, left, right)[0]
+		b := heads(t, p, merge.Rules{}, right, left)[0]
+		if a.Commit.ID != b.Commit.ID || a.How != merge.ThreeWay {
+			t.Errorf("width %d, depth %d: how %d, other order gives the same: %t", c.width, c.depth, a.How, a.Commit.ID == b.Commit.ID)
+		}
+		content := p.content(t, a.Commit.Root)
+		if content["own0"] != fmt.Sprint(c.depth-1) || content["own1"] != fmt.Sprint(c.depth-1) {
+			t.Errorf("width %d, depth %d: own edits are %q and %q", c.width, c.depth, content["own0"], content["own1"])
+		}
+		t.Logf("width %d, depth %d: %d commits, %d read, %d nodes read", c.width, c.depth, len(p.commits), p.commitReads, p.nodeReads)
+	}
+}
