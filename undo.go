@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
+type UndoOptions struct {
+	// Parent is the parent against which the commit's changes are taken. It must be named for a merge, whose changes against that
+	// parent are what the other side brought.
+	Parent CommitID
+	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
+	Message string
+}
+
+// UndoResult says what Undo has done.
+type UndoResult struct {
+	// Commit is the new commit, or the head when there was nothing to change.
+	Commit CommitID
+	// Changed counts the keys that are as if the commit had not been; Kept those that it changed too, but that have been changed
+	// since and stay as they are.
+	Changed, Kept int
+}
+
+// Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each key that c changed has what c's
+// parent has, or where c's value has won over others in a later merge, the newest of those. A key that was changed after
+// c stays as it is. Undoing the new commit brings back what it undid.
+//
+// c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn, and its result survives a
+// crash when the error is nil. Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge
+// without Parent: the error names its parents), ErrNotFound, ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt,
+// those of ctx.
+func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
+	if o == nil {
+		o = &UndoOptions{}
+	}
+	if c.IsZero() {
+		return UndoResult{}, fmt.Errorf("undo: no commit is named: %w", ErrInvalid)
+	}
+	message := o.Message
+	if message == "" {
+		message = "undo " + c.Short()
+	}
+	if err := checkMessage(message); err != nil {
+		return UndoResult{}, fmt.Errorf("undo: %w", err)
+	}
+	target, release, err := p.pinOutside(ctx, c)
+	if err != nil {
+		return UndoResult{}, fmt.Errorf("undo: %w", err)
+	}
+	defer release()
+	parent, releaseParent, err := p.undoParent(ctx, target, o.Parent)
+	if err != nil {
+		return UndoResult{}, fmt.Errorf("undo: %w", err)
+	}
+	defer releaseParent()
+	var r UndoResult
+	r.Commit, err = p.Update(ctx, func(t *Tx) error {
+		t.message = message
+		if err := t.undo(ctx, target, parent, &r); err != nil {
+			return fmt.Errorf("undo: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return UndoResult{}, err
+	}
+	return r, nil
+}
+
+// undoParent returns the parent of c against which its changes are taken, pinned. named is what the caller asks for.
+func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named CommitID) (*commit.Commit, func(), error) {
+	id := commit.ID(named)
+	switch {
+	case c.IsFirst():
+		return nil, nil, fmt.Errorf("commit %s is the first one, which has changed nothing: %w", c.ID.Short(), ErrInvalid)
+	case named.IsZero() && len(c.Parents) == 1:
+		id = c.Parents[0]
+	case named.IsZero():
+		return nil, nil, fmt.Errorf("commit %s is a merge: name the parent whose content is to stay, one of %s: %w", c.ID.Short(), parentList(c), ErrInvalid)
+	case !slices.Contains(c.Parents, id):
+		return nil, nil, fmt.Errorf("commit %s is no parent of %s, which has %s: %w", named.Short(), c.ID.Short(), parentList(c), ErrInvalid)
+	}
+	release := p.store.Pin(id)
+	parent, err := enteredCommits{p}.Commit(ctx, id)
+	if err != nil {
+		release()
+		return nil, nil, fmt.Errorf("read the parent of commit %s: %w", c.ID.Short(), err)
+	}
+	return parent, release, nil
+}
+
+func parentList(c *commit.Commit) string {
+	ids := make([]string, 0, len(c.Parents))
+	for _, id := range c.Parents {
+		ids = append(ids, id.String())
+	}
+	return strings.Join(ids, ", ")
+}
+
+// chainedCommits reads commits that heads and commits name, also those that are not durable yet: for a transaction of Update, whose own
+// commit is durable only together with them. One call is entered at a time.
+type chainedCommits struct{ p *Page }
+
+// Commit implements commit.Getter.
+func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if err := g.p.enter(); err != nil {
+		return nil, err
+	}
+	defer g.p.leave()
+	return storedCommits{g.p}.Commit(ctx, id)
+}
+
+// undo records the changes that make the page as if c had not been, and counts them in r.
+func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
+	commits := chainedCommits{t.page}
+	below, err := commit.IsAncestor(ctx, commits, c, t.base)
+	if err != nil {
+		return err
+	}
+	if !below {
+		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), ErrInvalid)
+	}
+	view := t.page.mergeView()
+	view.Commits = commits
+	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
+		if err != nil {
+			return err
+		}
+		if u.Kept {
+			r.Kept++
+			continue
+		}
+		if err := t.record(u.Change); err != nil {
+			return err
+		}
+		r.Changed++
+	}
+	return nil
+}
+
+// record adds a change whose slices are borrowed.
+func (t *Tx) record(c btree.Change) error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	c.Entry.Key = append([]byte{}, c.Entry.Key...)
+	c.Entry.Value = bytes.Clone(c.Entry.Value)
+	return t.journal.set(c)
+}

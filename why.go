@@ -1,0 +1,97 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// Step is a commit that has a part in the value of a key.
+type Step struct {
+	Commit Commit
+	// Entry is what the key has in Commit; nil when it is absent.
+	Entry *Entry
+	// Outcome says for a merge what became of the key: "left" or "right" when it has what that parent had, "new" when the merge made a
+	// value, "deleted" when the merge removed it. It is "" for a commit that is no merge.
+	Outcome string
+	// Rule names what decided it; "" when only one side had changed the key.
+	Rule string
+	// Lost are the values that gave way: for a commit with one parent the value before it, for a merge those of the parents that it
+	// did not take.
+	Lost []LostValue
+}
+
+// LostValue is a value that gave way.
+type LostValue struct {
+	// Parent is the parent of the step's commit that had it.
+	Parent *Commit
+	// Writer is the commit that wrote it, or deleted it; nil when the key never had a value there.
+	Writer *Commit
+	// Entry is the value; nil when the key was absent.
+	Entry *Entry
+}
+
+// Why tells how a key came to what it has in a commit; the zero id means the handle's head. It yields the commits that made it
+// so, newest first: the merges that took the value from one side, and last the commit that wrote it, or, for
+// a value that a merge made, that merge. A key that never had a value gives nothing.
+//
+// The cost follows the history behind the last change of the key. at is kept from being pruned while the loop runs, and the values of
+// entries may be read until the page is closed.
+// Errors, as the last element: ErrNotFound (no such commit), ErrClosed, ErrCorrupt, those of ctx.
+func (p *Page) Why(ctx context.Context, at CommitID, key []byte) iter.Seq2[Step, error] {
+	key = bytes.Clone(key)
+	return func(yield func(Step, error) bool) {
+		head, release, err := p.pinOutside(ctx, at)
+		if err != nil {
+			yield(Step{}, fmt.Errorf("explain a key: %w", err))
+			return
+		}
+		defer release()
+		for s, err := range merge.Why(ctx, p.mergeView(), head, key) {
+			if err != nil {
+				yield(Step{}, fmt.Errorf("explain a key: %w", err))
+				return
+			}
+			if !yield(p.newStep(key, &s), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Page) newStep(key []byte, s *merge.Step) Step {
+	out := Step{Commit: newCommit(s.Commit), Entry: p.entryOf(key, &s.Entry, s.Has), Rule: s.Rule}
+	if s.Outcome != merge.Undecided {
+		out.Outcome = outcomeText(s.Outcome)
+	}
+	for _, l := range s.Lost {
+		out.Lost = append(out.Lost, LostValue{
+			Parent: commitOf(l.Parent), Writer: commitOf(l.Writer), Entry: p.entryOf(key, &l.Entry, l.Has),
+		})
+	}
+	return out
+}
+
+// entryOf returns the entry of key, nil when it has none.
+func (p *Page) entryOf(key []byte, e *fb.Entry, has bool) *Entry {
+	if !has {
+		return nil
+	}
+	named := *e
+	named.Key = key
+	out := newEntry(p, &named, true)
+	return &out
+}
+
+func commitOf(c *commit.Commit) *Commit {
+	if c == nil {
+		return nil
+	}
+	out := newCommit(c)
+	return &out
+}
