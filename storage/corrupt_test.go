@@ -47,6 +47,7 @@ func splitNode(rng *rand.Rand) edit {
 type golden struct {
 	*world
 	heads []commit.ID
+	merge *commit.Commit // with an explanation
 }
 
 // newGolden makes the page in memory; dir, if not "", takes page.db.
@@ -69,8 +70,7 @@ func newGolden(t testing.TB, seed uint64, o storage.Options, dir string) *golden
 	a := w.s.NewestHead()
 	b, err := w.tryCommit(first, edit{"side": noise(w.rng, 3000)}, 0)
 	w.must(err)
-	m, err := w.submitJournal(w.s.NewJournal(), edit{"side": []byte("merged")}, 0, a, b)
-	w.must(err)
+	m := w.explainedMerge(edit{"side": []byte("merged")}, a, b)
 	w.must(w.wait(m))
 	side, err := w.tryCommit(first, small(3), 0)
 	w.must(err)
@@ -83,7 +83,7 @@ func newGolden(t testing.TB, seed uint64, o storage.Options, dir string) *golden
 	_, err = putValue(t.Context(), j, "x", noise(w.rng, 20<<10), 1)
 	w.must(err)
 	j.Rollback()
-	g := &golden{world: w}
+	g := &golden{world: w, merge: m.c}
 	for _, h := range w.s.Heads() {
 		g.heads = append(g.heads, h.ID)
 	}
@@ -214,6 +214,21 @@ func (g *golden) readAll(s *storage.Store) (told bool, wrong, err error) {
 		m, e := contentOnce(ctx, s, got, values)
 		if note(e); e == nil && !maps.EqualFunc(m, g.models[c.ID], bytes.Equal) {
 			return told, nil, fmt.Errorf("wrong content of commit of generation %d", c.Generation)
+		}
+	}
+	for merge, want := range g.ackExplained {
+		root, _, e := s.Explanation(ctx, merge)
+		if note(e); e == nil && root != want[0] {
+			wrong = fmt.Errorf("explanation %s of merge %s, want %s", root, merge, want[0])
+		} else if e == nil {
+			m, e := contentOf(ctx, s, root)
+			if note(e); e == nil && !maps.EqualFunc(m, g.decided[root], bytes.Equal) {
+				return told, nil, fmt.Errorf("wrong decisions of merge %s", merge)
+			}
+		}
+		merges, e := s.Merges(ctx, g.merge.Parents[0], g.merge.Parents[1])
+		if note(e); e == nil && (len(merges) != 1 || merges[0] != merge) {
+			wrong = fmt.Errorf("merges %v, want %s", merges, merge)
 		}
 	}
 	tags, e := s.Tags(ctx)

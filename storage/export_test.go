@@ -1,7 +1,10 @@
 package storage
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -58,4 +61,20 @@ func Numbers(db index.DB) (numbers map[uint64]string, next uint64, err error) {
 		return err
 	})
 	return numbers, next, err
+}
+
+// SetIndexVersion makes an index one of another version, as far as what Open looks at goes.
+func SetIndexVersion(db index.DB, version byte) error {
+	return db.Update(func(tx index.Tx) error {
+		b := tx.Bucket(bucketState)
+		v := bytes.Clone(b.Get(stateKey))
+		v[0] = version
+		n := len(v) - 4
+		if version == 1 {
+			if err := tx.DeleteBucket(bucketConflicts); err != nil {
+				return err
+			}
+		}
+		return b.Put(stateKey, binary.BigEndian.AppendUint32(v[:n], crc32.Checksum(v[:n], crcTable)))
+	})
 }

@@ -127,15 +127,9 @@ func TestHeadsChanged(t *testing.T) {
 	if isTold(c) {
 		t.Fatal("told after a failure, by which durable heads do not change")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		<-c
-	}()
 	w.close()
-	<-done
-	if !isTold(w.s.HeadsChanged()) {
-		t.Fatal("the channel of a closed page is open")
+	if !isTold(c) || !isTold(w.s.HeadsChanged()) {
+		t.Fatal("not told that the page is closed")
 	}
 }
 

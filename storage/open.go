@@ -65,11 +65,7 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	if s.outdated != "" {
-		// Its position was believed, which says what of the log was durable; its rows are not.
-		s.indexMu.Lock()
-		err := s.rebuild(ctx, s.outdated, s.state.position.Number)
-		s.indexMu.Unlock()
-		if err != nil {
+		if err := s.replaceOutdated(ctx); err != nil {
 			return err
 		}
 	}
@@ -92,6 +88,17 @@ func (s *Store) open(ctx context.Context) error {
 	s.heads, s.chained = heads, heads
 	s.nextJourn = max(s.nextJourn, s.state.journal)
 	return nil
+}
+
+// replaceOutdated makes an index of an older version anew. Its position was believed, which says what of the log was durable: when
+// that is damaged, the index stays as it is, since without it the damage might be taken for a torn tail.
+func (s *Store) replaceOutdated(ctx context.Context) error {
+	if err := s.log.Verify(ctx, nil); err != nil {
+		return fmt.Errorf("make an index of an older version anew: %w", err)
+	}
+	s.indexMu.Lock()
+	defer s.indexMu.Unlock()
+	return s.rebuild(ctx, s.outdated, s.state.position.Number)
 }
 
 // openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil for an empty one.
