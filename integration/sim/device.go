@@ -1,0 +1,460 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// What makes a store small, so that histories of a few dozen steps begin segments, read nodes again, and, every fourth, fold while they run.
+const (
+	segmentBytes = 32 << 10
+	foldRows     = 128
+	cacheBytes   = 128 << 10
+)
+
+const pageDir = "repo/page"
+
+// errCrash is what operations of a file system report whose power has failed.
+var errCrash = errors.New("the power has failed")
+
+// device is one device: its page store, the clock that it reads, and what the model says that it holds.
+type device struct {
+	Device
+	w     *World
+	index int
+	rules merge.Rules
+	table *split.Table
+	mem   *vfs.Mem
+	rows  *index.Memory
+	s     *storage.Store
+
+	has      set            // the commits that it must have
+	received []*node        // the same in the order in which they came
+	heads    []*node        // sorted
+	told     map[*node]bool // merges of which it must have the explanation
+	fails    int            // operations of the file system until the power fails; below 0: it does not
+	left     *vfs.Mem       // what the power failure has left
+}
+
+func (w *World) newDevice(ctx context.Context, i int) (*device, error) {
+	d := &device{Device: w.h.Devices[i], w: w, index: i, rules: w.rules(i), table: split.DefaultTable(), mem: vfs.NewMem(), rows: index.NewMemory(), fails: -1}
+	if d.Table {
+		d.table = split.NewTable([]byte{byte(i)})
+	}
+	first := w.graph.nodes[0]
+	d.has, d.received, d.heads, d.told = d.has.with(0), []*node{first}, []*node{first}, map[*node]bool{}
+	if err := d.mem.MkdirAll("repo"); err != nil {
+		return nil, err
+	}
+	if err := d.mem.SyncDir("."); err != nil {
+		return nil, err
+	}
+	return d, d.open(ctx)
+}
+
+func (d *device) open(ctx context.Context) error {
+	o := storage.Options{
+		FS: vfs.NewFaulty(d.mem, d.inject), Dir: pageDir, Page: d.w.page, Cache: d.w.cache, SegmentBytes: segmentBytes, MemoryIndex: d.rows, Clock: d,
+	}
+	if d.w.h.Seed%4 == 0 {
+		o.FoldRows = foldRows
+	}
+	if err := storage.Create(ctx, o); err != nil {
+		return err
+	}
+	s, err := storage.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	d.s = s
+	return nil
+}
+
+// inject lets the power fail when its time has come.
+func (d *device) inject(op vfs.Op) error {
+	if d.left != nil {
+		return errCrash
+	}
+	if d.fails < 0 || !op.Kind.Mutates() {
+		return nil
+	}
+	if d.fails--; d.fails >= 0 {
+		return nil
+	}
+	d.left = d.mem.CrashClone(vfs.KeepSome(d.w.rng.Uint64()))
+	return errCrash
+}
+
+// Now implements clock.Clock.
+func (d *device) Now() time.Time { return epoch.Add(d.w.now + d.Skew) }
+
+// After implements clock.Clock: nothing waits in a simulation.
+func (d *device) After(time.Duration) (<-chan time.Time, func()) {
+	c := make(chan time.Time, 1)
+	c <- d.Now()
+	return c, func() {}
+}
+
+// edit makes a transaction on a commit. The node is nil when it changes nothing.
+func (d *device) edit(ctx context.Context, parent *node, changes []Change) (*node, error) {
+	c, content, p, err := d.submit(ctx, parent, changes)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	if err := p.Wait(); err != nil {
+		return nil, err
+	}
+	return d.made(c, content)
+}
+
+// submit hands a transaction to the store and returns the content that its commit has.
+func (d *device) submit(ctx context.Context, parent *node, changes []Change) (*commit.Commit, map[string]string, *storage.Pending, error) {
+	unlock, err := d.s.Lock(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer unlock()
+	j := d.s.NewJournal()
+	defer j.Rollback()
+	content := maps.Clone(parent.content)
+	for _, c := range changes {
+		if v := c.apply(value(content, c.Key)); v != absent {
+			content[c.Key] = v
+		} else {
+			delete(content, c.Key)
+		}
+	}
+	root, err := d.tree(j, parent.c.Root).Apply(ctx, j, func(yield func(btree.Change, error) bool) {
+		for _, k := range changed(parent.content, content) {
+			v, ok := content[k]
+			e, err := d.entry(ctx, j, k, v)
+			if !yield(btree.Change{Entry: e, Delete: !ok}, err) || err != nil {
+				return
+			}
+		}
+	})
+	if err != nil || root == parent.c.Root {
+		return nil, nil, nil, err
+	}
+	c, err := commit.New(commit.Params{Now: d.Now(), Root: root, Parents: []*commit.Commit{parent.c}, Device: d.Name})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p, err := d.s.Submit(ctx, j, c)
+	return c, content, p, err
+}
+
+func (d *device) tree(src btree.Source, root object.Digest) btree.Tree {
+	return btree.Tree{Page: d.w.page, Source: src, Root: root}
+}
+
+func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (fb.Entry, error) {
+	e := fb.Entry{Key: []byte(key), Value: []byte(v), Inline: true, Size: uint64(len(v))}
+	if len(v) <= btree.InlineLimit {
+		return e, nil
+	}
+	root, err := split.SplitBytes(ctx, d.table, object.Chunk, e.Value, func(ctx context.Context, p split.Piece) error {
+		return j.PutPiece(ctx, p.Digest, p.Content)
+	})
+	return fb.Entry{Key: e.Key, Digest: root, Size: e.Size}, err
+}
+
+// merge merges heads as a page store does it: all merges and their explanations in one batch.
+func (d *device) merge(ctx context.Context, heads []*node) error {
+	unlock, err := d.s.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	j := d.s.NewJournal()
+	defer j.Rollback()
+	var commits []*commit.Commit
+	for _, h := range heads {
+		commits = append(commits, h.c)
+	}
+	if d.w.rng.IntN(2) == 0 { // the order in which they are given does not matter
+		slices.Reverse(commits)
+	}
+	scratches := 0
+	env := merge.Env{
+		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: j, Pieces: j, Explanation: d.s.Explanation}, Sink: j, Table: d.table, Known: d.known,
+		Scratch: func() (merge.Sink, func()) {
+			s := d.s.NewJournal()
+			scratches++
+			return s, func() { scratches--; s.Rollback() }
+		},
+	}
+	merges, err := merge.Heads(ctx, &env, d.rules, commits)
+	if err != nil {
+		return err
+	}
+	if len(merges) != len(heads)-1 || scratches != 0 {
+		return fmt.Errorf("S2: %d heads gave %d merges; %d scratch places are not ended", len(heads), len(merges), scratches)
+	}
+	var cs []*commit.Commit
+	for _, m := range merges {
+		cs = append(cs, m.Commit)
+		if m.Conflicts > 0 {
+			j.Explain(m.Commit.ID, m.Explanation)
+		}
+	}
+	p, err := d.s.Submit(ctx, j, cs...)
+	if err != nil {
+		return err
+	}
+	if err := p.Wait(); err != nil {
+		return err
+	}
+	for i := range merges {
+		if err := d.madeMerge(ctx, &merges[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *device) known(ctx context.Context, a, b commit.ID) ([]*commit.Commit, error) {
+	ids, err := d.s.Merges(ctx, a, b)
+	if err != nil {
+		return nil, err
+	}
+	var out []*commit.Commit
+	for _, id := range ids {
+		c, err := d.s.Commit(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// madeMerge compares a merge with the model's.
+func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
+	left, right := d.w.graph.byID[m.Left.ID], d.w.graph.byID[m.Right.ID]
+	if left == nil || right == nil || !newer(right, left) {
+		return fmt.Errorf("S2: merge %s of parents that are unknown or in the wrong order", m.Commit.ID.Short())
+	}
+	want := d.w.graph.merge(d.w.h.opinion(d.index), left, right)
+	got, err := d.content(ctx, m.Commit.Root)
+	if err != nil {
+		return fmt.Errorf("read merge %s: %w", m.Commit.ID.Short(), err)
+	}
+	for k := range want.either {
+		if want.content[k] = value(got, k); want.content[k] == absent {
+			delete(want.content, k)
+		}
+		delete(want.conflicts, k)
+	}
+	if diff := changed(want.content, got); len(diff) > 0 {
+		k := diff[0]
+		return fmt.Errorf("S2: merge (how %d) of %s and %s has %s=%q, want %q; left %q, right %q", m.How, left.c.ID.Short(), right.c.ID.Short(), k,
+			short(value(got, k)), short(value(want.content, k)), short(left.value(k)), short(right.value(k)))
+	}
+	d.w.graph.conflicts += len(want.conflicts)
+	if err := d.checkExplanation(ctx, m, left, right, want); err != nil {
+		return fmt.Errorf("S2: merge of %s and %s: %w", left.c.ID.Short(), right.c.ID.Short(), err)
+	}
+	if !want.whole {
+		d.w.graph.threeWay++
+	}
+	n, err := d.made(m.Commit, want.content)
+	if err == nil && m.Conflicts > 0 {
+		d.told[n] = true
+		err = d.w.explained(n, m.Explanation)
+	}
+	return err
+}
+
+// checkExplanation compares what a merge says about its conflicts with what the model knows.
+func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, right *node, want merged) error {
+	n := 0
+	if m.Conflicts > 0 {
+		v := &merge.View{Page: d.w.page, Commits: d.s, Nodes: d.s, Pieces: d.s, Explanation: d.s.Explanation}
+		for dec, err := range merge.Decisions(ctx, v, m.Explanation, nil) {
+			if err != nil {
+				return err
+			}
+			n++
+			k := string(dec.Key)
+			if want.conflicts[k] {
+				delete(want.conflicts, k)
+			} else if !asksAlways(k) && !want.either[k] {
+				return fmt.Errorf("explains %s, which is no conflict", k)
+			}
+			got := value(want.content, k)
+			is := map[merge.Outcome]bool{
+				merge.TakeLeft: got == left.value(k), merge.TakeRight: got == right.value(k), merge.TakeNone: got == absent, merge.TakeNew: got != absent,
+			}
+			if !is[dec.Outcome] {
+				return fmt.Errorf("explains %s=%q, left %q, right %q, with outcome %d", k, short(got), short(left.value(k)), short(right.value(k)), dec.Outcome)
+			}
+		}
+	}
+	if n != m.Conflicts {
+		return fmt.Errorf("tells of %d conflicts, explains %d", m.Conflicts, n)
+	}
+	for k := range want.conflicts {
+		return fmt.Errorf("does not explain %s", k)
+	}
+	return nil
+}
+
+func short(v string) string { return v[:min(len(v), 24)] }
+
+// content reads a whole tree.
+func (d *device) content(ctx context.Context, root object.Digest) (map[string]string, error) {
+	out := map[string]string{}
+	c := d.tree(d.s, root).Cursor()
+	ok, err := c.First(ctx)
+	for ; ok && err == nil; ok, err = c.Next(ctx) {
+		e := c.Entry()
+		if e.Inline {
+			out[string(e.Key)] = string(e.Value)
+			continue
+		}
+		var b strings.Builder
+		r := split.NewReader(ctx, d.s, e.Digest, e.Size)
+		if _, err := r.WriteTo(&b); err != nil {
+			return nil, err
+		}
+		if err := r.Close(); err != nil {
+			return nil, err
+		}
+		out[string(e.Key)] = b.String()
+	}
+	return out, err
+}
+
+// made notes a commit that the device has now.
+func (d *device) made(c *commit.Commit, content map[string]string) (*node, error) {
+	n, err := d.w.made(c, content)
+	if err == nil {
+		d.hold(n)
+	}
+	return n, err
+}
+
+// hold notes that the device has a commit.
+func (d *device) hold(n *node) {
+	if d.has.has(n.index) {
+		return
+	}
+	d.has = d.has.with(n.index)
+	d.received = append(d.received, n)
+	d.heads = slices.DeleteFunc(slices.Clone(d.heads), func(h *node) bool { return slices.Contains(n.parents, h) })
+	d.heads = append(d.heads, n)
+	slices.SortFunc(d.heads, func(a, b *node) int { return commit.Compare(a.c, b.c) })
+}
+
+// choose returns the heads that a step means.
+func (d *device) choose(mask uint64) []*node {
+	if mask == 0 {
+		return d.heads
+	}
+	var out []*node
+	for i, h := range d.heads {
+		if mask>>(i%64)&1 == 1 {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// reopen closes the page and opens it again.
+func (d *device) reopen(ctx context.Context) error {
+	if err := d.s.Close(); err != nil {
+		return err
+	}
+	return d.open(ctx)
+}
+
+// crash is an edit during which the power fails, and what is found when it is back.
+func (d *device) crash(ctx context.Context, changes []Change, at int) error {
+	rows := d.rows.Clone() // as of a moment before: never ahead of the log
+	d.fails = at
+	parent := d.heads[len(d.heads)-1]
+	c, content, p, err := d.submit(ctx, parent, changes)
+	acked := false
+	if p != nil {
+		err = p.Wait()
+		acked = err == nil
+	}
+	if err != nil && !errors.Is(err, errCrash) {
+		return err
+	}
+	d.fails = -1
+	if d.left == nil {
+		d.left = d.mem.CrashClone(vfs.KeepSome(d.w.rng.Uint64()))
+	}
+	left := d.left
+	_ = d.s.Close() // on a disk that has no power
+	d.mem, d.rows, d.left = left, rows, nil
+	if err := d.open(ctx); err != nil {
+		return fmt.Errorf("S1: open after a crash: %w", err)
+	}
+	if c == nil {
+		return nil
+	}
+	if _, err := d.s.Commit(ctx, c.ID); errors.Is(err, base.ErrNotFound) && !acked {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("S1: after a crash: %w", err)
+	}
+	_, err = d.made(c, content)
+	return err
+}
+
+// check compares the store with what the model says (S1).
+func (d *device) check() error {
+	heads := d.s.Heads()
+	same := slices.EqualFunc(heads, d.heads, func(c *commit.Commit, n *node) bool { return c.ID == n.c.ID })
+	if !same {
+		return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(d.heads))
+	}
+	return nil
+}
+
+// checkAll looks for every commit and every explanation that the device must have (S1).
+func (d *device) checkAll(ctx context.Context) error {
+	for _, n := range d.received {
+		if _, err := d.s.Commit(ctx, n.c.ID); err != nil && !n.c.IsFirst() {
+			return fmt.Errorf("S1: device %d: %w", d.index, err)
+		}
+		root, ok, err := d.s.Explanation(ctx, n.c.ID)
+		if err != nil || ok != d.told[n] || ok && d.w.h.agrees() && root != d.w.explanations[n] {
+			return fmt.Errorf("S1: device %d has explanation %t of %s, want %t: %w", d.index, ok, n.c.ID.Short(), d.told[n], err)
+		}
+	}
+	return nil
+}
+
+func ids(cs []*commit.Commit) (out []string) {
+	for _, c := range cs {
+		out = append(out, c.ID.Short())
+	}
+	return out
+}
+
+func nodeIDs(ns []*node) (out []string) {
+	for _, n := range ns {
+		out = append(out, n.c.ID.Short())
+	}
+	return out
+}

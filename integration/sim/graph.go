@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+)
+
+// graph is what the model knows: every commit that any device ever made.
+type graph struct {
+	nodes []*node // parents before children
+	byID  map[commit.ID]*node
+	// merges counts those of two different contents decided key by key, criss those with several bases.
+	merges, threeWay, criss, conflicts int
+}
+
+// node is a commit with what the model knows of it.
+type node struct {
+	c       *commit.Commit
+	index   int
+	parents []*node
+	above   set               // the commit and all its ancestors
+	content map[string]string // of the page; nobody changes it
+	writes  map[string]bool   // the keys that the commit changed; nil for a merge
+	bases   []*node           // of the parents of a merge, in the order of commit.Compare
+}
+
+func newGraph() *graph {
+	g := &graph{byID: map[commit.ID]*node{}}
+	first := &node{c: commit.First(), content: map[string]string{}, above: set{}.with(0)}
+	g.nodes, g.byID[first.c.ID] = []*node{first}, first
+	return g
+}
+
+// add notes a commit, which is then known with all that follows from it.
+func (g *graph) add(c *commit.Commit, content map[string]string) (*node, error) {
+	n := &node{c: c, index: len(g.nodes), content: content}
+	var parents []*commit.Commit
+	for _, id := range c.Parents {
+		p := g.byID[id]
+		if p == nil {
+			return nil, fmt.Errorf("S6: commit %s has a parent %s that nobody made", c.ID.Short(), id.Short())
+		}
+		n.parents = append(n.parents, p)
+		parents = append(parents, p.c)
+		n.above = n.above.or(p.above)
+	}
+	if err := commit.CheckParents(c, parents); err != nil {
+		return nil, fmt.Errorf("S6: %w", err)
+	}
+	if len(n.parents) == 2 {
+		g.merges++
+		if n.bases = g.bases(n.parents[0].above.and(n.parents[1].above)); len(n.bases) > 1 {
+			g.criss++
+		}
+	} else {
+		n.writes = map[string]bool{}
+		for _, k := range changed(n.parents[0].content, content) {
+			n.writes[k] = true
+		}
+	}
+	n.above = n.above.with(n.index)
+	g.nodes = append(g.nodes, n)
+	g.byID[c.ID] = n
+	return n, nil
+}
+
+// bases returns the commits of s that have no descendants in it, in the order of commit.Compare. s has the ancestors of all its commits.
+func (g *graph) bases(s set) []*node {
+	var out []*node
+	for s = slices.Clone(s); ; {
+		i := s.last()
+		if i < 0 {
+			break
+		}
+		out = append(out, g.nodes[i])
+		s = s.minus(g.nodes[i].above)
+	}
+	slices.SortFunc(out, func(a, b *node) int { return commit.Compare(a.c, b.c) })
+	return out
+}
+
+// own returns the commits of s that are no merges, the greatest by commit.Compare first.
+func (g *graph) own(s set) []*node {
+	var out []*node
+	for i := range s.all() {
+		if n := g.nodes[i]; n.writes != nil {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *node) int { return commit.Compare(b.c, a.c) })
+	return out
+}
+
+func (n *node) value(key string) string { return value(n.content, key) }
+
+func value(content map[string]string, key string) string {
+	if v, ok := content[key]; ok {
+		return v
+	}
+	return absent
+}
+
+// changed returns the keys that do not have the same in both.
+func changed(a, b map[string]string) []string {
+	var out []string
+	for _, k := range keys(a, b) {
+		if value(a, k) != value(b, k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// keys returns the keys of all of them, sorted.
+func keys(contents ...map[string]string) []string {
+	all := map[string]bool{}
+	for _, c := range contents {
+		for k := range c {
+			all[k] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// set is a set of indices of nodes. Its methods do not change it.
+type set []uint64
+
+func (s set) with(i int) set {
+	out := make(set, max(len(s), i/64+1))
+	copy(out, s)
+	out[i/64] |= 1 << (i % 64)
+	return out
+}
+
+func (s set) has(i int) bool { return i/64 < len(s) && s[i/64]>>(i%64)&1 == 1 }
+
+func (s set) or(t set) set {
+	if len(s) < len(t) {
+		s, t = t, s
+	}
+	out := slices.Clone(s)
+	for i, w := range t {
+		out[i] |= w
+	}
+	return out
+}
+
+func (s set) and(t set) set {
+	out := slices.Clone(s[:min(len(s), len(t))])
+	for i := range out {
+		out[i] &= t[i]
+	}
+	return out
+}
+
+func (s set) minus(t set) set {
+	out := slices.Clone(s)
+	for i := range out[:min(len(s), len(t))] {
+		out[i] &^= t[i]
+	}
+	return out
+}
+
+// last returns the greatest index, -1 for the empty set.
+func (s set) last() int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] != 0 {
+			return i*64 + bits.Len64(s[i]) - 1
+		}
+	}
+	return -1
+}
+
+func (s set) all() func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		for i, w := range s {
+			for ; w != 0; w &= w - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(w)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// newer reports whether a stands behind b in the order of commits.
+func newer(a, b *node) bool { return commit.Compare(a.c, b.c) > 0 }

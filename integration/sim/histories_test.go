@@ -1,0 +1,112 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ledgerd/ledger/integration/sim"
+)
+
+var (
+	seedFlag      = flag.Uint64("seed", 0, "run the history of this seed alone, and tell what happens")
+	historiesFlag = flag.Int("histories", 0, "how many histories TestHistories runs")
+)
+
+// steps is the length of a history.
+const steps = 60
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(400) // many small worlds, all of them garbage soon
+	goleak.VerifyTestMain(m)
+}
+
+// histories is how many seeds are tried.
+func histories() int {
+	switch {
+	case *historiesFlag > 0:
+		return *historiesFlag
+	case os.Getenv("LEDGER_TIER") >= "2":
+		return 100_000
+	case raceEnabled:
+		return 300
+	case testing.Short():
+		return 500
+	}
+	return 3000
+}
+
+// TestHistories runs random histories. Every fiftieth has its stores checked.
+func TestHistories(t *testing.T) {
+	if *seedFlag > 0 {
+		if res, err := sim.Run(t.Context(), sim.Generate(*seedFlag, steps), sim.Options{Check: true, Trace: t.Logf}); err != nil {
+			report(t, *seedFlag, err)
+		} else {
+			t.Logf("%+v", res)
+		}
+		return
+	}
+	var total sim.Result
+	var mu sync.Mutex
+	n := histories()
+	inParallel(n, func(i int) {
+		if t.Failed() {
+			return
+		}
+		seed := uint64(i + 1)
+		res, err := sim.Run(t.Context(), sim.Generate(seed, steps), sim.Options{Check: seed%50 == 0})
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && !t.Failed() {
+			report(t, seed, err)
+		}
+		total.Add(res)
+	})
+	t.Logf("%d histories: %+v", n, total)
+	// Without these the histories would prove little.
+	if enough := n; total.ThreeWay < enough || total.CrissCross < enough/2 || total.Conflicts < enough {
+		t.Errorf("%d histories have too few merges to prove anything: %+v", n, total)
+	}
+}
+
+// inParallel calls fn for 0 to n-1, on as many goroutines as there are processors.
+func inParallel(n int, fn func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				fn(int(i - 1))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// report tells of a failure, with the shortest history that fails too, and how to see it again.
+func report(t *testing.T, seed uint64, err error) {
+	t.Helper()
+	h := sim.Generate(seed, steps)
+	last := err
+	h = sim.Minimise(h, 3000, func(h sim.History) bool {
+		_, err := sim.Run(t.Context(), h, sim.Options{})
+		if err != nil {
+			last = err
+		}
+		return err != nil
+	})
+	var trace strings.Builder
+	_, _ = sim.Run(t.Context(), h, sim.Options{Trace: func(format string, args ...any) { writef(&trace, format, args...) }})
+	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%#v\n\n%s\nReplay: go test ./integration/sim -run TestHistories -seed %d -v", seed, err, last, h, &trace, seed)
+}
+
+func writef(b *strings.Builder, format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// History says what happens in a world. It is data: equal histories give equal worlds.
+type History struct {
+	// Seed decides what the steps leave open: the noise in long values, what a crash tears, and the order in which the world heals.
+	Seed uint64
+	// Devices are two or more.
+	Devices []Device
+	// Disagree lets the resolver of each device decide in its own way; otherwise all decide alike.
+	Disagree bool
+	// Gossip lets devices merge after each delivery while the world heals, instead of after all of them.
+	Gossip bool
+	// Steps happen one after another.
+	Steps []Step
+}
+
+// Device says how a device differs from the others.
+type Device struct {
+	// Name goes into its commits. Devices may share one, and it may be empty.
+	Name string
+	// Skew is how far its clock is ahead.
+	Skew time.Duration
+	// Table tells that the device cuts values in its own way, as before it joined a bucket.
+	Table bool
+}
+
+// Step is one step of a device. Numbers that are too great are taken modulo what there is, so that a history stays one when steps are left out.
+type Step struct {
+	Kind Kind
+	// After is the time that passes before the step.
+	After time.Duration
+	// Device acts; for a Deliver it receives.
+	Device int
+	// Peer is who gives, for a Deliver.
+	Peer int
+	// Changes are those of one transaction: Edit, Sibling and Crash.
+	Changes []Change
+	// Base says for a Sibling on which commit it is made: so many before the newest that the device has received.
+	Base int
+	// Heads chooses heads for Deliver and Merge, bit by bit in their order; 0: all of them.
+	Heads uint64
+	// Apart has Deliver hand over each commit in a batch of its own.
+	Apart bool
+	// At says for a Crash after how many operations of the file system the power fails.
+	At int
+}
+
+// Kind says what a step does.
+type Kind uint8
+
+// The kinds of steps.
+const (
+	// Edit is a transaction on the newest head.
+	Edit Kind = iota
+	// Sibling is a transaction on an older commit.
+	Sibling
+	// Deliver copies heads of a peer, with all their ancestors that the device lacks: as sync does, by their differences.
+	Deliver
+	// Merge merges heads.
+	Merge
+	// Reopen closes the page and opens it again.
+	Reopen
+	// Crash is an Edit during which the power fails. Its commit is there afterwards or is not.
+	Crash
+)
+
+var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash"}
+
+// String returns the name of the constant.
+func (k Kind) String() string { return kindNames[k] }
+
+// Change changes one key. What the key's first letter means stands at Rules.
+type Change struct {
+	Op  Op
+	Key string
+	// Text is the value of Set, the number of Add and Raise, the element of Insert and Erase.
+	Text string
+	// Size, if it is greater, is the length to which Set fills the value up with noise that follows from Text.
+	Size int
+}
+
+// Op is what a change does.
+type Op uint8
+
+// The operations.
+const (
+	// Set gives the key a value.
+	Set Op = iota
+	// Remove removes the key.
+	Remove
+	// Add adds to the number that the key has.
+	Add
+	// Raise sets a number, unless the key has one as great.
+	Raise
+	// Insert and Erase change one element of the set that the key has.
+	Insert
+	Erase
+)
+
+var opNames = [...]string{"Set", "Remove", "Add", "Raise", "Insert", "Erase"}
+
+// String returns the name of the constant.
+func (o Op) String() string { return opNames[o] }
+
+// GoString returns the history as a Go expression, for a test of a package that imports sim.
+func (h History) GoString() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "sim.History{\n\tSeed: %d,\n", h.Seed)
+	if h.Disagree {
+		b.WriteString("\tDisagree: true,\n")
+	}
+	if h.Gossip {
+		b.WriteString("\tGossip: true,\n")
+	}
+	b.WriteString("\tDevices: []sim.Device{\n")
+	for _, d := range h.Devices {
+		fmt.Fprintf(&b, "\t\t{Name: %q, Skew: %d, Table: %t},\n", d.Name, int64(d.Skew), d.Table)
+	}
+	b.WriteString("\t},\n\tSteps: []sim.Step{\n")
+	for _, s := range h.Steps {
+		fmt.Fprintf(&b, "\t\t%s,\n", s.fields())
+	}
+	b.WriteString("\t},\n}")
+	return b.String()
+}
+
+func (s Step) fields() string {
+	f := []string{"Kind: sim." + s.Kind.String()}
+	add := func(name string, zero bool, v any) {
+		if !zero {
+			f = append(f, fmt.Sprintf("%s: %v", name, v))
+		}
+	}
+	add("After", s.After == 0, int64(s.After))
+	add("Device", s.Device == 0, s.Device)
+	add("Peer", s.Peer == 0, s.Peer)
+	add("Base", s.Base == 0, s.Base)
+	add("Heads", s.Heads == 0, s.Heads)
+	add("Apart", !s.Apart, s.Apart)
+	add("At", s.At == 0, s.At)
+	var changes []string
+	for _, c := range s.Changes {
+		t := fmt.Sprintf("{Op: sim.%s, Key: %q", c.Op, c.Key)
+		if c.Text != "" {
+			t += fmt.Sprintf(", Text: %q", c.Text)
+		}
+		if c.Size != 0 {
+			t += fmt.Sprintf(", Size: %d", c.Size)
+		}
+		changes = append(changes, t+"}")
+	}
+	if len(changes) > 0 {
+		f = append(f, "Changes: []sim.Change{"+strings.Join(changes, ", ")+"}")
+	}
+	return "{" + strings.Join(f, ", ") + "}"
+}

@@ -1,0 +1,216 @@
+package sim
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/ledgerd/ledger/merge"
+)
+
+// merged is what the model makes of two commits.
+type merged struct {
+	content map[string]string
+	// conflicts has the keys about which a rule must be asked because both sides changed them to different content.
+	conflicts map[string]bool
+	// either has keys whose value follows from an order of virtual bases that the model does not know: any value is right.
+	either map[string]bool
+	whole  bool // one side is taken as it is
+}
+
+// ancestor is the content of a common ancestor. Of several it is their merge, in which keys may be unknown.
+type ancestor struct {
+	content map[string]string
+	unknown map[string]bool
+	either  map[string]bool // see merged
+	above   set
+	time    int64 // the greatest timestamp
+}
+
+// merge merges two commits as opinion would have it. left is the lesser in the order of commit.Compare. It works on whole contents and knows no
+// shortcut beside the one of design section 10 that decides what comes out: a side without a commit of its own that is no merge.
+func (g *graph) merge(opinion int, left, right *node) merged {
+	common := left.above.and(right.above)
+	leftOwn, rightOwn := g.own(left.above.minus(common)), g.own(right.above.minus(common))
+	switch {
+	case len(leftOwn) == 0: // also when neither has one: right is the greater
+		return merged{content: right.content, whole: true}
+	case len(rightOwn) == 0:
+		return merged{content: left.content, whole: true}
+	}
+	base := g.virtual(g.bases(common))
+	m := merged{content: map[string]string{}, conflicts: map[string]bool{}, either: base.either}
+	for _, k := range keys(base.content, left.content, right.content) {
+		b, l, r := value(base.content, k), left.value(k), right.value(k)
+		v, conflict := threeWay(base.unknown[k], b, l, r)
+		if conflict {
+			m.conflicts[k] = true
+		}
+		if conflict || asksAlways(k) {
+			var ok bool
+			if v, ok = byValue(k, base.unknown[k], b, l, r); !ok {
+				v = g.decide(opinion, k, left, right)
+			}
+		}
+		if v != absent {
+			m.content[k] = v
+		}
+	}
+	return m
+}
+
+// virtual merges common ancestors, one after another. Only rules that follow from values are asked.
+func (g *graph) virtual(bases []*node) ancestor {
+	a := ancestor{content: bases[0].content, above: bases[0].above, time: bases[0].c.Timestamp}
+	for i, n := range bases[1:] {
+		lower := g.virtual(g.bases(a.above.and(n.above)))
+		out := ancestor{
+			content: map[string]string{}, unknown: map[string]bool{}, either: maps.Clone(lower.either), above: a.above.or(n.above),
+			time: n.c.Timestamp,
+		}
+		tie := i > 0 && a.time == n.c.Timestamp // which of the two is the left one follows from the id that a commit of a would have
+		for _, k := range keys(lower.content, a.content, n.content, asContent(a.unknown), asContent(lower.unknown)) {
+			b, l, r := value(lower.content, k), value(a.content, k), n.value(k)
+			v, conflict := threeWay(lower.unknown[k], b, l, r)
+			known := true
+			if a.either[k] {
+				out.either = with(out.either, k)
+			}
+			switch {
+			case a.unknown[k]:
+				known = false
+			case conflict || asksAlways(k):
+				v, known = byValue(k, lower.unknown[k], b, l, r)
+				if tie && k[0] == 'f' {
+					out.either = with(out.either, k)
+				}
+			}
+			if !known {
+				out.unknown[k] = true
+			} else if v != absent {
+				out.content[k] = v
+			}
+		}
+		a = out
+	}
+	return a
+}
+
+func with(s map[string]bool, k string) map[string]bool {
+	if s == nil {
+		s = map[string]bool{}
+	}
+	s[k] = true
+	return s
+}
+
+func asContent(unknown map[string]bool) map[string]string {
+	out := map[string]string{}
+	for k := range unknown {
+		out[k] = ""
+	}
+	return out
+}
+
+// threeWay merges one key without rules.
+func threeWay(unknown bool, b, l, r string) (v string, conflict bool) {
+	switch {
+	case l == r:
+		return l, false
+	case unknown:
+		return "", true
+	case l == b:
+		return r, false
+	case r == b:
+		return l, false
+	}
+	return "", true
+}
+
+// asksAlways reports whether the key's rule must see equal changes too: two devices that add 1 have added 2.
+func asksAlways(key string) bool { return key[0] == 'c' }
+
+// byValue is what the rule on values of a key says, written once more. Only the maximum does without the base.
+func byValue(key string, unknown bool, b, l, r string) (string, bool) {
+	if unknown && key[0] != 'm' {
+		return "", false
+	}
+	bn, _ := strconv.Atoi(b)
+	ln, lErr := strconv.Atoi(l)
+	rn, rErr := strconv.Atoi(r)
+	switch key[0] {
+	case 'c':
+		if b == absent && l == absent && r == absent {
+			return absent, true
+		}
+		return strconv.Itoa(ln + rn - bn), true
+	case 'm':
+		if l == absent || rErr == nil && lErr == nil && rn > ln {
+			return r, true
+		}
+		return l, true
+	case 'f':
+		if lErr != nil || rErr != nil || max(ln, -ln, rn, -rn) > maxThirds {
+			return "", false
+		}
+		n := 4*ln + rn
+		if n = (n - (n%3+3)%3) / 3; n == 0 {
+			return absent, true
+		}
+		return strconv.Itoa(n), true
+	case 's':
+		old, left, right := elements(b), elements(l), elements(r)
+		out := map[string]bool{}
+		maps.Copy(out, left)
+		maps.Copy(out, right)
+		for e := range out {
+			if old[e] && (!left[e] || !right[e]) {
+				delete(out, e)
+			}
+		}
+		return joined(out), true
+	}
+	return "", false
+}
+
+// decide is what a decider says that looks at more than values.
+func (g *graph) decide(opinion int, key string, left, right *node) string {
+	l, r := left.value(key), right.value(key)
+	if key[0] == 'r' {
+		switch o, v := (resolver{opinion}).choose(key, l, r); o {
+		case merge.TakeLeft:
+			return l
+		case merge.TakeRight:
+			return r
+		case merge.TakeNew:
+			return v
+		default:
+			return absent
+		}
+	}
+	common := left.above.and(right.above)
+	lw, rw := g.writer(key, left, common), g.writer(key, right, common)
+	switch {
+	case lw != nil && (rw == nil || newer(lw, rw)):
+		return l
+	case rw == nil && newer(left, right):
+		return l
+	}
+	return r
+}
+
+// writer returns the newest commit of a side above what is common whose own change gave the key what it has there.
+func (g *graph) writer(key string, side *node, common set) *node {
+	var w *node
+	want := side.value(key)
+	for i := range side.above.minus(common).all() {
+		n := g.nodes[i]
+		own := n.value(key) == want
+		for _, p := range n.parents {
+			own = own && p.value(key) != want
+		}
+		if own && (w == nil || newer(n, w)) {
+			w = n
+		}
+	}
+	return w
+}

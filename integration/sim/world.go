@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// epoch is when a history begins.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Options say how a history is run. The zero Options are right for most.
+type Options struct {
+	// Check verifies every store at the end (S8).
+	Check bool
+	// Trace, if it is not nil, is told what happens.
+	Trace func(format string, args ...any)
+	// Rules, if it is not nil, replaces the rules that a device merges with, while the model keeps to History.Rules: a fault that must be found.
+	Rules func(device int, r merge.Rules) merge.Rules
+}
+
+// Result tells what happened in a history, so that a test can say whether histories are worth their time.
+type Result struct {
+	// Commits counts all commits; Merges those with two parents, ThreeWay those merged key by key, and CrissCross those with several common
+	// ancestors. A merge that several devices make counts once, but for ThreeWay and Conflicts.
+	Commits, Merges, ThreeWay, CrissCross int
+	// Conflicts counts the keys about which a rule was asked.
+	Conflicts int
+	// Rounds counts the rounds until nothing changed any more, that one included.
+	Rounds int
+	// Head is what all devices have come to.
+	Head commit.ID
+}
+
+// World is a history while it happens.
+type World struct {
+	h            *History
+	o            Options
+	rng          *rand.Rand
+	page         [16]byte
+	now          time.Duration // since epoch
+	cache        *storage.NodeCache
+	devices      []*device
+	graph        *graph
+	explanations map[*node]object.Digest
+	joined       map[[2]commit.ID]commit.ID // the merge of two commits, where all rules agree
+}
+
+// Run carries out a history, heals its world, and returns an error that names the promise when one is broken (see the package's comment). A panic is
+// an error, too.
+func Run(ctx context.Context, h History, o Options) (res Result, err error) {
+	w := &World{
+		h: &h, o: o, rng: rand.New(rand.NewPCG(h.Seed, 0x0dd)), cache: storage.NewNodeCache(cacheBytes), graph: newGraph(),
+		explanations: map[*node]object.Digest{}, joined: map[[2]commit.ID]commit.ID{},
+	}
+	binary.BigEndian.PutUint64(w.page[:], h.Seed)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		err = errors.Join(err, w.close(err != nil))
+	}()
+	for i := range h.Devices {
+		d, err := w.newDevice(ctx, i)
+		if err != nil {
+			return res, fmt.Errorf("open device %d: %w", i, err)
+		}
+		w.devices = append(w.devices, d)
+	}
+	for i, s := range h.Steps {
+		if err := w.step(ctx, s); err != nil {
+			return res, fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	w.rng = rand.New(rand.NewPCG(h.Seed, 0x4ea1)) // so that it does not depend on the number of steps
+	rounds, err := w.heal(ctx)
+	if err == nil {
+		err = w.verify(ctx)
+	}
+	g := w.graph
+	head := w.devices[0].heads[0].c.ID
+	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head}, err
+}
+
+// close closes the stores. What a store says after a failure is of no interest.
+func (w *World) close(failed bool) error {
+	var errs []error
+	for _, d := range w.devices {
+		if err := d.s.Close(); err != nil && !failed {
+			errs = append(errs, fmt.Errorf("close device %d: %w", d.index, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *World) trace(format string, args ...any) {
+	if w.o.Trace != nil {
+		w.o.Trace(format, args...)
+	}
+}
+
+// step carries out one step.
+func (w *World) step(ctx context.Context, s Step) error {
+	w.now += s.After
+	d := w.devices[s.Device%len(w.devices)]
+	newest := d.heads[len(d.heads)-1]
+	var err error
+	switch s.Kind {
+	case Edit:
+		err = w.edit(ctx, d, newest, s)
+	case Sibling:
+		err = w.edit(ctx, d, d.received[len(d.received)-1-s.Base%len(d.received)], s)
+	case Deliver:
+		var n int
+		from := w.devices[s.Peer%len(w.devices)]
+		if from != d {
+			n, err = d.deliver(ctx, from, from.choose(s.Heads), s.Apart)
+		}
+		w.trace("device %d receives %d commits of device %d: heads %s", d.index, n, from.index, nodeIDs(d.heads))
+	case Merge:
+		if heads := d.choose(s.Heads); len(heads) > 1 {
+			err = d.merge(ctx, heads)
+			w.trace("device %d merges %s: heads %s", d.index, nodeIDs(heads), nodeIDs(d.heads))
+		}
+	case Reopen:
+		w.trace("device %d reopens", d.index)
+		err = d.reopen(ctx)
+	case Crash:
+		err = d.crash(ctx, s.Changes, s.At)
+		w.trace("device %d crashes during %s: heads %s", d.index, s.fields(), nodeIDs(d.heads))
+	}
+	if err == nil {
+		err = d.check()
+	}
+	if err == nil && (s.Kind == Reopen || s.Kind == Crash) {
+		err = d.checkAll(ctx)
+	}
+	return err
+}
+
+func (w *World) edit(ctx context.Context, d *device, parent *node, s Step) error {
+	n, err := d.edit(ctx, parent, s.Changes)
+	if n != nil {
+		w.trace("device %d makes %s on %s: %s", d.index, n.c.ID.Short(), parent.c.ID.Short(), s.fields())
+	}
+	return err
+}
+
+// made notes a commit that a device has made: the same that another has made before, or a new one.
+func (w *World) made(c *commit.Commit, content map[string]string) (*node, error) {
+	if n := w.graph.byID[c.ID]; n != nil {
+		return n, nil
+	}
+	if len(c.Parents) == 2 && w.h.agrees() {
+		pair := [2]commit.ID(c.Parents)
+		if other, ok := w.joined[pair]; ok {
+			return nil, fmt.Errorf("S3: commits %s and %s are merged to %s, and to %s before", pair[0].Short(), pair[1].Short(), c.ID.Short(), other.Short())
+		}
+		w.joined[pair] = c.ID
+	}
+	return w.graph.add(c, content)
+}
+
+// explained notes the explanation of a merge.
+func (w *World) explained(n *node, root object.Digest) error {
+	if old, ok := w.explanations[n]; ok && old != root && w.h.agrees() {
+		return fmt.Errorf("S3: merge %s is explained by %s, and by %s before", n.c.ID.Short(), root.Short(), old.Short())
+	}
+	w.explanations[n] = root
+	return nil
+}
+
+func (h *History) agrees() bool { return !h.Disagree }
+
+func (w *World) rules(device int) merge.Rules {
+	r := w.h.Rules(device)
+	if w.o.Rules != nil {
+		r = w.o.Rules(device, r)
+	}
+	return r
+}
+
+// Add adds what happened in another history.
+func (r *Result) Add(o Result) {
+	r.Commits += o.Commits
+	r.Merges += o.Merges
+	r.ThreeWay += o.ThreeWay
+	r.CrissCross += o.CrissCross
+	r.Conflicts += o.Conflicts
+	r.Rounds = max(r.Rounds, o.Rounds)
+}
