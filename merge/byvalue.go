@@ -18,7 +18,7 @@ type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 // LastOneWins) those about which the rule cannot decide, those with values above MaxRuleValueBytes, and those with an unknown base. Since the rule
 // follows from values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where the rule could not decide.
 //
-// Where both sides have changed a key to equal content, no rule is asked by default; a rule that must be, as Counter, needs Rule.All.
+// Keys that are no conflict, with Rule.All, never go to fallback.
 //
 // A merged value that a side has is taken from that side, with its priority; of two sides that have it, from the eager one. A
 // new value is lazy if every side that has the key has it lazy, else eager. A value that is not held on the device is an
@@ -110,8 +110,38 @@ func (b byValue) decideAll(ctx context.Context, p *Pair, cs []Conflict) ([]int, 
 	return left, nil
 }
 
-// decide reports whether the rule has decided about c.
+// decide reports whether it has decided about c: by the rule, or else because c is no conflict.
 func (b byValue) decide(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
+	decided, err := b.ask(ctx, p, c)
+	if err != nil || decided {
+		return decided, err
+	}
+	if c.Outcome = c.withoutRule(); c.Outcome == Undecided {
+		return false, nil
+	}
+	c.Rule = b.name
+	return true, nil
+}
+
+// withoutRule returns the outcome for a key that only one side has changed, or both alike; else Undecided.
+func (c *Conflict) withoutRule() Outcome {
+	left, right := held{entry: c.Left, has: c.HasLeft}, held{entry: c.Right, has: c.HasRight}
+	base := held{entry: c.Base, has: c.HasBase}
+	switch {
+	case left.same(&right):
+		return TakeLeft
+	case c.BaseUnknown:
+		return Undecided
+	case left.same(&base):
+		return TakeRight
+	case right.same(&base):
+		return TakeLeft
+	}
+	return Undecided
+}
+
+// ask reports whether the rule has decided about c.
+func (b byValue) ask(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
 	if c.BaseUnknown && !b.noBase {
 		return false, nil
 	}

@@ -3,8 +3,11 @@ package merge_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -116,6 +119,25 @@ func (p *testPage) pair(t tester) *merge.Pair {
 	return merge.NewPair(p.env(), a, b, commit.First())
 }
 
+// Keys that are no conflict, which Rule.All brings, do not go to the fallback when the rule cannot decide.
+func TestByValueWithoutConflict(t *testing.T) {
+	p := newTestPage()
+	no, x := p.entry(t, "", "no", object.Eager), p.entry(t, "", "x", object.Eager)
+	cs := []merge.Conflict{
+		{Key: []byte("left changed"), Base: x, Left: no, Right: x, HasBase: true, HasLeft: true, HasRight: true},
+		{Key: []byte("right changed"), Base: x, Left: x, Right: no, HasBase: true, HasLeft: true, HasRight: true},
+		{Key: []byte("same"), Left: no, Right: no, HasLeft: true, HasRight: true, BaseUnknown: true},
+	}
+	if err := merge.ByValue("join", join, mustNotAsk{}).Decide(t.Context(), p.pair(t), cs); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []merge.Outcome{merge.TakeLeft, merge.TakeRight, merge.TakeLeft} {
+		if cs[i].Outcome != want || cs[i].Rule != "join" {
+			t.Errorf("%s: outcome %d by %q", cs[i].Key, cs[i].Outcome, cs[i].Rule)
+		}
+	}
+}
+
 func TestByValueMixesRuleAndFallback(t *testing.T) {
 	p := newTestPage()
 	var cs []merge.Conflict
@@ -184,4 +206,68 @@ func TestByValueStopsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || n != 1 {
 		t.Fatalf("error %v after %d calls", err, n)
 	}
+}
+
+// An entry may have an empty value as a nil slice; the rule must not take it for absence.
+func TestByValueTellsEmptyFromAbsent(t *testing.T) {
+	p := newTestPage()
+	c := merge.Conflict{Key: []byte("k"), HasLeft: true, Left: fb.Entry{Inline: true}}
+	var left, right []byte
+	rule := func(_, l, r []byte) ([]byte, bool) {
+		left, right = l, r
+		return l, true
+	}
+	if err := merge.ByValue("look", rule, nil).Decide(t.Context(), p.pair(t), []merge.Conflict{c}); err != nil {
+		t.Fatal(err)
+	}
+	if left == nil || right != nil {
+		t.Errorf("rule got %v and %v", left, right)
+	}
+}
+
+// drawCounters draws a history, most of it criss-cross, in which every commit that is no merge adds to a counter what add gives. It returns
+// what each has added.
+func drawCounters(t *rapid.T, rules merge.Rules, add func(i int) int64) (*history, map[commit.ID]int64) {
+	h := &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
+	h.content[commit.First().ID] = map[string]string{}
+	added := map[commit.ID]int64{}
+	increment := func(i int, c *commit.Commit) {
+		n, _ := strconv.ParseInt(h.content[c.ID]["n"], 10, 64)
+		c = h.page.commit(t, int64(i), edit{"n": strconv.FormatInt(n+add(i), 10)}, c)
+		if _, again := h.content[c.ID]; !again {
+			added[c.ID] = add(i)
+			h.add(c, h.page.content(t, c.Root))
+		}
+	}
+	for i := range rapid.IntRange(3, 20).Draw(t, "commits") {
+		pick := func(label string) *commit.Commit {
+			return h.commits[len(h.commits)-rapid.IntRange(1, min(len(h.commits), 6)).Draw(t, label)]
+		}
+		a, b := pick("parent"), pick("other parent")
+		if a.ID == b.ID || h.related(a, b) || rapid.IntRange(0, 2).Draw(t, "merge") == 0 {
+			increment(i+1, a)
+		} else {
+			m := h.page.merge(t, rules, a, b)
+			h.add(m, h.page.content(t, m.Root))
+		}
+	}
+	return h, added
+}
+
+// Whatever the history, a counter is the sum of all that was added below, each once.
+func TestCounterInCrissCross(t *testing.T) {
+	rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue("counter", merge.Counter, mustNotAsk{})}}}
+	rapid.Check(t, func(t *rapid.T) {
+		// Different sums for different commits: equal changes are no conflict.
+		h, added := drawCounters(t, rules, func(i int) int64 { return 1 << i })
+		for _, c := range h.commits {
+			sum := int64(0)
+			for id := range h.ancestors(c) {
+				sum += added[id]
+			}
+			if got := h.content[c.ID]["n"]; sum != 0 && got != strconv.FormatInt(sum, 10) {
+				t.Fatalf("commit %s counts %s, want %d", c.ID.Short(), got, sum)
+			}
+		}
+	})
 }

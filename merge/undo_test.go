@@ -136,7 +136,7 @@ func TestUndo(t *testing.T) {
 		"another commit won": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
 			red := p.commit(t, 1, edit{"color": "red"})
 			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
-			m := p.merge(t, merge.Rules{}, blue, green)
+			m := p.merge(t, merge.Rules{}, blue, p.commit(t, 4, edit{"x": "2"}, p.commit(t, 4, edit{"x": "1"}, green)))
 			c = p.commit(t, 4, edit{"color": "green"}, p.commit(t, 3, edit{"color": "grey"}, red))
 			return p.commit(t, 0, edit{}, m, c), c, p.commits[c.Parents[0]]
 		}, "grey", false},

@@ -112,6 +112,14 @@ func TestWhy(t *testing.T) {
 			c["merge"] = p.merge(t, rules, c["left"], c["right"])
 			c["head"] = p.commit(t, 9, edit{"other": "x"}, c["merge"])
 		}, []string{"merge new 5 by counter; 2 of left lost in left; 4 of right lost in right"}},
+		"lost writer is the one that counted": {func(t *testing.T, p *testPage, c set) {
+			c["red"] = p.commit(t, 1, edit{"color": "red"})
+			c["old"] = p.commit(t, 2, edit{"color": "blue"}, c["red"])
+			c["new"] = p.commit(t, 5, edit{"color": "blue", "y": "y"}, c["red"])
+			c["side"] = p.merge(t, merge.Rules{}, p.commit(t, 9, edit{"x": "x"}, c["old"]), c["new"])
+			c["green"] = p.commit(t, 7, edit{"color": "green"}, c["red"])
+			c["head"] = p.merge(t, merge.Rules{}, c["side"], c["green"])
+		}, []string{"head left green by last one wins; blue of new lost in side", "green wrote green; red of red lost in red"}},
 		// A merge that takes one side whole has no explanation.
 		"dropped without an explanation": {func(t *testing.T, p *testPage, c set) {
 			c["red"] = p.commit(t, 1, edit{"color": "red"})
