@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger/btree"
@@ -255,25 +256,30 @@ func TestValuesCutByOtherTables(t *testing.T) {
 		{"last byte differs", other, object.Eager, 1},
 		{"other priority", value, object.Lazy, 1},
 	} {
-		p := newTestPage()
-		a, b := p.cut(t, tables[0], "k", value), p.cut(t, tables[1], "k", c.right)
-		if a.Digest == b.Digest {
-			t.Fatal("the tables cut alike")
-		}
-		b.Priority = c.priority
-		l := p.commitChanges(t, 1, []btree.Change{{Entry: a}})
-		r := p.commitChanges(t, 2, []btree.Change{{Entry: b}})
-		m := heads(t, p, merge.Rules{}, l, r)[0]
-		if m.Conflicts != c.conflict {
-			t.Errorf("%s: %d conflicts, want %d", c.name, m.Conflicts, c.conflict)
-		}
-		got, ok, err := p.tree(m.Commit.Root).Get(t.Context(), []byte("k"))
-		want := b
-		if c.conflict == 0 && a.Digest.Compare(b.Digest) < 0 {
-			want = a
-		}
-		if err != nil || !ok || got.Digest != want.Digest {
-			t.Errorf("%s: digest %s, want %s: %v", c.name, got.Digest.Short(), want.Digest.Short(), err)
+		for _, swap := range []bool{false, true} {
+			p := newTestPage()
+			a, b := p.cut(t, tables[0], "k", value), p.cut(t, tables[1], "k", c.right)
+			if swap {
+				a, b = b, a
+			}
+			if a.Digest == b.Digest {
+				t.Fatal("the tables cut alike")
+			}
+			b.Priority = c.priority
+			l := p.commitChanges(t, 1, []btree.Change{{Entry: a}})
+			r := p.commitChanges(t, 2, []btree.Change{{Entry: b}})
+			m := heads(t, p, merge.Rules{}, l, r)[0]
+			if m.Conflicts != c.conflict {
+				t.Errorf("%s: %d conflicts, want %d", c.name, m.Conflicts, c.conflict)
+			}
+			got, ok, err := p.tree(m.Commit.Root).Get(t.Context(), []byte("k"))
+			want := b
+			if c.conflict == 0 && a.Digest.Compare(b.Digest) < 0 {
+				want = a
+			}
+			if err != nil || !ok || got.Digest != want.Digest {
+				t.Errorf("%s: digest %s, want %s: %v", c.name, got.Digest.Short(), want.Digest.Short(), err)
+			}
 		}
 	}
 }
@@ -297,5 +303,21 @@ func TestComparingValuesFails(t *testing.T) {
 		if _, err := merge.Heads(t.Context(), p.env(), merge.Rules{}, []*commit.Commit{l, r}); !errors.Is(err, e.want) {
 			t.Errorf("%s: %v, want %v", name, err, e.want)
 		}
+	}
+}
+
+// A window ends when it has many bytes, too.
+func TestWindowsAreBoundedByBytes(t *testing.T) {
+	const n = 2500
+	p := newTestPage()
+	l, r := edit{}, edit{}
+	long := strings.Repeat("k", 4000)
+	for i := range n {
+		l[keyOf(i)+long], r[keyOf(i)+long] = "left", "right"
+	}
+	b := &batches{t: t}
+	heads(t, p, rulesOf(b), p.commit(t, 1, l), p.commit(t, 2, r))
+	if len(b.sizes) != 2 || b.sizes[0]*4000 > 9<<20 {
+		t.Errorf("batches of %d conflicts of 4 KB", b.sizes)
 	}
 }

@@ -87,6 +87,30 @@ func TestHowOfMerges(t *testing.T) {
 	}
 }
 
+func TestKnownMerges(t *testing.T) {
+	p := newTestPage()
+	b := p.commit(t, 1, edit{"k": "base"})
+	l, r := p.commit(t, 2, edit{"k": "left"}, b), p.commit(t, 3, edit{"k": "right"}, b)
+	errKnown := errors.New("no idea")
+	for name, c := range map[string]struct {
+		found []*commit.Commit
+		err   error
+		want  error
+	}{
+		"fails":         {nil, errKnown, errKnown},
+		"other parents": {[]*commit.Commit{l}, nil, base.ErrInvalid},
+		"not found":     {nil, base.ErrNotFound, nil},
+		"none":          {nil, nil, nil},
+	} {
+		env := p.env()
+		env.Known = func(context.Context, commit.ID, commit.ID) ([]*commit.Commit, error) { return c.found, c.err }
+		m, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{l, r})
+		if !errors.Is(err, c.want) || err == nil && m[0].How != merge.ThreeWay {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
 // TestDeletions is the matrix of defect 14: what each side does to each of three keys, the middle one being one of many.
 func TestDeletions(t *testing.T) {
 	const filler = 60

@@ -332,5 +332,3 @@ func (p *Pair) adoptPiece(ctx context.Context, d object.Digest, depth int) error
 func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	return p.newest(ctx, keys)
 }
-
-var errNotBuilt = errors.New("not built yet")

@@ -3,10 +3,13 @@ package merge_test
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/merge"
 )
@@ -91,31 +94,79 @@ func TestUnknownInBases(t *testing.T) {
 	}
 }
 
-// A rule that follows from values is asked about bases (I6), and its long values do not stay where nobody reaches them (I4).
+// A rule that follows from values is asked about bases (I6). A value that only the virtual base has stays readable for whoever takes it.
 func TestByValueInBases(t *testing.T) {
-	long := strings.Repeat("long ", 200)
-	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
-		if string(base) == long+"b" || string(left) == "no" || string(right) == "no" {
-			return fmt.Appendf(nil, "%s%d", long, len(left)+len(right)), true
+	long := string(varied(300_000))
+	takeBase := decider(func(_ context.Context, p *merge.Pair, cs []merge.Conflict) error {
+		for i := range cs {
+			cs[i].Outcome, cs[i].Rule, cs[i].New = merge.TakeNew, "as before", cs[i].Base
+			if !cs[i].HasBase {
+				cs[i].Outcome = merge.TakeNone
+			}
 		}
-		return base, true // what the bases come to
-	}, &asked{})
+		return nil
+	})
+	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
+		if string(base) != "b" {
+			return nil, false
+		}
+		return fmt.Append(nil, long, len(left)+len(right)), true
+	}, takeBase)
+	takeBases := owner(func(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
+		return func(yield func(btree.Change, error) bool) {
+			// What stands under k in the base comes to be under the owner's key.
+			e, ok, err := p.Base.Get(ctx, []byte("k"))
+			e.Key = []byte("own/k")
+			if ok || err != nil {
+				yield(btree.Change{Entry: e}, err)
+			}
+		}
+	})
+	for name, rules := range map[string]merge.Rules{
+		"decider": rulesOf(join),
+		"owner":   {Rules: []merge.Rule{{Decider: join}, {Prefix: []byte("own/"), Owner: takeBases}}},
+	} {
+		p := newTestPage()
+		l, r := crissCross(t, p, "b", []string{"xx", "yyy"}, "1", "2")
+		env, sink := p.sealed()
+		merged, err := merge.Heads(t.Context(), env, rules, []*commit.Commit{l, r})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		maps.Copy(p.nodes, sink.nodes)
+		maps.Copy(p.pieces, sink.pieces)
+		got := p.content(t, merged[0].Commit.Root)
+		if want := fmt.Sprint(long, 5); got["k"] != want || name == "owner" && got["own/k"] != want {
+			t.Errorf("%s: k is a value of %d bytes, want that of the base, %d bytes", name, len(got["k"]), len(want))
+		}
+	}
+}
+
+// Unknown keys are noted in batches.
+func TestManyUnknownKeys(t *testing.T) {
+	const n = 5000
 	p := newTestPage()
-	l, r := crissCross(t, p, long+"b", []string{long + "xx", long + "yyy"}, "1", "2")
-	env, sink := p.sealed()
-	merged, err := merge.Heads(t.Context(), env, rulesOf(join), []*commit.Commit{l, r})
-	if err != nil {
-		t.Fatal(err)
+	b := p.commit(t, 1, edit{"z": "z"})
+	sides := make([]edit, 4)
+	for i := range sides {
+		sides[i] = edit{}
+		for k := range n {
+			sides[i][keyOf(k)] = fmt.Sprint(i)
+		}
 	}
-	for d, n := range sink.nodes {
-		p.nodes[d] = n
+	x, y := p.commit(t, 2, sides[0], b), p.commit(t, 3, sides[1], b)
+	l := p.commit(t, 10, edit{"l": "own"}, p.commit(t, 0, sides[2], x, y))
+	gone := p.commit(t, 0, edit{keyOf(n - 1): gone, keyOf(1): gone}, x, y)
+	r := p.commit(t, 11, edit{"r": "own"}, gone)
+	a := &asked{}
+	heads(t, p, rulesOf(a), l, r)
+	if len(a.conflicts) != n {
+		t.Errorf("asked about %d keys, want %d", len(a.conflicts), n)
 	}
-	for d, b := range sink.pieces {
-		p.pieces[d] = b
-	}
-	want := fmt.Sprintf("%s%d", long, 2*len(long)+5)
-	if got := p.content(t, merged[0].Commit.Root)["k"]; got != want {
-		t.Errorf("k is %q, want the value of the base, %q", got, want)
+	for _, c := range a.conflicts {
+		if !c.BaseUnknown || c.HasBase {
+			t.Fatalf("key %s: base unknown %t, has base %t", c.Key, c.BaseUnknown, c.HasBase)
+		}
 	}
 }
 
