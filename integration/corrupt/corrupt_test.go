@@ -3,6 +3,7 @@ package corrupt_test
 import (
 	"bytes"
 	"context"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +12,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // place is a page of the golden repository.
@@ -64,6 +71,9 @@ func build(t *testing.T) *golden {
 		}
 	}
 	if err := repo.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := explainedMerge(ctx, dir, place{"one", "first"}); err != nil {
 		t.Fatal(err)
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -123,6 +133,56 @@ func (g *golden) fill(ctx context.Context, repo *ledger.Repository, at place, rn
 		}
 	}
 	return p.Close()
+}
+
+// explainedMerge adds a merge that changes nothing to a page, with an explanation, so that there are records and rows of these.
+func explainedMerge(ctx context.Context, dir string, at place) (err error) {
+	id := ledger.DerivePageID(at.ledger, at.page)
+	name := func(b []byte) string {
+		return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*", "ledgers", name([]byte(at.ledger)), name(id[:])))
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("find page %v: %v, %w", at, found, errors.Join(err, errWrong))
+	}
+	s, err := storage.Open(ctx, storage.Options{Dir: found[0], Page: id})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	head := s.Heads()[0]
+	var sides []*commit.Commit
+	for _, device := range []string{"a", "b"} {
+		c, err := commit.New(commit.Params{Root: head.Root, Parents: []*commit.Commit{head}, Device: device})
+		if err != nil {
+			return err
+		}
+		sides = append(sides, c)
+	}
+	m, err := commit.NewMerge(head.Root, sides[0], sides[1])
+	if err != nil {
+		return err
+	}
+	j := s.NewJournal()
+	defer j.Rollback()
+	root, err := btree.Build(ctx, id, j, func(yield func(fb.Entry, error) bool) {
+		for i := range 40 {
+			d := merge.Decision{Key: fmt.Appendf(nil, "key %03d", i), Outcome: merge.TakeLeft, Rule: "last one wins", LeftWriter: sides[0].ID}
+			v, err := d.Encode()
+			if !yield(fb.Entry{Key: d.Key, Value: v, Inline: true, Size: uint64(len(v))}, err) || err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	j.Explain(m.ID, root)
+	p, err := s.Submit(ctx, j, append(sides, m)...)
+	if err != nil {
+		return err
+	}
+	return p.Wait()
 }
 
 // write puts the files into an empty directory.
