@@ -136,7 +136,7 @@ func (s *writerSearch) addParents(ctx context.Context, a *aged) error {
 			}
 		}
 		if p.Timestamp > a.Timestamp || p.Generation >= a.Generation {
-			return &base.CorruptError{Where: "commit", Key: a.ID.String(), Got: "a parent that is not older"}
+			return corruptCommit(a.Commit, "a parent that is not older")
 		}
 		a.roots[i] = p.Root
 		s.queue.push(p, a.sides)
@@ -243,6 +243,9 @@ func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	c, err := v.Commits.Commit(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("read commit %s: %w", id, err)
+	}
+	if c.ID != id {
+		return nil, corruptCommit(c, "stands where commit "+id.String()+" belongs")
 	}
 	return c, nil
 }
