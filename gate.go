@@ -50,13 +50,14 @@ func (g *gate) close() {
 }
 
 // closed reports whether close was called.
-func (g *gate) closed() bool { return g.n.Load() < 0 }
+func (g *gate) closed() bool { return g.open.Err() != nil }
 
 // callContext is the context of a call together with the gate that it has passed: it ends when either ends. What the
 // gate adds costs nothing until somebody waits on it.
 type callContext struct {
 	context.Context
 	gate   *gate
+	over   atomic.Bool // release was called
 	mu     sync.Mutex
 	merged context.Context    // guarded by mu; made by the first Done
 	cancel context.CancelFunc // guarded by mu
@@ -81,11 +82,15 @@ func (c *callContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
+	if c.over.Load() { // Done is closed, so there must be a reason
+		return context.Canceled
+	}
 	return c.gate.open.Err()
 }
 
 // release ends what Done began. It is called once, when the call ends.
 func (c *callContext) release() {
+	c.over.Store(true)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cancel != nil {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -130,13 +131,23 @@ func (m *merger) rulesChanged() {
 	m.want(false)
 }
 
+// runContext is the context of a run. It says at once that the call's has ended, whose end comes to a derived context a little later: no
+// resolver is asked in between.
+type runContext struct {
+	context.Context
+	call context.Context
+}
+
+// Err implements context.Context.
+func (c *runContext) Err() error { return cmp.Or(c.call.Err(), c.Context.Err()) }
+
 // beginRun returns the context of a run, which ends when the rules change, and their version. done must be called.
 func (m *merger) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
 	run, cancel := context.WithCancelCause(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cancel = cancel
-	return run, m.version, func() {
+	return &runContext{run, ctx}, m.version, func() {
 		m.mu.Lock()
 		m.cancel = nil
 		m.mu.Unlock()

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,7 +268,7 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 		}
 		cs = append(cs, m.Commit)
 	}
-	if err := run.m.check(run.version); err != nil {
+	if err := cmp.Or(ctx.Err(), run.m.check(run.version)); err != nil {
 		return nil, err
 	}
 	return store.Submit(ctx, run.journal, cs...)
@@ -295,8 +296,8 @@ func (run *mergeRun) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("merge: %w", cause)
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("merge: %w", cmp.Or(context.Cause(ctx), ended))
 	}
 	if _, ok := errors.AsType[*MergeError](err); ok {
 		return err

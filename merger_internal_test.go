@@ -1,0 +1,304 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/object"
+)
+
+// handClock is a clock whose timers end when the test says so. Short ones, with which commits wait for each other, end at once.
+type handClock struct {
+	clock.Clock
+	timers chan handTimer
+}
+
+type handTimer struct {
+	d    time.Duration
+	fire chan time.Time
+}
+
+func (c *handClock) After(d time.Duration) (<-chan time.Time, func()) {
+	t := handTimer{d, make(chan time.Time, 1)}
+	if d < minBackoff/2 {
+		t.fire <- time.Time{}
+		return t.fire, func() {}
+	}
+	c.timers <- t
+	return t.fire, func() {}
+}
+
+// onHand opens a page with a clock by hand and timers without jitter.
+func onHand(t *testing.T, o Options) (*Page, *handClock) {
+	t.Helper()
+	c := &handClock{clock.System, make(chan handTimer, 100)}
+	o.InMemory, o.testing = true, &testHooks{clock: c, jitter: func() uint64 { return 0 }}
+	r, err := Open(t.Context(), "", &o)
+	check(t, err)
+	t.Cleanup(func() { check(t, r.Close()) })
+	l, err := r.Ledger("app")
+	check(t, err)
+	p, err := l.Page(t.Context(), "page")
+	check(t, err)
+	return p, c
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func putOn(t *testing.T, p *Page, base CommitID, key, value string) CommitID {
+	t.Helper()
+	tx, err := p.Begin(t.Context(), &TxOptions{Base: base})
+	check(t, err)
+	check(t, tx.Put(t.Context(), []byte(key), []byte(value)))
+	id, err := tx.Commit(t.Context())
+	check(t, err)
+	return id
+}
+
+// counted is a resolver that fails until it is told otherwise.
+type counted struct {
+	mu    sync.Mutex
+	calls int
+	works bool
+}
+
+func (c *counted) Resolve(context.Context, *MergeConflict) (Resolution, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	if c.works {
+		return KeepLeft(), nil
+	}
+	return Resolution{}, fmt.Errorf("attempt %d: %w", c.calls, errMine)
+}
+
+func (c *counted) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.works = true
+}
+
+var errMine = errors.New("my own error")
+
+// Defect 17 of the original: what fails is tried again later and later, not at once; and who waits is always answered.
+func TestFailedMergesBackOff(t *testing.T) {
+	var r counted
+	p, c := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(&r)} }}})
+	base := putOn(t, p, CommitID{}, "k", "0")
+	putOn(t, p, base, "k", "1")
+	putOn(t, p, base, "k", "2")
+	want := minBackoff / 2
+	for range 25 {
+		timer := <-c.timers
+		if timer.d != want {
+			t.Fatalf("next attempt after %s, want %s", timer.d, want)
+		}
+		want = min(2*want, maxBackoff/2)
+		timer.fire <- time.Time{}
+	}
+	if want != maxBackoff/2 {
+		t.Errorf("the delay has not come to its greatest value: %s", want)
+	}
+	timer := <-c.timers
+	for range 3 { // each has it tried again, and is told what came of it
+		var merr *MergeError
+		if err := p.WaitForMerge(t.Context()); !errors.Is(err, errMine) || !errors.As(err, &merr) {
+			t.Fatalf("got %v", err)
+		}
+		timer = <-c.timers
+	}
+	putOn(t, p, CommitID{}, "other", "") // a new commit has it tried again too
+	timer = <-c.timers
+	if _, err := p.Merge(t.Context()); !errors.Is(err, errMine) {
+		t.Errorf("got %v", err)
+	}
+	p.SetMergeRules(&MergeRules{Default: Automatic(&r)}) // and new rules
+	timer = <-c.timers
+	select {
+	case timer = <-c.timers:
+		t.Errorf("tried again without a reason, in %s", timer.d)
+	default:
+	}
+	r.mend()
+	timer.fire <- time.Time{}
+	check(t, p.WaitForMerge(t.Context()))
+
+	// After a success the delay begins anew.
+	p.SetMergeRules(&MergeRules{Default: Automatic(&counted{})})
+	base = putOn(t, p, CommitID{}, "k", "3")
+	putOn(t, p, base, "k", "4")
+	putOn(t, p, base, "k", "5")
+	if timer = <-c.timers; timer.d != minBackoff/2 {
+		t.Errorf("next attempt after %s, want %s", timer.d, minBackoff/2)
+	}
+}
+
+func TestWaitForMergeObeysItsContext(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	p, _ := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules {
+		return &MergeRules{Default: Automatic(ResolverFunc(func(ctx context.Context, _ *MergeConflict) (Resolution, error) {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return Resolution{}, ctx.Err()
+		}))}
+	}}})
+	base := putOn(t, p, CommitID{}, "k", "0")
+	putOn(t, p, base, "k", "1")
+	putOn(t, p, base, "k", "2")
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	go func() { result <- p.WaitForMerge(ctx) }()
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	go func() { result <- p.WaitForMerge(t.Context()) }()
+	check(t, p.Close())
+	if err := <-result; !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// mergeOf adds a merge commit with some root.
+func mergeOf(t *testing.T, p *Page, root object.Digest, a, b CommitID) CommitID {
+	t.Helper()
+	left, err := p.store.Commit(t.Context(), commit.ID(a))
+	check(t, err)
+	right, err := p.store.Commit(t.Context(), commit.ID(b))
+	check(t, err)
+	c, err := commit.NewMerge(root, left, right)
+	check(t, err)
+	pending, err := p.store.Submit(t.Context(), nil, c)
+	check(t, err)
+	check(t, pending.Wait())
+	return CommitID(c.ID)
+}
+
+func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
+	t.Helper()
+	c, err := p.store.Commit(t.Context(), commit.ID(id))
+	check(t, err)
+	return c.Root
+}
+
+// Merges that came from elsewhere are left alone for a while: their devices may be about to merge them too.
+func TestMergesOfOthersAreMergedLater(t *testing.T) {
+	p, c := onHand(t, Options{})
+	base := putOn(t, p, CommitID{}, "k", "0")
+	for round := range 3 {
+		p.shared.merger.automatic = false // as if the commits came all at once
+		a, b := putOn(t, p, base, "k", fmt.Sprint(round, "a")), putOn(t, p, base, "k", fmt.Sprint(round, "b"))
+		x := mergeOf(t, p, rootOf(t, p, a), a, b)
+		y := mergeOf(t, p, rootOf(t, p, b), a, b)
+		p.shared.merger.automatic = true
+		p.shared.merger.want(true)
+		timer := <-c.timers
+		if want := minBackoff / 2 << round; timer.d != want {
+			t.Errorf("round %d: merged after %s, want %s", round, timer.d, want)
+		}
+		timer.fire <- time.Time{}
+		check(t, p.WaitForMerge(t.Context()))
+		heads, err := p.Heads(t.Context())
+		check(t, err)
+		if len(heads) != 1 || !cmp.Equal(sortedIDs(x, y), heads[0].Parents) || heads[0].Root != rootOf(t, p, max2(x, y)).String() {
+			t.Fatalf("heads %+v", heads)
+		}
+		base = heads[0].ID
+	}
+	putOn(t, p, base, "k", "own")
+	if p.shared.merger.hesitation() != 0 || p.shared.merger.comity != 0 {
+		t.Error("a usual commit waits")
+	}
+}
+
+func sortedIDs(a, b CommitID) []CommitID {
+	if a.Compare(b) > 0 {
+		a, b = b, a
+	}
+	return []CommitID{a, b}
+}
+
+// max2 returns the greater of two merges of the same commits, whose timestamps are equal.
+func max2(a, b CommitID) CommitID { return sortedIDs(a, b)[1] }
+
+// In a criss-cross history the base is made of several. A rule on values is asked for it, and what it made can be read by a group
+// strategy and goes nowhere else.
+func TestGroupsOverAVirtualBase(t *testing.T) {
+	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
+	long := func(s string) string { return strings.Repeat(s, 3000) }
+	base := putOn(t, p, CommitID{}, "rule", long("0"))
+	a, b := putOn(t, p, base, "rule", long("a")), putOn(t, p, base, "rule", long("b"))
+	x := mergeOf(t, p, rootOf(t, p, a), a, b)
+	y := mergeOf(t, p, rootOf(t, p, b), a, b)
+	x = putOn(t, p, x, "g/k", "x")
+	y = putOn(t, p, y, "g/k", "y")
+	asked := 0
+	p.SetMergeRules(&MergeRules{
+		Default: ByValue("joined", func(_, left, right []byte) ([]byte, bool) {
+			return append(append([]byte("joined "), left...), right...), true
+		}),
+		Namespaces: []NamespaceRule{{Prefix: []byte("g/"), Strategy: Grouped(virtualBase{t, &asked, long})}},
+	})
+	results, err := p.Merge(t.Context())
+	check(t, err)
+	if asked != 1 || len(results) != 1 || !cmp.Equal(results[0].Commit.Parents, sortedIDs(x, y)) {
+		t.Errorf("asked %d times, results %+v", asked, results)
+	}
+	check(t, p.View(t.Context(), func(s *Snapshot) error {
+		v, err := s.Get(t.Context(), []byte("g/base"))
+		if !strings.HasPrefix(string(v), "joined ") {
+			t.Errorf("value %.20q", v)
+		}
+		return err
+	}))
+	report, err := p.ledger.repo.Check(t.Context(), CheckOptions{})
+	check(t, err)
+	for _, q := range report.Pages[0].Problems {
+		t.Error(q)
+	}
+}
+
+// virtualBase is a GroupStrategy that looks at the base and copies a value from it.
+type virtualBase struct {
+	t     *testing.T
+	asked *int
+	long  func(string) string
+}
+
+func (virtualBase) Name() string                         { return "virtual" }
+func (virtualBase) Group([]byte) []byte                  { return nil }
+func (virtualBase) Finish(context.Context, *Merge) error { return nil }
+func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
+	*v.asked++
+	b, err := m.Base.Get(ctx, []byte("rule"))
+	if err != nil || !strings.HasPrefix(string(b), "joined ") || len(b) != len("joined ")+2*len(v.long("a")) {
+		v.t.Errorf("the base has %.20q of %d bytes, %v", b, len(b), err)
+	}
+	if id := m.Base.Commit().ID; !id.IsZero() {
+		v.t.Errorf("the virtual base is commit %s", id)
+	}
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		if len(c.BaseCommits) != 2 || c.Base != nil {
+			v.t.Errorf("conflict %+v", c)
+		}
+	}
+	return m.Result.Put(ctx, []byte("g/base"), b)
+}
