@@ -31,15 +31,25 @@ func rulesOf(d merge.Decider) merge.Rules { return merge.Rules{Rules: []merge.Ru
 // on one commit with the value before.
 func crissCross(t tester, p *testPage, before string, bases []string, left, right string) (l, r *commit.Commit) {
 	t.Helper()
+	return crissCrossOf(t, p, 0, before, bases, left, right)
+}
+
+// crissCrossOf is crissCross with bases of other ids for each salt; their timestamps are equal if it is not zero.
+func crissCrossOf(t tester, p *testPage, salt int64, before string, bases []string, left, right string) (l, r *commit.Commit) {
+	t.Helper()
 	b := p.commit(t, 1, edit{"k": before, "z": "z"})
+	at := int64(1)
+	if salt > 0 {
+		at = 0
+	}
 	var all []*commit.Commit
 	for i, v := range bases {
-		all = append(all, p.commit(t, int64(10+i), edit{"k": v, fmt.Sprint("base", i): "x"}, b))
+		all = append(all, p.commit(t, 10+at*int64(i), edit{"k": v, fmt.Sprint("base", i): fmt.Sprint(salt)}, b))
 	}
 	side := func(name, value string, at int64) *commit.Commit {
 		m := all[0]
 		for i, c := range all[1:] {
-			m = p.commit(t, 0, edit{fmt.Sprint("base", i+1): "x", "by": name}, m, c)
+			m = p.commit(t, 0, edit{fmt.Sprint("base", i+1): fmt.Sprint(salt), "by": name}, m, c)
 		}
 		return p.commit(t, at, edit{"k": value, name: "own"}, m)
 	}
@@ -73,24 +83,55 @@ func TestUnknownInBases(t *testing.T) {
 		{gone, []string{"x", "y", "z"}, "z", gone, true, true, gone},
 		{gone, []string{"x", "y", gone}, gone, "y", true, true, "y"},
 	} {
-		name := fmt.Sprintf("%q %q %q %q", c.before, c.bases, c.l, c.r)
-		p := newTestPage()
-		l, r := crissCross(t, p, c.before, c.bases, c.l, c.r)
-		rel, err := merge.Relate(t.Context(), p, l, r)
-		if err != nil || len(rel.Bases) != len(c.bases) {
-			t.Fatalf("%s: %d bases, %v", name, len(rel.Bases), err)
+		for salt := range int64(12) { // with equal timestamps the virtual merge of two bases may be the greater one beside the third
+			name := fmt.Sprintf("%q %q %q %q", c.before, c.bases, c.l, c.r)
+			p := newTestPage()
+			l, r := crissCrossOf(t, p, salt, c.before, c.bases, c.l, c.r)
+			rel, err := merge.Relate(t.Context(), p, l, r)
+			if err != nil || len(rel.Bases) != len(c.bases) {
+				t.Fatalf("%s: %d bases, %v", name, len(rel.Bases), err)
+			}
+			a := &asked{}
+			m := heads(t, p, rulesOf(a), l, r)[0]
+			if got := value(p.content(t, m.Commit.Root), "k"); got != c.result {
+				t.Errorf("%s: k is %q, want %q", name, got, c.result)
+			}
+			i := slices.IndexFunc(a.conflicts, func(c merge.Conflict) bool { return string(c.Key) == "k" })
+			if (i >= 0) != c.asked {
+				t.Errorf("%s: asked %t, want %t", name, i >= 0, c.asked)
+			} else if i >= 0 && (a.conflicts[i].BaseUnknown != c.unknown || a.conflicts[i].HasBase == c.unknown) {
+				t.Errorf("%s: base unknown %t, has base %t", name, a.conflicts[i].BaseUnknown, a.conflicts[i].HasBase)
+			}
 		}
-		a := &asked{}
-		m := heads(t, p, rulesOf(a), l, r)[0]
-		if got := value(p.content(t, m.Commit.Root), "k"); got != c.result {
-			t.Errorf("%s: k is %q, want %q", name, got, c.result)
+	}
+}
+
+// Beyond the depth to which bases of bases are made, no base is taken for granted.
+func TestDeepHistoriesLoseNothing(t *testing.T) {
+	p := newTestPage()
+	b := p.commit(t, 1, edit{"k": "b", "other": "b"})
+	l, r := p.commit(t, 2, edit{"k": "x", "l": "own-1"}, b), p.commit(t, 3, edit{"k": "y", "r": "own-1"}, b)
+	for i := range 40 {
+		// Each side has what the other has written beside k, about which they never agree.
+		seen := fmt.Sprint("own", i-1)
+		ml := p.commit(t, 0, edit{"k": "x", "l": seen, "r": seen}, l, r)
+		mr := p.commit(t, 0, edit{"k": "y", "l": seen, "r": seen}, r, l)
+		l, r = p.commit(t, int64(10+2*i), edit{"l": "own" + fmt.Sprint(i)}, ml), p.commit(t, int64(11+2*i), edit{"r": "own" + fmt.Sprint(i)}, mr)
+	}
+	r = p.commit(t, 1000, edit{"other": "r"}, r)
+	a := &asked{}
+	heads(t, p, rulesOf(a), l, r)
+	if !slices.ContainsFunc(a.conflicts, func(c merge.Conflict) bool { return string(c.Key) == "k" }) {
+		t.Error("k was not asked about")
+	}
+	for _, c := range a.conflicts {
+		if !c.BaseUnknown {
+			t.Errorf("asked about %s with a base", c.Key)
 		}
-		i := slices.IndexFunc(a.conflicts, func(c merge.Conflict) bool { return string(c.Key) == "k" })
-		if (i >= 0) != c.asked {
-			t.Errorf("%s: asked %t, want %t", name, i >= 0, c.asked)
-		} else if i >= 0 && (a.conflicts[i].BaseUnknown != c.unknown || a.conflicts[i].HasBase == c.unknown) {
-			t.Errorf("%s: base unknown %t, has base %t", name, a.conflicts[i].BaseUnknown, a.conflicts[i].HasBase)
-		}
+	}
+	got := p.content(t, heads(t, p, merge.Rules{}, l, r)[0].Commit.Root)
+	if got["other"] != "r" || got["l"] != "own39" || got["r"] != "own39" {
+		t.Errorf("content %v", got)
 	}
 }
 
@@ -106,12 +147,12 @@ func TestByValueInBases(t *testing.T) {
 		}
 		return nil
 	})
-	join := merge.ByValue("join", func(base, left, right []byte) ([]byte, bool) {
+	join := func(base, left, right []byte) ([]byte, bool) {
 		if string(base) != "b" {
 			return nil, false
 		}
 		return fmt.Append(nil, long, len(left)+len(right)), true
-	}, takeBase)
+	}
 	takeBases := owner(func(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
 		return func(yield func(btree.Change, error) bool) {
 			// What stands under k in the base comes to be under the owner's key.
@@ -123,8 +164,8 @@ func TestByValueInBases(t *testing.T) {
 		}
 	})
 	for name, rules := range map[string]merge.Rules{
-		"decider": rulesOf(join),
-		"owner":   {Rules: []merge.Rule{{Decider: join}, {Prefix: []byte("own/"), Owner: takeBases}}},
+		"k":     rulesOf(merge.ByValue("join", join, takeBase)),
+		"own/k": {Rules: []merge.Rule{{Decider: merge.ByValue("join", join, &asked{})}, {Prefix: []byte("own/"), Owner: takeBases}}},
 	} {
 		p := newTestPage()
 		l, r := crissCross(t, p, "b", []string{"xx", "yyy"}, "1", "2")
@@ -136,8 +177,8 @@ func TestByValueInBases(t *testing.T) {
 		maps.Copy(p.nodes, sink.nodes)
 		maps.Copy(p.pieces, sink.pieces)
 		got := p.content(t, merged[0].Commit.Root)
-		if want := fmt.Sprint(long, 5); got["k"] != want || name == "owner" && got["own/k"] != want {
-			t.Errorf("%s: k is a value of %d bytes, want that of the base, %d bytes", name, len(got["k"]), len(want))
+		if want := fmt.Sprint(long, 5); got[name] != want {
+			t.Errorf("%s is a value of %d bytes, want that of the base, %d bytes", name, len(got[name]), len(want))
 		}
 	}
 }
