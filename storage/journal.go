@@ -352,14 +352,12 @@ func (j *Journal) checkExplained(cs []*commit.Commit) error {
 	return nil
 }
 
-// explanationsOf returns the records that explain the given commits, one for each at most.
+// explanationsOf returns the records that explain the given commits.
 func (j *Journal) explanationsOf(cs []*commit.Commit) []op {
 	var out []op
-	for i := range j.explained {
-		id := *j.explained[i].merge
-		of := func(o op) bool { return *o.merge == id }
-		if slices.ContainsFunc(cs, func(c *commit.Commit) bool { return c.ID == id }) && !slices.ContainsFunc(out, of) {
-			out = append(out, j.explained[i])
+	for _, o := range j.explained {
+		if slices.ContainsFunc(cs, func(c *commit.Commit) bool { return c.ID == *o.merge }) {
+			out = append(out, o)
 		}
 	}
 	return out
