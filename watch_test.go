@@ -663,6 +663,7 @@ func TestWatchEnds(t *testing.T) {
 	} {
 		t.Run(c.name+" while it waits", func(t *testing.T) {
 			p := memoryPage(t, ledger.Options{})
+			page(t, p.Ledger().Repository(), "app", "page") // the store stays open
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended, told := make(chan error), make(chan struct{})

@@ -19,10 +19,10 @@ type Step struct {
 	// Outcome says for a merge what became of the key: "left" or "right" when it has what that parent had, "new" when the merge made a
 	// value, "deleted" when the merge removed it. It is "" for a commit that is no merge.
 	Outcome string
-	// Rule names what decided it; "" when only one side had changed the key.
+	// Rule names what decided it; "" when only one side had changed the key, and for merges that took one side whole.
 	Rule string
-	// Lost are the values that gave way: for a commit with one parent the value before it, for a merge those of the parents that it
-	// did not take.
+	// Lost are the values that gave way: for a commit with one parent the value before it, if there was one. For a merge those of the
+	// parents that it did not take, absence included, but not one that had stood unchanged since before both sides.
 	Lost []LostValue
 }
 
@@ -37,10 +37,10 @@ type LostValue struct {
 }
 
 // Why tells how a key came to what it has in a commit; the zero id means the handle's head. It yields the commits that made it
-// so, newest first: the merges that took the value from one side, and last the commit that wrote it, or, for
-// a value that a merge made, that merge. A key that never had a value gives nothing.
+// so, newest first: the merges that took the value from one side, and last the commit that wrote it, or deleted it; for a value
+// that a merge made, that merge. A key that never had a value gives nothing.
 //
-// The cost follows the history behind the last change of the key. at is kept from being pruned while the loop runs, and the values of
+// The commits down to the last change of the key are read, and those down to the writers of what was lost; none is held. at is kept from being pruned while the loop runs, and the values of
 // entries may be read until the page is closed.
 // Errors, as the last element: ErrNotFound (no such commit), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at CommitID, key []byte) iter.Seq2[Step, error] {
