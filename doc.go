@@ -22,17 +22,30 @@
 // [Page.View] and [Page.Update] run a function on a snapshot or in a transaction; [Page.Snapshot] and
 // [Page.Begin] hand them out. Update closures of one page run one after another, each on the newest head, and
 // all who wait share one sync of the disk. A transaction from Begin keeps its base: when the page has moved on
-// meanwhile, its commit stands beside the others as a second head, or is refused with [ErrConflict].
+// meanwhile, its commit stands beside the others as a second head, which is merged, or is refused with [ErrConflict].
 //
 // Key and value slices given to this package are copied, and those that it returns belong to the caller, except
 // where a doc comment says "borrowed".
+//
+// # Branches and merging
+//
+// A page may have several heads: transactions on one base make siblings, which neither block nor lose each other. A Page handle
+// follows its own branch: it reads and writes on the newest head that is, or descends from, the commit that it saw last. [Page.Refresh]
+// takes it to the newest head of all.
+//
+// Unless [MergeOptions] say otherwise, several heads are merged in the background as long as a handle is open; [Page.WaitForMerge] waits for that, and
+// [Page.Merge] merges at once. A change that one side has made stands. Where both have changed a key to different content, a [Strategy] decides,
+// chosen by [MergeRules] for a ledger, a page or the keys with a prefix: [LastOneWins], a [Resolver], a rule on values such as [Counter], or a
+// [GroupStrategy], which merges a namespace whose keys belong together. [Page.Conflicts] tells what was decided, and by which rule. Devices
+// that merge the same heads by the same rules make the same commit, provided that the rules look at nothing but what they are given.
 //
 // # Concurrency
 //
 // Repository, Ledger, Page and Snapshot are safe for concurrent use; a Tx, an Iter and a Value are for one
 // goroutine at a time. Every call that can wait takes a context and obeys it; the write of a batch, once begun, is
 // finished whatever the context says. Close of a repository or page waits for the calls that run, but not for
-// closures and loops of the caller: their next call gets [ErrClosed]. No goroutine remains after Close.
+// closures and loops of the caller: their next call gets [ErrClosed]. It does wait for code of the app that a merge runs, such as
+// a Resolver, whose context it ends. No goroutine remains after Close.
 //
 // # Errors
 //
@@ -41,7 +54,8 @@
 //
 // # Inside
 //
-// The package composes storage, btree, split, commit and pageusage and holds no format but that of the file
-// `repository`. It must not import server or cmd. Lock order: Repository.mu, pageState.mu, Tx.mu; none
-// is held during I/O except Tx.mu, which belongs to one caller.
+// The package composes storage, btree, split, commit, merge and pageusage and holds no format but that of the file
+// `repository`. It must not import server or cmd. Locks: Repository.mu, merger.mu
+// and Page.mu are not taken within each other nor held during I/O; the lock of a transaction's sink is held during I/O, and belongs to one
+// caller. Who has the token of a page's merger may wait for the page's write turn, not the other way round.
 package ledger

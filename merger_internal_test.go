@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -144,6 +146,114 @@ func TestFailedMergesBackOff(t *testing.T) {
 	putOn(t, p, base, "k", "5")
 	if timer = <-c.timers; timer.d != minBackoff/2 {
 		t.Errorf("next attempt after %s, want %s", timer.d, minBackoff/2)
+	}
+}
+
+// computed returns a run that has merged two heads and not submitted that.
+func computed(t *testing.T, p *Page, rules *MergeRules) (run *mergeRun, left, right CommitID) {
+	t.Helper()
+	base := putOn(t, p, CommitID{}, "k", "0")
+	left, right = putOn(t, p, base, "k", "1"), putOn(t, p, base, "k", "2")
+	run = &mergeRun{m: p.shared.merger, rules: rules}
+	t.Cleanup(run.rollback)
+	run.begin()
+	run.heads = p.store.Heads()
+	check(t, run.compute(t.Context()))
+	return run, left, right
+}
+
+func headCount(t *testing.T, p *Page) int {
+	t.Helper()
+	heads, err := p.Heads(t.Context())
+	check(t, err)
+	return len(heads)
+}
+
+// A merge that finds the page changed is made anew while nobody can commit, so that it catches up with a busy page; but not with
+// code of the app, for which the writers would have to wait.
+func TestMergesCatchUp(t *testing.T) {
+	appRule := &MergeRules{Default: ByValue("mine", func(_, _, right []byte) ([]byte, bool) { return right, true })}
+	for rules, want := range map[*MergeRules]int{nil: 1, {Default: Counter()}: 1, appRule: 2} {
+		p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
+		run, left, right := computed(t, p, rules)
+		newer := putOn(t, p, left, "other", "")
+		pending, err := run.submit(t.Context())
+		check(t, err)
+		check(t, pending.Wait())
+		if n := headCount(t, p); n != want {
+			t.Errorf("%d heads, want %d", n, want)
+		}
+		if c := run.results()[0].Commit; want == 1 && !cmp.Equal(c.Parents, sortedIDs(newer, right)) {
+			t.Errorf("the merge is %+v", c)
+		}
+	}
+}
+
+func TestMergesThatCameTooLate(t *testing.T) {
+	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
+	run, _, _ := computed(t, p, nil)
+	if _, err := p.Merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pending, err := run.submit(t.Context()); pending != nil || err != nil {
+		t.Errorf("nothing is left to be done: got %v, %v", pending, err)
+	}
+	run, _, _ = computed(t, p, nil)
+	p.SetMergeRules(nil)
+	if _, err := run.submit(t.Context()); !errors.Is(err, errRulesChanged) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := run.submit(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if n := headCount(t, p); n != 2 {
+		t.Errorf("%d heads", n)
+	}
+}
+
+// When the disk fails, the heads stay as they are, and nothing relies on what was lost.
+func TestMergeOnAFailingDisk(t *testing.T) {
+	boom := errors.New("boom")
+	var armed atomic.Bool
+	fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && armed.Load() {
+			return boom
+		}
+		return nil
+	})
+	r, err := Open(t.Context(), "", &Options{InMemory: true, Merge: MergeOptions{Manual: true}, testing: &testHooks{fs: fs}})
+	check(t, err)
+	defer func() { check(t, r.Close()) }()
+	l, err := r.Ledger("app")
+	check(t, err)
+	p, err := l.Page(t.Context(), "page")
+	check(t, err)
+	base := putOn(t, p, CommitID{}, "k", "0")
+	putOn(t, p, base, "k", "1")
+	putOn(t, p, base, "k", "2")
+	armed.Store(true)
+	var merr *MergeError
+	if _, err := p.Merge(t.Context()); !errors.Is(err, boom) || !errors.As(err, &merr) {
+		t.Errorf("got %v", err)
+	}
+	if n := headCount(t, p); n != 2 {
+		t.Errorf("%d heads", n)
+	}
+	if _, err := p.Merge(t.Context()); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("got %v", err)
+	}
+	_ = p.Close() // the page cannot fold any more
+	armed.Store(false)
+	p, err = l.Page(t.Context(), "page")
+	check(t, err)
+	if _, err := p.Merge(t.Context()); err != nil {
+		t.Error(err)
+	}
+	report, err := r.Check(t.Context(), CheckOptions{})
+	if err != nil || !report.OK() {
+		t.Errorf("check: %+v, %v", report, err)
 	}
 }
 

@@ -45,8 +45,9 @@ func (e *MergeError) Unwrap() error { return e.Err }
 var errRulesChanged = errors.New("the rules have changed")
 
 // Merge merges all durable heads of the page into one, now, and waits until that is durable. It does so with Options.Merge.Manual too, which
-// is what it is for; else the heads come together in the background. It returns the merges in order, one less than there were heads, and nil when there was
-// one head. When it fails, nothing has changed. Merges of one page run one after another; ctx governs the waiting and is what resolvers get.
+// is what it is for; else the heads come together in the background. Heads that appear while a resolver thinks are merged next. It returns the merges in
+// order, nil when there was one head; with an error, those that had come about before it. Merges of one page run one after another; ctx governs the waiting
+// and is what resolvers get. It must not be called by an Update closure, a Resolver or a GroupStrategy of the same page, which would wait for itself.
 // Errors: *MergeError, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Merge(ctx context.Context) ([]MergeResult, error) {
 	if err := p.enter(); err != nil {
@@ -64,7 +65,7 @@ func (p *Page) Merge(ctx context.Context) ([]MergeResult, error) {
 
 // WaitForMerge waits until the page has one durable head. It has a merge that failed before tried again at once, and returns the error of
 // an attempt that is made during the call. Where nothing merges by itself, with Options.Merge.Manual or read-only, it
-// fails at once with ErrConflict when there are several heads. Errors: *MergeError, ErrConflict, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// fails at once with ErrConflict when there are several heads. As to where it must not be called see Merge. Errors: *MergeError, ErrConflict, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) WaitForMerge(ctx context.Context) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -112,7 +113,7 @@ type mergeRun struct {
 // fail makes the run fail, unless it has failed already.
 func (run *mergeRun) fail(err error) { run.failure.CompareAndSwap(nil, &err) }
 
-// attempt merges the durable heads, again and again while the rules are being replaced. One at a time does so.
+// attempt merges the durable heads until there is one, with the rules that the page has then. One at a time does so.
 func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 	if m.s.repo.o.ReadOnly {
 		if len(m.s.store.Heads()) > 1 {
@@ -126,6 +127,7 @@ func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 		return nil, fmt.Errorf("merge: %w", ctx.Err())
 	}
 	defer func() { <-m.turn }()
+	var all []MergeResult
 	for {
 		started := m.s.repo.clock.Now()
 		results, err := m.once(ctx)
@@ -137,17 +139,20 @@ func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 				m.s.observe(Event{Kind: EventMergeFailed, Err: err})
 				m.s.note(err)
 			}
-			return nil, err
+			return all, err
 		}
+		if len(results) == 0 {
+			return all, nil
+		}
+		all = append(all, results...)
 		took := m.s.repo.clock.Now().Sub(started)
 		for _, r := range results {
 			m.s.observe(Event{Kind: EventMerge, Commit: r.Commit.ID, Changes: r.Conflicts, Duration: took})
 		}
-		return results, nil
 	}
 }
 
-// once merges the durable heads with the rules that the page has now.
+// once merges the durable heads with the rules that the page has now. It returns no results when there is one head.
 func (m *merger) once(ctx context.Context) ([]MergeResult, error) {
 	ctx, version, done := m.beginRun(ctx)
 	defer done()

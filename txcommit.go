@@ -15,7 +15,7 @@ import (
 
 // Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The closures of one
 // page run one after another: none sees a head that another is about to replace. fn must not call
-// Update or Commit of the same page, which would wait for itself.
+// Update, Commit, Merge or WaitForMerge of the same page, which would wait for itself.
 //
 // It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil, the commit
 // survives a crash. When fn fails, nothing changes and Update returns fn's error as it is; when
