@@ -321,3 +321,46 @@ func TestWindowsAreBoundedByBytes(t *testing.T) {
 		t.Errorf("batches of %d conflicts of 4 KB", b.sizes)
 	}
 }
+
+// Rules whose ranges lie between each other share windows.
+func TestRulesShareWindows(t *testing.T) {
+	const n = 20_000
+	p := newTestPage()
+	l, r, want := edit{}, edit{}, map[string]string{}
+	for i := range n {
+		k := keyOf(i)
+		l[k], r[k] = "left", "right"
+		switch {
+		case strings.HasPrefix(k, "key 0150"):
+		case strings.HasPrefix(k, "key 01"):
+			want[k] = "left"
+		default:
+			want[k] = "right"
+		}
+		if i%3 == 0 {
+			delete(r, k) // one side's change, wherever
+			want[k] = "left"
+		}
+	}
+	remove := decider(func(_ context.Context, _ *merge.Pair, cs []merge.Conflict) error {
+		for i := range cs {
+			cs[i].Outcome, cs[i].Rule = merge.TakeNone, "remove"
+		}
+		return nil
+	})
+	rules := merge.Rules{Rules: []merge.Rule{
+		{Decider: &asked{}}, {Prefix: []byte("key 01"), Decider: &batches{t: t}}, {Prefix: []byte("key 0150"), Decider: remove},
+	}}
+	m := heads(t, p, rules, p.commit(t, 1, l), p.commit(t, 2, r))[0]
+	wantContent(t, p, m.Commit, want)
+	counts := map[string]int{}
+	for d, err := range merge.Decisions(t.Context(), p.view(), m.Explanation, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[d.Rule]++
+	}
+	if counts["remove"] != 66 || counts["asked"]+counts["batch"]+counts["remove"] != m.Conflicts {
+		t.Errorf("decisions %v, %d in all", counts, m.Conflicts)
+	}
+}

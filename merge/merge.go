@@ -75,7 +75,7 @@ type Merged struct {
 	Commit, Left, Right *commit.Commit
 	How                 How
 	// Conflicts counts the decisions that Explanation holds: the root of a tree, see Decision. It is zero when
-	// there are none.
+	// there are none, and for Known, whose explanation the page has.
 	Conflicts   int
 	Explanation object.Digest
 }

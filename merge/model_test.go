@@ -209,7 +209,7 @@ func TestHeadsModel(t *testing.T) {
 		if m.Left != left || m.Right != right {
 			t.Fatalf("sides are not in the order of commit.Compare")
 		}
-		want := map[string]string{}
+		var want map[string]string
 		conflicts := map[string]bool{}
 		switch m.How {
 		case merge.ThreeWay:

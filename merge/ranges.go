@@ -90,11 +90,6 @@ func (s *ruleSet) find(key []byte) int {
 // owned reports whether the rule of a range is an owner.
 func (s *ruleSet) owned(r *keyRange) bool { return s.rules[r.rule].Owner != nil }
 
-// holds reports whether a key lies in the range.
-func (r *keyRange) holds(key []byte) bool {
-	return bytes.Compare(key, r.lo) >= 0 && !r.behind(key)
-}
-
 // behind reports whether a key lies above the range.
 func (r *keyRange) behind(key []byte) bool { return r.hi != nil && bytes.Compare(key, r.hi) >= 0 }
 

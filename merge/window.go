@@ -85,13 +85,15 @@ func (w *window) copy(b []byte) []byte {
 
 func (w *window) full() bool { return len(w.items) >= windowItems || w.bytes >= windowBytes }
 
-// clear empties the window, and keeps the room for items and questions.
+// clear empties the window. It keeps the room for items and questions, of all rules together that of two windows.
 func (w *window) clear() {
 	clear(w.items)
 	w.items = w.items[:0]
 	for i := range w.asked {
 		clear(w.asked[i])
-		w.asked[i] = w.asked[i][:0]
+		if w.asked[i] = w.asked[i][:0]; cap(w.asked[i]) > 2*windowItems/len(w.asked) {
+			w.asked[i] = nil
+		}
 	}
 	w.questions, w.bytes, w.arena = 0, 0, nil
 }
