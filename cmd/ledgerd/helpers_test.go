@@ -3,10 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,4 +42,22 @@ func touchAt(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args[1:] {
 		ts.Check(os.Chtimes(ts.MkAbs(name), t, t))
 	}
+}
+
+// lines FILE N waits until a file has N lines that match an optional regular expression.
+func lines(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	match := regexp.MustCompile("(?m)" + strings.Join(append(args[2:], "^.*$")[:1], ""))
+	got := 0
+	for range 2000 {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if got = len(match.FindAll(bytes.TrimSuffix(text, []byte("\n")), -1)); err == nil && len(text) > 0 && got >= want {
+			return
+		}
+		tick, release := clock.System.After(10 * time.Millisecond)
+		<-tick
+		release()
+	}
+	ts.Fatalf("%s has %d lines, want %d", args[0], got, want)
 }

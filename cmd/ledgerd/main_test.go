@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +79,8 @@ func TestScripts(t *testing.T) {
 			"touchat":  touchAt,
 			"closed":   closed,
 			"count":    count,
+			"keep":     keep,
+			"lines":    lines,
 		},
 	})
 }
@@ -164,4 +167,18 @@ func closed(ts *testscript.TestScript, _ bool, args []string) {
 	if err != nil || stderr.Len() > 0 {
 		ts.Fatalf("%v: %v, standard error %q; want neither", args, err, stderr.String())
 	}
+}
+
+// keep VARIABLE [REGEXP] sets an environment variable to the last standard output, or to what the first group of the last match in it
+// has.
+func keep(ts *testscript.TestScript, _ bool, args []string) {
+	text := strings.TrimSpace(ts.ReadFile("stdout"))
+	if len(args) == 2 {
+		found := regexp.MustCompile("(?m)"+args[1]).FindAllStringSubmatch(text, -1)
+		if len(found) == 0 {
+			ts.Fatalf("%q does not match %s", text, args[1])
+		}
+		text = found[len(found)-1][1]
+	}
+	ts.Setenv(args[0], text)
 }

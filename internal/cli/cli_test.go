@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -45,7 +46,7 @@ var hostile = []string{"\x1b[31mred", "bell\a", "line\nbreak", "carriage\rreturn
 func hostilePage(t *testing.T) (dir, name string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "repo")
-	repo, err := ledger.Open(t.Context(), dir, &ledger.Options{Device: "device\x1b[0m\n"})
+	repo, err := ledger.Open(t.Context(), dir, &ledger.Options{Device: "device\x1b[0m\n", Merge: ledger.MergeOptions{Manual: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,37 @@ func hostilePage(t *testing.T) (dir, name string) {
 			t.Fatal(err)
 		}
 	}
+	hostileMerge(t, page)
 	return dir, "ledger%1B%5B31m%0A/page%07/x"
+}
+
+// hostileMerge makes two heads that are in conflict about hostile values, and a merge of them by a rule with a hostile name.
+func hostileMerge(t *testing.T, page *ledger.Page) {
+	t.Helper()
+	heads, err := page.Heads(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"\x1b[31mleft", "\u202eright"} {
+		tx, err := page.Begin(t.Context(), &ledger.TxOptions{Base: heads[0].ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range hostile {
+			if err := tx.Put(t.Context(), []byte(s), []byte(value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page.SetMergeRules(&ledger.MergeRules{Default: ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+		return ledger.KeepLeft().WithRule("rule\x1b[0m\n"), nil
+	}))})
+	if merges, err := page.Merge(t.Context()); err != nil || len(merges) != 1 || merges[0].Conflicts != len(hostile) {
+		t.Fatalf("merged %+v, %v", merges, err)
+	}
 }
 
 // reading are verbs that read, for a page.
@@ -87,7 +118,7 @@ func reading(t *testing.T, page string) [][]string {
 	return [][]string{
 		{"ls", page}, {"ls", page, "-l"}, {"ls", page, "--raw"}, {"ls", page, "--raw", "--reverse"}, {"ls", page, "--hex"},
 		{"stat", page}, {"stat", page, hostile[0]}, {"stat", page, "link" + hostile[0]},
-		{"log", page}, {"log", page, "--oneline"}, {"show", page}, {"show", page, "HEAD~1", "--stat"},
+		{"log", page}, {"log", page, "--oneline"}, {"log", page, "--graph", "--conflicts"}, {"log", page, "--conflicts"}, {"why", page, hostile[0]}, {"show", page}, {"show", page, "HEAD~1", "--stat"},
 		{"diff", page, "HEAD~3"}, {"diff", page, "HEAD~3", "--stat"}, {"tag", page}, {"pages"}, {"status"}, {"check"},
 		{"inspect", page}, {"inspect", page, "rows"}, {"inspect", page, "commits"}, {"inspect", page, "tree"},
 		{"inspect", page, "pieces"}, {"inspect", page, "pieces", hostile[8]}, {"inspect", page, "refs"},
@@ -95,11 +126,17 @@ func reading(t *testing.T, page string) [][]string {
 	}
 }
 
+// watching are verbs that read and wait for a page that is not there.
+func watching(page string) [][]string {
+	return [][]string{{"watch", page, "--from", "none", "-n", "1"}, {"watch", page, "--from", "HEAD~1", "-n", "1"}}
+}
+
 // C3: no verb lets a control character of a page through, neither to the output nor in errors and warnings.
 func TestTextIsPrintable(t *testing.T) {
 	dir, page := hostilePage(t)
-	all := reading(t, page)
+	all := append(reading(t, page), watching(page)...)
 	for _, s := range hostile {
+		all = append(all, []string{"why", page, s}, []string{"why", page, "no" + s}, []string{"undo", page, s}, []string{"log", page, "--from", s}, []string{"log", page, "--format", s})
 		all = append(all, []string{"get", page, "no" + s}, []string{"get", page, s, "--at", s}, []string{"tag", page, s}, []string{"rm", page, "no" + s},
 			[]string{"ls", s}, []string{"put", page, s, "v"}, []string{"restore", page, s}, []string{"import", page, s}, []string{"ls", page, "--limit", s})
 	}
@@ -117,8 +154,9 @@ func TestTextIsPrintable(t *testing.T) {
 // C4: with --json every line of the output, and of the errors and warnings, is one object.
 func TestJSONIsJSON(t *testing.T) {
 	dir, page := hostilePage(t)
-	all := reading(t, page)
+	all := append(reading(t, page), watching(page)...)
 	for _, s := range hostile {
+		all = append(all, []string{"why", page, s}, []string{"undo", page, "HEAD~2"}, []string{"merge", page}, []string{"put", page, s, "sibling", "--parent", "HEAD~3"})
 		all = append(all, []string{"get", page, s}, []string{"get", page, s, "--offset", "1", "--length", "3"}, []string{"get", page, "no" + s},
 			[]string{"put", page, s, "new"}, []string{"rm", page, s}, []string{"restore", page, "HEAD~1"})
 	}
@@ -140,7 +178,7 @@ func TestJSONIsJSON(t *testing.T) {
 // C1: a verb that reads creates nothing.
 func TestReadingCreatesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
-	for _, args := range reading(t, "page") {
+	for _, args := range append(reading(t, "page"), watching("page")...) {
 		if _, _, code := run(t, dir, "", args...); code != cli.ExitNoRepository {
 			t.Errorf("%q: exit code %d, want %d", args, code, cli.ExitNoRepository)
 		}
@@ -184,7 +222,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 // Every verb and topic has help with an example or a table, and no line is too long for a terminal.
 func TestHelpTeaches(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore pages inspect check status backup completion") {
+	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore merge why undo watch pages inspect check status backup completion") {
 		out := runs(t, dir, "", verb, "--help")
 		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
 			t.Errorf("help of %s has no examples:\n%s", verb, out)
@@ -193,7 +231,7 @@ func TestHelpTeaches(t *testing.T) {
 			t.Errorf("help %s and %s --help differ", verb, verb)
 		}
 	}
-	for _, topic := range strings.Fields("names revisions json environment exit") {
+	for _, topic := range strings.Fields("names revisions merging json environment exit") {
 		if out := runs(t, dir, "", "help", topic); len(out) < 100 {
 			t.Errorf("help %s says only %q", topic, out)
 		}

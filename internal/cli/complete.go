@@ -168,3 +168,21 @@ func (a *app) completingPage(cmd *cobra.Command, name string, fn func(context.Co
 		return err
 	})
 }
+
+// words completes a flag by one of a few words.
+func words(all ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeFlag makes a function complete the values of a flag, which the command has.
+func (a *app) completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, fn) // fails only for a flag that is not there
+}
+
+// completeRevisionFlag completes a flag that takes a revision of the page that is the first argument.
+func (a *app) completeRevisionFlag(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeRevisions(cmd, args[:1], toComplete)
+}

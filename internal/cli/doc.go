@@ -6,7 +6,8 @@
 // Invariants, cited by the tests:
 //
 //	C1  A verb that reads opens the repository for reading only and creates nothing.
-//	C2  A verb that writes makes at most one commit, and none when it fails.
+//	C2  A verb that writes makes at most one commit, and none when it fails; the merges of heads that are left
+//	    then come on top, and are told.
 //	C3  Nothing that comes from a page reaches a terminal unescaped, except the value that get was asked for.
 //	C4  With --json every line of the standard output is one JSON object.
 //

@@ -5,116 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
-
-type logFlags struct {
-	from         string
-	limit        int
-	all, oneline bool
-}
-
-func (a *app) logCommand() *cobra.Command {
-	var f logFlags
-	cmd := &cobra.Command{
-		Use:     "log LEDGER/PAGE",
-		GroupID: groupHistory,
-		Short:   "List the commits of a page",
-		Long: `List the commits of a page, newest first, from HEAD or --from REV back to the first. With
---all it starts from every head: there is more than one when siblings wait to be merged.
-The implied first commit of every page, which is empty, is not listed.`,
-		Example: `  ledgerd log src
-  ledgerd log src -n 5 --oneline
-  ledgerd log src --from v1
-  ledgerd log src --json | jq -r .message`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completePages,
-		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.log(ctx, cmd, args[0], f)
-		}),
-	}
-	flags := cmd.Flags()
-	flags.IntVarP(&f.limit, "limit", "n", 0, "list no more than this many (default: all)")
-	flags.StringVar(&f.from, "from", "", "revision to start from (default HEAD)")
-	flags.BoolVar(&f.all, "all", false, "start from every head")
-	flags.BoolVar(&f.oneline, "oneline", false, "one line for each commit")
-	cmd.MarkFlagsMutuallyExclusive("from", "all")
-	return cmd
-}
-
-func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
-	if f.limit < 0 {
-		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
-	}
-	return a.page(ctx, cmd, name, reads, func(page *ledger.Page) error {
-		n, err := namesOf(ctx, page)
-		if err != nil {
-			return err
-		}
-		from := []ledger.CommitID{n.newest}
-		switch {
-		case f.all:
-			from = nil
-		case f.from != "":
-			if from[0], err = a.resolve(ctx, page, f.from); err != nil {
-				return err
-			}
-		}
-		count := 0
-		for c, err := range page.Log(ctx, from...) {
-			if err != nil {
-				return fmt.Errorf("read history: %w", err)
-			}
-			if c.IsFirst() || f.limit > 0 && count == f.limit {
-				break // the first commit comes last
-			}
-			if err := a.printCommit(c, n, f.oneline, count > 0); err != nil {
-				return err
-			}
-			count++
-		}
-		return nil
-	})
-}
-
-// printCommit prints a commit, behind an empty line when another was before.
-func (a *app) printCommit(c ledger.Commit, n names, oneline, another bool) error {
-	if a.json {
-		return a.emit(newCommitJSON(c, n))
-	}
-	decoration := ""
-	if called := n.of(c.ID); len(called) > 0 {
-		decoration = " (" + strings.Join(called, ", ") + ")"
-	}
-	if oneline {
-		first, _, _ := strings.Cut(c.Message, "\n")
-		a.printf("%s%s %s\n", c.ID.Short(), decoration, strings.TrimRight(c.Time.UTC().Format("2006-01-02 15:04:05 ")+printable(first), " "))
-		return nil
-	}
-	if another {
-		a.printf("\n")
-	}
-	a.printf("commit %s%s\n", c.ID, decoration)
-	if len(c.Parents) > 1 {
-		a.printf("Merge:  %s %s\n", c.Parents[0].Short(), c.Parents[1].Short())
-	}
-	a.printf("Date:   %s\n", timeText(c.Time))
-	if c.Device != "" {
-		a.printf("Device: %s\n", printable(c.Device))
-	}
-	if c.Message != "" {
-		a.printf("\n")
-		for line := range strings.SplitSeq(strings.TrimRight(c.Message, "\n"), "\n") {
-			a.printf("    %s\n", printable(line))
-		}
-	}
-	return nil
-}
 
 func (a *app) showCommand() *cobra.Command {
 	var stat bool
@@ -151,7 +46,7 @@ func (a *app) show(ctx context.Context, page *ledger.Page, revision string, stat
 	if err != nil {
 		return err
 	}
-	if err := a.printCommit(c, n, false, false); err != nil || c.IsFirst() {
+	if err := a.printCommit(c, n); err != nil || c.IsFirst() {
 		return err
 	}
 	parent, err := page.Resolve(ctx, id.String()+"~1")
@@ -378,13 +273,18 @@ func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string) err
 
 func (a *app) restoreCommand() *cobra.Command {
 	var message string
+	var f writeFlags
 	cmd := &cobra.Command{
 		Use:     "restore LEDGER/PAGE REV [PREFIX]",
 		GroupID: groupHistory,
 		Short:   "Make a page as it was, in a new commit",
 		Long: `Make a new commit on the newest head with the content that the page had at REV. With PREFIX only
 the keys that begin with it become as they were; others stay. Nothing is lost: what the
-page has now stays in the history. When nothing differs there is no commit.`,
+page has now stays in the history. When nothing differs there is no commit.
+
+` + writeHelp + `
+
+undo takes a single commit back and leaves what came after it.`,
 		Example: `  ledgerd restore src HEAD~1
   ledgerd restore src v1 docs/ -m 'the old docs were better'`,
 		Args:              cobra.RangeArgs(2, 3),
@@ -395,15 +295,16 @@ page has now stays in the history. When nothing differs there is no commit.`,
 				return err
 			}
 			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-				return a.restore(ctx, page, args[1], prefix, message)
+				return a.restore(ctx, page, args[1], prefix, message, f)
 			})
 		}),
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: restore and the short id)")
+	f.addNoMerge(cmd)
 	return cmd
 }
 
-func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string) error {
+func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string, f writeFlags) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -412,7 +313,7 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 	if err != nil {
 		return err
 	}
-	before := slices.MaxFunc(heads, func(x, y ledger.Commit) int { return compareCommits(x, y) }).ID
+	before := heads[len(heads)-1].ID
 	var after ledger.CommitID
 	if len(prefix) == 0 {
 		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: message})
@@ -422,16 +323,5 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
-	return a.committed(page, before, after, "restored "+quoted(revision))
-}
-
-// compareCommits orders commits as heads are ordered.
-func compareCommits(x, y ledger.Commit) int {
-	switch {
-	case x.Timestamp < y.Timestamp:
-		return -1
-	case x.Timestamp > y.Timestamp:
-		return 1
-	}
-	return x.ID.Compare(y.ID)
+	return a.finish(ctx, page, f, before, after, "restored "+quoted(revision))
 }

@@ -90,16 +90,17 @@ type doneJSON struct {
 	Page    string `json:"page"`
 	Commit  string `json:"commit"`
 	Changed bool   `json:"changed"`
+	mergedJSON
 }
 
 // timeText is a time as it is printed: RFC 3339 in UTC with as many digits as it has.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // committed prints the result of a verb that changes a page.
-func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string) error {
+func (a *app) committed(page *ledger.Page, before, after ledger.CommitID, what string, merged mergedJSON) error {
 	changed := before != after
 	if a.json {
-		return a.emit(doneJSON{Page: pageText(page), Commit: after.String(), Changed: changed})
+		return a.emit(doneJSON{Page: pageText(page), Commit: after.String(), Changed: changed, mergedJSON: merged})
 	}
 	switch {
 	case a.quiet:

@@ -18,6 +18,7 @@ import (
 const maxRangeJSON = 64 << 20
 
 type putFlags struct {
+	writeFlags
 	file, message, ifEqual string
 	lazy                   bool
 	ifAbsent, ifPresent    bool
@@ -37,6 +38,10 @@ The repository and the page are created when they do not exist. A value that is 
 already makes no commit. With --if-absent, --if-present or --if-equal the value is only
 stored when the key has no entry, has one, or has exactly that value; else nothing
 changes and the exit code is 1.
+
+With --parent the commit is made on that commit instead of HEAD, and the conditions are about
+what the key has there: so the page gets a second head, as when two devices write.
+` + writeHelp + `
 
 KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
 		Example: `  ledgerd put notes greeting hello
@@ -59,6 +64,7 @@ KEY is taken as it stands, as UTF-8 text; with --hex it is hexadecimal digits.`,
 	flags.StringVar(&f.ifEqual, "if-equal", "", "only when the key has exactly this value")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
 	cmd.MarkFlagsMutuallyExclusive("if-absent", "if-present", "if-equal")
+	f.addAll(a, cmd)
 	return cmd
 }
 
@@ -73,9 +79,7 @@ func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putF
 	}
 	defer value.Close() // only read: nothing is lost when it fails
 	return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
-		var before ledger.CommitID
-		after, err := page.Update(ctx, func(tx *ledger.Tx) error {
-			before = tx.Base().ID
+		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
 			if err := tx.SetMessage(f.message); err != nil {
 				return err
 			}
@@ -84,7 +88,7 @@ func (a *app) put(ctx context.Context, cmd *cobra.Command, args []string, f putF
 		if err != nil {
 			return fmt.Errorf("put %s: %w", a.shortKey(key), err)
 		}
-		return a.committed(page, before, after, "put "+a.shortKey(key))
+		return a.finish(ctx, page, f.writeFlags, before, after, "put "+a.shortKey(key))
 	})
 }
 
@@ -326,6 +330,7 @@ func keepMode(f *os.File, path string) error {
 }
 
 type rmFlags struct {
+	writeFlags
 	prefix, message string
 	all, force      bool
 	hasPrefix       bool
@@ -341,7 +346,10 @@ func (a *app) rmCommand() *cobra.Command {
 removed and the exit code is 1, unless --force is given. What is removed stays readable in
 the history: restore brings it back.
 
-The attributes of an imported file go with it.`,
+The attributes of an imported file go with it.
+
+With --parent the commit is made on that commit instead of HEAD, as when two devices write.
+` + writeHelp,
 		Example: `  ledgerd rm notes greeting
   ledgerd rm src --prefix build/ -m 'drop build results'
   ledgerd rm notes --all
@@ -358,6 +366,7 @@ The attributes of an imported file go with it.`,
 	flags.BoolVar(&f.all, "all", false, "remove all keys of the page")
 	flags.BoolVar(&f.force, "force", false, "pass over keys that have no entry")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
+	f.addAll(a, cmd)
 	return cmd
 }
 
@@ -387,9 +396,7 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 		keys = append(keys, key)
 	}
 	return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-		var before ledger.CommitID
-		after, err := page.Update(ctx, func(tx *ledger.Tx) error {
-			before = tx.Base().ID
+		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
 			if err := tx.SetMessage(f.message); err != nil {
 				return err
 			}
@@ -401,7 +408,7 @@ func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFla
 		if err != nil {
 			return err
 		}
-		return a.committed(page, before, after, "removed "+a.rmText(keys, f))
+		return a.finish(ctx, page, f.writeFlags, before, after, "removed "+a.rmText(keys, f))
 	})
 }
 

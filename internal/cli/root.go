@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -47,7 +48,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.noProgress, "no-progress", false, "show no progress on a terminal")
 	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
-	flags.DurationVar(&a.lockTimeout, "lock-timeout", 0, "how long to wait while another process holds the repository, such as 30s")
+	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
@@ -62,11 +63,16 @@ func (a *app) root() *cobra.Command {
 		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(),
 		a.importCommand(), a.exportCommand(),
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
+		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root
 }
+
+// defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch, and short enough for a
+// person to wait.
+const defaultLockTimeout = 3 * time.Second
 
 const (
 	groupKeys    = "keys"
@@ -162,6 +168,7 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 			"name one with --dir or LEDGER_DIR")
 	}
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
+	o.Merge.Manual = true // verbs merge when they are done, and say so
 	return ledger.Open(ctx, a.dir, &o)
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -23,13 +24,13 @@ func sizeText(n int64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[0]
 }
 
-// countText is a number with its noun, which gets an s unless the number is 1.
+// countText is a number with its noun in the plural unless the number is 1: commits, keys, entries.
 func countText[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return fmt.Sprintf("%d %s", n, noun)
 	}
-	if noun[len(noun)-1] == 'y' {
-		return fmt.Sprintf("%d %sies", n, noun[:len(noun)-1])
+	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

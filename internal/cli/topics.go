@@ -36,6 +36,7 @@ func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "names", Short: "How pages and keys are named", Long: namesTopic},
 		{Use: "revisions", Short: "How commits are named", Long: revisionsTopic},
+		{Use: "merging", Short: "How several heads come together", Long: mergingTopic},
 		{Use: "json", Short: "What --json prints", Long: jsonTopic},
 		{Use: "environment", Short: "Environment variables", Long: environmentTopic},
 		{Use: "exit", Short: "Exit codes", Long: exitTopic},
@@ -72,12 +73,35 @@ const revisionsTopic = `    HEAD                   the newest commit
 
 HEAD~n reaches back to the implied first commit of every page, which is empty.`
 
+const mergingTopic = `A page has several heads when commits were made on the same one without knowing of each other: by
+two devices, or with put --parent. status and log --graph show them. HEAD is the newest.
+
+put, rm, import, restore and undo bring the heads of their page together when they are done, unless
+--no-merge is given; merge does nothing else. Verbs that read leave heads as they are. A merge
+is a commit with two parents, which log shows:
+
+    - a key that one side has changed becomes what it is there; removing is a change too
+    - a key that both have changed to the same value has that value
+    - a key that both have changed to different values is in conflict: a rule decides
+
+The rule is last-one-wins: the side wins whose commit wrote that key later, whatever else the sides have
+done since. merge --rule chooses others for one merge. Nothing is lost by a decision:
+
+    ledgerd log LEDGER/PAGE --conflicts      what was decided, by which rule
+    ledgerd why LEDGER/PAGE KEY              how a key came to its value, and what lost
+    ledgerd undo LEDGER/PAGE COMMIT          as if COMMIT had not been: what it won over comes back
+
+Merging needs nobody's consent: every device that merges the same heads by the same rules makes the very same
+commit. An app can set rules of its own in Go for each page and prefix of keys.`
+
 const jsonTopic = `With --json each line of the standard output is one JSON object; members may be added in later
 versions. Bytes that come from a page (BYTES below: keys, values, names of ledgers and pages) are a string when
 they are valid UTF-8, and {"base64":"..."} otherwise. Sizes are numbers of bytes, times are
 RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
 
-    put rm restore   {"page","commit","changed":BOOL}
+    put rm restore   {"page","commit","changed":BOOL,"merge"?:ID,"conflicts"?}; merge is the commit that
+                      brought the heads together afterwards
+    undo             the same and {"keys","kept"}, the numbers of keys
     import           the same and {"added","updated","removed","unchanged","bytes","warnings"}
     export PATH      {"page","path","files","bytes","warnings"}
     get              {"key":BYTES,"size","priority":"eager"|"lazy","value":BYTES}
@@ -88,6 +112,17 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       "segments","segmentBytes","indexBytes"}
     log              COMMIT = {"commit","time","timestamp","generation","root","parents":[ID],
                       "device"?,"message"?,"head"?:BOOL,"tags"?:[NAME]}
+    log --conflicts  the same, and behind each merge its CONFLICTs
+    merge            for each merge {"page","commit","left","right","how":"three-way"|"equal"|"subset"|"rest"|"known",
+                      "conflicts"}, then its CONFLICTs; with one head {"page","commit","changed":false}
+                      CONFLICT = {"merge","key":BYTES,"outcome":"left"|"right"|"new"|"deleted","rule",
+                      "leftWriter"?,"rightWriter"?,"left"?:ENTRY,"right"?:ENTRY,"result"?:ENTRY},
+                      ENTRY = SIDE, see diff, and "value"?:BYTES when it is short
+    why              for each step {"commit","time","device"?,"message"?,"parents":[ID],"entry"?:ENTRY,"rule"?,
+                      "lost":[{"writer"?,"time"?,"device"?,"entry"?:ENTRY}]}
+    watch            {"commit","base","time","device"?,"message"?,"part":"whole"|"first"|"middle"|"last",
+                      "changes":[{"key":BYTES,"op":"added"|"removed"|"changed","size"?,"value"?:BYTES}]};
+                      the changes are those between base and commit, value is there when it is short
     show             COMMIT, then as diff
     diff             {"change":"added"|"removed"|"changed","key":BYTES,"content":BOOL,"attributes":BOOL,
                       "old"?:SIDE,"new"?:SIDE}, SIDE = {"size","priority","inline","object"?};

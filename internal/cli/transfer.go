@@ -23,6 +23,7 @@ const (
 )
 
 type importFlags struct {
+	writeFlags
 	format, message string
 	checksum, lazy  bool
 }
@@ -50,7 +51,8 @@ Sockets, pipes and devices, files that cannot be read, and files that change whi
 read are left out with a warning, and the exit code is 3. The repository itself is never
 imported when it lies below PATH.
 
-The repository and the page are created when they do not exist.`,
+The repository and the page are created when they do not exist.
+` + writeHelp,
 		Example: `  ledgerd --dir data import src .
   ledgerd import photos/2024 ~/Pictures/2024 -m 'after the trip' --lazy
   ledgerd import config /etc/hosts
@@ -67,6 +69,7 @@ The repository and the page are created when they do not exist.`,
 	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
 	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
+	f.addNoMerge(cmd)
 	return cmd
 }
 
@@ -123,7 +126,11 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if err != nil {
 			return err
 		}
-		return a.imported(page, args[1], format, result)
+		merged, err := a.mergeAfter(ctx, page, f.writeFlags)
+		if err != nil {
+			return err
+		}
+		return a.imported(page, args[1], format, result, merged)
 	})
 }
 
@@ -199,11 +206,11 @@ type importJSON struct {
 	Warnings  int64 `json:"warnings"`
 }
 
-func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result) error {
+func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged mergedJSON) error {
 	name := pageText(page)
 	if a.json {
 		return a.emit(importJSON{
-			doneJSON{Page: name, Commit: r.Commit.String(), Changed: r.Committed},
+			doneJSON{Page: name, Commit: r.Commit.String(), Changed: r.Committed, mergedJSON: merged},
 			r.Added, r.Changed, r.Removed, r.Unchanged, r.Bytes, r.Warnings,
 		})
 	}

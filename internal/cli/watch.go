@@ -1,76 +1,371 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"io/fs"
-	"os"
-	"sync"
+	"fmt"
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
 )
 
-// watchEvery is how often the growth of a backup is looked at.
-const watchEvery = time.Second
+// lookEvery is how often watch looks at the files of a page.
+const lookEvery = 200 * time.Millisecond
 
-// directorySize returns the length and number of the files in a directory. Files that vanish meanwhile do not count.
-func directorySize(dir fs.FS) (bytes, files int64, err error) {
-	err = fs.WalkDir(dir, ".", func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return ignoreAbsent(err)
-		}
-		info, err := e.Info()
-		if err != nil {
-			return ignoreAbsent(err)
-		}
-		bytes += info.Size()
-		files++
-		return nil
-	})
-	return bytes, files, err
+// fromNone is the --from of watch that means the empty page.
+const fromNone = "none"
+
+type watchFlags struct {
+	prefix, from string
+	limit        int
 }
 
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+func (a *app) watchCommand() *cobra.Command {
+	var f watchFlags
+	cmd := &cobra.Command{
+		Use:     "watch LEDGER/PAGE",
+		GroupID: groupHistory,
+		Short:   "Print the changes of a page as they are made",
+		Long: `Print what changes in a page, as other processes change it: the commit, then the keys that differ
+from the commit before it, each as diff prints it. It goes on until it is interrupted, which is
+its regular end with exit code 0, or until -n N notifications were printed.
+
+Every change is printed exactly once, in order. Commits that follow each other closely may come
+as one notification, which then tells what all of them together have changed; a commit never
+comes in part. --from REV begins behind an older commit: with the last commit that was printed, a
+watch goes on where another has ended. --from none begins with the empty page.
+--prefix leaves out other keys. A page that does not exist yet is waited for, a repository not.
+
+While a page has several heads, watch goes on from its last commit towards the heads that
+descend from it; what others have comes with the merge.
+
+watch holds no lock while it waits or prints: it looks at the files of the page five times a second. A verb
+that writes in that moment waits for it, see --lock-timeout; watch waits for writers as long as it takes.
+
+With --json a change has the value itself when it is short, and an imported file is two
+changes, content and attributes. A long notification comes in parts ("first", "middle", "last"):
+one that was interrupted begins anew with --from and its "base".`,
+		Example: `  ledgerd watch notes
+  ledgerd watch src --prefix docs/
+  ledgerd watch notes --from "$(ledgerd log notes --format id -n 1)" -n 1    wait for the next change
+  ledgerd watch notes --json | jq -c '.changes[]'`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.watch(ctx, cmd, args[0], f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefix, "prefix", "", "only keys that begin with this")
+	flags.StringVar(&f.from, "from", "", "revision to begin behind, or none (default: HEAD)")
+	flags.IntVarP(&f.limit, "limit", "n", 0, "end after this many notifications (default: never)")
+	a.completeFlag(cmd, "from", a.completeRevisionFlag)
+	return cmd
+}
+
+// What a look at a page may bring at most, so that memory does not follow the length of a notification.
+const (
+	maxPending     = 1 << 20 // bytes of output
+	maxPartEntries = ledger.DefaultWatchEntries
+	maxPartBytes   = ledger.DefaultWatchBytes
+)
+
+// watcher is a watch between its looks at the page. What a look finds is printed when the repository is closed again: whoever reads it may
+// be slow, and may want to write to the page.
+type watcher struct {
+	app    *app
+	name   pageName
+	prefix []byte
+	limit  int
+	count  int // of notifications that were told wholly
+
+	begin   string // the revision to start from: "" is HEAD, or the empty page when it is not there at first
+	absent  bool   // the page was not there at first
+	started bool
+	from    ledger.CommitID // once started: behind which the next notification begins
+
+	to      *ledger.Commit // of the notification that is being told, nil when there is none
+	told    int            // how many changes of it were told
+	next    []byte         // with --json: the key with which it goes on
+	pending bytes.Buffer   // what was found and is not printed yet
+}
+
+func (a *app) watch(ctx context.Context, cmd *cobra.Command, text string, f watchFlags) error {
+	if f.limit < 0 {
+		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
+	}
+	name, err := parsePageName(cmd, text)
+	if err != nil {
+		return err
+	}
+	prefix, err := a.key(cmd, f.prefix)
+	if err != nil {
+		return err
+	}
+	w := &watcher{app: a, name: name, prefix: prefix, limit: f.limit, begin: f.from}
+	err = w.watch(ctx)
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		return nil // an interrupt is how a watch ends
 	}
 	return err
 }
 
-// watch shows how dir grows towards the size of the pages of repo. The function returned ends it and waits.
-func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
-	if p == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { p.runWatch(ctx, dir, repo) })
-	return func() {
-		cancel()
-		watching.Wait()
+// watch looks at the page whenever its files have changed.
+func (w *watcher) watch(ctx context.Context) error {
+	files := pageFiles{dir: pageDir(w.app.dir, w.name)}
+	for first := true; ; first = false {
+		for look := first || files.changed(); look; {
+			files.note() // before the page is read: what comes later is a change again
+			more, err := w.look(ctx)
+			if errors.Is(err, ledger.ErrLocked) {
+				files.forget() // a writer is busy: look again
+				break
+			}
+			if err = errors.Join(err, w.print()); err != nil || w.enough() {
+				return err
+			}
+			look = more
+		}
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
 	}
 }
 
-func (p *progress) runWatch(ctx context.Context, dir string, repo *ledger.Repository) {
-	if pages, err := repo.Pages(ctx); err == nil { // without it the time left is not shown
-		var total int64
-		for _, page := range pages {
-			total += page.SizeBytes
-		}
-		p.update(func(c *counters) { c.totalBytes = total })
+// print prints what was found.
+func (w *watcher) print() error {
+	if _, err := w.pending.WriteTo(w.app.out); err != nil {
+		return err
 	}
-	for {
-		tick, release := p.clock.After(watchEvery)
-		select {
-		case <-tick:
-			release()
-			if bytes, files, err := directorySize(os.DirFS(dir)); err == nil { // else it is shown as it was
-				p.update(func(c *counters) { c.bytes, c.files = bytes, files })
+	return w.app.out.Flush()
+}
+
+func (w *watcher) wait(ctx context.Context) error {
+	tick, release := w.app.process.Clock.After(lookEvery)
+	defer release()
+	select {
+	case <-tick:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// look opens the page for a moment and finds what is new. It reports whether there is more.
+func (w *watcher) look(ctx context.Context) (more bool, err error) {
+	err = w.app.read(ctx, func(repo *ledger.Repository) error {
+		page, err := w.app.openPage(ctx, repo, w.name, reads)
+		if errors.Is(err, ledger.ErrNotFound) && !w.started {
+			if !w.absent {
+				w.app.tell("waiting for page %s", w.name.text)
 			}
-		case <-ctx.Done():
-			release()
-			return
+			w.absent = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = w.start(ctx, page)
+		if err == nil {
+			more, err = w.news(ctx, page)
+		}
+		return errors.Join(err, page.Close())
+	})
+	return more, err
+}
+
+// start settles where the watch begins.
+func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
+	if w.started {
+		return nil
+	}
+	var err error
+	switch {
+	case w.begin == fromNone, w.begin == "" && w.absent:
+		w.from, err = firstCommit(ctx, page)
+	case w.begin == "":
+		w.from, err = w.app.resolve(ctx, page, "HEAD")
+	default:
+		w.from, err = w.app.resolve(ctx, page, w.begin)
+	}
+	w.started = err == nil
+	return err
+}
+
+// firstCommit returns the id of the implied first commit.
+func firstCommit(ctx context.Context, page *ledger.Page) (ledger.CommitID, error) {
+	var first ledger.CommitID
+	for c, err := range page.Log(ctx) {
+		if err != nil {
+			return first, fmt.Errorf("read history: %w", err)
+		}
+		first = c.ID
+	}
+	return first, nil
+}
+
+// news finds what the page has behind the last commit that was told. It reports whether there is more.
+func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err error) {
+	tell := w.tellText
+	if w.app.json {
+		tell = w.tellJSON
+	}
+	for !w.enough() {
+		if w.to == nil {
+			head, err := descendant(ctx, page, w.from)
+			if err != nil || head.ID == w.from {
+				return false, err
+			}
+			w.to, w.told, w.next = &head, 0, nil
+		}
+		whole, err := tell(ctx, page)
+		if err != nil {
+			return false, err
+		}
+		if whole {
+			if w.told > 0 {
+				w.count++
+			}
+			w.from, w.to = w.to.ID, nil
+		}
+		if w.pending.Len() >= maxPending {
+			return true, nil
 		}
 	}
+	return false, nil
+}
+
+// descendant returns the newest head that is from or descends from it.
+func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (ledger.Commit, error) {
+	heads, err := page.Heads(ctx)
+	if err != nil {
+		return ledger.Commit{}, err
+	}
+	start, err := page.Commit(ctx, from)
+	if err != nil {
+		return ledger.Commit{}, fmt.Errorf("read the commit to go on from: %w", err)
+	}
+	for i := len(heads) - 1; i >= 0; i-- {
+		for c, err := range page.Log(ctx, heads[i].ID) {
+			if err != nil {
+				return ledger.Commit{}, fmt.Errorf("read history: %w", err)
+			}
+			if c.ID == from {
+				return heads[i], nil
+			}
+			if c.Generation < start.Generation {
+				break // as have all that follow
+			}
+		}
+	}
+	return ledger.Commit{}, fmt.Errorf("no head descends from commit %s: %w", from.Short(), ledger.ErrNotFound)
+}
+
+// enough reports whether everything was printed that was asked for.
+func (w *watcher) enough() bool { return w.limit > 0 && w.count >= w.limit }
+
+// tellText tells the keys that differ, as diff does. It reports whether those were all.
+func (w *watcher) tellText(ctx context.Context, page *ledger.Page) (whole bool, err error) {
+	skip := w.told
+	for c, err := range filetree.Diff(ctx, page, w.from, w.to.ID, w.prefix) {
+		if err != nil {
+			return false, fmt.Errorf("compare commits: %w", err)
+		}
+		if skip--; skip >= 0 {
+			continue
+		}
+		if w.pending.Len() >= maxPending {
+			return false, nil
+		}
+		if w.told == 0 {
+			fmt.Fprintf(&w.pending, "commit %s\n", writerText(*w.to))
+		}
+		fmt.Fprintf(&w.pending, "%c %s\n", c.Kind(), w.app.keyText(c.Path))
+		w.told++
+	}
+	return true, nil
+}
+
+// notificationJSON is a notification, or a part of one, as watch --json prints it.
+type notificationJSON struct {
+	Commit  string        `json:"commit"`
+	Base    string        `json:"base"`
+	Time    string        `json:"time"`
+	Device  string        `json:"device,omitempty"`
+	Message string        `json:"message,omitempty"`
+	Part    string        `json:"part"`
+	Changes []watchedJSON `json:"changes"`
+}
+
+// watchedJSON is a change in a notification.
+type watchedJSON struct {
+	Key   jsonBytes  `json:"key"`
+	Op    string     `json:"op"`
+	Size  *int64     `json:"size,omitempty"`
+	Value *jsonBytes `json:"value,omitempty"`
+}
+
+// tellJSON tells one part of what differs, as a ledger.Notification has it. It reports whether it was the last one.
+func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, err error) {
+	j := notificationJSON{
+		Commit: w.to.ID.String(), Base: w.from.String(), Time: timeText(w.to.Time), Device: w.to.Device, Message: w.to.Message,
+		Changes: []watchedJSON{},
+	}
+	size := 0
+	whole = true
+	for c, err := range page.Diff(ctx, w.from, w.to.ID, &ledger.DiffOptions{Prefix: w.prefix, Start: w.next}) {
+		if err != nil {
+			return false, fmt.Errorf("compare commits: %w", err)
+		}
+		if len(j.Changes) == maxPartEntries || size >= maxPartBytes {
+			whole, w.next = false, c.Key
+			break
+		}
+		change, err := newWatchedJSON(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		j.Changes = append(j.Changes, change)
+		size += len(c.Key)
+		if change.Value != nil {
+			size += len(*change.Value)
+		}
+	}
+	if len(j.Changes) == 0 {
+		return true, nil
+	}
+	j.Part = partOf(w.told == 0, whole).String()
+	w.told += len(j.Changes)
+	line, err := marshal(j)
+	w.pending.Write(append(line, '\n'))
+	return whole, err
+}
+
+func partOf(first, last bool) ledger.PartKind {
+	switch {
+	case first && last:
+		return ledger.Whole
+	case first:
+		return ledger.First
+	case last:
+		return ledger.Last
+	}
+	return ledger.Middle
+}
+
+func newWatchedJSON(ctx context.Context, c ledger.Change) (watchedJSON, error) {
+	j := watchedJSON{Key: c.Key, Op: filetree.Change{Content: &c}.Kind().String()}
+	if c.New == nil {
+		return j, nil
+	}
+	j.Size = &c.New.Size
+	v, err := newValueJSON(ctx, c.New)
+	if err != nil {
+		return j, err
+	}
+	j.Value = v.Value
+	return j, nil
 }

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// The formats of log.
+const (
+	formatID      = "id"
+	formatOneline = "oneline"
+	formatFull    = "full"
+)
+
+type logFlags struct {
+	from, format     string
+	limit            int
+	all, oneline     bool
+	graph, conflicts bool
+}
+
+func (a *app) logCommand() *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use:     "log LEDGER/PAGE",
+		GroupID: groupHistory,
+		Short:   "List the commits of a page",
+		Long: `List the commits of a page, newest first, from HEAD or --from REV back to the first. With
+--all it starts from every head: there is more than one when siblings wait to be merged.
+The implied first commit of every page, which is empty, is not listed.
+
+With --graph the lines between the commits are drawn, from every head unless --from is given:
+
+    *      3b1c5d1a0c7e (HEAD) 2024-05-01 12:00:09 merge
+    |\
+    * |    77d0b2f1a3c4 2024-05-01 12:00:05 green
+    | *    0c9f5e6d7b8a 2024-05-01 12:00:04 blue
+    |/
+    *      e2a4c6b8d0f1 2024-05-01 12:00:01 red
+
+With --conflicts every merge is followed by the keys that both of its sides had changed: what
+was taken, what gave way, who wrote it, and the rule that decided. merge explains the rules.
+
+--format id prints whole ids and nothing else, oneline a line for each commit, full (the
+default) everything.`,
+		Example: `  ledgerd log src
+  ledgerd log src -n 5 --oneline
+  ledgerd log src --graph --oneline
+  ledgerd log src --conflicts
+  ledgerd log src --format id -n 1           the id of HEAD, for scripts
+  ledgerd log src --from v1
+  ledgerd log src --json | jq -r .message`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.log(ctx, cmd, args[0], f)
+	})
+	flags := cmd.Flags()
+	flags.IntVarP(&f.limit, "limit", "n", 0, "list no more than this many (default: all)")
+	flags.StringVar(&f.from, "from", "", "revision to start from (default HEAD)")
+	flags.BoolVar(&f.all, "all", false, "start from every head")
+	flags.BoolVar(&f.graph, "graph", false, "draw the lines between commits; starts from every head")
+	flags.BoolVar(&f.conflicts, "conflicts", false, "show what merges have decided")
+	flags.BoolVar(&f.oneline, "oneline", false, "the same as --format oneline")
+	flags.StringVar(&f.format, "format", formatFull, "id, oneline or full")
+	cmd.MarkFlagsMutuallyExclusive("from", "all")
+	a.completeFlag(cmd, "from", a.completeRevisionFlag)
+	a.completeFlag(cmd, "format", words(formatID, formatOneline, formatFull))
+	return cmd
+}
+
+// check settles the format.
+func (f *logFlags) check(cmd *cobra.Command, json bool) error {
+	given := cmd.Flags().Changed("format")
+	switch {
+	case f.limit < 0:
+		return usagef(cmd, "--limit is %d, want 0 or more", f.limit)
+	case f.oneline && given && f.format != formatOneline:
+		return usagef(cmd, "--oneline and --format %s exclude each other", f.format)
+	case json && (f.graph || given && f.format != formatFull):
+		return usagef(cmd, "--json excludes --graph and --format")
+	case f.format != formatID && f.format != formatOneline && f.format != formatFull:
+		return usagef(cmd, "unknown --format %q, want id, oneline or full", f.format)
+	case f.format == formatID && (f.graph || f.conflicts):
+		return usagef(cmd, "--format id is for ids alone, without --graph and --conflicts")
+	}
+	if f.oneline {
+		f.format = formatOneline
+	}
+	return nil
+}
+
+func (a *app) log(ctx context.Context, cmd *cobra.Command, name string, f logFlags) error {
+	if err := f.check(cmd, a.json); err != nil {
+		return err
+	}
+	return a.page(ctx, cmd, name, reads, func(page *ledger.Page) error {
+		n, err := namesOf(ctx, page)
+		if err != nil {
+			return err
+		}
+		from := []ledger.CommitID{n.newest}
+		switch {
+		case f.from != "":
+			if from[0], err = a.resolve(ctx, page, f.from); err != nil {
+				return err
+			}
+		case f.all, f.graph:
+			from = nil
+		}
+		p := a.newLogPrinter(page, n, f)
+		for c, err := range page.Log(ctx, from...) {
+			if err != nil {
+				return fmt.Errorf("read history: %w", err)
+			}
+			if c.IsFirst() || f.limit > 0 && p.count == f.limit {
+				break // the first commit comes last
+			}
+			if err := p.print(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// logPrinter prints a history, each commit as it comes.
+type logPrinter struct {
+	app    *app
+	page   *ledger.Page
+	names  names
+	flags  logFlags
+	graph  *graph[ledger.CommitID] // nil without --graph
+	count  int
+	beside string // what stands at the left of the empty line before the next commit
+}
+
+func (a *app) newLogPrinter(page *ledger.Page, n names, f logFlags) *logPrinter {
+	p := &logPrinter{app: a, page: page, names: n, flags: f}
+	if f.graph {
+		p.graph = &graph[ledger.CommitID]{}
+	}
+	return p
+}
+
+func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
+	if p.count++; p.app.json {
+		if err := p.app.emit(newCommitJSON(c, p.names)); err != nil {
+			return err
+		}
+		return p.conflicts(ctx, c, "")
+	}
+	text := []string{c.ID.String()}
+	switch p.flags.format {
+	case formatOneline:
+		text = []string{onelineText(c, p.names)}
+	case formatFull:
+		if text = commitText(c, p.names); p.count > 1 {
+			p.line(p.beside, "")
+		}
+	}
+	indent := ""
+	if p.graph != nil {
+		drawing := p.graph.next(c.ID, shownParents(c))
+		if drawing.gap && p.flags.format == formatOneline {
+			p.line(drawing.above, "")
+		}
+		text = drawing.beside(text)
+		p.beside = drawing.rest
+		indent = drawing.rest + strings.Repeat(" ", drawing.width-len(drawing.rest)+1)
+	}
+	for _, line := range text {
+		p.line("", line)
+	}
+	return p.conflicts(ctx, c, indent)
+}
+
+// shownParents returns the parents of a commit that log lists: the implied first commit is none.
+func shownParents(c ledger.Commit) []ledger.CommitID {
+	if c.Generation <= 1 {
+		return nil
+	}
+	return c.Parents
+}
+
+func (p *logPrinter) line(beside, text string) {
+	p.app.printf("%s\n", strings.TrimRight(beside+text, " "))
+}
+
+// printCommit prints a commit in full.
+func (a *app) printCommit(c ledger.Commit, n names) error {
+	if a.json {
+		return a.emit(newCommitJSON(c, n))
+	}
+	for _, line := range commitText(c, n) {
+		a.printf("%s\n", line)
+	}
+	return nil
+}
+
+// decoration is what a commit is called, as it stands behind its id.
+func decoration(id ledger.CommitID, n names) string {
+	called := n.of(id)
+	if len(called) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(called, ", ") + ")"
+}
+
+// onelineText describes a commit in one line.
+func onelineText(c ledger.Commit, n names) string {
+	text := c.ID.Short() + decoration(c.ID, n) + c.Time.UTC().Format(" 2006-01-02 15:04:05 ")
+	if title := title(c); title != "" {
+		text += title
+	} else if len(c.Parents) > 1 {
+		text += "merge"
+	}
+	return strings.TrimRight(text, " ")
+}
+
+// title is the first line of the message.
+func title(c ledger.Commit) string {
+	first, _, _ := strings.Cut(c.Message, "\n")
+	return printable(first)
+}
+
+// commitText describes a commit in full.
+func commitText(c ledger.Commit, n names) []string {
+	text := []string{"commit " + c.ID.String() + decoration(c.ID, n)}
+	if len(c.Parents) > 1 {
+		text = append(text, fmt.Sprintf("Merge:  %s %s", c.Parents[0].Short(), c.Parents[1].Short()))
+	}
+	text = append(text, "Date:   "+timeText(c.Time))
+	if c.Device != "" {
+		text = append(text, "Device: "+printable(c.Device))
+	}
+	if c.Message != "" {
+		text = append(text, "")
+		for line := range strings.SplitSeq(strings.TrimRight(c.Message, "\n"), "\n") {
+			text = append(text, strings.TrimRight("    "+printable(line), " "))
+		}
+	}
+	return text
+}
+
+// conflicts prints below a merge what it has decided.
+func (p *logPrinter) conflicts(ctx context.Context, c ledger.Commit, indent string) error {
+	if !p.flags.conflicts || len(c.Parents) < 2 {
+		return nil
+	}
+	return p.app.printConflicts(ctx, p.page, c.ID, indent+"    ")
+}

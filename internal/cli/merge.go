@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// mergeRule is a rule of merge --rule.
+type mergeRule struct {
+	name     string
+	strategy func() ledger.Strategy
+}
+
+// mergeRules are the rules that the command line offers. Those of an app are set in Go.
+var mergeRules = []mergeRule{
+	{"last-one-wins", ledger.LastOneWins},
+	{"newer", func() ledger.Strategy { return side("newer", ledger.KeepRight()) }},
+	{"older", func() ledger.Strategy { return side("older", ledger.KeepLeft()) }},
+	{"counter", ledger.Counter},
+	{"maximum", ledger.Maximum},
+	{"set-union", ledger.SetUnion},
+}
+
+// side takes every conflict from one side. Right is always the newer of the two commits that are merged.
+func side(name string, r ledger.Resolution) ledger.Strategy {
+	return ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
+		return r.WithRule(name), nil
+	}))
+}
+
+func (a *app) mergeCommand() *cobra.Command {
+	var rules []string
+	cmd := &cobra.Command{
+		Use:     "merge LEDGER/PAGE",
+		GroupID: groupHistory,
+		Short:   "Bring the heads of a page together",
+		Long: `Merge all heads of a page into one and tell what was decided. A key that only one side has
+changed becomes what that side made of it, removed keys too. A key that both have changed
+to different values is a conflict, which a rule decides:
+
+    last-one-wins    the side that wrote the key last (the default)
+    newer, older     the newer or the older of the two commits that are merged
+    counter          decimal integers: what both sides have added is added
+    maximum          the greater decimal integer, or the value that sorts last
+    set-union        sets of lines: what either side has added or removed is added or removed
+
+counter, maximum and set-union leave values that are not of their kind to last-one-wins.
+--rule PREFIX=NAME sets the rule for the keys that begin with PREFIX, --rule NAME for all
+others; it may be repeated, and the longest prefix counts. The rules hold for this merge; log --conflicts shows later
+which rule decided what.
+
+With one head there is nothing to do, and the exit code is 0.`,
+		Example: `  ledgerd merge notes
+  ledgerd merge notes --rule older
+  ledgerd merge stats --rule counter --rule seen/=maximum --rule tags/=set-union
+  ledgerd why notes color                    how a key came to its value
+  ledgerd log notes --graph --conflicts`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		chosen, err := a.parseRules(cmd, rules)
+		if err != nil {
+			return err
+		}
+		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+			page.SetMergeRules(chosen)
+			return a.merge(ctx, page)
+		})
+	})
+	cmd.Flags().StringArrayVar(&rules, "rule", nil, "rule for conflicts, as [PREFIX=]NAME (default last-one-wins)")
+	a.completeFlag(cmd, "rule", completeRules)
+	return cmd
+}
+
+// parseRules reads the values of --rule.
+func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules, error) {
+	rules := &ledger.MergeRules{}
+	seen := map[string]bool{}
+	for _, text := range texts {
+		i := strings.LastIndexByte(text, '=')
+		strategy, err := strategyOf(cmd, text[i+1:])
+		if err != nil {
+			return nil, err
+		}
+		prefix, err := a.key(cmd, text[:max(i, 0)])
+		if err != nil {
+			return nil, err
+		}
+		if seen[string(prefix)] {
+			return nil, usagef(cmd, "--rule is given twice for the prefix %q", text[:max(i, 0)])
+		}
+		seen[string(prefix)] = true
+		if len(prefix) == 0 {
+			rules.Default = strategy
+			continue
+		}
+		rules.Namespaces = append(rules.Namespaces, ledger.NamespaceRule{Prefix: prefix, Strategy: strategy})
+	}
+	return rules, nil
+}
+
+func strategyOf(cmd *cobra.Command, name string) (ledger.Strategy, error) {
+	var known []string
+	for _, r := range mergeRules {
+		if r.name == name {
+			return r.strategy(), nil
+		}
+		known = append(known, r.name)
+	}
+	return ledger.Strategy{}, usagef(cmd, "unknown rule %q, want one of %s", name, strings.Join(known, ", "))
+}
+
+// completeRules completes [PREFIX=]NAME.
+func completeRules(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	prefix := toComplete[:strings.LastIndexByte(toComplete, '=')+1]
+	var found []string
+	for _, r := range mergeRules {
+		if text := prefix + r.name; strings.HasPrefix(text, toComplete) {
+			found = append(found, text)
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// mergeJSON is a merge as merge --json prints it, before its conflicts.
+type mergeJSON struct {
+	Page      string `json:"page"`
+	Commit    string `json:"commit"`
+	Left      string `json:"left"`
+	Right     string `json:"right"`
+	How       string `json:"how"`
+	Conflicts int    `json:"conflicts"`
+}
+
+func (a *app) merge(ctx context.Context, page *ledger.Page) error {
+	results, err := page.Merge(ctx)
+	if err != nil {
+		return err // it says what was being done
+	}
+	for _, r := range results {
+		if err := a.printMerge(ctx, page, r); err != nil {
+			return err
+		}
+	}
+	if len(results) > 0 {
+		return nil
+	}
+	heads, err := page.Heads(ctx)
+	if err != nil {
+		return err
+	}
+	head := heads[len(heads)-1].ID
+	switch {
+	case a.json:
+		return a.emit(doneJSON{Page: pageText(page), Commit: head.String()})
+	case !a.quiet:
+		a.printf("page %s has one head, %s: nothing to merge\n", pageText(page), head.Short())
+	}
+	return nil
+}
+
+// howTexts say how a merge came to its content.
+var howTexts = map[string]string{
+	"three-way": "key by key",
+	"equal":     "both had the same content",
+	"subset":    "one side had no changes of its own",
+	"rest":      "neither side had changes of its own, the newer was taken",
+	"known":     "merged before",
+}
+
+func (a *app) printMerge(ctx context.Context, page *ledger.Page, r ledger.MergeResult) error {
+	if a.json {
+		j := mergeJSON{pageText(page), r.Commit.ID.String(), r.Left.ID.String(), r.Right.ID.String(), r.How, r.Conflicts}
+		if err := a.emit(j); err != nil {
+			return err
+		}
+	} else if !a.quiet {
+		how := r.How
+		if text := howTexts[how]; text != "" {
+			how = text
+		}
+		a.printf("commit %s: merged %s and %s, %s: %s\n", r.Commit.ID.Short(), r.Left.ID.Short(), r.Right.ID.Short(), how, countText(r.Conflicts, "conflict"))
+	}
+	if r.Conflicts == 0 || a.quiet && !a.json {
+		return nil
+	}
+	return a.printConflicts(ctx, page, r.Commit.ID, "    ")
+}
+
+// printConflicts prints what a merge has decided, a line for each key.
+func (a *app) printConflicts(ctx context.Context, page *ledger.Page, merge ledger.CommitID, indent string) error {
+	for d, err := range page.Conflicts(ctx, merge, nil) {
+		if err != nil {
+			return err // it says what was being done
+		}
+		if a.json {
+			j, err := newConflictJSON(ctx, merge, d)
+			if err == nil {
+				err = a.emit(j)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := a.decisionText(ctx, d)
+		if err != nil {
+			return err
+		}
+		a.printf("%s%s\n", indent, text)
+	}
+	return nil
+}
+
+// conflictJSON is a key that a merge has decided, as --json prints it.
+type conflictJSON struct {
+	Merge       string     `json:"merge"`
+	Key         jsonBytes  `json:"key"`
+	Outcome     string     `json:"outcome"`
+	Rule        string     `json:"rule"`
+	LeftWriter  string     `json:"leftWriter,omitempty"`
+	RightWriter string     `json:"rightWriter,omitempty"`
+	Left        *valueJSON `json:"left,omitempty"`
+	Right       *valueJSON `json:"right,omitempty"`
+	Result      *valueJSON `json:"result,omitempty"`
+}
+
+func newConflictJSON(ctx context.Context, merge ledger.CommitID, d ledger.Decision) (conflictJSON, error) {
+	j := conflictJSON{Merge: merge.String(), Key: d.Key, Outcome: d.Outcome, Rule: d.Rule}
+	if !d.LeftWriter.IsZero() {
+		j.LeftWriter = d.LeftWriter.String()
+	}
+	if !d.RightWriter.IsZero() {
+		j.RightWriter = d.RightWriter.String()
+	}
+	for _, v := range []struct {
+		to    **valueJSON
+		entry *ledger.Entry
+	}{{&j.Left, d.Left}, {&j.Right, d.Right}, {&j.Result, d.Result}} {
+		var err error
+		if *v.to, err = newValueJSON(ctx, v.entry); err != nil {
+			return j, err
+		}
+	}
+	return j, nil
+}
+
+// decisionText says in one line what was decided about a key.
+func (a *app) decisionText(ctx context.Context, d ledger.Decision) (string, error) {
+	left, err := valueText(ctx, d.Left)
+	if err != nil {
+		return "", err
+	}
+	right, err := valueText(ctx, d.Right)
+	if err != nil {
+		return "", err
+	}
+	left, right = left+ofText(d.LeftWriter), right+ofText(d.RightWriter)
+	text := ""
+	switch d.Outcome {
+	case "left":
+		text = "took " + left + ", dropped " + right
+	case "right":
+		text = "took " + right + ", dropped " + left
+	case "deleted":
+		text = "removed, dropped " + left + " and " + right
+	default:
+		result, err := valueText(ctx, d.Result)
+		if err != nil {
+			return "", err
+		}
+		text = "made " + result + " from " + left + " and " + right
+	}
+	return fmt.Sprintf("%s: %s (%s)", a.shortKey(d.Key), text, printable(d.Rule)), nil
+}
+
+// ofText names the commit that wrote a value.
+func ofText(writer ledger.CommitID) string {
+	if writer.IsZero() {
+		return ""
+	}
+	return " of " + writer.Short()
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type undoFlags struct {
+	writeFlags
+	message string
+}
+
+func (a *app) undoCommand() *cobra.Command {
+	var f undoFlags
+	cmd := &cobra.Command{
+		Use:     "undo LEDGER/PAGE COMMIT",
+		GroupID: groupHistory,
+		Short:   "Take one commit back, in a new commit",
+		Long: `Make a new commit in which the page is as if COMMIT had not been. Every key that COMMIT changed
+gets the value that it had before; where the value of COMMIT won over another one in a later
+merge, that other value comes back. A key that was changed again since keeps
+what it has. Commits after COMMIT stay, and so does COMMIT itself in the history.
+
+A merge has two parents: --parent says which of them is the state to go back to. So what came
+in from the other one is taken back.
+
+restore makes the whole page as it was at a commit; undo takes one commit out.`,
+		Example: `  ledgerd undo src HEAD
+  ledgerd undo notes 3f2a9c -m 'that was wrong'
+  ledgerd undo notes 88e10b --parent 77d0b2    a merge`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeRevisions,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.undo(ctx, page, args[1], f) })
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.parent, "parent", "", "of a merge, the parent to go back to")
+	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
+	f.addNoMerge(cmd)
+	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
+	return cmd
+}
+
+// undoJSON is the result of undo.
+type undoJSON struct {
+	doneJSON
+	Keys int `json:"keys"`
+	Kept int `json:"kept"`
+}
+
+func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
+	id, err := a.resolve(ctx, page, revision)
+	if err != nil {
+		return err
+	}
+	o := &ledger.UndoOptions{Message: f.message}
+	if f.parent != "" {
+		if o.Parent, err = a.resolve(ctx, page, f.parent); err != nil {
+			return err
+		}
+	}
+	c, err := page.Commit(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read commit: %w", err)
+	}
+	if len(c.Parents) > 1 && f.parent == "" {
+		return withHint(fmt.Errorf("undo %s: it is a merge of %s and %s: %w", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short(), ledger.ErrInvalid),
+			"name the parent to go back to: %s", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+	}
+	result, err := page.Undo(ctx, id, o)
+	if err != nil {
+		return err // it says what was being done
+	}
+	merged, err := a.mergeAfter(ctx, page, f.writeFlags)
+	if err != nil {
+		return err
+	}
+	return a.undone(page, c, result, merged)
+}
+
+func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged mergedJSON) error {
+	if a.json {
+		done := doneJSON{Page: pageText(page), Commit: r.Commit.String(), Changed: r.Changed > 0, mergedJSON: merged}
+		return a.emit(undoJSON{done, r.Changed, r.Kept})
+	}
+	if a.quiet {
+		return nil
+	}
+	kept := ""
+	if r.Kept > 0 {
+		kept = fmt.Sprintf(", %s kept that was changed since", countText(r.Kept, "key"))
+		if r.Kept > 1 {
+			kept = fmt.Sprintf(", %s kept that were changed since", countText(r.Kept, "key"))
+		}
+	}
+	if r.Changed == 0 {
+		a.printf("nothing has changed since commit %s%s\n", r.Commit.Short(), kept)
+		return nil
+	}
+	a.printf("commit %s: undid %s, %s changed%s\n", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"), kept)
+	return nil
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use:     "why LEDGER/PAGE KEY",
+		GroupID: groupHistory,
+		Short:   "Explain how a key came to its value",
+		Long: `Show the commits that gave a key the value that it has, newest first: the merges that chose it,
+and at last the commit that wrote it. Each has
+
+    now     what the key had in that commit, and for a merge the rule that decided
+    lost    what a merge did not take, and the commit that had written it
+    was     what a commit replaced
+
+A key that was removed has a history too: its newest commit is the one that removed it. With
+--at the question is about an older commit. restore and undo bring a lost value back.`,
+		Example: `  ledgerd why notes color
+  ledgerd why notes color --at HEAD~3
+  ledgerd get notes color --at 0c9f5e6d7b8a     a value that lost, by the commit that wrote it`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeKeys,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		key, err := a.key(cmd, args[1])
+		if err != nil {
+			return err
+		}
+		return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.why(ctx, page, key, at) })
+	})
+	cmd.Flags().StringVar(&at, "at", "", "revision to explain (default HEAD)")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
+	return cmd
+}
+
+func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string) error {
+	var id ledger.CommitID
+	if at != "" {
+		var err error
+		if id, err = a.resolve(ctx, page, at); err != nil {
+			return err
+		}
+	}
+	found := false
+	for step, err := range page.Why(ctx, id, key) {
+		if err != nil {
+			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
+		}
+		found = true
+		print := a.printStep
+		if a.json {
+			print = a.emitStep
+		}
+		if err := print(ctx, step); err != nil {
+			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
+		}
+	}
+	if found {
+		return nil
+	}
+	err := a.noKey(page, key, at, ledger.ErrNotFound)
+	if hint, ok := errors.AsType[*hintError](err); ok {
+		return withHint(fmt.Errorf("%w, and there is no trace that it ever had", hint.err), "%s", hint.hint)
+	}
+	return err
+}
+
+func (a *app) printStep(ctx context.Context, s ledger.Step) error {
+	value, err := valueText(ctx, s.Entry)
+	if err != nil {
+		return err
+	}
+	was := "was"
+	if len(s.Commit.Parents) > 1 {
+		if was = "lost"; s.Rule != "" {
+			value += ", by " + printable(s.Rule)
+		} else {
+			value += ", changed on this side only"
+		}
+	}
+	a.printf("%s\n    now   %s\n", writerText(s.Commit), value)
+	for _, l := range s.Lost {
+		value, err := valueText(ctx, l.Entry)
+		if err != nil {
+			return err
+		}
+		if l.Writer != nil {
+			value += " of " + writerText(*l.Writer)
+		}
+		a.printf("    %-4s  %s\n", was, value)
+	}
+	return nil
+}
+
+// writerText describes a commit with its device in one line.
+func writerText(c ledger.Commit) string {
+	text := c.ID.Short() + c.Time.UTC().Format(" 2006-01-02 15:04:05")
+	if c.Device != "" {
+		text += " " + printable(c.Device)
+	}
+	switch t := title(c); {
+	case t != "":
+		text += " " + t
+	case len(c.Parents) > 1:
+		text += " merge"
+	}
+	return text
+}
+
+// stepJSON is a step as why --json prints it.
+type stepJSON struct {
+	Commit  string     `json:"commit"`
+	Time    string     `json:"time"`
+	Device  string     `json:"device,omitempty"`
+	Message string     `json:"message,omitempty"`
+	Parents []string   `json:"parents"`
+	Entry   *valueJSON `json:"entry,omitempty"`
+	Rule    string     `json:"rule,omitempty"`
+	Lost    []lostJSON `json:"lost"`
+}
+
+// lostJSON is a value that gave way.
+type lostJSON struct {
+	Writer string     `json:"writer,omitempty"`
+	Time   string     `json:"time,omitempty"`
+	Device string     `json:"device,omitempty"`
+	Entry  *valueJSON `json:"entry,omitempty"`
+}
+
+func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
+	j := stepJSON{
+		Commit: s.Commit.ID.String(), Time: timeText(s.Commit.Time), Device: s.Commit.Device, Message: s.Commit.Message,
+		Parents: []string{}, Rule: s.Rule, Lost: []lostJSON{},
+	}
+	for _, p := range s.Commit.Parents {
+		j.Parents = append(j.Parents, p.String())
+	}
+	var err error
+	if j.Entry, err = newValueJSON(ctx, s.Entry); err != nil {
+		return err
+	}
+	for _, l := range s.Lost {
+		var lost lostJSON
+		if lost.Entry, err = newValueJSON(ctx, l.Entry); err != nil {
+			return err
+		}
+		if l.Writer != nil {
+			lost.Writer, lost.Time, lost.Device = l.Writer.ID.String(), timeText(l.Writer.Time), l.Writer.Device
+		}
+		j.Lost = append(j.Lost, lost)
+	}
+	return a.emit(j)
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// writeFlags say on what a verb builds its commit, and what becomes of several heads afterwards.
+type writeFlags struct {
+	parent  string
+	noMerge bool
+}
+
+const writeHelp = `When the page then has several heads, they are merged, which is told on the standard error;
+--no-merge leaves them. See: ledgerd help merging`
+
+func (f *writeFlags) addNoMerge(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.noMerge, "no-merge", false, "leave several heads as they are")
+}
+
+func (f *writeFlags) addAll(a *app, cmd *cobra.Command) {
+	f.addNoMerge(cmd)
+	cmd.Flags().StringVar(&f.parent, "parent", "", "revision to build the commit on (default HEAD)")
+	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
+}
+
+// write makes a commit of what fn changes, on the newest head or on the parent that the flags name.
+func (a *app) write(ctx context.Context, page *ledger.Page, f writeFlags, fn func(*ledger.Tx) error) (before, after ledger.CommitID, err error) {
+	if f.parent == "" {
+		after, err = page.Update(ctx, func(tx *ledger.Tx) error {
+			before = tx.Base().ID
+			return fn(tx)
+		})
+		return before, after, err
+	}
+	if before, err = a.resolve(ctx, page, f.parent); err != nil {
+		return before, after, err
+	}
+	tx, err := page.Begin(ctx, &ledger.TxOptions{Base: before})
+	if err != nil {
+		return before, after, err
+	}
+	if err := fn(tx); err != nil {
+		return before, after, errors.Join(err, tx.Rollback())
+	}
+	after, err = tx.Commit(ctx)
+	return before, after, err
+}
+
+// mergedJSON tells of the merges behind a verb that changes a page.
+type mergedJSON struct {
+	Merge     string `json:"merge,omitempty"`
+	Conflicts int    `json:"conflicts,omitempty"`
+}
+
+// mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has done its work: what goes wrong
+// here is a warning, but for damage.
+func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f writeFlags) (mergedJSON, error) {
+	heads, err := page.Heads(ctx)
+	if err != nil || len(heads) == 1 {
+		return mergedJSON{}, err
+	}
+	if f.noMerge {
+		a.tell("page %s has %d heads; %s brings them together", pageText(page), len(heads), a.command("merge", pageText(page)))
+		return mergedJSON{}, nil
+	}
+	results, err := page.Merge(ctx)
+	if errors.Is(err, ledger.ErrCorrupt) {
+		return mergedJSON{}, fmt.Errorf("merge %d heads: %w", len(heads), err)
+	}
+	if err != nil {
+		a.warn(fmt.Errorf("the commit was made, and its page has %d heads still: %w", len(heads), err))
+		return mergedJSON{}, nil
+	}
+	if len(results) == 0 {
+		return mergedJSON{}, nil
+	}
+	done := mergedJSON{Merge: results[len(results)-1].Commit.ID.String()}
+	for _, r := range results {
+		done.Conflicts += r.Conflicts
+	}
+	text, err := a.mergedText(ctx, page, results, done.Conflicts)
+	if err != nil {
+		return done, err
+	}
+	a.tell("merged %d heads as commit %s: %s", len(results)+1, results[len(results)-1].Commit.ID.Short(), text)
+	return done, nil
+}
+
+// mergedText says in one line what merges have decided.
+func (a *app) mergedText(ctx context.Context, page *ledger.Page, results []ledger.MergeResult, conflicts int) (string, error) {
+	switch conflicts {
+	case 0:
+		return "no conflicts", nil
+	case 1:
+		for _, r := range results {
+			for d, err := range page.Conflicts(ctx, r.Commit.ID, nil) {
+				if err != nil {
+					return "", err // it says what was being done
+				}
+				return a.decisionText(ctx, d)
+			}
+		}
+	}
+	return fmt.Sprintf("%s decided, %s shows them", countText(conflicts, "conflict"), a.command("log", pageText(page), "--conflicts")), nil
+}
+
+// tell prints a line for people on the standard error.
+func (a *app) tell(format string, args ...any) {
+	if !a.json && !a.quiet {
+		fmt.Fprintf(a.process.Stderr, "ledgerd: %s\n", printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// finish merges what a verb has left to be merged and prints the result of the verb.
+func (a *app) finish(ctx context.Context, page *ledger.Page, f writeFlags, before, after ledger.CommitID, what string) error {
+	merged, err := a.mergeAfter(ctx, page, f)
+	if err != nil {
+		return err
+	}
+	return a.committed(page, before, after, what, merged)
+}
