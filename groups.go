@@ -14,7 +14,6 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/merge"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
 
@@ -136,18 +135,6 @@ func (n *namespace) check(key []byte) error {
 	return fmt.Errorf("the key is outside of the namespace that is merged: %w", ErrInvalid)
 }
 
-// fallback reads from second what first does not have.
-type fallback struct{ first, second split.Source }
-
-// Piece implements split.Source.
-func (f fallback) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	b, err := f.first.Piece(ctx, d)
-	if errors.Is(err, ErrNotFound) && f.second != f.first {
-		return f.second.Piece(ctx, d)
-	}
-	return b, err
-}
-
 // groupMerge is the merge of one namespace in one merge of two commits.
 type groupMerge struct {
 	*groupOwner
@@ -192,7 +179,7 @@ func (o *groupOwner) begin(p *merge.Pair, prefix []byte) *groupMerge {
 	page := o.run.m.page
 	g.Result = &Tx{
 		page: page, base: p.Left, managed: true, release: func() {}, root: p.LeftTree.Root, sink: o.run.sink, nodes: o.run.sink,
-		values: fallback{o.run.sink, o.run.baseValues(p)}, within: &namespace{prefix, o.others},
+		within: &namespace{prefix, o.others},
 	}
 	for _, j := range []*txJournal{&g.Result.journal, &g.changed} {
 		j.limit = page.ledger.repo.o.JournalBytes

@@ -306,6 +306,34 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 	return c.Root
 }
 
+// B2: what is told late does not take a handle back.
+func TestHandlesDoNotGoBack(t *testing.T) {
+	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
+	base := putOn(t, p, CommitID{}, "k", "0")
+	older := putOn(t, p, base, "k", "1")
+	newer := putOn(t, p, older, "k", "2")
+	for _, heads := range []int{1, 2} {
+		if n := headCount(t, p); n != heads {
+			t.Fatalf("%d heads, want %d", n, heads)
+		}
+		for _, id := range []CommitID{older, base} {
+			c, err := p.store.Commit(t.Context(), commit.ID(id))
+			check(t, err)
+			p.advance(c)
+			if got := CommitID(p.position.Load().ID); got != newer {
+				t.Fatalf("with %d heads the handle went back to %s", heads, got.Short())
+			}
+		}
+		if heads == 2 {
+			return
+		}
+		q, err := p.ledger.Page(t.Context(), "page")
+		check(t, err)
+		putOn(t, q, base, "k", "3")
+		check(t, q.Close())
+	}
+}
+
 // Merges that came from elsewhere are left alone for a while: their devices may be about to merge them too.
 func TestMergesOfOthersAreMergedLater(t *testing.T) {
 	p, c := onHand(t, Options{})

@@ -119,8 +119,18 @@ func TestManyHeadsComeTogetherAtOnce(t *testing.T) {
 	checkClean(t, r)
 }
 
+// merges is an observer that tells of merges.
+type merges chan ledger.Event
+
+func (m merges) Observe(e ledger.Event) {
+	if e.Kind == ledger.EventMerge {
+		m <- e
+	}
+}
+
 func TestHeadsComeTogetherInTheBackground(t *testing.T) {
-	r := open(t, t.TempDir(), nil)
+	merged := make(merges, 10)
+	r := open(t, t.TempDir(), &ledger.Options{Observer: merged})
 	p, q := page(t, r, "app", "page"), page(t, r, "app", "page")
 	base := put(t, p, "k", "base")
 	begin := func(p *ledger.Page, k string) *ledger.Tx {
@@ -134,6 +144,7 @@ func TestHeadsComeTogetherInTheBackground(t *testing.T) {
 	must(t, err)
 	_, err = b.Commit(t.Context())
 	must(t, err)
+	<-merged // without being asked for
 	must(t, p.WaitForMerge(t.Context()))
 	for _, h := range []*ledger.Page{p, q} {
 		wantContent(t, h, map[string]string{"k": "base", "a": "x", "b": "x"})
@@ -161,15 +172,17 @@ func TestAPageOpenedWithSeveralHeadsMerges(t *testing.T) {
 	p.SetMergeRules(nil) // starts nothing
 	closeIt(t, ro)
 
-	r = open(t, dir, nil)
+	merged := make(merges, 10)
+	r = open(t, dir, &ledger.Options{Observer: merged})
 	st, err := r.Status(t.Context())
 	must(t, err)
 	if st.Heads != 2 {
 		t.Errorf("status merges: %d heads", st.Heads)
 	}
 	p = page(t, r, "app", "page")
-	must(t, p.WaitForMerge(t.Context()))
-	oneHead(t, p)
+	if e := <-merged; e.Changes != 0 || e.Commit != oneHead(t, p).ID {
+		t.Errorf("event %+v", e)
+	}
 	wantContent(t, p, map[string]string{"k": "base", "a": "1", "b": "2"})
 	closeIt(t, r)
 }

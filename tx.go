@@ -33,8 +33,7 @@ type Tx struct {
 	journal txJournal
 	sink    *txSink
 	nodes   btree.Source // of the tree
-	values  split.Source
-	within  *namespace // where a GroupStrategy may write; nil for transactions that are none's
+	within  *namespace   // where a GroupStrategy may write; nil for transactions that are none's
 	over    atomic.Bool
 }
 
@@ -82,7 +81,6 @@ func (k *txSink) rollback() {
 // commit fail and not rely on what was lost. The caller has entered the page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
 	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}, nodes: p.store}
-	t.values = t.sink
 	t.journal.limit = p.ledger.repo.o.JournalBytes
 	t.journal.newRun = func() (*run, error) { return newRun(p.store.TempDir()) }
 	p.mu.Lock()
@@ -105,7 +103,7 @@ func (t *Tx) enter() error {
 var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
-func (t *Tx) pieces() split.Source { return t.values }
+func (t *Tx) pieces() split.Source { return t.sink }
 func (t *Tx) note(err error)       { t.page.note(err) }
 
 func (t *Tx) tree() btree.Tree {
