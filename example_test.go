@@ -174,3 +174,46 @@ func ExamplePage_Diff() {
 	// a true true
 	// b false true
 }
+
+// Two transactions on one base make two heads. They come together in the background; here the program waits for that. The counter has a rule of its
+// own, for everything else the last one wins.
+func ExamplePage_WaitForMerge() {
+	ctx := context.Background()
+	page, closeAll := examplePage(ctx)
+	defer closeAll()
+	page.SetMergeRules(&ledger.MergeRules{
+		Namespaces: []ledger.NamespaceRule{{Prefix: []byte("visits"), Strategy: ledger.Counter()}},
+	})
+	base, err := page.Update(ctx, func(tx *ledger.Tx) error { return tx.Put(ctx, []byte("visits"), []byte("10")) })
+	if err != nil {
+		log.Fatal(err)
+	}
+	var txs []*ledger.Tx
+	for _, n := range []string{"11", "15"} {
+		tx, err := page.Begin(ctx, &ledger.TxOptions{Base: base})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := tx.Put(ctx, []byte("visits"), []byte(n)); err != nil {
+			log.Fatal(err)
+		}
+		txs = append(txs, tx)
+	}
+	for _, tx := range txs {
+		if _, err := tx.Commit(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := page.WaitForMerge(ctx); err != nil {
+		log.Fatal(err)
+	}
+	err = page.View(ctx, func(s *ledger.Snapshot) error {
+		v, err := s.Get(ctx, []byte("visits"))
+		fmt.Printf("%s visits\n", v)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: 16 visits
+}

@@ -168,9 +168,12 @@ func (m *merger) check(version uint64) error {
 // run merges while there are several heads.
 func (m *merger) run() {
 	left := false
+	var waiters map[chan error]struct{}
 	defer func() {
-		if !left { // code of the app has ended the goroutine
-			m.leave(errors.New("the merge was ended by code of the app"))
+		if !left { // by runtime.Goexit in code of the app
+			err := errors.New("code of the app has ended the goroutine that merges")
+			tell(waiters, err)
+			m.leave(err)
 		}
 	}()
 	var delay time.Duration
@@ -182,9 +185,10 @@ func (m *merger) run() {
 		if d := m.hesitation(); d > 0 {
 			m.pause(m.spread(d), changed)
 		}
-		waiters := m.takeWaiters()
+		waiters = m.takeWaiters()
 		_, err := m.attempt(m.ctx)
 		tell(waiters, err)
+		waiters = nil
 		if err == nil {
 			delay = 0
 			continue

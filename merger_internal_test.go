@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -304,6 +305,23 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 	c, err := p.store.Commit(t.Context(), commit.ID(id))
 	check(t, err)
 	return c.Root
+}
+
+// A resolver that ends its goroutine, as t.FailNow does, ends neither the waiting of others nor merging.
+func TestResolverEndsItsGoroutine(t *testing.T) {
+	p, _ := onHand(t, Options{})
+	p.SetMergeRules(&MergeRules{Default: Automatic(ResolverFunc(func(context.Context, *MergeConflict) (Resolution, error) {
+		runtime.Goexit()
+		return Resolution{}, nil
+	}))})
+	base := putOn(t, p, CommitID{}, "k", "0")
+	putOn(t, p, base, "k", "1")
+	putOn(t, p, base, "k", "2")
+	if err := p.WaitForMerge(t.Context()); err == nil || !strings.Contains(err.Error(), "ended the goroutine") {
+		t.Errorf("got %v", err)
+	}
+	p.SetMergeRules(nil)
+	check(t, p.WaitForMerge(t.Context()))
 }
 
 // B2: what is told late does not take a handle back.
