@@ -56,11 +56,16 @@ func (o *op) located() located {
 	return l
 }
 
+// locate looks into the page before it looks into the journal. A node that the page has may stand in the journal once more until dropHeld,
+// as a difference to one that the page has as a difference to it: each place alone has no circles.
 func (j *Journal) locate(d *object.Digest) (located, bool, error) {
+	if l, ok, err := j.s.locate(d); ok || err != nil {
+		return l, ok, err
+	}
 	if o, ok := j.find(d); ok {
 		return o.located(), true, nil
 	}
-	return j.s.locate(d)
+	return located{}, false, nil
 }
 
 // locateIn finds a piece by the rows of the index.
