@@ -42,6 +42,7 @@ type Strategy struct {
 	kind     strategyKind
 	name     string
 	rule     merge.ValueRule
+	decider  merge.Decider // builtIn
 	resolver Resolver
 	group    GroupStrategy
 }
@@ -69,22 +70,28 @@ func Automatic(r Resolver) Strategy { return Strategy{kind: automatic, resolver:
 func Custom(r Resolver) Strategy { return Strategy{kind: custom, resolver: r} }
 
 // ByValue has conflicts decided by a function of three values, which is recorded under name: 1 to 128 bytes of UTF-8. A nil slice stands for absence, also
-// where the value of the base is not known. rule returns the merged value, nil to remove the key, or ok false when it cannot
-// decide; then, and for values above 1 MiB, the last one wins. It must follow from its arguments alone, which it must neither change nor retain.
+// where there is no base. rule returns the merged value, nil to remove the key, or ok false when it cannot
+// decide; then, and for values above 1 MiB or where the value of the base is not known, the last one wins. It must follow from its arguments alone, which it must neither change nor retain.
 func ByValue(name string, rule func(base, left, right []byte) (value []byte, ok bool)) Strategy {
 	return Strategy{kind: byValue, name: name, rule: rule}
 }
 
-// Counter is for decimal integers of up to 1000 digits: what both sides have added is added. Absence is 0. Where a value is no
+// Counter is for decimal integers of up to 1000 digits: what both sides have added is added, also when that is the same. Absence is 0. Where a value is no
 // integer, the last one wins.
-func Counter() Strategy { return Strategy{kind: builtIn, name: "counter", rule: merge.Counter} }
+func Counter() Strategy {
+	return Strategy{kind: builtIn, decider: merge.ByValueEqual("counter", merge.Counter, nil)}
+}
 
 // Maximum takes the greater decimal integer, or the bytewise greater value when one is no integer.
-func Maximum() Strategy { return Strategy{kind: builtIn, name: "maximum", rule: merge.Maximum} }
+func Maximum() Strategy {
+	return Strategy{kind: builtIn, decider: merge.ByValueNoBase("maximum", merge.Maximum, nil)}
+}
 
 // SetUnion is for sets of lines: what both sides have, and what one has added; what one has removed is gone. The result is sorted, and each
 // line ends with a line feed.
-func SetUnion() Strategy { return Strategy{kind: builtIn, name: "set union", rule: merge.SetUnion} }
+func SetUnion() Strategy {
+	return Strategy{kind: builtIn, decider: merge.ByValue("set union", merge.SetUnion, nil)}
+}
 
 // Grouped has g merge a namespace as a whole.
 func Grouped(g GroupStrategy) Strategy { return Strategy{kind: grouped, group: g} }
@@ -159,7 +166,7 @@ func (n *NamespaceRule) compile(run *mergeRun, all []NamespaceRule) (merge.Rule,
 		}
 		return merge.Rule{Decider: merge.ByValue(s.name, run.guard(s.name, s.rule), merge.LastOneWins())}, nil
 	case builtIn:
-		return merge.Rule{Decider: merge.ByValue(s.name, s.rule, merge.LastOneWins())}, nil
+		return merge.Rule{Decider: s.decider}, nil
 	case grouped:
 		if s.group == nil {
 			return merge.Rule{}, fmt.Errorf("no group strategy: %w", ErrInvalid)

@@ -17,20 +17,25 @@ type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 // ByValue returns a decider that has conflicts decided by a rule on values, recorded under name, and leaves to fallback (nil:
 // LastOneWins) those about which the rule cannot decide, those with values above MaxRuleValueBytes, and those with an unknown base. Since the rule
 // follows from values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where the rule could not decide.
-//
 // Keys that are no conflict, with Rule.All, never go to fallback.
 //
 // A merged value that a side has is taken from that side, with its priority; of two sides that have it, from the eager one. A
 // new value is lazy if every side that has the key has it lazy, else eager. A value that is not held on the device is an
 // error, which matches base.ErrNeedsFetch: what is decided may not depend on the device (I1).
 func ByValue(name string, rule ValueRule, fallback Decider) Decider {
-	return newByValue(name, rule, fallback, false)
+	return newByValue(byValue{name: name, rule: rule, fallback: fallback})
 }
 
 // ByValueNoBase is ByValue for a rule that decides as well without the base, as Maximum: it is asked also where the base is unknown,
 // with a nil base.
 func ByValueNoBase(name string, rule ValueRule, fallback Decider) Decider {
-	return newByValue(name, rule, fallback, true)
+	return newByValue(byValue{name: name, rule: rule, fallback: fallback, noBase: true})
+}
+
+// ByValueEqual is ByValue for a rule like Counter, which must also be asked, in virtual bases too, about keys that both sides have changed to equal
+// content: two sides that have each counted 1 hold the same, and it stands for 2.
+func ByValueEqual(name string, rule ValueRule, fallback Decider) Decider {
+	return newByValue(byValue{name: name, rule: rule, fallback: fallback, equal: true})
 }
 
 // MaxRuleValueBytes is the length of the longest value that a ValueRule is asked about.
@@ -41,13 +46,14 @@ type byValue struct {
 	rule     ValueRule
 	fallback Decider
 	noBase   bool
+	equal    bool
 }
 
-func newByValue(name string, rule ValueRule, fallback Decider, noBase bool) Decider {
-	if fallback == nil {
-		fallback = LastOneWins()
+func newByValue(b byValue) Decider {
+	if b.fallback == nil {
+		b.fallback = LastOneWins()
 	}
-	return byValue{name, rule, fallback, noBase}
+	return b
 }
 
 // Decide implements Decider.
@@ -73,6 +79,9 @@ func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error 
 	}
 	return nil
 }
+
+// asksEqual reports that the decider is to be asked, also for virtual bases, about keys that both sides have changed to equal content.
+func (b byValue) asksEqual() bool { return b.equal }
 
 // handOver has decide decide about the conflicts with the given indexes.
 func handOver(ctx context.Context, p *Pair, cs []Conflict, at []int, decide func(context.Context, *Pair, []Conflict) error) error {

@@ -256,18 +256,25 @@ func drawCounters(t *rapid.T, rules merge.Rules, add func(i int) int64) (*histor
 
 // Whatever the history, a counter is the sum of all that was added below, each once.
 func TestCounterInCrissCross(t *testing.T) {
-	rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValue("counter", merge.Counter, mustNotAsk{})}}}
-	rapid.Check(t, func(t *rapid.T) {
-		// Different sums for different commits: equal changes are no conflict.
-		h, added := drawCounters(t, rules, func(i int) int64 { return 1 << i })
-		for _, c := range h.commits {
-			sum := int64(0)
-			for id := range h.ancestors(c) {
-				sum += added[id]
-			}
-			if got := h.content[c.ID]["n"]; sum != 0 && got != strconv.FormatInt(sum, 10) {
-				t.Fatalf("commit %s counts %s, want %d", c.ID.Short(), got, sum)
-			}
+	rules := merge.Rules{Rules: []merge.Rule{{Decider: merge.ByValueEqual("counter", merge.Counter, mustNotAsk{})}}}
+	for name, add := range map[string]func(i int) int64{
+		"different sums": func(i int) int64 { return 1 << i },
+		"equal sums":     func(i int) int64 { return int64(1 + i%2) },
+	} {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkCounters(t, rules, add) }) })
+	}
+}
+
+// checkCounters compares the counters of a random history with what was added.
+func checkCounters(t *rapid.T, rules merge.Rules, add func(i int) int64) {
+	h, added := drawCounters(t, rules, add)
+	for _, c := range h.commits {
+		sum := int64(0)
+		for id := range h.ancestors(c) {
+			sum += added[id]
 		}
-	})
+		if got := h.content[c.ID]["n"]; sum != 0 && got != strconv.FormatInt(sum, 10) {
+			t.Fatalf("commit %s counts %s, want %d", c.ID.Short(), got, sum)
+		}
+	}
 }

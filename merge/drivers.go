@@ -12,7 +12,7 @@ import (
 // An integer is an optional '-' and digits, and may end with a line feed. The sum has neither needless zeros nor "-0", and ends with a
 // line feed if the values of both sides do, as far as there are values. The rule cannot decide about other values, nor when the sum has more digits.
 //
-// Two sides that have each added the same have equal content, and the sum counts both if the rule is asked about that.
+// Two sides that have each added the same have equal content, and the sum counts both: it is a rule for ByValueEqual.
 func Counter(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true

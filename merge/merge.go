@@ -209,7 +209,7 @@ func (s *pass) known(ctx context.Context, m *Merged) error {
 
 // root makes the content of a merge and returns its root.
 func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
-	if m.Left.Root == m.Right.Root {
+	if m.Left.Root == m.Right.Root && !s.rules.asksEqual {
 		m.How = Equal
 		return m.Left.Root, nil
 	}

@@ -179,12 +179,17 @@ type twoSources struct{ first, second split.Source }
 // Piece implements split.Source.
 func (s twoSources) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	b, err := s.first.Piece(ctx, d)
-	if errors.Is(err, base.ErrNotFound) {
+	if missing(err) {
 		if other, second := s.second.Piece(ctx, d); second == nil {
 			return other, nil
 		}
 	}
 	return b, err
+}
+
+// missing reports whether a source has no such piece: to a page store, a piece that a tree names and that it does not have is damage.
+func missing(err error) bool {
+	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt)
 }
 
 // Value reads a value of at most limit bytes into memory; it must not be changed. Errors match base.ErrTooLarge beyond that, or are those
@@ -292,10 +297,10 @@ func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
 	if p.scratch == nil || e.Inline {
 		return nil
 	}
-	if _, err := p.env.Pieces.Piece(ctx, e.Digest); !errors.Is(err, base.ErrNotFound) {
+	if _, err := p.env.Pieces.Piece(ctx, e.Digest); !missing(err) {
 		return nil // it is there, or reading it is for later
 	}
-	if _, err := p.scratch.Piece(ctx, e.Digest); errors.Is(err, base.ErrNotFound) {
+	if _, err := p.scratch.Piece(ctx, e.Digest); missing(err) {
 		return nil // nobody has it: as without a virtual base, whoever reads it will say so
 	}
 	// Children first, as splitting emits them: a root stands for all that it lists.

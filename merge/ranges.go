@@ -22,6 +22,8 @@ type ruleSet struct {
 	ranges []keyRange
 	// asksAll tells that a rule has an owner or wants to be asked about changes of one side, too.
 	asksAll bool
+	// asksEqual tells that a decider wants to be asked about keys that both sides have changed to equal content.
+	asksEqual bool
 }
 
 // newRuleSet verifies rules and cuts the keys into ranges.
@@ -39,12 +41,19 @@ func newRuleSet(rules Rules) (*ruleSet, error) {
 			return nil, fmt.Errorf("merge by rules: a prefix of %d bytes: %w", len(r.Prefix), base.ErrInvalid)
 		}
 		s.asksAll = s.asksAll || r.All || r.Owner != nil
+		s.asksEqual = s.asksEqual || asksEqual(r.Decider)
 	}
 	if len(s.rules) == 0 || len(s.rules[0].Prefix) > 0 {
 		s.rules = slices.Insert(s.rules, 0, Rule{Decider: LastOneWins()})
 	}
 	s.cut()
 	return s, nil
+}
+
+// asksEqual reports whether d wants to be asked about keys that both sides have changed to equal content, as a counter must be.
+func asksEqual(d Decider) bool {
+	e, ok := d.(interface{ asksEqual() bool })
+	return ok && e.asksEqual()
 }
 
 // cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested in it.

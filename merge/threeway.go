@@ -161,6 +161,8 @@ func (j *joiner) judge(ctx context.Context, e *btree.Diff3Entry, rule int) (item
 		return item{}, nil, err
 	}
 	switch {
+	case it.plain != Undecided && c.bothChanged() && asksEqual(j.rules.rules[rule].Decider):
+		it.asked = true
 	case j.base == nil:
 		it.asked = it.plain == Undecided || j.rules.rules[rule].All
 	case it.plain == Undecided:
@@ -188,19 +190,38 @@ func (j *joiner) plain(ctx context.Context, c *Conflict) (Outcome, error) {
 	if sameEntry(&c.Left, c.HasLeft, &c.Right, c.HasRight) {
 		return TakeLeft, nil
 	}
-	if !c.HasLeft || !c.HasRight || !mayBeCutOtherwise(&c.Left, &c.Right) {
-		return Undecided, nil
+	// A value that was only cut anew is no change.
+	equal, err := j.sameContent(ctx, c, side{&c.Left, c.HasLeft}, side{&c.Right, c.HasRight})
+	if err != nil {
+		return Undecided, err
 	}
-	equal, err := j.sameContent(ctx, &c.Left, &c.Right)
-	switch {
-	case err != nil:
-		return Undecided, fmt.Errorf("compare the values of key %s: %w", keyText(c.Key), err)
-	case !equal:
-		return Undecided, nil
-	case c.Left.Digest.Compare(c.Right.Digest) < 0:
+	if equal && c.Left.Digest.Compare(c.Right.Digest) < 0 {
+		return TakeLeft, nil
+	} else if equal {
+		return TakeRight, nil
+	}
+	if equal, err = j.sameContent(ctx, c, side{&c.Base, c.HasBase}, side{&c.Left, c.HasLeft}); err != nil {
+		return Undecided, err
+	} else if equal {
+		return TakeRight, nil
+	}
+	if equal, err = j.sameContent(ctx, c, side{&c.Base, c.HasBase}, side{&c.Right, c.HasRight}); err != nil {
+		return Undecided, err
+	} else if equal {
 		return TakeLeft, nil
 	}
-	return TakeRight, nil
+	return Undecided, nil
+}
+
+// side is what a version has for a key.
+type side struct {
+	entry *fb.Entry
+	has   bool
+}
+
+// bothChanged reports whether both sides differ from a base that is known.
+func (c *Conflict) bothChanged() bool {
+	return !c.BaseUnknown && !sameEntry(&c.Base, c.HasBase, &c.Left, c.HasLeft) && !sameEntry(&c.Base, c.HasBase, &c.Right, c.HasRight)
 }
 
 func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
@@ -216,8 +237,19 @@ func mayBeCutOtherwise(a, b *fb.Entry) bool {
 // compareBytes is how much of two values is compared at once.
 const compareBytes = 64 << 10
 
-// sameContent reads two values of one size up to the first difference.
-func (j *joiner) sameContent(ctx context.Context, a, b *fb.Entry) (bool, error) {
+// sameContent reports whether two entries have one value that was cut by different tables. It reads the values up to the first difference.
+func (j *joiner) sameContent(ctx context.Context, c *Conflict, a, b side) (bool, error) {
+	if !a.has || !b.has || !mayBeCutOtherwise(a.entry, b.entry) {
+		return false, nil
+	}
+	equal, err := j.readAlike(ctx, a.entry, b.entry)
+	if err != nil {
+		return false, fmt.Errorf("compare the values of key %s: %w", keyText(c.Key), err)
+	}
+	return equal, nil
+}
+
+func (j *joiner) readAlike(ctx context.Context, a, b *fb.Entry) (bool, error) {
 	r, s := j.p.Open(ctx, a), j.p.Open(ctx, b)
 	buf := make([]byte, 2*compareBytes)
 	for left := a.Size; left > 0; {
