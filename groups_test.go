@@ -233,6 +233,39 @@ func (s strategyFunc) Finish(ctx context.Context, m *ledger.Merge) error {
 	return s.finish(ctx, m)
 }
 
+// seesAndMay checks what a strategy reads in a merge of the namespace n/, and what it may not write.
+func seesAndMay(t *testing.T, m *ledger.Merge, ids [3]ledger.CommitID, long string) {
+	t.Helper()
+	for _, c := range []struct {
+		s    *ledger.Snapshot
+		id   ledger.CommitID
+		want string
+	}{{m.Base, ids[0], "0"}, {m.Left, ids[1], "1"}, {m.Right, ids[2], "2"}} {
+		v, err := c.s.Get(t.Context(), []byte("out"))
+		if err != nil || string(v) != c.want || c.s.Commit().ID != c.id {
+			t.Errorf("out is %s, %v in commit %s", v, err, c.s.Commit().ID)
+		}
+	}
+	if m.LeftCommit.ID != ids[1] || m.RightCommit.ID != ids[2] || string(m.Prefix) != "n/" {
+		t.Errorf("merge %+v", m)
+	}
+	v, err := m.Left.Get(t.Context(), []byte("n/b/1"))
+	if string(v) != long || err != nil {
+		t.Errorf("value of %d bytes, %v", len(v), err)
+	}
+	for _, k := range []string{"out", "n", "n/x/more"} { // outside, and where another rule counts
+		wantErr(t, m.Result.Put(t.Context(), []byte(k), nil), ledger.ErrInvalid)
+		wantErr(t, m.Result.Delete(t.Context(), []byte(k)), ledger.ErrInvalid)
+		wantErr(t, m.Report(t.Context(), []byte(k), "mine", ledger.SideLeft), ledger.ErrInvalid)
+	}
+	wantErr(t, m.Report(t.Context(), []byte("n/a"), "", ledger.SideLeft), ledger.ErrInvalid)
+	wantErr(t, m.Report(t.Context(), []byte("n/a"), "mine", 7), ledger.ErrInvalid)
+	wantErr(t, m.Result.SetMessage("mine"), ledger.ErrInvalid)
+	wantErr(t, m.Result.Rollback(), ledger.ErrInvalid)
+	_, err = m.Result.Commit(t.Context())
+	wantErr(t, err, ledger.ErrInvalid)
+}
+
 func TestWhatAGroupStrategySees(t *testing.T) {
 	long := strings.Repeat("long", 5000)
 	p, ids := diverged(t, ledger.Options{},
@@ -270,34 +303,7 @@ func TestWhatAGroupStrategySees(t *testing.T) {
 	s.finish = func(ctx context.Context, m *ledger.Merge) error {
 		say("finish")
 		kept = m
-		for _, c := range []struct {
-			s    *ledger.Snapshot
-			id   ledger.CommitID
-			want string
-		}{{m.Base, ids[0], "0"}, {m.Left, ids[1], "1"}, {m.Right, ids[2], "2"}} {
-			v, err := c.s.Get(ctx, []byte("out"))
-			if err != nil || string(v) != c.want || c.s.Commit().ID != c.id {
-				t.Errorf("out is %s, %v in commit %s", v, err, c.s.Commit().ID)
-			}
-		}
-		if m.LeftCommit.ID != ids[1] || m.RightCommit.ID != ids[2] || string(m.Prefix) != "n/" {
-			t.Errorf("merge %+v", m)
-		}
-		v, err := m.Left.Get(ctx, []byte("n/b/1"))
-		if string(v) != long || err != nil {
-			t.Errorf("value of %d bytes, %v", len(v), err)
-		}
-		for _, k := range []string{"out", "n", "n/x/more"} { // outside, and where another rule counts
-			wantErr(t, m.Result.Put(ctx, []byte(k), nil), ledger.ErrInvalid)
-			wantErr(t, m.Result.Delete(ctx, []byte(k)), ledger.ErrInvalid)
-			wantErr(t, m.Report(ctx, []byte(k), "mine", ledger.SideLeft), ledger.ErrInvalid)
-		}
-		wantErr(t, m.Report(ctx, []byte("n/a"), "", ledger.SideLeft), ledger.ErrInvalid)
-		wantErr(t, m.Report(ctx, []byte("n/a"), "mine", 7), ledger.ErrInvalid)
-		wantErr(t, m.Result.SetMessage("mine"), ledger.ErrInvalid)
-		wantErr(t, m.Result.Rollback(), ledger.ErrInvalid)
-		_, err = m.Result.Commit(ctx)
-		wantErr(t, err, ledger.ErrInvalid)
+		seesAndMay(t, m, ids, long)
 		return m.Result.DeleteRange(ctx, []byte("n/x0"), nil)
 	}
 	p.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{
