@@ -50,8 +50,8 @@ to different values is a conflict, which a rule decides:
 
 counter, maximum and set-union leave values that are not of their kind to last-one-wins.
 --rule PREFIX=NAME sets the rule for the keys that begin with PREFIX, --rule NAME for all
-others; it may be repeated, and the longest prefix counts. The rules hold for this merge; log --conflicts shows later
-which rule decided what.
+others; it may be repeated, and the longest prefix counts. The rules hold for this merge; log
+--conflicts shows later which of them decided what.
 
 With one head there is nothing to do, and the exit code is 0.`,
 		Example: `  ledgerd merge notes
@@ -72,7 +72,7 @@ With one head there is nothing to do, and the exit code is 0.`,
 			return a.merge(ctx, page)
 		})
 	})
-	cmd.Flags().StringArrayVar(&rules, "rule", nil, "rule for conflicts, as [PREFIX=]NAME (default last-one-wins)")
+	cmd.Flags().StringArrayVar(&rules, "rule", nil, "rule for conflicts, `[PREFIX=]NAME` (default last-one-wins)")
 	a.completeFlag(cmd, "rule", completeRules)
 	return cmd
 }
