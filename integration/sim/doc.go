@@ -19,7 +19,7 @@
 //	    only raised the greatest, a set what was ever put in and not taken out.
 //	S8: the stores are whole: Check finds nothing (only where Options ask, since it takes as long as hundreds of steps).
 //
-// S7 follows from the edits alone: it would find a mistake that model and merge share.
+// The package imports what a device is made of: storage with what lies under it, and merge. S7 follows from the edits alone: it would find a mistake that model and merge share.
 //
 // More kinds of steps have their place in History and World.step, more that a device holds in device, more promises in World.verify. Time and
 // randomness come from the history: every device has a clock of its own, wrong by as much as the history says, and nothing waits. Run starts no

@@ -13,7 +13,7 @@ const year = 365 * 24 * time.Hour
 // Generate returns the history of a seed: steps steps of three to six devices on a page of 5 to 40 keys.
 func Generate(seed uint64, steps int) History {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x5eed))}
-	h := History{Seed: seed, Disagree: g.one(4), Gossip: g.one(3)}
+	h := History{Seed: seed, Disagree: g.one(4), Gossip: g.one(3), Cold: g.one(5)}
 	named, tables, skew := !g.one(12), g.one(12), g.rng.IntN(4)
 	for i := range 3 + g.rng.IntN(4) {
 		d := Device{Table: tables, Skew: g.skew(skew)}
@@ -23,7 +23,7 @@ func Generate(seed uint64, steps int) History {
 		h.Devices = append(h.Devices, d)
 	}
 	g.devices = len(h.Devices)
-	g.unique, g.removes, g.long = !g.one(3), g.one(2), tables
+	g.unique, g.removes, g.long = !g.one(3) && !tables, g.one(2), tables // equal values that are cut otherwise
 	g.pass = []time.Duration{0, 1, time.Millisecond, time.Hour}[g.rng.IntN(4)]
 	g.chooseKeys()
 	for i := range steps {
@@ -161,11 +161,12 @@ func (g *generator) change(key string, serial int) Change {
 		if g.removes && g.one(4) {
 			return Change{Op: Remove, Key: key}
 		}
-		if key[0] == 'l' && g.one(16) {
+		switch {
+		case key[0] != 'l':
+		case g.long && g.one(3):
+			c.Size = 40 << 10
+		case g.one(16):
 			c.Size = 300
-			if g.long {
-				c.Size = 40 << 10
-			}
 		}
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/split"
 )
 
 // graph is what the model knows: every commit that any device ever made.
@@ -15,6 +16,8 @@ type graph struct {
 	byID  map[commit.ID]*node
 	// merges counts those of two different contents decided key by key, criss those with several bases.
 	merges, threeWay, criss, conflicts int
+	// recut tells that devices cut long values in different ways. Who wrote a value is then looked for by its cut, which the model does not know.
+	recut bool
 }
 
 // node is a commit with what the model knows of it.
@@ -189,3 +192,8 @@ func (s set) all() func(yield func(int) bool) {
 
 // newer reports whether a stands behind b in the order of commits.
 func newer(a, b *node) bool { return commit.Compare(a.c, b.c) > 0 }
+
+// maybeRecut reports whether one of the values may be held in several cuts.
+func (g *graph) maybeRecut(l, r string) bool {
+	return g.recut && max(len(l), len(r)) >= split.MinChunkBytes
+}

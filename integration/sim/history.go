@@ -16,6 +16,8 @@ type History struct {
 	Disagree bool
 	// Gossip lets devices merge after each delivery while the world heals, instead of after all of them.
 	Gossip bool
+	// Cold leaves the stores without a cache of nodes: they read again and again what they hold.
+	Cold bool
 	// Steps happen one after another.
 	Steps []Step
 }
@@ -117,6 +119,9 @@ func (h History) GoString() string {
 	}
 	if h.Gossip {
 		b.WriteString("\tGossip: true,\n")
+	}
+	if h.Cold {
+		b.WriteString("\tCold: true,\n")
 	}
 	b.WriteString("\tDevices: []sim.Device{\n")
 	for _, d := range h.Devices {

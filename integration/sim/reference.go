@@ -12,7 +12,7 @@ type merged struct {
 	content map[string]string
 	// conflicts has the keys about which a rule must be asked because both sides changed them to different content.
 	conflicts map[string]bool
-	// either has keys whose value follows from an order of virtual bases that the model does not know: any value is right.
+	// either has keys whose value follows from what the model does not know: the order of virtual bases, the cuts of values. Any is right.
 	either map[string]bool
 	whole  bool // one side is taken as it is
 }
@@ -42,7 +42,9 @@ func (g *graph) merge(opinion int, left, right *node) merged {
 	for _, k := range keys(base.content, left.content, right.content) {
 		b, l, r := value(base.content, k), left.value(k), right.value(k)
 		v, conflict := threeWay(base.unknown[k], b, l, r)
-		if conflict {
+		if conflict && g.maybeRecut(l, r) {
+			m.either = with(m.either, k)
+		} else if conflict {
 			m.conflicts[k] = true
 		}
 		if conflict || asksAlways(k) {

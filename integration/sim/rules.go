@@ -23,7 +23,7 @@ import (
 func (h *History) Rules(device int) merge.Rules {
 	last := merge.LastOneWins()
 	return merge.Rules{Rules: []merge.Rule{
-		{Prefix: []byte("c"), Decider: merge.ByValue("counter", merge.Counter, last), All: true},
+		{Prefix: []byte("c"), Decider: merge.ByValueEqual("counter", merge.Counter, last)},
 		{Prefix: []byte("m"), Decider: merge.ByValueNoBase("maximum", merge.Maximum, last)},
 		{Prefix: []byte("s"), Decider: merge.ByValue("set", merge.SetUnion, last)},
 		{Prefix: []byte("f"), Decider: merge.ByValue("thirds", thirds, last)},

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ledgerd/ledger/storage"
 )
@@ -146,7 +149,8 @@ func (w *World) verifyEdits(head *node) error {
 			return fmt.Errorf("S7: key %s=%q, which nobody wrote", k, short(head.value(k)))
 		}
 	}
-	for k, ws := range edits {
+	for _, k := range slices.Sorted(maps.Keys(edits)) {
+		ws := edits[k]
 		if want := w.missing(k, head.value(k), ws); want != "" {
 			for _, o := range ws {
 				w.trace("%s: %s wrote %q over %q, latest %t", k, o.n.c.ID.Short(), short(o.value), short(o.was), o.latest)
@@ -159,8 +163,7 @@ func (w *World) verifyEdits(head *node) error {
 
 // missing returns what a key should have instead, "" if nothing.
 func (w *World) missing(key, got string, ws []*write) string {
-	switch key[:2] {
-	case "m+":
+	if strings.HasPrefix(key, "m+") {
 		return missingMaximum(got, ws)
 	}
 	switch key[0] {

@@ -62,6 +62,9 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 		h: &h, o: o, rng: rand.New(rand.NewPCG(h.Seed, 0x0dd)), cache: storage.NewNodeCache(cacheBytes), graph: newGraph(),
 		explanations: map[*node]object.Digest{}, joined: map[[2]commit.ID]commit.ID{},
 	}
+	if h.Cold {
+		w.cache = storage.NewNodeCache(1) // no node is so small
+	}
 	binary.BigEndian.PutUint64(w.page[:], h.Seed)
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,6 +73,7 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 		err = errors.Join(err, w.close(err != nil))
 	}()
 	for i := range h.Devices {
+		w.graph.recut = w.graph.recut || h.Devices[i].Table
 		d, err := w.newDevice(ctx, i)
 		if err != nil {
 			return res, fmt.Errorf("open device %d: %w", i, err)
