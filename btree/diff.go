@@ -105,6 +105,12 @@ func (d *differ) skipEqual() {
 		return
 	}
 	p, q := &w.path[w.depth-1], &v.path[v.depth-1]
+	if p.next == q.next {
+		if next, ok := p.node.NextDifference(q.node, p.next); ok {
+			p.next, q.next = next, next
+			return
+		}
+	}
 	for p.next&1 == q.next&1 {
 		i, j := p.next/2, q.next/2
 		if p.next&1 == 0 {

@@ -62,10 +62,9 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 		return fb.Entry{}, false, nil
 	}
 	s := subtree{digest: t.Root, level: anyLevel}
-	var parent *fb.Node
-	var gap int
+	var lo, hi, at bound // at is the gap that s fills; its node is nil for the root
 	for {
-		n, err := s.loadBelow(ctx, t.Source, parent, gap)
+		n, err := s.loadBelow(ctx, t.Source, lo, hi, at)
 		if err != nil {
 			return fb.Entry{}, false, err
 		}
@@ -78,27 +77,38 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 			return fb.Entry{}, false, nil
 		}
 		if i > 0 {
-			s.lo = n.Key(i - 1)
+			lo = bound{n, i - 1}
 		}
 		if i < n.Len() {
-			s.hi = n.Key(i)
+			hi = bound{n, i}
 		}
-		s.digest, s.level = c.Digest, c.Level
-		parent, gap = n, i
+		s.digest, s.level, at = c.Digest, c.Level, bound{n, i}
 	}
 }
 
-// loadBelow is load for a node in a gap of parent. That its keys lie between two keys of the parent is verified once and marked
+// bound is a key of a node, which is looked up only where it is needed. Without a node there is no bound.
+type bound struct {
+	node *fb.Node
+	i    int
+}
+
+func (b bound) key() []byte {
+	if b.node == nil {
+		return nil
+	}
+	return b.node.Key(b.i)
+}
+
+// loadBelow is load for a node in a gap of another one. That its keys lie between two keys of that is verified once and marked
 // there: the first and last key of a node are two cache misses on the way to a third. The bounds of an outer gap come from
 // further up, and are verified each time.
-func (s *subtree) loadBelow(ctx context.Context, src Source, parent *fb.Node, gap int) (*fb.Node, error) {
-	if parent == nil || gap == 0 || gap == parent.Len() {
-		return s.load(ctx, src)
-	}
-	if !parent.Marked(gap) {
+func (s *subtree) loadBelow(ctx context.Context, src Source, lo, hi, at bound) (*fb.Node, error) {
+	outer := at.node == nil || at.i == 0 || at.i == at.node.Len()
+	if outer || !at.node.Marked(at.i) {
+		s.lo, s.hi = lo.key(), hi.key()
 		n, err := s.load(ctx, src)
-		if err == nil {
-			parent.Mark(gap)
+		if err == nil && !outer {
+			at.node.Mark(at.i)
 		}
 		return n, err
 	}
