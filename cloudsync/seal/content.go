@@ -1,0 +1,99 @@
+package seal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The flags of a content: its first byte. Others are reserved and zero.
+const flagZstd = 1
+
+// zstdHead is how many bytes stand before compressed content: flags and the length of the plaintext.
+const zstdHead = 5
+
+// minCompress is the length from which compression is tried; less has no room for zstd's own header.
+const minCompress = 32
+
+const (
+	encodeWindow = 1 << 20
+	decodeWindow = 8 << 20
+)
+
+// coder holds the zstd coders, which are made at the first use, start no goroutine and are safe for concurrent use.
+var coder = sync.OnceValues(func() (*codec, error) {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(encodeWindow), zstd.WithEncoderCRC(false))
+	if err != nil {
+		return nil, fmt.Errorf("make zstd encoder: %w", err)
+	}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxObjectBytes), zstd.WithDecoderMaxWindow(decodeWindow), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(0))
+	if err != nil {
+		return nil, fmt.Errorf("make zstd decoder: %w", err)
+	}
+	return &codec{e, d}, nil
+})
+
+type codec struct {
+	enc *zstd.Encoder
+	dec *zstd.Decoder
+}
+
+// appendContent appends plain with its flags to dst: compressed where that makes it shorter.
+func appendContent(dst, plain []byte) []byte {
+	start := len(dst)
+	if c, err := coder(); err == nil && len(plain) >= minCompress {
+		dst = append(dst, flagZstd)
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(plain)))
+		if dst = c.enc.EncodeAll(plain, dst); len(dst)-start < 1+len(plain) {
+			return dst
+		}
+	}
+	dst = append(dst[:start], 0)
+	return append(dst, plain...)
+}
+
+// decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext beyond limit is refused
+// before anything is allocated for it.
+func decodeContent(content []byte, limit int) ([]byte, error) {
+	if len(content) < 1 {
+		return nil, errors.New("no flags")
+	}
+	switch content[0] {
+	case 0:
+		if len(content)-1 > limit {
+			return nil, fmt.Errorf("%d bytes of plaintext, limit %d", len(content)-1, limit)
+		}
+		return content[1:], nil
+	case flagZstd:
+		return decompress(content, limit)
+	}
+	return nil, fmt.Errorf("unknown flags %#x", content[0])
+}
+
+func decompress(content []byte, limit int) ([]byte, error) {
+	if len(content) <= zstdHead {
+		return nil, errors.New("no compressed bytes")
+	}
+	declared := int64(binary.BigEndian.Uint32(content[1:]))
+	if declared > int64(limit) || declared > MaxObjectBytes {
+		return nil, fmt.Errorf("%d bytes of plaintext, limit %d", declared, limit)
+	}
+	if int64(len(content)) >= 1+declared {
+		return nil, fmt.Errorf("compression of %d bytes to %d, which is not shorter", declared, len(content))
+	}
+	c, err := coder()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := c.dec.DecodeAll(content[zstdHead:], make([]byte, 0, declared))
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	if int64(len(plain)) != declared {
+		return nil, fmt.Errorf("%d bytes of plaintext where %d were declared", len(plain), declared)
+	}
+	return plain, nil
+}

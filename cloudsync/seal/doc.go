@@ -1,0 +1,129 @@
+// Package seal is everything between plaintext and what a bucket's owner sees. It knows keys, objects and frames, and
+// nothing of buckets, pages or logs: who seals says by a role and a name what an object is.
+//
+// A master key, 32 bytes from a key file or from a passphrase, wraps the bucket's keyring. The keyring, made once for
+// each bucket, holds the bucket's id, a key for names, a secret for chunking, and data keys. A Sealer seals with the
+// newest data key and opens with all of them. Each object has a random id and by it a key of its own. A single object
+// is opened whole; a framed one is opened in frames of up to 1 MiB, by range or from front to end.
+//
+// In a bucket without a master key everything has the same layout with algorithm 0: content is readable, and a hash
+// stands where the tag would be, against accidents. A Sealer opens objects of its own bucket's algorithm only.
+//
+// # What the bucket's owner sees
+//
+// Of a sealed bucket: how many objects there are, under which names, how long each is, when it was written, read and
+// deleted and from where; of the header, the format version, the algorithm, the shape (single or framed), the index of the
+// data key, and a random id; of a framed object how long each frame and the table of contents are after
+// compression; of the keyring the bucket's id, whether there is a passphrase and the parameters of argon2id, how many data
+// keys there are, and sixteen bytes by which a guessed passphrase can be tried (so can it by the rest). Lengths are those after
+// compression: who can have text of his own put beside a secret into one object can learn of the secret from them.
+//
+// He does not see content, roles, names of ledgers and pages, lengths before compression, nor whether two objects or frames have
+// equal content: equal plaintexts give other bytes each time. That two names are equal shows that they stand for the
+// same, so names should be given to what may be told apart.
+//
+// He can withhold objects, and give an older one in place of a newer with the same role and name. He cannot change one, cut
+// it, mix frames, pass one off under another role or name, or replace it by plaintext: opening gives an error.
+//
+// Of a plaintext bucket he sees, and can change, everything.
+//
+// # Layouts
+//
+// Numbers are big-endian. part(x) is the length of x in four bytes, then x. Whatever is not listed is zero and
+// reserved, and refused when it is not: padding and other algorithms will have room there.
+//
+// The head of every object, 24 bytes:
+//
+//	 0   1  format version: 1
+//	 1   1  algorithm: 0 plaintext, 1 AES-256-GCM
+//	 2   1  shape: 1 single, 2 framed
+//	 3   1  0
+//	 4   4  index of the data key; 0 in plaintext
+//	 8  16  id, random
+//
+// Content is plaintext as it is sealed: compressed if that makes it shorter, so that it is never longer than the plaintext
+// and one byte:
+//
+//	 0   1  flags: bit 0, compressed
+//	 1      plaintext; or
+//	 1   4  length of the plaintext, and
+//	 5      one zstd frame (RFC 8878), window at most 8 MiB, without dictionary
+//
+// A sealed record is content under AES-256-GCM: ciphertext of the same length, then the tag of 16 bytes.
+//
+//	key    HKDF-SHA-256, 32 bytes: input the data key, salt the id,
+//	       info "ledger seal 1 object", the first 8 bytes of the head, part(role), part(name)
+//	nonce  kind (1 byte), 3 zeros, number (8)
+//	data   associated: the head, part(role), part(name), and before a frame's or table's content the record's 4 bytes
+//
+//	kind   1 frame, 2 last frame, 3 table of contents, 4 single object, 5 keyring
+//
+// In plaintext the content stays as it is; the tag is the first 16 bytes of the SHA-256 of "ledger seal 1 plain", nonce,
+// part(associated data), content.
+//
+// A single object is the head and one record of kind 4 and number 0; content is of at most 64 MiB of plaintext.
+//
+// A framed object is the head, frames numbered from 0, the table of contents, and the trailer:
+//
+//	 0   1  kind: 1, or 2 for the last frame, of which there is exactly one; 3 for the table
+//	 1   3  length of the content
+//	 4      sealed record: of up to 1 MiB of plaintext; number 0 for the table
+//
+//	trailer
+//	 0  24  the head again
+//	24   4  length of the table's record, with its 4 bytes and the tag
+//
+// The plaintext of the table, all numbers as minimal uvarints: the number of frames, 1 to 1 048 576; for each frame the length of its
+// record, 4 bytes and tag included, and that of its plaintext; then up to 4 MiB that belong to the caller. Frames and
+// table together fill the object.
+//
+// A wrapped keyring:
+//
+//	 0   1  format version: 1
+//	 1   1  algorithm
+//	 2   1  where the master key comes from: 0 a key file, or nowhere in plaintext; 1 a passphrase by argon2id, version 1.3
+//	 3   1  0
+//	 4  16  bucket id, random
+//	20   4  argon2id: memory in KiB
+//	24   4  passes
+//	28   4  lanes
+//	32  16  salt
+//	48  16  key check: HKDF-SHA-256, input the master key, salt the bucket id, info "ledger seal 1 check"; 0 in plaintext
+//	64  16  id of this wrapping, random; 0 in plaintext
+//	80   4  length of the content: 68 and 32 for each data key
+//	84      content, sealed: kind 5, number 0, associated data the 84 bytes before;
+//	        key HKDF-SHA-256, input the master key, salt bucket id and id of this wrapping, info "ledger seal 1 wrap"
+//	    16  tag
+//	    32  SHA-256 of everything before
+//
+// Its content is not compressed and has no flags: the number of data keys (4 bytes; none in plaintext, else 1 to 1024), the key for
+// names (32), the chunking secret (32), the data keys (32 each).
+//
+// A name is the first 20 bytes, as 40 lower-case hexadecimal digits, of the HMAC-SHA-256, with the key for names, of
+// "ledger seal 1 name", part(role), the number of parts (4), and each part as part(x).
+//
+// A key file has three lines that end in a line feed: "ledger master key 1"; the key as 64 lower-case hexadecimal digits; the first 4
+// bytes of the SHA-256 of "ledger seal 1 key file" and the key, as 8 digits.
+//
+// # Why
+//
+// An id of 16 bytes that the Sealer draws itself, at the moment of sealing, makes every key new, so that the nonce can be a
+// counter, and no retry can seal two contents with one key and nonce. Among 2^40 objects two share an id with a
+// probability of 2^-49, and they would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names
+// two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. Lengths before compression stand
+// inside the seal, because they would tell how well content compresses. The key check tells a wrong key from damage, and
+// binds the keyring to one master key, which GCM alone does not.
+//
+// # Invariants
+//
+//	I1: an object of another algorithm than the bucket's is never opened.
+//	I2: an object's key follows from all of its head, role and name, and the same goes into the associated data.
+//	I3: nothing is allocated for a length that has not been compared with a limit, nor decompressed beyond the declared
+//	    length, which has been.
+//	I4: no plaintext is given out whose tag has not been verified.
+//	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
+//
+// Keyring, Sealer, Reader, Wrapped and MasterKey may be used concurrently; a Writer or Stream by one goroutine at a time. The package
+// starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows
+// buckets, pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any release.
+package seal

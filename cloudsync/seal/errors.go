@@ -1,0 +1,15 @@
+package seal
+
+import "errors"
+
+// Sentinels, beside those of internal/base. They are matched with errors.Is.
+var (
+	// ErrWrongKey reports a master key with which the bucket's keys were not wrapped, or none where one is needed.
+	ErrWrongKey = errors.New("wrong key")
+	// ErrPlaintext reports a bucket that is not sealed, though a master key was given: it was never sealed, or
+	// somebody wants it to look so.
+	ErrPlaintext = errors.New("bucket is plaintext")
+	// ErrUnknownKey reports a key index that the keyring does not have: the object is damaged, or sealed by a device
+	// that has a newer keyring.
+	ErrUnknownKey = errors.New("unknown key index")
+)

@@ -1,0 +1,138 @@
+package seal
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"golang.org/x/crypto/argon2"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// MasterKey opens a bucket's keyring. The zero value is no key, which makes and opens plaintext buckets. It may be
+// copied; it does not print.
+type MasterKey struct {
+	key secret.Bytes
+	kdf *KDF // nil when the key was not derived
+}
+
+// NewMasterKey draws a master key from random; nil means the system's source.
+func NewMasterKey(random io.Reader) (MasterKey, error) {
+	b, err := draw(random, keyBytes)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("draw master key: %w", err)
+	}
+	defer clear(b)
+	return MasterKey{key: secret.New(b)}, nil
+}
+
+// IsZero reports whether there is no key.
+func (m MasterKey) IsZero() bool { return m.key.IsZero() }
+
+// Equal reports whether both are the same key, in constant time.
+func (m MasterKey) Equal(other MasterKey) bool { return m.key.Equal(other.key) }
+
+// Bounds of a KDF. What a bucket asks for beyond them is refused before memory is allocated. What is below them
+// is refused too, so that no program makes a bucket whose passphrase is easily found.
+const (
+	MinMemoryKiB = 8 << 10
+	MaxMemoryKiB = 1 << 20
+	MaxPasses    = 64
+	MaxLanes     = 16
+	// MaxMemoryPasses bounds the product of memory in KiB and passes: what deriving costs in time.
+	MaxMemoryPasses = 4 << 20
+)
+
+// The parameters of a new KDF: the second recommended option of RFC 9106, section 4, for where memory is scarce. The
+// first one takes 2 GiB, which phones and small servers do not have to spare.
+const (
+	DefaultMemoryKiB = 64 << 10
+	DefaultPasses    = 3
+	DefaultLanes     = 4
+)
+
+// KDF says how a master key is derived from a passphrase: by argon2id, version 1.3, with these parameters. It is not
+// secret, and stands in the wrapped keyring.
+type KDF struct {
+	// MemoryKiB is the memory, in KiB: 8 MiB to 1 GiB.
+	MemoryKiB uint32
+	// Passes is the number of passes over the memory: 1 to 64, and at most 4 GiB passed over in all.
+	Passes uint32
+	// Lanes is the degree of parallelism: 1 to 16. It changes the key.
+	Lanes uint32
+	// Salt is drawn anew for each bucket.
+	Salt ID
+}
+
+// NewKDF returns the recommended parameters with a salt from random; nil means the system's source.
+func NewKDF(random io.Reader) (KDF, error) {
+	b, err := draw(random, IDBytes)
+	if err != nil {
+		return KDF{}, fmt.Errorf("draw salt: %w", err)
+	}
+	return KDF{MemoryKiB: DefaultMemoryKiB, Passes: DefaultPasses, Lanes: DefaultLanes, Salt: ID(b)}, nil
+}
+
+// check says what is out of bounds, or nothing.
+func (k KDF) check() string {
+	switch {
+	case k.MemoryKiB < MinMemoryKiB || k.MemoryKiB > MaxMemoryKiB:
+		return fmt.Sprintf("argon2id with %d KiB, not %d to %d", k.MemoryKiB, MinMemoryKiB, MaxMemoryKiB)
+	case k.Passes < 1 || k.Passes > MaxPasses:
+		return fmt.Sprintf("argon2id with %d passes, not 1 to %d", k.Passes, MaxPasses)
+	case uint64(k.MemoryKiB)*uint64(k.Passes) > MaxMemoryPasses:
+		return fmt.Sprintf("argon2id with %d KiB and %d passes, product above %d", k.MemoryKiB, k.Passes, MaxMemoryPasses)
+	case k.Lanes < 1 || k.Lanes > MaxLanes:
+		return fmt.Sprintf("argon2id with %d lanes, not 1 to %d", k.Lanes, MaxLanes)
+	}
+	return ""
+}
+
+// Derive returns the master key that belongs to passphrase. It takes MemoryKiB of memory and, with the default
+// parameters, about a tenth of a second. The bytes of the passphrase count as they are: no normalisation, no trimming.
+// Errors: base.ErrInvalid for an empty passphrase or parameters out of bounds.
+func (k KDF) Derive(passphrase secret.Bytes) (MasterKey, error) {
+	if what := k.check(); what != "" {
+		return MasterKey{}, fmt.Errorf("derive master key: %s: %w", what, base.ErrInvalid)
+	}
+	if passphrase.IsZero() {
+		return MasterKey{}, fmt.Errorf("derive master key: passphrase is empty: %w", base.ErrInvalid)
+	}
+	b := argon2.IDKey(passphrase.Expose(), k.Salt[:], k.Passes, k.MemoryKiB, uint8(k.Lanes), keyBytes)
+	defer clear(b)
+	return MasterKey{key: secret.New(b), kdf: &k}, nil
+}
+
+const kdfBytes = 12 + IDBytes
+
+// appendBytes appends the parameters: three numbers of four bytes, and the salt; zeros for nil.
+func (k *KDF) appendBytes(b []byte) []byte {
+	if k == nil {
+		return append(b, make([]byte, kdfBytes)...)
+	}
+	for _, v := range []uint32{k.MemoryKiB, k.Passes, k.Lanes} {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return append(b, k.Salt[:]...)
+}
+
+func parseKDF(b []byte) KDF {
+	return KDF{
+		MemoryKiB: binary.BigEndian.Uint32(b), Passes: binary.BigEndian.Uint32(b[4:]), Lanes: binary.BigEndian.Uint32(b[8:]), Salt: ID(b[12:kdfBytes]),
+	}
+}
+
+// draw returns n bytes of random, or of the system's source for nil.
+func draw(random io.Reader, n int) ([]byte, error) {
+	if random == nil {
+		random = rand.Reader
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(random, b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}

@@ -1,0 +1,259 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+const (
+	formatVersion = 1
+	headerBytes   = 24
+	nonceBytes    = 12
+	tagBytes      = 16
+	keyBytes      = 32
+)
+
+// The shapes of objects.
+const (
+	shapeSingle = 1
+	shapeFramed = 2
+)
+
+// The kinds of sealed records: the first byte of the nonce, and of a frame's record. They are append-only.
+const (
+	kindFrame  = 1 // a frame with others behind it
+	kindLast   = 2 // the last frame
+	kindTable  = 3 // the table of contents
+	kindSingle = 4 // the whole of a single object
+	kindRing   = 5 // the keys of a keyring
+)
+
+// The labels that keep apart what is derived from one key. The version of the format is in them.
+const (
+	labelObject = "ledger seal 1 object"
+	labelPlain  = "ledger seal 1 plain"
+	labelName   = "ledger seal 1 name"
+	labelWrap   = "ledger seal 1 wrap"
+	labelCheck  = "ledger seal 1 check"
+	labelFile   = "ledger seal 1 key file"
+)
+
+// header is the head of an object; the table is in doc.go.
+type header struct {
+	algorithm Algorithm
+	shape     byte
+	keyIndex  uint32
+	id        ID
+}
+
+func (h header) bytes() []byte {
+	b := []byte{formatVersion, byte(h.algorithm), h.shape, 0}
+	b = binary.BigEndian.AppendUint32(b, h.keyIndex)
+	return append(b, h.id[:]...)
+}
+
+func parseHeader(l Label, b []byte) (h header, err error) {
+	if err := l.check(); err != nil {
+		return h, err
+	}
+	if len(b) < headerBytes {
+		return h, l.corrupt(fmt.Sprintf("a header of %d bytes", headerBytes), fmt.Sprint(len(b)), nil)
+	}
+	if b[0] == 0 {
+		return h, l.corrupt("a format version", "0", nil)
+	}
+	if b[0] != formatVersion {
+		return h, fmt.Errorf("open %s %s: %w", l.Role, printable(l.Name), &base.FormatError{What: "sealed object", Found: uint64(b[0]), Supported: formatVersion})
+	}
+	h = header{algorithm: Algorithm(b[1]), shape: b[2], keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
+	if h.algorithm > AES256GCM {
+		return h, l.corrupt("a known algorithm", h.algorithm.String(), nil)
+	}
+	if h.shape != shapeSingle && h.shape != shapeFramed || b[3] != 0 {
+		return h, l.corrupt("a known shape", fmt.Sprintf("%d, %d", b[2], b[3]), nil)
+	}
+	if h.algorithm == Plain && h.keyIndex != 0 {
+		return h, l.corrupt("key index 0 in plaintext", fmt.Sprint(h.keyIndex), nil)
+	}
+	return h, nil
+}
+
+// object is what the records of one object share. It is immutable and may be used concurrently.
+type object struct {
+	label Label
+	id    ID
+	index uint32
+	aead  cipher.AEAD
+	ad    []byte // header, role, name: what is bound to every record
+}
+
+// newObject draws an id for an object that is to be sealed, and derives its key.
+func (s *Sealer) newObject(l Label, shape byte) (*object, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	id, err := s.newID()
+	if err != nil {
+		return nil, err
+	}
+	return s.ring.object(l, header{algorithm: s.ring.algorithm, shape: shape, keyIndex: s.ring.newest(), id: id})
+}
+
+// openObject derives the key of the object whose header is at the start of b.
+func (s *Sealer) openObject(l Label, b []byte, shape byte) (*object, error) {
+	h, err := parseHeader(l, b)
+	if err != nil {
+		return nil, err
+	}
+	if h.shape != shape {
+		return nil, l.corrupt(fmt.Sprintf("shape %d", shape), fmt.Sprint(h.shape), nil)
+	}
+	return s.ring.object(l, h)
+}
+
+// object derives the key of an object.
+//
+// I1: an object of another algorithm than the bucket's is never opened, so that nobody passes off a plaintext as
+// sealed.
+// I2: an object's key follows from all of its header, role and name, and the same goes into the associated data.
+func (k *Keyring) object(l Label, h header) (*object, error) {
+	if h.algorithm != k.algorithm {
+		return nil, l.corrupt(k.algorithm.String(), h.algorithm.String(), nil)
+	}
+	o := &object{label: l, id: h.id, index: h.keyIndex, ad: appendParts(h.bytes(), l.Role, l.Name)}
+	if k.algorithm == Plain {
+		o.aead = plainAEAD{}
+		return o, nil
+	}
+	if uint64(h.keyIndex) >= uint64(len(k.data)) {
+		return nil, l.corrupt(fmt.Sprintf("a key index below %d", len(k.data)), fmt.Sprint(h.keyIndex), ErrUnknownKey)
+	}
+	info := appendParts(append([]byte(labelObject), h.bytes()[:8]...), l.Role, l.Name)
+	aead, err := deriveAEAD(k.data[h.keyIndex].Expose(), h.id[:], info)
+	if err != nil {
+		return nil, fmt.Errorf("derive key of %s %s: %w", l.Role, printable(l.Name), err)
+	}
+	o.aead = aead
+	return o, nil
+}
+
+func (o *object) header() []byte { return o.ad[:headerBytes] }
+
+// seal appends plain as a sealed record to dst. extra is bound to it too. At most one record of each kind and number may be
+// sealed with one object.
+func (o *object) seal(dst []byte, kind byte, number uint64, extra, plain []byte) []byte {
+	start := len(dst)
+	dst = appendContent(dst, plain)
+	return o.sealContent(dst, start, kind, number, extra)
+}
+
+// sealContent seals what stands in dst from start on, in place.
+func (o *object) sealContent(dst []byte, start int, kind byte, number uint64, extra []byte) []byte {
+	return o.aead.Seal(dst[:start], nonce(kind, number), dst[start:], o.bind(extra))
+}
+
+// open returns the plaintext of a sealed record, of at most limit bytes.
+func (o *object) open(kind byte, number uint64, extra, sealed []byte, limit int) ([]byte, error) {
+	if len(sealed) < 1+tagBytes {
+		return nil, o.label.corrupt("a sealed record", fmt.Sprintf("%d bytes", len(sealed)), nil)
+	}
+	if limit < 0 || len(sealed) > limit+1+tagBytes { // compression never makes a record longer
+		return nil, o.label.corrupt(fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d sealed bytes", len(sealed)), nil)
+	}
+	content, err := o.aead.Open(nil, nonce(kind, number), sealed, o.bind(extra))
+	if err != nil {
+		return nil, o.label.corrupt("", "content, role, name or key differ from what was sealed", nil)
+	}
+	plain, err := decodeContent(content, limit)
+	if err != nil {
+		return nil, o.label.corrupt("", "content", err)
+	}
+	return plain, nil
+}
+
+func (o *object) bind(extra []byte) []byte {
+	if len(extra) == 0 {
+		return o.ad
+	}
+	return append(o.ad[:len(o.ad):len(o.ad)], extra...)
+}
+
+func nonce(kind byte, number uint64) []byte {
+	var n [nonceBytes]byte
+	n[0] = kind
+	binary.BigEndian.PutUint64(n[4:], number)
+	return n[:]
+}
+
+// appendParts appends each part behind its length in four bytes, so that different lists give different bytes.
+func appendParts[T string | []byte](b []byte, parts ...T) []byte {
+	for _, p := range parts {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
+	}
+	return b
+}
+
+// derive returns n bytes that HKDF-SHA-256 makes of key, salt and info.
+func derive(key, salt, info []byte, n int) ([]byte, error) {
+	return hkdf.Key(sha256.New, key, salt, string(info), n)
+}
+
+func deriveAEAD(key, salt, info []byte) (cipher.AEAD, error) {
+	sub, err := derive(key, salt, info, keyBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(sub)
+	block, err := aes.NewCipher(sub)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// plainAEAD stands where a cipher would in a bucket without a key: the content stays as it is, and the tag is a
+// hash that everybody can make.
+type plainAEAD struct{}
+
+var errTag = errors.New("tag differs")
+
+// NonceSize implements cipher.AEAD.
+func (plainAEAD) NonceSize() int { return nonceBytes }
+
+// Overhead implements cipher.AEAD.
+func (plainAEAD) Overhead() int { return tagBytes }
+
+// Seal implements cipher.AEAD.
+func (plainAEAD) Seal(dst, nonce, content, ad []byte) []byte {
+	tag := plainTag(nonce, content, ad)
+	return append(append(dst, content...), tag...)
+}
+
+// Open implements cipher.AEAD.
+func (plainAEAD) Open(dst, nonce, sealed, ad []byte) ([]byte, error) {
+	if len(sealed) < tagBytes {
+		return nil, errTag
+	}
+	content, tag := sealed[:len(sealed)-tagBytes], sealed[len(sealed)-tagBytes:]
+	if subtle.ConstantTimeCompare(tag, plainTag(nonce, content, ad)) != 1 {
+		return nil, errTag
+	}
+	return append(dst, content...), nil
+}
+
+func plainTag(nonce, content, ad []byte) []byte {
+	h := sha256.New()
+	h.Write(bytes.Join([][]byte{[]byte(labelPlain), nonce, binary.BigEndian.AppendUint32(nil, uint32(len(ad))), ad}, nil))
+	h.Write(content)
+	return h.Sum(nil)[:tagBytes]
+}

@@ -1,0 +1,131 @@
+package seal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Writer makes a framed object while its plaintext is written. It holds about three MiB, and twelve bytes and more for
+// each frame. It may not be used concurrently.
+//
+// What was written before Close has returned nil is no object: it lacks the last frame's mark and the table.
+type Writer struct {
+	w      io.Writer
+	o      *object
+	plain  []byte // of the frame that is being filled
+	ended  bool   // the frame is complete, and waits to be told whether it is the last
+	out    []byte
+	frames []Frame
+	table  []byte
+	at     int64
+	err    error // sticks; errWriterClosed after Close
+}
+
+// NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes its header to w. Whatever w
+// returns as an error is returned by the next call of the Writer and all after it.
+func (s *Sealer) NewWriter(w io.Writer, l Label) (*Writer, error) {
+	o, err := s.newObject(l, shapeFramed)
+	if err != nil {
+		return nil, err
+	}
+	sw := &Writer{w: w, o: o}
+	sw.write(o.header())
+	if sw.err != nil {
+		return nil, sw.err
+	}
+	return sw, nil
+}
+
+// Ref returns the object's id and key index.
+func (w *Writer) Ref() Ref { return Ref{ID: w.o.id, KeyIndex: w.o.index} }
+
+// Write adds p to the plaintext. Frames end every MaxFrameBytes, and where EndFrame says. p is not retained. Errors:
+// base.ErrClosed, base.ErrTooLarge beyond MaxFrames, those of the writer below.
+func (w *Writer) Write(p []byte) (int, error) {
+	written := 0
+	for len(p) > 0 && w.err == nil {
+		if w.ended {
+			w.emit(kindFrame)
+			continue
+		}
+		n := min(len(p), MaxFrameBytes-len(w.plain))
+		w.plain = append(w.plain, p[:n]...)
+		w.ended = len(w.plain) == MaxFrameBytes
+		p, written = p[n:], written+n
+	}
+	return written, w.err
+}
+
+// EndFrame ends the present frame, so that what is written next begins another one, and returns the number of the frame
+// that ended. Without anything written since the last frame ended, it does nothing and returns the number of that one; at
+// the start of an object it is -1.
+func (w *Writer) EndFrame() (int, error) {
+	if len(w.plain) > 0 {
+		w.ended = true
+		return len(w.frames), w.err
+	}
+	return len(w.frames) - 1, w.err
+}
+
+// SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed with the table of contents at the end, so
+// that who reads that has both. table is not copied, and must not be changed before Close has returned.
+func (w *Writer) SetTable(table []byte) error {
+	if len(table) > MaxTableBytes {
+		return fmt.Errorf("seal table of %d bytes, limit %d: %w", len(table), MaxTableBytes, base.ErrTooLarge)
+	}
+	w.table = table
+	return w.err
+}
+
+// Close writes the last frame, which is empty if nothing was written, and the table of contents. It does not close the writer
+// below. A second Close returns base.ErrClosed. Who gives an object up need not call it.
+func (w *Writer) Close() error {
+	if w.err == nil {
+		w.emit(kindLast)
+	}
+	if w.err == nil {
+		w.out = w.o.sealRecord(w.out[:0], kindTable, 0, appendContents(nil, w.frames, w.table))
+		tableBytes := len(w.out)
+		w.out = append(w.out, w.o.header()...)
+		w.out = binary.BigEndian.AppendUint32(w.out, uint32(tableBytes))
+		w.write(w.out)
+	}
+	err := w.err
+	w.plain, w.out, w.table = nil, nil, nil
+	if w.err == nil {
+		w.err = fmt.Errorf("write sealed object: %w", base.ErrClosed)
+	}
+	return err
+}
+
+// Frames returns where the frames are that have been written: all of them after Close. The slice is the Writer's.
+func (w *Writer) Frames() []Frame { return w.frames }
+
+// Size returns how many bytes have gone to the writer below: after Close the length of the object.
+func (w *Writer) Size() int64 { return w.at }
+
+// emit seals and writes the present frame.
+func (w *Writer) emit(kind byte) {
+	if len(w.frames) == MaxFrames {
+		w.err = fmt.Errorf("seal %s of more than %d frames: %w", w.o.label.Role, MaxFrames, base.ErrTooLarge)
+		return
+	}
+	w.out = w.o.sealRecord(w.out[:0], kind, uint64(len(w.frames)), w.plain)
+	w.frames = append(w.frames, Frame{Offset: w.at, SealedBytes: len(w.out), PlainBytes: len(w.plain)})
+	w.plain, w.ended = w.plain[:0], false
+	w.write(w.out)
+}
+
+func (w *Writer) write(b []byte) {
+	n, err := w.w.Write(b)
+	if err == nil && n != len(b) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.err = fmt.Errorf("write sealed %s: %w", w.o.label.Role, err)
+	}
+	w.at += int64(n)
+}
