@@ -21,6 +21,8 @@ type Cursor struct {
 	side  side     // when it stands on no entry
 	depth int
 	path  [MaxLevel + 1]step // the last one is of node
+
+	touched byte // of fb.Node.Touch
 }
 
 // step is a node on the path of a cursor, and the gap where the path goes on.
@@ -177,7 +179,13 @@ func (c *Cursor) reset(empty side) (subtree, bool) {
 
 // push reads a node and makes it the last of the path.
 func (c *Cursor) push(ctx context.Context, s *subtree) (*step, error) {
-	n, err := s.load(ctx, c.t.Source)
+	n, err := s.read(ctx, c.t.Source)
+	if err == nil {
+		if c.node != nil { // the cursor moves on from an entry: all of the node will be read
+			c.touched |= n.Touch()
+		}
+		err = s.verify(n)
+	}
 	if err != nil {
 		c.leave(nowhere)
 		return nil, err

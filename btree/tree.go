@@ -135,20 +135,37 @@ type subtree struct {
 
 // load reads the node and verifies what its place demands.
 func (s *subtree) load(ctx context.Context, src Source) (*fb.Node, error) {
-	n, err := src.Node(ctx, s.digest)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
-	case n.Len() == 0:
-		return nil, s.corrupt("no entries")
-	case s.level == anyLevel && n.Level() > MaxLevel:
-		return nil, s.corrupt(fmt.Sprintf("level %d of a root", n.Level()))
-	case s.level != anyLevel && n.Level() != s.level:
-		return nil, s.corrupt(fmt.Sprintf("level %d where its parent says %d", n.Level(), s.level))
-	case s.lo != nil && bytes.Compare(n.Key(0), s.lo) <= 0, s.hi != nil && bytes.Compare(n.Key(n.Len()-1), s.hi) >= 0:
-		return nil, s.corrupt("keys outside the gap of its parent")
+	n, err := s.read(ctx, src)
+	if err == nil {
+		err = s.verify(n)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return n, nil
+}
+
+func (s *subtree) read(ctx context.Context, src Source) (*fb.Node, error) {
+	n, err := src.Node(ctx, s.digest)
+	if err != nil {
+		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
+	}
+	return n, nil
+}
+
+// verify verifies what the place of the node demands of it.
+func (s *subtree) verify(n *fb.Node) error {
+	switch {
+	case n.Len() == 0:
+		return s.corrupt("no entries")
+	case s.level == anyLevel && n.Level() > MaxLevel:
+		return s.corrupt(fmt.Sprintf("level %d of a root", n.Level()))
+	case s.level != anyLevel && n.Level() != s.level:
+		return s.corrupt(fmt.Sprintf("level %d where its parent says %d", n.Level(), s.level))
+	case s.lo != nil && bytes.Compare(n.Key(0), s.lo) <= 0, s.hi != nil && bytes.Compare(n.Key(n.Len()-1), s.hi) >= 0:
+		return s.corrupt("keys outside the gap of its parent")
+	}
+	return nil
 }
 
 func (s *subtree) corrupt(got string) error {
