@@ -50,12 +50,14 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 	if o.MaxProblems <= 0 {
 		o.MaxProblems = 1000
 	}
+	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
 	if s.foldable() && s.writable() == nil {
-		if err := s.Fold(ctx); err != nil && !errors.Is(err, base.ErrCorrupt) {
+		err := s.Fold(ctx)
+		if err != nil && !errors.Is(err, base.ErrCorrupt) {
 			return nil, err
 		}
+		c.folded = err == nil
 	}
-	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
 	db, remove, err := s.scratchIndex()
 	if err != nil {
 		return nil, err
@@ -94,6 +96,8 @@ type checker struct {
 	report *CheckReport
 	fresh  index.DB // folded anew
 	build  *rebuilder
+	folded bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
+	ahead  bool             // see compareRows
 	heads  []*commit.Commit // durable when the check began
 	known  bitset           // numbers of nodes and pieces of values that have been verified
 }
@@ -126,12 +130,12 @@ func (c *checker) run() error {
 	defer func() { <-s.foldTurn }()
 	reflected := s.state.position.Number
 	compared := false
-	compare := func() error {
+	compare := func(ahead bool) error {
 		compared = true
 		if err := c.build.flush(c.ctx); err != nil {
 			return err
 		}
-		return c.compareRows()
+		return c.compareRows(ahead)
 	}
 	for _, g := range s.log.Segments() {
 		c.report.Segments++
@@ -140,7 +144,7 @@ func (c *checker) run() error {
 	var done int64
 	err = s.log.Verify(c.ctx, func(info segment.BatchInfo, records []segment.Record) error {
 		if info.Number > reflected && !compared {
-			if err := compare(); err != nil {
+			if err := compare(!c.folded); err != nil {
 				return err
 			}
 		}
@@ -151,7 +155,7 @@ func (c *checker) run() error {
 		return c.batch(info, records)
 	})
 	if err == nil && !compared {
-		err = compare()
+		err = compare(false)
 	}
 	if err == nil {
 		err = c.build.flush(c.ctx)

@@ -2,11 +2,13 @@ package storage_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -102,5 +104,45 @@ func TestReadOnlyAfterDeath(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReadOnlyAfterHalfAFold opens for reading what is there when the index could not be written any more, after each of its changes: rows
+// that a fold has brought ahead of its end are no damage.
+func TestReadOnlyAfterHalfAFold(t *testing.T) {
+	for at := 0; ; at++ {
+		w := newWorld(t, 1, storage.Options{})
+		w.foldTxRows = 4
+		n := 0
+		w.before = func() error {
+			if n++; n > at {
+				return storage.ErrTestIndex
+			}
+			return nil
+		}
+		w.open()
+		for i := range 3 {
+			w.commit(edit{"large": noise(w.rng, 20<<10)})
+			w.commit(many(i*10, 15))
+			if err := w.s.Fold(t.Context()); err != nil && !errors.Is(err, storage.ErrTestIndex) {
+				t.Fatal(err)
+			}
+		}
+		ro := w.o
+		ro.ReadOnly, ro.FS, ro.MemoryIndex = true, w.mem.CrashClone(vfs.KeepAll), w.ix.Clone()
+		s, err := storage.Open(t.Context(), ro)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantClean(t, s)
+		w.must(w.verify(s, w.promise(), w.rng))
+		closeStore(t, s)
+		_ = w.s.Close() // cannot fold
+		if n <= at {
+			if at < 20 {
+				t.Fatalf("only %d changes of the index", at)
+			}
+			return
+		}
 	}
 }
