@@ -1,0 +1,257 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+var (
+	// ErrExists reports that there is an object of the name already. It matches base.ErrConflict.
+	ErrExists = fmt.Errorf("object exists: %w", base.ErrConflict)
+	// ErrRange reports an offset that is not within the object. It matches base.ErrInvalid.
+	ErrRange = fmt.Errorf("range is beyond the object: %w", base.ErrInvalid)
+)
+
+// Op is what was asked of a bucket.
+type Op uint8
+
+// The operations.
+const (
+	OpPut Op = iota + 1
+	OpGet
+	OpList
+	OpDelete
+)
+
+// String returns the verb for o.
+func (o Op) String() string {
+	if o < OpPut || o > OpDelete {
+		return fmt.Sprintf("op %d", uint8(o))
+	}
+	return [...]string{"put", "get", "list", "delete"}[o-1]
+}
+
+// Class says what may be done about an error.
+type Class uint8
+
+// The classes.
+const (
+	// ClassOther is anything unforeseen. It is not retried.
+	ClassOther Class = iota
+	// ClassNotFound says that there is no such object; for a put or list, that the bucket itself is not there.
+	ClassNotFound
+	// ClassExists says that the name is taken.
+	ClassExists
+	// ClassBusy says that too much was asked at once, or that others work on the same name. A put that finds a name busy
+	// looks what is there.
+	ClassBusy
+	// ClassRetryable says that the store or the way to it has trouble, and that nothing was changed.
+	ClassRetryable
+	// ClassAmbiguous says the same of a write that may have landed.
+	ClassAmbiguous
+	// ClassDenied says that the user must mend credentials or rights.
+	ClassDenied
+	// ClassQuota says that the user must make or buy room.
+	ClassQuota
+	// ClassInvalid says that the request can never succeed.
+	ClassInvalid
+	// ClassCorrupt says that the answer makes no sense, or that bytes were changed on the way.
+	ClassCorrupt
+	// ClassCanceled says that the caller's context has ended.
+	ClassCanceled
+)
+
+var classes = [...]struct {
+	word     string
+	sentinel error
+}{
+	ClassOther: {"other", nil}, ClassNotFound: {"not found", base.ErrNotFound}, ClassExists: {"exists", ErrExists}, ClassBusy: {"busy", base.ErrNetwork},
+	ClassRetryable: {"retryable", base.ErrNetwork}, ClassAmbiguous: {"ambiguous", base.ErrNetwork}, ClassDenied: {"denied", fs.ErrPermission},
+	ClassQuota: {"quota", base.ErrNoSpace}, ClassInvalid: {"invalid", base.ErrInvalid}, ClassCorrupt: {"corrupt", base.ErrCorrupt}, ClassCanceled: {"canceled", nil},
+}
+
+// String returns the word for c.
+func (c Class) String() string {
+	if int(c) >= len(classes) {
+		return fmt.Sprintf("class %d", uint8(c))
+	}
+	return classes[c].word
+}
+
+// NeedsUser reports whether only the user can help, so that waiting does not.
+func (c Class) NeedsUser() bool { return c == ClassDenied || c == ClassQuota }
+
+// Error is what the calls of a Bucket return. It matches the sentinel of its class: base.ErrNotFound, ErrExists,
+// base.ErrNetwork (ClassBusy, ClassRetryable, ClassAmbiguous), fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid,
+// base.ErrCorrupt.
+type Error struct {
+	// Op is what was asked.
+	Op Op
+	// Name is that of the object, the prefix for a list.
+	Name string
+	// Class says what may be done.
+	Class Class
+	// Status is that of HTTP, or 0.
+	Status int
+	// Ambiguous says that the write may have landed all the same; see the function of this name.
+	Ambiguous bool
+	// Err is the cause, or nil.
+	Err error
+}
+
+func (e *Error) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s object %q: %s", e.Op, e.Name, e.Class)
+	if e.Ambiguous && e.Class != ClassAmbiguous {
+		s.WriteString(", perhaps stored")
+	}
+	if e.Status != 0 {
+		fmt.Fprintf(&s, " (status %d)", e.Status)
+	}
+	if e.Err != nil {
+		s.WriteString(": " + e.Err.Error())
+	}
+	return s.String()
+}
+
+// Is reports whether target is the sentinel of the class, or one that it wraps.
+func (e *Error) Is(target error) bool {
+	return int(e.Class) < len(classes) && classes[e.Class].sentinel != nil && errors.Is(classes[e.Class].sentinel, target)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Ambiguous reports whether the write that err comes from may have been carried out. The caller looks: for an ErrExists,
+// whether the object is its own. It is false for nil.
+func Ambiguous(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Ambiguous || e.Class == ClassAmbiguous)
+}
+
+// ClassOf returns the class of err, ClassOther when it is no *Error.
+func ClassOf(err error) Class {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Class
+	}
+	return ClassOther
+}
+
+// StatusClass is the table from statuses of HTTP to classes. ambiguous says that a write with this answer may have been
+// carried out.
+//
+//	status                  get, list     put                   delete
+//	304, 410                not found     ambiguous             not found
+//	401, 403                denied        denied                denied
+//	402, 507                quota         quota                 quota
+//	404                     not found     not found (bucket)    not found
+//	408, 499                retryable     ambiguous             ambiguous
+//	409, 429                busy          busy, ambiguous       busy, ambiguous
+//	412                     busy          exists                busy
+//	413, 416, other 4xx     invalid       invalid               invalid
+//	501, 505                invalid       invalid               invalid
+//	other 5xx               retryable     ambiguous             ambiguous
+//	any other               corrupt       corrupt, ambiguous    corrupt, ambiguous
+//
+// Stores that use 403 for too many requests or for a full quota say so in a reason, which their package looks at first.
+func StatusClass(op Op, status int) (class Class, ambiguous bool) {
+	write := op == OpPut || op == OpDelete
+	trouble := func() (Class, bool) {
+		if write {
+			return ClassAmbiguous, true
+		}
+		return ClassRetryable, false
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ClassDenied, false
+	case http.StatusPaymentRequired, http.StatusInsufficientStorage:
+		return ClassQuota, false
+	case http.StatusNotFound:
+		return ClassNotFound, false
+	case http.StatusNotModified, http.StatusGone: // 410 ends an upload session, of which the last answer may have been lost
+		if op == OpPut {
+			return trouble()
+		}
+		return ClassNotFound, false
+	case http.StatusRequestTimeout, 499:
+		return trouble()
+	case http.StatusConflict, http.StatusTooManyRequests:
+		return ClassBusy, write
+	case http.StatusPreconditionFailed:
+		if op == OpPut {
+			return ClassExists, false
+		}
+		return ClassBusy, false
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return ClassInvalid, false
+	}
+	switch {
+	case status >= 400 && status < 500:
+		return ClassInvalid, false
+	case status >= 500 && status < 600:
+		return trouble()
+	}
+	return ClassCorrupt, write
+}
+
+// NewStatusError returns the Error for a status by the table of StatusClass. err is the cause, or nil.
+func NewStatusError(op Op, name string, status int, err error) *Error {
+	class, ambiguous := StatusClass(op, status)
+	return &Error{Op: op, Name: name, Class: class, Status: status, Ambiguous: ambiguous, Err: err}
+}
+
+// NewError returns the *Error for a cause that is no status: the end of ctx, trouble of the network, a full disk. It
+// returns err itself when that has an *Error in it already, and nil for nil. sent says that a write may have reached the
+// store when err came.
+func NewError(ctx context.Context, op Op, name string, sent bool, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	sent = sent && (op == OpPut || op == OpDelete)
+	e := &Error{Op: op, Name: name, Class: causeClass(err), Ambiguous: sent, Err: err}
+	if ctx.Err() != nil {
+		e.Class = ClassCanceled
+		if cause := context.Cause(ctx); !errors.Is(err, cause) {
+			e.Err = fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+	if e.Class == ClassRetryable && sent {
+		e.Class = ClassAmbiguous
+	}
+	return e
+}
+
+func causeClass(err error) Class {
+	_, isNet := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, base.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return ClassNotFound
+	case errors.Is(err, ErrExists), errors.Is(err, fs.ErrExist):
+		return ClassExists
+	case errors.Is(err, base.ErrInvalid):
+		return ClassInvalid
+	case errors.Is(err, base.ErrCorrupt):
+		return ClassCorrupt
+	case errors.Is(err, base.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return ClassQuota
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return ClassDenied
+	case errors.Is(err, base.ErrNetwork), isNet, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE), errors.Is(err, context.DeadlineExceeded):
+		return ClassRetryable
+	}
+	return ClassOther
+}

@@ -1,0 +1,93 @@
+package bucket
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+)
+
+// Counts says what was asked of a bucket.
+type Counts struct {
+	// A counts requests of class A: puts and lists.
+	A int64
+	// B counts requests of class B: gets.
+	B int64
+	// Free counts requests that cost nothing: deletes.
+	Free int64
+	// Up is the number of bytes of content that was sent, refused and failed puts included.
+	Up int64
+	// Down is the number of bytes of bodies that was read.
+	Down int64
+}
+
+// Meter is a Bucket that counts the requests to another. Failed requests count, and refused arguments too, though they
+// are never sent. It stands below a Retry, so that every try counts.
+type Meter struct {
+	b                    Bucket
+	a, get, free, up, dn atomic.Int64
+}
+
+// NewMeter returns a Meter in front of b.
+func NewMeter(b Bucket) *Meter { return &Meter{b: b} }
+
+// Counts returns what was counted until now. The numbers are each exact, but not of one moment when calls are under way.
+func (m *Meter) Counts() Counts {
+	return Counts{A: m.a.Load(), B: m.get.Load(), Free: m.free.Load(), Up: m.up.Load(), Down: m.dn.Load()}
+}
+
+// PutIfAbsent implements Bucket.
+func (m *Meter) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	m.a.Add(1)
+	return m.b.PutIfAbsent(ctx, name, size, &countingReader{content, &m.up, size})
+}
+
+// Get implements Bucket.
+func (m *Meter) Get(ctx context.Context, name string, off, n int64) (Object, error) {
+	m.get.Add(1)
+	o, err := m.b.Get(ctx, name, off, n)
+	if err == nil {
+		o.Body = &countingBody{o.Body, &m.dn}
+	}
+	return o, err
+}
+
+// List implements Bucket.
+func (m *Meter) List(ctx context.Context, after, prefix string, limit int) ([]Info, error) {
+	m.a.Add(1)
+	return m.b.List(ctx, after, prefix, limit)
+}
+
+// Delete implements Bucket.
+func (m *Meter) Delete(ctx context.Context, name string) error {
+	m.free.Add(1)
+	return m.b.Delete(ctx, name)
+}
+
+// String returns the URL of the bucket.
+func (m *Meter) String() string { return m.b.String() }
+
+// countingReader counts what is read, but for what lies beyond size.
+type countingReader struct {
+	r     io.Reader
+	total *atomic.Int64
+	left  int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	counted := min(int64(n), c.left)
+	c.left -= counted
+	c.total.Add(counted)
+	return n, err
+}
+
+type countingBody struct {
+	io.ReadCloser
+	total *atomic.Int64
+}
+
+func (c *countingBody) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.total.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,392 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// probeRacers is how many put one name at once in a probe.
+const probeRacers = 16
+
+// probeBytes is the length of the object whose ranges are read: more than the buffers on the way hold.
+const probeBytes = 300_001
+
+// probeCleanup bounds the time for removing what a probe has stored when the context of the caller has ended.
+const probeCleanup = 30 * time.Second
+
+// ProbePoint is one thing that Probe looked at.
+type ProbePoint struct {
+	// Name says what a bucket must do, such as "put refuses an existing name".
+	Name string
+	// Err says what it did instead, or is nil.
+	Err error
+}
+
+// ProbeReport says which of the things that Ledger needs a bucket does.
+type ProbeReport struct {
+	// Points are all that were looked at, in order.
+	Points []ProbePoint
+}
+
+// Failed returns the points that the bucket failed.
+func (r *ProbeReport) Failed() []ProbePoint {
+	return slices.DeleteFunc(slices.Clone(r.Points), func(p ProbePoint) bool { return p.Err == nil })
+}
+
+// Err returns nil when the bucket does all, and else an error that names each failed point and matches
+// base.ErrUnsupported.
+func (r *ProbeReport) Err() error {
+	var errs []error
+	for _, p := range r.Failed() {
+		errs = append(errs, fmt.Errorf("%s: %w", p.Name, p.Err))
+	}
+	if errs == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: bucket does not do what is needed: %w", base.ErrUnsupported, errors.Join(errs...))
+}
+
+func (r *ProbeReport) add(name string, err error) { r.Points = append(r.Points, ProbePoint{name, err}) }
+
+// Probe proves with real requests, about 70 and 1 MiB, that b does what Bucket says: a put refuses an existing name, also
+// when many put it at once; a range is the range; a list is ordered, complete, and starts where it should; what was put is
+// there at once, and what was deleted is not. It works with new names below prefix, which is empty or a legal name, and
+// removes them at the end.
+//
+// The report names each point. The error is that of a request which could not be made, or nil: a bucket that does not
+// keep its promises gives a report with failed points, and no error. When there is an error, the report holds the
+// points before it.
+func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, err error) {
+	var id [10]byte
+	rand.Read(id[:])
+	dir := "probe-" + hex.EncodeToString(id[:])
+	if prefix != "" {
+		dir = prefix + "/" + dir
+	}
+	if err := CheckName(dir + "/list/0123456789"); err != nil {
+		return &ProbeReport{}, fmt.Errorf("probe %s: %w", b, err)
+	}
+	p := &prober{ctx: ctx, b: b, dir: dir}
+	defer func() {
+		if cleanErr := p.clean(); cleanErr != nil {
+			err = errors.Join(err, fmt.Errorf("remove what probe of %s has stored: %w", b, cleanErr))
+		}
+	}()
+	for _, step := range []func() error{p.basics, p.race, p.ranges, p.lists, p.deletes} {
+		if err := step(); err != nil {
+			return &p.report, fmt.Errorf("probe %s: %w", b, err)
+		}
+	}
+	return &p.report, nil
+}
+
+type prober struct {
+	ctx    context.Context // that of Probe, which outlives the prober
+	b      Bucket
+	dir    string
+	report ProbeReport
+	names  []string // of objects that may be there
+}
+
+// name returns the full name, and remembers it for clean.
+func (p *prober) name(s string) string {
+	s = p.dir + "/" + s
+	if !slices.Contains(p.names, s) {
+		p.names = append(p.names, s)
+	}
+	return s
+}
+
+func (p *prober) clean() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), probeCleanup) // leave nothing behind, even when cancelled
+	defer cancel()
+	var errs []error
+	for _, n := range p.names {
+		errs = append(errs, p.b.Delete(ctx, n))
+	}
+	return errors.Join(errs...)
+}
+
+// stop reports whether err says nothing of what the bucket does, but that it could not be asked.
+func (p *prober) stop(err error) bool {
+	switch ClassOf(err) {
+	case ClassBusy, ClassRetryable, ClassAmbiguous, ClassDenied, ClassQuota, ClassCanceled:
+		return err != nil
+	}
+	return p.ctx.Err() != nil
+}
+
+func (p *prober) put(name string, content []byte) error {
+	return p.b.PutIfAbsent(p.ctx, name, int64(len(content)), bytes.NewReader(content))
+}
+
+// read returns the bytes of a range. It reads at most one byte more than the object could have.
+func (p *prober) read(name string, off, n int64) ([]byte, Object, error) {
+	o, err := p.b.Get(p.ctx, name, off, n)
+	if err != nil {
+		return nil, o, err
+	}
+	got, err := io.ReadAll(io.LimitReader(o.Body, probeBytes+1))
+	return got, o, errors.Join(err, o.Body.Close())
+}
+
+// holds returns an error when the object is not content.
+func (p *prober) holds(name string, content []byte) error {
+	got, o, err := p.read(name, 0, -1)
+	switch {
+	case err != nil:
+		return err
+	case !bytes.Equal(got, content):
+		return fmt.Errorf("%w: object of %d bytes has other content, of %d", base.ErrCorrupt, len(content), len(got))
+	case o.Size != int64(len(content)):
+		return fmt.Errorf("%w: object of %d bytes is said to have %d", base.ErrCorrupt, len(content), o.Size)
+	}
+	return nil
+}
+
+// is adds a point: err must match want.
+func (p *prober) is(point string, err, want error) error {
+	if errors.Is(err, want) {
+		p.report.add(point, nil)
+		return nil
+	}
+	if p.stop(err) {
+		return fmt.Errorf("%s: %w", point, err)
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: no error instead of %w", base.ErrCorrupt, want)
+	}
+	p.report.add(point, err)
+	return nil
+}
+
+// ok adds a point: err must be nil.
+func (p *prober) ok(point string, err error) error {
+	if err != nil && p.stop(err) {
+		return fmt.Errorf("%s: %w", point, err)
+	}
+	p.report.add(point, err)
+	return nil
+}
+
+// steps calls each until an error, which ends the probe.
+func steps(each ...func() error) error {
+	for _, f := range each {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *prober) basics() error {
+	name, first, second := p.name("basics"), []byte("the first content"), []byte("the second one")
+	var created time.Time
+	return steps(
+		func() error {
+			_, _, err := p.read(name, 0, -1)
+			return p.is("get of an absent name says not found", err, base.ErrNotFound)
+		},
+		func() error { return p.ok("put stores under a new name", p.put(name, first)) },
+		func() error { return p.ok("get gives what was put", p.holds(name, first)) },
+		func() error {
+			return p.is("put refuses an existing name", p.put(name, second), ErrExists)
+		},
+		func() error {
+			return p.is("put refuses an existing name with the same content", p.put(name, first), ErrExists)
+		},
+		func() error { return p.ok("a refused put changes nothing", p.holds(name, first)) },
+		func() error {
+			_, o, err := p.read(name, 0, 0)
+			created = o.Created
+			if err == nil && o.Created.IsZero() {
+				err = fmt.Errorf("%w: object without creation time", base.ErrUnsupported)
+			}
+			return p.ok("get tells when an object was created", err)
+		},
+		func() error {
+			_, o, err := p.read(name, 0, 0)
+			if err == nil && !o.Created.Equal(created) {
+				err = fmt.Errorf("%w: created %s, then %s", base.ErrCorrupt, created, o.Created)
+			}
+			return p.ok("creation time stays the same", err)
+		},
+		func() error {
+			empty := p.name("empty")
+			if err := p.put(empty, nil); err != nil {
+				return p.ok("an object may be empty", err)
+			}
+			return p.ok("an object may be empty", p.holds(empty, nil))
+		},
+	)
+}
+
+// race lets many put one name at once, twice.
+func (p *prober) race() error {
+	for _, round := range []string{"race-1", "race-2"} {
+		name := p.name(round)
+		errs := make([]error, probeRacers)
+		content := func(i int) []byte { return []byte(strings.Repeat(fmt.Sprintf("racer %02d.", i), 100)) }
+		var wg sync.WaitGroup
+		start := make(chan struct{})
+		for i := range errs {
+			wg.Go(func() {
+				<-start
+				errs[i] = p.put(name, content(i))
+			})
+		}
+		close(start)
+		wg.Wait()
+		got, _, err := p.read(name, 0, -1)
+		if err == nil {
+			err = raceResult(errs, got, content)
+		}
+		if err := p.ok("of many who put one name at once, one wins", err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// raceResult checks that nobody was told to have stored what is not there. Who was told nothing certain may have won.
+func raceResult(errs []error, got []byte, content func(int) []byte) error {
+	var won, maybe []int
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			won = append(won, i)
+		case Ambiguous(err):
+			maybe = append(maybe, i)
+		case !errors.Is(err, ErrExists):
+			return err
+		}
+	}
+	if len(won) > 1 {
+		return fmt.Errorf("%w: %d of %d were told that they stored it", base.ErrCorrupt, len(won), len(errs))
+	}
+	if len(won) == 0 {
+		won = maybe
+	}
+	if !slices.ContainsFunc(won, func(i int) bool { return bytes.Equal(got, content(i)) }) {
+		return fmt.Errorf("%w: what is stored is not what the winner put", base.ErrCorrupt)
+	}
+	return nil
+}
+
+func (p *prober) ranges() error {
+	name, content := p.name("ranges"), make([]byte, probeBytes)
+	rand.Read(content)
+	if err := p.put(name, content); err != nil {
+		return p.ok("put stores some hundred KiB", err)
+	}
+	if err := p.ok("get gives some hundred KiB", p.holds(name, content)); err != nil {
+		return err
+	}
+	for _, r := range []struct {
+		what       string
+		off, n     int64
+		start, end int
+	}{
+		{"at the start", 0, 7, 0, 7}, {"in the middle", 70_000, 100_000, 70_000, 170_000}, {"of one byte", 5, 1, 5, 6},
+		{"at the end", probeBytes - 9, 9, probeBytes - 9, probeBytes}, {"beyond the end", probeBytes - 9, 100, probeBytes - 9, probeBytes},
+		{"from the middle to the end", 200_000, -1, 200_000, probeBytes}, {"of the last byte", probeBytes - 1, -1, probeBytes - 1, probeBytes},
+	} {
+		got, o, err := p.read(name, r.off, r.n)
+		switch want := content[r.start:r.end]; {
+		case err != nil:
+		case !bytes.Equal(got, want):
+			err = fmt.Errorf("%w: %d bytes from %d on are not those asked for", base.ErrCorrupt, len(got), r.off)
+		case o.Size != probeBytes:
+			err = fmt.Errorf("%w: an object of %d bytes is said to have %d", base.ErrCorrupt, probeBytes, o.Size)
+		}
+		if err := p.ok("a range "+r.what+" is that range", err); err != nil {
+			return err
+		}
+	}
+	_, _, err := p.read(name, probeBytes, -1)
+	return p.is("a range that starts at the end is refused", err, ErrRange)
+}
+
+func (p *prober) lists() error {
+	all := []string{"a", "a-b", "a.b", "a/b", "a0", "a_", "aa", "b", "b/c/d", "c0000000001", "c0000000002", "c0000000010"}
+	for _, i := range []int{7, 3, 11, 0, 5, 9, 1, 8, 10, 2, 6, 4} {
+		if err := p.put(p.name("list/"+all[i]), []byte(all[i])); err != nil {
+			return p.ok("put stores names of all kinds", err)
+		}
+	}
+	for _, l := range []struct {
+		point, after, prefix string
+		limit                int
+		want                 []string
+	}{
+		{"a list is complete and ordered by bytes", "", "", MaxList, all},
+		{"a list starts after the given name", "a0", "", MaxList, all[5:]},
+		{"a list starts after a name that does not exist", "a1", "", MaxList, all[5:]},
+		{"a list ends at its limit", "", "", 4, all[:4]},
+		{"a list goes on after its limit", "a/b", "", 4, all[4:8]},
+		{"a list is as long as its limit allows", "", "", len(all), all},
+		{"a list keeps to its prefix", "", "a", MaxList, all[:7]},
+		{"a prefix may end within a segment", "", "c00000000", MaxList, all[9:]},
+		{"a list after a name keeps to its prefix", "a.b", "a", 2, all[3:5]},
+		{"a list after the last name is empty", "c0000000010", "", MaxList, nil},
+	} {
+		after := l.after
+		if after != "" {
+			after = p.dir + "/list/" + after
+		}
+		infos, err := p.b.List(p.ctx, after, p.dir+"/list/"+l.prefix, l.limit)
+		if err == nil {
+			err = p.sameList(infos, l.want)
+		}
+		if err := p.ok(l.point, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *prober) sameList(infos []Info, want []string) error {
+	var got []string
+	for _, i := range infos {
+		name := strings.TrimPrefix(i.Name, p.dir+"/list/")
+		if got = append(got, name); i.Size != int64(len(name)) || i.Created.IsZero() {
+			return fmt.Errorf("%w: listed %q with %d bytes, created %s", base.ErrCorrupt, name, i.Size, i.Created)
+		}
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("%w: listed %.200q, want %q", base.ErrCorrupt, got, want)
+	}
+	return nil
+}
+
+func (p *prober) deletes() error {
+	name, again := p.name("list/b"), []byte("stored again")
+	return steps(
+		func() error { return p.ok("delete deletes", p.b.Delete(p.ctx, name)) },
+		func() error {
+			_, _, err := p.read(name, 0, -1)
+			return p.is("what was deleted is not found", err, base.ErrNotFound)
+		},
+		func() error {
+			infos, err := p.b.List(p.ctx, p.dir+"/list/aa", p.dir+"/list/", 1)
+			if err == nil {
+				err = p.sameList(infos, []string{"b/c/d"})
+			}
+			return p.ok("what was deleted is not listed, and what lies below it is", err)
+		},
+		func() error { return p.ok("delete of an absent name does nothing", p.b.Delete(p.ctx, name)) },
+		func() error { return p.ok("a deleted name can be put", p.put(name, again)) },
+		func() error { return p.ok("and holds what was put", p.holds(name, again)) },
+	)
+}

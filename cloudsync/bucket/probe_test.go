@@ -1,0 +1,118 @@
+package bucket_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/bucket/buckettest"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+func TestProbeAcceptsTheHonest(t *testing.T) {
+	b := newMem()
+	m := bucket.NewMeter(b)
+	report, err := bucket.Probe(t.Context(), m, "")
+	if err != nil || report.Err() != nil || len(report.Points) < 30 {
+		t.Fatalf("%v, %v, %d points", err, report.Err(), len(report.Points))
+	}
+	if left := b.Names(); len(left) != 0 {
+		t.Errorf("left %q", left)
+	}
+	if c := m.Counts(); c.A > 80 || c.B > 40 || c.Up+c.Down > 2<<20 {
+		t.Errorf("took %+v", c)
+	}
+}
+
+func TestProbeCatchesLiars(t *testing.T) {
+	for _, l := range buckettest.Liars() {
+		t.Run(l.Name, func(t *testing.T) {
+			b := newMem()
+			report, err := bucket.Probe(t.Context(), l.Wrap(b), "p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report.Failed()) == 0 {
+				t.Fatalf("believed, at %d points", len(report.Points))
+			}
+			if err := report.Err(); !errors.Is(err, base.ErrUnsupported) {
+				t.Error(err)
+			}
+			if left := b.Names(); len(left) != 0 && l.Name != "does not delete" {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+}
+
+// TestProbeStandsTrouble lets requests fail as they do: behind a Retry the bucket is honest, and nobody is called a liar.
+func TestProbeStandsTrouble(t *testing.T) {
+	for seed := range uint64(20) {
+		clk := mem.NewAutoClock(start)
+		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{SlowBody: 0.2, CutBody: 0.2, WriteInterval: 1}})
+		b.SetBefore(everyFifthGet())
+		report, err := bucket.Probe(t.Context(), bucket.NewRetry(b, bucket.RetryOptions{Clock: clk}), "p")
+		if err != nil || report.Err() != nil {
+			t.Fatalf("seed %d: %v, %v", seed, err, report.Err())
+		}
+	}
+}
+
+func everyFifthGet() func(bucket.Op, string) error {
+	n := 0
+	var mu sync.Mutex
+	return func(op bucket.Op, _ string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; op == bucket.OpGet && n%5 == 0 {
+			return base.ErrNetwork
+		}
+		return nil
+	}
+}
+
+// TestProbeTellsTroubleFromLies ends the network, the rights or the context at each request: that is an error, not a
+// failed point, and what was stored is removed when it can be.
+func TestProbeTellsTroubleFromLies(t *testing.T) {
+	for _, cause := range []error{base.ErrNetwork, base.ErrNoSpace, context.Canceled} {
+		for at := 1; ; at++ {
+			b, n := newMem(), 0
+			var mu sync.Mutex
+			ctx, cancel := context.WithCancel(t.Context())
+			b.SetBefore(func(op bucket.Op, _ string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n != at || op == bucket.OpDelete {
+					return nil
+				}
+				if cause == context.Canceled {
+					cancel()
+				}
+				return cause
+			})
+			report, err := bucket.Probe(ctx, b, "p")
+			cancel()
+			if failed := report.Failed(); len(failed) != 0 {
+				t.Fatalf("%v at request %d: called a liar: %v", cause, at, report.Err())
+			}
+			if left := b.Names(); len(left) != 0 {
+				t.Fatalf("%v at request %d: left %q", cause, at, left)
+			}
+			if n < at {
+				break // none failed
+			}
+			if err != nil && !errors.Is(err, cause) {
+				t.Fatalf("%v at request %d: %v", cause, at, err)
+			}
+		}
+	}
+}
+
+func TestProbeRefusesABadPrefix(t *testing.T) {
+	if _, err := bucket.Probe(t.Context(), newMem(), "../x"); !errors.Is(err, base.ErrInvalid) {
+		t.Error(err)
+	}
+}

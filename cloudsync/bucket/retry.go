@@ -1,0 +1,296 @@
+package bucket
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// Rule says how an error of one class is retried.
+type Rule struct {
+	// Tries is the greatest number of tries, the first included.
+	Tries int
+	// First bounds the wait before the second try; each further wait may be twice as long.
+	First time.Duration
+	// Most bounds every wait.
+	Most time.Duration
+}
+
+// RetryTable says how often, and after which waits, a call that failed is made again:
+//
+//	class        tries   first wait   longest wait   why
+//	busy           8        500 ms          30 s     stores allow one write a second for each name, and slow down whom they find too fast
+//	retryable      6        200 ms          10 s     most trouble passes within seconds
+//	ambiguous      6        200 ms          10 s     the next try may say exists, and keeps the mark
+//	corrupt        2        200 ms          10 s     bytes change on the way, but a store that answers nonsense twice will go on
+//
+// Other classes are not retried: waiting does not help. A wait lies between half of the bound and the bound. The longest
+// that a call can wait in all is 61.5 s for busy and 6.2 s for retryable; after that the caller decides.
+func RetryTable(c Class) (Rule, bool) {
+	switch c {
+	case ClassBusy:
+		return Rule{8, 500 * time.Millisecond, 30 * time.Second}, true
+	case ClassRetryable, ClassAmbiguous:
+		return Rule{6, 200 * time.Millisecond, 10 * time.Second}, true
+	case ClassCorrupt:
+		return Rule{2, 200 * time.Millisecond, 10 * time.Second}, true
+	}
+	return Rule{}, false
+}
+
+// Wait returns the bound of the wait after the given number of tries, from 1 on.
+func (r Rule) Wait(tries int) time.Duration {
+	d := r.First
+	for i := 1; i < tries && d < r.Most; i++ {
+		d *= 2
+	}
+	return min(d, r.Most)
+}
+
+// RetryOptions are the options of NewRetry. The zero value is useful.
+type RetryOptions struct {
+	// Clock makes the waits; clock.System when nil.
+	Clock clock.Clock
+	// Jitter returns numbers from 0 up to, but not including, 1; from the system's source of randomness when nil. It may
+	// be called concurrently.
+	Jitter func() float64
+	// OnRetry is called, when it is not nil, before each wait. It may be called concurrently and should not block.
+	OnRetry func(err error, wait time.Duration)
+}
+
+func (o RetryOptions) withDefaults() RetryOptions {
+	if o.Clock == nil {
+		o.Clock = clock.System
+	}
+	if o.Jitter == nil {
+		o.Jitter = systemJitter
+	}
+	return o
+}
+
+func systemJitter() float64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
+}
+
+// Retry is a Bucket that makes calls again as RetryTable says. It obeys the context while it waits.
+//
+// A put is made again only when its content is an io.Seeker, from the position that it had. When an earlier try may have
+// landed, the error of a later one is marked so too: an ErrExists for which Ambiguous is true may be the caller's own.
+// A get that breaks off within the body goes on from there; an object that has another length or creation time then is
+// a *base.CorruptError, as objects never change.
+type Retry struct {
+	b Bucket
+	o RetryOptions
+}
+
+// NewRetry returns a Retry in front of b.
+func NewRetry(b Bucket, o RetryOptions) *Retry { return &Retry{b: b, o: o.withDefaults()} }
+
+// do calls fn until it succeeds or the table says that it is over. The last error comes back.
+func (r *Retry) do(ctx context.Context, fn func() error) error {
+	var tries [ClassCanceled + 1]int
+	for {
+		err := fn()
+		if err == nil {
+			return nil
+		}
+		class := ClassOf(err)
+		if class > ClassCanceled {
+			return err
+		}
+		rule, ok := RetryTable(class)
+		if tries[class]++; !ok || total(tries[:]) >= rule.Tries || ctx.Err() != nil {
+			return err
+		}
+		if waitErr := r.wait(ctx, rule, total(tries[:]), err); waitErr != nil {
+			return waitErr
+		}
+	}
+}
+
+func total(tries []int) (n int) {
+	for _, t := range tries {
+		n += t
+	}
+	return n
+}
+
+// wait waits after a try that ended with err. When ctx ends it returns an error that has the class and the mark of err.
+func (r *Retry) wait(ctx context.Context, rule Rule, tries int, err error) error {
+	bound := rule.Wait(tries)
+	d := bound/2 + time.Duration(r.o.Jitter()*float64(bound-bound/2))
+	if r.o.OnRetry != nil {
+		r.o.OnRetry(err, d)
+	}
+	ch, release := r.o.Clock.After(d)
+	defer release()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		e, _ := errors.AsType[*Error](err)
+		return &Error{Op: e.Op, Name: e.Name, Class: ClassCanceled, Status: e.Status, Ambiguous: Ambiguous(err),
+			Err: fmt.Errorf("wait for try %d: %w after %w", tries+1, context.Cause(ctx), err)}
+	}
+}
+
+// PutIfAbsent implements Bucket.
+func (r *Retry) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	seeker, ok := content.(io.Seeker)
+	if !ok {
+		return r.b.PutIfAbsent(ctx, name, size, content)
+	}
+	start, err := seeker.Seek(0, io.SeekCurrent)
+	if err != nil { // it cannot seek after all, as a pipe that is a file
+		return r.b.PutIfAbsent(ctx, name, size, content)
+	}
+	first, landed := true, false
+	err = r.do(ctx, func() error {
+		if !first {
+			if _, err := seeker.Seek(start, io.SeekStart); err != nil {
+				return &Error{Op: OpPut, Name: name, Class: ClassOther, Err: fmt.Errorf("go back to the start of the content: %w", err)}
+			}
+		}
+		first = false
+		err := r.b.PutIfAbsent(ctx, name, size, content)
+		landed = landed || Ambiguous(err)
+		return err
+	})
+	if err != nil && landed && !Ambiguous(err) {
+		if e, ok := errors.AsType[*Error](err); ok {
+			marked := *e
+			marked.Ambiguous = true
+			return &marked
+		}
+	}
+	return err
+}
+
+// Get implements Bucket.
+func (r *Retry) Get(ctx context.Context, name string, off, n int64) (o Object, err error) {
+	err = r.do(ctx, func() (err error) {
+		o, err = r.b.Get(ctx, name, off, n)
+		return err
+	})
+	if err != nil {
+		return Object{}, err
+	}
+	left, err := CheckRange(name, off, n, o.Size)
+	if err != nil || o.Size < 0 {
+		o.Body.Close()
+		return Object{}, &Error{Op: OpGet, Name: name, Class: ClassCorrupt, Err: fmt.Errorf("get from %d of %d bytes", off, o.Size)}
+	}
+	o.Body = &retryBody{r: r, ctx: ctx, name: name, off: off, left: left, size: o.Size, created: o.Created, body: o.Body}
+	return o, nil
+}
+
+// List implements Bucket.
+func (r *Retry) List(ctx context.Context, after, prefix string, limit int) (infos []Info, err error) {
+	err = r.do(ctx, func() (err error) {
+		infos, err = r.b.List(ctx, after, prefix, limit)
+		return err
+	})
+	return infos, err
+}
+
+// Delete implements Bucket.
+func (r *Retry) Delete(ctx context.Context, name string) error {
+	return r.do(ctx, func() error { return r.b.Delete(ctx, name) })
+}
+
+// String returns the URL of the bucket.
+func (r *Retry) String() string { return r.b.String() }
+
+// retryBody is the body of a get that goes on where it broke off. Tries without a byte between them count together.
+type retryBody struct {
+	r       *Retry
+	ctx     context.Context // that of Get: it bounds the body, as Bucket says
+	name    string
+	off     int64 // of the next byte
+	left    int64
+	size    int64
+	created time.Time
+	body    io.ReadCloser // nil after an error
+	tries   int           // since the last byte
+	err     error         // final
+}
+
+func (b *retryBody) Read(p []byte) (int, error) {
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
+	}
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	for {
+		n, err := b.readOnce(p)
+		if n > 0 {
+			b.tries = 0
+			return n, nil
+		}
+		if err == nil {
+			continue
+		}
+		if b.err = b.recover(err); b.err != nil {
+			return 0, b.err
+		}
+	}
+}
+
+func (b *retryBody) readOnce(p []byte) (int, error) {
+	n, err := b.body.Read(p[:min(int64(len(p)), b.left)])
+	b.off, b.left = b.off+int64(n), b.left-int64(n)
+	if n == 0 && err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// recover waits after err and opens the rest of the range, or returns the error that ends the body.
+func (b *retryBody) recover(err error) error {
+	b.body.Close()
+	b.body = nil
+	for {
+		err = NewError(b.ctx, OpGet, b.name, false, err)
+		rule, ok := RetryTable(ClassOf(err))
+		if b.tries++; !ok || b.tries >= rule.Tries || b.ctx.Err() != nil {
+			return err
+		}
+		if err := b.r.wait(b.ctx, rule, b.tries, err); err != nil {
+			return err
+		}
+		var o Object
+		if o, err = b.r.b.Get(b.ctx, b.name, b.off, b.left); err != nil {
+			continue
+		}
+		if o.Size != b.size || !o.Created.Equal(b.created) {
+			o.Body.Close()
+			return &Error{Op: OpGet, Name: b.name, Class: ClassCorrupt, Err: &base.CorruptError{
+				Where: "bucket", Key: b.name, Want: fmt.Sprintf("%d bytes of %s", b.size, b.created), Got: fmt.Sprintf("%d bytes of %s", o.Size, o.Created)}}
+		}
+		b.body = o.Body
+		return nil
+	}
+}
+
+// Close implements io.Closer.
+func (b *retryBody) Close() error {
+	if b.err == nil {
+		b.err = fmt.Errorf("read body of %q: %w", b.name, base.ErrClosed)
+	}
+	if b.body == nil {
+		return nil
+	}
+	body := b.body
+	b.body = nil
+	return body.Close()
+}

@@ -1,0 +1,12 @@
+// Package mem is a bucket in memory, for tests: it does what real buckets do to their users, from a seed. Requests are
+// refused with 409, 412, 429 and 5xx, answers are lost after the write has landed, bodies are slow, cut or changed, a
+// name takes one write a second, and the whole bucket can be wiped or rolled back to an earlier state. Clock is a clock
+// that a test moves.
+//
+// The package imports cloudsync/bucket, internal/base and internal/clock of the module, and nothing that knows of
+// pages. Invariants: what a call has stored is visible to every later call, unless Rollback, Wipe or Replace was called
+// between; equal seeds and equal sequences of calls give equal faults; without faults it is an honest Bucket.
+//
+// A Bucket is safe for concurrent use (then faults depend on the order of calls too). It has one mutex, under which it
+// reads the clock and calls nothing else. The package starts no goroutines. It may change with any release.
+package mem

@@ -1,0 +1,175 @@
+package mem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+)
+
+// Faults says how often what goes wrong. Numbers are probabilities from 0 to 1, each drawn for every request that it can
+// befall; the first that hits wins, in the order in which they stand here.
+type Faults struct {
+	// Conflict answers 409 and does nothing.
+	Conflict float64
+	// TooMany answers 429 and does nothing.
+	TooMany float64
+	// Unavailable answers 500, 502, 503 or 504 and does nothing; who puts or deletes cannot know that.
+	Unavailable float64
+	// Refused answers a put with 412 and does nothing, though the name may be free: so it looks when another's object was
+	// there and is gone.
+	Refused float64
+	// LostAnswer carries a put or delete out, and then fails with an ambiguous error.
+	LostAnswer float64
+	// CutBody ends a body with an error after some of its bytes.
+	CutBody float64
+	// WrongByte changes one byte of a body.
+	WrongByte float64
+	// SlowBody gives a body in eight parts, before each of which the reader waits Delay.
+	SlowBody float64
+	// Delay is by the clock of the bucket; one second when 0.
+	Delay time.Duration
+	// WriteInterval answers a put that would store, or a delete that would remove, with 429 when the name was changed less than this ago. Zero for
+	// never; real buckets have about a second.
+	WriteInterval time.Duration
+}
+
+// SetFaults replaces the faults from now on.
+func (b *Bucket) SetFaults(f Faults) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.faults = f
+}
+
+// SetBefore lets before be called for every request, with no lock held; when it returns an error, nothing is done and
+// the request fails with that, made an *bucket.Error if it is none. name is the prefix for a list. nil calls nothing. So a test
+// can take the network away (base.ErrNetwork), revoke rights (fs.ErrPermission), fill the quota (base.ErrNoSpace), or do
+// something just before a request.
+func (b *Bucket) SetBefore(before func(op bucket.Op, name string) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.before = before
+}
+
+// fate is what befalls one request.
+type fate struct {
+	lost, cut, wrong, slow bool
+	delay, interval        time.Duration
+	at                     float64 // where in the body, from 0 to 1
+	bit                    int
+}
+
+// begin draws the fate of a request, or fails it.
+func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
+	b.mu.Lock()
+	before := b.before
+	b.mu.Unlock()
+	if before != nil {
+		if err := before(op, name); err != nil {
+			return fate{}, bucket.NewError(context.Background(), op, name, false, err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	hit := func(p float64) bool { return p > 0 && b.rng.Float64() < p }
+	write := op == bucket.OpPut || op == bucket.OpDelete
+	status := 0
+	switch f := &b.faults; {
+	case hit(f.Conflict):
+		status = http.StatusConflict
+	case hit(f.TooMany):
+		status = http.StatusTooManyRequests
+	case hit(f.Unavailable):
+		status = [...]int{500, 502, 503, 504}[b.rng.IntN(4)]
+	case op == bucket.OpPut && hit(f.Refused):
+		status = http.StatusPreconditionFailed
+	}
+	if status != 0 {
+		return fate{}, bucket.NewStatusError(op, name, status, nil)
+	}
+	t := fate{delay: b.faults.Delay, interval: b.faults.WriteInterval}
+	if t.delay <= 0 {
+		t.delay = time.Second
+	}
+	if write {
+		t.lost = hit(b.faults.LostAnswer)
+	}
+	if op == bucket.OpGet {
+		t.cut, t.wrong, t.slow = hit(b.faults.CutBody), hit(b.faults.WrongByte), hit(b.faults.SlowBody)
+		if t.cut || t.wrong {
+			t.at, t.bit = b.rng.Float64(), b.rng.IntN(8)
+		}
+	}
+	return t, nil
+}
+
+func (b *Bucket) body(ctx context.Context, name string, content []byte, f fate) io.ReadCloser {
+	y := &body{ctx: ctx, b: b, name: name, content: content, fate: f, part: len(content)}
+	at := int(f.at * float64(len(content)))
+	if f.wrong && len(content) > 0 {
+		y.content = append([]byte{}, content...)
+		y.content[at] ^= 1 << f.bit
+	}
+	if y.cut = f.cut && len(content) > 0; y.cut {
+		y.content = y.content[:at]
+	}
+	if f.slow {
+		y.part = len(content)/8 + 1
+	}
+	return y
+}
+
+type body struct {
+	ctx     context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	b       *Bucket
+	name    string
+	content []byte // what is still to come
+	fate    fate
+	cut     bool
+	part    int // most bytes before the next wait
+	ready   int // bytes that need no wait
+	closed  bool
+}
+
+var errCut = errors.New("connection lost within the body")
+
+// Read implements io.Reader.
+func (y *body) Read(p []byte) (int, error) {
+	fail := func(err error) error { return bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err) }
+	switch {
+	case y.closed:
+		return 0, fail(errors.New("read of a closed body"))
+	case y.ctx.Err() != nil:
+		return 0, fail(context.Cause(y.ctx))
+	case len(y.content) == 0 && y.cut:
+		return 0, &bucket.Error{Op: bucket.OpGet, Name: y.name, Class: bucket.ClassRetryable, Err: errCut}
+	case len(y.content) == 0:
+		return 0, io.EOF
+	case len(p) == 0:
+		return 0, nil
+	}
+	if y.ready == 0 {
+		if y.fate.slow {
+			ch, release := y.b.clock.After(y.fate.delay)
+			defer release()
+			select {
+			case <-ch:
+			case <-y.ctx.Done():
+				return 0, fail(context.Cause(y.ctx))
+			}
+		}
+		y.ready = min(y.part, len(y.content))
+	}
+	n := copy(p, y.content[:y.ready])
+	y.content, y.ready = y.content[n:], y.ready-n
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (y *body) Close() error {
+	y.closed = true
+	return nil
+}
