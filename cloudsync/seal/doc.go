@@ -34,20 +34,20 @@
 //
 // The head of every object, 24 bytes:
 //
-//	 0   1  format version: 1
-//	 1   1  algorithm: 0 plaintext, 1 AES-256-GCM
-//	 2   1  shape: 1 single, 2 framed
-//	 3   1  0
-//	 4   4  index of the data key; 0 in plaintext
-//	 8  16  id, random
+//	0   1  format version: 1
+//	1   1  algorithm: 0 plaintext, 1 AES-256-GCM
+//	2   1  shape: 1 single, 2 framed
+//	3   1  0
+//	4   4  index of the data key; 0 in plaintext
+//	8  16  id, random
 //
 // Content is plaintext as it is sealed: compressed if that makes it shorter, so that it is never longer than the plaintext
 // and one byte:
 //
-//	 0   1  flags: bit 0, compressed
-//	 1      plaintext; or
-//	 1   4  length of the plaintext, and
-//	 5      one zstd frame (RFC 8878), window at most 8 MiB, without dictionary
+//	0   1  flags: bit 0, compressed
+//	1      plaintext; or
+//	1   4  length of the plaintext, and
+//	5      one zstd frame (RFC 8878), window at most 8 MiB, without dictionary
 //
 // A sealed record is content under AES-256-GCM: ciphertext of the same length, then the tag of 16 bytes.
 //

@@ -1,0 +1,106 @@
+package seal_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// known reports whether err is one that a decoder may give.
+func known(err error) bool {
+	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, seal.ErrWrongKey) || errors.Is(err, seal.ErrPlaintext)
+}
+
+// FuzzOpenEnvelope opens what a bucket gives, as single object, by frames, by stream and as a frame. Sealed, only what was sealed
+// opens; in plaintext, whatever the hash allows.
+func FuzzOpenEnvelope(f *testing.F) {
+	sealers := []*seal.Sealer{newSealer(f, seal.AES256GCM, 200), newSealer(f, seal.Plain, 200)}
+	for _, s := range sealers {
+		for _, plain := range [][]byte{nil, []byte("short"), bytes.Repeat([]byte("long "), 100), noise(201, 100)} {
+			f.Add(mustSeal(f, s, pack, plain))
+			object, _ := framed(f, s, pack, plain, plain, []byte("second"))
+			f.Add(object)
+		}
+	}
+	f.Add([]byte{})
+	f.Add(make([]byte, 200))
+	const limit = 1 << 20
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, s := range sealers {
+			plain, _, err := s.Open(pack, b, limit)
+			if err != nil && !known(err) || len(plain) > limit {
+				t.Errorf("open: %d bytes, %v", len(plain), err)
+			}
+			byFrames, _, err1 := readFrames(s, pack, b)
+			byStream, _, err2 := readStream(s, pack, b)
+			if (err1 == nil) != (err2 == nil) || err1 == nil && !bytes.Equal(byFrames, byStream) {
+				t.Errorf("by frames %v, by stream %v", err1, err2)
+			}
+			if err1 != nil && !known(err1) && !errors.Is(err1, io.ErrUnexpectedEOF) || err2 != nil && !known(err2) {
+				t.Errorf("by frames %v, by stream %v", err1, err2)
+			}
+			ref, _, _ := seal.Inspect(pack, b)
+			if _, err := s.OpenFrame(pack, ref, 0, b[min(len(b), 24):]); err != nil && !known(err) {
+				t.Errorf("frame: %v", err)
+			}
+		}
+	})
+}
+
+// FuzzOpenKeyring opens format objects: without the key everything but the plaintext is refused, and what is accepted wraps again.
+func FuzzOpenKeyring(f *testing.F) {
+	kdf := cheap(f, 202)
+	derived, err := kdf.Derive(secret.FromString("p"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	master := newMaster(f, 203)
+	f.Add(wrap(f, newSealer(f, seal.AES256GCM, 204).Keyring(), master, 205))
+	f.Add(wrap(f, newSealer(f, seal.AES256GCM, 206).Keyring(), derived, 207))
+	f.Add(wrap(f, newSealer(f, seal.Plain, 208).Keyring(), seal.MasterKey{}, 209))
+	f.Add(make([]byte, 300))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, m := range []seal.MasterKey{master, derived, {}} {
+			ring, err := seal.OpenKeyring(b, m)
+			if err != nil {
+				if !known(err) {
+					t.Error(err)
+				}
+				continue
+			}
+			if ring.Algorithm() == seal.Plain {
+				if again := wrap(t, ring, m, 210); !bytes.Equal(again, b) {
+					t.Errorf("accepted %x, wraps as %x", b, again)
+				}
+			}
+		}
+	})
+}
+
+// FuzzParseKeyFile: one key has one text.
+func FuzzParseKeyFile(f *testing.F) {
+	text, err := seal.FormatKeyFile(newMaster(f, 211))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text.Expose())
+	f.Add([]byte("ledger master key 2\n"))
+	f.Add([]byte("ledger master key 99999999999999999999\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := seal.ParseKeyFile(b)
+		if err != nil {
+			if !known(err) {
+				t.Error(err)
+			}
+			return
+		}
+		if again, err := seal.FormatKeyFile(m); err != nil || !bytes.Equal(again.Expose(), b) {
+			t.Errorf("accepted %q, formats otherwise: %v", b, err)
+		}
+	})
+}
