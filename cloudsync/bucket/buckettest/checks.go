@@ -282,9 +282,13 @@ func listChecks() []check {
 		}},
 		{"more than one page of the store", func(k *kit) {
 			names := numbered("m/", 1207)
-			for i := range names {
-				k.put(names[(i*500)%len(names)], "x") // 500 and 1207 have no common divisor
-			}
+			together(17, func(part int) { // 1207 is 17 * 71
+				for i := part * 71; i < (part+1)*71; i++ {
+					if err := k.tryPut(names[(i*500)%len(names)], "x"); err != nil { // 500 and 1207 have no common divisor
+						k.Error(err)
+					}
+				}
+			})
 			got := k.list("", "", bucket.MaxList)
 			if len(got) != bucket.MaxList {
 				k.Fatalf("listed %d, limit %d", len(got), bucket.MaxList)

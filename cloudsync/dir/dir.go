@@ -1,0 +1,481 @@
+package dir
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+const (
+	partial       = "partial"      // the directory of what is being written; no object's path begins so
+	leftoverAfter = 24 * time.Hour // the age from which what a kill has left is removed
+	maxAttempts   = 100            // at a directory that others remove again and again
+	copyBytes     = 256 << 10
+)
+
+// Options are the options of Open. The zero value is useful.
+type Options struct {
+	// Clock tells ServerTime and the age of leftovers; clock.System when nil.
+	Clock clock.Clock
+	// MustExist lets Open fail with base.ErrNotFound when the directory does not exist, where else it makes it.
+	MustExist bool
+	// NoLinks makes every put as on a file system without links.
+	NoLinks bool
+}
+
+// Bucket is a bucket.Bucket in a directory.
+type Bucket struct {
+	path    string
+	clock   clock.Clock
+	noLinks bool
+	closed  atomic.Bool
+	step    func(what string) error // for tests: called before each step of a put
+}
+
+// session is one call. It opens the directory anew, as that may have been unmounted, moved or replaced since the last.
+type session struct {
+	*Bucket
+	root *os.Root
+}
+
+// begin opens the directory for one call, after which the caller closes root. A directory that is not there is a disk that
+// was unplugged or a share that is not mounted: that is trouble on the way, not an empty bucket.
+func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
+	if b.closed.Load() {
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
+	}
+	root, err := os.OpenRoot(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: fmt.Errorf("directory of bucket is not there: %w", err)}
+	}
+	if err != nil {
+		return nil, bucket.NewError(context.Background(), op, name, false, fmt.Errorf("open directory of bucket: %w", err))
+	}
+	return &session{b, root}, nil
+}
+
+var _ bucket.Bucket = (*Bucket)(nil)
+
+// Open makes a bucket of the directory path, which it makes when it does not exist. It removes what puts that were
+// killed a day ago or earlier have left.
+// Errors: base.ErrNotFound, base.ErrInvalid, fs.ErrPermission, base.ErrNoSpace.
+func Open(path string, o Options) (*Bucket, error) {
+	if o.Clock == nil {
+		o.Clock = clock.System
+	}
+	if path == "" {
+		return nil, fmt.Errorf("open directory as bucket: %w: empty path", base.ErrInvalid)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open directory as bucket: %w", err)
+	}
+	if !o.MustExist {
+		if err := makeDurable(abs); err != nil {
+			return nil, fmt.Errorf("make directory of bucket: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open directory as bucket: %w: %w", base.ErrNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open directory as bucket: %w", err)
+	}
+	defer root.Close()
+	b := &Bucket{path: abs, clock: o.Clock, noLinks: o.NoLinks, step: func(string) error { return nil }}
+	if err := (&session{b, root}).clean(); err != nil {
+		return nil, fmt.Errorf("remove leftovers of bucket: %w", err)
+	}
+	return b, nil
+}
+
+// makeDurable makes dir and what is missing above it, and syncs the names.
+func makeDurable(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("%w: %s is no directory", base.ErrInvalid, dir)
+	}
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := makeDurable(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncOpenDir(f), f.Close())
+}
+
+// Close lets calls after it fail with base.ErrClosed. Those that are under way, and open bodies, go on.
+func (b *Bucket) Close() error {
+	b.closed.Store(true)
+	return nil
+}
+
+// clean removes files of puts that began a day ago. A put that is so slow fails.
+func (b *session) clean() error {
+	f, err := b.root.Open(partial)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := f.ReadDir(-1)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := b.removeLeftover(partial + "/" + e.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeLeftover removes a file that is older than a day.
+func (b *session) removeLeftover(path string) error {
+	info, err := b.root.Lstat(path)
+	if err == nil && info.Mode().IsRegular() && b.clock.Now().Sub(info.ModTime()) > leftoverAfter {
+		err = b.root.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// PutIfAbsent implements bucket.Bucket. It blocks for the disk, which no context ends.
+func (d *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	if err := bucket.CheckPut(ctx, name, size); err != nil {
+		return err
+	}
+	b, err := d.begin(bucket.OpPut, name)
+	if err != nil {
+		return err
+	}
+	defer b.root.Close()
+	created, landed, err := b.put(ctx, pathOf(name), size, content)
+	if err != nil {
+		return bucket.NewError(ctx, bucket.OpPut, name, landed, err)
+	}
+	bucket.ReportCreated(ctx, created)
+	return nil
+}
+
+// put returns whether the object may be there although it fails.
+func (b *session) put(ctx context.Context, path string, size int64, content io.Reader) (created time.Time, landed bool, err error) {
+	switch _, err := b.root.Lstat(path); {
+	case err == nil:
+		return created, false, b.exists(path) // without reading the content
+	case !errors.Is(err, fs.ErrNotExist):
+		return created, false, fmt.Errorf("look at object: %w", err)
+	}
+	temp, created, err := b.write(ctx, size, content)
+	if err != nil {
+		return created, false, err
+	}
+	landed, err = b.publish(temp, path)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrExist) && !landed:
+		err = b.exists(path)
+	default:
+		err = fmt.Errorf("give object its name: %w", err)
+	}
+	// A file that stays is removed a day later: it is not worth an error.
+	_ = b.root.Remove(temp)
+	return created, landed, err
+}
+
+// exists returns ErrExists once the object that is there is durable.
+func (b *session) exists(path string) error {
+	if err := b.syncParents(path); err != nil {
+		return fmt.Errorf("sync the object that exists: %w", err)
+	}
+	return bucket.ErrExists
+}
+
+// write stores content in a new file in partial, and syncs it.
+func (b *session) write(ctx context.Context, size int64, content io.Reader) (temp string, modified time.Time, err error) {
+	var id [16]byte
+	rand.Read(id[:])
+	temp = partial + "/" + hex.EncodeToString(id[:])
+	if err := b.step("create"); err != nil {
+		return "", modified, err
+	}
+	if err := b.root.Mkdir(partial, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", modified, fmt.Errorf("make directory for new objects: %w", err)
+	}
+	f, err := b.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", modified, fmt.Errorf("create file of object: %w", err)
+	}
+	modified, err = b.fill(ctx, f, size, content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = b.root.Remove(temp) // else it is removed a day later
+		return "", modified, fmt.Errorf("write object: %w", err)
+	}
+	return temp, modified, nil
+}
+
+func (b *session) fill(ctx context.Context, f *os.File, size int64, content io.Reader) (modified time.Time, err error) {
+	buf := make([]byte, min(copyBytes, size+1))
+	onlyWriter := struct{ io.Writer }{f} // so that the context is looked at between parts
+	if _, err := io.CopyBuffer(onlyWriter, &ctxReader{ctx, bucket.ReadExact(content, size)}, buf); err != nil {
+		return modified, err
+	}
+	if err := b.step("sync"); err != nil {
+		return modified, err
+	}
+	if err := f.Sync(); err != nil {
+		return modified, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return modified, err
+	}
+	return info.ModTime(), nil
+}
+
+// publish gives the file temp the path of the object, durably, unless there is one: then fs.ErrExist, with landed false.
+func (b *session) publish(temp, path string) (landed bool, err error) {
+	for range maxAttempts {
+		if err = b.makeParents(path); err == nil {
+			err = b.place(temp, path)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break // else a delete has removed a directory, as it was empty
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := b.step("syncdir"); err != nil {
+		return true, err
+	}
+	return true, b.syncParents(path)
+}
+
+func (b *session) place(temp, path string) error {
+	if err := b.step("link"); err != nil {
+		return err
+	}
+	if b.noLinks {
+		return b.placeByClaim(temp, path)
+	}
+	err := b.root.Link(temp, path)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
+		return b.placeByClaim(temp, path)
+	}
+	return err
+}
+
+// placeByClaim renames temp to path while it holds the claim.
+func (b *session) placeByClaim(temp, path string) error {
+	claim := path[:len(path)-len(fileMark)] + claimMark
+	f, err := b.root.OpenFile(claim, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		if _, err := b.root.Lstat(path); err == nil {
+			return fs.ErrExist
+		}
+		if err := b.removeLeftover(claim); err != nil {
+			return fmt.Errorf("remove old claim: %w", err)
+		}
+		return &bucket.Error{Op: bucket.OpPut, Name: path, Class: bucket.ClassBusy, Ambiguous: true, Err: errors.New("another put is about to give it its name")}
+	}
+	if err != nil {
+		return err
+	}
+	err = f.Close()
+	if err == nil {
+		err = b.step("claimed")
+	}
+	if err == nil {
+		if _, err = b.root.Lstat(path); err == nil {
+			err = fs.ErrExist
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = b.root.Rename(temp, path)
+		}
+	}
+	_ = b.root.Remove(claim) // one that stays is removed a day later; until then who meets it sees the object first
+	return err
+}
+
+func (b *session) makeParents(path string) error {
+	dirs := parents(path)
+	if len(dirs) == 0 {
+		return nil
+	}
+	if err := b.step("mkdir"); err != nil {
+		return err
+	}
+	return b.root.MkdirAll(dirs[0], 0o700)
+}
+
+// syncParents makes the names on the way from the root to path durable. All directories are synced, also those that were
+// there: whoever has made them may not have come to it yet. Clean ones cost little.
+func (b *session) syncParents(path string) error {
+	for _, dir := range append(parents(path), ".") {
+		f, err := b.root.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the object was deleted, and the empty directory with it
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(syncOpenDir(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncOpenDir syncs a directory, where systems can.
+func syncOpenDir(f *os.File) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+// Get implements bucket.Bucket.
+func (d *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	if err := bucket.CheckGet(ctx, name, off); err != nil {
+		return bucket.Object{}, err
+	}
+	b, err := d.begin(bucket.OpGet, name)
+	if err != nil {
+		return bucket.Object{}, err
+	}
+	defer b.root.Close()
+	o, err := b.get(ctx, name, off, n)
+	if err != nil {
+		return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, err)
+	}
+	return o, nil
+}
+
+func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.Object, err error) {
+	path := pathOf(name)
+	info, err := b.root.Lstat(path) // before the open: that of a pipe would wait
+	if err != nil {
+		return o, err
+	}
+	if !info.Mode().IsRegular() {
+		return o, &base.CorruptError{Where: b.String(), Key: name, Want: "a file", Got: info.Mode().Type().String()}
+	}
+	f, err := b.root.Open(path)
+	if err != nil {
+		return o, err
+	}
+	if info, err = f.Stat(); err == nil {
+		n, err = bucket.CheckRange(name, off, n, info.Size())
+	}
+	if err != nil {
+		return o, errors.Join(err, f.Close())
+	}
+	return bucket.Object{Body: &body{ctx: ctx, name: name, f: f, off: off, left: n}, Size: info.Size(), Created: info.ModTime(), ServerTime: b.clock.Now()}, nil
+}
+
+// Delete implements bucket.Bucket. It removes directories that become empty.
+func (d *Bucket) Delete(ctx context.Context, name string) error {
+	if err := bucket.CheckDelete(ctx, name); err != nil {
+		return err
+	}
+	b, err := d.begin(bucket.OpDelete, name)
+	if err != nil {
+		return err
+	}
+	defer b.root.Close()
+	path := pathOf(name)
+	err = b.root.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return bucket.NewError(ctx, bucket.OpDelete, name, false, err)
+	}
+	for _, dir := range parents(path) {
+		if b.root.Remove(dir) != nil {
+			break // not empty
+		}
+	}
+	return bucket.NewError(ctx, bucket.OpDelete, name, true, b.syncParents(path))
+}
+
+// String returns "dir:" and the absolute path.
+func (b *Bucket) String() string { return "dir:" + b.path }
+
+// body is a range of a file. Where the file is shorter than it was, it fails.
+type body struct {
+	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	name string
+	f    *os.File
+	off  int64
+	left int64
+}
+
+// Read implements io.Reader.
+func (y *body) Read(p []byte) (int, error) {
+	if err := context.Cause(y.ctx); err != nil {
+		return 0, bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
+	}
+	if y.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := y.f.ReadAt(p[:min(int64(len(p)), y.left)], y.off)
+	y.off, y.left = y.off+int64(n), y.left-int64(n)
+	switch {
+	case n > 0 || err == nil:
+		return n, nil
+	case err == io.EOF:
+		err = &base.CorruptError{Where: "bucket", Key: y.name, Want: fmt.Sprintf("%d bytes more", y.left), Got: "end of file"}
+	}
+	return 0, bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
+}
+
+// Close implements io.Closer. It may be called again.
+func (y *body) Close() error {
+	if err := y.f.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
+		return bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
+	}
+	return nil
+}
+
+// ctxReader ends with ctx.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
