@@ -219,3 +219,52 @@ func (e *endless) Read(p []byte) (int, error) {
 	e.rest = e.rest[n:]
 	return n, nil
 }
+
+// FuzzDecodeContent decodes what a hostile member seals. What is given out is within the limit.
+func FuzzDecodeContent(f *testing.F) {
+	f.Add([]byte{0}, 0)
+	f.Add([]byte("\x00plain"), 5)
+	f.Add(compressed(100_000, zstdOf(f, make([]byte, 100_000))), 1<<20)
+	f.Add(compressed(100_000, streamed(f, make([]byte, 100_000))), 1<<20)
+	f.Add(appendContent(nil, bytes.Repeat([]byte("ledger page commit "), 30)), 1000)
+	f.Fuzz(func(t *testing.T, content []byte, limit int) {
+		limit = min(max(limit, 0), 1<<20)
+		plain, err := decodeContent(bytes.Clone(content), limit)
+		if err != nil {
+			return
+		}
+		if len(plain) > limit || cap(plain) > max(limit, len(content))+64 {
+			t.Fatalf("%d bytes of capacity %d, limit %d", len(plain), cap(plain), limit)
+		}
+		again, err := decodeContent(appendContent(nil, plain), limit)
+		if err != nil || !bytes.Equal(again, plain) {
+			t.Fatalf("%v", err)
+		}
+	})
+}
+
+// FuzzParseContents reads the tables of contents of a hostile member: one content, one byte string.
+func FuzzParseContents(f *testing.F) {
+	f.Add(appendContents(nil, []Frame{{SealedBytes: 26, PlainBytes: 5}, {SealedBytes: 30, PlainBytes: 700}}, []byte("table")), int64(headerBytes+56))
+	f.Add([]byte{1, 21, 0}, int64(headerBytes+21))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, int64(0))
+	f.Fuzz(func(t *testing.T, b []byte, end int64) {
+		frames, table, problem := parseContents(b, end)
+		if problem != "" {
+			return
+		}
+		if again := appendContents(nil, frames, table); !bytes.Equal(again, b) {
+			t.Fatalf("accepted %x, writes %x", b, again)
+		}
+		at := int64(headerBytes)
+		for _, f := range frames {
+			if f.Offset != at || f.SealedBytes < FrameOverhead || f.PlainBytes < 0 || f.PlainBytes > MaxFrameBytes {
+				t.Fatalf("%+v at %d", f, at)
+			}
+			at += int64(f.SealedBytes)
+		}
+		if at != end {
+			t.Fatalf("ends at %d, not %d", at, end)
+		}
+	})
+}

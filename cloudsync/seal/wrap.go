@@ -113,24 +113,44 @@ func ParseKeyring(b []byte) (*Wrapped, error) {
 		return nil, ringLabel.corrupt("known numbers", fmt.Sprintf("%d %d %d %d", b[0], b[1], b[2], b[3]), nil)
 	}
 	w := &Wrapped{Algorithm: Algorithm(b[1]), BucketID: ID(b[4 : 4+IDBytes]), raw: bytes.Clone(b)}
-	kdf := parseKDF(b[4+IDBytes:])
-	if b[2] == kdfArgon2id {
-		if what := kdf.check(); what != "" {
-			return nil, ringLabel.corrupt("", what, nil)
-		}
-		w.KDF = &kdf
+	if problem := w.parseKDF(b[2]); problem != "" {
+		return nil, ringLabel.corrupt("", problem, nil)
 	}
-	if b[2] == kdfNone && kdf != (KDF{}) || w.Algorithm == Plain && (b[2] != kdfNone || !allZero(b[ringCheckAt:ringHeaderBytes-4])) {
-		return nil, ringLabel.corrupt("zeros where nothing is used", "others", nil)
-	}
-	n := uint64(binary.BigEndian.Uint32(b[ringHeaderBytes-4:]))
-	if n != uint64(len(b)-ringHeaderBytes-tagBytes-sumBytes) || (n-ringFixedBytes)%keyBytes != 0 {
-		return nil, ringLabel.corrupt(fmt.Sprintf("content of %d bytes", len(b)-ringHeaderBytes-tagBytes-sumBytes), fmt.Sprint(n), nil)
-	}
-	if keys := (n - ringFixedBytes) / keyBytes; (keys == 0) != (w.Algorithm == Plain) {
-		return nil, ringLabel.corrupt("data keys where the bucket is sealed", fmt.Sprintf("%d with %s", keys, w.Algorithm), nil)
+	if problem := w.checkContent(); problem != "" {
+		return nil, ringLabel.corrupt("", problem, nil)
 	}
 	return w, nil
+}
+
+// parseKDF reads how the master key is derived. It returns what is wrong with it.
+func (w *Wrapped) parseKDF(kind byte) (problem string) {
+	kdf := parseKDF(w.raw[4+IDBytes:])
+	if kind == kdfNone {
+		if kdf != (KDF{}) {
+			return "parameters of a KDF that is not used"
+		}
+		return ""
+	}
+	if w.Algorithm == Plain {
+		return "passphrase of a plaintext bucket"
+	}
+	w.KDF = &kdf
+	return kdf.check()
+}
+
+// checkContent compares the length of the content with what there is. It returns what is wrong.
+func (w *Wrapped) checkContent() (problem string) {
+	if w.Algorithm == Plain && !allZero(w.raw[ringCheckAt:ringHeaderBytes-4]) {
+		return "key check of a plaintext bucket"
+	}
+	have := len(w.raw) - ringHeaderBytes - tagBytes - sumBytes
+	if n := binary.BigEndian.Uint32(w.raw[ringHeaderBytes-4:]); uint64(n) != uint64(have) {
+		return fmt.Sprintf("content of %d bytes where there are %d", n, have)
+	}
+	if (have-ringFixedBytes)%keyBytes != 0 || (have == ringFixedBytes) != (w.Algorithm == Plain) {
+		return fmt.Sprintf("content of %d bytes in a bucket of %s", have, w.Algorithm)
+	}
+	return ""
 }
 
 // Open returns the keyring that master wraps; the zero master opens a plaintext one.
