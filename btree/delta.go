@@ -88,6 +88,9 @@ func (a *nodeItem) equal(b *nodeItem) bool {
 // about what the items of result cost that base lacks, and 2 or 3 bytes for each place where the two differ.
 func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	w := scriptWriter{b: append(dst, byte(result.Level()))}
+	if w.sameShape(base, result) {
+		return w.b
+	}
 	o, n := itemReader{n: base}, itemReader{n: result}
 	o.next()
 	n.next()
@@ -107,6 +110,30 @@ func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	}
 	w.flush()
 	return w.b
+}
+
+// sameShape writes the script for a node that has the same keys and children in the same gaps, as most changes leave them. It writes nothing
+// and returns false for others.
+func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
+	for item, end := 0, 2*old.Len()+1; ; item++ {
+		next, ok := old.NextDifference(result, item)
+		if !ok {
+			return false
+		}
+		w.add(opKeep, uint64(old.Items(item, next)))
+		if item = next; item == end {
+			w.flush()
+			return true
+		}
+		w.count(opDrop)
+		it := nodeItem{isChild: item&1 == 0}
+		if it.isChild {
+			it.child, _ = result.ChildAt(item / 2)
+		} else {
+			it.entry = result.Entry(item / 2)
+		}
+		w.insert(&it)
+	}
 }
 
 // dropFirst decides, for an item of the base and another of the result, whether the former goes or the latter
@@ -134,12 +161,14 @@ type scriptWriter struct {
 	n    uint64
 }
 
-func (w *scriptWriter) count(kind uint64) {
+func (w *scriptWriter) count(kind uint64) { w.add(kind, 1) }
+
+func (w *scriptWriter) add(kind, n uint64) {
 	if w.kind != kind {
 		w.flush()
 		w.kind = kind
 	}
-	w.n++
+	w.n += n
 }
 
 func (w *scriptWriter) flush() {

@@ -580,6 +580,11 @@ func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	return min(next, 2*entry+1), true
 }
 
+// Items returns how many entries and children there are from item from to item to, exclusive, counted as in NextDifference.
+func (nd *Node) Items(from, to int) int {
+	return to/2 - from/2 + nd.childFrom(to) - nd.childFrom(from)
+}
+
 // childFrom returns the first child in the order of the gaps that is item or comes behind it.
 func (nd *Node) childFrom(item int) int {
 	return sort.Search(nd.NumChildren(), func(i int) bool { return 2*nd.gap(i) >= item })
