@@ -38,7 +38,7 @@ func histories() int {
 	case os.Getenv("LEDGER_TIER") >= "2":
 		return 100_000
 	case raceEnabled:
-		return 300
+		return 60
 	case testing.Short():
 		return 500
 	}
