@@ -76,8 +76,11 @@ func NewPriorityValue(value []byte, p Priority) Resolution {
 }
 
 // NewReader gives the key the value that r gives until io.EOF. size is its length, or -1 when that is not known; a different length makes the
-// merge fail. Memory does not depend on the length. When r is an io.Closer, it is closed.
+// merge fail, as does a nil r. Memory does not depend on the length. When r is an io.Closer, it is closed.
 func NewReader(r io.Reader, size int64, p Priority) Resolution {
+	if r == nil {
+		return Resolution{}
+	}
 	return Resolution{outcome: merge.TakeNew, reader: r, size: size, priority: p}
 }
 

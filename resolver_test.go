@@ -216,6 +216,7 @@ func TestResolversThatFail(t *testing.T) {
 		"none":           {give(ledger.Resolution{}), ledger.ErrInvalid, ""},
 		"longer":         {give(ledger.NewReader(strings.NewReader("xy"), 1, ledger.Eager)), ledger.ErrInvalid, ""},
 		"shorter":        {give(ledger.NewReader(closing, 2, ledger.Eager)), ledger.ErrInvalid, ""},
+		"no reader":      {give(ledger.NewReader(nil, 1, ledger.Eager)), ledger.ErrInvalid, ""},
 		"negative":       {give(ledger.NewReader(strings.NewReader("x"), -2, ledger.Eager)), ledger.ErrInvalid, ""},
 		"reader":         {give(ledger.NewReader(io.MultiReader(strings.NewReader("x"), failing{mine}), -1, ledger.Eager)), mine, ""},
 		"panic in Read":  {give(ledger.NewReader(brokenReader{}, -1, ledger.Eager)), nil, "reader's own words"},
