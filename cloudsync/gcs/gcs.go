@@ -1,0 +1,322 @@
+package gcs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/iterator"
+	"google.golang.org/api/option"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+const (
+	// chunkBytes is the length from which an upload is made in chunks, and that of each.
+	chunkBytes = 16 << 20
+	// maxPages bounds the requests of one List, which needs more than one only where foreign names are among ours.
+	maxPages = 1000
+	// headerTimeout is how long a server may think before it answers.
+	headerTimeout = time.Minute
+)
+
+// Options are the options of Open. The zero value is useful.
+type Options struct {
+	// CredentialsFile is the file of a service account; the application default credentials are used when it is empty.
+	CredentialsFile string
+}
+
+// Bucket is a bucket.Bucket in Google Cloud Storage.
+type Bucket struct {
+	client    *storage.Client
+	handle    *storage.BucketHandle
+	transport *counted
+	url       string
+	prefix    string // before every name: empty, or ends with a slash
+}
+
+var _ bucket.Bucket = (*Bucket)(nil)
+
+// Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name. It makes no request,
+// except that finding credentials may take one; ctx bounds that. The caller closes the Bucket.
+// Errors: base.ErrInvalid, fs.ErrPermission when there are no usable credentials.
+func Open(ctx context.Context, url string, o Options) (*Bucket, error) {
+	name, prefix, err := parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket: %w", err)
+	}
+	auth := []option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}
+	switch {
+	case os.Getenv("STORAGE_EMULATOR_HOST") != "":
+		auth = []option.ClientOption{option.WithoutAuthentication()}
+	case o.CredentialsFile != "":
+		auth = append(auth, option.WithAuthCredentialsFile(option.ServiceAccount, o.CredentialsFile))
+	}
+	transport, err := newTransport(ctx, auth)
+	if err != nil {
+		return nil, fmt.Errorf("find credentials for %s: %w: %w", url, os.ErrPermission, err)
+	}
+	client, err := storage.NewClient(ctx, option.WithHTTPClient(&http.Client{Transport: transport}))
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", url, err)
+	}
+	client.SetRetry(storage.WithPolicy(storage.RetryNever))
+	return &Bucket{client: client, handle: client.Bucket(name), transport: transport, url: url, prefix: prefix}, nil
+}
+
+// parse returns the name of the bucket and the prefix, which is empty or ends with a slash.
+func parse(url string) (name, prefix string, err error) {
+	rest, ok := strings.CutPrefix(url, "gs://")
+	name, path, slash := strings.Cut(rest, "/")
+	if path = strings.TrimSuffix(path, "/"); !ok || len(name) < 3 || len(name) > 222 || bucket.CheckName(name) != nil {
+		return "", "", fmt.Errorf("%w: %q is not gs://bucket or gs://bucket/prefix", base.ErrInvalid, url)
+	}
+	if path == "" {
+		return name, "", nil
+	}
+	if err := bucket.CheckName(path); err != nil || !slash {
+		return "", "", fmt.Errorf("prefix of %q: %w", url, err)
+	}
+	return name, path + "/", nil
+}
+
+// Close releases connections. Calls after it fail.
+func (b *Bucket) Close() error {
+	b.transport.close()
+	return b.client.Close()
+}
+
+// String returns the URL.
+func (b *Bucket) String() string { return b.url }
+
+// check refuses names that are too long with the prefix.
+func (b *Bucket) check(op bucket.Op, name string) error {
+	if n := len(b.prefix) + len(name); n > bucket.MaxNameBytes && op != bucket.OpList {
+		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassInvalid, Err: fmt.Errorf("%w: name has %d bytes with the prefix, limit %d", base.ErrInvalid, n, bucket.MaxNameBytes)}
+	}
+	if b.transport.closed.Load() {
+		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
+	}
+	return nil
+}
+
+// PutIfAbsent implements bucket.Bucket.
+func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	if err := bucket.CheckPut(ctx, name, size); err != nil {
+		return err
+	}
+	if err := b.check(bucket.OpPut, name); err != nil {
+		return err
+	}
+	uploadCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := b.handle.Object(b.prefix + name).If(storage.Conditions{DoesNotExist: true}).NewWriter(uploadCtx)
+	w.ContentType = "application/octet-stream" // else the client looks into the content
+	if w.ChunkSize = 0; size > chunkBytes {
+		w.ChunkSize = chunkBytes
+	}
+	src := &source{ctx: ctx, r: bucket.ReadExact(content, size), crc: crc32.New(castagnoli)}
+	_, _ = io.Copy(w, src) // what w says, Close says again
+	if src.err != nil {
+		cancel() // the upload is not complete, and never will be
+		_ = w.Close()
+		return bucket.NewError(ctx, bucket.OpPut, name, false, src.err)
+	}
+	if err := w.Close(); err != nil {
+		return mapError(ctx, bucket.OpPut, name, err)
+	}
+	attrs := w.Attrs()
+	if attrs == nil || attrs.Size != size || attrs.CRC32C != src.crc.Sum32() {
+		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassCorrupt, Ambiguous: true, Err: errors.New("what the server has stored is not what was sent")}
+	}
+	bucket.ReportCreated(ctx, attrs.Created)
+	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// source is the content on its way up. It remembers the error of the content, which is not that of the upload.
+type source struct {
+	ctx context.Context // that of the put
+	r   io.Reader
+	crc interface {
+		io.Writer
+		Sum32() uint32
+	}
+	err error
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		s.err = err
+		return 0, err
+	}
+	n, err := s.r.Read(p)
+	_, _ = s.crc.Write(p[:n])
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// Get implements bucket.Bucket.
+func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	if err := bucket.CheckGet(ctx, name, off); err != nil {
+		return bucket.Object{}, err
+	}
+	if err := b.check(bucket.OpGet, name); err != nil {
+		return bucket.Object{}, err
+	}
+	if n < 0 {
+		n = -1
+	}
+	// For no bytes, the client asks for the properties alone. A range from 0 on of all bytes is asked for as the whole.
+	answer := &answer{left: 1}
+	r, err := b.handle.Object(b.prefix+name).ReadCompressed(true).NewRangeReader(withAnswer(ctx, answer), off, n)
+	if err != nil {
+		if err = mapError(ctx, bucket.OpGet, name, err); errors.Is(err, bucket.ErrRange) && off == 0 && n != 0 {
+			return b.Get(ctx, name, 0, 0) // an empty object has no range at all
+		}
+		return bucket.Object{}, err
+	}
+	o := bucket.Object{Size: r.Attrs.Size, Created: r.Attrs.LastModified, ServerTime: answer.date}
+	want, err := bucket.CheckRange(name, off, n, o.Size)
+	if err == nil && (o.Size < 0 || n != 0 && (r.Remain() != want || r.Attrs.StartOffset != off)) {
+		err = &bucket.Error{Op: bucket.OpGet, Name: name, Class: bucket.ClassCorrupt,
+			Err: fmt.Errorf("asked for %d bytes from %d on, answered with %d from %d on, of %d", n, off, r.Remain(), r.Attrs.StartOffset, o.Size)}
+	}
+	if err != nil {
+		return bucket.Object{}, errors.Join(err, r.Close())
+	}
+	o.Body = &body{ctx: ctx, name: name, r: r, left: want}
+	return o, nil
+}
+
+// body gives what a reader has, and an error when that ends early.
+type body struct {
+	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	name string
+	r    *storage.Reader
+	left int64
+}
+
+// Read implements io.Reader.
+func (y *body) Read(p []byte) (int, error) {
+	if y.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := y.r.Read(p[:min(int64(len(p)), y.left)])
+	y.left -= int64(n)
+	switch {
+	case err == nil, n > 0 && (err == io.EOF || y.left == 0):
+		return n, nil
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, mapError(y.ctx, bucket.OpGet, y.name, err)
+}
+
+// Close implements io.Closer.
+func (y *body) Close() error { return y.r.Close() }
+
+// List implements bucket.Bucket.
+func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
+		return nil, err
+	}
+	if err := b.check(bucket.OpList, prefix); err != nil {
+		return nil, err
+	}
+	q := &storage.Query{Prefix: b.prefix + prefix, Projection: storage.ProjectionNoACL}
+	if after != "" {
+		q.StartOffset = b.prefix + after + "-" // the least of the bytes of names: no legal name lies between
+	}
+	if err := q.SetAttrSelection([]string{"Name", "Size", "Created"}); err != nil {
+		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
+	}
+	it := b.handle.Objects(withAnswer(ctx, &answer{left: maxPages}), q)
+	it.PageInfo().MaxSize = limit
+	var infos []bucket.Info
+	for len(infos) < limit {
+		a, err := it.Next()
+		if err == iterator.Done {
+			break
+		}
+		if err != nil {
+			return nil, mapError(ctx, bucket.OpList, prefix, err)
+		}
+		name, ok := strings.CutPrefix(a.Name, b.prefix)
+		if !ok || bucket.CheckName(name) != nil || name <= after || !strings.HasPrefix(name, prefix) {
+			continue // not ours
+		}
+		if n := len(infos); n > 0 && infos[n-1].Name >= name {
+			return nil, &bucket.Error{Op: bucket.OpList, Name: prefix, Class: bucket.ClassCorrupt, Err: fmt.Errorf("%q is listed after %q", name, infos[n-1].Name)}
+		}
+		infos = append(infos, bucket.Info{Name: name, Size: a.Size, Created: a.Created})
+	}
+	return infos, nil
+}
+
+// Delete implements bucket.Bucket.
+func (b *Bucket) Delete(ctx context.Context, name string) error {
+	if err := bucket.CheckDelete(ctx, name); err != nil {
+		return err
+	}
+	if err := b.check(bucket.OpDelete, name); err != nil {
+		return err
+	}
+	err := b.handle.Object(b.prefix + name).Delete(ctx)
+	if err == nil || errors.Is(err, storage.ErrObjectNotExist) {
+		return nil
+	}
+	return mapError(ctx, bucket.OpDelete, name, err)
+}
+
+// mapError classifies what the client library says.
+func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
+	if ctx.Err() != nil {
+		return bucket.NewError(ctx, op, name, true, err)
+	}
+	e, ok := errors.AsType[*googleapi.Error](err)
+	switch {
+	case ok && e.Code == http.StatusRequestedRangeNotSatisfiable:
+		err = fmt.Errorf("%w: %w", bucket.ErrRange, err)
+	case ok && e.Code == http.StatusForbidden:
+		for _, item := range e.Errors {
+			switch item.Reason {
+			case "rateLimitExceeded", "userRateLimitExceeded":
+				return &bucket.Error{Op: op, Name: name, Class: bucket.ClassBusy, Status: e.Code, Ambiguous: op == bucket.OpPut || op == bucket.OpDelete, Err: err}
+			case "quotaExceeded", "dailyLimitExceeded", "storageQuotaExceeded":
+				return &bucket.Error{Op: op, Name: name, Class: bucket.ClassQuota, Status: e.Code, Err: err}
+			}
+		}
+	case errors.Is(err, storage.ErrObjectNotExist), errors.Is(err, storage.ErrBucketNotExist):
+		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassNotFound, Status: http.StatusNotFound, Err: err}
+	}
+	if ok {
+		return bucket.NewStatusError(op, name, e.Code, err)
+	}
+	if e, ok := errors.AsType[*auth.Error](err); ok { // no token, so nothing was sent
+		class := bucket.ClassDenied
+		if e.Temporary() {
+			class = bucket.ClassRetryable
+		}
+		return &bucket.Error{Op: op, Name: name, Class: class, Err: err}
+	}
+	mapped := bucket.NewError(ctx, op, name, true, err)
+	if m, ok := errors.AsType[*bucket.Error](mapped); ok && m.Class == bucket.ClassOther {
+		m.Class = bucket.ClassCorrupt // no trouble of the network, so an answer that the client library cannot use
+	}
+	return mapped
+}

@@ -1,0 +1,98 @@
+package gcs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/api/option"
+	htransport "google.golang.org/api/transport/http"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// counted is a transport that notes the Date of the answer for those who ask with withAnswer, and makes no more requests
+// for them than they allow: the client library would ask again, without end, when a body breaks off, or while the pages of a
+// list are empty.
+type counted struct {
+	next   http.RoundTripper
+	base   *http.Transport
+	closed atomic.Bool
+}
+
+func newTransport(ctx context.Context, auth []option.ClientOption) (*counted, error) {
+	plain, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		plain = &http.Transport{Proxy: http.ProxyFromEnvironment}
+	}
+	plain = plain.Clone()
+	plain.ResponseHeaderTimeout = headerTimeout
+	plain.MaxIdleConnsPerHost = 64
+	plain.DisableCompression = true
+	next, err := htransport.NewTransport(ctx, plain, auth...)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{next: next, base: plain}, nil
+}
+
+func (t *counted) close() {
+	t.closed.Store(true)
+	t.base.CloseIdleConnections()
+}
+
+// answer is what a call learns from the transport. One goroutine at a time uses it.
+type answer struct {
+	left int // requests that are allowed
+	date time.Time
+	err  error // of the body
+}
+
+type answerKey struct{}
+
+func withAnswer(ctx context.Context, a *answer) context.Context {
+	return context.WithValue(ctx, answerKey{}, a)
+}
+
+var errTooMany = fmt.Errorf("%w: more requests than the call should need", base.ErrCorrupt)
+
+// RoundTrip implements http.RoundTripper.
+func (t *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	a, ok := r.Context().Value(answerKey{}).(*answer)
+	if !ok {
+		return t.next.RoundTrip(r)
+	}
+	if a.left <= 0 {
+		if a.err != nil {
+			return nil, a.err
+		}
+		return nil, errTooMany
+	}
+	a.left--
+	resp, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		a.date = date
+	}
+	resp.Body = &notingBody{resp.Body, a}
+	return resp, nil
+}
+
+// notingBody keeps the error with which a body ended.
+type notingBody struct {
+	io.ReadCloser
+	a *answer
+}
+
+func (b *notingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.a.err = err
+	}
+	return n, err
+}
