@@ -1,0 +1,132 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// allocated returns how many bytes fn allocates.
+func allocated(fn func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func TestLengthsAreComparedBeforeAllocating(t *testing.T) {
+	s := member(t, AES256GCM)
+	sealed, _, err := s.Seal(hostile, bytes.Repeat([]byte{1, 2, 3, 5, 8, 13, 21}, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := append(sealed, make([]byte, 16<<20)...)
+	if got := allocated(func() { _, _, err = s.Open(hostile, long, 10) }); got > 1<<20 || !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("beyond the limit: allocated %d, %v", got, err)
+	}
+	if plain, err := decodeContent(make([]byte, 12), 10); err == nil {
+		t.Errorf("content of %d bytes, limit 10", len(plain))
+	}
+	o, err := s.newObject(hostile, shapeFramed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []byte{kindFrame, kindLast, kindTable} {
+		head := appendRecordHead(bytes.Clone(o.header()), kind, 1<<24-1)
+		got := allocated(func() {
+			var st *Stream
+			if st, err = s.NewStream(io.MultiReader(bytes.NewReader(head), endlessZeros{}), hostile); err == nil {
+				_, err = st.Next()
+			}
+		})
+		if got > 4<<20 || !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("frame of 16 MiB: allocated %d, %v", got, err)
+		}
+	}
+}
+
+type endlessZeros struct{}
+
+func (endlessZeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// rle is a zstd frame of 100 000 zeros that declares a window of 1 KiB << exponent.
+func rle(exponent byte) []byte {
+	const block = 100_000<<3 | 1<<1 | 1
+	return []byte{0x28, 0xb5, 0x2f, 0xfd, 0, exponent << 3, block & 0xff, block >> 8 & 0xff, block >> 16, 0}
+}
+
+func TestWindowsAreBounded(t *testing.T) {
+	for exponent, ok := range map[byte]bool{10: true, 13: true, 14: false, 16: false, 31: false} {
+		plain, err := decodeContent(compressed(100_000, rle(exponent)), 100_000)
+		if (err == nil) != ok || ok && !bytes.Equal(plain, make([]byte, 100_000)) {
+			t.Errorf("window of 2^%d bytes: %v", 10+exponent, err)
+		}
+	}
+}
+
+func TestPlaintextHeadersAreCanonical(t *testing.T) {
+	s := member(t, Plain)
+	o, err := s.ring.object(hostile, header{algorithm: Plain, shape: shapeSingle, keyIndex: 1, id: ID{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Open(hostile, o.seal(bytes.Clone(o.header()), kindSingle, 0, nil, []byte("x")), 10); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("key index in plaintext: %v", err)
+	}
+}
+
+// TestPlaintextKeyringsAreCanonical changes what is not used, and makes tag and checksum anew, as anybody can.
+func TestPlaintextKeyringsAreCanonical(t *testing.T) {
+	good, err := member(t, Plain).ring.Wrap(MasterKey{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(at int) []byte {
+		b := bytes.Clone(good[:len(good)-tagBytes-sumBytes])
+		if at >= 0 {
+			b[at]++
+		}
+		b = append(b, plainTag(nonce(kindRing, 0), b[ringHeaderBytes:], b[:ringHeaderBytes])...)
+		sum := sha256.Sum256(b)
+		return append(b, sum[:]...)
+	}
+	if !bytes.Equal(again(-1), good) {
+		t.Fatal("the test does not make keyrings as Wrap does")
+	}
+	free := func(at int) bool { return at >= 4 && at < 4+IDBytes || at >= ringHeaderBytes+4 } // bucket id and keys
+	for at := range ringHeaderBytes + ringFixedBytes {
+		_, err := OpenKeyring(again(at), MasterKey{})
+		if free(at) != (err == nil) || err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) && !errors.Is(err, ErrWrongKey) {
+			t.Errorf("byte %d: %v", at, err)
+		}
+	}
+}
+
+func TestContentsAreStrict(t *testing.T) {
+	frames := make([]Frame, MaxFrames+1)
+	at := int64(headerBytes)
+	for i := range frames {
+		frames[i] = Frame{Offset: at, SealedBytes: FrameOverhead + 1, PlainBytes: 1}
+		at += FrameOverhead + 1
+	}
+	if _, _, problem := parseContents(appendContents(nil, frames, nil), at); problem == "" {
+		t.Error("more than MaxFrames")
+	}
+	if got, _, problem := parseContents(appendContents(nil, frames[1:], nil), at-FrameOverhead-1); problem != "" || len(got) != MaxFrames {
+		t.Errorf("MaxFrames: %s", problem)
+	}
+	b := binary.AppendUvarint(binary.AppendUvarint([]byte{1}, FrameOverhead+2), 1)
+	if _, _, problem := parseContents(b, headerBytes+FrameOverhead+2); problem == "" {
+		t.Error("a record that is longer than its plaintext and the overhead")
+	}
+}
