@@ -18,9 +18,9 @@
 // keys there are, and sixteen bytes by which a guessed passphrase can be tried (so can it by the rest). Lengths are those after
 // compression: who can have text of his own put beside a secret into one object can learn of the secret from them.
 //
-// He does not see content, roles, names of ledgers and pages, lengths before compression, nor whether two objects or frames have
+// He does not see content, names of ledgers and pages, lengths before compression, nor whether two objects or frames have
 // equal content: equal plaintexts give other bytes each time. That two names are equal shows that they stand for the
-// same, so names should be given to what may be told apart.
+// same, and paths may show roles: that is for who makes paths to say.
 //
 // He can withhold objects, and give an older one in place of a newer with the same role and name. He cannot change one, cut
 // it, mix frames, pass one off under another role or name, or replace it by plaintext: opening gives an error.
