@@ -180,6 +180,9 @@ func TestMeterCounts(t *testing.T) {
 	if got, want := m.Counts(), (bucket.Counts{A: 4, B: 2, Free: 1, Up: 15, Down: 2}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
+	if err := m.PutIfAbsent(t.Context(), "long", 3, strings.NewReader("12345")); !errors.Is(err, base.ErrInvalid) || m.Counts().Up != 18 {
+		t.Errorf("%v, %d bytes up", err, m.Counts().Up)
+	}
 	if m.String() != b.String() {
 		t.Error(m.String())
 	}

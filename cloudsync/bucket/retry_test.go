@@ -242,6 +242,21 @@ func TestRetryGivesUpOnABodyWithoutProgress(t *testing.T) {
 	}
 }
 
+// TestRetryCountsTriesFromTheLastByte cuts every body, each time after some bytes: that goes on for more than six tries.
+func TestRetryCountsTriesFromTheLastByte(t *testing.T) {
+	content := strings.Repeat("0123456789", 100_000)
+	for seed := range uint64(5) {
+		clk := mem.NewAutoClock(start)
+		b, gets := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{CutBody: 1}}), 0
+		b.Replace("a", []byte(content))
+		b.SetBefore(func(bucket.Op, string) error { gets++; return nil })
+		got, err := read(bucket.NewRetry(b, bucket.RetryOptions{Clock: clk}), "a", 0, -1)
+		if bucket.ClassOf(err) != bucket.ClassRetryable || !strings.HasPrefix(content, got) || len(got) < 999_000 || gets < 10 {
+			t.Errorf("seed %d: %d bytes, %d gets, %v", seed, len(got), gets, err)
+		}
+	}
+}
+
 func TestRetryNoticesThatTheObjectIsAnother(t *testing.T) {
 	clk := mem.NewAutoClock(start)
 	b := mem.New(mem.Options{Clock: clk, Seed: 5, Faults: mem.Faults{CutBody: 1}})

@@ -177,6 +177,9 @@ func (d *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	}
 	defer b.root.Close()
 	created, landed, err := b.put(ctx, pathOf(name), size, content)
+	if errors.Is(err, errClaimed) {
+		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassBusy, Ambiguous: true, Err: err}
+	}
 	if err != nil {
 		return bucket.NewError(ctx, bucket.OpPut, name, landed, err)
 	}
@@ -272,9 +275,6 @@ func (b *session) publish(temp, path string) (landed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := b.step("syncdir"); err != nil {
-		return true, err
-	}
 	return true, b.syncParents(path)
 }
 
@@ -292,6 +292,8 @@ func (b *session) place(temp, path string) error {
 	return err
 }
 
+var errClaimed = errors.New("another put is about to take the name")
+
 // placeByClaim renames temp to path while it holds the claim.
 func (b *session) placeByClaim(temp, path string) error {
 	claim := path[:len(path)-len(fileMark)] + claimMark
@@ -303,7 +305,7 @@ func (b *session) placeByClaim(temp, path string) error {
 		if err := b.removeLeftover(claim); err != nil {
 			return fmt.Errorf("remove old claim: %w", err)
 		}
-		return &bucket.Error{Op: bucket.OpPut, Name: path, Class: bucket.ClassBusy, Ambiguous: true, Err: errors.New("another put is about to give it its name")}
+		return errClaimed
 	}
 	if err != nil {
 		return err
@@ -337,6 +339,9 @@ func (b *session) makeParents(path string) error {
 // syncParents makes the names on the way from the root to path durable. All directories are synced, also those that were
 // there: whoever has made them may not have come to it yet. Clean ones cost little.
 func (b *session) syncParents(path string) error {
+	if err := b.step("syncdir"); err != nil {
+		return err
+	}
 	for _, dir := range append(parents(path), ".") {
 		f, err := b.root.Open(dir)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -136,3 +136,37 @@ func TestFailingPut(t *testing.T) {
 		}
 	}
 }
+
+// TestOvertakenPut lets a second put of the name come and go just before the first gives its file the name.
+func TestOvertakenPut(t *testing.T) {
+	for noLinks := range steps {
+		where := t.TempDir()
+		b, err := Open(where, Options{NoLinks: noLinks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := Open(where, Options{NoLinks: noLinks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.step = func(what string) error {
+			if what == "link" {
+				return second.PutIfAbsent(t.Context(), "a/b", 6, strings.NewReader("second"))
+			}
+			return nil
+		}
+		if err := b.PutIfAbsent(t.Context(), "a/b", 5, strings.NewReader("first")); !errors.Is(err, bucket.ErrExists) || bucket.Ambiguous(err) {
+			t.Errorf("no links %v: %v", noLinks, err)
+		}
+		o, err := b.Get(t.Context(), "a/b", 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(o.Body); string(got) != "second" || err != nil {
+			t.Errorf("no links %v: %q, %v", noLinks, got, err)
+		}
+		if err := o.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -53,16 +53,16 @@ func TestConformance(t *testing.T) {
 	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{}) }, buckettest.Options{MemoryBytes: 8 << 20})
 }
 
-// TestConformanceWithoutLinks makes puts by claims. Those who race may find the name busy, which a Retry resolves.
+// TestConformanceWithoutLinks makes puts by claims. Those who race may find the name busy.
 func TestConformanceWithoutLinks(t *testing.T) {
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket {
-		b := open(t, t.TempDir(), dir.Options{NoLinks: true})
-		return bucket.NewRetry(b, bucket.RetryOptions{Clock: mem.NewAutoClock(time.Time{})})
-	}, buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20})
+	t.Parallel()
+	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{NoLinks: true}) },
+		buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20})
 }
 
 // TestManyOpeners races through several Buckets of one directory, as several processes do.
 func TestManyOpeners(t *testing.T) {
+	t.Parallel()
 	for _, noLinks := range []bool{false, true} {
 		path := t.TempDir()
 		for round := range 20 {
@@ -274,6 +274,7 @@ func TestTruncatedFileIsNotTakenForWhole(t *testing.T) {
 
 // TestAgainstModel compares with a map, with puts whose content breaks and contexts that end.
 func TestAgainstModel(t *testing.T) {
+	t.Parallel()
 	names := []string{"a", "a/b", "a-", "a/b/c", "a.b/c", "b", strings.Repeat("l", 200), strings.Repeat("l", 128), strings.Repeat("l", 128) + "/x"}
 	rapid.Check(t, func(rt *rapid.T) {
 		b := open(t, t.TempDir(), dir.Options{NoLinks: rapid.Bool().Draw(rt, "no links")})

@@ -347,12 +347,16 @@ var concurrentChecks = []check{
 			content := func(i int) string { return strings.Repeat(fmt.Sprintf("racer %02d ", i), 1000) }
 			var won, lost atomic.Int64
 			var winner atomic.Int64
+			meet := &meeting{left: 64, all: make(chan struct{})}
 			together(64, func(i int) {
-				switch err := k.tryPut(name, content(i)); {
+				r := &racer{Reader: strings.NewReader(content(i)), meet: meet}
+				err := k.b.PutIfAbsent(k.Context(), name, r.Size(), r)
+				r.arrive()
+				switch {
 				case err == nil:
 					won.Add(1)
 					winner.Store(int64(i))
-				case bucket.ClassOf(err) == bucket.ClassExists:
+				case bucket.ClassOf(err) == bucket.ClassExists, bucket.ClassOf(err) == bucket.ClassBusy:
 					lost.Add(1)
 				default:
 					k.Errorf("racer %d: %v", i, err)
@@ -406,7 +410,7 @@ var concurrentChecks = []check{
 				if i%2 == 0 {
 					name = fmt.Sprintf("f/%d/y%d", round%2, i)
 				}
-				if err := k.tryPut(name, "x"); err != nil && bucket.ClassOf(err) != bucket.ClassExists {
+				if err := k.tryPut(name, "x"); err != nil && bucket.ClassOf(err) != bucket.ClassExists && bucket.ClassOf(err) != bucket.ClassBusy {
 					k.Errorf("put: %v", err)
 				}
 				if err := k.b.Delete(k.Context(), name); err != nil {
@@ -418,6 +422,44 @@ var concurrentChecks = []check{
 			k.Fatalf("left %q", got)
 		}
 	}},
+}
+
+// meeting lets racers wait for each other, so that all have begun before one can end.
+type meeting struct {
+	mu   sync.Mutex
+	left int // guarded by mu
+	all  chan struct{}
+}
+
+// racer is a content that is not read before all racers have begun, or were refused.
+type racer struct {
+	*strings.Reader
+	meet *meeting
+	once sync.Once
+}
+
+// Read implements io.Reader.
+func (r *racer) Read(p []byte) (int, error) {
+	r.arrive()
+	<-r.meet.all
+	return r.Reader.Read(p)
+}
+
+// WriteTo implements io.WriterTo.
+func (r *racer) WriteTo(w io.Writer) (int64, error) {
+	r.arrive()
+	<-r.meet.all
+	return r.Reader.WriteTo(w)
+}
+
+func (r *racer) arrive() {
+	r.once.Do(func() {
+		r.meet.mu.Lock()
+		defer r.meet.mu.Unlock()
+		if r.meet.left--; r.meet.left == 0 {
+			close(r.meet.all)
+		}
+	})
 }
 
 func together(n int, f func(i int)) {
