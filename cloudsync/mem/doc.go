@@ -3,7 +3,7 @@
 // name takes one write a second, and the whole bucket can be wiped or rolled back to an earlier state. Clock is a clock
 // that a test moves.
 //
-// The package imports cloudsync/bucket, internal/base and internal/clock of the module, and nothing that knows of
+// The package imports cloudsync/bucket and internal/clock of the module, and nothing that knows of
 // pages. Invariants: what a call has stored is visible to every later call, unless Rollback, Wipe or Replace was called
 // between; equal seeds and equal sequences of calls give equal faults; without faults it is an honest Bucket.
 //
