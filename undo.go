@@ -116,7 +116,7 @@ func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 		return nil, err
 	}
 	defer g.p.leave()
-	return storedCommits{g.p}.Commit(ctx, id)
+	return storedCommits(g).Commit(ctx, id)
 }
 
 // undo records the changes that make the page as if c had not been, and counts them in r.
