@@ -180,6 +180,9 @@ const maxPassed = 16
 // ownChanges returns the indexes of the keys, which ascend, that have in the tree root what the side has, and in none of the trees
 // of parents. The cost follows the number of keys or that of differences to the first parent, whichever is less, times the depth.
 func ownChanges(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) ([]int, error) {
+	if len(keys) <= fewKeys {
+		return ownKeys(ctx, v, root, parents, keys)
+	}
 	var hits []int
 	tree, first := v.tree(root), v.tree(parents[0])
 	for next := 0; next < len(keys); {
@@ -216,6 +219,35 @@ func ownChanges(ctx context.Context, v *View, root object.Digest, parents []obje
 		}
 		if ended {
 			break
+		}
+	}
+	return hits, nil
+}
+
+// fewKeys are looked up one by one. To begin a difference costs more than two look-ups, and much more where two trees have little in common.
+const fewKeys = 4
+
+// ownKeys is ownChanges by looking up each key.
+func ownKeys(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) (hits []int, err error) {
+	has := func(root object.Digest, w *wanted) bool {
+		if err != nil {
+			return false
+		}
+		var e fb.Entry
+		var ok bool
+		e, ok, err = v.tree(root).Get(ctx, w.key)
+		return err == nil && w.is(&e, ok)
+	}
+	for i := range keys {
+		own := has(root, &keys[i])
+		for _, parent := range parents {
+			own = own && !has(parent, &keys[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+		if own {
+			hits = append(hits, i)
 		}
 	}
 	return hits, nil

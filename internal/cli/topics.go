@@ -118,7 +118,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       CONFLICT = {"merge","key":BYTES,"outcome":"left"|"right"|"new"|"deleted","rule",
                       "leftWriter"?,"rightWriter"?,"left"?:ENTRY,"right"?:ENTRY,"result"?:ENTRY},
                       ENTRY = SIDE, see diff, and "value"?:BYTES when it is short
-    why              for each step {"commit","time","device"?,"message"?,"parents":[ID],"entry"?:ENTRY,"rule"?,
+    why              for each step {"commit","time","device"?,"message"?,"parents":[ID],"entry"?:ENTRY,"outcome"?,"rule"?,
                       "lost":[{"writer"?,"time"?,"device"?,"entry"?:ENTRY}]}
     watch            {"commit","base","time","device"?,"message"?,"part":"whole"|"first"|"middle"|"last",
                       "changes":[{"key":BYTES,"op":"added"|"removed"|"changed","size"?,"value"?:BYTES}]};

@@ -124,6 +124,7 @@ type stepJSON struct {
 	Message string     `json:"message,omitempty"`
 	Parents []string   `json:"parents"`
 	Entry   *valueJSON `json:"entry,omitempty"`
+	Outcome string     `json:"outcome,omitempty"`
 	Rule    string     `json:"rule,omitempty"`
 	Lost    []lostJSON `json:"lost"`
 }
@@ -139,7 +140,7 @@ type lostJSON struct {
 func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
 	j := stepJSON{
 		Commit: s.Commit.ID.String(), Time: timeText(s.Commit.Time), Device: s.Commit.Device, Message: s.Commit.Message,
-		Parents: []string{}, Rule: s.Rule, Lost: []lostJSON{},
+		Parents: []string{}, Outcome: s.Outcome, Rule: s.Rule, Lost: []lostJSON{},
 	}
 	for _, p := range s.Commit.Parents {
 		j.Parents = append(j.Parents, p.String())
