@@ -410,7 +410,7 @@ func TestLastOneWinsReadsLittle(t *testing.T) {
 // A key is found without a walk through the tree, also where a side has written all of it since the base.
 func TestNewestOfOneKeyReadsLittle(t *testing.T) {
 	p := newTestPage()
-	start := p.commit(t, 1, edit{"key 010000": "base"})
+	start := commit.First()
 	left := p.commitChanges(t, 2, numbered(20000, "left"), start)
 	right := p.commitChanges(t, 3, numbered(20000, "right"), start)
 	p.resetCounts()
@@ -418,8 +418,8 @@ func TestNewestOfOneKeyReadsLittle(t *testing.T) {
 	if err != nil || o != merge.TakeRight {
 		t.Fatalf("outcome %d, error %v, want the right side", o, err)
 	}
-	if p.nodeReads > 60 {
-		t.Errorf("%d nodes read, want at most 60", p.nodeReads)
+	if p.nodeReads > 24 {
+		t.Errorf("%d nodes read, want at most 24", p.nodeReads)
 	}
 }
 

@@ -40,7 +40,7 @@ func (h *History) opinion(device int) int {
 }
 
 // maxThirds is the greatest amount of a number about which thirds decides.
-const maxThirds = 1 << 40
+const maxThirds = 1 << 28
 
 // thirds is a merge.ValueRule.
 func thirds(_, left, right []byte) ([]byte, bool) {
