@@ -414,7 +414,7 @@ func TestNewestOfOneKeyReadsLittle(t *testing.T) {
 	left := p.commitChanges(t, 2, numbered(20000, "left"), start)
 	right := p.commitChanges(t, 3, numbered(20000, "right"), start)
 	p.resetCounts()
-	o, err := merge.NewPair(p.env(), left, right, start).Newest(t.Context(), [][]byte{[]byte("key 010000")})
+	o, err := merge.NewPair(p.env(), left, right, start).Newest(t.Context(), [][]byte{[]byte("key 000000")})
 	if err != nil || o != merge.TakeRight {
 		t.Fatalf("outcome %d, error %v, want the right side", o, err)
 	}
