@@ -433,7 +433,8 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 		}
 	}
 	present := map[commit.ID]*commit.Commit{commit.First().ID: commit.First()}
-	for _, c := range maybe {
+	// Newest first: beside writers, a commit may come between two looks, and its parents come before it.
+	for _, c := range slices.Backward(maybe) {
 		here, err := w.verifyMerge(s, p, c, func() (bool, error) {
 			_, err := s.Commit(ctx, c.ID)
 			if errors.Is(err, base.ErrNotFound) {
