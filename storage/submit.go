@@ -297,19 +297,27 @@ func (s *Store) awaitJoiner() bool {
 	}
 }
 
-// appendGroup writes the group that has been collected. The caller holds the append turn.
+// appendGroup writes the group that has been collected, and wakes who waits for the heads to change: without mu, which they take first of all.
+// The caller holds the append turn.
 func (s *Store) appendGroup() {
+	if changed := s.appendCollected(); changed != nil {
+		close(changed)
+	}
+}
+
+// appendCollected writes the group that has been collected. It returns the channel to close when that has changed the heads and somebody waits.
+func (s *Store) appendCollected() (changed chan struct{}) {
 	s.mu.Lock()
 	g := s.group
 	s.group = nil
 	if g == nil {
 		s.mu.Unlock()
-		return
+		return nil
 	}
 	if err := s.poisoned; err != nil {
 		s.failLocked(g, err)
 		s.mu.Unlock()
-		return
+		return nil
 	}
 	a := s.beginAppendLocked()
 	s.mu.Unlock()
@@ -322,20 +330,21 @@ func (s *Store) appendGroup() {
 	if err != nil {
 		s.noteFailureLocked(err)
 		s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
-		return
+		return nil
 	}
 	s.over.settle(g.parts, done)
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
 		delete(s.unsettled, c.ID)
 	}
-	if len(g.commits) > 0 {
-		s.tellHeadsLocked()
+	if len(g.commits) > 0 && !s.closed {
+		changed, s.headsChanged = s.headsChanged, nil
 	}
 	s.counters.groups.Add(1)
 	s.counters.commits.Add(uint64(len(g.commits)))
 	close(g.done)
 	s.wantFold()
+	return changed
 }
 
 // beginAppendLocked marks that a batch is being appended whose number is greater than what it notes (see foldLimit).
