@@ -4,21 +4,25 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // Getter finds commits. It is never asked for the first commit.
 type Getter interface {
-	// Commit returns the commit with the given id; the error matches base.ErrNotFound when there is none. It
-	// may wait for a disk.
+	// Commit returns the commit with the given id; the error matches base.ErrNotFound when there is none, and base.ErrGone for a parent
+	// that was pruned. It may wait for a disk.
 	Commit(ctx context.Context, id ID) (*Commit, error)
 }
 
 // Walk yields the commits with the given ids and all their ancestors, each once: the greatest generation first, among
 // equal ones the greatest timestamp, then the greatest id. So no commit comes before one of its descendants, and the
 // last is the first commit of the page. Without ids it yields nothing. It holds the commits between those that it has yielded
-// and their ancestors: as many as the graph is wide. At most one error is yielded, last: what the Getter returned,
+// and their ancestors: as many as the graph is wide. Parents that were pruned are passed over, with all below them: then the last need not be
+// the first commit. At most one error is yielded, last: what the Getter returned,
 // ctx's, or a *base.CorruptError for a parent whose generation is not below its child's.
 func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
@@ -38,7 +42,7 @@ func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 			if !yield(c, nil) {
 				return
 			}
-			if err := w.addParents(ctx, c); err != nil {
+			if _, err := w.addParents(ctx, c); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -47,7 +51,7 @@ func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 }
 
 // IsAncestor reports whether a is b or one of b's ancestors. It goes no further down than
-// a's generation. Errors: as Walk.
+// a's generation. Errors: as Walk; and one that matches base.ErrGone when commits between them may have been pruned that would tell.
 func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	if a.IsFirst() || a.ID == b.ID {
 		return true, nil
@@ -55,7 +59,13 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	if a.Generation >= b.Generation {
 		return false, nil
 	}
-	w := newWalker(g)
+	w, pruned := newWalker(g), false
+	end := func() (bool, error) {
+		if pruned {
+			return false, fmt.Errorf("look for ancestor %s: commits above it were pruned: %w", a.ID, base.ErrGone)
+		}
+		return false, nil
+	}
 	w.push(b)
 	for len(w.queue) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -65,7 +75,7 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 		// at best be of a's generation only their ids matter.
 		c := w.next()
 		if c.Generation <= a.Generation {
-			return false, nil
+			return end()
 		}
 		for _, p := range c.Parents {
 			if p == a.ID {
@@ -75,11 +85,13 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 		if c.Generation == a.Generation+1 {
 			continue
 		}
-		if err := w.addParents(ctx, c); err != nil {
+		gone, err := w.addParents(ctx, c)
+		if err != nil {
 			return false, err
 		}
+		pruned = pruned || gone
 	}
-	return false, nil
+	return end()
 }
 
 // walker takes commits out of a queue, the greatest generation first. Each commit enters once: what leaves is above all
@@ -116,13 +128,17 @@ func (w *walker) add(ctx context.Context, id ID, child *Commit) error {
 	return nil
 }
 
-func (w *walker) addParents(ctx context.Context, c *Commit) error {
+// addParents adds the parents of a commit and reports whether one of them was pruned.
+func (w *walker) addParents(ctx context.Context, c *Commit) (pruned bool, err error) {
 	for _, p := range c.Parents {
-		if err := w.add(ctx, p, c); err != nil {
-			return err
+		err := w.add(ctx, p, c)
+		if errors.Is(err, base.ErrGone) {
+			pruned = true
+		} else if err != nil {
+			return pruned, err
 		}
 	}
-	return nil
+	return pruned, nil
 }
 
 func (w *walker) push(c *Commit) {

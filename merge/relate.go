@@ -3,6 +3,7 @@ package merge
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,7 +21,7 @@ type Relation struct {
 }
 
 // Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Errors: those of
-// the Getter, *base.CorruptError, that of ctx.
+// the Getter, *base.CorruptError, that of ctx; and one that matches base.ErrGone when commits were pruned that would lead to a base.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
 	w := relater{getter: g, held: map[commit.ID]*visit{}}
 	w.mark(left, ofLeft)
@@ -48,6 +49,9 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 		if err := w.markParents(ctx, v.commit, marks); err != nil {
 			return Relation{}, err
 		}
+	}
+	if len(r.Bases) == 0 && w.pruned {
+		return Relation{}, fmt.Errorf("relate commits %s and %s: what they have in common was pruned: %w", left.ID, right.ID, base.ErrGone)
 	}
 	if len(r.Bases) == 0 {
 		return Relation{}, corruptCommit(right, "no ancestor in common with "+left.ID.String())
@@ -78,6 +82,7 @@ type relater struct {
 	queue  visits
 	held   map[commit.ID]*visit // what is in queue
 	fresh  int                  // how much of it is not stale
+	pruned bool                 // a parent was passed over
 }
 
 // mark puts a commit into the queue, or adds to its marks when it is there.
@@ -108,6 +113,10 @@ func (w *relater) next() *visit {
 func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) error {
 	for _, id := range child.Parents {
 		c, err := w.parent(ctx, id)
+		if errors.Is(err, base.ErrGone) {
+			w.pruned = true
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -117,5 +118,44 @@ func BenchmarkCommitOneKey(b *testing.B) {
 			b.ReportMetric(float64(after.BytesWritten-before.BytesWritten)/float64(b.N), "B/commit")
 			b.ReportMetric(float64(b.N)/float64(after.Groups-before.Groups), "commits/sync")
 		})
+	}
+}
+
+// BenchmarkPlaces gives a page the places of many pieces that it does not hold, folds them, drops nothing, and forgets them.
+func BenchmarkPlaces(b *testing.B) {
+	const n = 60000
+	for b.Loop() {
+		s := open(b, options(b))
+		var batch storage.SyncBatch
+		for i := range n {
+			p := storage.PlacedPiece{Digest: object.Sum(0, binary.BigEndian.AppendUint64(nil, uint64(i)))}
+			p.Place = storage.CloudPlace{Pack: [16]byte{1, byte(i >> 11)}, Frame: uint32(i >> 6), Offset: int64(i) << 11, SealedBytes: 100000, At: 1000, Bytes: 1500}
+			batch.Places = append(batch.Places, p)
+		}
+		start := time.Now()
+		p, err := s.SubmitSync(b.Context(), nil, &batch)
+		if err == nil {
+			err = p.Wait()
+		}
+		if err == nil {
+			err = s.Fold(b.Context())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		folded := time.Now()
+		st := s.Stats()
+		if err := s.ForgetCloud(b.Context(), false); err != nil {
+			b.Fatal(err)
+		}
+		forgot := time.Now()
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(folded.Sub(start).Milliseconds()), "ms/places")
+		b.ReportMetric(float64(forgot.Sub(folded).Microseconds()), "us/forget")
+		b.ReportMetric(float64(time.Since(forgot).Milliseconds()), "ms/sweep")
+		b.ReportMetric(float64(st.IndexBytes)/n, "indexB/place")
+		b.ReportMetric(float64(st.BytesWritten)/n, "logB/place")
 	}
 }

@@ -40,8 +40,8 @@ type cachedNode struct {
 	digest object.Digest
 	used   atomic.Bool
 	owner  *Store
-	node   fb.Node      // by value: a look-up finds it where it found the digest
-	depth  atomic.Int32 // of differences between the stored node and one that is stored whole
+	node   fb.Node       // by value: a look-up finds it where it found the digest
+	depth  atomic.Uint64 // see setDepth
 	slot   uint64
 	size   int64
 }
@@ -89,11 +89,27 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 // unknownDepth is the depth of a node that a journal has made: only the log says how it is stored, if at all.
 const unknownDepth = -1
 
-// add keeps a node. depth is that of its record in the log, or unknownDepth.
-func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
+// setDepth notes how many differences lie between the stored node and one that is stored whole, as was found when so many deletions had been
+// made: with the next one it may be gone.
+func (e *cachedNode) setDepth(made uint64, depth int32) {
+	if depth == unknownDepth {
+		e.depth.Store(0)
+	} else {
+		e.depth.Store(made<<8 | uint64(depth+1))
+	}
+}
+
+// knownDepth returns what setDepth has noted, if nothing was deleted since.
+func (e *cachedNode) knownDepth(made uint64) (uint8, bool) {
+	v := e.depth.Load()
+	return uint8(v&0xff) - 1, v&0xff != 0 && v>>8 == made
+}
+
+// add keeps a node. made is for setDepth. depth is that of its record in the log, or unknownDepth.
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) {
 	slot := slotOf(s, d)
 	e := &cachedNode{owner: s, digest: *d, node: *n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
-	e.depth.Store(depth)
+	e.setDepth(made, depth)
 	sh := &c.shards[slot%cacheShards]
 	if e.size > sh.max {
 		return
@@ -102,7 +118,7 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, depth int32) {
 	defer sh.mu.Unlock()
 	if old := sh.nodes.find(slot); old != nil {
 		if old.owner == s && old.digest == *d && depth != unknownDepth {
-			old.depth.Store(depth)
+			old.setDepth(made, depth)
 		}
 		return
 	}

@@ -34,8 +34,14 @@ type CheckReport struct {
 	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More says that there are more.
 	Problems []error
 	More     bool
+	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the bucket (see MissingPieces); MissingPieces are the first of them, as many as MaxProblems. That is no
+	// damage of this page.
+	Missing       int
+	MissingPieces []object.Digest
 	// Recovery is what Open had to mend.
 	Recovery Recovery
+
+	synced bool // the log has records of sync
 }
 
 // Clean reports whether nothing was found.
@@ -90,16 +96,17 @@ func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 }
 
 type checker struct {
-	s      *Store
-	o      CheckOptions
-	ctx    context.Context
-	report *CheckReport
-	fresh  index.DB // folded anew
-	build  *rebuilder
-	folded bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
-	ahead  bool             // see compareRows
-	heads  []*commit.Commit // durable when the check began
-	known  bitset           // numbers of nodes and pieces of values that have been verified
+	s         *Store
+	o         CheckOptions
+	ctx       context.Context
+	report    *CheckReport
+	fresh     index.DB // folded anew
+	build     *rebuilder
+	folded    bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
+	ahead     bool             // see compareRows
+	compacted bool             // garbage was taken out of the log
+	heads     []*commit.Commit // durable when the check began
+	known     bitset           // numbers of nodes and pieces of values that have been verified
 }
 
 // problem notes err when it is about corrupt data, and returns it otherwise.
@@ -129,6 +136,9 @@ func (c *checker) run() error {
 	s.foldTurn <- struct{}{} // nothing is folded while rows are compared
 	defer func() { <-s.foldTurn }()
 	reflected := s.state.position.Number
+	if c.compacted, err = s.log.Compacted(); err != nil {
+		return c.problem(err)
+	}
 	compared := false
 	compare := func(ahead bool) error {
 		compared = true
@@ -186,10 +196,11 @@ func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error 
 			c.report.Pieces++
 		}
 	}
-	ops, err := parseRecords(records)
+	ops, err := parseRecords(records, info)
 	if err != nil {
 		return err
 	}
+	c.noteSync(ops)
 	for i := range ops {
 		if o := &ops[i]; o.kind == recExplain {
 			if err := c.problem(c.explains(o, ops)); err != nil {
@@ -355,19 +366,51 @@ func (c *checker) commit(id commit.ID) error {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
 	c.report.Commits++
-	parents := make([]*commit.Commit, len(cm.Parents))
+	parents, shallow := make([]*commit.Commit, len(cm.Parents)), false
 	for i, p := range cm.Parents {
+		if c.pruned(p, id) {
+			shallow = true
+			continue
+		}
 		if parents[i], err = c.lookUp(p); err != nil {
 			return fmt.Errorf("check commit %s: parent: %w", id, err)
 		}
 	}
-	if err := commit.CheckParents(cm, parents); err != nil {
+	if !shallow {
+		err = commit.CheckParents(cm, parents)
+	}
+	if err != nil {
 		return fmt.Errorf("check commit %s: %w", id, err)
+	}
+	if absent, err := c.treeAbsent(cm); err != nil || absent {
+		return err
 	}
 	if err := c.tree(cm.Root); err != nil {
 		return fmt.Errorf("check tree of commit %s: %w", id, err)
 	}
 	return nil
+}
+
+// pruned reports whether the parent of a commit was pruned.
+func (c *checker) pruned(parent, child commit.ID) (pruned bool) {
+	err := c.fresh.View(func(tx index.Tx) error {
+		pruned = tx.Bucket(bucketCommits).Get(parent[:]) == nil && hasKey(tx.Bucket(bucketShallow), shallowKey(parent, child))
+		return nil
+	})
+	return err == nil && pruned
+}
+
+// treeAbsent reports whether a commit came without its tree and that was not rebuilt.
+func (c *checker) treeAbsent(cm *commit.Commit) (absent bool, err error) {
+	err = c.fresh.View(func(tx index.Tx) error {
+		if !hasKey(tx.Bucket(bucketTreeless), cm.ID[:]) {
+			return nil
+		}
+		row, _, err := readObjectRow(tx, &cm.Root)
+		absent = !row.held && cm.Root != btree.EmptyRoot
+		return err
+	})
+	return absent, err
 }
 
 // tree verifies a tree and the values in it, as far as they have not been.
@@ -439,7 +482,10 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 		return err
 	}
 	if !ok {
-		return bad("the piece is missing")
+		if c.placed(d) {
+			return nil // it can be fetched
+		}
+		return c.absent(d, known)
 	}
 	if !d.Kind().IsIndex() {
 		content, err := c.contentSize(&l)
@@ -500,6 +546,16 @@ func (c *checker) status(d *object.Digest) error {
 		}
 		return nil
 	})
+}
+
+// placed reports whether the bucket has a piece.
+func (c *checker) placed(d *object.Digest) (placed bool) {
+	err := c.fresh.View(func(tx index.Tx) error {
+		st, _, err := readPieceState(tx, d, nil)
+		placed = st.placed
+		return err
+	})
+	return err == nil && placed
 }
 
 // bitset is a set of piece numbers.

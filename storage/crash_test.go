@@ -83,7 +83,11 @@ func (c *crasher) openCrashed(fs vfs.FS, ix *index.Memory) (*storage.Store, erro
 	if err := storage.Create(context.Background(), o); err != nil {
 		return nil, err
 	}
-	return storage.Open(context.Background(), o)
+	s, err := storage.Open(context.Background(), o)
+	if err == nil {
+		c.w.connect(s)
+	}
+	return s, err
 }
 
 func (c *crasher) recovers(mem *vfs.Mem, ix *index.Memory, p promise, rng *rand.Rand) (err error) {
@@ -292,11 +296,62 @@ var crashScripts = []crashScript{
 		w.must(w.mergeHeads(w.rng, w.s.Heads()[1:]))
 		w.must(w.mergeHeads(w.rng, w.s.Heads()))
 	}},
+	{name: "steps of sync", o: storage.Options{SegmentBytes: 8192}, run: func(w *world) { syncScript(w, 24) }},
+	{name: "steps of sync, folded", run: func(w *world) {
+		w.withSync()
+		for range 12 {
+			w.must(w.syncStep(w.rng))
+		}
+		w.must(w.s.Fold(w.t.Context()))
+		w.must(w.fetchAll())
+		w.must(w.forgetStep())
+		w.must(w.s.Fold(w.t.Context()))
+		for range 6 {
+			w.must(w.syncStep(w.rng))
+		}
+		w.endJournals()
+	}},
+	{name: "collect", o: storage.Options{SegmentBytes: 8192}, run: func(w *world) {
+		w.commit(many(0, 60))
+		c := w.s.NewCollector(storage.CollectOptions{Deletions: 3})
+		for i := range 3 {
+			e := edit{"large": noise(w.rng, 20<<10), fmt.Sprintf("key %03d", i): []byte("given up")}
+			j := w.s.NewJournal()
+			_, err := w.make(j, e, 1, w.s.NewestHead())
+			w.must(err)
+			w.must(j.Flush(w.t.Context()))
+			j.Rollback()
+			for range i {
+				_, err := c.Step(w.t.Context())
+				w.must(err)
+			}
+			w.commit(e) // what is garbage, or being deleted, is wanted again
+			w.commit(edit{"large": nil})
+		}
+		cycles(w.t, c, 2)
+	}},
 	{name: "split node", fast: true, run: func(w *world) {
 		e := splitNode(w.rng)
 		w.commit(e)
 		w.commit(edit{sortedKeys(e)[5]: noise(w.rng, 100)})
 	}},
+}
+
+// syncScript does n random steps of sync, with folds and reopenings between.
+func syncScript(w *world, n int) {
+	w.withSync()
+	for range n {
+		switch w.rng.IntN(10) {
+		case 0:
+			w.endJournals()
+			w.reopen()
+		case 1:
+			w.must(w.s.Fold(w.t.Context()))
+		default:
+			w.must(w.syncStep(w.rng))
+		}
+	}
+	w.endJournals()
 }
 
 // interleave makes two journals at once that share a piece, and rolls one back.
@@ -392,6 +447,11 @@ func TestCrash(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		scripts = append(scripts[:len(scripts):len(scripts)], crashScript{
 			name: fmt.Sprintf("random %d", i), o: randomOptions(rng), run: func(w *world) { randomScript(w, 25) },
+		})
+	}
+	for i := range max(1, randoms/4) {
+		scripts = append(scripts[:len(scripts):len(scripts)], crashScript{
+			name: fmt.Sprintf("random of sync %d", i), o: storage.Options{SegmentBytes: int64(2+i) << 10}, run: func(w *world) { syncScript(w, 30) },
 		})
 	}
 	var total, partial atomic.Int64

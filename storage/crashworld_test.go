@@ -80,6 +80,9 @@ type world struct {
 	ackExplained map[commit.ID][]object.Digest       // guarded by mu
 	decided      map[object.Digest]map[string][]byte // guarded by mu
 
+	model *syncModel // of what sync knows; nil: not looked at
+	cloud *cloud     // what a Fetcher gives; nil: there is none
+
 	clock atomic.Int64
 }
 
@@ -116,6 +119,7 @@ func (w *world) tryOpen() error {
 	}
 	storage.SetFoldTxRows(s, w.foldTxRows)
 	storage.HookIndex(s, w.before, func() { w.tell("index") })
+	w.connect(s)
 	w.s = s
 	return nil
 }
@@ -477,6 +481,9 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 		}
 	}
 	if err := w.verifyDecisions(s, present, rng); err != nil {
+		return err
+	}
+	if err := w.verifySync(s, present); err != nil {
 		return err
 	}
 	return w.verifyTags(s, p, tags)

@@ -121,12 +121,20 @@ func TestCheckFindsWrongExplanationRows(t *testing.T) {
 // appendRecord appends a batch of one record to the log of a closed page.
 func appendRecord(w *world, kind byte, payload []byte) {
 	w.t.Helper()
+	appendRecords(w, [][]byte{append([]byte{kind}, payload...)})
+}
+
+// appendRecords appends a batch of records, each of which begins with its kind.
+func appendRecords(w *world, records [][]byte) {
+	w.t.Helper()
 	l, _, err := segment.Open(w.t.Context(), segment.Options{FS: w.mem, Dir: worldDir, Page: testPage}, nil, func(segment.BatchInfo, []segment.Record) error {
 		return nil
 	})
 	w.must(err)
 	b := segment.NewBatch()
-	b.Add(kind, payload)
+	for _, r := range records {
+		b.Add(r[0], r[1:])
+	}
 	_, err = l.Main().Append(b)
 	w.must(err)
 	w.must(l.Close())
@@ -286,9 +294,9 @@ func TestOlderIndex(t *testing.T) {
 		t.Errorf("recovery when it has been made anew: %+v", r)
 	}
 	w.close()
-	setIndexVersion(t, path, 3)
+	setIndexVersion(t, path, 5)
 	_, err := storage.Open(t.Context(), w.o)
-	if f := new(base.FormatError); !errors.As(err, &f) || f.Found != 3 {
+	if f := new(base.FormatError); !errors.As(err, &f) || f.Found != 5 {
 		t.Errorf("newer: got %v, want a FormatError", err)
 	}
 }

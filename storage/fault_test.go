@@ -73,6 +73,7 @@ var faultSteps = []func(w *world) error{
 	chainedGroup,
 	func(w *world) error { return w.setTag("x", w.s.Heads()[0]) },
 	func(w *world) error { return w.s.Fold(context.Background()) },
+	syncSome,
 	func(w *world) error { _, err := w.tryCommit(nil, many(0, 40), 0); return err },
 	func(w *world) error {
 		if a := w.promise().acked; len(a) > 0 {
@@ -89,6 +90,9 @@ var faultSteps = []func(w *world) error{
 	},
 	func(w *world) error { _, err := w.tryCommit(nil, edit{"a": noise(w.rng, 20<<10)}, 1); return err },
 	chainedGroup,
+	syncSome,
+	func(w *world) error { return w.s.Fold(context.Background()) },
+	func(w *world) error { return w.forgetStep() },
 	func(w *world) error { return w.splitHead(w.rng, w.s.Heads()[0], 3) },
 	mergeAll,
 	func(w *world) error { return w.setTag("x", w.s.Heads()[0]) },
@@ -127,6 +131,18 @@ func chainedGroup(w *world) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// syncSome does steps of sync, up to one that fails.
+func syncSome(w *world) error {
+	defer w.endJournals()
+	steps := []func(*rand.Rand) error{w.localCommit, w.receiveStep, w.placeStep, w.dropStep, w.statusStep, w.fetchStep, w.nameStep, w.receiveStep}
+	for _, step := range steps {
+		if err := step(w.rng); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mergeAll merges the heads, with explanations.
@@ -204,6 +220,7 @@ func (f *faulty) recovered() error {
 		if err != nil {
 			return fmt.Errorf("open again: %w", err)
 		}
+		f.connect(s)
 		err = f.verify(s, p, rng)
 		if err == nil && (f.at+len(f.kind.name))%3 == 0 {
 			err = checkClean(s)
@@ -218,6 +235,7 @@ func (f *faulty) recovered() error {
 func newFaulty(t *testing.T, kind faultKind, at int) *faulty {
 	f := &faulty{world: newWorld(t, 1, storage.Options{SegmentBytes: 8192, Cache: storage.NewNodeCache(1 << 20)}), kind: kind, at: at}
 	f.o.FS = vfs.NewFaulty(f.mem, f.inject)
+	f.withSync()
 	return f
 }
 

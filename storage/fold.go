@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -59,6 +60,18 @@ func (f foldLocator) locate(d *object.Digest) (located, bool, error) {
 	return l, ok, err
 }
 
+func (f foldLocator) base(d *object.Digest) (located, bool, error) {
+	l, ok, err := f.locate(d)
+	if ok || err != nil {
+		return l, ok, err
+	}
+	err = f.s.viewOnce(func(tx index.Tx) (err error) {
+		l, ok, err = baseIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
 // foldable reports whether the index may be written.
 func (s *Store) foldable() bool { return !s.o.ReadOnly }
 
@@ -77,7 +90,7 @@ func (s *Store) foldLimit() uint64 {
 // foldSome folds pending batches with numbers up to limit, at most about FoldRows rows of them, and reports whether there is
 // more. The caller holds the fold turn.
 func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err error) {
-	batches := s.over.upTo(limit, s.o.FoldRows)
+	batches := s.over.upTo(limit, s.o.FoldRows, s.maxTouches)
 	if len(batches) == 0 {
 		return false, nil
 	}
@@ -110,6 +123,16 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 func (s *Store) foldInto(
 	ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, reflected *segment.Position, parts [][]op,
 ) error {
+	switch aloneKind(parts) {
+	case recForgotten:
+		return s.foldForgotten(ctx, db, st)
+	case recDeleted:
+		return s.foldDeleted(ctx, db, from, numbers, st, parts)
+	case recPruned:
+		return foldPruned(db, st, parts)
+	case recAbandoned:
+		return s.foldAbandoned(ctx, db, st, parts)
+	}
 	p := newPlan(s, from, db, numbers, st.next, reflected)
 	if err := p.add(ctx, parts); err != nil {
 		return err
@@ -140,13 +163,19 @@ func (p *plan) write(ctx context.Context, st *state) error {
 		return err
 	}
 	return w.finish(func(tx index.Tx) error {
-		if err := p.writeCommits(tx, st); err != nil {
+		if err := p.writeHistory(tx, st); err != nil {
 			return err
 		}
 		if err := p.writeExplanations(tx); err != nil {
 			return err
 		}
 		if err := p.writeTags(tx); err != nil {
+			return err
+		}
+		if err := p.writeMetadata(tx); err != nil {
+			return err
+		}
+		if err := p.writeTouched(tx); err != nil {
 			return err
 		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
@@ -269,6 +298,7 @@ func (w *planWriter) addObjects(p *plan) {
 		}
 		if last == nil || *last != *o.digest {
 			w.addObject(o)
+			p.addBase(o)
 		}
 		last = o.digest
 	}
@@ -286,58 +316,94 @@ func (w *planWriter) addObject(o *plannedObject) {
 	})
 }
 
+// refsOfStep is how many destinations, of one block, one step writes references of: their sum is written once.
+const refsOfStep = 64
+
 // addRefs adds the references, by destination. What this plan has numbered has no rows yet.
 func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	slices.SortFunc(p.refs, func(a, b plannedRef) int {
 		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
 	})
 	for refs := p.refs; len(refs) > 0; {
-		n := 1
-		for n < len(refs) && refs[n].refKey == refs[0].refKey {
+		n, keys := 1, 1
+		for n < len(refs) && blockOf(refs[n].dest) == blockOf(refs[0].dest) {
+			if refs[n].refKey != refs[n-1].refKey {
+				if keys == refsOfStep {
+					break
+				}
+				keys++
+			}
 			n++
 		}
-		same := refs[:n]
+		some := refs[:n]
 		refs = refs[n:]
-		w.add(func(tx index.Tx) error {
-			sources := make([]uint64, len(same))
-			for i, r := range same {
-				sources[i] = r.source
-			}
-			b, k := tx.Bucket(bucketRefs), same[0].refKey
-			if sources = slices.Compact(sources); k.dest >= firstNew {
-				return putSources(b, refPrefix(k.dest, k.typ), sources)
-			}
-			return addSources(b, k, sources)
+		w.addWeight(keys, func(tx index.Tx) error {
+			return eachKey(tx, some, func(b index.Bucket, k refKey, sources []uint64) (uint64, error) {
+				if k.dest >= firstNew {
+					return sumOf(k, sources), putSources(b, refPrefix(k.dest, k.typ), sources)
+				}
+				return addSources(b, k, sources)
+			})
 		})
 	}
 }
 
-// addSources adds sources, which ascend, to the reference rows of one destination.
-func addSources(b index.Bucket, k refKey, sources []uint64) error {
+// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are sorted and of one block, and adds what it
+// returns to the sum of the block.
+func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
+	block, sum := blockOf(refs[0].dest), uint64(0)
+	for len(refs) > 0 {
+		n := 1
+		for n < len(refs) && refs[n].refKey == refs[0].refKey {
+			n++
+		}
+		sources := make([]uint64, n)
+		for i, r := range refs[:n] {
+			sources[i] = r.source
+		}
+		more, err := fn(tx.Bucket(bucketRefs), refs[0].refKey, slices.Compact(sources))
+		if err != nil {
+			return err
+		}
+		sum, refs = sum+more, refs[n:]
+	}
+	return addSum(tx, block, sum)
+}
+
+func sumOf(k refKey, sources []uint64) (sum uint64) {
+	for _, s := range sources {
+		sum += refHash(k, s)
+	}
+	return sum
+}
+
+// addSources adds sources, which ascend, to the reference rows of one destination. It returns what that adds to the sum.
+func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {
 		chunk, next, err := sourceChunk(b, prefix, sources[0])
 		if err != nil {
-			return err
+			return 0, err
 		}
 		n := len(sources)
 		if next != 0 {
 			n, _ = slices.BinarySearch(sources, next)
 		}
+		sum += sumOf(k, without(sources[:n], chunk))
 		merged := slices.Concat(chunk, sources[:n])
 		slices.Sort(merged)
 		merged = slices.Compact(merged)
 		if len(chunk) > 0 && merged[0] != chunk[0] {
 			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if err := putSources(b, prefix, merged); err != nil {
-			return err
+			return 0, err
 		}
 		sources = sources[n:]
 	}
-	return nil
+	return sum, nil
 }
 
 // putSources writes sources in rows of at most maxSources.
@@ -429,7 +495,7 @@ func (p *plan) settle(ctx context.Context) error {
 		}
 		more := false
 		err := p.db.Update(func(tx index.Tx) (err error) {
-			more, err = settleJournal(tx, noted[0], p.s.foldTxRows)
+			more, err = p.settleJournal(tx, noted[0], p.s.foldTxRows)
 			return err
 		})
 		if err != nil {
@@ -442,19 +508,22 @@ func (p *plan) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleJournal moves up to most transient pieces of a journal and reports whether there are more.
-func settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error) {
+// settleJournal moves up to most transient pieces of a journal and reports whether there are more. Those that sync touches stay until
+// writeTouched.
+func (p *plan) settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error) {
 	prefix := binary.BigEndian.AppendUint64(nil, journal)
 	b := tx.Bucket(bucketTransient)
 	var keys [][]byte
 	c := b.Cursor()
 	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(keys) < most; k, _ = c.Next() {
-		keys = append(keys, bytes.Clone(k))
-	}
-	for _, k := range keys {
 		if len(k) != len(prefix)+numberSize {
 			return false, badRow(bucketTransient, fmt.Sprintf("%x", k), "bad key")
 		}
+		if !p.skip[readNumber(k[len(prefix):])] {
+			keys = append(keys, bytes.Clone(k))
+		}
+	}
+	for _, k := range keys {
 		if err := putLocal(tx, readNumber(k[len(prefix):])); err != nil {
 			return false, err
 		}
@@ -465,45 +534,75 @@ func settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error)
 	return len(keys) == most, nil
 }
 
-func (p *plan) writeCommits(tx index.Tx, st *state) error {
-	commits, heads := tx.Bucket(bucketCommits), tx.Bucket(bucketHeads)
-	for _, pc := range p.commits {
-		c := pc.c
-		if commits.Get(c.ID[:]) != nil {
-			continue
+// writeHistory brings commits and their statuses to the index.
+func (p *plan) writeHistory(tx index.Tx, st *state) error {
+	for _, h := range p.history {
+		var err error
+		switch h.o.kind {
+		case recStatus:
+			err = writeStatus(tx, h.o.sync)
+		case recSummary:
+			err = dropHeads(tx, st, h.o.sync.ids)
+		default:
+			err = writeCommit(tx, st, h.o, h.root)
 		}
-		for _, parent := range c.Parents {
-			if heads.Get(parent[:]) == nil {
-				continue
-			}
-			if err := heads.Delete(parent[:]); err != nil {
-				return err
-			}
-			st.removeHead(parent)
-		}
-		st.addHead(c.ID)
-		rows := []struct {
-			bucket     string
-			key, value []byte
-		}{
-			{bucketCommits, c.ID[:], c.Encode()},
-			{bucketHeads, c.ID[:], headRow(c)},
-			{bucketUnsynced, c.ID[:], binary.BigEndian.AppendUint64(nil, c.Generation)},
-			{bucketRefs, commitRefKey(pc.root, c.ID), nil},
-		}
-		for _, r := range rows {
-			if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
-				return err
-			}
-		}
-		if len(c.Parents) == 2 {
-			if err := tx.Bucket(bucketMerges).Put(mergeKey(c.Parents[0], c.Parents[1], c.ID), nil); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
+
+func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
+	c, heads := o.commit, tx.Bucket(bucketHeads)
+	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
+		return nil
+	}
+	for _, parent := range c.Parents {
+		if heads.Get(parent[:]) == nil {
+			continue
+		}
+		if err := heads.Delete(parent[:]); err != nil {
+			return err
+		}
+		st.removeHead(parent)
+	}
+	st.addHead(c.ID)
+	rows := []row{
+		{bucketCommits, c.ID[:], c.Encode()},
+		{bucketHeads, c.ID[:], headRow(c)},
+	}
+	if o.origin == originLocal {
+		rows = append(rows, row{bucketUnsynced, c.ID[:], unsyncedRow(c)})
+	}
+	if o.origin == originTreeless {
+		rows = append(rows, row{bucketTreeless, c.ID[:], nil})
+	}
+	if len(c.Parents) == 2 {
+		rows = append(rows, row{bucketMerges, mergeKey(c.Parents[0], c.Parents[1], c.ID), nil})
+	}
+	for _, parent := range c.Parents {
+		if parent != commit.First().ID && tx.Bucket(bucketCommits).Get(parent[:]) == nil { // it was pruned
+			rows = append(rows, row{bucketShallow, shallowKey(parent, c.ID), nil})
+		}
+	}
+	for _, r := range rows {
+		if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
+			return err
+		}
+	}
+	if err := dropShallow(tx, c.ID); err != nil {
+		return err
+	}
+	return putCommitRef(tx, root, c.ID)
+}
+
+type row struct {
+	bucket     string
+	key, value []byte
+}
+
+func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
 
 // writeExplanations gives each merge the first of its explanations. That the merge is there is for Check to say: what the log holds
 // decides about the rows, however it is parted.
@@ -517,23 +616,7 @@ func (p *plan) writeExplanations(tx index.Tx) error {
 		if err := b.Put(merge[:], conflictRow(merge, &e.o.digest)); err != nil {
 			return err
 		}
-		if err := tx.Bucket(bucketRefs).Put(commitRefKey(e.root, merge), nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *plan) writeTags(tx index.Tx) error {
-	b := tx.Bucket(bucketTags)
-	for _, t := range p.tags {
-		var err error
-		if t.deleted {
-			err = b.Delete([]byte(t.name))
-		} else {
-			err = b.Put([]byte(t.name), tagRow(t.name, t.id))
-		}
-		if err != nil {
+		if err := putCommitRef(tx, e.root, merge); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ type Row struct {
 // RowFamilies are the families that Rows knows, in the order of the seed.
 var RowFamilies = []string{
 	bucketCommits, bucketObjects, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced, bucketTransient, bucketLocal, bucketSynced,
-	bucketMetadata, bucketTags, bucketCloud,
+	bucketMetadata, bucketTags, bucketNewTags, bucketCloud, bucketTreeless, bucketShallow,
 }
 
 // rowsChunk is how many rows are read with one transaction: none is held while the caller works.
@@ -159,12 +159,15 @@ func seedRows(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 			return bad()
 		}
 		value := fmt.Sprintf("number %d", r.number)
-		if r.held {
+		if r.dead {
+			value += ", not held but as a base"
+		}
+		if r.held || r.dead {
 			value += fmt.Sprintf(", segment %08x, offset %d, length %d", r.place.Segment, r.place.Offset, r.place.Length)
 		} else {
 			value += ", not held"
 		}
-		if r.kind == recDelta && r.held {
+		if r.kind == recDelta && (r.held || r.dead) {
 			d, ok := numberDigest(tx, r.base)
 			if !ok {
 				return bad()
@@ -209,8 +212,13 @@ func seedRows(tx index.Tx, family string, k, v []byte, rows *[]Row) error {
 			return err
 		}
 		add(id.String(), string(k))
+	case bucketShallow:
+		if len(k) != 2*commit.IDSize {
+			return bad()
+		}
+		add("", hex.EncodeToString(k[:commit.IDSize]), hex.EncodeToString(k[commit.IDSize:]))
 	default:
-		add(hex.EncodeToString(v), hex.EncodeToString(k))
+		return syncRow(tx, family, k, v, add)
 	}
 	return nil
 }
@@ -227,6 +235,9 @@ func refRows(k, v []byte, digest func([]byte) (object.Digest, error), add func(s
 	if typ == refCommit {
 		add("", dest.String(), "commit", hex.EncodeToString(source))
 		return nil
+	}
+	if typ == refBase && len(source) == numberSize {
+		return nil // the seed has no such rows
 	}
 	if typ != refEager && typ != refLazy || len(source) != numberSize {
 		return bad()

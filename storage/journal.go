@@ -41,6 +41,10 @@ type Journal struct {
 	out   *segment.Stream
 
 	explained []op // of kind recExplain
+
+	heads  [2][]*commit.Commit // durable and chained ones when the journal began: they are not pruned while it is open
+	spans  []logSpan           // guarded by Store.mu; where its pieces are in the log
+	relies reliance            // guarded by Store.wants
 }
 
 // journalPart is a batch with its records, and where the content of each lies in the batch.
@@ -62,7 +66,7 @@ func (s *Store) NewJournal() *Journal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nextJourn++
-	j := &Journal{s: s, id: s.nextJourn, epoch: s.epoch}
+	j := &Journal{s: s, id: s.nextJourn, epoch: s.epoch, heads: [2][]*commit.Commit{s.heads, s.chained}}
 	s.journals[j] = struct{}{}
 	return j
 }
@@ -160,7 +164,7 @@ func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte)
 	if _, ok := j.find(&d); ok {
 		return nil
 	}
-	held, err := j.s.has(&d)
+	held, err := j.holds(&d)
 	if err != nil {
 		return err
 	}
@@ -179,7 +183,7 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	}
 	if n.Split {
 		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
-		j.s.cache.add(j.s, &n.Digest, n.View, unknownDepth)
+		j.s.cache.add(j.s, &n.Digest, n.View, 0, unknownDepth)
 		return j.flushIfFull(ctx)
 	}
 	if _, ok := j.find(&n.Digest); ok {
@@ -195,7 +199,7 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	} else {
 		j.add(op{kind: recNode, digest: n.Digest}, n.Content)
 	}
-	j.s.cache.add(j.s, &n.Digest, n.View, unknownDepth)
+	j.s.cache.add(j.s, &n.Digest, n.View, 0, unknownDepth)
 	return j.flushIfFull(ctx)
 }
 
@@ -206,29 +210,43 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	held := map[int]uint8{} // the depth at which it is stored
+	made := j.s.wants.made.Load()
+	held := map[int]uint8{}                 // the depth at which it is stored
+	unsure, dead := []int{}, map[int]bool{} // what pending records say more about, and what is there as a base only
 	err := j.s.view(func(tx index.Tx) error {
 		clear(held)
+		clear(dead)
+		unsure = unsure[:0]
 		for i := range p.ops {
 			o := &p.ops[i]
 			if o.kind != recNode && o.kind != recDelta {
 				continue
 			}
-			if stored, ok := j.s.over.piece(&o.digest); ok {
+			stored, ok, touched := j.s.over.look(&o.digest)
+			if ok {
 				held[i] = stored.depth
 				continue
+			}
+			if touched {
+				unsure = append(unsure, i)
 			}
 			row, ok, err := readObjectRow(tx, &o.digest)
 			if err != nil {
 				return err
 			}
-			if ok && row.held {
+			switch {
+			case ok && row.held && !touched:
 				held[i] = row.depth
+			case ok && (row.dead || touched):
+				dead[i] = true
 			}
 		}
 		return nil
 	})
-	if err != nil || len(held) == 0 {
+	if err == nil {
+		err = j.relyOn(p, made, held, dead, unsure)
+	}
+	if err != nil || len(held) == 0 && len(dead) == 0 {
 		return err
 	}
 	j.part = nil
@@ -240,7 +258,15 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 			continue
 		}
 		content := p.content(i)
-		if o.kind == recDelta {
+		if dead[i] {
+			depths[o.digest] = 0
+		}
+		if o.kind == recDelta && dead[i] { // a difference to it may be stored that is the base of this one
+			if content, err = j.undelta(ctx, &o, content); err != nil {
+				j.err = err
+				return err
+			}
+		} else if o.kind == recDelta {
 			if depth, ok := depths[*o.base]; ok {
 				if content, err = j.deepen(ctx, &o, depth, content); err != nil {
 					j.err = err // a part of the records is gone: the journal is of no use
@@ -261,6 +287,11 @@ func (j *Journal) deepen(ctx context.Context, o *op, depth uint8, script []byte)
 		o.depth = depth + 1
 		return script, nil
 	}
+	return j.undelta(ctx, o, script)
+}
+
+// undelta makes o a whole node and returns its content.
+func (j *Journal) undelta(ctx context.Context, o *op, script []byte) ([]byte, error) {
 	b, err := j.Node(ctx, *o.base)
 	if err != nil {
 		return nil, err
@@ -298,21 +329,22 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 	if o, ok := j.find(d); ok {
 		return o.depth, o.kind != recPiece, nil
 	}
+	made := j.s.wants.made.Load()
+	if !j.want(d) { // from here on, what is held stays
+		return 0, false, nil
+	}
 	e := j.s.cache.find(j.s, d)
 	if e != nil {
-		if known := e.depth.Load(); known != unknownDepth {
-			return uint8(known), true, nil
+		if known, ok := e.knownDepth(j.s.wants.made.Load()); ok {
+			return known, true, nil
 		}
 	}
-	if o, ok := j.s.over.piece(d); ok {
-		return o.depth, o.kind != recPiece, nil
+	l, ok, err := j.s.locate(d)
+	ok = ok && err == nil && l.kind != recPiece
+	if e != nil && ok && l.content == nil {
+		e.setDepth(made, int32(l.depth))
 	}
-	row, ok, err := j.s.objectRow(d)
-	ok = ok && row.held && row.kind != recPiece
-	if e != nil && ok && err == nil {
-		e.depth.Store(int32(row.depth))
-	}
-	return row.depth, ok, err
+	return l.depth, ok, err
 }
 
 // Piece returns a piece that the journal or the page holds, as Store.Piece does.
@@ -415,7 +447,7 @@ func (j *Journal) startFlush(ctx context.Context) error {
 	j.busy, j.wait, j.part = p, wait, nil
 	j.s.wg.Go(func() { // under mu: Close says under mu that nothing starts any more, and then waits
 		defer close(wait)
-		j.err = j.s.appendPart(j.out, p)
+		j.err = j.s.appendPart(j, p)
 	})
 	return nil
 }
@@ -436,7 +468,9 @@ func (j *Journal) finishFlush() error {
 }
 
 // appendPart appends a part to a bulk segment and shows its pieces.
-func (s *Store) appendPart(out *segment.Stream, p *journalPart) error {
+func (s *Store) appendPart(j *Journal, p *journalPart) error {
+	s.bulk.RLock()
+	defer s.bulk.RUnlock()
 	s.mu.Lock()
 	if err := s.writableLocked(); err != nil && !errors.Is(err, base.ErrClosed) {
 		s.mu.Unlock()
@@ -444,7 +478,7 @@ func (s *Store) appendPart(out *segment.Stream, p *journalPart) error {
 	}
 	a := s.beginAppendLocked()
 	s.mu.Unlock()
-	done, err := out.Append(p.batch)
+	done, err := j.out.Append(p.batch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer delete(s.appenders, a)
@@ -453,6 +487,8 @@ func (s *Store) appendPart(out *segment.Stream, p *journalPart) error {
 		return fmt.Errorf("append pieces to the page's log: %w", err)
 	}
 	s.over.settle([][]op{p.ops}, done)
+	j.spans = addSpan(j.spans, logSpan{done.Segment, done.Start, done.End})
+	s.wants.used(&j.relies, p.ops)
 	s.counters.bulkBatches.Add(1)
 	s.wantFold()
 	return nil

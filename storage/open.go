@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/commit"
@@ -37,8 +38,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
 		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
-		foldTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), numbers: &numberCache{},
-		foldTxRows: foldTxRows,
+		foldTurn: make(chan struct{}, 1), compactTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: make(chan struct{}, 1), numbers: &numberCache{},
+		foldTxRows: foldTxRows, maxTouches: maxTouches,
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
@@ -61,6 +62,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.replaying = true
 	if err := s.openLog(ctx, from); err != nil {
 		return err
 	}
@@ -69,6 +71,10 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.openCompacted(ctx); err != nil {
+		return err
+	}
+	s.replaying = false
 	heads, err := s.readHeads()
 	if err != nil {
 		// The rows of the heads are few and checked together: make them anew when they do not agree.
@@ -80,14 +86,37 @@ func (s *Store) open(ctx context.Context) error {
 		}
 	}
 	s.over.each(func(o *op) {
-		if o.kind == recCommit {
+		switch o.kind {
+		case recCommit:
 			heads = withCommit(heads, o.commit)
+		case recPruned, recSummary:
+			heads = slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(o.sync.ids, c.ID) })
 		}
 		s.nextJourn = max(s.nextJourn, o.journal)
 	})
 	s.heads, s.chained = heads, heads
 	s.nextJourn = max(s.nextJourn, s.state.journal)
 	return nil
+}
+
+// openCompacted finishes a compaction that a crash has ended, and folds what was replayed if some of that was compacted: only then it is
+// known what of it counts.
+func (s *Store) openCompacted(ctx context.Context) error {
+	if !s.indexWritable() {
+		return nil
+	}
+	if rows, _ := s.over.pending(); rows > 0 {
+		compacted, err := s.log.Compacted()
+		if err != nil {
+			return err
+		}
+		if compacted {
+			if err := s.foldAll(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return s.finishMoves(ctx)
 }
 
 // replaceOutdated makes an index of an older version anew. Its position was believed, which says what of the log was durable: when
@@ -184,6 +213,8 @@ func (s *Store) beginIndex(reason string) error {
 		s.index = nil
 	}
 	s.outdated = ""
+	s.indexes.Add(1)
+	s.freed = nil
 	db, err := s.emptyIndex()
 	if err != nil {
 		return err
@@ -294,9 +325,14 @@ func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
 func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches int, err error) {
 	o := s.o.segmentOptions()
 	o.Opened = func(l *segment.Log) { s.log = l }
+	if from != nil {
+		if o.Moving, err = isMoving(s.index); err != nil {
+			return 0, err
+		}
+	}
 	log, rec, err := segment.Open(ctx, o, from, func(info segment.BatchInfo, records []segment.Record) error {
 		batches++
-		ops, err := parseRecords(records)
+		ops, err := parseRecords(records, info)
 		if err != nil {
 			return err
 		}
@@ -328,14 +364,17 @@ func (s *Store) indexWritable() bool {
 }
 
 // parseRecords reads the records of a batch that need no content any more.
-func parseRecords(records []segment.Record) ([]op, error) {
+func parseRecords(records []segment.Record, info segment.BatchInfo) ([]op, error) {
+	if err := checkAlone(records); err != nil {
+		return nil, err
+	}
 	ops := make([]op, len(records))
 	for i, r := range records {
 		o, err := parseRecord(r)
 		if err != nil {
 			return nil, err
 		}
-		o.content = nil
+		o.content, o.number, o.ord = nil, info.Number, uint32(i)
 		ops[i] = o
 	}
 	return ops, nil
@@ -364,7 +403,10 @@ func (s *Store) readHeads() ([]*commit.Commit, error) {
 	}
 	heads := make([]*commit.Commit, 0, len(ids))
 	for _, id := range ids {
-		c, err := s.Commit(context.Background(), id)
+		c := commit.First()
+		if id != c.ID {
+			c, err = s.foldedCommit(id) // what is pending may have pruned it
+		}
 		if errors.Is(err, base.ErrNotFound) {
 			err = badRow(bucketHeads, id.String(), "a head whose commit is missing")
 		}
@@ -433,7 +475,7 @@ func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err er
 		if info.Number > upTo {
 			return nil
 		}
-		ops, err := parseRecords(records)
+		ops, err := parseRecords(records, info)
 		if err != nil {
 			return err
 		}
@@ -458,6 +500,7 @@ type rebuilder struct {
 	// reflected is the position of what was flushed.
 	reflected segment.Position
 	rows      int
+	touches   int
 	pieces    map[object.Digest]*op // stored by parts
 }
 
@@ -466,15 +509,23 @@ func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
 }
 
 func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) error {
+	alone := aloneKind([][]op{ops}) != 0
+	if alone && len(b.parts) > 0 {
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+	}
 	b.st.position.Add(info)
 	b.parts = append(b.parts, ops)
 	b.rows += len(ops)
 	for i := range ops {
-		if o := &ops[i]; o.stored() {
+		o := &ops[i]
+		b.touches += o.touches()
+		if o.stored() && b.pieces[o.digest] == nil {
 			b.pieces[o.digest] = o
 		}
 	}
-	if b.rows < b.s.o.FoldRows {
+	if b.rows < b.s.o.FoldRows && b.touches < b.s.maxTouches && !alone {
 		return nil
 	}
 	return b.flush(ctx)
@@ -484,7 +535,7 @@ func (b *rebuilder) flush(ctx context.Context) error {
 	if err := b.s.foldInto(ctx, b.db, b, b.numbers, b.st, &b.reflected, b.parts); err != nil {
 		return err
 	}
-	b.parts, b.rows, b.reflected = nil, 0, b.st.position.Clone()
+	b.parts, b.rows, b.touches, b.reflected = nil, 0, 0, b.st.position.Clone()
 	clear(b.pieces)
 	return nil
 }
@@ -502,6 +553,18 @@ func (b *rebuilder) locate(d *object.Digest) (located, bool, error) {
 	return l, ok, err
 }
 
+func (b *rebuilder) base(d *object.Digest) (located, bool, error) {
+	l, ok, err := b.locate(d)
+	if ok || err != nil {
+		return l, ok, err
+	}
+	err = b.db.View(func(tx index.Tx) (err error) {
+		l, ok, err = baseIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
 // Close waits for what runs, folds, and releases the page. Commits that were submitted are written. It is idempotent: later calls
 // wait for the first one, and return nil. Errors are those of the disk; what was reported durable is durable also when Close fails.
 func (s *Store) Close() error {
@@ -511,7 +574,7 @@ func (s *Store) Close() error {
 		<-s.released
 		return nil
 	}
-	s.tellHeadsLocked()
+	s.tellClosedLocked()
 	s.closed = true
 	g := s.group
 	s.mu.Unlock()

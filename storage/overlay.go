@@ -17,9 +17,14 @@ type overlay struct {
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
+	more    map[object.Digest][]*op      // guarded by mu; further records that store a piece in pieces
+	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
+	touched map[object.Digest]*touch     // guarded by mu; see touch
+	forgot  []*op                        // guarded by mu; of kind recForgotten, durable, in order
 	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
 	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
+	folds   uint64                       // guarded by mu; how often drop has been called
 }
 
 // parentPair are the parents of a merge, the smaller id first, as commits list them.
@@ -31,15 +36,20 @@ type pendingBatch struct {
 	parts [][]op // records are pointed to by the overlay's maps, so that these slices never grow
 	rows  int
 	bytes int64
+	// touches counts the pieces of which records of sync in it say something, each as often as that.
+	touches int
+	alone   bool // see standsAlone
 }
 
 func newOverlay() *overlay {
 	return &overlay{
 		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{},
 		merges: map[parentPair][]commit.ID{}, explain: map[commit.ID]*op{},
+		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
 	}
 }
 
+// piece returns a record that stores a piece. For a piece that sync touches, look says whether it is held.
 func (ov *overlay) piece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -47,6 +57,26 @@ func (ov *overlay) piece(d *object.Digest) (op, bool) {
 		return *o, true
 	}
 	return op{}, false
+}
+
+// look is piece that also reports whether records of sync are pending which may say that the piece is not held.
+func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	if len(ov.touched) > 0 && ov.touched[*d] != nil {
+		return op{}, false, true
+	}
+	if o := ov.pieces[*d]; o != nil {
+		return *o, true, false
+	}
+	return op{}, false, false
+}
+
+// isPruned reports whether a pending record prunes a commit.
+func (ov *overlay) isPruned(id commit.ID) bool {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.pruned[id] != nil
 }
 
 func (ov *overlay) commit(id commit.ID) *commit.Commit {
@@ -83,12 +113,11 @@ func (ov *overlay) showLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
 		case o.stored():
-			// A durable record stands in front of one whose batch may still fail.
-			if cur := ov.pieces[o.digest]; cur == nil || cur.content != nil && o.content == nil {
-				ov.pieces[o.digest] = o
-			}
+			ov.showPieceLocked(o)
 		case o.kind == recCommit:
-			if c := o.commit; ov.commits[c.ID] == nil {
+			c := o.commit
+			delete(ov.pruned, c.ID)
+			if ov.commits[c.ID] == nil {
 				ov.commits[c.ID] = c
 				if len(c.Parents) == 2 {
 					p := parentPair(c.Parents)
@@ -99,7 +128,48 @@ func (ov *overlay) showLocked(ops []op) {
 			if ov.explain[*o.merge] == nil {
 				ov.explain[*o.merge] = o
 			}
+		case o.sync != nil:
+			ov.showSyncLocked(o)
 		}
+	}
+}
+
+func (ov *overlay) showPieceLocked(o *op) {
+	cur := ov.pieces[o.digest]
+	switch {
+	case cur == o:
+	case cur == nil:
+		ov.pieces[o.digest] = o
+	default: // which counts may depend on what was dropped or deleted between
+		list := ov.more[o.digest]
+		if !slices.Contains(list, o) {
+			list = append(list, o)
+		}
+		if cur.content != nil && o.content == nil {
+			list[slices.Index(list, o)] = cur
+			ov.pieces[o.digest] = o
+		}
+		ov.more[o.digest] = list
+	}
+}
+
+func (ov *overlay) hidePieceLocked(o *op) {
+	list := ov.more[o.digest]
+	switch {
+	case ov.pieces[o.digest] == o && len(list) > 0:
+		ov.pieces[o.digest], list = list[0], list[1:]
+	case ov.pieces[o.digest] == o:
+		delete(ov.pieces, o.digest)
+		return
+	case list == nil:
+		return
+	default:
+		list = slices.DeleteFunc(list, func(l *op) bool { return l == o })
+	}
+	if len(list) == 0 {
+		delete(ov.more, o.digest)
+	} else {
+		ov.more[o.digest] = list
 	}
 }
 
@@ -114,9 +184,7 @@ func (ov *overlay) hideLocked(ops []op) {
 	for i := range ops {
 		switch o := &ops[i]; {
 		case o.stored():
-			if ov.pieces[o.digest] == o {
-				delete(ov.pieces, o.digest)
-			}
+			ov.hidePieceLocked(o)
 		case o.kind == recCommit:
 			if c := o.commit; ov.commits[c.ID] == c {
 				delete(ov.commits, c.ID)
@@ -128,6 +196,8 @@ func (ov *overlay) hideLocked(ops []op) {
 			if ov.explain[*o.merge] == o {
 				delete(ov.explain, *o.merge)
 			}
+		case o.sync != nil:
+			ov.hideSyncLocked(o)
 		}
 	}
 }
@@ -150,7 +220,8 @@ func (ov *overlay) settle(parts [][]op, done segment.Appended) {
 	n := 0
 	for _, ops := range parts {
 		for i := range ops {
-			ops[i].place, ops[i].content = done.Places[n], nil
+			o := &ops[i]
+			o.place, o.content, o.number, o.ord = done.Places[n], nil, done.Number, uint32(n)
 			n++
 		}
 	}
@@ -169,6 +240,8 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	for _, ops := range parts {
 		for i := range ops {
 			b.rows += ops[i].weight()
+			b.touches += ops[i].touches()
+			b.alone = b.alone || standsAlone(ops[i].kind)
 			if ops[i].kind != recPiece {
 				b.bytes += int64(ops[i].place.Length)
 			}
@@ -184,13 +257,17 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	ov.bytes += b.bytes
 }
 
-// upTo returns the batches with numbers up to n, at most about maxRows rows of them.
-func (ov *overlay) upTo(n uint64, maxRows int) []*pendingBatch {
+// upTo returns the batches with numbers up to n, at most about maxRows rows and maxTouches of them. One whose kind of record shares it with no other comes alone.
+func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	rows, i := 0, 0
-	for i < len(ov.batches) && ov.batches[i].info.Number <= n && (i == 0 || rows+ov.batches[i].rows <= maxRows) {
-		rows += ov.batches[i].rows
+	rows, touches, i := 0, 0, 0
+	for i < len(ov.batches) {
+		b := ov.batches[i]
+		rows, touches = rows+b.rows, touches+b.touches
+		if b.info.Number > n || i > 0 && (rows > maxRows || touches > maxTouches || b.alone || ov.batches[i-1].alone) {
+			break
+		}
 		i++
 	}
 	return append([]*pendingBatch(nil), ov.batches[:i]...)
@@ -200,6 +277,7 @@ func (ov *overlay) upTo(n uint64, maxRows int) []*pendingBatch {
 func (ov *overlay) drop(n int) {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()
+	ov.folds++
 	for _, b := range ov.batches[:n] {
 		for _, ops := range b.parts {
 			ov.hideLocked(ops)
@@ -215,6 +293,9 @@ func (ov *overlay) drop(n int) {
 	if len(ov.pieces) == 0 {
 		ov.pieces = map[object.Digest]*op{} // a map does not shrink by itself
 	}
+	if len(ov.touched) == 0 {
+		ov.touched = map[object.Digest]*touch{}
+	}
 }
 
 func (ov *overlay) pending() (rows int, bytes int64) {
@@ -223,8 +304,8 @@ func (ov *overlay) pending() (rows int, bytes int64) {
 	return ov.rows, ov.bytes
 }
 
-// each calls fn with every pending record in the order of the log.
-func (ov *overlay) each(fn func(o *op)) {
+// each calls fn with every pending record in the order of the log. folds is for foldedSince.
+func (ov *overlay) each(fn func(o *op)) (folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
 	for _, b := range ov.batches {
@@ -234,4 +315,5 @@ func (ov *overlay) each(fn func(o *op)) {
 			}
 		}
 	}
+	return ov.folds
 }

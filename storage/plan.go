@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -34,10 +33,15 @@ type plan struct {
 	transient map[uint64][]uint64 // journal -> numbers
 	local     []uint64
 	settled   []uint64 // journals whose pieces become local
-	commits   []plannedCommit
+	history   []plannedStep
 	explained []plannedExplanation
-	tags      []*tagChange
+	tags      []*op
+	metadata  []*op
 	journal   uint64 // greatest journal number seen
+
+	touched   map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
+	touchedIn map[uint64][]*touchedPiece      // those that a journal has stored or used in this plan
+	skip      map[uint64]bool                 // numbers of those that the index has
 }
 
 type refKey struct {
@@ -51,6 +55,7 @@ type plannedObject struct {
 	stored *op
 	number uint64
 	base   uint64
+	old    objectRow // of a node that was kept as a base only: it is held again, where it was
 }
 
 // plannedRef is a reference from a source to a destination.
@@ -59,9 +64,9 @@ type plannedRef struct {
 	source uint64
 }
 
-// plannedCommit is a commit with the number of its root.
-type plannedCommit struct {
-	c    *commit.Commit
+// plannedStep is a record of a commit, with the number of its root, or of statuses of commits.
+type plannedStep struct {
+	o    *op
 	root uint64
 }
 
@@ -85,6 +90,7 @@ const planChunk = 256
 type mention struct {
 	o       *op
 	targets []target
+	absent  bool // the record counts for nothing else: what it needs was garbage and compacted away
 }
 
 type target struct {
@@ -94,14 +100,21 @@ type target struct {
 
 // add takes the records of some batches, in the order of the log.
 func (p *plan) add(ctx context.Context, parts [][]op) error {
+	if err := p.noteTouched(parts); err != nil {
+		return err
+	}
 	chunk := make([]mention, 0, planChunk)
 	for _, ops := range parts {
 		for i := range ops {
-			targets, err := p.targets(ctx, &ops[i])
+			m := mention{o: &ops[i]}
+			var err error
+			if m.absent, err = p.s.lacks(&ops[i], p.from); err == nil && !m.absent {
+				m.targets, err = p.targets(ctx, &ops[i])
+			}
 			if err != nil {
 				return err
 			}
-			chunk = append(chunk, mention{&ops[i], targets})
+			chunk = append(chunk, m)
 			if len(chunk) == planChunk {
 				if err := p.addChunk(chunk); err != nil {
 					return err
@@ -116,6 +129,8 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 // targets returns what the piece that o stores refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
+	case o.kind == recUse && o.digest.Kind().IsNode():
+		return p.revivedTargets(ctx, o)
 	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
 		n, err := p.s.loadNode(ctx, o.digest, p.from, 0)
 		if err != nil {
@@ -123,7 +138,8 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 		}
 		return nodeTargets(n), nil
 	case o.kind == recPiece && o.digest.Kind().IsIndex():
-		content, err := pieceSource{p.s, p.from}.Piece(ctx, o.digest)
+		at := o.located() // where it is found otherwise depends on records that come later
+		content, err := p.s.content(&o.digest, &at)
 		if err != nil {
 			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
 		}
@@ -179,19 +195,32 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	p.journal = max(p.journal, o.journal)
 	switch o.kind {
 	case recJournal:
+		if err := p.commitTouched(tx, o.journal); err != nil {
+			return err
+		}
 		p.local = append(p.local, p.transient[o.journal]...)
 		delete(p.transient, o.journal)
 		p.settled = append(p.settled, o.journal)
 		return nil
-	case recTag:
-		p.tags = append(p.tags, o.tag)
+	case recTag, recTagReceived, recTagSynced:
+		p.tags = append(p.tags, o)
 		return nil
+	case recMetadata:
+		p.metadata = append(p.metadata, o)
+		return nil
+	case recStatus, recSummary:
+		p.history = append(p.history, plannedStep{o: o})
+		return nil
+	case recPlaces, recCondemned, recDropped:
+		return p.addTouches(tx, o)
+	case recForgotten:
+		return nil // see foldForgotten
 	case recCommit:
 		root, err := p.number(tx, &o.commit.Root)
 		if err != nil {
 			return err
 		}
-		p.commits = append(p.commits, plannedCommit{o.commit, root})
+		p.history = append(p.history, plannedStep{o, root})
 		return nil
 	case recExplain:
 		root, err := p.number(tx, &o.digest)
@@ -205,10 +234,22 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	if err != nil {
 		return err
 	}
-	if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
+	if t := p.touched[o.digest]; t != nil {
+		p.addToTouched(t, o, n)
+	} else if (o.kind == recPiece || o.kind == recUse) && o.journal != 0 && !o.digest.Kind().IsNode() {
 		p.transient[o.journal] = append(p.transient[o.journal], n)
+	} else if o.kind == recUse && o.journal == 0 && !o.digest.Kind().IsNode() {
+		p.local = append(p.local, n)
 	}
-	if o.stored() {
+	if m.absent {
+		return nil
+	}
+	if o.kind == recUse && o.digest.Kind().IsNode() {
+		if err := p.revive(tx, o, n); err != nil {
+			return err
+		}
+	}
+	if o.stored() && p.touched[o.digest] == nil {
 		if err := p.addObject(tx, o, n); err != nil {
 			return err
 		}
@@ -231,7 +272,9 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 		return err
 	}
 	planned := plannedObject{digest: &o.digest, stored: o, number: n}
-	if o.kind == recDelta {
+	if ok && row.dead { // what is stored as a difference to it relies on the record that was before
+		planned.old = row
+	} else if o.kind == recDelta {
 		if planned.base, err = p.number(tx, o.base); err != nil {
 			return err
 		}
@@ -240,10 +283,44 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	return nil
 }
 
+// revive makes a node held again that is kept as a base only.
+func (p *plan) revive(tx index.Tx, o *op, n uint64) error {
+	row, ok, err := readObjectRow(tx, &o.digest)
+	if err == nil && ok && row.dead {
+		p.objects = append(p.objects, plannedObject{digest: &o.digest, number: n, old: row})
+	}
+	return err
+}
+
+// revivedTargets returns what a node refers to that is kept as a base only and is used again.
+func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
+	if _, ok, err := p.from.locate(&o.digest); ok || err != nil {
+		return nil, err
+	}
+	if _, ok, err := p.from.base(&o.digest); !ok || err != nil {
+		return nil, err
+	}
+	n, err := p.s.loadNode(ctx, o.digest, p.from, 1)
+	if err != nil {
+		return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
+	}
+	return nodeTargets(n), nil
+}
+
+// addBase notes that a stored difference needs its base.
+func (p *plan) addBase(o *plannedObject) {
+	if o.stored != nil && o.stored.kind == recDelta && !o.old.dead {
+		p.refs = append(p.refs, plannedRef{refKey{o.base, refBase}, o.number})
+	}
+}
+
 // row returns the row of a planned object.
 func (po *plannedObject) row() objectRow {
 	r := objectRow{number: po.number}
-	if o := po.stored; o != nil {
+	if po.old.dead {
+		r = po.old
+		r.held, r.dead = true, false
+	} else if o := po.stored; o != nil {
 		r.held, r.kind, r.place, r.depth, r.base = true, o.kind, o.place, o.depth, po.base
 	}
 	return r
@@ -327,6 +404,16 @@ func (c *numberCache) put(d *object.Digest, n uint64) {
 		c.used++
 	}
 	*s = numberSlot{*d, n}
+}
+
+// forget forgets the number of a digest that has none any more.
+func (c *numberCache) forget(d *object.Digest) {
+	if len(c.slots) == 0 {
+		return
+	}
+	if s := c.slot(d); s.digest == *d {
+		s.digest = object.Digest{} // the slot stays in use
+	}
 }
 
 // clear forgets everything: numbers of a fold that failed were given to nobody.

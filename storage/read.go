@@ -32,15 +32,21 @@ type located struct {
 // locator finds stored pieces. It returns false for a piece that is not held.
 type locator interface {
 	locate(d *object.Digest) (located, bool, error)
+	// base is locate for a node whose bytes a difference needs: it also finds one that was deleted.
+	base(d *object.Digest) (located, bool, error)
 }
 
 // locate looks into the overlay, then into the index.
 func (s *Store) locate(d *object.Digest) (located, bool, error) {
-	if o, ok := s.over.piece(d); ok {
+	o, ok, touched := s.over.look(d)
+	if ok {
 		return o.located(), true, nil
 	}
+	if touched {
+		st, err := s.stateOf(d)
+		return st.at, st.held, err
+	}
 	var l located
-	var ok bool
 	err := s.view(func(tx index.Tx) (err error) {
 		l, ok, err = locateIn(tx, d)
 		return err
@@ -68,20 +74,60 @@ func (j *Journal) locate(d *object.Digest) (located, bool, error) {
 	return located{}, false, nil
 }
 
+// base looks into the overlay, then into the index.
+func (s *Store) base(d *object.Digest) (located, bool, error) {
+	l, ok, err := s.locate(d)
+	if ok || err != nil {
+		return l, ok, err
+	}
+	if o, ok := s.over.piece(d); ok { // which is deleted there, too
+		return o.located(), true, nil
+	}
+	err = s.view(func(tx index.Tx) (err error) {
+		l, ok, err = baseIn(tx, d)
+		return err
+	})
+	return l, ok, err
+}
+
+// base looks into the page first, as locate does.
+func (j *Journal) base(d *object.Digest) (located, bool, error) {
+	if l, ok, err := j.s.base(d); ok || err != nil {
+		return l, ok, err
+	}
+	return j.locate(d)
+}
+
 // locateIn finds a piece by the rows of the index.
 func locateIn(tx index.Tx, d *object.Digest) (located, bool, error) {
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil || !ok || !row.held {
 		return located{}, false, err
 	}
+	l, err := locatedRow(tx, &row)
+	return l, err == nil, err
+}
+
+// baseIn is locateIn that also finds nodes that were deleted and are kept as bases.
+func baseIn(tx index.Tx, d *object.Digest) (located, bool, error) {
+	row, ok, err := readObjectRow(tx, d)
+	if err != nil || !ok || !row.held && !row.dead {
+		return located{}, false, err
+	}
+	l, err := locatedRow(tx, &row)
+	return l, err == nil, err
+}
+
+func locatedRow(tx index.Tx, row *objectRow) (located, error) {
 	l := located{kind: row.kind, depth: row.depth, place: row.place}
 	if row.kind == recDelta {
+		var ok bool
 		l.base, ok = digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, row.base)))
 		if !ok {
-			return located{}, false, badRow(bucketNumbers, fmt.Sprint(row.base), "no digest")
+			return located{}, badRow(bucketNumbers, fmt.Sprint(row.base), "no digest")
 		}
 	}
-	return l, true, nil
+	return l, nil
 }
 
 func readObjectRow(tx index.Tx, d *object.Digest) (objectRow, bool, error) {
@@ -106,22 +152,38 @@ func (s *Store) objectRow(d *object.Digest) (row objectRow, ok bool, err error) 
 
 // has reports whether the page holds the piece.
 func (s *Store) has(d *object.Digest) (bool, error) {
-	if _, ok := s.over.piece(d); ok {
+	_, ok, touched := s.over.look(d)
+	if ok {
 		return true, nil
+	}
+	if touched {
+		st, err := s.stateOf(d)
+		return st.held, err
 	}
 	row, ok, err := s.objectRow(d)
 	return ok && row.held, err
 }
 
-// Piece returns the content of a piece, verified against its digest. The slice is shared and must not be changed. Errors
-// match base.ErrCorrupt when the piece is damaged or missing, base.ErrClosed, or are those of the disk.
+// Piece returns the content of a piece, verified against its digest. The slice is shared and must not be changed. A piece that is not held
+// and has a place in the bucket comes from the Fetcher. Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a
+// tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces); base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
-	l, err := s.find(&d, s)
+	l, ok, err := s.locate(&d)
+	if err == nil && !ok {
+		var place *CloudPlace
+		if l, place, err = s.search(&d); place != nil {
+			return s.fetch(ctx, &d, *place)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if l.kind != recDelta {
-		return s.content(&d, &l)
+		content, err := s.content(&d, &l)
+		if errors.Is(err, errVanished) {
+			return s.Piece(ctx, d)
+		}
+		return content, err
 	}
 	n, err := s.Node(ctx, d)
 	if err != nil {
@@ -130,21 +192,92 @@ func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return n.Bytes(), nil
 }
 
-// find locates a piece that must be there. What the index does not know is looked for in the log once, by making the
-// index anew: a row may be damaged in a way that only its absence shows.
+// find locates a piece that must be there, as search does when the page is where it looks.
 func (s *Store) find(d *object.Digest, from locator) (located, error) {
 	l, ok, err := from.locate(d)
-	if err == nil && !ok && from == locator(s) && s.reindex("piece "+d.Short()+" has no row") {
-		l, ok, err = from.locate(d)
+	if ok || err != nil {
+		return l, err
 	}
-	if err == nil && !ok {
-		err = &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+	if from == locator(s) {
+		l, place, err := s.search(d)
+		if place != nil {
+			err = needsFetch(d)
+		}
+		return l, err
 	}
-	return l, err
+	if _, inJournal := from.(*Journal); inJournal {
+		if err := s.needsTree(d); err != nil {
+			return l, err
+		}
+	}
+	return l, missing(d)
 }
 
-// content returns what is stored for a piece behind the header of its record, verified unless it is a difference.
+// search looks once more for a piece that was not found: it may be held, or have a place in the bucket, which is returned then, or need not
+// be here since it is of a tree that is not. What the index does not know is looked for in the log once, by making the index anew: a row may be damaged
+// in a way that only its absence shows.
+func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err error) {
+	for again := true; ; again = false {
+		if d.Kind().IsNode() {
+			l, ok, err := s.locate(d)
+			if ok || err != nil {
+				return l, nil, err
+			}
+			if err := s.needsTree(d); err != nil {
+				return l, nil, err
+			}
+		} else {
+			st, err := s.stateOf(d)
+			switch {
+			case err != nil || st.held:
+				return st.at, nil, err
+			case st.placed:
+				return l, &st.place, nil
+			}
+			if lacks, err := s.isMissing(d, again); err != nil || lacks {
+				return l, nil, cmp.Or(err, notSent(d))
+			}
+		}
+		if !again || !s.reindex("piece "+d.Short()+" has no row") {
+			if known, err := s.hasMissingRow(d); err != nil || known {
+				return l, nil, cmp.Or(err, notSent(d))
+			}
+			return l, nil, missing(d)
+		}
+	}
+}
+
+func missing(d *object.Digest) error {
+	return &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+}
+
+func needsFetch(d *object.Digest) error {
+	return fmt.Errorf("read piece %s, which is in the bucket only: %w", d.Short(), base.ErrNeedsFetch)
+}
+
+// errVanished marks a piece that was given up while it was being read.
+var errVanished = errors.New("given up since it was found")
+
+// content returns what is stored for a piece behind the header of its record, verified unless it is a difference. A piece that compaction has
+// moved since it was found is looked up again: l says then where it is.
 func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
+	for {
+		content, err := s.stored(d, l)
+		if !errors.Is(err, segment.ErrRetired) {
+			return content, err
+		}
+		again, ok, err := s.base(d)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing", Err: errVanished}
+		}
+		*l = again
+	}
+}
+
+func (s *Store) stored(d *object.Digest, l *located) ([]byte, error) {
 	content := l.content
 	if content == nil {
 		payload, err := s.log.Read(l.place, nil)
@@ -178,6 +311,7 @@ func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 // readNode reads a node into the cache.
 func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
 	s.cache.misses.Add(1)
+	made := s.wants.made.Load()
 	n, err := s.loadNode(ctx, d, from, 0)
 	if err != nil {
 		return nil, err
@@ -188,7 +322,7 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 			depth = int32(l.depth)
 		}
 	}
-	s.cache.add(s, &d, n, depth)
+	s.cache.add(s, &d, n, made, depth)
 	return n, nil
 }
 
@@ -208,7 +342,15 @@ func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator
 	if d.Kind().IsIndex() {
 		return s.loadSplitNode(ctx, d, from)
 	}
-	l, err := s.find(&d, from)
+	var l located
+	var ok bool
+	var err error
+	if depth > 0 {
+		l, ok, err = from.base(&d)
+	}
+	if !ok && err == nil {
+		l, err = s.find(&d, from)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -261,6 +403,15 @@ func (p pieceSource) Piece(_ context.Context, d object.Digest) ([]byte, error) {
 
 // loadSplitNode puts a node together from its pieces.
 func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
+	content, err := s.splitContent(ctx, d, from)
+	if err != nil {
+		return nil, err
+	}
+	return s.verifyNode(&d, content)
+}
+
+// splitContent puts the content of an index piece of nodes together.
+func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator) ([]byte, error) {
 	src := pieceSource{s, from}
 	root, err := src.Piece(ctx, d)
 	if err != nil {
@@ -274,21 +425,34 @@ func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator
 	if _, err := split.NewReader(ctx, src, d, ix.Size()).WriteTo(buf); err != nil {
 		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
 	}
-	return s.verifyNode(&d, buf.Bytes())
+	return buf.Bytes(), nil
 }
 
-// Commit returns a durable or submitted commit. The first commit, which is implied, is known. Errors match
+func gone(id commit.ID) error { return fmt.Errorf("commit %s was pruned: %w", id, base.ErrGone) }
+
+// Commit returns a durable or submitted commit. The first commit, which is implied, is known. Errors match base.ErrGone for the parent of
+// a commit that is here, when the parent was pruned; else
 // base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
 	}
+	if s.over.isPruned(id) {
+		return nil, gone(id)
+	}
 	if c := s.over.commit(id); c != nil {
 		return c, nil
 	}
-	var c *commit.Commit
-	err := s.view(func(tx index.Tx) error {
+	return s.foldedCommit(id)
+}
+
+// foldedCommit returns a commit as the rows have it.
+func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
+	err = s.view(func(tx index.Tx) error {
 		v := tx.Bucket(bucketCommits).Get(id[:])
+		if v == nil && prunedParent(tx, id) {
+			return gone(id)
+		}
 		if v == nil {
 			return fmt.Errorf("commit %s: %w", id, base.ErrNotFound)
 		}
@@ -348,6 +512,9 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 		}
 		n := 0
 		for k, _ := c.Seek(from); k != nil && len(k) == len(commit.ID{}) && match(k) && n < limit; k, _ = c.Next() {
+			if s.over.isPruned(commit.ID(k)) {
+				continue
+			}
 			found[commit.ID(k)] = true
 			n++
 		}
@@ -382,14 +549,20 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 			if len(k) != len(prefix)+len(commit.ID{}) {
 				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
 			}
-			ids = append(ids, commit.ID(k[len(prefix):]))
+			if id := commit.ID(k[len(prefix):]); !s.over.isPruned(id) {
+				ids = append(ids, id)
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	ids = append(ids, pending...)
+	for _, id := range pending {
+		if !s.over.isPruned(id) {
+			ids = append(ids, id)
+		}
+	}
 	slices.SortFunc(ids, commit.ID.Compare)
 	return slices.Compact(ids), nil
 }
@@ -412,31 +585,10 @@ func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Dig
 	return root, ok, nil
 }
 
-// Tags returns all tags of the page. The map is the caller's.
+// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
-	tags := map[string]commit.ID{}
-	var pending []*tagChange // read before the rows: a fold may move them there meanwhile
-	s.over.each(func(o *op) {
-		if o.kind == recTag {
-			pending = append(pending, o.tag)
-		}
-	})
-	err := s.view(func(tx index.Tx) error {
-		clear(tags)
-		c := tx.Bucket(bucketTags).Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
-			id, err := parseTagRow(string(k), v)
-			if err != nil {
-				return err
-			}
-			tags[string(k)] = id
-		}
-		return nil
-	})
-	for _, t := range pending {
-		t.apply(tags)
-	}
-	return tags, err
+	ts, err := s.readTags()
+	return ts.tags, err
 }
 
 func (t *tagChange) apply(tags map[string]commit.ID) {
@@ -445,56 +597,6 @@ func (t *tagChange) apply(tags map[string]commit.ID) {
 	} else {
 		tags[t.name] = t.id
 	}
-}
-
-// Unsynced returns the ids of the commits that the cloud does not have yet, by generation and then by id.
-func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
-	ids, err := s.unsynced(ctx)
-	if errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {
-		return s.unsynced(ctx)
-	}
-	return ids, err
-}
-
-func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
-	seen := map[commit.ID]bool{}
-	s.over.each(func(o *op) {
-		if o.kind == recCommit {
-			seen[o.commit.ID] = true
-		}
-	})
-	err := s.view(func(tx index.Tx) error {
-		c := tx.Bucket(bucketUnsynced).Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
-			if len(k) != len(commit.ID{}) {
-				return badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
-			}
-			seen[commit.ID(k)] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*commit.Commit, 0, len(seen))
-	for id := range seen {
-		c, err := s.Commit(ctx, id)
-		if errors.Is(err, base.ErrNotFound) {
-			err = badRow(bucketUnsynced, id.String(), "a commit that is not there")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("unsynced commit: %w", err)
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *commit.Commit) int {
-		return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
-	})
-	ids := make([]commit.ID, len(all))
-	for i, c := range all {
-		ids[i] = c.ID
-	}
-	return ids, nil
 }
 
 // view reads the index. A damaged index is made anew from the log, once, and read again.

@@ -16,14 +16,16 @@ import (
 //
 //	kind       payload
 //	piece      journal uvarint (0: none), digest 33, content
-//	use        journal uvarint, digest 33: the journal relies on a piece that is stored already
+//	use        journal uvarint (0: ones that were committed), digest 33: the journal relies on a piece that is stored already
 //	node       digest 33, content: a tree node of one piece, written whole
 //	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference (btree.AppendDelta)
 //	splitNode  digest 33: the root piece of a tree node that is stored as several pieces
-//	commit     origin 1 (0: made here), FlatBuffers commit
+//	commit     origin 1 (see the origins), FlatBuffers commit
 //	journal    journal uvarint: its pieces are local from here on
 //	tag        1, commit id 32, name; or 0, name: the tag is gone
 //	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was decided in the merge
+//
+// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, that of compaction in compactrecord.go.
 const (
 	recPiece     = 1
 	recUse       = 2
@@ -36,8 +38,12 @@ const (
 	recExplain   = 9
 )
 
-// originLocal marks a commit that was made on this device and is not in the cloud.
-const originLocal = 0
+// The origins of a commit.
+const (
+	originLocal    = 0 // made on this device: not in the bucket yet
+	originBucket   = 1 // from the bucket, with its tree
+	originTreeless = 2 // from the bucket; the tree need not be here
+)
 
 // maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
 const maxDeltaDepth = 8
@@ -50,13 +56,17 @@ const maxReadDepth = 4 * maxDeltaDepth
 type op struct {
 	kind    byte
 	depth   uint8         // of a delta
+	origin  byte          // of a commit
 	digest  object.Digest // of the piece; of an explanation the root
+	ord     uint32        // which record of its batch it is
+	number  uint64        // of its batch; 0 while the batch is not durable
 	journal uint64
 	base    *object.Digest // of a delta
 	place   segment.Place
 	commit  *commit.Commit
 	tag     *tagChange
 	merge   *commit.ID // that is explained
+	sync    *syncOp    // of the kinds of sync and of deleting
 	// content is what the record holds while the batch is not yet durable: the content of a piece or whole
 	// node, or the script of a delta.
 	content []byte
@@ -77,8 +87,11 @@ const pieceWeight = 4
 
 // weight is what a record counts as pending rows.
 func (o *op) weight() int {
-	if o.kind == recPiece || o.kind == recUse {
+	switch {
+	case o.kind == recPiece || o.kind == recUse:
 		return pieceWeight
+	case o.sync != nil:
+		return 1 + pieceWeight*o.touches() + len(o.sync.ids)
 	}
 	return 1
 }
@@ -96,10 +109,10 @@ func (o *op) appendHeader(b []byte) []byte {
 		b = append(b, o.base[:]...)
 		b = append(b, o.depth)
 	case recCommit:
-		b = append(b, originLocal)
+		b = append(b, o.origin)
 	case recJournal:
 		b = binary.AppendUvarint(b, o.journal)
-	case recTag:
+	case recTag, recTagReceived, recTagSynced:
 		if o.tag.deleted {
 			b = append(b, 0)
 		} else {
@@ -110,6 +123,10 @@ func (o *op) appendHeader(b []byte) []byte {
 	case recExplain:
 		b = append(b, o.merge[:]...)
 		b = append(b, o.digest[:]...)
+	case recSummary:
+		b = o.appendSummary(b)
+	default:
+		b = o.sync.append(b, o.kind)
 	}
 	return b
 }
@@ -165,16 +182,23 @@ func parseRecord(r segment.Record) (op, error) {
 		}
 		o.content = p
 	case recCommit:
-		if len(p) == 0 || p[0] != originLocal {
+		if len(p) == 0 || p[0] > originTreeless {
 			return bad("an unknown origin of a commit")
 		}
+		o.origin = p[0]
 		c, err := commit.Parse(p[1:])
 		if err != nil {
 			return op{}, &base.CorruptError{Where: placeString(r.Place), Got: "a bad commit", Err: err}
 		}
 		o.commit = c
-	case recTag:
+	case recTag, recTagReceived, recTagSynced:
 		return parseTag(o, p, bad)
+	case recPlaces, recCondemned, recDropped, recStatus, recMetadata, recForgotten:
+		return parseSync(o, p, bad)
+	case recDeleted, recPruned, recAbandoned:
+		return parseDeleting(o, p, bad)
+	case recSummary:
+		return parseSummary(o, p, bad)
 	case recExplain:
 		return parseExplain(o, p, bad)
 	default:

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 func sampleRecords(t testing.TB) []segment.Record {
 	t.Helper()
 	node, leaf := object.Sum(object.NodeBit, []byte("node")), object.Sum(0, []byte("piece"))
-	split := object.Sum(object.NodeBit|object.IndexBit, []byte("split"))
+	split, index := object.Sum(object.NodeBit|object.IndexBit, []byte("split")), object.Sum(object.IndexBit, []byte("index"))
 	c, err := commit.New(commit.Params{Now: time.Unix(1, 0), Root: node, Parents: []*commit.Commit{commit.First()}})
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +43,29 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recTag, tag: &tagChange{name: "gone", deleted: true}},
 		{kind: recExplain, merge: &merge, digest: node},
 		{kind: recExplain, merge: &merge, digest: split},
+		{kind: recCommit, origin: originBucket, content: c.Encode()},
+		{kind: recCommit, origin: originTreeless, content: c.Encode()},
+		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{
+			{leaf, CloudPlace{Pack: [16]byte{1, 2}, Frame: 300, Offset: 1 << 40, SealedBytes: 70000, At: 5, Bytes: 1 << 16, KeyIndex: 2}},
+			{index, CloudPlace{Pack: [16]byte{1, 2}, KeyIndex: 2}},
+		}}},
+		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{{leaf, CloudPlace{Entry: 1 << 63, Frame: 1, At: 7, Bytes: 9}}}}},
+		{kind: recCondemned, sync: &syncOp{digests: []object.Digest{leaf, index}}},
+		{kind: recDropped, sync: &syncOp{digests: []object.Digest{leaf}}},
+		{kind: recStatus, sync: &syncOp{status: statusSynced, ids: []commit.ID{merge, {}}}},
+		{kind: recStatus, sync: &syncOp{status: statusUnsynced, ids: []commit.ID{merge}}},
+		{kind: recStatus, sync: &syncOp{status: statusTree, ids: []commit.ID{merge}}},
+		{kind: recTagReceived, tag: &tagChange{name: "name", id: merge}},
+		{kind: recTagReceived, tag: &tagChange{name: "gone", deleted: true}},
+		{kind: recTagSynced, tag: &tagChange{name: "name", id: merge}},
+		{kind: recTagSynced, tag: &tagChange{name: "gone", deleted: true}},
+		{kind: recMetadata, sync: &syncOp{typ: "position", value: []byte("value")}},
+		{kind: recMetadata, sync: &syncOp{typ: "empty", value: []byte{}}},
+		{kind: recMetadata, sync: &syncOp{typ: "gone", removed: true}},
+		{kind: recForgotten, sync: &syncOp{}},
+		{kind: recSummary, journal: 300, sync: &syncOp{ids: []commit.ID{merge, {}}}},
+		{kind: recSummary, sync: &syncOp{ids: []commit.ID{}}},
+		{kind: recUse, digest: node},
 	}
 	out := make([]segment.Record, len(ops))
 	for i, o := range ops {
@@ -111,7 +134,7 @@ func FuzzParseRecord(f *testing.F) {
 	for _, r := range sampleRecords(f) {
 		f.Add(r.Kind, r.Payload)
 	}
-	f.Add(byte(recExplain+1), []byte("a kind of a newer format"))
+	f.Add(byte(recForgotten+1), []byte("a kind of a newer format"))
 	f.Fuzz(func(t *testing.T, kind byte, payload []byte) {
 		o, err := parseRecord(segment.Record{Kind: kind, Payload: payload})
 		if err != nil {
@@ -147,4 +170,68 @@ func FuzzParseConflictRow(f *testing.F) {
 			t.Fatalf("row %x of %x was read as %s", v, k, root)
 		}
 	})
+}
+
+// FuzzParseCloudRow reads rows of places of any bytes, with a right checksum: what is read is written as the same bytes.
+func FuzzParseCloudRow(f *testing.F) {
+	d := object.Sum(0, []byte("piece"))
+	for _, p := range []CloudPlace{
+		{Entry: 7, Frame: 1, At: 2, Bytes: 3, KeyIndex: 4},
+		{Pack: [16]byte{1}, Frame: 1, Offset: 1 << 62, SealedBytes: 1 << 31, At: 2, Bytes: 1 << 16},
+	} {
+		v := cloudRow(&d, &p)
+		f.Add(v[:len(v)-4])
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, place []byte) {
+		v := withSum(d[:], bytes.Clone(place))
+		p, err := parseCloudRow(&d, v)
+		if err != nil {
+			if !errors.Is(err, base.ErrCorrupt) {
+				t.Fatalf("got %v, want ErrCorrupt", err)
+			}
+			return
+		}
+		if got := cloudRow(&d, &p); !bytes.Equal(got, v) {
+			t.Fatalf("row %x was read as %s", v, &p)
+		}
+	})
+}
+
+// TestSyncRecordsAreStrict refuses records of sync that are not what is written.
+func TestSyncRecordsAreStrict(t *testing.T) {
+	leaf, node := object.Sum(0, []byte("x")), object.Sum(object.NodeBit, []byte("x"))
+	pack := append([]byte{0, 1}, make([]byte, 15)...)
+	spot := func(container []byte, d object.Digest, rest ...byte) []byte {
+		return append(append(bytes.Clone(container), d[:]...), rest...)
+	}
+	inPack := append(bytes.Clone(pack), 0)
+	for name, r := range map[string]segment.Record{
+		"no container":       {Kind: recPlaces},
+		"unknown container":  {Kind: recPlaces, Payload: spot([]byte{2, 0}, leaf, 0, 0, 0)},
+		"no pack":            {Kind: recPlaces, Payload: spot(make([]byte, 18), leaf, 0, 0, 0, 0, 0)},
+		"entry 0":            {Kind: recPlaces, Payload: spot([]byte{1, 0, 0}, leaf, 0, 0, 0)},
+		"no places":          {Kind: recPlaces, Payload: inPack},
+		"place of a node":    {Kind: recPlaces, Payload: spot(inPack, node, 0, 0, 0, 0, 0)},
+		"short place":        {Kind: recPlaces, Payload: spot(inPack, leaf, 0, 0, 0, 0)},
+		"long number":        {Kind: recPlaces, Payload: spot(inPack, leaf, 0x80, 0, 0, 0, 0, 0)},
+		"large piece":        {Kind: recPlaces, Payload: spot(inPack, leaf, 0, 0, 0, 0, 0x81, 0x80, 4)},
+		"no digests":         {Kind: recCondemned},
+		"part of a digest":   {Kind: recDropped, Payload: leaf[:32]},
+		"condemned node":     {Kind: recCondemned, Payload: node[:]},
+		"too many":           {Kind: recDropped, Payload: bytes.Repeat(leaf[:], maxRecordEntries+1)},
+		"unknown status":     {Kind: recStatus, Payload: append([]byte{4}, make([]byte, 32)...)},
+		"status of nothing":  {Kind: recStatus, Payload: []byte{1}},
+		"part of an id":      {Kind: recStatus, Payload: append([]byte{1}, make([]byte, 33)...)},
+		"no type":            {Kind: recMetadata, Payload: []byte{1, 0, 1}},
+		"short type":         {Kind: recMetadata, Payload: []byte{1, 2, 'a'}},
+		"removed with value": {Kind: recMetadata, Payload: []byte{0, 1, 'a', 'b'}},
+		"long value":         {Kind: recMetadata, Payload: append([]byte{1, 1, 'a'}, make([]byte, maxMetadataBytes+1)...)},
+		"forgotten and more": {Kind: recForgotten, Payload: []byte{0}},
+		"unknown origin":     {Kind: recCommit, Payload: []byte{3}},
+	} {
+		if _, err := parseRecord(r); !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: got %v, want ErrCorrupt", name, err)
+		}
+	}
 }

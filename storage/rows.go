@@ -28,13 +28,18 @@ import (
 //	conflicts         merge commit id 32                     digest 33 of the root of its explanation, CRC-32C of key and digest
 //	refcounts         destination, 'c', commit id 32         empty
 //	refcounts         destination, 'e' or 'l', first source  further sources, as differences (uvarint)
+//	refcounts         base, 'd', first source                further nodes that are stored as differences to the base, as above
+//	refsums           block of destinations, a number        sum of the rows of refcounts in it, 8 bytes (see collectsum.go)
 //	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
+//	treeless/commits  commit id 32                           empty
+//	shallow/commits   pruned parent 32, commit id 32         empty
 //	transient/objects journal 8 big-endian, number           empty
 //	local/objects     number                                 empty
 //	synced/objects    number                                 key index (uvarint)
 //	tags              name                                   commit id 32, CRC-32C of name and id
-//	sync_metadata     type                                   value
-//	cloud             digest 33                              place in the cloud
+//	unsynced/tags     name                                   1, commit id 32, or 0; CRC-32C of name and the bytes before
+//	sync_metadata     type                                   value, CRC-32C of type and value
+//	cloud             number                                 place in the bucket, CRC-32C of digest and place (see cloudRow)
 const (
 	bucketState     = "state"
 	bucketObjects   = "objects"
@@ -44,23 +49,27 @@ const (
 	bucketMerges    = "merges"
 	bucketConflicts = "conflicts"
 	bucketRefs      = "refcounts"
+	bucketRefSums   = "refsums"
 	bucketUnsynced  = "unsynced/commits"
+	bucketTreeless  = "treeless/commits"
+	bucketShallow   = "shallow/commits"
 	bucketTransient = "transient/objects"
 	bucketLocal     = "local/objects"
 	bucketSynced    = "synced/objects"
 	bucketTags      = "tags"
+	bucketNewTags   = "unsynced/tags"
 	bucketMetadata  = "sync_metadata"
 	bucketCloud     = "cloud"
 )
 
 var allBuckets = []string{
-	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketUnsynced,
-	bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketMetadata, bucketCloud,
+	bucketState, bucketObjects, bucketNumbers, bucketCommits, bucketHeads, bucketMerges, bucketConflicts, bucketRefs, bucketRefSums, bucketUnsynced,
+	bucketTreeless, bucketShallow, bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
 }
 
 // indexVersion is the version of the rows of page.db. Rows of an older version are made anew from the log: version 1 had no bucket
-// conflicts.
-const indexVersion = 2
+// conflicts, version 2 none of what sync knows, version 3 no sums of references, no references to bases and nothing of what was deleted.
+const indexVersion = 4
 
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")
@@ -72,6 +81,7 @@ const (
 	refCommit = 'c'
 	refEager  = 'e'
 	refLazy   = 'l'
+	refBase   = 'd' // a stored difference needs the bytes of the destination
 )
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
@@ -93,6 +103,7 @@ func badRow(family, key, what string) error {
 type objectRow struct {
 	number uint64
 	held   bool
+	dead   bool // not held: a node that was deleted and whose bytes others are differences to
 	kind   byte // recPiece, recNode or recDelta
 	place  segment.Place
 	base   uint64 // number of the base of a delta
@@ -101,10 +112,14 @@ type objectRow struct {
 
 func (r *objectRow) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, r.number)
-	if !r.held {
+	switch {
+	case r.held:
+		b = append(b, r.kind)
+	case r.dead:
+		b = append(b, r.kind|deadKind)
+	default:
 		return b
 	}
-	b = append(b, r.kind)
 	b = binary.AppendUvarint(b, uint64(r.place.Segment))
 	b = binary.AppendUvarint(b, r.place.Offset)
 	b = binary.AppendUvarint(b, uint64(r.place.Length))
@@ -114,6 +129,9 @@ func (r *objectRow) append(b []byte) []byte {
 	}
 	return b
 }
+
+// deadKind marks the kind of a node that is kept as a base only.
+const deadKind = 0x80
 
 func parseObjectRow(v []byte) (r objectRow, ok bool) {
 	var n int
@@ -130,7 +148,8 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 	if n < 0 || r.number == 0 || len(v) == 0 {
 		return r, n == 0 && r.number != 0
 	}
-	r.held, r.kind, v = true, v[0], v[1:]
+	r.dead = v[0]&deadKind != 0
+	r.held, r.kind, v = !r.dead, v[0]&^deadKind, v[1:]
 	segmentID, offset, length := next(), next(), next()
 	r.place = segment.Place{Segment: uint32(segmentID), Offset: offset, Length: uint32(length)}
 	if r.kind == recDelta {
@@ -140,7 +159,7 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 		}
 		r.depth, v = v[0], v[1:]
 	}
-	good := n == 0 && len(v) == 0 && segmentID <= 1<<32-1 && length <= 1<<32-1 && (r.kind == recPiece || r.kind == recNode || r.kind == recDelta)
+	good := n == 0 && len(v) == 0 && segmentID <= 1<<32-1 && length <= 1<<32-1 && (r.kind == recPiece && !r.dead || r.kind == recNode || r.kind == recDelta)
 	return r, good
 }
 

@@ -32,7 +32,8 @@ func TestSourcesAgainstModel(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return addSources(b, k, sources)
+				_, err = addSources(b, k, sources)
+				return err
 			})
 			if err != nil {
 				t.Fatal(err)

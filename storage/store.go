@@ -93,6 +93,7 @@ type Store struct {
 
 	mu        sync.Mutex
 	group     *group                // guarded by mu; being collected, nil when there is none
+	appending *group                // guarded by mu; being appended, nil when there is none
 	heads     []*commit.Commit      // guarded by mu; durable heads, sorted
 	chained   []*commit.Commit      // guarded by mu; heads including commits that are not durable yet
 	unsettled map[commit.ID]*group  // guarded by mu; commits that are not durable yet, and what they wait for
@@ -106,21 +107,36 @@ type Store struct {
 	pins      map[commit.ID]int     // guarded by mu
 
 	headsChanged chan struct{} // guarded by mu; closed when heads change, nil while nobody has asked for it
+	syncChanged  chan struct{} // guarded by mu; closed when there is something to upload, nil while nobody has asked for it
+	syncs        uint64        // guarded by mu; counts submissions that change which pieces are held or placed
 
-	indexMu    sync.RWMutex // held for writing while the index is replaced
-	index      index.DB     // guarded by indexMu
-	rebuilt    bool         // guarded by indexMu; at most once while open
-	outdated   string       // set by Open only: why the index is to be made anew when the log is open
-	state      state        // guarded by foldTurn
-	numbers    *numberCache // guarded by foldTurn
-	foldTurn   chan struct{}
-	foldTxRows int // guarded by foldTurn; rows of one transaction
-	foldWanted chan struct{}
-	foldDone   *broadcast
-	released   chan struct{} // closed at the end of Close
-	stop       context.CancelFunc
-	wg         sync.WaitGroup
-	counters   counters
+	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
+	pruneTurn chan struct{}      // holds one token
+	prunes    uint64             // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
+	wants     wants              // what journals rely on and what is being deleted
+	bulk      sync.RWMutex       // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
+
+	fetcher atomic.Pointer[Fetcher] // nil: there is none
+
+	indexMu     sync.RWMutex  // held for writing while the index is replaced
+	index       index.DB      // guarded by indexMu
+	rebuilt     bool          // guarded by indexMu; at most once while open
+	replaying   bool          // set by Open only: what is folded may be a log from which garbage was compacted away
+	outdated    string        // set by Open only: why the index is to be made anew when the log is open
+	state       state         // guarded by foldTurn
+	numbers     *numberCache  // guarded by foldTurn
+	freed       []uint64      // guarded by foldTurn; destinations that deletions have left, for the collector
+	indexes     atomic.Uint64 // counts indexes that were begun: numbers of one mean nothing in another
+	foldTurn    chan struct{}
+	compactTurn chan struct{} // holds one token
+	foldTxRows  int           // guarded by foldTurn; rows of one transaction
+	maxTouches  int           // pieces that sync may touch in one batch and one fold; see maxTouches
+	foldWanted  chan struct{}
+	foldDone    *broadcast
+	released    chan struct{} // closed at the end of Close
+	stop        context.CancelFunc
+	wg          sync.WaitGroup
+	counters    counters
 }
 
 // appender marks a call of Append on the log whose batch is not in the overlay yet.
@@ -197,11 +213,13 @@ func (s *Store) HeadsChanged() <-chan struct{} {
 	return s.headsChanged
 }
 
-// tellHeadsLocked wakes who waits for the heads to change.
-func (s *Store) tellHeadsLocked() {
-	if s.headsChanged != nil && !s.closed {
-		close(s.headsChanged)
-		s.headsChanged = nil
+// tellClosedLocked wakes who waits for the heads to change, or for something to upload.
+func (s *Store) tellClosedLocked() {
+	for _, c := range []*chan struct{}{&s.headsChanged, &s.syncChanged} {
+		if *c != nil {
+			close(*c)
+			*c = nil
+		}
 	}
 }
 

@@ -33,11 +33,13 @@ const (
 
 // group is what goes to the log as one batch.
 type group struct {
-	batch   *segment.Batch
-	parts   [][]op
-	commits []*commit.Commit
-	done    chan struct{} // closed when the batch is durable or has failed
-	err     error         // valid once done is closed
+	batch    *segment.Batch
+	parts    [][]op
+	commits  []*commit.Commit
+	news     bool          // there is something to upload in it
+	journals []*Journal    // that were submitted with it: what they rely on is wanted until it is durable
+	done     chan struct{} // closed when the batch is durable or has failed
+	err      error         // valid once done is closed
 }
 
 // Pending is a submission on its way to the disk.
@@ -70,11 +72,19 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 			return nil, err
 		}
 	}
-	cs, epoch, err := s.unknown(ctx, cs)
+	given := cs
+	cs, epoch, prunes, err := s.unknown(ctx, given)
 	if err != nil {
 		return nil, err
 	}
 	s.lockForSubmit()
+	for s.prunes != prunes { // a parent may be gone
+		s.mu.Unlock()
+		if cs, epoch, prunes, err = s.unknown(ctx, given); err != nil {
+			return nil, err
+		}
+		s.lockForSubmit()
+	}
 	defer s.mu.Unlock()
 	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
 		return nil, err
@@ -90,12 +100,14 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 	if j != nil {
 		explained = j.explanationsOf(cs)
 		ops = j.moveLocked(g.batch, len(cs)+len(explained))
+		g.journals = append(g.journals, j)
 	}
 	for _, c := range cs {
 		o := op{kind: recCommit, commit: c}
 		addRecord(g.batch, &o, c.Encode())
 		ops = append(ops, o)
 		g.commits = append(g.commits, c)
+		g.news = true
 		s.unsettled[c.ID] = g
 		s.chained = withCommit(s.chained, c)
 	}
@@ -108,11 +120,13 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 	return &Pending{s: s, g: g}, nil
 }
 
-// unknown returns those of cs that the page does not have, and the epoch in which that was so. It fails when the parent of one is
+// unknown returns those of cs that the page does not have, the epoch in which that was so, and how often commits had been pruned. It fails when the parent of one is
 // neither among them nor known. Equal transactions on one base, at one time, make one commit.
-func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, epoch uint64, err error) {
+func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, epoch, prunes uint64, err error) {
 	s.mu.Lock()
-	epoch, chained, failure := s.epoch, s.chained, s.failure
+	var chained []*commit.Commit
+	var failure error
+	epoch, chained, failure, prunes = s.epoch, s.chained, s.failure, s.prunes
 	s.mu.Unlock()
 	isHead := func(id commit.ID) bool {
 		return slices.ContainsFunc(chained, func(h *commit.Commit) bool { return h.ID == id })
@@ -127,7 +141,7 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 				continue
 			}
 			if !errors.Is(err, base.ErrNotFound) {
-				return nil, 0, err
+				return nil, 0, 0, err
 			}
 		}
 		for _, p := range c.Parents {
@@ -135,14 +149,14 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 				continue
 			}
 			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
-				return nil, 0, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
+				return nil, 0, 0, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
 			} else if err != nil {
-				return nil, 0, err
+				return nil, 0, 0, err
 			}
 		}
 		out = append(out, c)
 	}
-	return out, epoch, nil
+	return out, epoch, prunes, nil
 }
 
 // lockForSubmit takes mu when there is room for one more in the group. Otherwise it helps the group to the disk first.
@@ -178,6 +192,8 @@ func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 		return err
 	}
 	epoch := s.epochNow()
+	release := s.Pin(id)
+	defer release()
 	if _, err := s.Commit(ctx, id); err != nil {
 		return fmt.Errorf("tag %q: %w", name, err)
 	}
@@ -239,6 +255,7 @@ func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error
 	o := op{kind: recTag, tag: t}
 	addRecord(g.batch, &o, nil)
 	g.parts = append(g.parts, []op{o})
+	g.news = true
 	s.mu.Unlock()
 	return s.await(g)
 }
@@ -297,24 +314,31 @@ func (s *Store) awaitJoiner() bool {
 	}
 }
 
-// appendGroup writes the group that has been collected, and wakes who waits for the heads to change: without mu, which they take first of all.
-// The caller holds the append turn.
+// appendGroup writes the group that has been collected. The caller holds the append turn.
 func (s *Store) appendGroup() {
-	if changed := s.appendCollected(); changed != nil {
+	s.mu.Lock()
+	g := s.group
+	s.group = nil
+	s.appending = g
+	s.mu.Unlock()
+	if g != nil {
+		s.appendTaken(g)
+	}
+}
+
+// appendTaken writes a group that nobody joins any more, and wakes who waits for the heads to change, or for something to upload: without
+// mu, which they take first of all. The caller holds the append turn.
+func (s *Store) appendTaken(g *group) {
+	for _, changed := range s.appendAlone(g) {
 		close(changed)
 	}
 }
 
-// appendCollected writes the group that has been collected. It returns the channel to close when that has changed the heads and somebody waits.
-func (s *Store) appendCollected() (changed chan struct{}) {
+// appendAlone writes a group. It returns the channels to close.
+func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	s.mu.Lock()
-	g := s.group
-	s.group = nil
-	if g == nil {
-		s.mu.Unlock()
-		return nil
-	}
 	if err := s.poisoned; err != nil {
+		s.appending = nil
 		s.failLocked(g, err)
 		s.mu.Unlock()
 		return nil
@@ -327,6 +351,7 @@ func (s *Store) appendCollected() (changed chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer delete(s.appenders, a)
+	s.appending = nil
 	if err != nil {
 		s.noteFailureLocked(err)
 		s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
@@ -336,9 +361,19 @@ func (s *Store) appendCollected() (changed chan struct{}) {
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
 		delete(s.unsettled, c.ID)
+		if s.parents != nil {
+			for _, p := range c.Parents {
+				s.parents[p] = true
+			}
+		}
 	}
-	if len(g.commits) > 0 && !s.closed {
-		changed, s.headsChanged = s.headsChanged, nil
+	if len(g.commits) > 0 && !s.closed && s.headsChanged != nil {
+		changed = append(changed, s.headsChanged)
+		s.headsChanged = nil
+	}
+	if g.news && !s.closed && s.syncChanged != nil {
+		changed = append(changed, s.syncChanged)
+		s.syncChanged = nil
 	}
 	s.counters.groups.Add(1)
 	s.counters.commits.Add(uint64(len(g.commits)))

@@ -43,6 +43,8 @@ var (
 	ErrTxDone = errors.New("transaction is over")
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = errors.New("no repository")
+	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed, or none where one is needed.
+	ErrWrongKey = errors.New("wrong key")
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
@@ -153,7 +155,7 @@ func KindOf(err error) Kind {
 		{ErrCorrupt, Corrupt}, {ErrNoSpace, NoSpace}, {syscall.ENOSPC, NoSpace}, {syscall.EDQUOT, NoSpace}, {ErrNotFound, NotFound}, {ErrGone, NotFound},
 		{ErrNoRepository, NotFound}, {ErrConflict, Conflict}, {ErrLocked, Unavailable}, {ErrNeedsFetch, Unavailable}, {ErrNetwork, Unavailable},
 		{context.Canceled, Unavailable}, {context.DeadlineExceeded, Unavailable}, {ErrClosed, Closed}, {ErrTxDone, Closed},
-		{ErrReadOnly, Permission}, {fs.ErrPermission, Permission}, {syscall.EROFS, Permission},
+		{ErrReadOnly, Permission}, {ErrWrongKey, Permission}, {fs.ErrPermission, Permission}, {syscall.EROFS, Permission},
 		{ErrTooLarge, Invalid}, {ErrInvalid, Invalid}, {ErrUnsupported, Unsupported},
 	} {
 		if errors.Is(err, c.err) {

@@ -64,7 +64,7 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func infoOf(fi os.FileInfo) Info {
-	i := Info{Name: fi.Name(), Size: fi.Size(), Dir: fi.IsDir()}
+	i := Info{Name: fi.Name(), Size: fi.Size(), Dir: fi.IsDir(), Modified: fi.ModTime()}
 	if i.Dir {
 		i.Size = 0
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -64,6 +65,8 @@ type Info struct {
 	Size int64
 	// Dir tells a directory from a file.
 	Dir bool
+	// Modified is when the file was written last, zero when the file system does not tell.
+	Modified time.Time
 }
 
 // WriteFile creates name with the given content and makes content and name durable. It fails with fs.ErrExist when

@@ -15,7 +15,7 @@
 // never used again.
 //
 //	header      0   4  "LSEG"
-//	            4   4  format version, 1
+//	            4   4  format version: 1, 2 for a replacement, whose header goes on (see header.encode)
 //	            8  16  page id
 //	           24   4  segment id
 //	           28   4  CRC-32C of bytes 0 to 27; these 32 bytes are the same in every version
@@ -51,6 +51,8 @@
 //	    and the batch is copied behind synced bytes of another segment with its number, and synced, before it is cut.
 //	    All this is done before anything is appended.
 //	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops before it.
+//	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it. What it replaces counts no more from the
+//	    moment at which it has its name, and is kept until the index that points there was told (see Rewrite, Install, Retire).
 //
 // # Concurrency
 //

@@ -21,8 +21,7 @@ const (
 )
 
 const (
-	formatVersion = 1
-	headerBytes   = 32
+	headerBytes   = 32 // of a plain segment; the same in every version
 	frameBytes    = 28 // of a batch before its records
 	endBytes      = 12
 	crcBytes      = 4
@@ -78,36 +77,6 @@ func parseFileName(name string) (uint32, bool) {
 // corrupt makes the error for invalid bytes at an offset of a segment.
 func corrupt(segment uint32, offset uint64, got string) error {
 	return &base.CorruptError{Where: fmt.Sprintf("segment %s at offset %d", FileName(segment), offset), Got: got}
-}
-
-func encodeHeader(page [16]byte, segment uint32) []byte {
-	b := make([]byte, 0, headerBytes)
-	b = append(b, segmentMagic...)
-	b = binary.BigEndian.AppendUint32(b, formatVersion)
-	b = append(b, page[:]...)
-	b = binary.BigEndian.AppendUint32(b, segment)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-// checkHeader reports whether b is a whole header, and returns an error when it is one, but of another page, segment or
-// format version.
-func checkHeader(b []byte, page [16]byte, segment uint32) (whole bool, err error) {
-	if len(b) < headerBytes || string(b[:4]) != segmentMagic ||
-		crc32.Checksum(b[:headerBytes-crcBytes], castagnoli) != binary.BigEndian.Uint32(b[headerBytes-crcBytes:]) {
-		return false, nil
-	}
-	if v := binary.BigEndian.Uint32(b[4:]); v > formatVersion {
-		return true, &base.FormatError{What: "segment", Found: uint64(v), Supported: formatVersion}
-	} else if v == 0 {
-		return true, corrupt(segment, 4, "format version 0")
-	}
-	if [16]byte(b[8:24]) != page {
-		return true, corrupt(segment, 8, fmt.Sprintf("the header of a segment of page %x", b[8:24]))
-	}
-	if id := binary.BigEndian.Uint32(b[24:]); id != segment {
-		return true, corrupt(segment, 24, "the header of segment "+FileName(id))
-	}
-	return true, nil
 }
 
 // seed is the checksum of the place of a batch, with which its two checksums start.

@@ -155,3 +155,41 @@ func FuzzDecodePosition(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReadHeader reads arbitrary bytes, with right checksums, as the header of a segment: what is accepted is canonical.
+func FuzzReadHeader(f *testing.F) {
+	h := header{size: 1000, judged: 7, replaces: []idRange{{1, 1}, {3, 6}}}
+	f.Add(encodeHeader(fuzzPage, 9), uint32(9))
+	f.Add(h.encode(fuzzPage, 9), uint32(9))
+	h.replaces[0].last = 2
+	f.Add(h.encode(fuzzPage, 9), uint32(9))
+	f.Fuzz(func(t *testing.T, b []byte, id uint32) {
+		b = bytes.Clone(b)
+		if len(b) > headerBytes {
+			binary.BigEndian.PutUint32(b[headerBytes-crcBytes:], crc32.Checksum(b[:headerBytes-crcBytes], castagnoli))
+			binary.BigEndian.PutUint32(b[len(b)-crcBytes:], crc32.Checksum(b[:len(b)-crcBytes], castagnoli))
+		}
+		h, whole, err := readHeader(bytes.NewReader(b), fuzzPage, id)
+		if err != nil {
+			if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if !whole {
+			return
+		}
+		again := encodeHeader(fuzzPage, id)
+		if h.replacement() {
+			again = h.encode(fuzzPage, id)
+		}
+		if uint64(len(again)) != h.bytes || !bytes.HasPrefix(b, again) {
+			t.Fatalf("not canonical:\n%x\n%x", b, again)
+		}
+		for _, r := range h.replaces {
+			if s := ids(h.replaces); !s.has(r.first) || !s.has(r.last) || s.has(r.first-1) || s.has(r.last+1) {
+				t.Fatalf("ranges %v", h.replaces)
+			}
+		}
+	})
+}

@@ -24,6 +24,7 @@ type handles struct {
 	mu     sync.Mutex
 	byID   map[uint32]*handle // guarded by mu
 	recent *list.List         // of *handle, most recent first; guarded by mu
+	gone   map[uint32]bool    // retired: not kept open; guarded by mu
 	closed bool               // guarded by mu
 }
 
@@ -32,8 +33,9 @@ type handle struct {
 	f       vfs.File
 	id      uint32
 	elem    *list.Element
-	refs    int  // guarded by handles.mu
-	dropped bool // guarded by handles.mu
+	refs    int          // guarded by handles.mu
+	dropped bool         // guarded by handles.mu
+	retired func() error // guarded by handles.mu; called once when nobody uses it any more, nil: nothing
 }
 
 func newHandles(fsys vfs.FS, dir string, page [16]byte) *handles {
@@ -85,7 +87,7 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	}
 	whole := false
 	if err == nil {
-		whole, err = checkHeader(b, c.page, id)
+		_, whole, err = checkFixed(b, c.page, id)
 	}
 	if err == nil && !whole {
 		err = corrupt(id, 0, "no header of a segment")
@@ -108,6 +110,10 @@ func (c *handles) insert(id uint32, f vfs.File) (h *handle, unused []vfs.File, e
 		return h, []vfs.File{f}, nil
 	}
 	h = &handle{f: f, id: id, refs: 1}
+	if c.gone[id] {
+		h.dropped = true
+		return h, nil, nil
+	}
 	h.elem = c.recent.PushFront(h)
 	c.byID[id] = h
 	if c.recent.Len() > maxHandles {
@@ -131,12 +137,44 @@ func (c *handles) dropLocked(h *handle, unused []vfs.File) []vfs.File {
 func (c *handles) put(h *handle) error {
 	c.mu.Lock()
 	h.refs--
-	last := h.dropped && h.refs == 0
+	last, retired := h.dropped && h.refs == 0, h.retired
 	c.mu.Unlock()
-	if last {
-		return h.f.Close()
+	if !last {
+		return nil
 	}
-	return nil
+	err := h.f.Close()
+	if retired != nil {
+		err = errors.Join(err, retired())
+	}
+	return err
+}
+
+// retire forgets a segment, and calls fn when nobody reads it any more: at once, or by the last reader. Who gets it none the less opens it for
+// himself.
+func (c *handles) retire(id uint32, fn func() error) error {
+	c.mu.Lock()
+	if c.gone == nil {
+		c.gone = map[uint32]bool{}
+	}
+	c.gone[id] = true
+	var unused []vfs.File
+	h := c.byID[id]
+	if h != nil {
+		unused = c.dropLocked(h, nil)
+	}
+	wait := h != nil && len(unused) == 0
+	if wait {
+		h.retired = fn
+	}
+	c.mu.Unlock()
+	if wait {
+		return nil
+	}
+	var err error
+	for _, f := range unused {
+		err = errors.Join(err, f.Close())
+	}
+	return errors.Join(err, fn())
 }
 
 // close closes all files, those in use when they are given back.

@@ -33,6 +33,9 @@ type Options struct {
 	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is DefaultSegmentBytes. A segment is
 	// longer by at most one batch.
 	SegmentBytes int64
+	// Moving says that the position may name both replacements and what they replace (see Log.Install). Else Open takes what the position
+	// names for current when there are no other segments.
+	Moving bool
 	// Opened, if not nil, is told the log before the first call of replay, which may read from it.
 	Opened func(*Log)
 }
@@ -56,14 +59,20 @@ type Log struct {
 	syncs, batches, written atomic.Uint64
 	inflight                sync.WaitGroup // appends; Add under mu
 
-	mu      sync.RWMutex
-	segs    map[uint32]*segment  // all segments; guarded by mu, with what they point to
-	live    []*segment           // those that a batch lists, ascending; guarded by mu
-	nextSeg uint32               // guarded by mu
-	numbers numbers              // guarded by mu
-	streams map[*Stream]vfs.File // those that hold a file; guarded by mu
-	poison  error                // why nothing is appended any more; guarded by mu
-	closed  bool                 // guarded by mu
+	mu                    sync.RWMutex
+	segs                  map[uint32]*segment  // all segments but replaced ones; guarded by mu, with what they point to
+	old                   map[uint32]*segment  // replaced ones that can still be read; guarded by mu
+	retired               ids                  // those that cannot; guarded by mu
+	doomed                []uint32             // retired ones whose files are kept for a copy; guarded by mu
+	copies                int                  // calls of CopyTo; guarded by mu
+	headsKnown, compacted bool                 // see Compacted; guarded by mu
+	work                  *Rewrite             // the replacement that is being made; guarded by mu
+	live                  []*segment           // those that a batch lists, ascending; guarded by mu
+	nextSeg               uint32               // guarded by mu
+	numbers               numbers              // guarded by mu
+	streams               map[*Stream]vfs.File // those that hold a file; guarded by mu
+	poison                error                // why nothing is appended any more; guarded by mu
+	closed                bool                 // guarded by mu
 }
 
 // segment is what a log knows of a segment.
@@ -81,6 +90,7 @@ type segment struct {
 type SegmentInfo struct {
 	ID              uint32
 	Size, SyncedEnd uint64
+	Open            bool // it may be appended to
 }
 
 // Stats count what a log has done since it was opened: syncs of segment files, batches made durable, and bytes written.
@@ -93,19 +103,25 @@ func (l *Log) Main() *Stream { return l.main }
 func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
 // Read appends the payload at p to dst and returns it; dst itself after an error. The content is not checked beyond its
-// bounds: a payload proves itself by its digest. Errors: *base.CorruptError for a place that is none or a file that is
-// too short, base.ErrClosed, and those of the file system.
+// bounds: a payload proves itself by its digest. Errors: ErrRetired when the segment was replaced: the index has another place by now;
+// *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and those of the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
 	seg, closed, synced := l.segs[p.Segment], l.closed, uint64(0)
+	if seg == nil {
+		seg = l.old[p.Segment]
+	}
 	if seg != nil {
 		synced = seg.synced
 	}
+	retired := l.retired.has(p.Segment)
 	l.mu.RUnlock()
-	if closed {
+	switch {
+	case closed:
 		return dst, fmt.Errorf("read segment %s: %w", FileName(p.Segment), base.ErrClosed)
-	}
-	if seg == nil {
+	case retired:
+		return dst, fmt.Errorf("read segment %s: %w", FileName(p.Segment), ErrRetired)
+	case seg == nil:
 		return dst, corrupt(p.Segment, p.Offset, "no such segment")
 	}
 	if p.Offset < headerBytes+frameBytes || p.Offset > synced || uint64(p.Length) > min(synced-p.Offset, MaxBatchBytes) {
@@ -113,6 +129,11 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	}
 	out, err := readSegment(l.files, dst, p.Segment, p.Offset, int(p.Length))
 	if err != nil {
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		if l.retired.has(p.Segment) { // since we looked
+			err = fmt.Errorf("read segment %s: %w", FileName(p.Segment), ErrRetired)
+		}
 		return dst, err
 	}
 	return out, nil
@@ -139,16 +160,20 @@ func (l *Log) Position(upTo uint64) Position {
 			p.setEnd(End{id, headerBytes})
 		}
 	}
-	return p
+	return p // a replacement is in it since it was installed
 }
 
 // Segments describes all segments, ascending by id.
 func (l *Log) Segments() []SegmentInfo {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	return l.segmentsLocked()
+}
+
+func (l *Log) segmentsLocked() []SegmentInfo {
 	infos := make([]SegmentInfo, 0, len(l.segs))
 	for _, s := range l.segs {
-		infos = append(infos, SegmentInfo{ID: s.id, Size: max(s.size, s.synced), SyncedEnd: s.synced})
+		infos = append(infos, SegmentInfo{ID: s.id, Size: max(s.size, s.synced), SyncedEnd: s.synced, Open: s.open || s.used})
 	}
 	slices.SortFunc(infos, func(a, b SegmentInfo) int { return compareIDs(a.ID, b.ID) })
 	return infos
@@ -156,7 +181,13 @@ func (l *Log) Segments() []SegmentInfo {
 
 // Ends returns the synced ends of all segments at one moment, ascending by segment.
 func (l *Log) Ends() []End {
-	infos := l.Segments()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.endsLocked()
+}
+
+func (l *Log) endsLocked() []End {
+	infos := l.segmentsLocked()
 	ends := make([]End, len(infos))
 	for i, s := range infos {
 		ends[i] = End{s.ID, s.SyncedEnd}
@@ -186,14 +217,15 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	ends := l.Ends()
 	extents := make([]extent, len(ends))
 	var last Position
+	var replaced ids
 	last.Ends = ends
 	for i, e := range ends {
-		extents[i] = extent{e.Segment, headerBytes, e.Offset}
-		if e.Offset == headerBytes {
-			if err := l.touch(e.Segment); err != nil {
-				return fmt.Errorf("verify log: %w", err)
-			}
+		h, err := l.header(e.Segment)
+		if err != nil {
+			return fmt.Errorf("verify log: %w", err)
 		}
+		extents[i] = extent{e.Segment, h.bytes, e.Offset}
+		replaced = replaced.with(h.replaces...)
 	}
 	m, err := newMerger(l.files, l.o.Page, extents)
 	if err != nil {
@@ -201,7 +233,7 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	}
 	err = m.each(ctx, func(b *batch) error {
 		for _, e := range b.ends {
-			if have := last.end(e.Segment); have < e.Offset {
+			if have := last.end(e.Segment); have < e.Offset && !replaced.has(e.Segment) {
 				return corrupt(e.Segment, have, fmt.Sprintf("the end of the segment, which batch %d names at %d", b.info.Number, e.Offset))
 			}
 		}
@@ -216,25 +248,17 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	return nil
 }
 
-// touch checks the header of a segment.
-func (l *Log) touch(id uint32) error {
-	h, err := l.files.get(id)
-	if err != nil {
-		return err
-	}
-	return l.files.put(h)
-}
-
-// CopyTo copies the segments up to ends, which are at most synced ends, as from Ends. create is called for each with the
-// name of its file and its length; CopyTo closes what it returns. Errors: base.ErrInvalid for other ends, those of
-// create and of its writers, ctx, base.ErrClosed.
-func (l *Log) CopyTo(ctx context.Context, ends []End, create func(name string, size int64) (io.WriteCloser, error)) error {
-	present := Position{Ends: l.Ends()}
+// CopyTo copies the segments up to their synced ends at one moment. create is called for each with the name of its file and its length; CopyTo
+// closes what it returns. What is replaced meanwhile keeps its file until the copy is made. Errors: those of create and of its writers, ctx,
+// base.ErrClosed.
+func (l *Log) CopyTo(ctx context.Context, create func(name string, size int64) (io.WriteCloser, error)) error {
+	l.mu.Lock()
+	l.copies++
+	ends := l.endsLocked()
+	l.mu.Unlock()
+	defer l.endCopy()
 	buf := make([]byte, 0, 1<<20)
 	for _, e := range ends {
-		if e.Offset < headerBytes || e.Offset > present.end(e.Segment) {
-			return fmt.Errorf("copy segment %s up to %d: %w", FileName(e.Segment), e.Offset, base.ErrInvalid)
-		}
 		if err := l.copySegment(ctx, e, buf, create); err != nil {
 			return fmt.Errorf("copy segment %s: %w", FileName(e.Segment), err)
 		}

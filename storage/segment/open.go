@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -43,7 +44,13 @@ type opener struct {
 	sizes map[uint32]uint64
 	scans map[uint32]*scanned
 	named map[uint32]uint64 // largest named end of each segment
+	heads map[uint32]header // that were read
 	rec   Recovery
+
+	replaced ids               // known once heads of all segments were read
+	allRead  bool              // they were
+	old      map[uint32]uint64 // sizes of segments that are replaced and that from names
+	left     []uint32          // files of replaced segments that nothing needs
 }
 
 // Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay, which may be nil, is
@@ -66,6 +73,8 @@ func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo,
 		sizes: map[uint32]uint64{},
 		scans: map[uint32]*scanned{},
 		named: map[uint32]uint64{},
+		heads: map[uint32]header{},
+		old:   map[uint32]uint64{},
 	}
 	if from != nil {
 		op.from = from.Clone()
@@ -84,6 +93,9 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 	if err := op.checkFrom(); err != nil {
 		return nil, err
 	}
+	if err := op.dropReplaced(); err != nil {
+		return nil, err
+	}
 	if err := op.scanAll(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +107,10 @@ func (op *opener) open(ctx context.Context, replay func(BatchInfo, []Record) err
 			return nil, err
 		}
 	}
-	l := op.log()
+	l, err := op.log()
+	if err != nil {
+		return nil, err
+	}
 	if op.o.Opened != nil {
 		op.o.Opened(l)
 	}
@@ -117,6 +132,10 @@ func (op *opener) list() error {
 	for _, i := range infos {
 		if id, ok := parseFileName(i.Name); ok && !i.Dir {
 			op.sizes[id] = uint64(i.Size)
+		} else if id, ok := parseFileName(strings.TrimSuffix(i.Name, newSuffix)); ok && !i.Dir && !op.o.ReadOnly && id > 0 {
+			if err := op.o.FS.Remove(filepath.Join(op.o.Dir, i.Name)); err != nil {
+				return fmt.Errorf("remove a replacement that was not finished: %w", err)
+			}
 		}
 	}
 	if len(op.sizes) > 0 || op.o.ReadOnly {
@@ -138,7 +157,17 @@ func (op *opener) checkFrom() error {
 		return err
 	}
 	for _, e := range op.from.Ends {
-		if size, ok := op.sizes[e.Segment]; !ok || size < e.Offset {
+		size, ok := op.sizes[e.Segment]
+		if !ok {
+			replaced, err := op.isReplaced(e.Segment)
+			if err != nil {
+				return err
+			}
+			if replaced {
+				return fmt.Errorf("segment %s, which the index reflects, was replaced: %w", FileName(e.Segment), ErrIndexMismatch)
+			}
+		}
+		if !ok || size < e.Offset {
 			if op.from.Number == 0 {
 				return fmt.Errorf("segment %s of %d bytes, index reflects %d: %w", FileName(e.Segment), size, e.Offset, ErrIndexMismatch)
 			}
@@ -190,13 +219,18 @@ func (op *opener) scanAll(ctx context.Context) error {
 	for _, id := range op.ids() {
 		from := op.from.end(id)
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
-		if from == 0 || sc.size > from {
-			if err := op.scan(ctx, s, sc); err != nil {
-				return err
-			}
+		var err error
+		switch moved := op.replacesOld(id); {
+		case from == 0 && moved:
+			err = op.scanMoved(ctx, sc)
+		case from == 0 || sc.size > from:
+			err = op.scan(ctx, s, sc)
+		}
+		if err != nil {
+			return err
 		}
 		op.scans[id] = sc
-		op.named[id] = max(op.named[id], sc.proved)
+		op.named[id] = max(op.named[id], sc.proved, sc.head.size)
 	}
 	return nil
 }
@@ -218,6 +252,15 @@ func (op *opener) scan(ctx context.Context, s *scanner, sc *scanned) (err error)
 func (op *opener) judge() error {
 	for _, id := range slices.Sorted(maps.Keys(op.named)) {
 		named, sc := op.named[id], op.scans[id]
+		if sc == nil && named > 0 {
+			replaced, err := op.isReplaced(id)
+			if err != nil {
+				return err
+			}
+			if replaced {
+				continue
+			}
+		}
 		switch {
 		case named == 0:
 		case sc == nil:
@@ -237,11 +280,12 @@ func (op *opener) judge() error {
 }
 
 // log makes the Log of what the scans and the recovery have left.
-func (op *opener) log() *Log {
+func (op *opener) log() (*Log, error) {
 	l := &Log{
 		o:       op.o,
 		files:   op.files,
 		segs:    map[uint32]*segment{},
+		old:     map[uint32]*segment{},
 		nextSeg: op.nextID(),
 		streams: map[*Stream]vfs.File{},
 	}
@@ -253,13 +297,22 @@ func (op *opener) log() *Log {
 			continue // read-only: a file that was never named
 		}
 		s := &segment{id: id, size: sc.size, synced: sc.end, named: min(op.named[id], sc.end)}
-		s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s)
+		if s.open = !op.o.ReadOnly && idle < maxIdle && !l.fullLocked(s); s.open {
+			h, err := op.header(id)
+			if err != nil {
+				return nil, err
+			}
+			s.open = !h.replacement()
+		}
 		if s.open {
 			idle++
 		}
 		l.addLocked(s)
 	}
-	return l
+	for id, size := range op.old {
+		l.old[id] = &segment{id: id, size: size, synced: size, named: size}
+	}
+	return l, nil
 }
 
 // nextID returns an id that no segment has or had, as far as is known.
@@ -271,6 +324,9 @@ func (op *opener) nextID() uint32 {
 	for id := range op.named {
 		next = max(next, id+1)
 	}
+	for id := range op.old {
+		next = max(next, id+1)
+	}
 	return next
 }
 
@@ -279,7 +335,7 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 	var extents []extent
 	for _, id := range op.ids() {
 		sc := op.scans[id]
-		extents = append(extents, extent{id, max(sc.from, headerBytes), sc.end})
+		extents = append(extents, extent{id, max(sc.from, sc.head.bytes, headerBytes), sc.end})
 	}
 	m, err := newMerger(op.files, op.o.Page, extents)
 	if err != nil {

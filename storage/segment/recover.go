@@ -28,7 +28,15 @@ func (op *opener) recover() error {
 	if err := op.remake(); err != nil {
 		return err
 	}
-	return op.moveUnsynced()
+	if err := op.moveUnsynced(); err != nil {
+		return err
+	}
+	for _, id := range op.left {
+		if err := op.o.FS.Remove(filepath.Join(op.o.Dir, FileName(id))); err != nil {
+			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
+		}
+	}
+	return nil
 }
 
 // cutTail sets a torn tail aside and cuts it off.
@@ -102,7 +110,7 @@ func (op *opener) remake() error {
 			return fmt.Errorf("remake segment %s: %w", FileName(id), err)
 		}
 		sc := op.scans[id]
-		sc.size, sc.end = headerBytes, headerBytes
+		sc.size, sc.end, sc.head = headerBytes, headerBytes, header{bytes: headerBytes}
 		op.named[id] = headerBytes
 		remade = true
 	}
@@ -208,7 +216,7 @@ func (op *opener) findNamed(number uint64) (info BatchInfo, found bool, err erro
 		if sc.first == 0 || number < sc.first || number > sc.last.Number {
 			continue
 		}
-		for at := max(sc.from, headerBytes); at < op.named[id]; {
+		for at := max(sc.from, sc.head.bytes, headerBytes); at < op.named[id]; {
 			b, err := readSegment(op.files, nil, id, at, frameBytes)
 			if err != nil {
 				return info, false, err
@@ -289,7 +297,14 @@ func (op *opener) target(number uint64) (*scanned, error) {
 	for _, id := range op.ids() {
 		sc := op.scans[id]
 		torn := slices.ContainsFunc(op.rec.Torn, func(t Torn) bool { return t.Segment == id })
-		if !torn && op.named[id] == sc.end && sc.last.Number < number && sc.end < uint64(op.o.SegmentBytes) {
+		if torn || op.named[id] != sc.end || sc.last.Number >= number || sc.end >= uint64(op.o.SegmentBytes) {
+			continue
+		}
+		h, err := op.header(id)
+		if err != nil {
+			return nil, err
+		}
+		if !h.replacement() {
 			return sc, nil
 		}
 	}

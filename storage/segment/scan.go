@@ -49,6 +49,7 @@ func (w *window) at(off uint64, n int) ([]byte, error) {
 type scanned struct {
 	id   uint32
 	size uint64 // of the file
+	head header // as far as the scan read it
 	from uint64 // where the scan began; what is before is known to be synced
 	end  uint64 // of the last valid batch, of the header, or 0
 	// first is the number of the first valid batch behind from, last the last one; both 0 when there is none.
@@ -73,17 +74,11 @@ func (s *scanner) scan(ctx context.Context, r io.ReaderAt, id uint32, size, from
 	w := &window{r: r, size: size}
 	out := scanned{id: id, size: size, from: from, end: from, proved: from}
 	if from == 0 {
-		b, err := w.at(0, headerBytes)
-		if err != nil {
-			return out, fmt.Errorf("read segment %s: %w", FileName(id), err)
-		}
-		whole, err := checkHeader(b, s.page, id)
-		if err != nil {
+		var err error
+		if out.head, _, err = readHeader(io.NewSectionReader(r, 0, int64(size)), s.page, id); err != nil {
 			return out, err
 		}
-		if whole {
-			out.end = headerBytes
-		}
+		out.end = out.head.bytes
 	}
 	if out.end > 0 {
 		if err := s.batches(ctx, w, &out); err != nil {

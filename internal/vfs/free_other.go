@@ -1,0 +1,14 @@
+//go:build !linux && !darwin && !freebsd && !dragonfly && !windows
+
+package vfs
+
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// FreeBytes returns base.ErrUnsupported: on this system it is not known.
+func FreeBytes(dir string) (int64, error) {
+	return 0, fmt.Errorf("look for free space in %s: %w", dir, base.ErrUnsupported)
+}

@@ -1,0 +1,652 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// CollectOptions say how much a step of a Collector does. The zero values are replaced by defaults.
+type CollectOptions struct {
+	// Numbers is how many pieces a step looks at, at most; 0: 262144. They are read from the index in order, without their content.
+	Numbers int
+	// Candidates is how many pieces that look like garbage are kept in memory, and so are deleted sorted; about 64 bytes each. 0: 65536.
+	Candidates int
+	// Deletions is how many pieces a step deletes, at most, with one batch of the log and one transaction of the index; 0: 4096, of which
+	// nodes and index pieces count for the references that they hold.
+	Deletions int
+}
+
+func (o CollectOptions) withDefaults() CollectOptions {
+	for _, d := range []struct {
+		v    *int
+		most int
+	}{{&o.Numbers, 1 << 18}, {&o.Candidates, 1 << 16}, {&o.Deletions, 4096}} {
+		if *d.v <= 0 {
+			*d.v = d.most
+		}
+	}
+	return o
+}
+
+// CollectStats count since NewCollector.
+type CollectStats struct {
+	// Cycles counts walks over all pieces that were finished.
+	Cycles int
+	// Pieces and Nodes count what was deleted: pieces of values, with those of which only the place in the bucket was known, and nodes. Bytes is what
+	// their records take in the segments, which compaction gives back.
+	Pieces, Nodes int
+	Bytes         int64
+	// Aborted counts pieces that looked like garbage and were found to be wanted shortly before they would have been deleted.
+	Aborted int
+	// Journals counts journals whose transient pieces were given up.
+	Journals int
+}
+
+// Collector deletes pieces and nodes that nothing refers to: no commit, no piece, no journal. It goes by the rows of references, in the order of the
+// numbers of pieces, and believes them only as far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log, and
+// the fold of the record takes the references that the piece holds, so that whole trees go from the root down.
+//
+// A piece that the bucket has is deleted only when nothing unknown can refer to it: no commit is here without its tree, no index piece is referred to
+// that is not held, and since the beginning of the cycle before nothing of sync has come and no journal is open that is older.
+//
+// A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
+type Collector struct {
+	s     *Store
+	o     CollectOptions
+	stats CollectStats
+
+	cursor  uint64      // number from which the walk goes on
+	pending []candidate // found, sorted by digest
+	again   bool        // something was left behind the cursor: another cycle will find it
+	indexes uint64      // whose numbers these are
+
+	blind     bool  // an index piece that is not held is referred to, as far as this cycle has seen
+	quiet     quiet // since the beginning of this cycle
+	lastQuiet quiet // since the beginning of the one before; zero when there was none
+	lastBlind bool  // what blind was at the end of the one before
+	started   bool  // a cycle is under way
+}
+
+// quiet is a moment: what has come since can be told.
+type quiet struct {
+	known   bool
+	syncs   uint64
+	journal uint64
+}
+
+// candidate is a piece that looks like garbage.
+type candidate struct {
+	digest object.Digest
+	number uint64
+}
+
+// NewCollector returns a collector that begins with a first cycle.
+func (s *Store) NewCollector(o CollectOptions) *Collector {
+	return &Collector{s: s, o: o.withDefaults()}
+}
+
+// Stats returns what was done so far. It may be called between steps.
+func (c *Collector) Stats() CollectStats { return c.stats }
+
+// Step folds, and then looks at some pieces or deletes some, or both. It reports false at the end of a cycle: then nothing is left that it knows
+// of. What becomes garbage by that, or meanwhile, the next step finds, which begins another cycle; two cycles take everything that is
+// garbage when they begin. Writers wait for at most one batch and one small fold.
+//
+// Errors match base.ErrCorrupt when rows or pieces are damaged: then nothing is deleted on their account, and Check says more; base.ErrClosed,
+// base.ErrReadOnly, or are those of the disk or of ctx. After an error the next step goes on.
+func (c *Collector) Step(ctx context.Context) (more bool, err error) {
+	s := c.s
+	if err := s.writable(); err != nil {
+		return false, fmt.Errorf("collect: %w", err)
+	}
+	if err := s.Fold(ctx); err != nil {
+		return false, fmt.Errorf("collect: %w", err)
+	}
+	select {
+	case s.foldTurn <- struct{}{}:
+	case <-ctx.Done():
+		return false, fmt.Errorf("collect: %w", ctx.Err())
+	}
+	defer func() { <-s.foldTurn }()
+	if made := s.indexes.Load(); made != c.indexes { // other numbers
+		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
+	}
+	if more, err = c.step(ctx); err != nil {
+		c.pending = nil
+		c.again = true
+		return true, fmt.Errorf("collect: %w", err)
+	}
+	return more, nil
+}
+
+func (c *Collector) step(ctx context.Context) (more bool, err error) {
+	if !c.started {
+		c.begin()
+	}
+	if err := c.abandon(ctx); err != nil {
+		return false, err
+	}
+	ended := false
+	if len(c.pending) == 0 {
+		if ended, err = c.walk(ctx); err != nil {
+			return false, err
+		}
+	}
+	if len(c.pending) > 0 {
+		if err := c.delete(ctx); err != nil {
+			return false, err
+		}
+		c.takeFreed()
+		return true, nil
+	}
+	if !ended {
+		return true, nil
+	}
+	c.stats.Cycles++
+	c.started = false
+	again := c.again
+	c.again = false
+	return again, nil
+}
+
+// begin begins a cycle.
+func (c *Collector) begin() {
+	s := c.s
+	c.lastQuiet, c.lastBlind = c.quiet, c.blind
+	s.mu.Lock()
+	c.quiet = quiet{true, s.syncs, s.nextJourn}
+	s.mu.Unlock()
+	c.started, c.blind, c.cursor = true, false, 0
+	s.freed = s.freed[:0]
+}
+
+// takeFreed adds what deletions have left to the candidates, as far as the walk has passed it.
+func (c *Collector) takeFreed() {
+	s := c.s
+	freed := s.freed
+	s.freed = s.freed[:0]
+	if len(freed) >= maxFreed {
+		c.again = true
+	}
+	slices.Sort(freed)
+	for _, n := range slices.Compact(freed) {
+		if n >= c.cursor {
+			continue
+		}
+		if len(c.pending) >= c.o.Candidates {
+			c.again = true
+			return
+		}
+		c.pending = append(c.pending, candidate{number: n})
+	}
+}
+
+// wantedNow is what journals that are open, or on their way to the disk, want.
+type wantedNow struct {
+	live     map[uint64]bool // ids of journals
+	oldest   uint64          // the least of them
+	spans    []logSpan
+	journals []uint64 // that have transient rows
+}
+
+func (s *Store) wantedNow() wantedNow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := wantedNow{live: map[uint64]bool{}, oldest: 1<<64 - 1}
+	note := func(j *Journal) {
+		w.live[j.id] = true
+		w.oldest = min(w.oldest, j.id)
+		w.spans = append(w.spans, j.spans...)
+	}
+	for j := range s.journals {
+		note(j)
+	}
+	for _, g := range []*group{s.appending, s.group} {
+		if g != nil {
+			for _, j := range g.journals {
+				note(j)
+			}
+		}
+	}
+	return w
+}
+
+// ofRows finds the journals that have transient rows, and returns those of them that do not live.
+func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
+	all, err := transientJournals(tx)
+	w.journals = w.journals[:0]
+	for _, j := range all {
+		w.journals = append(w.journals, j) // a deletion must have effect when it is folded, which does not know which journals live
+		if !w.live[j] {
+			stale = append(stale, j)
+		}
+	}
+	return stale, err
+}
+
+// abandon gives the transient pieces of journals up that were rolled back, or that a crash has ended.
+func (c *Collector) abandon(ctx context.Context) error {
+	var stale []uint64
+	find := func() error {
+		w := c.s.wantedNow()
+		return c.s.viewOnce(func(tx index.Tx) (err error) {
+			stale, err = w.ofRows(tx)
+			return err
+		})
+	}
+	if err := find(); err != nil || len(stale) == 0 {
+		return err
+	}
+	release, err := c.s.holdAppends(ctx)
+	if err != nil {
+		return err
+	}
+	if err = find(); err == nil && len(stale) > 0 { // now all that is durable is in the rows
+		var ops []op
+		for rest := stale; len(rest) > 0; {
+			n := min(len(rest), maxRecordEntries)
+			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: rest[:n:n]}})
+			rest = rest[n:]
+		}
+		err = c.s.appendAloneOps(ops)
+	}
+	release()
+	if err != nil {
+		return err
+	}
+	c.stats.Journals += len(stale)
+	return c.s.foldAll(ctx)
+}
+
+// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
+func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
+	select {
+	case s.appendTurn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.appendGroup()
+	s.bulk.Lock()
+	release = func() {
+		s.bulk.Unlock()
+		<-s.appendTurn
+	}
+	if err := s.foldAll(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// foldAll folds what is durable. The caller holds the fold turn.
+func (s *Store) foldAll(ctx context.Context) error {
+	for {
+		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
+func (s *Store) appendAloneOps(ops []op) error {
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.aloneGroupLocked(ops)
+	s.mu.Unlock()
+	s.appendTaken(g)
+	return g.err
+}
+
+// walk looks at some numbers and notes what looks like garbage. It reports whether all have been looked at.
+func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
+	s := c.s
+	w := s.wantedNow()
+	var strays []uint64
+	for left := c.o.Numbers; left > 0 && len(c.pending) < c.o.Candidates; left -= walkBlocks * sumBlock {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		cursor, found, stray, blind := uint64(0), []candidate(nil), []uint64(nil), false
+		err := s.viewOnce(func(tx index.Tx) error {
+			if _, err := w.ofRows(tx); err != nil {
+				return err
+			}
+			k := c.judge(tx, &w)
+			cursor = c.cursor
+			for range walkBlocks {
+				if cursor >= s.state.next {
+					break
+				}
+				if err := k.block(cursor/sumBlock, nil); err != nil {
+					return err
+				}
+				cursor = (cursor/sumBlock + 1) * sumBlock
+			}
+			found, stray, blind = k.garbage, k.strays, k.blind
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+		c.cursor, c.blind = cursor, c.blind || blind
+		c.pending, strays = append(c.pending, found...), append(strays, stray...)
+		if cursor >= s.state.next {
+			ended = true
+			break
+		}
+	}
+	if err := c.dropStrays(strays); err != nil {
+		return false, err
+	}
+	slices.SortFunc(c.pending, func(a, b candidate) int { return a.digest.Compare(b.digest) })
+	return ended, nil
+}
+
+// walkBlocks is how many blocks are looked at with one transaction.
+const walkBlocks = 64
+
+// dropStrays removes numbers that a fold has given which did not end, and that stand for nothing.
+func (c *Collector) dropStrays(strays []uint64) error {
+	if len(strays) == 0 {
+		return nil
+	}
+	steps := make([]step, len(strays))
+	for i, n := range strays {
+		steps[i] = step{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketNumbers).Delete(appendNumber(nil, n)) }}
+	}
+	c.s.indexMu.RLock()
+	db := c.s.index
+	c.s.indexMu.RUnlock()
+	return runSteps(db, steps)
+}
+
+// judge decides by the rows what is garbage.
+type judge struct {
+	c        *Collector
+	tx       index.Tx
+	refs     index.Cursor
+	numbers  index.Cursor
+	w        *wantedNow
+	placed   bool // pieces that the bucket has may go, as far as this collector knows
+	garbage  []candidate
+	rows     []objectRow // of garbage
+	strays   []uint64
+	blind    bool
+	keepRows bool
+}
+
+func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
+	k := &judge{c: c, tx: tx, w: w, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor()}
+	if first, _ := tx.Bucket(bucketTreeless).Cursor().First(); first != nil || !c.lastQuiet.known || c.lastBlind || c.blind {
+		return k
+	}
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.placed = s.syncs == c.lastQuiet.syncs && w.oldest > c.lastQuiet.journal
+	return k
+}
+
+// block looks at the numbers of a block, or at those of them that are asked for, which ascend.
+func (k *judge) block(n uint64, only []uint64) error {
+	b, err := readBlock(k.tx, k.refs, n)
+	if err != nil {
+		return err
+	}
+	first := n * sumBlock
+	if only != nil {
+		for _, number := range only {
+			key := appendNumber(nil, number)
+			if v := k.tx.Bucket(bucketNumbers).Get(key); v != nil {
+				if err := k.number(&b, number, number-first, v); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for key, v := k.numbers.Seek(appendNumber(nil, first)); key != nil; key, v = k.numbers.Next() {
+		if len(key) != numberSize {
+			return badRow(bucketNumbers, fmt.Sprintf("%x", key), "bad key")
+		}
+		number := readNumber(key)
+		if number >= first+sumBlock {
+			break
+		}
+		if err := k.number(&b, number, number-first, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number looks at one piece.
+func (k *judge) number(b *block, number, at uint64, v []byte) error {
+	d, ok := digestOf(v)
+	if !ok {
+		return badRow(bucketNumbers, fmt.Sprint(number), "no digest")
+	}
+	if b.referred[at] && (d.Kind() != object.IndexBit || k.blind) {
+		return nil
+	}
+	row, ok, err := readObjectRow(k.tx, &d)
+	if err != nil {
+		return err
+	}
+	switch {
+	case b.referred[at]:
+		k.blind = k.blind || !ok || !row.held
+		return nil
+	case !ok || row.number != number:
+		if !b.base[at] {
+			k.strays = append(k.strays, number)
+		}
+		return nil
+	case row.dead && b.base[at], row.held && inSpans(k.w.spans, row.place):
+		return nil
+	case !d.Kind().IsNode() && !k.placed && hasKey(k.tx.Bucket(bucketCloud), appendNumber(nil, number)):
+		return nil
+	}
+	for _, j := range k.w.journals {
+		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
+			return nil
+		}
+	}
+	k.garbage = append(k.garbage, candidate{d, number})
+	if k.keepRows {
+		k.rows = append(k.rows, row)
+	}
+	return nil
+}
+
+// again looks at candidates once more. It returns those that are garbage, sorted by digest, and their rows.
+func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, rows []objectRow, err error) {
+	numbers := make([]uint64, len(of))
+	for i := range of {
+		numbers[i] = of[i].number
+	}
+	slices.Sort(numbers)
+	err = c.s.viewOnce(func(tx index.Tx) error {
+		if _, err := w.ofRows(tx); err != nil {
+			return err
+		}
+		k := c.judge(tx, w)
+		k.keepRows = true
+		for rest := numbers; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && blockOf(rest[n]) == blockOf(rest[0]) {
+				n++
+			}
+			if err := k.block(blockOf(rest[0]), slices.Compact(slices.Clone(rest[:n]))); err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		garbage, rows = k.garbage, k.rows
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	order := make([]int, len(garbage))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return garbage[a].digest.Compare(garbage[b].digest) })
+	g, r := make([]candidate, len(order)), make([]objectRow, len(order))
+	for i, at := range order {
+		g[i], r[i] = garbage[at], rows[at]
+	}
+	return g, r, nil
+}
+
+// delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces refer to, and, while nothing is appended, looks
+// whether a journal has come to rely on it.
+func (c *Collector) delete(ctx context.Context) error {
+	s := c.s
+	n := min(len(c.pending), c.o.Deletions)
+	w := s.wantedNow()
+	some, rows, err := c.lookAgain(&w, c.pending[:n])
+	if err != nil {
+		return err
+	}
+	known, taken, err := c.readTargets(ctx, some, rows)
+	if err != nil {
+		return err
+	}
+	if taken < len(some) { // the others come with the next step
+		rest := append(slices.Clone(some[taken:]), c.pending[n:]...)
+		c.pending, some, rows = rest, some[:taken], rows[:taken]
+	} else {
+		c.pending = c.pending[n:]
+	}
+	if len(c.pending) == 0 {
+		c.pending = nil
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	reflected := s.state.position.Number
+	release, err := s.holdAppends(ctx)
+	if err != nil {
+		return err
+	}
+	if s.state.position.Number != reflected { // something was folded since
+		w = s.wantedNow()
+		asked := len(some)
+		if some, rows, err = c.lookAgain(&w, some); err != nil {
+			release()
+			return err
+		}
+		c.stats.Aborted += asked - len(some)
+	}
+	some, rows = c.doom(some, rows)
+	if len(some) > 0 {
+		err = s.appendAloneOps(deletedOps(some, known))
+	}
+	c.undoom()
+	release()
+	if err != nil {
+		return err
+	}
+	if err := s.foldAll(ctx); err != nil {
+		return err
+	}
+	c.count(some, rows)
+	return nil
+}
+
+// readTargets reads what candidates refer to, until there are as many references as a transaction may change. It returns how many of the
+// candidates it got to.
+func (c *Collector) readTargets(ctx context.Context, some []candidate, rows []objectRow) (map[object.Digest][]target, int, error) {
+	known := map[object.Digest][]target{}
+	weight := 0
+	for i := range some {
+		if weight >= targetWeight*c.o.Deletions {
+			return known, i, nil
+		}
+		d := some[i].digest
+		if !rows[i].held || d.Kind() == object.Chunk {
+			continue
+		}
+		t, err := c.s.pieceTargets(ctx, d, foldLocator{c.s})
+		if err != nil {
+			return nil, 0, fmt.Errorf("read garbage %s: %w", d.Short(), err)
+		}
+		known[d] = t
+		weight += len(t)
+	}
+	return known, len(some), nil
+}
+
+// targetWeight is how many references go with each piece that a step may delete.
+const targetWeight = 4
+
+// doom makes candidates not held for journals, but for those on which one relies, which stay.
+func (c *Collector) doom(some []candidate, rows []objectRow) ([]candidate, []objectRow) {
+	s := c.s
+	s.mu.Lock()
+	var relies []*reliance
+	for j := range s.journals {
+		relies = append(relies, &j.relies)
+	}
+	if s.group != nil {
+		for _, j := range s.group.journals {
+			relies = append(relies, &j.relies)
+		}
+	}
+	s.mu.Unlock()
+	s.wants.mu.Lock()
+	defer s.wants.mu.Unlock()
+	s.wants.doomed = make(map[object.Digest]struct{}, len(some))
+	n := 0
+	for i := range some {
+		d := some[i].digest
+		if slices.ContainsFunc(relies, func(r *reliance) bool { return r.has(&d) }) {
+			c.stats.Aborted++
+			continue
+		}
+		s.wants.doomed[d] = struct{}{}
+		some[n], rows[n] = some[i], rows[i]
+		n++
+	}
+	return some[:n], rows[:n]
+}
+
+func (c *Collector) undoom() {
+	w := &c.s.wants
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made.Add(1)
+	w.doomed = nil
+}
+
+func deletedOps(some []candidate, known map[object.Digest][]target) []op {
+	ds := make([]object.Digest, len(some))
+	for i := range some {
+		ds[i] = some[i].digest
+	}
+	ops := digestOps(nil, recDeleted, ds)
+	ops[0].sync.known = known
+	return ops
+}
+
+func (c *Collector) count(some []candidate, rows []objectRow) {
+	for i := range some {
+		if some[i].digest.Kind().IsNode() {
+			c.stats.Nodes++
+		} else {
+			c.stats.Pieces++
+		}
+		if rows[i].held {
+			c.stats.Bytes += int64(rows[i].place.Length)
+		}
+	}
+}

@@ -1,0 +1,444 @@
+package storage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// shallowKey is the key of a row that says that a commit stays whose parent was pruned.
+func shallowKey(parent, child commit.ID) []byte {
+	return append(parent[:len(parent):len(parent)], child[:]...)
+}
+
+// dropShallow removes the rows that say that a commit was pruned: it has come again.
+func dropShallow(tx index.Tx, parent commit.ID) error {
+	b := tx.Bucket(bucketShallow)
+	c := b.Cursor()
+	for k, _ := c.Seek(parent[:]); bytes.HasPrefix(k, parent[:]); k, _ = c.Next() {
+		if err := b.Delete(bytes.Clone(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prunedParent reports whether a commit was pruned that is the parent of one that stays.
+func prunedParent(tx index.Tx, id commit.ID) bool {
+	return hasPrefix(tx.Bucket(bucketShallow).Cursor(), id[:])
+}
+
+// foldPruned takes commits out of the index, in one transaction.
+func foldPruned(db index.DB, st *state, parts [][]op) error {
+	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+		for _, ops := range parts {
+			for i := range ops {
+				if err := pruneRows(tx, st, ops[i].sync); err != nil {
+					return err
+				}
+			}
+		}
+		return tx.Bucket(bucketState).Put(stateKey, st.encode())
+	}}})
+}
+
+// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a head while a log is folded from the beginning
+// from which compaction has taken its children, which were pruned too.
+func pruneRows(tx index.Tx, st *state, y *syncOp) error {
+	commits := tx.Bucket(bucketCommits)
+	if err := dropHeads(tx, st, y.ids); err != nil {
+		return err
+	}
+	for _, id := range y.ids {
+		v := commits.Get(id[:])
+		if v == nil {
+			continue
+		}
+		c, err := parseCommitRow(id[:], v)
+		if err != nil {
+			return err
+		}
+		if err := pruneCommit(tx, c); err != nil {
+			return err
+		}
+	}
+	for _, id := range y.children {
+		v := commits.Get(id[:])
+		if v == nil {
+			continue
+		}
+		c, err := parseCommitRow(id[:], v)
+		if err != nil {
+			return err
+		}
+		for _, p := range c.Parents {
+			if p != commit.First().ID && commits.Get(p[:]) == nil {
+				if err := tx.Bucket(bucketShallow).Put(shallowKey(p, c.ID), nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func pruneCommit(tx index.Tx, c *commit.Commit) error {
+	roots := []object.Digest{c.Root}
+	if v := tx.Bucket(bucketConflicts).Get(c.ID[:]); v != nil {
+		root, err := parseConflictRow(c.ID[:], v)
+		if err != nil {
+			return err
+		}
+		roots = append(roots, root)
+	}
+	for i := range roots {
+		row, ok, err := readObjectRow(tx, &roots[i])
+		if err != nil || !ok {
+			return cmp.Or(err, badRow(bucketObjects, roots[i].String(), "the root of a commit has no row"))
+		}
+		if err := dropCommitRef(tx, row.number, c.ID); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Parents {
+		if err := tx.Bucket(bucketShallow).Delete(shallowKey(p, c.ID)); err != nil {
+			return err
+		}
+	}
+	if len(c.Parents) == 2 {
+		if err := tx.Bucket(bucketMerges).Delete(mergeKey(c.Parents[0], c.Parents[1], c.ID)); err != nil {
+			return err
+		}
+	}
+	for _, bucket := range []string{bucketCommits, bucketConflicts, bucketUnsynced, bucketTreeless} {
+		if err := tx.Bucket(bucket).Delete(slices.Clone(c.ID[:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foldAbandoned removes the rows of transient pieces of journals that are no more, in transactions of bounded size. Done in part, it can be
+// done again.
+func (s *Store) foldAbandoned(ctx context.Context, db index.DB, st *state, parts [][]op) error {
+	for _, ops := range parts {
+		for i := range ops {
+			for _, j := range ops[i].sync.journals {
+				for more := true; more; {
+					if err := ctx.Err(); err != nil {
+						return fmt.Errorf("fold: %w", err)
+					}
+					err := db.Update(func(tx index.Tx) (err error) {
+						more, err = abandonSome(tx, j, s.foldTxRows)
+						return err
+					})
+					if err != nil {
+						return fmt.Errorf("write the index: %w", err)
+					}
+				}
+			}
+		}
+	}
+	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) }}})
+}
+
+func abandonSome(tx index.Tx, journal uint64, most int) (more bool, err error) {
+	b, prefix := tx.Bucket(bucketTransient), binary.BigEndian.AppendUint64(nil, journal)
+	c := b.Cursor()
+	n := 0
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		if n == most {
+			return true, nil
+		}
+		if err := b.Delete(bytes.Clone(k)); err != nil {
+			return false, err
+		}
+		n++
+	}
+	return false, nil
+}
+
+// transientJournals returns the journals that have transient pieces.
+func transientJournals(tx index.Tx) ([]uint64, error) {
+	var out []uint64
+	c := tx.Bucket(bucketTransient).Cursor()
+	k, _ := c.First()
+	for k != nil {
+		if len(k) != 8+numberSize {
+			return nil, badRow(bucketTransient, hex.EncodeToString(k), "bad key")
+		}
+		j := binary.BigEndian.Uint64(k)
+		out = append(out, j)
+		if j == 1<<64-1 {
+			break
+		}
+		k, _ = c.Seek(binary.BigEndian.AppendUint64(nil, j+1))
+	}
+	return out, nil
+}
+
+// doomed is a piece that is being taken out of the index.
+type doomed struct {
+	digest  object.Digest
+	row     objectRow
+	targets []target
+}
+
+// wanted reports whether something in the rows wants a piece: a reference, or a journal that is not committed.
+func wanted(tx index.Tx, number uint64, journals []uint64) bool {
+	for _, j := range journals {
+		if hasKey(tx.Bucket(bucketTransient), transientKey(j, number)) {
+			return true
+		}
+	}
+	return referred(tx, number)
+}
+
+// foldDeleted takes pieces out of the index that nothing refers to, with the references that they hold. Others stay: a record of deletion is
+// about garbage only. It is one transaction, whose size the collector bounds.
+func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
+	var gone []doomed
+	known := map[object.Digest][]target{}
+	err := db.View(func(tx index.Tx) error {
+		gone = gone[:0]
+		journals, err := transientJournals(tx)
+		if err != nil {
+			return err
+		}
+		for _, ops := range parts {
+			for i := range ops {
+				for _, d := range ops[i].sync.digests {
+					row, ok, err := readObjectRow(tx, &d)
+					if err != nil {
+						return err
+					}
+					if ok && !wanted(tx, row.number, journals) {
+						gone = append(gone, doomed{digest: d, row: row})
+					}
+				}
+				for d, t := range ops[i].sync.known {
+					known[d] = t
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(gone, func(a, b doomed) int { return a.digest.Compare(b.digest) })
+	gone = slices.CompactFunc(gone, func(a, b doomed) bool { return a.digest == b.digest })
+	for i := range gone {
+		g := &gone[i]
+		t, ok := known[g.digest]
+		if !ok && g.row.held {
+			if t, err = s.pieceTargets(ctx, g.digest, from); err != nil {
+				return fmt.Errorf("fold deletion of %s: %w", g.digest.Short(), err)
+			}
+		}
+		g.targets = t
+	}
+	d := deletion{numbers: numbers}
+	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+		d.freed, d.gone = d.freed[:0], d.gone[:0]
+		if err := d.run(tx, gone); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketState).Put(stateKey, st.encode())
+	}}})
+	if err != nil {
+		return err
+	}
+	for i := range d.gone {
+		numbers.forget(&d.gone[i])
+	}
+	if _, live := from.(foldLocator); live {
+		s.freed = append(s.freed, d.freed[:min(len(d.freed), maxFreed-min(len(s.freed), maxFreed))]...)
+	}
+	return nil
+}
+
+// maxFreed bounds what the collector is told about. The rest it finds by itself, a cycle later.
+const maxFreed = 1 << 16
+
+// pieceTargets returns what a held piece refers to. It reads nodes and index pieces only.
+func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator) ([]target, error) {
+	switch {
+	case d.Kind() == object.NodeBit:
+		l, ok, err := from.locate(&d)
+		if err != nil || !ok {
+			return nil, cmp.Or(err, missing(&d))
+		}
+		if l.kind == recPiece {
+			return nil, nil // a part of a larger node
+		}
+		n, err := s.loadNode(ctx, d, from, 0)
+		if err != nil {
+			return nil, err
+		}
+		return nodeTargets(n), nil
+	case !d.Kind().IsIndex():
+		return nil, nil
+	}
+	content, err := pieceSource{s, from}.Piece(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	children, err := split.Children(d, content)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]target, len(children), 2*len(children))
+	for i, c := range children {
+		out[i] = target{c, refEager}
+	}
+	if !d.Kind().IsNode() {
+		return out, nil
+	}
+	if lacks, err := s.lacksPart(&d, from); err != nil || lacks {
+		return out, err
+	}
+	n, err := s.wholeNode(ctx, d, from)
+	if err == nil && n != nil {
+		out = append(out, nodeTargets(n)...)
+	}
+	return out, err
+}
+
+// wholeNode returns the node of which d is the root piece, or nil when d is a piece further down. All pieces below d must be there.
+func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
+	content, err := s.splitContent(ctx, d, from)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.verifyNode(&d, content)
+	if errors.Is(err, base.ErrCorrupt) {
+		return nil, nil // each piece is what its digest says, so that this is no node
+	}
+	return n, err
+}
+
+// deletion takes pieces out of the index within a transaction.
+type deletion struct {
+	numbers *numberCache
+	freed   []uint64        // destinations to which nothing refers any more
+	gone    []object.Digest // that have no row any more
+	bases   []uint64        // that one difference less needs
+}
+
+func (d *deletion) run(tx index.Tx, gone []doomed) error {
+	var refs []plannedRef
+	for i := range gone {
+		g := &gone[i]
+		for j := range g.targets {
+			row, ok, err := readObjectRow(tx, &g.targets[j].digest)
+			if err != nil {
+				return err
+			}
+			if ok {
+				refs = append(refs, plannedRef{refKey{row.number, g.targets[j].typ}, g.row.number})
+			}
+		}
+	}
+	if err := d.unrefer(tx, refs); err != nil {
+		return err
+	}
+	for i := range gone {
+		if err := d.remove(tx, &gone[i]); err != nil {
+			return err
+		}
+	}
+	for len(d.bases) > 0 { // a dead base goes with the last difference to it
+		n := d.bases[len(d.bases)-1]
+		d.bases = d.bases[:len(d.bases)-1]
+		digest, ok := numberDigest(tx, n)
+		if !ok {
+			continue
+		}
+		row, ok, err := readObjectRow(tx, &digest)
+		if err != nil {
+			return err
+		}
+		if ok && row.dead && row.number == n && !neededAsBase(tx, n) {
+			if err := d.removeRows(tx, &doomed{digest: digest, row: row}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unrefer removes references and notes the destinations that were left.
+func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
+	slices.SortFunc(refs, func(a, b plannedRef) int {
+		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
+	})
+	last := uint64(0)
+	for len(refs) > 0 {
+		n := 1
+		for n < len(refs) && blockOf(refs[n].dest) == blockOf(refs[0].dest) {
+			n++
+		}
+		err := eachKey(tx, refs[:n], func(b index.Bucket, k refKey, sources []uint64) (uint64, error) {
+			sum, err := removeSources(b, k, sources)
+			return -sum, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range refs[:n] {
+			if r.dest != last && !referred(tx, r.dest) {
+				d.freed = append(d.freed, r.dest)
+			}
+			last = r.dest
+		}
+		refs = refs[n:]
+	}
+	return nil
+}
+
+// remove removes the rows of a piece, or keeps its bytes as a base.
+func (d *deletion) remove(tx index.Tx, g *doomed) error {
+	if !neededAsBase(tx, g.row.number) {
+		return d.removeRows(tx, g)
+	}
+	if g.row.held && g.digest.Kind() == object.NodeBit && g.row.kind != recPiece {
+		g.row.held, g.row.dead = false, true
+		return tx.Bucket(bucketObjects).Put(g.digest[:], g.row.append(nil))
+	}
+	return nil
+}
+
+func (d *deletion) removeRows(tx index.Tx, g *doomed) error {
+	k := appendNumber(nil, g.row.number)
+	if err := tx.Bucket(bucketObjects).Delete(g.digest[:]); err != nil {
+		return err
+	}
+	buckets := []string{bucketNumbers}
+	if !g.digest.Kind().IsNode() {
+		buckets = []string{bucketNumbers, bucketLocal, bucketSynced, bucketCloud}
+	}
+	for _, b := range buckets {
+		if err := tx.Bucket(b).Delete(k); err != nil {
+			return err
+		}
+	}
+	d.gone = append(d.gone, g.digest)
+	if g.row.kind == recDelta && (g.row.held || g.row.dead) {
+		d.bases = append(d.bases, g.row.base)
+		return dropBaseRef(tx, g.row.base, g.row.number)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package storage
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// wants keeps journals and the collector apart. A journal does not store what the page holds: it relies on it, and notes that here before it
+// looks whether it is there. The collector, about to delete pieces, dooms those on which no journal relies; from then on they are not held for
+// a journal, which stores them anew, behind the deletion in the log.
+type wants struct {
+	mu     sync.Mutex
+	doomed map[object.Digest]struct{} // guarded by mu; pieces that are being deleted
+	made   atomic.Uint64              // counts deletions that were made
+}
+
+// maxRelied is how many nodes a journal remembers. One that relies on more relies on all.
+const maxRelied = 1 << 15
+
+// reliance is what a journal relies on, guarded by wants.mu. Pieces of values are in it until the record that uses them is in the log.
+type reliance struct {
+	pieces map[object.Digest]struct{}
+	nodes  map[object.Digest]struct{}
+	all    bool // nodes
+}
+
+func (r *reliance) add(d *object.Digest) {
+	if !d.Kind().IsNode() {
+		if r.pieces == nil {
+			r.pieces = map[object.Digest]struct{}{}
+		}
+		r.pieces[*d] = struct{}{}
+		return
+	}
+	if r.all {
+		return
+	}
+	if r.nodes == nil {
+		r.nodes = map[object.Digest]struct{}{}
+	}
+	if r.nodes[*d] = struct{}{}; len(r.nodes) > maxRelied {
+		r.nodes, r.all = nil, true
+	}
+}
+
+func (r *reliance) has(d *object.Digest) bool {
+	m := r.pieces
+	if d.Kind().IsNode() {
+		if r.all {
+			return true
+		}
+		m = r.nodes
+	}
+	_, ok := m[*d]
+	return ok
+}
+
+// used takes pieces out that records in the log now say are used.
+func (w *wants) used(r *reliance, ops []op) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range ops {
+		if ops[i].kind == recUse {
+			delete(r.pieces, ops[i].digest)
+		}
+	}
+}
+
+// want notes that the journal relies on a piece, and reports false for one that is being deleted.
+func (j *Journal) want(d *object.Digest) bool {
+	w := &j.s.wants
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.doomed[*d]; ok {
+		return false
+	}
+	j.relies.add(d)
+	return true
+}
+
+// holds reports whether the page holds a piece, on which the journal relies from then on.
+func (j *Journal) holds(d *object.Digest) (bool, error) {
+	made := j.s.wants.made.Load()
+	held, err := j.s.has(d)
+	if err != nil || !held || !j.want(d) {
+		return false, err
+	}
+	if j.s.wants.made.Load() == made {
+		return true, nil
+	}
+	return j.s.has(d)
+}
+
+// relyOn relies on the nodes of a part that the page holds, and takes out of held what is not there any more; that may be there as a base. made is how many deletions had
+// been made before it was looked at, unsure what is to be looked at more closely.
+func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead map[int]bool, unsure []int) error {
+	w := &j.s.wants
+	w.mu.Lock()
+	for i := range held {
+		if _, ok := w.doomed[p.ops[i].digest]; ok {
+			delete(held, i)
+			dead[i] = true
+		} else {
+			j.relies.add(&p.ops[i].digest)
+		}
+	}
+	same := w.made.Load() == made
+	w.mu.Unlock()
+	if !same {
+		for i := range held {
+			unsure = append(unsure, i)
+		}
+		clear(held)
+	}
+	for _, i := range unsure {
+		d := &p.ops[i].digest
+		if dead[i] = true; !j.want(d) {
+			continue
+		}
+		l, ok, err := j.s.locate(d)
+		if err != nil {
+			return err
+		}
+		if ok {
+			held[i] = l.depth
+			delete(dead, i)
+		}
+	}
+	return nil
+}
+
+// logSpan is a part of a segment.
+type logSpan struct {
+	segment    uint32
+	start, end uint64
+}
+
+// addSpan adds a span to a list, to the last one if it follows that.
+func addSpan(spans []logSpan, s logSpan) []logSpan {
+	if n := len(spans); n > 0 && spans[n-1].segment == s.segment && spans[n-1].end == s.start {
+		spans[n-1].end = s.end
+		return spans
+	}
+	return append(spans, s)
+}
+
+func inSpans(spans []logSpan, p segment.Place) bool {
+	for _, s := range spans {
+		if s.segment == p.Segment && s.start <= p.Offset && p.Offset < s.end {
+			return true
+		}
+	}
+	return false
+}

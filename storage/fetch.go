@@ -1,0 +1,146 @@
+package storage
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// SetFetcher says who gives pieces that are not held; nil: nobody, and reading one gives base.ErrNeedsFetch. Reads that are under way
+// may still use the one before.
+func (s *Store) SetFetcher(f Fetcher) {
+	if f == nil {
+		s.fetcher.Store(nil)
+		return
+	}
+	s.fetcher.Store(&f)
+}
+
+// fetch returns a piece from the bucket, verified against its digest. What is wrong there says nothing about this page: the index is
+// not made anew for it.
+func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) ([]byte, error) {
+	f := s.fetcher.Load()
+	if f == nil {
+		return nil, needsFetch(d)
+	}
+	content, err := (*f).Fetch(ctx, *d, place)
+	if err != nil {
+		return nil, fmt.Errorf("fetch piece %s: %w", d.Short(), err)
+	}
+	if len(content) > limits.MaxPieceBytes || d.Verify(content) != nil {
+		return nil, fmt.Errorf("fetch piece: %w", &base.CorruptError{Where: "bucket", Key: d.String(), Got: "content with another digest"})
+	}
+	return content, nil
+}
+
+// needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the root of a commit that came without
+// its tree.
+func (s *Store) needsTree(d *object.Digest) error {
+	if !d.Kind().IsNode() {
+		return nil
+	}
+	var ids []commit.ID
+	for _, o := range s.pendingCommits() {
+		if o.commit.Root == *d {
+			ids = append(ids, o.commit.ID)
+		}
+	}
+	err := s.view(func(tx index.Tx) error {
+		row, ok, err := readObjectRow(tx, d)
+		if err != nil || !ok {
+			return err
+		}
+		for _, id := range commitSources(tx, row.number) {
+			if len(id) != len(commit.ID{}) {
+				return badRow(bucketRefs, hex.EncodeToString(id), "bad key")
+			}
+			ids = append(ids, commit.ID(id))
+		}
+		return nil
+	})
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	st, err := s.statuses(ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if st[id].treeless {
+			return fmt.Errorf("read node %s: the tree of commit %s is not here: %w", d.Short(), id, base.ErrNeedsFetch)
+		}
+	}
+	return nil
+}
+
+func (s *Store) pendingCommits() (out []pendingOp) {
+	pending, _ := s.pendingSync(true)
+	for _, o := range pending {
+		if o.kind == recCommit {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// AddFetched stores pieces that are synced and were not held, in one batch, and returns when they are durable. Pieces that are held or that
+// have no place in the bucket are passed over. The contents are not retained; they are at most MaxSyncPieces, of MaxSyncBytes together. Errors match
+// base.ErrInvalid for a piece of a node, base.ErrCorrupt for content with another digest, base.ErrTooLarge, base.ErrClosed or
+// base.ErrReadOnly, or are those of the disk or of ctx.
+func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
+	if len(pieces) > MaxSyncPieces {
+		return fmt.Errorf("add %d fetched pieces, limit %d: %w", len(pieces), MaxSyncPieces, base.ErrTooLarge)
+	}
+	var wanted []FetchedPiece
+	sum := 0
+	given := map[object.Digest]bool{}
+	for _, p := range pieces {
+		if err := checkValueDigest(&p.Digest); err != nil {
+			return fmt.Errorf("add fetched piece: %w", err)
+		}
+		if len(p.Content) > limits.MaxPieceBytes || p.Digest.Verify(p.Content) != nil {
+			return fmt.Errorf("add fetched piece: %w", &base.CorruptError{Where: "bucket", Key: p.Digest.String(), Got: "content with another digest"})
+		}
+		if _, err := split.Children(p.Digest, p.Content); err != nil { // a fold reads what an index piece lists
+			return fmt.Errorf("add fetched piece: %w", err)
+		}
+		if sum += len(p.Content); sum > MaxSyncBytes {
+			return fmt.Errorf("add %d fetched pieces of more than %d bytes: %w", len(pieces), MaxSyncBytes, base.ErrTooLarge)
+		}
+		st, err := s.stateOf(&p.Digest)
+		if err != nil {
+			return fmt.Errorf("add fetched piece: %w", err)
+		}
+		if st.placed && !st.held && !given[p.Digest] {
+			given[p.Digest] = true
+			wanted = append(wanted, p)
+		}
+	}
+	if len(wanted) == 0 {
+		return s.writable()
+	}
+	if err := s.waitRoom(ctx); err != nil {
+		return err
+	}
+	s.lockForSubmit()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.groupLocked()
+	ops := make([]op, len(wanted))
+	for i, p := range wanted {
+		ops[i] = op{kind: recPiece, digest: p.Digest}
+		addRecord(g.batch, &ops[i], p.Content)
+	}
+	g.parts = append(g.parts, ops) // shown when they are durable
+	s.mu.Unlock()
+	return s.await(g)
+}

@@ -1,0 +1,139 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// shrinkSuffix stands behind the name of the file that Shrink makes.
+const shrinkSuffix = ".new"
+
+// FreeBytes returns how many bytes of the file are free pages or behind the last page, and its length. It waits for an Update that is
+// running. Errors: base.ErrClosed, *base.CorruptError, what the file system says.
+func (f *File) FreeBytes() (free, total int64, err error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	f.write.Lock()
+	defer f.write.Unlock()
+	if err := f.usable(); err != nil {
+		return 0, 0, err
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for free pages: %w", err)
+	}
+	m, err := readMeta(f.file, info.Size())
+	if err != nil {
+		return 0, 0, f.opening(err)
+	}
+	p := make(page, headerBytes+8)
+	if _, err := f.file.ReadAt(p, int64(m.free)*int64(m.pageBytes)); err != nil {
+		return 0, 0, fmt.Errorf("look for free pages: %w", err)
+	}
+	n := uint64(p.count())
+	if n == 0xffff {
+		n = order.Uint64(p[headerBytes:])
+	}
+	n = min(n, m.pages)
+	return info.Size() - int64(m.pages-n)*int64(m.pageBytes), info.Size(), nil
+}
+
+// Shrink writes the rows to a new file beside the old one, which takes its place: so free pages go back to the file system. Updates wait; views
+// go on until the files are exchanged. A crash leaves either file. After an error the old one is in use, unless the error is that of
+// every later call too. Errors: ctx, base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError, what the file system says.
+func (f *File) Shrink(ctx context.Context) error {
+	made := f.path + shrinkSuffix
+	f.mu.RLock()
+	f.write.Lock()
+	defer f.write.Unlock()
+	err := f.usable()
+	if err == nil && f.readOnly {
+		err = fmt.Errorf("shrink index: %w", base.ErrReadOnly)
+	}
+	if cause := f.failed.Load(); err == nil && cause != nil {
+		err = fmt.Errorf("shrink index: %w after: %w", base.ErrReadOnly, *cause)
+	}
+	if err == nil {
+		err = f.copyTo(ctx, made)
+	}
+	f.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	n, err := OpenFile(made, Options{NoSync: f.noSync})
+	if err != nil {
+		return errors.Join(err, remove(made))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errors.Join(fmt.Errorf("shrink index: %w", base.ErrClosed), n.Close(), remove(made))
+	}
+	if err := os.Rename(made, f.path); err != nil {
+		return errors.Join(fmt.Errorf("shrink index: %w", err), n.Close(), remove(made))
+	}
+	old := f.bolt
+	f.bolt, f.file, f.seen = n.bolt, n.file, n.seen
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer f.guard(&err)()
+	if err = old.Close(); err == nil {
+		err = syncParent(f.path)
+	}
+	if err != nil {
+		err = fmt.Errorf("shrink index: %w", err)
+		f.failed.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// copyTo writes the rows to a new file, durably.
+func (f *File) copyTo(ctx context.Context, name string) (err error) {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("shrink index: %w", err)
+	}
+	if err := remove(name); err != nil {
+		return fmt.Errorf("shrink index: %w", err)
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer f.guard(&err)()
+	to, err := bbolt.Open(name, 0o600, &bbolt.Options{
+		Timeout: lockWait, FreelistType: bbolt.FreelistMapType, NoSync: true, NoStatistics: true, PageSize: f.bolt.Info().PageSize,
+	})
+	if err != nil {
+		return fmt.Errorf("shrink index: %w", spaceError(err))
+	}
+	err = bbolt.Compact(to, f.bolt, 1<<20)
+	if err == nil {
+		err = to.Sync()
+	}
+	if err = errors.Join(err, to.Close()); err != nil {
+		return errors.Join(fmt.Errorf("shrink index: %w", spaceError(err)), remove(name))
+	}
+	return nil
+}
+
+func remove(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncParent makes a name durable where directories can be synced.
+func syncParent(name string) error {
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	_ = d.Sync() // some systems cannot; then a crash may leave the old file, which has the same rows
+	return d.Close()
+}

@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// A piece of a value is missing when something refers to it, the page does not hold it, and the bucket is not known to have it. That is no damage: a bucket was lost, and
+// the device that had the piece has not sent it again, or there is none. The index says so by a row of the object without content, with no row of its place.
+
+// notSent returns the error of who reads a piece that is missing.
+func notSent(d *object.Digest) error {
+	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
+}
+
+// MetadataLacks is the type of the metadata row that says that values of the page may have missing pieces. Without it, a piece of which nothing is known is first looked for
+// in the log, by making the index anew.
+const MetadataLacks = "lacks"
+
+// isMissing reports whether a piece is missing in a page that is known to lack some. With fold, it lets the index reflect the log first if there is no row of the piece.
+func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
+	v, err := s.Metadata(context.Background(), MetadataLacks)
+	if err != nil || v == nil {
+		return false, err
+	}
+	known, err := s.hasMissingRow(d)
+	if err != nil || known || !fold || !s.foldable() {
+		return known, err
+	}
+	if rows, _ := s.over.pending(); rows == 0 {
+		return false, nil
+	}
+	if err := s.Fold(context.Background()); err != nil { // as for an index that is made anew, which would come next
+		return false, err
+	}
+	return s.hasMissingRow(d)
+}
+
+// hasMissingRow reports whether the index knows of a piece that something refers to, that is not held, and that has no place.
+func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
+	if d.Kind().IsNode() {
+		return false, nil
+	}
+	err = s.view(func(tx index.Tx) error {
+		row, ok, err := readObjectRow(tx, d)
+		known = err == nil && ok && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
+		return err
+	})
+	return known, err
+}
+
+// MissingPieces calls fn for each piece of a value that something refers to, that is not held, and that the bucket is not known to have. What is listed by index pieces that are missing
+// themselves is not among them. They are readable again when a device has sent them (a place arrives), or when they are put again. It folds first, and holds some of them at a time. fn may call the
+// page; its error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error) error {
+	var some []object.Digest
+	return s.eachRow(ctx, bucketObjects, func(tx index.Tx, k, v []byte) error {
+		d, ok := digestOf(k)
+		if !ok {
+			return badRow(bucketObjects, fmt.Sprintf("%x", k), "bad key")
+		}
+		row, ok := parseObjectRow(v)
+		if !ok {
+			return badRow(bucketObjects, d.String(), "bad value")
+		}
+		if d.Kind().IsNode() || row.held || hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) || !referred(tx, row.number) {
+			return nil
+		}
+		some = append(some, d)
+		return nil
+	}, func() error {
+		for _, d := range some {
+			if err := fn(d); err != nil {
+				return err
+			}
+		}
+		some = some[:0]
+		return nil
+	})
+}
+
+// absent notes a piece that the log has nothing of, unless it is known from another value. In a page that was never synced that is damage.
+func (c *checker) absent(d *object.Digest, known bool) error {
+	if !c.report.synced {
+		return &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+	}
+	if known {
+		return nil
+	}
+	if c.report.Missing++; len(c.report.MissingPieces) < c.o.MaxProblems {
+		c.report.MissingPieces = append(c.report.MissingPieces, *d)
+	}
+	return nil
+}
+
+// noteSync notes whether the log has records of sync.
+func (c *checker) noteSync(ops []op) {
+	for i := range ops {
+		switch ops[i].kind {
+		case recPlaces, recCondemned, recMetadata, recForgotten:
+			c.report.synced = true
+		}
+	}
+}

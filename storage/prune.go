@@ -1,0 +1,192 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// Prune takes commits out of the history. What only they reach is garbage then (see Collector). A commit whose parent is pruned stays: for the
+// parent, Commit and Known give an error that matches base.ErrGone. Passed over and returned, in any order, are heads, commits that a tag or a
+// Pin names, the heads at the time when a journal began that is still open, parents of what is being submitted, and the first commit. When
+// there are such, err matches base.ErrConflict, and the others are pruned none the less. Ids that are not here are ignored.
+// Unsynced commits are pruned like others: who syncs must not name them. It writes batches of 1024 ids and returns when they are durable.
+// It reads all commits once, and the memory that it takes follows the number of ids and of their children. Other errors match
+// base.ErrClosed, base.ErrReadOnly or base.ErrCorrupt, or are those of the disk or of ctx; then some of the commits may be pruned.
+func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, err error) {
+	if err := s.writable(); err != nil {
+		return nil, fmt.Errorf("prune commits: %w", err)
+	}
+	select {
+	case s.pruneTurn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to prune commits: %w", ctx.Err())
+	}
+	defer func() { <-s.pruneTurn }()
+	s.noteParents(map[commit.ID]bool{})
+	defer s.noteParents(nil)
+	asked := make(map[commit.ID][]commit.ID, len(ids)) // with their children
+	for _, id := range ids {
+		asked[id] = nil
+	}
+	if err := s.findChildren(ctx, asked); err != nil {
+		return nil, fmt.Errorf("prune commits: %w", err)
+	}
+	ids = slices.SortedFunc(maps.Keys(asked), commit.ID.Compare)
+	for len(ids) > 0 {
+		n := min(len(ids), maxRecordEntries)
+		more, err := s.pruneSome(ctx, ids[:n], asked)
+		kept = append(kept, more...)
+		if err != nil {
+			return kept, fmt.Errorf("prune commits: %w", err)
+		}
+		ids = ids[n:]
+	}
+	if err := s.Fold(ctx); err != nil {
+		return kept, fmt.Errorf("prune commits: %w", err)
+	}
+	if len(kept) > 0 {
+		return kept, fmt.Errorf("prune %d commits that are heads, tagged or in use: %w", len(kept), base.ErrConflict)
+	}
+	return nil, nil
+}
+
+// noteParents says where the parents of commits are noted that become durable, nil: nowhere.
+func (s *Store) noteParents(in map[commit.ID]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parents = in
+}
+
+// findChildren gives each of the commits its children, and takes those out that are not here.
+func (s *Store) findChildren(ctx context.Context, of map[commit.ID][]commit.ID) error {
+	here := make(map[commit.ID]bool, len(of))
+	err := s.eachRow(ctx, bucketCommits, func(_ index.Tx, k, v []byte) error {
+		c, err := parseCommitRow(k, v)
+		if err != nil {
+			return err
+		}
+		if _, ok := of[c.ID]; ok {
+			here[c.ID] = true
+		}
+		for _, p := range c.Parents {
+			if list, ok := of[p]; ok && !slices.Contains(list[max(0, len(list)-1):], c.ID) {
+				of[p] = append(list, c.ID)
+			}
+		}
+		return nil
+	}, func() error { return nil })
+	for id := range of {
+		if !here[id] {
+			delete(of, id)
+		}
+	}
+	return err
+}
+
+// pruneSome prunes commits with one batch and returns those that it passed over.
+func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[commit.ID][]commit.ID) (kept []commit.ID, err error) {
+	if err := s.waitRoom(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case s.appendTurn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-s.appendTurn }()
+	s.appendGroup() // what was submitted before counts before
+	ts, err := s.readTags()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	used := s.usedCommitsLocked()
+	for _, id := range ts.tags {
+		used[id] = true
+	}
+	maps.Copy(used, s.parents) // they have children that were not found
+	y := &syncOp{}
+	named := map[commit.ID]bool{}
+	for _, id := range ids {
+		n := len(y.children) + len(children[id])
+		if used[id] || s.pins[id] > 0 || n > maxPrunedChildren {
+			kept = append(kept, id)
+			continue
+		}
+		y.ids = append(y.ids, id)
+		for _, c := range children[id] {
+			if !named[c] {
+				named[c] = true
+				y.children = append(y.children, c)
+			}
+		}
+	}
+	if len(y.ids) == 0 {
+		s.mu.Unlock()
+		return kept, nil
+	}
+	s.prunes++
+	ops := []op{{kind: recPruned, sync: y}}
+	s.over.show(ops) // who submits a child from here on does not find it any more
+	g := s.aloneGroupLocked(ops)
+	s.mu.Unlock()
+	s.appendTaken(g)
+	return kept, g.err
+}
+
+// usedCommitsLocked returns the commits that something in memory needs.
+func (s *Store) usedCommitsLocked() map[commit.ID]bool {
+	used := map[commit.ID]bool{commit.First().ID: true}
+	note := func(cs []*commit.Commit) {
+		for _, c := range cs {
+			used[c.ID] = true
+		}
+	}
+	note(s.heads)
+	note(s.chained)
+	for j := range s.journals {
+		note(j.heads[0])
+		note(j.heads[1])
+	}
+	if g := s.group; g != nil {
+		for _, j := range g.journals {
+			note(j.heads[0])
+			note(j.heads[1])
+		}
+		for _, ops := range g.parts {
+			for i := range ops {
+				switch o := &ops[i]; {
+				case o.kind == recCommit:
+					used[o.commit.ID] = true
+					for _, p := range o.commit.Parents {
+						used[p] = true
+					}
+				case o.tag != nil && !o.tag.deleted:
+					used[o.tag.id] = true
+				}
+			}
+		}
+	}
+	return used
+}
+
+// aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
+func (s *Store) aloneGroupLocked(ops []op) *group {
+	g := &group{batch: segment.NewBatch(), done: make(chan struct{}), parts: [][]op{ops}}
+	for i := range ops {
+		addRecord(g.batch, &ops[i], nil)
+	}
+	s.appending = g
+	return g
+}

@@ -1,0 +1,98 @@
+package storage
+
+import (
+	"context"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+)
+
+// CloudPlace says where in the bucket a piece stands: in a pack, or in an entry of the page's log.
+type CloudPlace struct {
+	// Pack is the id of the pack, zero for a piece in a log entry. Entry is the number of that entry, zero for a pack.
+	Pack  [16]byte
+	Entry uint64
+	// Frame is the number of the pack's frame, or which of the entry's pieces it is.
+	Frame uint32
+	// Offset and SealedBytes say where the sealed frame stands in the pack; they are zero for an entry.
+	Offset      int64
+	SealedBytes uint32
+	// At and Bytes say where in the plaintext of the frame, or of the entry's body, the piece stands.
+	At, Bytes uint32
+	// KeyIndex is that of the key with which the pack or entry is sealed.
+	KeyIndex uint32
+}
+
+// PlacedPiece is a piece that the bucket holds.
+type PlacedPiece struct {
+	Digest object.Digest
+	Place  CloudPlace
+}
+
+// ReceivedCommit is a commit that came from the bucket. Treeless says that its tree may not be here: it is known as a part of history only.
+type ReceivedCommit struct {
+	Commit   *commit.Commit
+	Treeless bool
+}
+
+// TagChange is a change of a tag: it points to Commit, or is removed.
+type TagChange struct {
+	Name    string
+	Commit  commit.ID
+	Removed bool
+}
+
+// Metadata is a row sync_metadata/{Type}. A nil Value removes it.
+type Metadata struct {
+	Type  string
+	Value []byte
+}
+
+// Bounds of what one call of sync takes. MaxSyncBytes bounds the commits, tags and metadata of a SyncBatch as they are written, and the
+// content of fetched pieces; MaxSyncPieces the count of these.
+const (
+	MaxSyncBytes  = 32 << 20
+	MaxSyncPieces = 8192
+)
+
+// SyncBatch is what one step of sync changes, in one batch of the log: all of it is durable, or nothing. Only when it has many places and
+// condemned pieces do most of these go ahead in batches of their own (see SubmitSync).
+type SyncBatch struct {
+	// Commits have come from other devices, parents before children; they are synced from the beginning. The parents of each come before it or
+	// are here. A commit that is here already and unsynced becomes synced; one that came treeless and comes again with its tree is
+	// treeless no more.
+	Commits []ReceivedCommit
+	// Synced are commits that were made here and are unsynced no more. Unsynced ones are to be sent again.
+	Synced, Unsynced []commit.ID
+	// Places are pieces that the bucket holds: they become synced. A later place of a piece replaces an earlier one. Condemned are pieces whose place is gone, or
+	// will be: those held here become local, others have no place any more. Condemned counts before Places.
+	Places    []PlacedPiece
+	Condemned []object.Digest
+	// Tags have come from other devices: they hold unless the tag was changed here and that change is unsynced. SyncedTags are changes made
+	// here that are in the bucket now; a tag that was changed again since stays unsynced. Tags count before SyncedTags: changes of one tag
+	// that stand in the bucket in the other order take two steps.
+	Tags, SyncedTags []TagChange
+	// Metadata are rows that change.
+	Metadata []Metadata
+}
+
+// PieceState says what the page knows of a piece.
+type PieceState struct {
+	// Held says that its content is in the log.
+	Held bool
+	// Synced says that the bucket has it, at Place. A piece that is held and not synced is local, or transient before its commit.
+	Synced bool
+	Place  CloudPlace
+}
+
+// Fetcher gives pieces that the bucket has and the page does not hold. Fetch may block for the network, obeys ctx, and returns the content, which storage verifies;
+// it may have stored it, and others that came with it, with AddFetched. Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt or are those of ctx.
+type Fetcher interface {
+	Fetch(ctx context.Context, d object.Digest, place CloudPlace) ([]byte, error)
+}
+
+// FetchedPiece is a piece that came from the bucket after its commit.
+type FetchedPiece struct {
+	Digest  object.Digest
+	Content []byte
+}

@@ -1,0 +1,403 @@
+package storage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// maxTouches is how many pieces sync may touch in one fold, unless one batch touches more. What the records say of a piece depends on
+// those before, so that a fold which is done again after a crash must find what it found: all rows of such pieces are written together
+// with the state row (I7), and must fit into one transaction.
+const maxTouches = 1024
+
+// touchedPiece is a piece of a value that a record of sync in the plan is about.
+type touchedPiece struct {
+	pieceState
+	digest    object.Digest
+	number    uint64 // 0 until it is mentioned, if the index does not have it
+	row       objectRow
+	stored    *op      // the record that counts, nil when the row does
+	journals  []uint64 // that have stored or used it in this plan and are not committed
+	committed []uint64 // whose transient rows go
+	was       pieceState
+}
+
+// noteTouched finds the pieces that records of sync are about, and what the index says of them.
+func (p *plan) noteTouched(parts [][]op) error {
+	for _, ops := range parts {
+		for i := range ops {
+			o := &ops[i]
+			switch {
+			case o.sync != nil:
+				o.touchedBy(func(_ int, d *object.Digest) { p.touch(d) })
+			case o.touches() > 0:
+				p.touch(&o.digest)
+			}
+		}
+	}
+	if p.touched == nil {
+		return nil
+	}
+	p.skip, p.touchedIn = map[uint64]bool{}, map[uint64][]*touchedPiece{}
+	return p.db.View(func(tx index.Tx) error {
+		for _, t := range p.touched {
+			var err error
+			t.pieceState, t.row, err = readPieceState(tx, &t.digest, func(row *objectRow) bool { return reflects(p.reflected, row.place) })
+			if err != nil {
+				return err
+			}
+			if t.number = t.row.number; t.number != 0 {
+				t.local = hasKey(tx.Bucket(bucketLocal), appendNumber(nil, t.number))
+				p.skip[t.number] = true
+			}
+			t.was = t.pieceState
+		}
+		return nil
+	})
+}
+
+func (p *plan) touch(d *object.Digest) {
+	if p.touched == nil {
+		p.touched = map[object.Digest]*touchedPiece{}
+	}
+	if p.touched[*d] == nil {
+		p.touched[*d] = &touchedPiece{digest: *d}
+	}
+}
+
+// addTouches takes a record that is about pieces.
+func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
+	o.touchedBy(func(i int, d *object.Digest) {
+		t := p.touched[*d]
+		n, nerr := p.number(tx, d)
+		if err = cmp.Or(err, nerr); err != nil {
+			return
+		}
+		t.number = n
+		switch o.kind {
+		case recPlaces:
+			t.put(o.sync.places[i].Place)
+		case recCondemned:
+			t.condemn()
+		case recDropped:
+			if t.drop(); !t.held {
+				t.stored = nil
+			}
+		}
+	})
+	return err
+}
+
+// addToTouched takes a record that stores or uses a piece which sync touches as well.
+func (p *plan) addToTouched(t *touchedPiece, o *op, number uint64) {
+	t.number = number
+	if o.kind == recPiece {
+		if !t.held {
+			t.stored = o
+		}
+		t.store(o.located(), o.journal == 0)
+	}
+	if o.kind == recUse && o.journal == 0 {
+		t.commit()
+	}
+	if o.journal != 0 && !slices.Contains(t.journals, o.journal) {
+		t.journals = append(t.journals, o.journal)
+		p.touchedIn[o.journal] = append(p.touchedIn[o.journal], t)
+	}
+}
+
+// commitTouched lets the pieces that sync touches follow the commit of a journal.
+func (p *plan) commitTouched(tx index.Tx, journal uint64) error {
+	if p.touched == nil {
+		return nil
+	}
+	b := tx.Bucket(bucketTransient)
+	prefix := binary.BigEndian.AppendUint64(nil, journal)
+	k, _ := b.Cursor().Seek(prefix)
+	noted := bytes.HasPrefix(k, prefix)
+	for _, t := range p.touchedIn[journal] {
+		t.journals = slices.DeleteFunc(t.journals, func(j uint64) bool { return j == journal })
+		t.commit()
+	}
+	delete(p.touchedIn, journal)
+	if !noted {
+		return nil
+	}
+	for _, t := range p.touched {
+		if t.number != 0 && hasKey(b, transientKey(journal, t.number)) && !slices.Contains(t.committed, journal) {
+			t.committed = append(t.committed, journal)
+			t.commit()
+		}
+	}
+	return nil
+}
+
+// writeTouched writes all rows of the pieces that sync touches.
+func (p *plan) writeTouched(tx index.Tx) error {
+	all := make([]*touchedPiece, 0, len(p.touched))
+	for _, t := range p.touched {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *touchedPiece) int { return cmp.Compare(a.number, b.number) })
+	for _, t := range all {
+		if err := t.write(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *touchedPiece) write(tx index.Tx) error {
+	row := objectRow{number: t.number}
+	if t.held {
+		if t.stored != nil {
+			row.held, row.kind, row.place = true, recPiece, t.stored.place
+		} else {
+			row = t.row
+		}
+	}
+	if t.row.number == 0 || row != t.row {
+		if err := tx.Bucket(bucketObjects).Put(t.digest[:], row.append(nil)); err != nil {
+			return err
+		}
+	}
+	k := appendNumber(nil, t.number)
+	puts := []struct {
+		bucket string
+		set    bool
+		value  []byte
+	}{
+		{bucketCloud, t.placed, nil}, {bucketSynced, t.placed, nil}, {bucketLocal, t.local, nil},
+	}
+	if t.placed {
+		puts[0].value = cloudRow(&t.digest, &t.place)
+		puts[1].value = binary.AppendUvarint(nil, uint64(t.place.KeyIndex))
+	}
+	for _, r := range puts {
+		if err := setRow(tx.Bucket(r.bucket), k, r.set, r.value); err != nil {
+			return err
+		}
+	}
+	for _, j := range t.committed {
+		if err := tx.Bucket(bucketTransient).Delete(transientKey(j, t.number)); err != nil {
+			return err
+		}
+	}
+	for _, j := range t.journals {
+		if err := tx.Bucket(bucketTransient).Put(transientKey(j, t.number), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setRow puts a row, or deletes it. One that is as it should be is left alone.
+func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
+	old := b.Get(k)
+	switch {
+	case !set && old == nil || set && old != nil && bytes.Equal(old, v):
+		return nil
+	case set:
+		return b.Put(k, v)
+	}
+	return b.Delete(k)
+}
+
+// writeStatus gives commits a status. Commits that are not there have none.
+func writeStatus(tx index.Tx, y *syncOp) error {
+	for _, id := range y.ids {
+		v := tx.Bucket(bucketCommits).Get(id[:])
+		if v == nil {
+			continue
+		}
+		var err error
+		switch y.status {
+		case statusSynced:
+			err = tx.Bucket(bucketUnsynced).Delete(id[:])
+		case statusTree:
+			err = tx.Bucket(bucketTreeless).Delete(id[:])
+		case statusUnsynced:
+			c, perr := parseCommitRow(id[:], v)
+			if perr != nil {
+				return perr
+			}
+			err = tx.Bucket(bucketUnsynced).Put(c.ID[:], unsyncedRow(c))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTags lets the tags follow the records about them, as tagState.apply does.
+func (p *plan) writeTags(tx index.Tx) error {
+	for _, o := range p.tags {
+		if err := writeTag(tx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTag(tx index.Tx, o *op) error {
+	tags, news, t := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag
+	name := []byte(t.name)
+	pending := news.Get(name)
+	switch o.kind {
+	case recTagSynced:
+		if pending != nil && bytes.Equal(pending, newTagRow(t)) {
+			return news.Delete(name)
+		}
+		return nil
+	case recTagReceived:
+		if pending != nil {
+			return nil
+		}
+	default:
+		if err := news.Put(name, newTagRow(t)); err != nil {
+			return err
+		}
+	}
+	if t.deleted {
+		return tags.Delete(name)
+	}
+	return tags.Put(name, tagRow(t.name, t.id))
+}
+
+func (p *plan) writeMetadata(tx index.Tx) error {
+	b := tx.Bucket(bucketMetadata)
+	for _, o := range p.metadata {
+		if err := setRow(b, []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aloneKind returns the kind of the records of a batch whose kind shares it with no other, else 0.
+func aloneKind(parts [][]op) byte {
+	for _, ops := range parts {
+		if len(ops) > 0 && standsAlone(ops[0].kind) {
+			return ops[0].kind
+		}
+		if len(ops) > 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
+// foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What it has done of it does not matter
+// when it is done again: each of its steps leads to where the record leads, whether it is the first time or not.
+func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
+	sweeps := []func(tx index.Tx, from []byte, most int) (next []byte, err error){forgetPieces, forgetCommits, forgetTags, forgetMetadata}
+	for _, sweep := range sweeps {
+		for from := []byte{}; from != nil; {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("fold: %w", err)
+			}
+			err := db.Update(func(tx index.Tx) (err error) {
+				from, err = sweep(tx, from, max(1, s.foldTxRows/pieceWeight))
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("write the index: %w", err)
+			}
+		}
+	}
+	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) }}})
+}
+
+// someRows returns up to most rows from a key on, and the key to go on from, nil at the end.
+func someRows(b index.Bucket, from []byte, most int) (rows []row, next []byte) {
+	c := b.Cursor()
+	k, v := c.First()
+	if len(from) > 0 {
+		k, v = c.Seek(from)
+	}
+	for ; k != nil; k, v = c.Next() {
+		if len(rows) == most {
+			return rows, bytes.Clone(k)
+		}
+		rows = append(rows, row{key: bytes.Clone(k), value: bytes.Clone(v)})
+	}
+	return rows, nil
+}
+
+// forgetPieces takes the places of some pieces away: those that are held are local again.
+func forgetPieces(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketCloud), from, most)
+	for _, r := range rows {
+		if len(r.key) != numberSize {
+			return nil, badRow(bucketCloud, hex.EncodeToString(r.key), "bad key")
+		}
+		d, ok := numberDigest(tx, readNumber(r.key))
+		if !ok {
+			return nil, badRow(bucketCloud, hex.EncodeToString(r.key), "a number that stands for nothing")
+		}
+		row, _, err := readObjectRow(tx, &d)
+		if err != nil {
+			return nil, err
+		}
+		for _, bucket := range []string{bucketCloud, bucketSynced} {
+			if err := tx.Bucket(bucket).Delete(r.key); err != nil {
+				return nil, err
+			}
+		}
+		if row.held {
+			if err := tx.Bucket(bucketLocal).Put(r.key, nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return next, nil
+}
+
+// forgetCommits makes some commits unsynced.
+func forgetCommits(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketCommits), from, most)
+	for _, r := range rows {
+		c, err := parseCommitRow(r.key, r.value)
+		if err != nil {
+			return nil, err
+		}
+		if err := setRow(tx.Bucket(bucketUnsynced), r.key, true, unsyncedRow(c)); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// forgetTags makes some tags unsynced.
+func forgetTags(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketTags), from, most)
+	for _, r := range rows {
+		id, err := parseTagRow(string(r.key), r.value)
+		if err != nil {
+			return nil, err
+		}
+		if err := tx.Bucket(bucketNewTags).Put(r.key, newTagRow(&tagChange{name: string(r.key), id: id})); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+func forgetMetadata(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketMetadata), from, most)
+	for _, r := range rows {
+		if err := tx.Bucket(bucketMetadata).Delete(r.key); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}

@@ -1,0 +1,161 @@
+package storage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/object"
+)
+
+// touch is one mention of a piece in a pending record of sync, or the record itself that stores a fetched piece. Those of one piece form a
+// list in the order of the log, behind which come those that are not durable yet.
+type touch struct {
+	o    *op
+	i    int32 // the entry of the record
+	next *touch
+}
+
+// order returns where a record stands in the log; one that is not durable yet will stand behind all that are.
+func (o *op) order() (number uint64, ord uint32) {
+	if o.number == 0 {
+		return math.MaxUint64, math.MaxUint32
+	}
+	return o.number, o.ord
+}
+
+func (t *touch) after(u *touch) bool {
+	if t.o == u.o {
+		return t.i > u.i
+	}
+	tn, to := t.o.order()
+	un, uo := u.o.order()
+	return cmp.Or(cmp.Compare(tn, un), cmp.Compare(to, uo)) > 0
+}
+
+// touchedBy calls fn for each piece that a record of sync is about.
+func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
+	for i := range o.sync.places {
+		fn(i, &o.sync.places[i].Digest)
+	}
+	for i := range o.sync.digests {
+		fn(i, &o.sync.digests[i])
+	}
+}
+
+// showSyncLocked makes a record of sync visible. One that has become durable is shown again, at its place.
+func (ov *overlay) showSyncLocked(o *op) {
+	if o.kind == recForgotten && !slices.Contains(ov.forgot, o) {
+		ov.forgot = append(ov.forgot, o)
+		slices.SortFunc(ov.forgot, func(a, b *op) int { return cmp.Compare(a.number, b.number) })
+	}
+	if o.kind == recPruned {
+		ov.showPrunedLocked(o)
+	}
+	o.touchedBy(func(i int, d *object.Digest) {
+		t := &touch{o: o, i: int32(i)}
+		first := ov.untouchLocked(ov.touched[*d], o, int32(i))
+		if first == nil || first.after(t) {
+			t.next = first
+			ov.touched[*d] = t
+			return
+		}
+		at := first
+		for at.next != nil && !at.next.after(t) {
+			at = at.next
+		}
+		t.next, at.next = at.next, t
+		ov.touched[*d] = first
+	})
+}
+
+// showPrunedLocked hides commits, until one of them comes again.
+func (ov *overlay) showPrunedLocked(o *op) {
+	for _, id := range o.sync.ids {
+		ov.pruned[id] = o
+	}
+}
+
+// untouchLocked takes an entry of a record out of a list and returns the list.
+func (ov *overlay) untouchLocked(first *touch, o *op, i int32) *touch {
+	if first == nil {
+		return nil
+	}
+	if first.o == o && first.i == i {
+		return first.next
+	}
+	for t := first; t.next != nil; t = t.next {
+		if t.next.o == o && t.next.i == i {
+			t.next = t.next.next
+			break
+		}
+	}
+	return first
+}
+
+func (ov *overlay) hideSyncLocked(o *op) {
+	if o.kind == recForgotten {
+		ov.forgot = slices.DeleteFunc(ov.forgot, func(f *op) bool { return f == o })
+	}
+	if o.kind == recPruned {
+		for _, id := range o.sync.ids {
+			if ov.pruned[id] == o {
+				delete(ov.pruned, id)
+			}
+		}
+	}
+	o.touchedBy(func(i int, d *object.Digest) {
+		if first := ov.untouchLocked(ov.touched[*d], o, int32(i)); first != nil {
+			ov.touched[*d] = first
+		} else {
+			delete(ov.touched, *d)
+		}
+	})
+}
+
+// pieceEvent is what a pending record says of a piece.
+type pieceEvent struct {
+	number uint64 // of its batch, math.MaxUint64 when it is not durable
+	ord    uint32
+	kind   byte
+	place  CloudPlace // of recPlaces
+	stored located    // of recPiece
+}
+
+// foldedSince reports whether pending records have been folded into the rows since folds was taken.
+func (ov *overlay) foldedSince(folds uint64) bool {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.folds != folds
+}
+
+// events returns what pending records say of a piece of a value, in the order of the log. folds is for foldedSince.
+func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	add := func(o *op) *pieceEvent {
+		e := pieceEvent{kind: o.kind}
+		e.number, e.ord = o.order()
+		out = append(out, e)
+		return &out[len(out)-1]
+	}
+	if o := ov.pieces[*d]; o != nil {
+		add(o).stored = o.located()
+	}
+	for _, o := range ov.more[*d] {
+		add(o).stored = o.located()
+	}
+	for _, o := range ov.forgot {
+		add(o)
+	}
+	for t := ov.touched[*d]; t != nil; t = t.next {
+		e := add(t.o)
+		if t.o.kind == recPlaces {
+			e.place = t.o.sync.places[t.i].Place
+		}
+	}
+	slices.SortStableFunc(out, func(a, b pieceEvent) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.ord, b.ord))
+	})
+	return out, ov.folds
+}

@@ -1,0 +1,144 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// withSum appends the CRC-32C of the name of a row and its value.
+func withSum(name, v []byte) []byte {
+	return binary.BigEndian.AppendUint32(v, crc32.Update(crc32.Checksum(name, crcTable), crcTable, v))
+}
+
+// cutSum returns a value without its checksum.
+func cutSum(name, v []byte) ([]byte, bool) {
+	n := len(v) - 4
+	if n < 0 || crc32.Update(crc32.Checksum(name, crcTable), crcTable, v[:n]) != binary.BigEndian.Uint32(v[n:]) {
+		return nil, false
+	}
+	return v[:n], true
+}
+
+// cloudRow is the value of a row of bucket cloud: container, key index and spot as in a record of places, and a checksum.
+func cloudRow(d *object.Digest, p *CloudPlace) []byte {
+	return withSum(d[:], appendSpot(appendContainer(nil, p), p))
+}
+
+func parseCloudRow(d *object.Digest, v []byte) (CloudPlace, error) {
+	var p CloudPlace
+	b, ok := cutSum(d[:], v)
+	if !ok {
+		return p, badRow(bucketCloud, d.String(), "bad checksum")
+	}
+	r := placeReader{p: b}
+	r.container(&p)
+	if !r.bad {
+		r.spot(&p)
+	}
+	if r.bad || len(r.p) > 0 {
+		return CloudPlace{}, badRow(bucketCloud, d.String(), "bad place")
+	}
+	return p, nil
+}
+
+// readCloudRow returns the place of a piece with a number, and whether it has one.
+func readCloudRow(tx index.Tx, d *object.Digest, number uint64) (CloudPlace, bool, error) {
+	v := tx.Bucket(bucketCloud).Get(appendNumber(nil, number))
+	if v == nil {
+		return CloudPlace{}, false, nil
+	}
+	p, err := parseCloudRow(d, v)
+	return p, err == nil, err
+}
+
+// readCloudRowAt reads a row of bucket cloud by its key.
+func readCloudRowAt(tx index.Tx, k, v []byte) (PlacedPiece, error) {
+	if len(k) != numberSize {
+		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "bad key")
+	}
+	d, ok := numberDigest(tx, readNumber(k))
+	if !ok {
+		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "a number that stands for nothing")
+	}
+	p, err := parseCloudRow(&d, v)
+	return PlacedPiece{Digest: d, Place: p}, err
+}
+
+// String describes the place for people; the words may change.
+func (p *CloudPlace) String() string {
+	if p.Entry != 0 {
+		return fmt.Sprintf("entry %d, piece %d, at %d, length %d, key %d", p.Entry, p.Frame, p.At, p.Bytes, p.KeyIndex)
+	}
+	return fmt.Sprintf("pack %x, frame %d, offset %d, sealed length %d, at %d, length %d, key %d",
+		p.Pack, p.Frame, p.Offset, p.SealedBytes, p.At, p.Bytes, p.KeyIndex)
+}
+
+// newTagRow is the value of a row of bucket unsynced/tags.
+func newTagRow(t *tagChange) []byte {
+	v := []byte{0}
+	if !t.deleted {
+		v = append([]byte{1}, t.id[:]...)
+	}
+	return withSum([]byte(t.name), v)
+}
+
+func parseNewTagRow(name string, v []byte) (*tagChange, error) {
+	b, ok := cutSum([]byte(name), v)
+	t := &tagChange{name: name, deleted: len(b) == 1 && b[0] == 0}
+	if !ok || !t.deleted && (len(b) != 1+len(commit.ID{}) || b[0] != 1) {
+		return nil, badRow(bucketNewTags, "", "bad value or checksum")
+	}
+	if !t.deleted {
+		copy(t.id[:], b[1:])
+	}
+	return t, nil
+}
+
+// metadataRow is the value of a row of bucket sync_metadata.
+func metadataRow(typ string, value []byte) []byte { return withSum([]byte(typ), bytes.Clone(value)) }
+
+func parseMetadataRow(typ string, v []byte) ([]byte, error) {
+	b, ok := cutSum([]byte(typ), v)
+	if !ok {
+		return nil, badRow(bucketMetadata, typ, "bad checksum")
+	}
+	return b, nil
+}
+
+// syncRow appends what a row of a family of sync says in the notation of the seed.
+func syncRow(tx index.Tx, family string, k, v []byte, add func(string, ...string)) error {
+	switch family {
+	case bucketTreeless:
+		add("", hex.EncodeToString(k))
+	case bucketNewTags:
+		t, err := parseNewTagRow(string(k), v)
+		if err != nil {
+			return err
+		}
+		value := "removed"
+		if !t.deleted {
+			value = t.id.String()
+		}
+		add(value, string(k))
+	case bucketMetadata:
+		value, err := parseMetadataRow(string(k), v)
+		if err != nil {
+			return err
+		}
+		add(hex.EncodeToString(value), string(k))
+	case bucketCloud:
+		p, err := readCloudRowAt(tx, k, v)
+		if err != nil {
+			return err
+		}
+		add(p.Place.String(), p.Digest.String())
+	}
+	return nil
+}

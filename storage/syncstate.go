@@ -1,0 +1,459 @@
+package storage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// pieceState is what is known of a piece of a value. The records of the log lead from one to the next (see step).
+type pieceState struct {
+	held   bool
+	at     located // valid when held
+	placed bool
+	place  CloudPlace // valid when placed
+	local  bool       // never together with placed
+}
+
+// store notes a record that stores the piece: the first one counts since the piece was dropped last. One that belongs to no journal was
+// fetched; when the piece has no place any more, it is local.
+func (st *pieceState) store(at located, fetched bool) {
+	if !st.held {
+		st.held, st.at = true, at
+	}
+	if fetched && !st.placed {
+		st.local = true
+	}
+}
+
+func (st *pieceState) put(p CloudPlace) { st.placed, st.place, st.local = true, p, false }
+
+// condemn takes the place away: what is held is local again.
+func (st *pieceState) condemn() {
+	if st.placed {
+		st.placed, st.place, st.local = false, CloudPlace{}, st.held
+	}
+}
+
+// drop gives the content up if the bucket has it (I8): here the order of the records is known, and nothing can come between.
+func (st *pieceState) drop() {
+	if st.placed {
+		st.held, st.at = false, located{}
+	}
+}
+
+// commit notes that a journal is committed which has stored or used the piece.
+func (st *pieceState) commit() {
+	if !st.placed {
+		st.local = true
+	}
+}
+
+// apply lets st follow what pending records behind a batch say.
+func (st *pieceState) apply(events []pieceEvent, behind uint64) {
+	for i := range events {
+		e := &events[i]
+		if e.number <= behind {
+			continue
+		}
+		switch e.kind {
+		case recPiece, recNode, recDelta:
+			st.store(e.stored, false)
+		case recPlaces:
+			st.put(e.place)
+		case recCondemned, recForgotten:
+			st.condemn()
+		case recDropped:
+			st.drop()
+		case recDeleted:
+			*st = pieceState{}
+		}
+	}
+}
+
+// readPieceState returns what the rows say of a piece, whose number is 0 when there is no row of it. Rows of objects may be ahead of
+// what the index reflects, since a fold writes them before; reflected, if not nil, says what counts.
+func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bool) (st pieceState, row objectRow, err error) {
+	row, ok, err := readObjectRow(tx, d)
+	if err != nil || !ok {
+		return st, row, err
+	}
+	if row.held && (reflected == nil || reflected(&row)) {
+		if st.at, err = locatedRow(tx, &row); err != nil {
+			return st, row, err
+		}
+		st.held = true
+	}
+	st.place, st.placed, err = readCloudRow(tx, d, row.number)
+	return st, row, err
+}
+
+// stateOf returns what is known of a piece: durable records, and those that were submitted and not only dropped it.
+func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
+	for {
+		events, folds := s.over.events(d) // read before the rows: a fold may move them there meanwhile
+		var st pieceState
+		err := s.view(func(tx index.Tx) (err error) {
+			if len(events) == 0 {
+				st, _, err = readPieceState(tx, d, nil)
+				return err
+			}
+			is, err := parseState(tx.Bucket(bucketState).Get(stateKey))
+			if err != nil {
+				return err
+			}
+			st, _, err = readPieceState(tx, d, func(row *objectRow) bool { return reflects(&is.position, row.place) })
+			st.apply(events, is.position.Number)
+			return err
+		})
+		if err != nil || !s.over.foldedSince(folds) {
+			return st, err
+		}
+	}
+}
+
+// PieceState returns what the page knows of d, durable and submitted. It does not read the piece. Errors match base.ErrCorrupt or
+// base.ErrClosed.
+func (s *Store) PieceState(d object.Digest) (PieceState, error) {
+	if d.Kind().IsNode() {
+		held, err := s.has(&d)
+		return PieceState{Held: held}, err
+	}
+	st, err := s.stateOf(&d)
+	if err != nil {
+		return PieceState{}, fmt.Errorf("look piece %s up: %w", d.Short(), err)
+	}
+	return PieceState{Held: st.held, Synced: st.placed, Place: st.place}, nil
+}
+
+// pendingOp is a pending record with the number of its batch at the time when it was looked at.
+type pendingOp struct {
+	number uint64 // 0 while the batch is not durable
+	*op
+}
+
+// pendingSync returns the pending records that are about commits, tags and metadata, in the order of the log, and, if submitted is set,
+// behind them those that are not durable yet. folds is for foldedSince.
+func (s *Store) pendingSync(submitted bool) (out []pendingOp, folds uint64) {
+	pick := func(o *op) {
+		switch o.kind {
+		case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recForgotten, recPruned:
+			out = append(out, pendingOp{o.number, o})
+		}
+	}
+	if !submitted {
+		return out, s.over.each(pick)
+	}
+	s.mu.Lock() // no group becomes durable meanwhile
+	defer s.mu.Unlock()
+	folds = s.over.each(pick)
+	for _, g := range []*group{s.appending, s.group} {
+		if g == nil {
+			continue
+		}
+		for _, ops := range g.parts {
+			for i := range ops {
+				pick(&ops[i])
+			}
+		}
+	}
+	return out, folds
+}
+
+// viewPending calls fn with a state of the rows and those of the pending records that it does not reflect.
+func (s *Store) viewPending(submitted bool, fn func(tx index.Tx, pending []pendingOp) error) error {
+	for {
+		pending, folds := s.pendingSync(submitted) // read before the rows: a fold may move them there meanwhile
+		err := s.view(func(tx index.Tx) error {
+			if len(pending) == 0 {
+				return fn(tx, nil)
+			}
+			st, err := parseState(tx.Bucket(bucketState).Get(stateKey))
+			if err != nil {
+				return err
+			}
+			i := 0
+			for i < len(pending) && pending[i].number != 0 && pending[i].number <= st.position.Number {
+				i++
+			}
+			return fn(tx, pending[i:])
+		})
+		// What was not durable may be in the rows by now.
+		if err != nil || !submitted || !s.over.foldedSince(folds) {
+			return err
+		}
+	}
+}
+
+// Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is none. The slice is the caller's. Errors
+// match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
+	err = s.viewPending(true, func(tx index.Tx, pending []pendingOp) error {
+		value = nil
+		found := false
+		for _, o := range slices.Backward(pending) {
+			if o.kind == recForgotten || o.kind == recMetadata && o.sync.typ == typ {
+				value, found = bytes.Clone(o.sync.value), true
+				break
+			}
+		}
+		v := tx.Bucket(bucketMetadata).Get([]byte(typ))
+		if found || v == nil {
+			return nil
+		}
+		b, err := parseMetadataRow(typ, v)
+		value = append([]byte{}, b...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read metadata %q: %w", typ, err)
+	}
+	return value, nil
+}
+
+// tagState are the tags of a page and the changes of them that were made here and are not in the bucket.
+type tagState struct {
+	tags map[string]commit.ID
+	news map[string]*tagChange
+}
+
+// apply lets the tags follow a record.
+func (ts *tagState) apply(o *op) {
+	switch o.kind {
+	case recTag:
+		o.tag.apply(ts.tags)
+		ts.news[o.tag.name] = o.tag
+	case recTagReceived:
+		if ts.news[o.tag.name] == nil {
+			o.tag.apply(ts.tags)
+		}
+	case recTagSynced:
+		if n := ts.news[o.tag.name]; n != nil && *n == *o.tag {
+			delete(ts.news, o.tag.name)
+		}
+	case recForgotten:
+		for name, id := range ts.tags {
+			ts.news[name] = &tagChange{name: name, id: id}
+		}
+	}
+}
+
+// readTags returns the durable tags.
+func (s *Store) readTags() (ts tagState, err error) {
+	err = s.viewPending(false, func(tx index.Tx, pending []pendingOp) error {
+		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
+		c := tx.Bucket(bucketTags).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			id, err := parseTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			ts.tags[string(k)] = id
+		}
+		c = tx.Bucket(bucketNewTags).Cursor()
+		for k, v := c.First(); k != nil; k, v = c.Next() {
+			t, err := parseNewTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			ts.news[t.name] = t
+		}
+		for _, o := range pending {
+			ts.apply(o.op)
+		}
+		return nil
+	})
+	return ts, err
+}
+
+// UnsyncedTags returns the durable changes of tags that were made here and are not in the bucket, sorted by name. Errors match
+// base.ErrCorrupt or base.ErrClosed.
+func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
+	ts, err := s.readTags()
+	if err != nil {
+		return nil, fmt.Errorf("list unsynced tags: %w", err)
+	}
+	out := make([]TagChange, 0, len(ts.news))
+	for _, t := range ts.news {
+		out = append(out, TagChange{Name: t.name, Commit: t.id, Removed: t.deleted})
+	}
+	slices.SortFunc(out, func(a, b TagChange) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Unsynced returns the ids of the durable commits that the bucket does not have yet, by generation and then by id. Errors match
+// base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
+	ids, err := s.unsynced(ctx)
+	if errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {
+		return s.unsynced(ctx)
+	}
+	return ids, err
+}
+
+func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
+	var unsynced map[commit.ID]bool
+	err := s.viewPending(false, func(tx index.Tx, pending []pendingOp) error {
+		unsynced = map[commit.ID]bool{}
+		c := tx.Bucket(bucketUnsynced).Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			if len(k) != len(commit.ID{}) {
+				return badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
+			}
+			unsynced[commit.ID(k)] = true
+		}
+		return s.applyStatuses(tx, pending, unsynced)
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*commit.Commit, 0, len(unsynced))
+	for id := range unsynced {
+		c, err := s.Commit(ctx, id)
+		if errors.Is(err, base.ErrNotFound) {
+			err = badRow(bucketUnsynced, id.String(), "a commit that is not there")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("unsynced commit: %w", err)
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *commit.Commit) int {
+		return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
+	})
+	ids := make([]commit.ID, len(all))
+	for i, c := range all {
+		ids[i] = c.ID
+	}
+	return ids, nil
+}
+
+// applyStatuses lets the set of unsynced commits follow pending records.
+func (s *Store) applyStatuses(tx index.Tx, pending []pendingOp, unsynced map[commit.ID]bool) error {
+	rows := tx.Bucket(bucketCommits)
+	come := map[commit.ID]bool{} // by pending records
+	for _, o := range pending {
+		switch {
+		case o.kind == recCommit:
+			id := o.commit.ID
+			if o.origin != originLocal {
+				delete(unsynced, id)
+			} else if !come[id] && rows.Get(id[:]) == nil {
+				unsynced[id] = true
+			}
+			come[id] = true
+		case o.kind == recStatus && o.sync.status == statusSynced:
+			for _, id := range o.sync.ids {
+				delete(unsynced, id)
+			}
+		case o.kind == recStatus && o.sync.status == statusUnsynced:
+			for _, id := range o.sync.ids {
+				if come[id] || rows.Get(id[:]) != nil {
+					unsynced[id] = true
+				}
+			}
+		case o.kind == recPruned:
+			for _, id := range o.sync.ids {
+				delete(unsynced, id)
+				delete(come, id)
+			}
+		case o.kind == recForgotten:
+			c := rows.Cursor()
+			for k, _ := c.First(); k != nil; k, _ = c.Next() {
+				if len(k) != len(commit.ID{}) {
+					return badRow(bucketCommits, hex.EncodeToString(k), "bad key")
+				}
+				if !s.over.isPruned(commit.ID(k)) {
+					unsynced[commit.ID(k)] = true
+				}
+			}
+			for id := range come {
+				unsynced[id] = true
+			}
+		}
+	}
+	return nil
+}
+
+// commitStatus is what is known of a commit beside what it says.
+type commitStatus struct{ unsynced, treeless bool }
+
+// statuses returns those of commits that are there, durable or submitted.
+func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
+	var out map[commit.ID]commitStatus
+	err := s.viewPending(true, func(tx index.Tx, pending []pendingOp) error {
+		out = make(map[commit.ID]commitStatus, len(ids))
+		for _, id := range ids {
+			out[id] = commitStatus{unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil, treeless: tx.Bucket(bucketTreeless).Get(id[:]) != nil}
+		}
+		for _, o := range pending {
+			applyStatus(o.op, out)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// applyStatus lets the statuses of some commits follow a record. A commit that is there and is said to come again was there, for the index
+// or for an earlier record.
+func applyStatus(o *op, of map[commit.ID]commitStatus) {
+	switch o.kind {
+	case recCommit:
+		if st, ok := of[o.commit.ID]; ok {
+			of[o.commit.ID] = commitStatus{o.origin == originLocal, st.treeless || o.origin == originTreeless}
+		}
+	case recStatus:
+		for _, id := range o.sync.ids {
+			st, ok := of[id]
+			if !ok {
+				continue
+			}
+			switch o.sync.status {
+			case statusSynced:
+				st.unsynced = false
+			case statusUnsynced:
+				st.unsynced = true
+			case statusTree:
+				st.treeless = false
+			}
+			of[id] = st
+		}
+	case recForgotten:
+		for id, st := range of {
+			st.unsynced = true
+			of[id] = st
+		}
+	}
+}
+
+// TreeHeld reports whether the tree of a commit is here, and not which values: the tree may be absent for commits that came treeless,
+// until it is rebuilt. A root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when a tree is absent that must
+// be here, or base.ErrClosed.
+func (s *Store) TreeHeld(_ context.Context, c *commit.Commit) (bool, error) {
+	if c.Root == btree.EmptyRoot {
+		return true, nil
+	}
+	held, err := s.has(&c.Root)
+	if err != nil || held {
+		return held, err
+	}
+	st, err := s.statuses([]commit.ID{c.ID})
+	if err != nil || st[c.ID].treeless {
+		return false, err
+	}
+	if _, err = s.find(&c.Root, s); errors.Is(err, base.ErrNeedsFetch) {
+		return false, nil // what said so was lost, and was found in the log
+	}
+	return err == nil, err
+}

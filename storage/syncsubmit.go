@@ -1,0 +1,327 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// SubmitSync hands a step of sync to the next batch, as Submit does; j may be nil and must not be used afterwards. Places for pieces of j
+// count after j. What is known of pieces and metadata changes from then on; commits and tags are seen when they are durable, as with Submit.
+//
+// The last batch has j, commits, tags, metadata and up to 1024 of Condemned and Places. More of those go ahead in batches of 1024, each of
+// which is durable before the next: so a crash, or an error, may leave some of them without the rest. That does no harm: a place is where
+// the bucket has a piece, whether the page knows a commit with it or not. Before them goes what j holds beyond 1 MiB, as with Submit.
+//
+// Errors match base.ErrInvalid for what no bucket can say (a place that is none, a tag or parent that is not here), base.ErrTooLarge
+// for more than MaxSyncBytes, base.ErrClosed, base.ErrReadOnly, or are those of the disk or of ctx. ctx bounds the wait for a fold that has
+// fallen behind.
+func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pending, error) {
+	release := s.pinTagged(b)
+	defer release()
+	if err := s.checkSync(ctx, b); err != nil {
+		return nil, fmt.Errorf("submit step of sync: %w", err)
+	}
+	if err := s.waitRoom(ctx); err != nil {
+		return nil, err
+	}
+	if j != nil {
+		if err := j.prepare(ctx, b.commits()); err != nil {
+			return nil, err
+		}
+	}
+	condemned, places, err := s.submitAhead(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	fresh, known, epoch, prunes, err := s.received(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	s.lockForSubmit()
+	for s.prunes != prunes { // a parent may be gone
+		s.mu.Unlock()
+		if fresh, known, epoch, prunes, err = s.received(ctx, b); err != nil {
+			return nil, err
+		}
+		s.lockForSubmit()
+	}
+	defer s.mu.Unlock()
+	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
+		return nil, err
+	}
+	var explained []op
+	if j != nil {
+		if err := s.epochLocked(j.epoch); err != nil {
+			return nil, err
+		}
+	}
+	fresh = slices.DeleteFunc(fresh, func(r ReceivedCommit) bool {
+		if s.unsettled[r.Commit.ID] == nil {
+			return false
+		}
+		known = append(known, op{kind: recStatus, sync: &syncOp{status: statusSynced, ids: []commit.ID{r.Commit.ID}}})
+		return true
+	})
+	if j != nil {
+		explained = j.explanationsOf(commitsOf(fresh))
+	}
+	rest := b.ops(condemned, places, known)
+	g := s.groupLocked()
+	var ops []op
+	if j != nil {
+		ops = j.moveLocked(g.batch, len(fresh)+len(explained)+len(rest))
+		g.journals = append(g.journals, j)
+	}
+	for _, r := range fresh {
+		ops = append(ops, s.addReceivedLocked(g, r))
+	}
+	for _, o := range append(explained, rest...) {
+		addRecord(g.batch, &o, nil)
+		ops = append(ops, o)
+	}
+	g.parts = append(g.parts, ops)
+	g.news = g.news || len(b.Unsynced) > 0 || len(b.Condemned) > 0
+	s.syncs++
+	s.over.show(ops)
+	return &Pending{s: s, g: g}, nil
+}
+
+// pinTagged pins the commits to which tags will point.
+func (s *Store) pinTagged(b *SyncBatch) (release func()) {
+	var all []func()
+	for _, t := range b.Tags {
+		if !t.Removed {
+			all = append(all, s.Pin(t.Commit))
+		}
+	}
+	return func() {
+		for _, r := range all {
+			r()
+		}
+	}
+}
+
+// addReceivedLocked adds a commit from the bucket to a group. It is synced from the beginning.
+func (s *Store) addReceivedLocked(g *group, r ReceivedCommit) op {
+	o := op{kind: recCommit, commit: r.Commit, origin: originBucket}
+	if r.Treeless {
+		o.origin = originTreeless
+	}
+	addRecord(g.batch, &o, r.Commit.Encode())
+	g.commits = append(g.commits, r.Commit)
+	s.unsettled[r.Commit.ID] = g
+	s.chained = withCommit(s.chained, r.Commit)
+	return o
+}
+
+func commitsOf(rs []ReceivedCommit) []*commit.Commit {
+	out := make([]*commit.Commit, len(rs))
+	for i, r := range rs {
+		out[i] = r.Commit
+	}
+	return out
+}
+
+func (b *SyncBatch) commits() []*commit.Commit { return commitsOf(b.Commits) }
+
+// checkSync refuses what cannot be written.
+func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
+	for i := range b.Places {
+		p := &b.Places[i]
+		if err := cmp.Or(checkValueDigest(&p.Digest), checkPlace(&p.Place)); err != nil {
+			return fmt.Errorf("place of %s: %w", p.Digest.Short(), err)
+		}
+	}
+	for i := range b.Condemned {
+		if err := checkValueDigest(&b.Condemned[i]); err != nil {
+			return err
+		}
+	}
+	bytes := 0
+	for _, m := range b.Metadata {
+		if err := checkMetadata(m.Type, m.Value); err != nil {
+			return err
+		}
+		bytes += len(m.Value) + 300
+	}
+	given := make(map[commit.ID]bool, len(b.Commits))
+	for _, r := range b.Commits {
+		given[r.Commit.ID] = true
+		bytes += len(r.Commit.Encode()) + 16
+	}
+	for _, t := range b.Tags {
+		if err := checkTagName(t.Name); err != nil {
+			return err
+		}
+		if t.Removed || given[t.Commit] {
+			continue
+		}
+		if _, err := s.Commit(ctx, t.Commit); errors.Is(err, base.ErrNotFound) {
+			return fmt.Errorf("tag %q of commit %s, which is not here: %w", t.Name, t.Commit, base.ErrInvalid)
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, t := range b.SyncedTags {
+		if err := checkTagName(t.Name); err != nil {
+			return err
+		}
+	}
+	bytes += (len(b.Tags)+len(b.SyncedTags))*300 + (len(b.Synced)+len(b.Unsynced))*40
+	if bytes > MaxSyncBytes {
+		return fmt.Errorf("%d bytes, limit %d: %w", bytes, MaxSyncBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// onlyCondemned returns the condemned pieces that get no new place: the others go from one place to the next, never without one between.
+func (b *SyncBatch) onlyCondemned() []object.Digest {
+	if len(b.Places) == 0 || len(b.Condemned) == 0 {
+		return b.Condemned
+	}
+	placed := make(map[object.Digest]bool, len(b.Places))
+	for i := range b.Places {
+		placed[b.Places[i].Digest] = true
+	}
+	return slices.DeleteFunc(slices.Clone(b.Condemned), func(d object.Digest) bool { return placed[d] })
+}
+
+// submitAhead writes condemned pieces and places that are too many for one batch, and returns the rest.
+func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest, []PlacedPiece, error) {
+	condemned, places := b.onlyCondemned(), b.Places
+	for len(condemned)+len(places) > s.maxTouches {
+		c := condemned[:min(len(condemned), s.maxTouches)]
+		p := places[:min(len(places), s.maxTouches-len(c))]
+		condemned, places = condemned[len(c):], places[len(p):]
+		if err := s.submitOps(ctx, placeOps(digestOps(nil, recCondemned, slices.Clone(c)), slices.Clone(p)), true); err != nil {
+			return nil, nil, err
+		}
+	}
+	return condemned, places, nil
+}
+
+// submitOps writes records of sync and returns when they are durable. With show they are seen before.
+func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
+	if err := s.waitRoom(ctx); err != nil {
+		return err
+	}
+	s.lockForSubmit()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.groupLocked()
+	for i := range ops {
+		addRecord(g.batch, &ops[i], nil)
+	}
+	g.parts = append(g.parts, ops)
+	if s.syncs++; show {
+		s.over.show(ops)
+	}
+	s.mu.Unlock()
+	return s.await(g)
+}
+
+// received parts the commits of a step into those that the page does not have, and records about those that it has.
+func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, epoch, prunes uint64, err error) {
+	s.mu.Lock()
+	var failure error
+	epoch, failure, prunes = s.epoch, s.failure, s.prunes
+	s.mu.Unlock()
+	given := make(map[commit.ID]bool, len(b.Commits))
+	here := map[commit.ID]ReceivedCommit{}
+	var ids []commit.ID
+	for _, r := range b.Commits {
+		c := r.Commit
+		if given[c.ID] || c.IsFirst() {
+			continue
+		}
+		given[c.ID] = true
+		if _, err := s.Commit(ctx, c.ID); err == nil {
+			here[c.ID] = r
+			ids = append(ids, c.ID)
+			continue
+		} else if !errors.Is(err, base.ErrNotFound) {
+			return nil, nil, 0, 0, err
+		}
+		for _, p := range c.Parents {
+			if given[p] {
+				continue
+			}
+			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
+				err = fmt.Errorf("submit received commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
+				return nil, nil, 0, 0, err
+			} else if err != nil {
+				return nil, nil, 0, 0, err
+			}
+		}
+		fresh = append(fresh, r)
+	}
+	if len(ids) == 0 {
+		return fresh, nil, epoch, prunes, nil
+	}
+	st, err := s.statuses(ids)
+	if err != nil {
+		return nil, nil, 0, 0, err
+	}
+	var synced, treed []commit.ID
+	for _, id := range ids {
+		if st[id].unsynced {
+			synced = append(synced, id)
+		}
+		if st[id].treeless && !here[id].Treeless {
+			treed = append(treed, id)
+		}
+	}
+	return fresh, statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), epoch, prunes, nil
+}
+
+// ops returns the records of a step that stand behind its commits. known are those about commits that were here.
+func (b *SyncBatch) ops(condemned []object.Digest, places []PlacedPiece, known []op) []op {
+	ops := placeOps(digestOps(nil, recCondemned, slices.Clone(condemned)), slices.Clone(places))
+	ops = append(ops, known...)
+	ops = statusOps(ops, statusSynced, slices.Clone(b.Synced))
+	ops = statusOps(ops, statusUnsynced, slices.Clone(b.Unsynced))
+	ops = tagOps(tagOps(ops, recTagReceived, b.Tags), recTagSynced, b.SyncedTags)
+	for _, m := range b.Metadata {
+		y := &syncOp{typ: m.Type, removed: m.Value == nil}
+		if !y.removed {
+			y.value = append([]byte{}, m.Value...)
+		}
+		ops = append(ops, op{kind: recMetadata, sync: y})
+	}
+	return ops
+}
+
+func tagOps(ops []op, kind byte, tags []TagChange) []op {
+	for _, t := range tags {
+		tag := &tagChange{name: t.Name, deleted: t.Removed}
+		if !t.Removed {
+			tag.id = t.Commit
+		}
+		ops = append(ops, op{kind: kind, tag: tag})
+	}
+	return ops
+}
+
+// SyncChanged returns a channel that is closed when there is something new to upload (a durable commit or tag change made here, a piece
+// that lost its place, a commit to be sent again) or the page closes. Who takes it before he looks misses nothing. For a page that is
+// closed it is closed.
+func (s *Store) SyncChanged() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.syncChanged == nil {
+		s.syncChanged = make(chan struct{})
+		if s.closed {
+			close(s.syncChanged)
+		}
+	}
+	return s.syncChanged
+}
