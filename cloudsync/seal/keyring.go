@@ -52,6 +52,21 @@ func NewKeyring(algorithm Algorithm, random io.Reader) (*Keyring, error) {
 	return k, nil
 }
 
+// NewKeyringWith is NewKeyring with a chunking secret that is given: that of the repository which connects to the bucket
+// first, so that the values which it has already are cut like those to come. The secret must have 32 bytes, else the
+// error matches base.ErrInvalid; it is copied.
+func NewKeyringWith(algorithm Algorithm, chunking []byte, random io.Reader) (*Keyring, error) {
+	if len(chunking) != keyBytes {
+		return nil, fmt.Errorf("make keyring with a chunking secret of %d bytes: %w", len(chunking), base.ErrInvalid)
+	}
+	k, err := NewKeyring(algorithm, random)
+	if err != nil {
+		return nil, err
+	}
+	k.chunking = secret.New(chunking)
+	return k, nil
+}
+
 // setKeys takes the keys that stand one behind the other in b.
 func (k *Keyring) setKeys(b []byte) {
 	keys := make([]secret.Bytes, 0, len(b)/keyBytes)

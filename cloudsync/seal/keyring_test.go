@@ -304,3 +304,27 @@ func TestEachChangeOfAKeyFileIsSeen(t *testing.T) {
 		}
 	}
 }
+
+func TestKeyringTakesAChunkingSecret(t *testing.T) {
+	chunking := bytes.Repeat([]byte{7}, 32)
+	ring, err := seal.NewKeyringWith(seal.AES256GCM, chunking, seeded(70))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunking[0] = 8
+	want := append([]byte{7}, chunking[1:]...)
+	if !bytes.Equal(ring.ChunkingSecret().Expose(), want) {
+		t.Error("the keyring has another secret, or shares the slice")
+	}
+	master := newMaster(t, 71)
+	opened, err := seal.OpenKeyring(wrap(t, ring, master, 72), master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameKeys(t, ring, opened)
+	for _, n := range []int{0, 31, 33} {
+		if _, err := seal.NewKeyringWith(seal.Plain, make([]byte, n), nil); !errors.Is(err, base.ErrInvalid) {
+			t.Errorf("secret of %d bytes: %v", n, err)
+		}
+	}
+}

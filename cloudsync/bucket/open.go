@@ -1,0 +1,69 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// OpenOptions are what the openers of all schemes understand. The zero value is useful.
+type OpenOptions struct {
+	// CredentialsFile is a file with credentials for stores that want some; "" means those of the environment.
+	CredentialsFile string
+	// MustExist has an opener that would make the place of the bucket, such as a directory, fail with base.ErrNotFound instead.
+	MustExist bool
+}
+
+// Opener opens the bucket that a URL names. It makes as few requests as it can. A Bucket that is also an io.Closer is
+// closed by who has opened it; see Close.
+type Opener func(ctx context.Context, url string, o OpenOptions) (Bucket, error)
+
+// Openers are the openers by scheme: what stands before the first colon of a URL, in lower case.
+type Openers map[string]Opener
+
+// Scheme returns what stands before the first colon of url. Errors: base.ErrInvalid.
+func Scheme(url string) (string, error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok || scheme == "" || rest == "" || strings.ContainsFunc(scheme, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		return "", fmt.Errorf("read bucket URL %q: %w: want scheme:rest, such as dir:/path or gs://bucket/prefix", url, base.ErrInvalid)
+	}
+	return scheme, nil
+}
+
+// Open opens the bucket that url names. Errors: base.ErrInvalid, base.ErrUnsupported for a scheme without opener, those of the opener.
+func (s Openers) Open(ctx context.Context, url string, o OpenOptions) (Bucket, error) {
+	scheme, err := Scheme(url)
+	if err != nil {
+		return nil, err
+	}
+	open := s[scheme]
+	if open == nil {
+		return nil, fmt.Errorf("open bucket %s: this program knows %s: %w", url, s.schemes(), base.ErrUnsupported)
+	}
+	b, err := open(ctx, url, o)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", url, err)
+	}
+	return b, nil
+}
+
+func (s Openers) schemes() string {
+	var names []string
+	for name := range s {
+		names = append(names, name+":")
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// Close closes b when it is an io.Closer. b may be nil.
+func Close(b Bucket) error {
+	if c, ok := b.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

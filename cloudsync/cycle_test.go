@@ -1,0 +1,467 @@
+package cloudsync_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// checkpoints returns the names of the checkpoints.
+func (w *world) checkpoints() (names []string) {
+	for _, n := range w.b.Names() {
+		if strings.Contains(n, "/checkpoints/") {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func TestCheckpointsAreWrittenWhenTheLogIsLong(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	first := edit{}
+	for i := range 2000 {
+		first[key(i)] = noise(uint64(i), 200) // 400 KiB
+	}
+	a.commit(first)
+	sync(t, a)
+	if n := len(w.checkpoints()); n != 0 {
+		t.Fatalf("%d checkpoints of a log that is as long as the page", n)
+	}
+	up := int64(0)
+	for i := range 300 { // 300 entries of 2 KiB: 600 KiB
+		e := edit{}
+		for k := range 8 {
+			e[key((8*i+k)%2000)] = noise(uint64(10_000+8*i+k), 200)
+		}
+		p := []*page{a, b}[i%2]
+		sync(t, p)
+		p.commit(e)
+		up += p.counts(func() { sync(t, p) }).Up
+	}
+	sync(t, a, b)
+	sameHeads(t, a, b)
+	n := len(w.checkpoints())
+	if n < 2 || n > 6 {
+		t.Errorf("%d checkpoints", n)
+	}
+	if got := a.d.s.Metrics().Checkpoints + b.d.s.Metrics().Checkpoints; got != int64(n) {
+		t.Errorf("%d written, %d there", got, n)
+	}
+	c := w.device()
+	got := c.counts(func() { sync(t, c) })
+	sameHeads(t, a, c)
+	t.Logf("first sync: %+v, %d checkpoints, uploads %d", got, n, up)
+	if got.A > 1 || got.B > 60 || got.Down > 17*(2000*210)/10 {
+		t.Errorf("first sync cost %+v", got)
+	}
+	if !maps.Equal(a.content(), c.content()) {
+		t.Error("contents differ")
+	}
+	old := firstParents(t, c, 280)
+	if held, err := c.store.TreeHeld(t.Context(), old); err != nil || held {
+		t.Fatalf("the tree of an old commit is here: %v, %v", held, err)
+	}
+	if err := c.BuildTree(t.Context(), old.ID); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := c.store.TreeHeld(t.Context(), old); err != nil || !held {
+		t.Errorf("the tree of an old commit is not here: %v", err)
+	}
+}
+
+// firstParents goes n commits back.
+func firstParents(t *testing.T, p *page, n int) *commit.Commit {
+	c := p.store.NewestHead()
+	for range n {
+		var err error
+		if c, err = p.store.Known(t.Context(), c.Parents[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func TestCommitOnSomethingOlderThanTheCheckpoint(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	b.commit(edit{"away": text("b")})
+	for i := range 3 {
+		a.commit(edit{key(i): noise(uint64(i), 2000)})
+	}
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, b, a)
+	c := w.device()
+	sync(t, c)
+	sameHeads(t, a, b, c)
+	if !maps.Equal(a.content(), c.content()) {
+		t.Error("contents differ")
+	}
+}
+
+// TestCheckpointThatIsTooLargeIsPassedOver has so much history that a checkpoint of it cannot be taken in one step. Messages stand for 190 000 commits.
+func TestCheckpointThatIsTooLargeIsPassedOver(t *testing.T) {
+	if os.Getenv("LEDGER_TIER") < "2" {
+		t.Skip("takes ten seconds")
+	}
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": text("v")})
+	message := strings.Repeat("m", limits.MaxMessageBytes)
+	for range storage.MaxSyncBytes/len(message) + 1 {
+		h := a.store.NewestHead()
+		c, err := commit.New(commit.Params{Now: w.clock.Now(), Root: h.Root, Parents: []*commit.Commit{h}, Message: message})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := a.store.Submit(t.Context(), a.store.NewJournal(), c); err != nil || p.Wait() != nil {
+			t.Fatal(err)
+		}
+	}
+	sync(t, a)
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := w.device()
+	sync(t, b)
+	sameHeads(t, a, b)
+}
+
+func TestBadCheckpointIsPassedOver(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range 2 {
+		a.commit(edit{key(i): noise(uint64(i), 1000)})
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := w.checkpoints()
+	if len(names) != 2 {
+		t.Fatalf("%d checkpoints", len(names))
+	}
+	for range 3 { // of the entry that tells of their packs, at the most
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names = w.checkpoints(); len(names) > 3 {
+		t.Fatalf("%d checkpoints", len(names))
+	}
+	for i := len(names) - 1; i >= 0; i-- {
+		b, _ := w.b.Content(names[i])
+		b[len(b)/2] ^= 4
+		w.b.Replace(names[i], b)
+		c := w.device()
+		err := c.Sync(t.Context())
+		if i > 0 {
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameHeads(t, a, c)
+		} else if !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), names[len(names)-1]) {
+			t.Errorf("without a good checkpoint: %v", err)
+		}
+	}
+}
+
+func TestLazyValuesComeWhenTheyAreRead(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	value := append([]byte("lazy:"), noise(7, 2_000_000)...)
+	a.commit(edit{"lazy": value, "k": text("v")})
+	sync(t, a)
+	down := b.counts(func() { sync(t, b) }).Down
+	if down > 100_000 {
+		t.Errorf("%d bytes came down with the commit", down)
+	}
+	var missing []object.Digest
+	placed, err := b.store.PlacedIn(t.Context(), func(storage.CloudPlace) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range placed {
+		missing = append(missing, p.Digest)
+	}
+	if n, err := b.Fetch(t.Context(), missing); err != nil || n < 2_000_000 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	w.b.SetBefore(func(bucket.Op, string) error { return errNet })
+	if b.content()["lazy"] != string(value) {
+		t.Error("another value")
+	}
+	c := w.device()
+	w.b.SetBefore(nil)
+	sync(t, c)
+	if c.content()["lazy"] != string(value) {
+		t.Error("another value")
+	}
+}
+
+func TestPagesAreAnnounced(t *testing.T) {
+	w := newWorld(t)
+	d := w.newDevice()
+	for _, ledger := range []string{"zebra", "apple", "empty"} {
+		p := d.page(ledger)
+		if ledger != "empty" {
+			p.commit(edit{"k": text("v")})
+		}
+		sync(t, p)
+	}
+	other := w.newDevice()
+	list, err := other.s.Announced(t.Context())
+	if err != nil || len(list) != 2 || list[0] != (format.Announcement{Ledger: "apple", Name: "my apple", Page: testPage}) || list[1].Ledger != "zebra" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	before := other.m.Counts()
+	if _, err := other.s.Announced(t.Context()); err != nil || other.m.Counts().B != before.B {
+		t.Errorf("announcements were read twice, %v", err)
+	}
+	for _, n := range w.b.Names() {
+		if strings.HasPrefix(n, "pages/") {
+			w.b.Replace(n, []byte("nonsense"))
+			break
+		}
+	}
+	list, err = w.newDevice().s.Announced(t.Context())
+	if !errors.Is(err, base.ErrCorrupt) || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+func TestDeviceTellsHowFarItIsOnceADay(t *testing.T) {
+	w := newWorld(t)
+	a, _ := steady(t, w)
+	notes := func() (names []string) {
+		for _, n := range w.b.Names() {
+			if strings.Contains(n, "/devices/"+a.d.id.String()) {
+				names = append(names, n[strings.LastIndex(n, "/")+1:])
+			}
+		}
+		return names
+	}
+	a.reopen()
+	if got := notes(); len(got) != 1 || got[0] != "00000000000000000003" {
+		t.Fatalf("notes %q", got)
+	}
+	a.commit(edit{"k": text("v")})
+	sync(t, a)
+	a.reopen() // the same day
+	if got := notes(); len(got) != 1 || got[0] != "00000000000000000003" {
+		t.Errorf("notes %q", got)
+	}
+	w.clock.Advance(25 * time.Hour)
+	sync(t, a)
+	a.reopen()
+	if got := notes(); len(got) != 1 || got[0] != "00000000000000000004" {
+		t.Errorf("notes %q", got)
+	}
+}
+
+func TestLimitsHold(t *testing.T) {
+	w := newWorld(t)
+	w.o.Limits = cloudsync.Limits{UploadBytesPerSecond: 100_000}
+	a := w.device()
+	a.commit(edit{"big": noise(8, 3_000_000)})
+	begin := w.clock.Now()
+	sync(t, a)
+	if took := w.clock.Now().Sub(begin); took < 28*time.Second || took > 40*time.Second {
+		t.Errorf("3 MB at 100 kB a second took %v", took)
+	}
+	w.o.Limits = cloudsync.Limits{DownloadBytesPerSecond: 200_000}
+	b := w.device()
+	begin = w.clock.Now()
+	sync(t, b)
+	if took := w.clock.Now().Sub(begin); took < 13*time.Second || took > 20*time.Second {
+		t.Errorf("3 MB at 200 kB a second took %v", took)
+	}
+	w.o.Limits = cloudsync.Limits{RequestsPerSecond: 0.5}
+	c := w.device()
+	begin = w.clock.Now()
+	n := c.counts(func() { sync(t, c) })
+	if took := w.clock.Now().Sub(begin).Seconds(); took < 1.9*float64(n.A+n.B-1) || took > 2.1*float64(n.A+n.B) {
+		t.Errorf("%d requests at one in two seconds took %v s", n.A+n.B, took)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	b := mem.New(mem.Options{})
+	ctx := t.Context()
+	w := newWorld(t)
+	if _, _, err := cloudsync.Connect(ctx, b, w.master, false, nil, nil); !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("an empty bucket: %v", err)
+	}
+	if _, err := cloudsync.ReadWrapped(ctx, b); !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("an empty bucket: %v", err)
+	}
+	if _, _, err := cloudsync.Connect(ctx, b, w.master, true, make([]byte, 5), nil); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("a short secret: %v", err)
+	}
+	type result struct {
+		id      string
+		created bool
+		err     error
+	}
+	results := make(chan result)
+	secret := make([]byte, 32)
+	for range 8 {
+		go func() {
+			ring, created, err := cloudsync.Connect(ctx, b, w.master, true, secret, nil)
+			if err != nil {
+				results <- result{err: err}
+				return
+			}
+			results <- result{ring.BucketID().String() + string(ring.ChunkingSecret().Expose()), created, nil}
+		}()
+	}
+	made, id := 0, ""
+	for range 8 {
+		r := <-results
+		if r.err != nil || id != "" && r.id != id {
+			t.Errorf("%+v", r)
+		}
+		if id = r.id; r.created {
+			made++
+		}
+	}
+	if made != 1 || id[len(id)-32:] != string(secret) {
+		t.Errorf("%d have made the keyring", made)
+	}
+	wrapped, err := cloudsync.ReadWrapped(ctx, b)
+	if err != nil || !strings.HasPrefix(id, wrapped.BucketID.String()) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := cloudsync.Connect(ctx, b, newWorld(t).master, true, nil, nil); err == nil {
+		t.Error("another key opens the bucket")
+	}
+	lost := mem.New(mem.Options{})
+	lost.SetFaults(mem.Faults{LostAnswer: 1})
+	go func() { // once the write has landed
+		for _, there := lost.Content(format.FormatName); !there; _, there = lost.Content(format.FormatName) {
+		}
+		lost.SetFaults(mem.Faults{})
+	}()
+	if _, created, err := cloudsync.Connect(ctx, lost, w.master, true, nil, nil); err != nil || !created {
+		t.Errorf("after a lost answer: %v, %v", created, err)
+	}
+}
+
+// TestDeviceThatWasAwayOverACheckpoint comes back with commits, large and small, on something that is only history now. Whoever begins after that needs the checkpoint and what is behind it, and
+// nothing before.
+func TestDeviceThatWasAwayOverACheckpoint(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	for i := range 100 {
+		a.commit(edit{key(i): noise(uint64(i), 5000)})
+		sync(t, a)
+	}
+	sync(t, b)
+	for i := range 5 { // b is away
+		b.commit(edit{"away" + key(i): noise(uint64(1000+i), 3000)})
+	}
+	for i := range 100 {
+		a.commit(edit{key(i): noise(uint64(500+i), 5000)})
+		sync(t, a)
+	}
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.commit(edit{"behind": text("x")})
+	sync(t, a)
+	w.clock.Advance(time.Hour)
+	if n := b.counts(func() { sync(t, b) }); n.Up > 30_000 {
+		t.Errorf("%d bytes went up for 15 000", n.Up)
+	}
+	sync(t, a)
+	c := w.device()
+	n := c.counts(func() { sync(t, c) })
+	t.Logf("a new device: %+v", n)
+	if n.B > 20 || n.Down > 1_400_000 { // the content has 515 kB, and so have the values of before, which the commits of b have
+		t.Errorf("a new device: %+v", n)
+	}
+	sync(t, a, b, c)
+	sameHeads(t, a, b, c)
+	if !maps.Equal(a.content(), c.content()) || !maps.Equal(a.content(), b.content()) {
+		t.Error("contents differ")
+	}
+}
+
+// TestOvertakenEntry loses the race against entries behind which there is a checkpoint.
+func TestOvertakenEntry(t *testing.T) {
+	for _, others := range []int{1, 7, 40} {
+		w := newWorld(t)
+		a, b := steady(t, w)
+		for i := range 100 {
+			a.commit(edit{key(i): noise(uint64(i), 5000)})
+			sync(t, a)
+		}
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sync(t, b)
+		for i := range others {
+			a.commit(edit{key(i): text("x")})
+			sync(t, a)
+		}
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.commit(edit{"b": text("b")})
+		sync(t, b) // it does not look before
+		c := w.device()
+		n := c.counts(func() { sync(t, c) })
+		t.Logf("%d entries before it: a new device: %+v", others, n)
+		if n.B > 40 || n.Down > 1_200_000 {
+			t.Errorf("%d entries before it: a new device: %+v", others, n)
+		}
+		sync(t, a, b, c)
+		sameHeads(t, a, b, c)
+		if !maps.Equal(a.content(), c.content()) {
+			t.Error("contents differ")
+		}
+	}
+}
+
+// TestOldValueComesBackBehindACheckpoint puts values again that were there before the checkpoint and not in it.
+func TestOldValueComesBackBehindACheckpoint(t *testing.T) {
+	for _, lazy := range []string{"", "lazy:"} {
+		w := newWorld(t)
+		a, b := steady(t, w)
+		large, small := append(text(lazy), noise(1, 3_000_000)...), append(text(lazy), noise(2, 5000)...)
+		for range 2 {
+			a.commit(edit{"large": large, "small": small})
+			sync(t, a)
+			a.commit(edit{"large": text("other"), "small": nil})
+			sync(t, a)
+		}
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.commit(edit{"large": large, "copy": large, "small": small})
+		a.commit(edit{"edited": append(append([]byte(nil), large...), text("and more")...)})
+		sync(t, a)
+		c := w.device()
+		n := c.counts(func() { sync(t, c) })
+		t.Logf("a new device: %+v", n)
+		if !maps.Equal(a.content(), c.content()) {
+			t.Error("contents differ")
+		}
+		sync(t, b)
+		sameHeads(t, a, b, c)
+	}
+}

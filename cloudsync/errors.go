@@ -1,0 +1,49 @@
+package cloudsync
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// States of a bucket in which nothing is sent to it, and nothing local is changed: see Page.Reupload. All match base.ErrConflict.
+var (
+	// ErrBucketRolledBack reports a bucket that is in an older state than this device has seen.
+	ErrBucketRolledBack = cloudlog.ErrRolledBack
+	// ErrBucketReplaced reports a bucket with another keyring, or another log, than this device has seen.
+	ErrBucketReplaced = cloudlog.ErrReplaced
+	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches ErrBucketRolledBack too.
+	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", cloudlog.ErrRolledBack)
+	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
+	ErrDeleted = cloudlog.ErrDeleted
+)
+
+// errPaused ends a round of the background when sync is paused.
+var errPaused = errors.New("sync is paused")
+
+// needsUser reports whether only the user can help, so that waiting does not.
+func needsUser(err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case bucket.ClassOf(err).NeedsUser():
+		return true
+	}
+	if wrongBucket(err) {
+		return true
+	}
+	for _, target := range []error{ErrDeleted, base.ErrUnsupported} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// wrongBucket reports whether the bucket is not what the device has seen.
+func wrongBucket(err error) bool {
+	return errors.Is(err, ErrBucketRolledBack) || errors.Is(err, ErrBucketReplaced)
+}

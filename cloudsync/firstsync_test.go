@@ -1,0 +1,109 @@
+package cloudsync_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
+
+// beforeCheckpoints has fn called before each put of a checkpoint.
+func (w *world) beforeCheckpoints(fn func()) {
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op == bucket.OpPut && strings.Contains(name, "/checkpoints/") {
+			fn()
+		}
+		return nil
+	})
+}
+
+// at returns a world whose bucket is as it was.
+func (w *world) at(s mem.State) *world {
+	w.t.Helper()
+	b := mem.New(mem.Options{Clock: w.clock})
+	b.Rollback(s)
+	return &world{t: w.t, clock: w.clock, b: b, ring: w.ring, master: w.master, o: w.o, n: w.n + 100}
+}
+
+// portion is how many values a commit changes.
+const portion = 50
+
+// change returns edit i of a page.
+func change(i, values, length int) edit {
+	e := edit{}
+	for k := range portion {
+		e[key((portion*i+k)*7%values)] = noise(uint64(1<<20+portion*i+k), length)
+	}
+	return e
+}
+
+// grow fills a page with values of a length in one commit, and changes some of them again and again until there are checkpoints. It returns what the
+// bucket held just before each was put, and what the page holds in all.
+func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.State, content int64) {
+	w.t.Helper()
+	states = new([]mem.State)
+	w.beforeCheckpoints(func() { *states = append(*states, w.b.State()) })
+	all := edit{}
+	for i := range values {
+		all[key(i)] = noise(uint64(i), length)
+		content += int64(len(key(i)) + length)
+	}
+	a.commit(all)
+	sync(w.t, a)
+	for i := 0; len(*states) < checkpoints; i++ {
+		if i*portion > 4*values*checkpoints {
+			w.t.Fatalf("%d checkpoints after %d changes of %d values", len(*states), i*portion, values)
+		}
+		a.commit(change(i, values, length))
+		sync(w.t, a)
+	}
+	return states, content
+}
+
+// TestFirstSyncAtTheWorstMoment lets a device begin just before a checkpoint is written, when the log is longest. What does not stand in the
+// entries themselves counts as well: the first commit is a diff, or a pack, of its own.
+func TestFirstSyncAtTheWorstMoment(t *testing.T) {
+	for _, c := range []struct{ values, length, checkpoints int }{{8000, 200, 2}, {2000, 1000, 1}} {
+		t.Run(fmt.Sprint(c.length), func(t *testing.T) {
+			w := newWorld(t)
+			a := w.device()
+			states, content := w.grow(a, c.values, c.length, c.checkpoints)
+			for i, s := range *states {
+				b := w.at(s).device()
+				got := b.counts(func() { sync(t, b) })
+				t.Logf("before checkpoint %d: %d bytes of content, %+v", i+1, content, got)
+				if float64(got.Down) > 1.7*float64(content) || got.A+got.B > content/(4<<20)+100 {
+					t.Errorf("before checkpoint %d a first sync cost %+v for %d bytes", i+1, got, content)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckpointCostsReadersLittle lets a device read on while another writes checkpoints, whose packs have what it has already.
+func TestCheckpointCostsReadersLittle(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	states, content := w.grow(a, 2000, 1000, 2)
+	sync(t, b)
+	for i := 1000; len(*states) < 4; i++ {
+		if i == 1500 {
+			t.Fatalf("%d checkpoints", len(*states))
+		}
+		a.commit(change(i, 2000, 1000))
+		sync(t, a)
+		got := b.counts(func() { sync(t, b) })
+		if got.Up == 0 && got.Down > content/4 { // else it has written a checkpoint itself
+			t.Fatalf("reading on cost %+v, of a page with %d bytes", got, content)
+		}
+	}
+	c := w.device()
+	sync(t, c)
+	sameHeads(t, a, b, c)
+	if !maps.Equal(a.content(), c.content()) || !maps.Equal(a.content(), b.content()) {
+		t.Error("contents differ")
+	}
+}

@@ -1,0 +1,77 @@
+package format
+
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+)
+
+// Announcement is how other devices learn of a page.
+type Announcement struct {
+	Ledger string // 1 to limits.MaxLedgerNameBytes
+	Name   string // human name of the page, may be empty, at most limits.MaxLedgerNameBytes
+	Page   [16]byte
+}
+
+// The layout of an announcement's plaintext:
+//
+//	offset  bytes  content
+//	0       1      format version: 1
+//	1       16     id of the page; zeros for the root page
+//	17             length (uvarint, 1 to 1024) and name of the ledger, length (uvarint, at most 1024) and name of the page
+const (
+	maxAnnouncementBytes = 1 + 16 + 2*(2+limits.MaxLedgerNameBytes)
+	announcementWhere    = "announcement of a page"
+)
+
+func (a *Announcement) check() error {
+	switch {
+	case a.Ledger == "":
+		return fmt.Errorf("name of the ledger is empty: %w", base.ErrInvalid)
+	case len(a.Ledger) > limits.MaxLedgerNameBytes:
+		return fmt.Errorf("name of the ledger has %d bytes, at most %d: %w", len(a.Ledger), limits.MaxLedgerNameBytes, base.ErrTooLarge)
+	case len(a.Name) > limits.MaxLedgerNameBytes:
+		return fmt.Errorf("name of the page has %d bytes, at most %d: %w", len(a.Name), limits.MaxLedgerNameBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// SealAnnouncement returns the object with the name that AnnouncementName gives. Errors: base.ErrInvalid, base.ErrTooLarge, those
+// of the source of randomness.
+func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
+	if err := a.check(); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
+	}
+	b := append([]byte{formatVersion}, a.Page[:]...)
+	b = appendLengthAndBytes(b, a.Ledger)
+	b = appendLengthAndBytes(b, a.Name)
+	return sealSmall(s, AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page)), b)
+}
+
+// OpenAnnouncement opens and checks that the name of the object is that of the page which it announces. Errors, with the name of
+// the object: *base.CorruptError, *base.FormatError.
+func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement, error) {
+	l := AnnouncementLabel(name)
+	if len(name) > seal.MaxNameBytes { // from a listing, perhaps: seal would call it an invalid argument
+		return Announcement{}, corrupt(announcementWhere, fmt.Errorf("its name has %d bytes", len(name)))
+	}
+	var a Announcement
+	err := openSmall(s, l, announcementWhere, stored, maxAnnouncementBytes, func(d *decoder) error {
+		a.Page = d.id()
+		a.Ledger = string(d.lengthAndBytes("name of the ledger", 1, limits.MaxLedgerNameBytes))
+		a.Name = string(d.lengthAndBytes("name of the page", 0, limits.MaxLedgerNameBytes))
+		if err := d.end(); err != nil {
+			return err
+		}
+		if want := AnnouncementName(s.Keyring(), a.Ledger, a.Page); want != name {
+			return corrupt(announcementWhere, fmt.Errorf("it announces another page than its name says, which would be %s", want))
+		}
+		return nil
+	})
+	if err != nil {
+		return Announcement{}, err
+	}
+	return a, nil
+}

@@ -1,0 +1,238 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Change is one change of a diff: a key that has a value now, or none any more.
+type Change struct {
+	Key     []byte
+	Removed bool
+	// Inline is the value itself when Object is zero, at most MaxInlineBytes; its Size is 0 or len(Inline) for who writes it, and
+	// len(Inline) for who has read it.
+	Inline   []byte
+	Object   object.Digest // root piece of the value, a chunk or an index
+	Size     uint64
+	Priority object.Priority
+}
+
+// MaxInlineBytes bounds an inline value in a diff. The format of a page may allow less; that is for the tree to check.
+const MaxInlineBytes = 4096
+
+// The layout of a change:
+//
+//	bytes   content
+//	1..2    uvarint 4k + kind: k is the length of the key, 0 to limits.MaxKeyBytes; kind 0 removed, 1 inline, 2 eager object,
+//	        3 lazy object
+//	k       key, greater than the one before
+//	        kind 1: length (uvarint, at most MaxInlineBytes) and value
+//	        kind 2, 3: digest of the value's root piece (33), size (uvarint, 1 to 2^63-1)
+const (
+	changeRemoved = iota
+	changeInline
+	changeEager
+	changeLazy
+
+	// maxChangeBytes bounds a change: lengths of at most two bytes.
+	maxChangeBytes = 2 + limits.MaxKeyBytes + 2 + MaxInlineBytes
+)
+
+const changesWhere = "diff"
+
+// check returns what is wrong with the values of c.
+func (c *Change) check() error {
+	switch {
+	case len(c.Key) > limits.MaxKeyBytes:
+		return fmt.Errorf("key of %d bytes, at most %d: %w", len(c.Key), limits.MaxKeyBytes, base.ErrTooLarge)
+	case len(c.Inline) > MaxInlineBytes:
+		return fmt.Errorf("inline value of %d bytes, at most %d: %w", len(c.Inline), MaxInlineBytes, base.ErrTooLarge)
+	case c.Removed && (len(c.Inline) > 0 || !c.Object.IsZero() || c.Size != 0 || c.Priority != object.Eager):
+		return errors.New("a removed key has a value")
+	case c.Removed:
+		return nil
+	case c.Object.IsZero() && (c.Priority != object.Eager || c.Size != 0 && c.Size != uint64(len(c.Inline))):
+		return fmt.Errorf("inline value of %d bytes has size %d, priority %d", len(c.Inline), c.Size, c.Priority)
+	case c.Object.IsZero():
+		return nil
+	case len(c.Inline) > 0:
+		return errors.New("a value is both inline and an object")
+	case !isValuePiece(c.Object):
+		return fmt.Errorf("value %s is no chunk and no index", c.Object.Short())
+	case c.Size == 0 || c.Size > math.MaxInt64 || c.Priority > object.Lazy:
+		return fmt.Errorf("object of %d bytes, priority %d", c.Size, c.Priority)
+	}
+	return nil
+}
+
+// isValuePiece reports whether d can name a piece of a value.
+func isValuePiece(d object.Digest) bool { return d.Valid() && !d.Kind().IsNode() && !d.IsZero() }
+
+// AppendChange appends the encoding of c to b. That keys ascend is its caller's concern. Errors: base.ErrInvalid,
+// base.ErrTooLarge.
+func AppendChange(b []byte, c *Change) ([]byte, error) {
+	if err := c.check(); err != nil {
+		return b, invalid("change", err)
+	}
+	kind := uint64(changeInline)
+	switch {
+	case c.Removed:
+		kind = changeRemoved
+	case !c.Object.IsZero():
+		kind = changeEager + uint64(c.Priority)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Key))<<2|kind)
+	b = append(b, c.Key...)
+	switch kind {
+	case changeInline:
+		b = appendLengthAndBytes(b, c.Inline)
+	case changeEager, changeLazy:
+		b = append(b, c.Object[:]...)
+		b = binary.AppendUvarint(b, c.Size)
+	}
+	return b, nil
+}
+
+// ChangeWriter writes the changes of a diff, keys ascending strictly, to w. It does not buffer beyond one change.
+type ChangeWriter struct {
+	w       io.Writer
+	n       int64
+	begun   bool
+	last    []byte // key of the last change
+	scratch []byte
+	err     error
+}
+
+// NewChangeWriter returns a writer of a diff. Each change becomes one call of w.
+func NewChangeWriter(w io.Writer) *ChangeWriter { return &ChangeWriter{w: w} }
+
+// Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is not greater than the one before;
+// base.ErrTooLarge; those of the writer below. They stick.
+func (w *ChangeWriter) Write(c *Change) error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.begun && bytes.Compare(w.last, c.Key) >= 0 {
+		w.err = invalid("change", errors.New("keys do not ascend"))
+		return w.err
+	}
+	if w.scratch, w.err = AppendChange(w.scratch[:0], c); w.err != nil {
+		return w.err
+	}
+	n, err := w.w.Write(w.scratch)
+	if err == nil && n != len(w.scratch) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.err = fmt.Errorf("write change: %w", err)
+		return w.err
+	}
+	w.n += int64(n)
+	w.begun, w.last = true, append(w.last[:0], c.Key...)
+	return nil
+}
+
+// Bytes returns how many bytes have gone to the writer below.
+func (w *ChangeWriter) Bytes() int64 { return w.n }
+
+// ChangeReader reads the changes of a diff until its end: limit bytes of r. Keys that do not ascend, and anything not canonical,
+// give a *base.CorruptError. It holds at most 64 KiB.
+type ChangeReader struct {
+	w     window
+	begun bool
+	last  []byte
+	c     Change
+	err   error
+}
+
+// NewChangeReader reads a diff of limit bytes from r, of which it takes no more.
+func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
+	c := &ChangeReader{w: window{r: r, more: limit}}
+	if limit < 0 {
+		c.err = corrupt(changesWhere, fmt.Errorf("%d bytes", limit))
+	}
+	return c
+}
+
+// ChangesOf reads the diff b, such as Diff.Inline, without copying it. Changes borrow b.
+func ChangesOf(b []byte) *ChangeReader { return &ChangeReader{w: window{buf: b}} }
+
+// Next returns the next change, valid until the next call, or io.EOF at the end. Errors: *base.CorruptError, those of the reader
+// below. They stick.
+func (r *ChangeReader) Next() (*Change, error) {
+	if r.err == nil {
+		r.err = r.next()
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return &r.c, nil
+}
+
+func (r *ChangeReader) next() error {
+	if err := r.w.fill(maxChangeBytes); err != nil {
+		return readError(changesWhere, err)
+	}
+	if r.w.left() == 0 {
+		return io.EOF
+	}
+	n, err := parseChange(r.w.rest(), &r.c)
+	if err == nil && r.begun && bytes.Compare(r.last, r.c.Key) >= 0 {
+		err = errors.New("keys do not ascend")
+	}
+	if err != nil {
+		return corrupt(changesWhere, err)
+	}
+	r.w.at += n
+	r.begun, r.last = true, append(r.last[:0], r.c.Key...)
+	return nil
+}
+
+// parseChange reads the change that b begins with into c, and returns its length. c borrows b.
+func parseChange(b []byte, c *Change) (int, error) {
+	d := &decoder{where: changesWhere, b: b}
+	v := d.uvarint("length of a key", 0, limits.MaxKeyBytes<<2|3)
+	*c = Change{Key: d.bytes(v >> 2)}
+	switch v & 3 {
+	case changeRemoved:
+		c.Removed = true
+	case changeInline:
+		c.Inline = d.lengthAndBytes("an inline value", 0, MaxInlineBytes)
+		c.Size = uint64(len(c.Inline))
+	case changeEager, changeLazy:
+		c.Priority = object.Priority(v&3 - changeEager)
+		c.Object = d.digest()
+		c.Size = d.uvarint("size of a value", 1, math.MaxInt64)
+		if d.err == nil && !isValuePiece(c.Object) {
+			d.failf("value %s is no chunk and no index", c.Object.Short())
+		}
+	}
+	if d.err != nil {
+		return 0, errors.Unwrap(d.err)
+	}
+	return d.at, nil
+}
+
+// checkChanges verifies a whole diff; one that leads from the empty tree removes nothing.
+func checkChanges(b []byte, fromEmpty bool) error {
+	for r := ChangesOf(b); ; {
+		c, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil && fromEmpty && c.Removed {
+			err = errors.New("a diff from the empty tree removes a key")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

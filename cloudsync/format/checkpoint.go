@@ -1,0 +1,332 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Checkpoint is what a new device begins with. As an object it is framed, with CheckpointLabel: first what EncodeTo writes, then
+// the diff of each head, of the lengths that DiffBytes says, and nothing between or behind them.
+type Checkpoint struct {
+	// At is the position that it stands for: everything up to entry At.Number is in it.
+	At Position
+	// Commits are all commits that the bucket keeps, parents before children. Those that are not among Heads come without trees.
+	Commits []*commit.Commit
+	// Heads are indices into Commits: of commits that are nobody's parent. The first one's diff leads from the empty tree, those of the
+	// others from the first one's tree. There are none if and only if there are no commits.
+	Heads     []uint32
+	DiffBytes []uint64 // of each head's diff
+	Tags      []TagChange
+	Retention Retention
+	// Packs hold all live pieces of values of the heads, whose places in entries are thus not needed.
+	Packs []PackRef
+	// Condemned is what is condemned and still there, oldest first.
+	Condemned []Condemnation
+	// Lacks says that there may be values with pieces that nobody has sent.
+	Lacks bool
+}
+
+// MaxCondemnations bounds those of a checkpoint; who has more joins some.
+const MaxCondemnations = 4096
+
+// The layout of a checkpoint's plaintext:
+//
+//	offset  bytes  content
+//	0       1      format version: 1
+//	1       8      length h of the header
+//	9       h      header
+//	9+h            diffs of the heads
+//
+// and of its header:
+//
+//	bytes   content
+//	56      position: bucket id (16), number (8, not 0), hash of that entry (32)
+//	        number of commits (uvarint); for each: length (uvarint) and commit
+//	        number of heads (uvarint); for each: which commit (uvarint), length of its diff (uvarint)
+//	        tags, none removed; retention; packs
+//	        number of condemnations (uvarint), condemnations
+//	        1, if values may have pieces that nobody has sent; else nothing
+const (
+	checkpointPrefix = 1 + 8
+	checkpointWhere  = "checkpoint"
+
+	// maxCommitBytes is more than the longest commit has.
+	maxCommitBytes = 20 << 10
+)
+
+// EncodeTo writes version, length and header to w; the diffs of the heads are to follow. It sorts the lists that are sets, and
+// holds nothing of the commits. Errors: base.ErrInvalid, those of w.
+func (c *Checkpoint) EncodeTo(w io.Writer) error {
+	sortTags(c.Tags)
+	sortPacks(c.Packs)
+	for i := range c.Condemned {
+		c.Condemned[i].sort()
+	}
+	if err := c.check(); err != nil {
+		return invalid(checkpointWhere, err)
+	}
+	head := binary.AppendUvarint(c.At.append(nil), uint64(len(c.Commits)))
+	tail := c.tail()
+	length := len(head) + len(tail)
+	var scratch []byte
+	for _, k := range c.Commits {
+		scratch = binary.AppendUvarint(scratch[:0], uint64(len(k.Encode())))
+		length += len(scratch) + len(k.Encode())
+	}
+	b := append(binary.BigEndian.AppendUint64([]byte{formatVersion}, uint64(length)), head...)
+	for _, k := range c.Commits {
+		b = appendLengthAndBytes(b, k.Encode())
+		if len(b) >= windowBytes {
+			if err := writeAll(w, b); err != nil {
+				return err
+			}
+			b = b[:0]
+		}
+	}
+	return writeAll(w, append(b, tail...))
+}
+
+func writeAll(w io.Writer, b []byte) error {
+	n, err := w.Write(b)
+	if err == nil && n != len(b) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// tail returns the header from the heads on.
+func (c *Checkpoint) tail() []byte {
+	b := binary.AppendUvarint(nil, uint64(len(c.Heads)))
+	for i, h := range c.Heads {
+		b = binary.AppendUvarint(b, uint64(h))
+		b = binary.AppendUvarint(b, c.DiffBytes[i])
+	}
+	b = appendTags(b, c.Tags)
+	b = appendRetention(b, c.Retention)
+	b = appendPacks(b, c.Packs)
+	b = binary.AppendUvarint(b, uint64(len(c.Condemned)))
+	for i := range c.Condemned {
+		b = appendCondemnation(b, &c.Condemned[i])
+	}
+	if c.Lacks {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// check returns what is wrong with the values of c, whose lists are sorted.
+func (c *Checkpoint) check() error {
+	if err := c.At.check(); err != nil {
+		return err
+	}
+	if c.At.Number == 0 {
+		return errors.New("it stands for no entry")
+	}
+	if err := c.checkCommits(); err != nil {
+		return err
+	}
+	if err := checkTags(c.Tags); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(c.Tags, func(t TagChange) bool { return t.Removed }) {
+		return errors.New("it has a removed tag")
+	}
+	if c.Retention.Age < 0 {
+		return errors.New("retention has a negative age")
+	}
+	if err := checkPacks(c.Packs); err != nil {
+		return err
+	}
+	if len(c.Condemned) > MaxCondemnations {
+		return fmt.Errorf("%d condemnations, at most %d: %w", len(c.Condemned), MaxCondemnations, base.ErrTooLarge)
+	}
+	for i := range c.Condemned {
+		k := &c.Condemned[i]
+		if err := k.check(); err != nil {
+			return err
+		}
+		if k.reach() > c.At.Number {
+			return errors.New("it says that something later is condemned")
+		}
+		for _, id := range k.Packs {
+			if _, ok := slices.BinarySearchFunc(c.Packs, id, func(p PackRef, id ID) int { return compareIDs(p.ID, id) }); ok {
+				return fmt.Errorf("pack %s is used and condemned", id)
+			}
+		}
+	}
+	return nil
+}
+
+// reach returns the least number of an entry that can condemn c, since it condemns nothing but what is before it.
+func (c *Condemnation) reach() uint64 {
+	n := c.Below
+	if k := len(c.Checkpoints); k > 0 {
+		n = max(n, c.Checkpoints[k-1]+1)
+	}
+	return n
+}
+
+// checkCommits verifies the commits and which of them are heads.
+func (c *Checkpoint) checkCommits() error {
+	if (len(c.Commits) == 0) != (len(c.Heads) == 0) || len(c.Heads) != len(c.DiffBytes) {
+		return fmt.Errorf("%d heads, %d diffs, %d commits", len(c.Heads), len(c.DiffBytes), len(c.Commits))
+	}
+	index := make(map[commit.ID]int, len(c.Commits))
+	for i, k := range c.Commits {
+		if k == nil || k.IsFirst() {
+			return errors.New("the first commit of a page is implied")
+		}
+		if _, ok := index[k.ID]; ok {
+			return fmt.Errorf("commit %s is there twice", k.ID.Short())
+		}
+		index[k.ID] = i
+	}
+	isParent := make([]bool, len(c.Commits))
+	for i, k := range c.Commits {
+		for _, p := range k.Parents {
+			at, ok := index[p]
+			if ok && at >= i {
+				return fmt.Errorf("commit %s stands before its parent", k.ID.Short())
+			}
+			if ok {
+				isParent[at] = true
+			}
+		}
+	}
+	var total uint64
+	for i, h := range c.Heads {
+		if int64(h) >= int64(len(c.Commits)) || isParent[h] {
+			return fmt.Errorf("commit %d of %d is no head, or one twice", h, len(c.Commits))
+		}
+		isParent[h] = true // so that it is no head a second time
+		if c.DiffBytes[i] > MaxDiffBytes-total {
+			return fmt.Errorf("diffs of more than %d bytes", int64(MaxDiffBytes))
+		}
+		total += c.DiffBytes[i]
+	}
+	return nil
+}
+
+// CheckAt verifies that the checkpoint is of this bucket and stands for everything up to entry number, as its name says. Errors:
+// *base.CorruptError.
+func (c *Checkpoint) CheckAt(bucket ID, number uint64) error {
+	if c.At.Bucket != bucket || c.At.Number != number {
+		return corrupt(checkpointWhere, fmt.Errorf("it is that of entry %d of bucket %s, want %d of %s", c.At.Number, c.At.Bucket, number, bucket))
+	}
+	return nil
+}
+
+// ReadCheckpoint reads what EncodeTo wrote from r, and nothing more, so that the diffs come next. Its header is at most limit bytes
+// long; besides what it returns it holds no commit. Errors: *base.CorruptError, *base.FormatError, those of r.
+func ReadCheckpoint(r io.Reader, limit int64) (*Checkpoint, error) {
+	var prefix [checkpointPrefix]byte
+	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+		return nil, readError(checkpointWhere, early(err))
+	}
+	if err := checkVersion(checkpointWhere, prefix[0]); err != nil {
+		return nil, err
+	}
+	length := binary.BigEndian.Uint64(prefix[1:])
+	if length > uint64(max(limit, 0)) {
+		return nil, corrupt(checkpointWhere, fmt.Errorf("header of %d bytes, at most %d", length, limit))
+	}
+	w := &window{r: r, more: int64(length)}
+	c := &Checkpoint{}
+	if err := c.readCommits(w); err != nil {
+		return nil, err
+	}
+	rest, err := io.ReadAll(io.MultiReader(bytes.NewReader(w.rest()), io.LimitReader(r, w.more)))
+	if err == nil && int64(len(rest)) != w.left() {
+		err = errEarly
+	}
+	if err != nil {
+		return nil, readError(checkpointWhere, err)
+	}
+	if err := c.parseTail(rest); err != nil {
+		return nil, err
+	}
+	if err := c.check(); err != nil {
+		return nil, corrupt(checkpointWhere, err)
+	}
+	return c, nil
+}
+
+// readCommits reads position and commits, and leaves w before the heads.
+func (c *Checkpoint) readCommits(w *window) error {
+	if err := w.fill(positionBytes + binary.MaxVarintLen64); err != nil {
+		return readError(checkpointWhere, err)
+	}
+	d := &decoder{where: checkpointWhere, b: w.rest()}
+	c.At = d.position()
+	n := d.uvarint("number of commits", 0, math.MaxUint32)
+	w.at += d.at
+	if n > uint64(w.left()/leastCommit) {
+		d.failf("%d commits in %d bytes", n, w.left())
+	}
+	if d.err != nil {
+		return d.err
+	}
+	for i := range n {
+		if err := w.fill(binary.MaxVarintLen64 + maxCommitBytes); err != nil {
+			return readError(checkpointWhere, err)
+		}
+		d := &decoder{where: checkpointWhere, b: w.rest()}
+		encoded := d.lengthAndBytes("a commit", leastCommit, maxCommitBytes)
+		if d.err != nil {
+			return d.err
+		}
+		k, err := commit.Parse(encoded)
+		if err != nil {
+			return corrupt(checkpointWhere, fmt.Errorf("commit %d: %w", i, err))
+		}
+		c.Commits = append(c.Commits, k)
+		w.at += d.at
+	}
+	return nil
+}
+
+// parseTail reads the header from the heads on.
+func (c *Checkpoint) parseTail(b []byte) error {
+	d := &decoder{where: checkpointWhere, b: b}
+	heads := d.count("heads", 0, 1+1)
+	if heads > len(c.Commits) {
+		d.failf("%d heads of %d commits", heads, len(c.Commits))
+	}
+	for range heads {
+		c.Heads = append(c.Heads, uint32(d.uvarint("which head", 0, math.MaxUint32)))
+		c.DiffBytes = append(c.DiffBytes, d.uvarint("length of a diff", 0, MaxDiffBytes))
+		if d.err != nil {
+			break
+		}
+	}
+	c.Tags = d.tags(0, leastHeldTag, math.MaxInt)
+	c.Retention = d.retention()
+	c.Packs = d.packs(0)
+	n := d.count("condemnations", 0, 1+1+1)
+	if n > MaxCondemnations {
+		d.failf("%d condemnations, at most %d", n, MaxCondemnations)
+	}
+	for range n {
+		c.Condemned = append(c.Condemned, d.condemnation())
+		if d.err != nil {
+			break
+		}
+	}
+	if d.err == nil && len(d.b) > d.at {
+		if c.Lacks = d.b[d.at] == 1; c.Lacks {
+			d.at++
+		}
+	}
+	return d.end()
+}

@@ -1,0 +1,77 @@
+package format
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Types of metadata rows of storage.
+const (
+	MetadataPosition   = "position"
+	MetadataServerTime = "server_timestamp"
+	MetadataFloor      = "floor"
+	MetadataPacks      = "packs"
+	MetadataDevice     = "device"
+	MetadataCheckpoint = "checkpoint"
+	MetadataSince      = "since"
+	// MetadataLacks is there, with the value 1, when values of the page may have pieces that nobody has sent. Package storage goes by it too.
+	MetadataLacks = "lacks"
+)
+
+// Position says how far a device has read a page's log. The zero value of Number says that it has read nothing.
+type Position struct {
+	Bucket ID // of the keyring
+	Number uint64
+	Hash   Hash // of entry Number; zero for 0
+}
+
+// The layout of a position:
+//
+//	offset  bytes  content
+//	0       16     bucket id, not zero
+//	16      8      number, at most MaxNumber
+//	24      32     hash of that entry; zero for number 0, and for no other
+const positionBytes = 16 + 8 + 32
+
+const positionWhere = "position in the log"
+
+// Encode returns the value of the metadata row; ParsePosition reads it.
+func (p Position) Encode() []byte { return p.append(make([]byte, 0, positionBytes)) }
+
+func (p Position) append(b []byte) []byte {
+	b = append(b, p.Bucket[:]...)
+	b = binary.BigEndian.AppendUint64(b, p.Number)
+	return append(b, p.Hash[:]...)
+}
+
+// ParsePosition reads what Encode wrote. Errors: *base.CorruptError.
+func ParsePosition(b []byte) (Position, error) {
+	d := &decoder{where: positionWhere, b: b}
+	p := d.position()
+	return p, d.end()
+}
+
+func (d *decoder) position() (p Position) {
+	p.Bucket = d.id()
+	if b := d.bytes(8); b != nil {
+		p.Number = binary.BigEndian.Uint64(b)
+	}
+	p.Hash = d.hash()
+	if err := p.check(); err != nil && d.err == nil {
+		d.err = corrupt(d.where, err)
+	}
+	return p
+}
+
+// check returns what is wrong with the values of p.
+func (p Position) check() error {
+	switch {
+	case p.Bucket.IsZero():
+		return errors.New("bucket id is zero")
+	case p.Number > MaxNumber:
+		return errors.New("number is too great")
+	case (p.Number == 0) != p.Hash.IsZero():
+		return errors.New("number and hash: one of them is zero")
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// maxHeaderBytes bounds the header of a checkpoint, which is held: some 300 000 commits.
+const maxHeaderBytes = 64 << 20
+
+// Adopt takes over the checkpoint of a number, and returns the position behind it, from which Apply goes on. The page has read less of the log than the checkpoint stands for;
+// usually nothing. Commits that it has of its own stay: they are not synced.
+//
+// The heads come with their trees and their EAGER values, other commits as a part of history whose trees BuildTree makes. It is one batch of storage, behind what is said in the
+// comment of the package. Adopt blocks for the bucket and the disk; memory does not depend on the number of entries of the trees.
+//
+// Errors: an *EntryError for a checkpoint or pack that is bad; base.ErrInvalid for a page that has read more; those of the bucket (base.ErrNotFound when it is not there), of the disk
+// and of ctx.
+func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Result, error) {
+	r, err := p.readRows(ctx)
+	if err != nil {
+		return format.Position{}, Result{}, err
+	}
+	name := p.o.Names.Checkpoint(number)
+	if r.position.Number > 0 && (r.position.Number >= number || r.position.Bucket != p.bucketID()) {
+		return format.Position{}, Result{}, fmt.Errorf("adopt %s at position %d: %w", name, r.position.Number, base.ErrInvalid)
+	}
+	s := p.begin(r)
+	defer s.end()
+	a := &adoption{s: s, number: number, name: name}
+	if err := a.read(ctx); err != nil {
+		return format.Position{}, Result{}, nameFault(name, err)
+	}
+	if err := a.values(ctx); err != nil {
+		return format.Position{}, Result{}, nameFault(name, err)
+	}
+	s.rows.position, s.rows.since = a.c.At, 0
+	if len(a.c.Commits) > 0 && !a.created.IsZero() {
+		s.rows.server = a.created
+	}
+	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}})); err != nil {
+		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
+	}
+	return a.c.At, s.res, nil
+}
+
+// TakeHistory takes over the commits of the checkpoint of a number, with what else Adopt takes for them, if a wanted one is among them; found reports that. The page may have read any part of the log: its position, tags, and
+// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have.
+//
+// Errors: those of Adopt.
+func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID) (res Result, found bool, err error) {
+	name := p.o.Names.Checkpoint(number)
+	s := p.begin(rows{})
+	defer s.end()
+	a := &adoption{s: s, number: number, name: name, beside: true, wanted: wanted}
+	err = a.read(ctx)
+	if errors.Is(err, errNotWanted) {
+		return Result{}, false, nil
+	}
+	if err == nil {
+		err = a.values(ctx)
+	}
+	if err != nil {
+		return Result{}, false, nameFault(name, err)
+	}
+	if err := s.submit(ctx, []storage.Metadata{{Type: MetadataAdopted, Value: []byte{1}}}); err != nil {
+		return Result{}, false, fmt.Errorf("take history from %s: %w", name, err)
+	}
+	return s.res, true, nil
+}
+
+// errNotWanted says that a checkpoint does not have the wanted commit.
+var errNotWanted = errors.New("the commit is not in the checkpoint")
+
+// adoption is a checkpoint that is being taken over.
+type adoption struct {
+	s       *step
+	number  uint64
+	name    string
+	c       *format.Checkpoint
+	size    int64 // of the object
+	created time.Time
+	heads   map[uint32]struct{}
+	bare    bool // the page has no commits
+	beside  bool // the page has read the log; see TakeHistory
+	wanted  commit.ID
+}
+
+// row returns the metadata row of the checkpoint.
+func (a *adoption) row() storage.Metadata {
+	b := binary.BigEndian.AppendUint64(nil, a.number)
+	b = binary.BigEndian.AppendUint64(b, 0)
+	return storage.Metadata{Type: format.MetadataCheckpoint, Value: binary.BigEndian.AppendUint64(b, uint64(a.size))}
+}
+
+// open opens the object and reads its header. The stream goes on with the diffs of the heads.
+func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, error) {
+	o, err := p.o.Bucket.Get(ctx, a.name, 0, -1)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.size, a.created = o.Size, o.Created
+	st, err := p.o.Sealer.NewStream(o.Body, p.o.Names.CheckpointLabel(a.number))
+	if err == nil {
+		a.c, err = format.ReadCheckpoint(st, maxHeaderBytes)
+	}
+	if err == nil {
+		err = a.c.CheckAt(p.bucketID(), a.number)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(badObject("", err), o.Body.Close())
+	}
+	return st, o.Body, nil
+}
+
+// read reads the object: what it says of commits, and the trees of the heads.
+func (a *adoption) read(ctx context.Context) error {
+	st, body, err := a.open(ctx, a.s.p)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if a.beside && !slices.ContainsFunc(a.c.Commits, func(c *commit.Commit) bool { return c.ID == a.wanted }) {
+		return errNotWanted
+	}
+	if err := a.commits(ctx); err != nil {
+		return err
+	}
+	if _, err := a.tree(ctx, st, len(a.c.Heads)-1); err != nil {
+		return err
+	}
+	if err := (&diffReader{name: a.name, stream: st}).proveStream(); err != nil {
+		return err
+	}
+	a.s.res.Bytes += a.size
+	return nil
+}
+
+// commits verifies the commits and which of them are heads.
+func (a *adoption) commits(ctx context.Context) error {
+	s := a.s
+	hs := s.p.o.Store.Heads()
+	a.bare = len(hs) == 1 && hs[0].IsFirst()
+	if err := a.checkHeads(); err != nil {
+		return err
+	}
+	for i, unproved := range a.c.Commits {
+		c, err := reparse(unproved)
+		if err == nil {
+			err = a.parents(ctx, c)
+		}
+		if err != nil {
+			return fmt.Errorf("commit %s: %w", unproved.ID, err)
+		}
+		known, _, err := s.find(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		if known == nil {
+			s.res.Commits++
+		}
+		s.commits[c.ID], a.c.Commits[i] = c, c // not to hold two of each
+		_, head := a.heads[uint32(i)]
+		s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: !head})
+	}
+	return nil
+}
+
+// checkHeads verifies that every commit without a child is a head. That heads are commits, each once and without a child, and have a diff each, reading has proved,
+// as it has that no commit is there twice.
+func (a *adoption) checkHeads() error {
+	a.heads = map[uint32]struct{}{}
+	for _, h := range a.c.Heads {
+		a.heads[h] = struct{}{}
+	}
+	inner := map[commit.ID]struct{}{}
+	for _, c := range a.c.Commits {
+		for _, p := range c.Parents {
+			inner[p] = struct{}{}
+		}
+	}
+	for i, c := range a.c.Commits {
+		if _, ok := inner[c.ID]; ok {
+			continue
+		}
+		if _, ok := a.heads[uint32(i)]; !ok {
+			return bad("commit %s has no child and is no head", c.ID)
+		}
+	}
+	return nil
+}
+
+// parents verifies what follows from the parents of a commit, which come before it or are here.
+func (a *adoption) parents(ctx context.Context, c *commit.Commit) error {
+	if a.c.Retention != (format.Retention{}) {
+		for _, id := range c.Parents {
+			if p, _, err := a.s.find(ctx, id); err != nil {
+				return err
+			} else if p == nil {
+				return fmt.Errorf("parent %s is not kept: a page without its oldest commits: %w", id, base.ErrUnsupported)
+			}
+		}
+	}
+	return a.s.parents(ctx, c)
+}
+
+// tree builds the trees of the heads up to last from the diffs in st, and returns the root of that.
+func (a *adoption) tree(ctx context.Context, st *seal.Stream, last int) (root object.Digest, err error) {
+	s := a.s
+	var first object.Digest
+	for i, h := range a.c.Heads[:last+1] {
+		c := a.c.Commits[h]
+		r := &diffReader{ChangeReader: format.NewChangeReader(st, int64(a.c.DiffBytes[i])), name: a.name}
+		if i == 0 {
+			root, err = btree.Build(ctx, s.p.page, s, puts(r))
+			first = root
+		} else {
+			root, err = s.tree(first).Apply(ctx, s, changes(r, nil))
+		}
+		if err != nil {
+			return root, treeError(err)
+		}
+		if root != c.Root {
+			return root, bad("the diff of commit %s leads to the tree %s, it has %s", c.ID, root, c.Root)
+		}
+	}
+	return root, nil
+}
+
+// puts yields the entries of a diff from the empty tree.
+func puts(r *diffReader) func(yield func(fb.Entry, error) bool) {
+	return func(yield func(fb.Entry, error) bool) {
+		for change, err := range changes(r, nil) {
+			if err == nil && change.Delete {
+				err = bad("a diff from the empty tree that removes a key")
+			}
+			if !yield(change.Entry, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// values takes the packs, and verifies that the values of the heads are here or can come; then tags and what is condemned.
+func (a *adoption) values(ctx context.Context) error {
+	s := a.s
+	s.rows.lacks = s.rows.lacks || a.c.Lacks
+	for _, ref := range a.c.Packs {
+		if err := a.pack(ctx, ref); err != nil {
+			return err
+		}
+	}
+	for i := range a.c.Heads {
+		from := btree.EmptyRoot
+		if i > 0 {
+			from = a.c.Commits[a.c.Heads[0]].Root
+		}
+		for d, err := range btree.Diff(ctx, s.tree(from), s.tree(a.c.Commits[a.c.Heads[i]].Root), nil) {
+			if err == nil && d.HasRight && !d.Right.Inline {
+				err = s.values.want(ctx, d.Right.Digest, d.Right.Size, d.Right.Priority)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.values.settle(ctx); err != nil || a.beside {
+		return err
+	}
+	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false); err != nil {
+		return err
+	}
+	if a.c.Retention != (format.Retention{}) {
+		r := a.c.Retention
+		s.res.Retention = &r
+	}
+	for i := range a.c.Condemned {
+		s.res.Condemned = true
+		if err := s.condemnPlaces(ctx, &a.c.Condemned[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pack takes a pack. A page that has content may hold all of it.
+func (a *adoption) pack(ctx context.Context, ref format.PackRef) error {
+	s := a.s
+	if a.bare || !ref.Eager {
+		return s.pack(ctx, ref, ref.Eager)
+	}
+	name := s.p.o.Names.Pack(ref.ID)
+	places, err := pack.ReadTable(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
+	if err != nil {
+		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
+	}
+	for _, p := range places {
+		st, err := s.look(p.Digest)
+		if err != nil {
+			return err
+		}
+		if !st.held {
+			return s.pack(ctx, ref, true)
+		}
+	}
+	return s.takePlaces(ctx, places, false)
+}
+
+// proveStream returns nil when nothing is left in the stream, and the object is whole.
+func (r *diffReader) proveStream() error {
+	if err := r.proveEnd(); !errors.Is(err, io.EOF) || isFault(err) {
+		return err
+	}
+	return nil
+}

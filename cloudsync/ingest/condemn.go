@@ -1,0 +1,72 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// condemn takes a condemnation: pieces whose place is condemned lose it, so that those held here are sent again. Pieces that are not held, though something here
+// refers to them, are fetched before, while they can be.
+func (s *step) condemn(ctx context.Context, e *format.Entry) error {
+	c := e.Body.Condemned
+	if c == nil {
+		return nil
+	}
+	if c.Below > e.Number {
+		return bad("it condemns entries up to %d", c.Below-1)
+	}
+	for _, n := range c.Checkpoints {
+		if n > e.Number {
+			return bad("it condemns checkpoint %d", n)
+		}
+	}
+	for _, ref := range e.Body.Packs {
+		if slices.Contains(c.Packs, ref.ID) {
+			return bad("it condemns pack %s, which it announces", ref.ID)
+		}
+	}
+	s.res.Condemned = true
+	return s.condemnPlaces(ctx, c)
+}
+
+func (s *step) condemnPlaces(ctx context.Context, c *format.Condemnation) error {
+	packs := make(map[format.ID]struct{}, len(c.Packs))
+	for _, id := range c.Packs {
+		packs[id] = struct{}{}
+	}
+	placed, err := s.p.o.Store.PlacedIn(ctx, func(p storage.CloudPlace) bool {
+		if p.Pack == ([16]byte{}) {
+			return p.Entry < c.Below
+		}
+		_, ok := packs[p.Pack]
+		return ok
+	})
+	if err != nil {
+		return fmt.Errorf("look for pieces that are condemned: %w", err)
+	}
+	// What the step has placed elsewhere keeps that place.
+	placed = slices.DeleteFunc(placed, func(p storage.PlacedPiece) bool { _, ok := s.mine[p.Digest]; return ok })
+	if err := s.rescue(ctx, placed); err != nil {
+		return err
+	}
+	for _, p := range placed {
+		s.b.Condemned = append(s.b.Condemned, p.Digest)
+		if len(s.b.Condemned) < s.p.bounds.places {
+			continue
+		}
+		// That a part of them goes ahead does no harm: what has no place is sent again, and the rest follows when the entry is taken.
+		pending, err := s.p.o.Store.SubmitSync(ctx, nil, &storage.SyncBatch{Condemned: s.b.Condemned})
+		if err == nil {
+			err = pending.Wait()
+		}
+		if err != nil {
+			return fmt.Errorf("take the place of %d pieces: %w", len(s.b.Condemned), err)
+		}
+		s.b.Condemned = nil
+	}
+	return nil
+}

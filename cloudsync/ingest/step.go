@@ -1,0 +1,350 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// step is one batch of storage while it is made. It is the source and sink of the trees that are built for it, and counts their nodes.
+type step struct {
+	p    *Page
+	j    *storage.Journal
+	b    storage.SyncBatch
+	rows rows
+	res  Result
+	// commits are those that the batch brings, with trees, and taken those of them that the present entry brings.
+	commits, taken map[commit.ID]*commit.Commit
+	// mine are pieces that the journal holds in memory, and pieces whose places are in b.
+	mine map[object.Digest]mine
+	// values checks that values are here.
+	values values
+	bytes  int  // of the entries in the batch
+	small  bool // the batch may take more entries
+	fill   bool // pieces of which something is known keep what they have
+	// present is the body that is being taken, nil for a checkpoint; relied says that what it relies on has been read.
+	present *format.Body
+	relied  bool
+}
+
+// mine is what a step knows of a piece and the page does not yet.
+type mine struct {
+	bytes uint32
+	held  bool
+}
+
+func (p *Page) begin(r rows) *step {
+	s := &step{p: p, j: p.o.Store.NewJournal(), rows: r, commits: map[commit.ID]*commit.Commit{}, taken: map[commit.ID]*commit.Commit{}, mine: map[object.Digest]mine{}, small: true}
+	s.values.s = s
+	return s
+}
+
+// end gives up what was not submitted.
+func (s *step) end() { s.j.Rollback() }
+
+// submit makes the batch durable, with the given metadata.
+func (s *step) submit(ctx context.Context, m []storage.Metadata) error {
+	s.b.Metadata = m
+	pending, err := s.p.o.Store.SubmitSync(ctx, s.j, &s.b)
+	if err != nil {
+		return err
+	}
+	return pending.Wait()
+}
+
+// entry takes an entry into the batch.
+func (s *step) entry(ctx context.Context, e *format.Entry) error {
+	if e.Number != s.rows.position.Number+1 {
+		return bad("entry %d behind entry %d", e.Number, s.rows.position.Number)
+	}
+	if e.Previous != s.rows.position.Hash {
+		return bad("another entry before it than the one that was read")
+	}
+	clear(s.taken)
+	s.present, s.relied = e.Body, false
+	s.rows.lacks = s.rows.lacks || e.Body.Lacks
+	own := s.p.isOwn(e.Body)
+	recorded, err := s.announced(e.Body, own)
+	if err != nil {
+		return err
+	}
+	fresh, err := s.brings(ctx, e.Body)
+	if err != nil {
+		return err
+	}
+	if err := s.pieces(ctx, e); err != nil {
+		return err
+	}
+	for _, ref := range e.Body.Packs {
+		if slices.Contains(recorded, ref.ID) {
+			continue // its places were recorded when it was uploaded
+		}
+		if err := s.pack(ctx, ref, fresh && ref.Eager); err != nil {
+			return err
+		}
+	}
+	if err := s.bodyCommits(ctx, e.Body); err != nil {
+		return err
+	}
+	if err := s.explanations(ctx, e.Body); err != nil {
+		return err
+	}
+	if err := s.tags(ctx, e.Body, own); err != nil {
+		return err
+	}
+	if err := s.condemn(ctx, e); err != nil {
+		return err
+	}
+	s.settle(e)
+	return nil
+}
+
+// announced takes what an own entry announces out of the row of packs, and returns the packs whose places are known.
+func (s *step) announced(b *format.Body, own bool) ([]format.ID, error) {
+	if !own || s.rows.packs == nil || s.p.o.Announced == nil {
+		return nil, nil
+	}
+	value, recorded, err := s.p.o.Announced(s.rows.packs, b)
+	if err != nil {
+		return nil, fmt.Errorf("read the packs that are not announced: %w", err)
+	}
+	s.rows.packs, s.rows.changed = value, true
+	return recorded, nil
+}
+
+// settle counts an entry that is good.
+func (s *step) settle(e *format.Entry) {
+	s.bytes += e.Stored
+	s.res.Bytes += int64(e.Stored)
+	if e.Body.Retention != nil {
+		r := *e.Body.Retention
+		s.res.Retention = &r
+	}
+	s.rows.position.Number, s.rows.position.Hash = e.Number, e.Hash
+	s.rows.since += uint64(e.Stored) + e.Body.Elsewhere()
+	if len(e.Body.Commits) > 0 && !e.Created.IsZero() {
+		s.rows.server = e.Created
+	}
+}
+
+// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none.
+func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
+	if c, ok := s.commits[id]; ok {
+		return c, false, nil
+	}
+	c, err = s.p.o.Store.Commit(ctx, id)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("look for commit %s: %w", id, err)
+	}
+	return c, true, nil
+}
+
+// brings reports whether a body has a commit that is not here.
+func (s *step) brings(ctx context.Context, b *format.Body) (bool, error) {
+	for i := range b.Commits {
+		c, here, err := s.find(ctx, b.Commits[i].Commit.ID)
+		if err != nil || c == nil || !here {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+func (s *step) bodyCommits(ctx context.Context, b *format.Body) error {
+	for i := range b.Commits {
+		cc := &b.Commits[i]
+		if err := s.commit(ctx, cc); err != nil {
+			return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
+		}
+	}
+	return nil
+}
+
+// commit takes a commit with its tree.
+func (s *step) commit(ctx context.Context, cc *format.CommitChange) error {
+	c, err := reparse(cc.Commit)
+	if err != nil {
+		return err
+	}
+	known, here, err := s.find(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		if here {
+			s.b.Synced = append(s.b.Synced, c.ID)
+		}
+		return nil
+	}
+	if err := s.parents(ctx, c); err != nil {
+		return err
+	}
+	from, err := s.root(ctx, cc.Base)
+	if err != nil {
+		return err
+	}
+	root, err := s.apply(ctx, from, cc.Diff)
+	if err != nil {
+		return err
+	}
+	if root != c.Root {
+		return bad("the diff leads to the tree %s, the commit has %s", root, c.Root)
+	}
+	s.commits[c.ID], s.taken[c.ID] = c, c
+	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c})
+	s.res.Commits++
+	return nil
+}
+
+// reparse proves that a commit is what its canonical bytes say, and that its id is theirs.
+func reparse(c *commit.Commit) (*commit.Commit, error) {
+	again, err := commit.Parse(c.Encode())
+	if errors.Is(err, base.ErrUnsupported) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, &fault{err: err}
+	}
+	if again.ID != c.ID {
+		return nil, bad("its bytes have the id %s", again.ID)
+	}
+	if again.IsFirst() {
+		return nil, bad("the first commit of a page is implied")
+	}
+	return again, nil
+}
+
+// parents verifies what follows from the parents of a commit, all of which must be here.
+func (s *step) parents(ctx context.Context, c *commit.Commit) error {
+	ps := make([]*commit.Commit, len(c.Parents))
+	for i, id := range c.Parents {
+		p, _, err := s.find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			return unknown("parent", id)
+		}
+		ps[i] = p
+	}
+	if err := commit.CheckParents(c, ps); err != nil {
+		return &fault{err: err}
+	}
+	return nil
+}
+
+// root returns the root of the tree from which a diff leads.
+func (s *step) root(ctx context.Context, from format.Base) (object.Digest, error) {
+	if from.Empty {
+		return btree.EmptyRoot, nil
+	}
+	c, here, err := s.find(ctx, from.Commit)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	if c == nil {
+		return object.Digest{}, unknown("the base of the diff, commit", from.Commit)
+	}
+	if here && c.Root != btree.EmptyRoot {
+		held, err := s.p.o.Store.TreeHeld(ctx, c)
+		if err != nil {
+			return object.Digest{}, fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
+		}
+		if !held {
+			return c.Root, s.treeFromBody(ctx, c)
+		}
+	}
+	return c.Root, nil
+}
+
+// treeFromBody makes the tree of a commit that is known without it, from its diff in the entry that is being taken: no other entry up to here may have it. When that does not bring
+// it, it is a *NeedsTreeError. Going from base to base comes to an end: each stands before what builds on it, as reading the body has proved.
+func (s *step) treeFromBody(ctx context.Context, c *commit.Commit) error {
+	if s.present == nil {
+		return &NeedsTreeError{Commit: c.ID}
+	}
+	i := slices.IndexFunc(s.present.Commits, func(cc format.CommitChange) bool { return cc.Commit.ID == c.ID })
+	if i < 0 {
+		return &NeedsTreeError{Commit: c.ID}
+	}
+	cc := s.present.Commits[i]
+	from, err := s.root(ctx, cc.Base)
+	if err != nil {
+		return err
+	}
+	root, err := s.apply(ctx, from, cc.Diff)
+	if err != nil {
+		return err
+	}
+	if root != c.Root {
+		return bad("the diff of commit %s leads to the tree %s, it has %s", c.ID, root, c.Root)
+	}
+	s.commits[c.ID] = c
+	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c})
+	return nil
+}
+
+// explanations takes the explanations of merges that the body brings.
+func (s *step) explanations(ctx context.Context, b *format.Body) error {
+	for i := range b.Explanations {
+		x := &b.Explanations[i]
+		if err := s.explanation(ctx, b, x); err != nil {
+			return fmt.Errorf("explanation of commit %s: %w", x.Merge, err)
+		}
+	}
+	return nil
+}
+
+func (s *step) explanation(ctx context.Context, b *format.Body, x *format.Explanation) error {
+	merge := false
+	for i := range b.Commits {
+		merge = merge || b.Commits[i].Commit.ID == x.Merge && len(b.Commits[i].Commit.Parents) == 2
+	}
+	if !merge {
+		return bad("it is no merge of this entry")
+	}
+	if x.Root == btree.EmptyRoot {
+		return bad("it is empty")
+	}
+	if _, ok := s.taken[x.Merge]; !ok {
+		return nil // the commit was here before: its first explanation counts
+	}
+	root, err := s.apply(ctx, btree.EmptyRoot, x.Diff)
+	if err != nil {
+		return err
+	}
+	if root != x.Root {
+		return bad("the diff leads to the tree %s, not to %s", root, x.Root)
+	}
+	s.j.Explain(x.Merge, x.Root)
+	return nil
+}
+
+// Node implements btree.Source.
+func (s *step) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	s.res.NodesRead++
+	return s.j.Node(ctx, d)
+}
+
+// PutNode implements btree.Sink.
+func (s *step) PutNode(ctx context.Context, n btree.NewNode) error {
+	s.res.Nodes++
+	return s.j.PutNode(ctx, n)
+}
+
+// PutPiece implements btree.Sink.
+func (s *step) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
+	return s.j.PutPiece(ctx, d, content)
+}

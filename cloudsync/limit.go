@@ -1,0 +1,233 @@
+package cloudsync
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// sliceBytes is how much of a body goes through a limiter at once.
+const sliceBytes = 32 << 10
+
+// limiter is a bucket of tokens that fills at a rate. Who takes more than there is leaves a debt and waits until it is paid,
+// so that the rate holds in the mean however large the portions are.
+type limiter struct {
+	clock clock.Clock
+	rate  float64 // tokens a second
+	burst float64 // the most that is saved up
+
+	mu     sync.Mutex
+	tokens float64   // guarded by mu
+	last   time.Time // guarded by mu
+}
+
+// newLimiter returns nil, which limits nothing, for a rate that is not positive.
+func newLimiter(c clock.Clock, rate, burst float64) *limiter {
+	if !(rate > 0) {
+		return nil
+	}
+	return &limiter{clock: c, rate: rate, burst: burst, tokens: burst, last: c.Now()}
+}
+
+// take takes n tokens and waits until they are paid, or ctx ends.
+func (l *limiter) take(ctx context.Context, n float64) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	now := l.clock.Now()
+	l.tokens = min(l.burst, l.tokens+max(0, now.Sub(l.last).Seconds())*l.rate) - n
+	l.last = now
+	debt := -l.tokens
+	l.mu.Unlock()
+	if debt <= 0 {
+		return nil
+	}
+	paid, release := l.clock.After(time.Duration(min(debt/l.rate, (24*time.Hour).Seconds()) * float64(time.Second)))
+	defer release()
+	select {
+	case <-paid:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// gate is a Bucket that keeps Limits, and learns from answers what the bucket's clock says. It stands below a Retry, so
+// that every try is limited, and above a Meter, which counts what was really sent.
+type gate struct {
+	b                  bucket.Bucket
+	clock              clock.Clock
+	requests, up, down *limiter
+
+	mu     sync.Mutex
+	known  bool          // guarded by mu
+	offset time.Duration // of the bucket's clock from the device's; guarded by mu
+}
+
+func newGate(b bucket.Bucket, c clock.Clock, l Limits) *gate {
+	return &gate{b: b, clock: c,
+		requests: newLimiter(c, l.RequestsPerSecond, max(1, l.RequestsPerSecond)),
+		up:       newLimiter(c, float64(l.UploadBytesPerSecond), float64(l.UploadBytesPerSecond)),
+		down:     newLimiter(c, float64(l.DownloadBytesPerSecond), float64(l.DownloadBytesPerSecond)),
+	}
+}
+
+// learn takes note of what the bucket's clock says now.
+func (g *gate) learn(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	offset := t.Sub(g.clock.Now())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known, g.offset = true, offset
+}
+
+// now returns the time of the bucket's clock, as far as it is known.
+func (g *gate) now() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.clock.Now().Add(g.offset)
+}
+
+// PutIfAbsent implements bucket.Bucket.
+func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	if err := g.requests.take(ctx, 1); err != nil {
+		return bucket.NewError(ctx, bucket.OpPut, name, false, err)
+	}
+	if g.up != nil {
+		content = &limitedReader{ctx: ctx, l: g.up, r: content}
+	}
+	var created time.Time
+	err := g.b.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
+	if err == nil && !created.IsZero() {
+		g.learn(created)
+		bucket.ReportCreated(ctx, created)
+	}
+	return err
+}
+
+// Get implements bucket.Bucket.
+func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	if err := g.requests.take(ctx, 1); err != nil {
+		return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, err)
+	}
+	o, err := g.b.Get(ctx, name, off, n)
+	if err != nil {
+		return o, err
+	}
+	g.learn(o.ServerTime)
+	if g.down != nil {
+		o.Body = &limitedBody{limitedReader{ctx: ctx, l: g.down, r: o.Body}, o.Body}
+	}
+	return o, nil
+}
+
+// List implements bucket.Bucket.
+func (g *gate) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	if err := g.requests.take(ctx, 1); err != nil {
+		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
+	}
+	return g.b.List(ctx, after, prefix, limit)
+}
+
+// Delete implements bucket.Bucket.
+func (g *gate) Delete(ctx context.Context, name string) error {
+	if err := g.requests.take(ctx, 1); err != nil {
+		return bucket.NewError(ctx, bucket.OpDelete, name, false, err)
+	}
+	return g.b.Delete(ctx, name)
+}
+
+// String returns the URL of the bucket.
+func (g *gate) String() string { return g.b.String() }
+
+// limitedReader lets bytes through at a rate.
+type limitedReader struct {
+	ctx context.Context // that of the call whose body this is
+	l   *limiter
+	r   io.Reader
+}
+
+func (r *limitedReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p[:min(len(p), sliceBytes)])
+	if n > 0 {
+		if waitErr := r.l.take(r.ctx, float64(n)); waitErr != nil {
+			return n, waitErr
+		}
+	}
+	return n, err
+}
+
+type limitedBody struct {
+	limitedReader
+	body io.Closer
+}
+
+func (b *limitedBody) Close() error { return b.body.Close() }
+
+// scoped is a Bucket whose calls also end when a scope does: that of a page, so that its Close waits for no request.
+type scoped struct {
+	bucket.Bucket
+	scope context.Context
+}
+
+func (s scoped) join(ctx context.Context) (context.Context, func()) { return joined(ctx, s.scope) }
+
+// joined returns a context that ends with either, for the cause of the one that ended. release must be called.
+func joined(ctx, scope context.Context) (both context.Context, release func()) {
+	both, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(scope, func() { cancel(context.Cause(scope)) })
+	return both, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// PutIfAbsent implements bucket.Bucket.
+func (s scoped) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	ctx, release := s.join(ctx)
+	defer release()
+	return s.Bucket.PutIfAbsent(ctx, name, size, content)
+}
+
+// Get implements bucket.Bucket.
+func (s scoped) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	ctx, release := s.join(ctx)
+	o, err := s.Bucket.Get(ctx, name, off, n)
+	if err != nil {
+		release()
+		return o, err
+	}
+	o.Body = &releasingBody{o.Body, release}
+	return o, nil
+}
+
+// List implements bucket.Bucket.
+func (s scoped) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	ctx, release := s.join(ctx)
+	defer release()
+	return s.Bucket.List(ctx, after, prefix, limit)
+}
+
+// Delete implements bucket.Bucket.
+func (s scoped) Delete(ctx context.Context, name string) error {
+	ctx, release := s.join(ctx)
+	defer release()
+	return s.Bucket.Delete(ctx, name)
+}
+
+type releasingBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b *releasingBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}

@@ -1,0 +1,260 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// WriteCheckpoint uploads the checkpoint of a position at which the page stands: the commits that the page knows below heads, which are
+// the heads as of that position, the trees of the heads as diffs, and all tags. Pieces of the heads' values that stand in log entries alone go into
+// packs first, of which the next body tells. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
+// the first commit.
+//
+// It holds the commits, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
+// bucket about packs that neither an earlier checkpoint of this page nor the last body has described. Errors match base.ErrInvalid for a head that
+// is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
+// those of the bucket, the store and ctx.
+func (p *Page) WriteCheckpoint(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
+	return p.checkpoint(ctx, at, heads, true)
+}
+
+// WriteHistory uploads a checkpoint of a position with commits that the log does not have: heads may be unsynced, as may be what is below them. It is how commits
+// without trees get into a bucket that lacks them. It has the tags that are synced. All else is as with WriteCheckpoint.
+func (p *Page) WriteHistory(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
+	return p.checkpoint(ctx, at, heads, false)
+}
+
+func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*commit.Commit, synced bool) (int64, error) {
+	heads = slices.DeleteFunc(slices.Clone(heads), (*commit.Commit).IsFirst)
+	if len(heads) == 0 {
+		return 0, nil
+	}
+	name := p.o.Names.Checkpoint(at.Number)
+	_, _, err := look(ctx, p.o.Bucket, name)
+	if err == nil {
+		return 0, nil
+	}
+	var bytes int64
+	if errors.Is(err, base.ErrNotFound) {
+		bytes, err = p.writeCheckpoint(ctx, name, at, heads, synced)
+	}
+	if errors.Is(err, bucket.ErrExists) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write checkpoint %d: %w", at.Number, err)
+	}
+	return bytes, nil
+}
+
+func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Position, heads []*commit.Commit, synced bool) (int64, error) {
+	if synced {
+		if err := p.checkSynced(ctx, heads); err != nil {
+			return 0, err
+		}
+	}
+	if err := p.checkTrees(ctx, heads); err != nil {
+		return 0, err
+	}
+	if err := p.loadPending(ctx, nil); err != nil {
+		return 0, err
+	}
+	c := &format.Checkpoint{At: at}
+	var err error
+	if c.Commits, c.Heads, err = p.history(ctx, heads); err != nil {
+		return 0, err
+	}
+	if c.Tags, err = p.syncedTags(ctx, c.Commits); err != nil {
+		return 0, err
+	}
+	if p.o.Kept != nil {
+		c.Retention, c.Condemned = p.o.Kept()
+	}
+	deltas := p.headDeltas(heads)
+	for _, d := range deltas {
+		if d.diff.Bytes, d.tally, err = encode(ctx, d.from, d.to, io.Discard); err != nil {
+			return 0, err
+		}
+		c.DiffBytes = append(c.DiffBytes, d.diff.Bytes)
+	}
+	if c.Packs, c.Lacks, err = p.livePacks(ctx, deltas); err != nil {
+		return 0, err
+	}
+	if err := p.keepRefs(ctx, c.Packs); err != nil {
+		return 0, err
+	}
+	return p.putCheckpoint(ctx, name, c, deltas)
+}
+
+// checkSynced proves that what a checkpoint has is in the bucket.
+func (p *Page) checkSynced(ctx context.Context, heads []*commit.Commit) error {
+	tags, err := p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return fmt.Errorf("list changes of tags: %w", err)
+	}
+	if len(tags) > 0 {
+		return fmt.Errorf("%d changes of tags are not in the bucket: %w", len(tags), base.ErrConflict)
+	}
+	unsynced, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return fmt.Errorf("list unsynced commits: %w", err)
+	}
+	for _, h := range heads {
+		if slices.Contains(unsynced, h.ID) {
+			return fmt.Errorf("head %s is not in the bucket: %w", h.ID.Short(), base.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (p *Page) checkTrees(ctx context.Context, heads []*commit.Commit) error {
+	for _, h := range heads {
+		if held, err := p.o.Store.TreeHeld(ctx, h); err != nil || !held {
+			if err == nil {
+				err = base.ErrNeedsFetch
+			}
+			return fmt.Errorf("look at the tree of head %s: %w", h.ID.Short(), err)
+		}
+	}
+	return nil
+}
+
+// history returns the commits below heads that the page knows, parents first, and where the heads are among them.
+func (p *Page) history(ctx context.Context, heads []*commit.Commit) (commits []*commit.Commit, at []uint32, err error) {
+	seen := map[commit.ID]bool{}
+	next := slices.Clone(heads)
+	for _, h := range heads {
+		seen[h.ID] = true
+	}
+	for len(next) > 0 {
+		c := next[len(next)-1]
+		next = next[:len(next)-1]
+		commits = append(commits, c)
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		for _, id := range c.Parents {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			parent, err := p.o.Store.Commit(ctx, id)
+			switch {
+			case errors.Is(err, base.ErrNotFound): // history gave it up
+			case err != nil:
+				return nil, nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
+			case !parent.IsFirst():
+				next = append(next, parent)
+			}
+		}
+	}
+	slices.SortFunc(commits, commit.CompareGeneration)
+	for _, h := range heads {
+		i, _ := slices.BinarySearchFunc(commits, h, commit.CompareGeneration)
+		at = append(at, uint32(i))
+	}
+	return commits, at, nil
+}
+
+// syncedTags returns the tags that are in the bucket and point to one of commits or to the first commit.
+func (p *Page) syncedTags(ctx context.Context, commits []*commit.Commit) ([]format.TagChange, error) {
+	all, err := p.o.Store.Tags(ctx)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	news, err := p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list changes of tags: %w", err)
+	}
+	for _, t := range news {
+		delete(all, t.Name)
+	}
+	known := map[commit.ID]bool{commit.First().ID: true}
+	for _, c := range commits {
+		known[c.ID] = true
+	}
+	var tags []format.TagChange
+	for name, id := range all {
+		if known[id] {
+			tags = append(tags, format.TagChange{Name: name, Commit: id})
+		}
+	}
+	slices.SortFunc(tags, func(a, b format.TagChange) int { return strings.Compare(a.Name, b.Name) })
+	return tags, nil
+}
+
+// headDeltas says from where the diff of each head leads.
+func (p *Page) headDeltas(heads []*commit.Commit) []*delta {
+	var ds []*delta
+	for i, h := range heads {
+		from := btree.EmptyRoot
+		if i > 0 {
+			from = heads[0].Root
+		}
+		ds = append(ds, &delta{from: p.tree(from), to: p.tree(h.Root)})
+	}
+	return ds
+}
+
+// livePacks returns the packs that hold the values of the heads, after it has uploaded what no pack holds.
+// lacks says that there are pieces that nobody has sent, in these values or, as is known, in others.
+func (p *Page) livePacks(ctx context.Context, ds []*delta) (refs []format.PackRef, lacks bool, err error) {
+	l := p.newLive(ctx)
+	defer l.g.close()
+	if err := l.g.deltas(ds, l.value); err != nil {
+		return nil, false, err
+	}
+	known, err := p.lacks(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	refs, err = l.refs(ctx)
+	return refs, l.g.lacks || known, err
+}
+
+// putCheckpoint seals a checkpoint and stores it.
+func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpoint, ds []*delta) (n int64, err error) {
+	s := newSpill(p.o.Store.TempDir())
+	defer func() {
+		if cerr := s.close(); err == nil {
+			err = cerr
+		}
+	}()
+	w, err := p.o.Sealer.NewWriter(s, p.o.Names.CheckpointLabel(c.At.Number))
+	if err != nil {
+		return 0, fmt.Errorf("seal checkpoint: %w", err)
+	}
+	if err := c.EncodeTo(w); err != nil {
+		return 0, err
+	}
+	for i, d := range ds {
+		bytes, _, err := encode(ctx, d.from, d.to, w)
+		if err == nil && bytes != c.DiffBytes[i] {
+			err = fmt.Errorf("tree of head %d gave %d bytes, then %d", i, c.DiffBytes[i], bytes)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return 0, fmt.Errorf("seal checkpoint: %w", err)
+	}
+	r, err := s.reader()
+	if err != nil {
+		return 0, err
+	}
+	if err := p.o.Bucket.PutIfAbsent(ctx, name, s.bytes, r); err != nil {
+		return 0, fmt.Errorf("upload %s: %w", name, err)
+	}
+	return s.bytes, nil
+}

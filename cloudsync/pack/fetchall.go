@@ -1,0 +1,220 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+const (
+	// fetchWorkers is how many requests of one FetchAll are under way at once.
+	fetchWorkers = 4
+	// storeBytes is the length of content, and storePieces the number of pieces, at which pieces that were fetched are stored.
+	storeBytes, storePieces = 4 << 20, 4 << 10
+)
+
+// FetchAll fetches many pieces with as few requests as it can: neighbouring frames in one range of up to 4 MiB, several ranges at a
+// time. It stores them and returns how many bytes of content came, also when it fails: what came is stored. Pieces that are
+// held are passed over, and of a frame only what is asked for is stored. It never calls Gone.
+//
+// The first error ends it. Errors are as for Fetch, but that storing fails with base.ErrReadOnly and base.ErrNoSpace too; a piece that has no place, or whose place the bucket does not have,
+// gives base.ErrGone.
+func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, error) {
+	if err := f.enter(); err != nil {
+		return 0, err
+	}
+	defer f.wg.Done()
+	inPacks, inEntries, err := f.lookUp(pieces)
+	if err != nil {
+		return 0, fmt.Errorf("fetch %d pieces: %w", len(pieces), err)
+	}
+	var came atomic.Int64
+	var tasks []func(context.Context) error
+	for _, s := range planSpans(inPacks) {
+		tasks = append(tasks, func(ctx context.Context) error {
+			return f.fetchSpan(ctx, &s, &came)
+		})
+	}
+	for number, wanted := range inEntries {
+		tasks = append(tasks, func(ctx context.Context) error {
+			return f.fetchEntry(ctx, number, wanted, &came)
+		})
+	}
+	if err := runSome(ctx, fetchWorkers, tasks); err != nil {
+		if errors.Is(err, base.ErrNotFound) {
+			err = fmt.Errorf("%w: %w", base.ErrGone, err)
+		}
+		return came.Load(), fmt.Errorf("fetch %d pieces: %w", len(pieces), err)
+	}
+	return came.Load(), nil
+}
+
+// lookUp returns the places of the pieces that are not held.
+func (f *Fetcher) lookUp(pieces []object.Digest) (inPacks []storage.PlacedPiece, inEntries map[uint64][]object.Digest, err error) {
+	pieces = slices.Clone(pieces)
+	slices.SortFunc(pieces, object.Digest.Compare)
+	inEntries = make(map[uint64][]object.Digest)
+	for _, d := range slices.Compact(pieces) {
+		state, err := f.o.Store.PieceState(d)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case state.Held:
+		case !state.Synced:
+			return nil, nil, fmt.Errorf("piece %s has no place in the bucket: %w", d.Short(), base.ErrGone)
+		case state.Place.Entry != 0:
+			inEntries[state.Place.Entry] = append(inEntries[state.Place.Entry], d)
+		default:
+			inPacks = append(inPacks, storage.PlacedPiece{Digest: d, Place: state.Place})
+		}
+	}
+	return inPacks, inEntries, nil
+}
+
+// runSome runs tasks, at most n at a time, and returns the first error, after which no other begins and those under way are
+// cancelled.
+func runSome(ctx context.Context, n int, tasks []func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, len(tasks)) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(len(tasks)) && ctx.Err() == nil; i = next.Add(1) {
+				if err := tasks[i-1](ctx); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// fetchEntry fetches pieces of a log entry, and stores those of them.
+func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object.Digest, came *atomic.Int64) error {
+	src := f.entrySource(number)
+	place := storage.CloudPlace{Entry: number}
+	release, err := f.memory.take(ctx, f.cost(place))
+	if err != nil {
+		return err
+	}
+	defer release()
+	got, err := f.readEntry(ctx, place)
+	if err != nil {
+		return src.wrap(err)
+	}
+	b := batch{f: f, came: came}
+	for _, d := range wanted {
+		content, ok := got[d]
+		if !ok {
+			return src.corrupt("piece "+d.String(), "others")
+		}
+		b.pieces, b.bytes = append(b.pieces, storage.FetchedPiece{Digest: d, Content: content}), b.bytes+int64(len(content))
+	}
+	return b.store(ctx)
+}
+
+// fetchSpan fetches what is wanted of a span, frame by frame, and stores it in bounded batches.
+func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (err error) {
+	src := packSource(f.o.Bucket, f.o.Names, s.pack)
+	release, err := f.memory.take(ctx, min(s.bytes, storeBytes)+2*format.FrameBytes)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer func() { err = src.wrap(err) }()
+	if s.off < 0 || s.size > maxSpanBytes || s.off > format.MaxPackObjectBytes {
+		return src.corrupt("a frame", fmt.Sprintf("a place of %d bytes at %d", s.size, s.off))
+	}
+	body, size, err := src.open(ctx, s.off, s.size, format.MaxPackObjectBytes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	if err := src.checkEnd(s.off, s.size, size); err != nil {
+		return err
+	}
+	b := batch{f: f, came: came}
+	at := s.off
+	for i := range s.frames {
+		w := &s.frames[i]
+		if _, err := io.CopyN(io.Discard, body, w.place.Offset-at); err != nil {
+			return src.broken(ctx, err)
+		}
+		at = w.place.Offset + int64(w.place.SealedBytes)
+		record := make([]byte, w.place.SealedBytes)
+		if err := src.fill(ctx, body, record); err != nil {
+			return err
+		}
+		if err := f.openWanted(src, s.pack, w, record, &b); err != nil {
+			return err
+		}
+		if b.bytes >= storeBytes || len(b.pieces) >= storePieces {
+			if err := b.store(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return b.store(ctx)
+}
+
+// openWanted opens a frame and adds what is wanted of it to a batch.
+func (f *Fetcher) openWanted(src *source, pack format.ID, w *wantedFrame, record []byte, b *batch) error {
+	ref := seal.Ref{ID: seal.ID(pack), KeyIndex: w.place.KeyIndex}
+	plain, err := f.o.Sealer.OpenFrame(Label(f.o.Names), ref, int(w.place.Frame), record)
+	if err != nil {
+		return err
+	}
+	pieces := make([]format.PackPiece, len(w.pieces))
+	for i := range w.pieces {
+		p := &w.pieces[i]
+		pieces[i] = format.PackPiece{Digest: p.Digest, Frame: p.Place.Frame, At: p.Place.At, Bytes: p.Place.Bytes}
+	}
+	if err := verify(src, plain, pieces); err != nil {
+		return err
+	}
+	for _, p := range pieces {
+		b.pieces = append(b.pieces, storage.FetchedPiece{Digest: p.Digest, Content: plain[p.At : p.At+p.Bytes : p.At+p.Bytes]})
+		b.bytes += int64(p.Bytes)
+	}
+	return nil
+}
+
+// batch collects pieces that are stored together.
+type batch struct {
+	f      *Fetcher
+	came   *atomic.Int64 // bytes stored
+	pieces []storage.FetchedPiece
+	bytes  int64
+}
+
+// store stores what was collected.
+func (b *batch) store(ctx context.Context) error {
+	if err := b.f.store(ctx, b.pieces); err != nil {
+		return err
+	}
+	b.came.Add(b.bytes)
+	b.pieces, b.bytes = nil, 0
+	return nil
+}
+
+// store stores pieces, in batches that storage takes.
+func (f *Fetcher) store(ctx context.Context, pieces []storage.FetchedPiece) error {
+	for some := range slices.Chunk(pieces, storePieces) {
+		if err := f.o.Store.AddFetched(ctx, some); err != nil {
+			return fmt.Errorf("store fetched pieces: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// defaultMemoryBytes is the bound of a Fetcher's memory when nobody says.
+const defaultMemoryBytes = 8 << 20
+
+// Store is what a Fetcher needs of a page. *storage.Store implements it.
+type Store interface {
+	// PieceState says what the page knows of a piece.
+	PieceState(d object.Digest) (storage.PieceState, error)
+	// AddFetched stores pieces that are synced and were not held.
+	AddFetched(ctx context.Context, pieces []storage.FetchedPiece) error
+	// Piece returns the content of a piece that is held. The slice is shared.
+	Piece(ctx context.Context, d object.Digest) ([]byte, error)
+}
+
+var _ Store = (*storage.Store)(nil)
+
+// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one frame at one time cause one request, and all
+// pieces of a frame that the page lacks are stored with the one that was asked for. Pieces that stand in log entries are read
+// from there, or from a range when the entry is gone. It is safe for concurrent use.
+type Fetcher struct {
+	o      FetchOptions
+	wg     sync.WaitGroup // calls, and flights
+	memory budget
+	frames flights[frameKey, frameContent]
+	caught flights[frameKey, struct{}]
+	tables flights[format.ID, *contents]
+	known  tableCache
+	log    entryCache
+
+	mu     sync.Mutex
+	closed bool // guarded by mu
+}
+
+var _ storage.Fetcher = (*Fetcher)(nil)
+
+// FetchOptions say from where.
+type FetchOptions struct {
+	Bucket bucket.Bucket
+	Sealer *seal.Sealer
+	Names  format.PageNames
+	Store  Store
+	// Gone is called by Fetch when the bucket has no object where a piece should stand: the worker catches up with the log, so that the
+	// piece may have another place. It returns nil when it is worth to look up the place again. nil: it never is. A Fetch with the
+	// context that Gone was given, or one made from it, does not call Gone again, and FetchAll never does, so that who
+	// catches up may use both.
+	Gone func(ctx context.Context, d object.Digest) error
+	// MemoryBytes bounds the sealed and opened frames, entries and ranges that are held while they are read; one alone may
+	// be longer than the bound. 0: 8 MiB. Places in packs that were read of late are kept beside that, in at most 4 MiB or those of one pack.
+	MemoryBytes int64
+}
+
+// frameKey names what one request brings: a frame of a pack, or an entry of the log.
+type frameKey struct {
+	pack  format.ID
+	frame uint32
+	entry uint64
+}
+
+// frameContent has the pieces that one request brought, verified. It is shared and not changed. It is nil when the first piece
+// that was asked for was held after all.
+type frameContent map[object.Digest][]byte
+
+// NewFetcher returns a Fetcher. Close ends it.
+func NewFetcher(o FetchOptions) *Fetcher {
+	if o.MemoryBytes <= 0 {
+		o.MemoryBytes = defaultMemoryBytes
+	}
+	f := &Fetcher{o: o, memory: budget{limit: o.MemoryBytes}, log: entryCache{limit: o.MemoryBytes}}
+	f.frames.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
+	return f
+}
+
+// Close waits for fetches under way, which end with their contexts; later ones fail with base.ErrClosed. It may be called more than once.
+func (f *Fetcher) Close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.wg.Wait()
+}
+
+// enter counts a call that Close waits for. The caller calls f.wg.Done.
+func (f *Fetcher) enter() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("fetch from the bucket: %w", base.ErrClosed)
+	}
+	f.wg.Add(1)
+	return nil
+}
+
+// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's, and has stored it in the page, with the others of its frame
+// or entry. What cannot be stored, because the page is open for reading only or the disk is full, is returned all the same.
+//
+// Where the bucket has nothing at place, and Gone returns nil, it looks up the place in the page and tries that. Errors match base.ErrNetwork,
+// base.ErrGone, base.ErrCorrupt (a *base.CorruptError names the object), base.ErrClosed, fs.ErrPermission, or are those of ctx,
+// Gone and the page.
+func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
+	if err := f.enter(); err != nil {
+		return nil, err
+	}
+	defer f.wg.Done()
+	content, err := f.fetchAt(ctx, d, place)
+	if errors.Is(err, base.ErrNotFound) {
+		content, err = f.fetchMoved(ctx, d, place, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch piece %s: %w", d.Short(), err)
+	}
+	return content, nil
+}
+
+// fetchMoved fetches a piece that the bucket did not have at place, as err says: after catching up with the log, once.
+func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage.CloudPlace, err error) ([]byte, error) {
+	gone := fmt.Errorf("%w: %w", base.ErrGone, err)
+	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
+		return nil, gone
+	}
+	_, err = f.caught.do(ctx, keyOf(place), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f.o.Gone(context.WithValue(ctx, catchingUp{}, f), d)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("catch up with the log: %w", err)
+	}
+	state, err := f.o.Store.PieceState(d)
+	if err != nil {
+		return nil, err
+	}
+	if state.Held {
+		return f.held(ctx, d)
+	}
+	if !state.Synced || state.Place == place {
+		return nil, gone
+	}
+	content, err := f.fetchAt(ctx, d, state.Place)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", base.ErrGone, err)
+	}
+	return content, err
+}
+
+// catchingUp marks the context of Gone with the Fetcher that called it.
+type catchingUp struct{}
+
+// held returns a piece that the page has.
+func (f *Fetcher) held(ctx context.Context, d object.Digest) ([]byte, error) {
+	content, err := f.o.Store.Piece(ctx, d)
+	return bytes.Clone(content), err
+}
+
+// keyOf returns what has to be read for a place.
+func keyOf(p storage.CloudPlace) frameKey {
+	if p.Entry != 0 {
+		return frameKey{entry: p.Entry}
+	}
+	return frameKey{pack: p.Pack, frame: p.Frame}
+}
+
+// maxTurns bounds how often a reader joins others whose own piece turned out to be held.
+const maxTurns = 16
+
+// fetchAt fetches a piece from a place, together with all others who want something of the same frame now.
+func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
+	for range maxTurns {
+		got, err := f.frames.do(ctx, keyOf(place), func(ctx context.Context) (frameContent, error) {
+			// Who was here just before may have brought it.
+			if state, err := f.o.Store.PieceState(d); err != nil || state.Held {
+				return nil, err
+			}
+			return f.fetchFrame(ctx, place)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if content, ok := got[d]; ok {
+			return bytes.Clone(content), nil // not shared, and without the rest of the frame
+		}
+		if got != nil {
+			return nil, f.source(place).corrupt("piece "+d.String(), "others")
+		}
+		state, err := f.o.Store.PieceState(d)
+		if err != nil {
+			return nil, err
+		}
+		if state.Held {
+			return f.held(ctx, d)
+		}
+	}
+	return nil, fmt.Errorf("read a frame that is stored and dropped all the time: %w", base.ErrNetwork)
+}
+
+// source returns the object in which a place is.
+func (f *Fetcher) source(p storage.CloudPlace) *source {
+	if p.Entry != 0 {
+		return f.entrySource(p.Entry)
+	}
+	return packSource(f.o.Bucket, f.o.Names, p.Pack)
+}
+
+// fetchFrame reads all pieces of the frame, or log entry, of a place, verifies them, and stores those that the page lacks.
+func (f *Fetcher) fetchFrame(ctx context.Context, place storage.CloudPlace) (frameContent, error) {
+	read := f.readPackFrame
+	if place.Entry != 0 {
+		read = f.readEntry
+	}
+	release, err := f.memory.take(ctx, f.cost(place))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	got, err := read(ctx, place)
+	if err != nil {
+		return nil, f.source(place).wrap(err)
+	}
+	lacking := make([]storage.FetchedPiece, 0, len(got))
+	for d, content := range got {
+		state, err := f.o.Store.PieceState(d)
+		if err != nil {
+			return nil, err
+		}
+		if state.Synced && !state.Held {
+			lacking = append(lacking, storage.FetchedPiece{Digest: d, Content: content})
+		}
+	}
+	err = f.store(ctx, lacking)
+	if errors.Is(err, base.ErrReadOnly) || errors.Is(err, base.ErrNoSpace) {
+		return got, nil
+	}
+	return got, err
+}
+
+// cost returns what memory reading a place takes: all that there is for an entry, which may be long, and stand in a range.
+func (f *Fetcher) cost(p storage.CloudPlace) int64 {
+	if p.Entry != 0 {
+		return f.o.MemoryBytes
+	}
+	return int64(p.SealedBytes) + max(int64(p.SealedBytes), format.FrameBytes)
+}
+
+// readPackFrame reads and verifies the frame of a place.
+func (f *Fetcher) readPackFrame(ctx context.Context, p storage.CloudPlace) (frameContent, error) {
+	src := packSource(f.o.Bucket, f.o.Names, p.Pack)
+	if p.SealedBytes > seal.MaxFrameBytes+seal.FrameOverhead || p.Offset < 0 {
+		return nil, src.corrupt("a frame", fmt.Sprintf("a place of %d bytes at %d", p.SealedBytes, p.Offset))
+	}
+	record, size, err := src.read(ctx, p.Offset, int64(p.SealedBytes), format.MaxPackObjectBytes, nil)
+	if err != nil {
+		return nil, err
+	}
+	ref := seal.Ref{ID: p.Pack, KeyIndex: p.KeyIndex}
+	plain, err := f.o.Sealer.OpenFrame(Label(f.o.Names), ref, int(p.Frame), record)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.contents(ctx, src, p.Pack, size)
+	if err != nil {
+		return nil, err
+	}
+	if int64(p.Frame) >= int64(len(c.frames)) || c.frames[p.Frame].Offset != p.Offset || c.frames[p.Frame].SealedBytes != int(p.SealedBytes) || c.frames[p.Frame].PlainBytes != len(plain) {
+		return nil, src.corrupt(fmt.Sprintf("frame %d of %d bytes at %d", p.Frame, p.SealedBytes, p.Offset), "a table with others")
+	}
+	pieces := c.inFrame(p.Frame)
+	if err := verify(src, plain, pieces); err != nil {
+		return nil, err
+	}
+	got := make(frameContent, len(pieces))
+	for _, piece := range pieces {
+		got[piece.Digest] = plain[piece.At : piece.At+piece.Bytes : piece.At+piece.Bytes]
+	}
+	return got, nil
+}
+
+// sealedObject is what package seal calls an object of a version that it does not know.
+const sealedObject = "sealed object"
+
+// contents returns the table of a pack of size bytes, which is read once while it is remembered.
+func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size int64) (*contents, error) {
+	if c := f.known.get(id); c != nil {
+		return c, nil
+	}
+	return f.tables.do(ctx, id, func(ctx context.Context) (*contents, error) {
+		if c := f.known.get(id); c != nil { // read by a flight that has just ended
+			return c, nil
+		}
+		c, err := readContents(ctx, src, f.o.Sealer, f.o.Names, id, size, tailBytes)
+		if err == nil {
+			f.known.add(id, c)
+		} else if v, ok := errors.AsType[*base.FormatError](err); ok && v.What == sealedObject {
+			err = src.corrupt("a trailer as the frame's header", err.Error()) // a frame of it was just opened, so it is no newer format but cut
+		}
+		return c, err
+	})
+}

@@ -1,0 +1,179 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Spans bring exactly the frames that are wanted, once, within bounds, and no two of them could have been one.
+func TestPlanSpans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const packs, frames = 3, 60
+		offsets := make([][]int64, packs)
+		for i := range offsets {
+			at := int64(24)
+			for range frames + 1 {
+				offsets[i] = append(offsets[i], at)
+				at += rapid.Int64Range(21, 300<<10).Draw(t, "sealed")
+			}
+		}
+		want := make(map[object.Digest]storage.CloudPlace)
+		var wanted []storage.PlacedPiece
+		for i := range rapid.IntRange(0, 80).Draw(t, "pieces") {
+			p, f := rapid.IntRange(0, packs-1).Draw(t, "pack"), rapid.IntRange(0, frames-1).Draw(t, "frame")
+			place := storage.CloudPlace{Pack: [16]byte{byte(p)}, Frame: uint32(f), Offset: offsets[p][f], SealedBytes: uint32(offsets[p][f+1] - offsets[p][f]), At: uint32(i), Bytes: 10}
+			d := object.Digest{1: byte(i)}
+			want[d] = place
+			wanted = append(wanted, storage.PlacedPiece{Digest: d, Place: place})
+		}
+		spans := planSpans(wanted)
+		for i := range spans {
+			s := &spans[i]
+			first, last := s.frames[0].place, s.frames[len(s.frames)-1].place
+			if s.off != first.Offset || s.off+s.size != last.Offset+int64(last.SealedBytes) || s.size > maxSpanBytes {
+				t.Fatalf("span of %d bytes at %d", s.size, s.off)
+			}
+			var bytes int64
+			for k, f := range s.frames {
+				if k > 0 && f.place.Frame-s.frames[k-1].place.Frame > 2 {
+					t.Fatal("gap of more than one frame")
+				}
+				for _, p := range f.pieces {
+					if want[p.Digest] != p.Place || p.Place.Frame != f.place.Frame || p.Place.Pack != s.pack {
+						t.Fatalf("piece %v in a span of pack %x", p, s.pack)
+					}
+					delete(want, p.Digest)
+					bytes += int64(p.Place.Bytes)
+				}
+			}
+			if bytes != s.bytes {
+				t.Fatalf("%d bytes, want %d", s.bytes, bytes)
+			}
+			if i > 0 {
+				before := &spans[i-1]
+				end := before.frames[len(before.frames)-1].place
+				if before.pack == s.pack && first.Frame-end.Frame <= 2 && first.Offset+int64(first.SealedBytes)-before.off <= maxSpanBytes {
+					t.Fatal("two spans that could be one")
+				}
+			}
+		}
+		if len(want) != 0 {
+			t.Fatalf("%d pieces in no span", len(want))
+		}
+	})
+}
+
+// The budget is never exceeded, nobody waits for ever, and who leaves takes nothing along.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget{limit: 100}
+		all, err := b.take(t.Context(), 1000) // all there is
+		if err != nil || b.used != 100 {
+			t.Fatal(b.used, err)
+		}
+		all()
+		half, err := b.take(t.Context(), 50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- second(b.take(ctx, 90)) }()
+		synctest.Wait()
+		got := make(chan func(), 1)
+		go func() {
+			r, _ := b.take(t.Context(), 20) // behind the one who waits for 90
+			got <- r
+		}()
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Error("one who came later was first")
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		(<-got)()
+		half()
+		var wg sync.WaitGroup
+		var used atomic.Int64
+		for i := range int64(200) {
+			wg.Go(func() {
+				n := i%60 + 1
+				r, err := b.take(t.Context(), n)
+				if err != nil || used.Add(n) > 100 {
+					t.Errorf("%d used, %v", used.Load(), err)
+				}
+				used.Add(-n)
+				r()
+			})
+		}
+		wg.Wait()
+		if b.used != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d used, %d wait", b.used, len(b.waiting))
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Caches forget what was not used for long, and keep within their bounds.
+func TestCaches(t *testing.T) {
+	var tables tableCache
+	big := &contents{pieces: make([]format.PackPiece, cachedPieces/3)}
+	for i := range byte(4) {
+		tables.get(format.ID{1}) // stays
+		tables.add(format.ID{i + 1}, big)
+		tables.add(format.ID{i + 1}, big)
+	}
+	if tables.get(format.ID{1}) == nil || tables.get(format.ID{2}) != nil || tables.get(format.ID{4}) == nil || tables.pieces > cachedPieces || len(tables.order) != len(tables.tables) {
+		t.Errorf("%d tables of %d pieces", len(tables.tables), tables.pieces)
+	}
+	tables.add(format.ID{9}, &contents{pieces: make([]format.PackPiece, 2*cachedPieces)})
+	if len(tables.tables) != 1 || tables.get(format.ID{9}) == nil {
+		t.Errorf("%d tables beside a large one", len(tables.tables))
+	}
+	entries := entryCache{limit: 100}
+	entries.add(1, make([]byte, 60))
+	entries.add(2, make([]byte, 40))
+	entries.add(3, make([]byte, 101))
+	entries.add(4, make([]byte, 1))
+	if entries.get(1) != nil || entries.get(2) == nil || entries.get(3) != nil || entries.get(4) == nil || entries.bytes != 41 {
+		t.Errorf("%d bytes", entries.bytes)
+	}
+}
+
+// The set of recent pieces has the last ones, and is bounded.
+func TestRecent(t *testing.T) {
+	var r recent
+	digest := func(i int) (d object.Digest) {
+		d[1], d[2], d[3] = byte(i), byte(i>>8), byte(i>>16)
+		return d
+	}
+	const packPieces = 1000
+	for i := 0; i < 5*recentPieces; i += packPieces {
+		ds := make(map[object.Digest]struct{})
+		for k := range packPieces {
+			ds[digest(i+k)] = struct{}{}
+		}
+		r.add(ds)
+		for k := max(0, i+packPieces-recentPieces); k < i+packPieces; k += 97 {
+			if !r.has(digest(k)) {
+				t.Fatalf("after %d pieces, %d is forgotten", i, k)
+			}
+		}
+	}
+	if n := len(r.newer) + len(r.older); n > 2*(recentPieces+packPieces) {
+		t.Errorf("%d remembered", n)
+	}
+}

@@ -1,0 +1,134 @@
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// source is an object of the bucket that is read.
+type source struct {
+	b     bucket.Bucket
+	kind  string // "pack", "log entry", "range of the log"
+	short string // id or number
+	name  string
+}
+
+// corrupt returns an error that names the object.
+func (s *source) corrupt(want, got string) error {
+	return &base.CorruptError{Where: s.kind, Key: s.short, Want: want, Got: got}
+}
+
+// wrap says with what object err came: corruption is that of the object, whatever noticed it.
+func (s *source) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	if c, ok := errors.AsType[*base.CorruptError](err); ok && c.Where == s.kind && c.Key == s.short {
+		return err
+	}
+	if errors.Is(err, base.ErrCorrupt) {
+		return &base.CorruptError{Where: s.kind, Key: s.short, Err: err}
+	}
+	return fmt.Errorf("read %s %s: %w", s.kind, s.name, err)
+}
+
+// open opens n bytes of the object from off on, fewer where it ends before that, and all up to the end when n is negative. It returns the length
+// of the object too, which is at most limit. The caller closes the body.
+func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, int64, error) {
+	o, err := s.b.Get(ctx, s.name, off, n)
+	if errors.Is(err, bucket.ErrRange) {
+		return nil, 0, s.corrupt(fmt.Sprintf("more than %d bytes", off), "fewer")
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if o.Size < off || o.Size > limit {
+		err = s.corrupt(fmt.Sprintf("%d to %d bytes", off, limit), fmt.Sprint(o.Size))
+		return nil, 0, errors.Join(err, o.Body.Close())
+	}
+	return o.Body, o.Size, nil
+}
+
+// checkEnd looks whether an object of size bytes has n from off on.
+func (s *source) checkEnd(off, n, size int64) error {
+	if n > size-off {
+		return s.corrupt(fmt.Sprintf("at least %d bytes", off+n), fmt.Sprint(size))
+	}
+	return nil
+}
+
+// fill reads b from a body. A body that ends before was cut on the way.
+func (s *source) fill(ctx context.Context, body io.Reader, b []byte) error {
+	_, err := io.ReadFull(body, b)
+	return s.broken(ctx, err)
+}
+
+// broken returns the error of a body that ended with err before all was read, or nil for nil.
+func (s *source) broken(ctx context.Context, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return bucket.NewError(ctx, bucket.OpGet, s.name, false, err)
+}
+
+// read returns n bytes from off on, in buf if that is large enough, and the length of the object.
+func (s *source) read(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
+	content, size, err = s.readSome(ctx, off, n, limit, buf)
+	if err == nil {
+		err = s.checkEnd(off, n, size)
+	}
+	return content, size, err
+}
+
+// readSome is read for who wants all up to the end, when n is negative, or takes less when the object ends before.
+func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
+	body, size, err := s.open(ctx, off, n, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	if n < 0 || n > size-off {
+		n = size - off
+	}
+	if int64(cap(buf)) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	return buf, size, s.fill(ctx, body, buf)
+}
+
+// tail is an io.ReaderAt over an object of a known size, that reads so much of its end at the first read that a second one will
+// seldom be needed.
+type tail struct {
+	ctx   context.Context // of the one call that makes the tail
+	s     *source
+	size  int64
+	guess int64
+	at    int64 // where bytes begin in the object
+	bytes []byte
+}
+
+// ReadAt implements io.ReaderAt.
+func (t *tail) ReadAt(p []byte, off int64) (int, error) {
+	if t.bytes == nil || off < t.at {
+		at := min(off, max(0, t.size-t.guess))
+		b, size, err := t.s.read(t.ctx, at, t.size-at, t.size, nil)
+		if err != nil {
+			return 0, err
+		}
+		if size != t.size {
+			return 0, t.s.corrupt(fmt.Sprintf("%d bytes", t.size), fmt.Sprint(size))
+		}
+		t.at, t.bytes = at, b
+	}
+	n := copy(p, t.bytes[min(off-t.at, int64(len(t.bytes))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}

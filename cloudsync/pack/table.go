@@ -1,0 +1,193 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"sort"
+	"sync"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+const (
+	// tailBytes is what is read of the end of a pack whose number of pieces is not known.
+	tailBytes = 64 << 10
+	// A table takes at most pieceTableBytes for a piece, frameTableBytes for a frame, and tableRoom for all else.
+	pieceTableBytes, frameTableBytes, tableRoom = 36, 6, 256
+)
+
+// contents is the verified table of a pack. It is immutable.
+type contents struct {
+	keyIndex uint32
+	frames   []seal.Frame
+	pieces   []format.PackPiece
+}
+
+// inFrame returns the pieces of a frame.
+func (c *contents) inFrame(frame uint32) []format.PackPiece {
+	from := sort.Search(len(c.pieces), func(i int) bool { return c.pieces[i].Frame >= frame })
+	to := from + sort.Search(len(c.pieces)-from, func(i int) bool { return c.pieces[from+i].Frame > frame })
+	return c.pieces[from:to]
+}
+
+// packSource returns the source of a pack.
+func packSource(b bucket.Bucket, n format.PageNames, id format.ID) *source {
+	return &source{b: b, kind: "pack", short: id.String(), name: n.Pack(id)}
+}
+
+// ReadTable returns the places of all pieces of a pack, in the order in which they stand, with one request (two for a table that is much longer than its pieces
+// explain). That the pieces themselves are what the table says is seen when they are read. It holds the table.
+//
+// Errors: *base.CorruptError naming the pack for an object that is not what ref says, base.ErrNotFound, base.ErrNetwork, and others of the
+// bucket; *base.FormatError.
+func ReadTable(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) ([]storage.PlacedPiece, error) {
+	src := packSource(b, n, ref.ID)
+	if err := checkRef(src, &ref); err != nil {
+		return nil, err
+	}
+	guess := tableRoom + pieceTableBytes*int64(ref.Pieces) + frameTableBytes*int64(ref.Bytes/format.FrameBytes)
+	c, err := readContents(ctx, src, s, n, ref.ID, int64(ref.Bytes), max(tailBytes, guess))
+	if err != nil {
+		return nil, src.wrap(err)
+	}
+	if err := checkCount(src, &ref, c); err != nil {
+		return nil, err
+	}
+	return place(&ref, c.keyIndex, c.frames, c.pieces), nil
+}
+
+// ReadTableOf is ReadTable for who knows nothing of a pack but its id. It takes a request more.
+func ReadTableOf(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, id format.ID) ([]storage.PlacedPiece, error) {
+	src := packSource(b, n, id)
+	body, size, err := src.open(ctx, 0, 0, format.MaxPackObjectBytes)
+	if err != nil {
+		return nil, src.wrap(err)
+	}
+	if err := body.Close(); err != nil {
+		return nil, src.wrap(err)
+	}
+	c, err := readContents(ctx, src, s, n, id, size, tailBytes)
+	if err != nil {
+		return nil, src.wrap(err)
+	}
+	return place(&format.PackRef{ID: id}, c.keyIndex, c.frames, c.pieces), nil
+}
+
+// Stream reads a whole pack with one request and gives every piece, verified, with its place, to fn, in the order in which they
+// stand. The places are proved before fn is first called; a piece that comes late may still turn out to be damaged. content belongs to
+// fn. It holds the whole pack, which is at most format.MaxPackObjectBytes long. Errors are those of ReadTable and of fn.
+func Stream(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef, fn func(p storage.PlacedPiece, content []byte) error) error {
+	src := packSource(b, n, ref.ID)
+	if err := checkRef(src, &ref); err != nil {
+		return err
+	}
+	buf := streamPool.Get().(*[]byte)
+	defer streamPool.Put(buf)
+	sealed, size, err := src.readSome(ctx, 0, -1, int64(ref.Bytes), *buf)
+	if err != nil {
+		return src.wrap(err)
+	}
+	*buf = sealed
+	if size != int64(ref.Bytes) {
+		return src.corrupt(fmt.Sprintf("%d bytes", ref.Bytes), fmt.Sprint(size))
+	}
+	r, c, err := openContents(bytes.NewReader(sealed), src, s, n, ref.ID, size)
+	if err != nil {
+		return src.wrap(err)
+	}
+	if err := checkCount(src, &ref, c); err != nil {
+		return err
+	}
+	places := place(&ref, c.keyIndex, c.frames, c.pieces)
+	for i := range c.frames {
+		if err := ctx.Err(); err != nil {
+			return src.wrap(err)
+		}
+		plain, err := r.ReadFrame(i)
+		if err != nil {
+			return src.wrap(err)
+		}
+		pieces := c.inFrame(uint32(i))
+		if err := verify(src, plain, pieces); err != nil {
+			return err
+		}
+		for _, p := range pieces {
+			if err := fn(places[0], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+				return err
+			}
+			places = places[1:]
+		}
+	}
+	return nil
+}
+
+// streamPool has buffers for whole packs.
+var streamPool = sync.Pool{New: func() any { return new([]byte) }}
+
+// checkRef looks whether a pack can be as long as it is said to be.
+func checkRef(src *source, ref *format.PackRef) error {
+	if ref.Bytes > format.MaxPackObjectBytes {
+		return src.corrupt(fmt.Sprintf("at most %d bytes", format.MaxPackObjectBytes), fmt.Sprintf("an announcement of %d", ref.Bytes))
+	}
+	return nil
+}
+
+func checkCount(src *source, ref *format.PackRef, c *contents) error {
+	if uint64(len(c.pieces)) != uint64(ref.Pieces) {
+		return src.corrupt(fmt.Sprintf("%d pieces", ref.Pieces), fmt.Sprint(len(c.pieces)))
+	}
+	return nil
+}
+
+// readContents reads the table of a pack of size bytes, of which guess bytes of the end are read at first.
+func readContents(ctx context.Context, src *source, s *seal.Sealer, n format.PageNames, id format.ID, size, guess int64) (*contents, error) {
+	_, c, err := openContents(&tail{ctx: ctx, s: src, size: size, guess: guess}, src, s, n, id, size)
+	return c, err
+}
+
+// openContents opens and checks the table of a pack.
+func openContents(at io.ReaderAt, src *source, s *seal.Sealer, n format.PageNames, id format.ID, size int64) (*seal.Reader, *contents, error) {
+	r, err := s.NewReader(at, size, Label(n))
+	if err != nil {
+		return nil, nil, err
+	}
+	if format.ID(r.Ref().ID) != id {
+		return nil, nil, src.corrupt("", "pack "+r.Ref().ID.String()+" under this name")
+	}
+	t, err := format.ParsePackTable(r.Table(), r.Frames())
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, &contents{keyIndex: r.Ref().KeyIndex, frames: r.Frames(), pieces: t.Pieces}, nil
+}
+
+// verify looks whether the pieces of a frame have their digests (I1).
+func verify(src *source, plain []byte, pieces []format.PackPiece) error {
+	sums := make([]object.Digest, len(pieces))
+	var byKind [4][]int // digests have two bits for the kind
+	for i, p := range pieces {
+		if uint64(p.At)+uint64(p.Bytes) > uint64(len(plain)) {
+			return src.corrupt(fmt.Sprintf("a frame of %d bytes", p.At+p.Bytes), fmt.Sprint(len(plain)))
+		}
+		k := p.Digest.Kind() & 3
+		byKind[k] = append(byKind[k], i)
+	}
+	for kind, which := range byKind {
+		object.SumEach(object.Kind(kind), len(which), func(i int) ([]byte, *object.Digest) {
+			p := pieces[which[i]]
+			return plain[p.At : p.At+p.Bytes], &sums[which[i]]
+		})
+	}
+	for i, p := range pieces {
+		if sums[i] != p.Digest {
+			return src.corrupt("piece "+p.Digest.String(), "other content")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package cloudsync
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// forever says that nothing is due.
+const forever = time.Duration(-1)
+
+// run is the background of a page: one round after another, whenever one is due.
+func (p *Page) run() {
+	for p.ctx.Err() == nil {
+		changed := p.store.SyncChanged()
+		wait, alive := p.step()
+		if !alive {
+			return
+		}
+		p.mu.Lock()
+		if p.wantUpload {
+			changed = nil // one more change changes nothing
+		}
+		p.mu.Unlock()
+		if !p.rest(wait, changed) {
+			return
+		}
+	}
+}
+
+// rest waits until something is due, and reports whether the page goes on.
+func (p *Page) rest(wait time.Duration, changed <-chan struct{}) bool {
+	var due <-chan time.Time
+	if wait != forever {
+		var release func()
+		due, release = p.s.o.Clock.After(wait)
+		defer release()
+	}
+	select {
+	case <-p.ctx.Done():
+		return false
+	case <-changed:
+	case <-p.poke:
+	case <-due:
+	}
+	select { // whatever woke it: this channel is not looked at again
+	case <-changed:
+		p.change(func() {
+			p.wantUpload = true
+			if p.up.activity == Idle {
+				p.up.activity = Pending
+			}
+		})
+	default:
+	}
+	return true
+}
+
+// wake wakes the background. again lets it try at once what has failed, and look for entries.
+func (p *Page) wake(again bool) {
+	if again {
+		p.mu.Lock()
+		p.up.notBefore, p.down.notBefore = time.Time{}, time.Time{}
+		p.wantUpload = true
+		if p.down.err != nil {
+			p.nextPoll = time.Time{}
+		}
+		p.mu.Unlock()
+	}
+	select {
+	case p.poke <- struct{}{}:
+	default:
+	}
+}
+
+// interrupt ends the round of the background that is under way.
+func (p *Page) interrupt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopRound != nil {
+		p.stopRound(errPaused)
+	}
+}
+
+// agenda is what is due in the background.
+type agenda struct {
+	poll, send, upkeep bool
+}
+
+// due returns what is due now, and how long it is until something else is.
+func (p *Page) due(now time.Time) (agenda, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	poll := max(p.until(p.nextPoll, now), p.until(p.down.notBefore, now))
+	send := p.until(p.up.notBefore, now)
+	a := agenda{poll: poll == 0, upkeep: p.wantUpkeep}
+	if p.wantUpload && p.down.err == nil {
+		a.send = send == 0
+		return a, min(poll, send)
+	}
+	return a, poll
+}
+
+// until returns how long it is until t. What is further away than anything is ever put off is due: the clock was set back.
+func (p *Page) until(t, now time.Time) time.Duration {
+	if d := t.Sub(now); d > 0 && d <= max(userPause, 2*p.s.o.MaxPoll) {
+		return d
+	}
+	return 0
+}
+
+// step does what is due and returns how long it is until something else is. alive is false when the store is closed.
+func (p *Page) step() (wait time.Duration, alive bool) {
+	if p.s.Paused() {
+		return forever, true
+	}
+	a, wait := p.due(p.s.o.Clock.Now())
+	if a == (agenda{}) {
+		return wait, true
+	}
+	ctx, stop := context.WithCancelCause(p.ctx)
+	defer stop(nil)
+	p.mu.Lock()
+	p.stopRound = stop
+	p.mu.Unlock()
+	if p.s.Paused() { // since the look above, before there was something to stop
+		return forever, true
+	}
+	err := p.round(ctx, a)
+	p.mu.Lock()
+	p.stopRound = nil
+	p.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		p.s.o.Logger.Warn("sync of a page has failed", "ledger", p.o.Ledger, "page", p.pageID(), "error", err)
+		if errors.Is(err, base.ErrClosed) {
+			return 0, false
+		}
+	}
+	return 0, true
+}
+
+// round does what is due.
+func (p *Page) round(ctx context.Context, a agenda) error {
+	ctx, err := p.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.unlock()
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
+	if !p.fresh() || a.poll && !a.send {
+		if _, err := p.download(ctx); err != nil {
+			return err
+		}
+	}
+	if p.takeUpload() {
+		if _, err := p.upload(ctx); err != nil {
+			p.mu.Lock()
+			p.wantUpload = true
+			p.mu.Unlock()
+			return err
+		}
+	}
+	p.succeeded(ctx)
+	p.upkeep(ctx)
+	return nil
+}
+
+// takeUpload reports whether there may be something to send that may be sent now, and takes it over.
+func (p *Page) takeUpload() bool {
+	now := p.s.o.Clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.wantUpload || p.until(p.up.notBefore, now) > 0 {
+		return false
+	}
+	p.wantUpload = false
+	return true
+}
+
+// schedule says when to look next: soon after something has happened, later and later if not.
+func (p *Page) schedule(active bool) {
+	now := p.s.o.Clock.Now()
+	jitter := 0.9 + 0.2*p.s.random()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nextPoll = now.Add(time.Duration(float64(p.interval) * jitter)); active {
+		p.nextPoll = now.Add(time.Duration(float64(p.s.o.MinPoll) * jitter))
+		p.interval = p.s.o.MinPoll
+	}
+	p.interval = min(2*p.interval, p.s.o.MaxPoll)
+}

@@ -1,0 +1,520 @@
+package cloudsync
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/ingest"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// session is what a page knows of its log. It belongs to who has the turn.
+type session struct {
+	log     *cloudlog.Log // nil: to be made from what the store says
+	looked  bool          // the log was read to its end once
+	offered bool          // there is no history to offer; see offerHistory
+	first   bool          // the page had read nothing when the session began
+	tip     time.Time     // when it was last known to have nothing that is not applied; zero: not known
+	arrived bool          // commits have come since somebody was told
+	resend  bool          // an entry has condemned something that may be needed
+
+	announced  bool // the page's announcement is in the bucket
+	checkpoint checkpointRow
+	device     deviceRow
+	floor      floorRow
+	retention  format.Retention
+	opened     time.Time // when the session began, by the bucket's clock
+	slack      float64   // of this device, for the next checkpoint
+	retryAt    time.Time // when a checkpoint that failed is tried again
+}
+
+// Rows of metadata that only this package knows.
+const (
+	metadataAnnounced = "announced" // the bucket's id
+	metadataRetention = "retention" // commits 8, age in ns 8
+)
+
+// checkpointRow says what is known of the newest checkpoint. As a row: number 8, content 8, size 8.
+type checkpointRow struct {
+	number  uint64 // 0: none is known
+	content uint64 // what the page held when it was measured last: keys and values that come down with it
+	size    uint64 // of the object
+}
+
+func (c checkpointRow) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, c.number)
+	b = binary.BigEndian.AppendUint64(b, c.content)
+	return binary.BigEndian.AppendUint64(b, c.size)
+}
+
+// deviceRow says what the bucket was told of this device. As a row: fingerprint 16, number 8, time 8.
+type deviceRow struct {
+	number uint64
+	told   time.Time // by the bucket's clock
+}
+
+func (d deviceRow) encode(fingerprint format.ID) []byte {
+	b := binary.BigEndian.AppendUint64(fingerprint[:], d.number)
+	return binary.BigEndian.AppendUint64(b, uint64(d.told.UnixNano()))
+}
+
+// floorRow says which floor was seen, and when it was looked for. As a row: k 8, lowest number 8, checkpoint 8, time 8. A
+// floor that says that the page is deleted is not kept: it is found again.
+type floorRow struct {
+	floor format.Floor
+	seen  time.Time // by the bucket's clock
+}
+
+func (f floorRow) encode() []byte {
+	b := binary.BigEndian.AppendUint64(nil, f.floor.K)
+	b = binary.BigEndian.AppendUint64(b, f.floor.Low)
+	b = binary.BigEndian.AppendUint64(b, f.floor.Checkpoint)
+	return binary.BigEndian.AppendUint64(b, uint64(f.seen.UnixNano()))
+}
+
+// load reads what the store knows of the log. Rows that are only estimates, or can be made anew, are passed over when they make no sense.
+func (p *Page) load(ctx context.Context) error {
+	at, err := p.storedPosition(ctx)
+	if err != nil {
+		return err
+	}
+	rows := map[string][]byte{}
+	for _, typ := range []string{metadataAnnounced, metadataRetention, format.MetadataCheckpoint, format.MetadataDevice,
+		format.MetadataFloor, format.MetadataServerTime} {
+		if rows[typ], err = p.store.Metadata(ctx, typ); err != nil {
+			return fmt.Errorf("read %s: %w", typ, err)
+		}
+	}
+	ses := &p.ses
+	if ses.opened.IsZero() {
+		ses.opened, ses.slack = p.s.gate.now(), p.s.random()
+	}
+	id := p.s.o.Keyring.BucketID()
+	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
+	if b := rows[metadataRetention]; len(b) == 16 {
+		ses.retention = format.Retention{Commits: binary.BigEndian.Uint64(b), Age: time.Duration(binary.BigEndian.Uint64(b[8:]))}
+	}
+	if b := rows[format.MetadataCheckpoint]; len(b) == 24 {
+		ses.checkpoint = checkpointRow{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	}
+	ses.device = deviceRow{}
+	if b := rows[format.MetadataDevice]; len(b) == 32 && format.ID(b[:16]) == p.s.o.Device {
+		ses.device = deviceRow{binary.BigEndian.Uint64(b[16:]), time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
+	}
+	ses.floor = floorRow{}
+	if b := rows[format.MetadataFloor]; len(b) == 32 {
+		ses.floor = floorRow{format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])},
+			time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
+	}
+	p.newLog(at)
+	p.applied(at, rows[format.MetadataServerTime])
+	return nil
+}
+
+// storedPosition returns the position that the store has. One of another bucket is an error (I2).
+func (p *Page) storedPosition(ctx context.Context) (format.Position, error) {
+	id := format.ID(p.s.o.Keyring.BucketID())
+	b, err := p.store.Metadata(ctx, format.MetadataPosition)
+	if err != nil {
+		return format.Position{}, fmt.Errorf("read the position: %w", err)
+	}
+	if b == nil {
+		return format.Position{Bucket: id}, nil
+	}
+	at, err := format.ParsePosition(b)
+	if err != nil {
+		return format.Position{}, fmt.Errorf("read the position: %w", err)
+	}
+	if at.Bucket != id {
+		return format.Position{}, fmt.Errorf("read the position: the page was synced with another bucket: %w", ErrBucketReplaced)
+	}
+	return at, nil
+}
+
+func (p *Page) newLog(at format.Position) {
+	floor := p.ses.floor
+	p.ses.log = cloudlog.New(cloudlog.Options{Bucket: p.recorder, Sealer: p.s.sealer, Names: p.names, Clock: p.s.o.Clock, Jitter: p.s.random64, At: at,
+		Floor: floor.floor, FloorSeen: floor.seen})
+}
+
+// applied says how far the page is.
+func (p *Page) applied(at format.Position, serverTime []byte) {
+	p.change(func() {
+		p.position = at.Number
+		p.serverTime = time.Time{}
+		if len(serverTime) == 8 {
+			p.serverTime = time.Unix(0, int64(binary.BigEndian.Uint64(serverTime)))
+		}
+	})
+}
+
+// begin makes sure that there is a log, and that the bucket has the keyring that the device knows; that the log is the one that it knows is proved by
+// the log itself (I2).
+func (p *Page) begin(ctx context.Context) error {
+	if p.ses.log == nil {
+		if err := p.load(ctx); err != nil {
+			return err
+		}
+	}
+	return p.s.checkFormat(ctx, p.b, proofForReading)
+}
+
+// ready is begin for a round: that it fails is said of both directions.
+func (p *Page) ready(ctx context.Context) error {
+	err := p.begin(ctx)
+	if err != nil {
+		p.ends(ctx, &p.down, err)
+		p.ends(ctx, &p.up, err)
+	}
+	return err
+}
+
+// explain finds out why the bucket does not have what the device has seen, when err says so.
+func (p *Page) explain(ctx context.Context, err error) error {
+	if !wrongBucket(err) {
+		return err
+	}
+	p.ses.log = nil // the next round proves it anew
+	if found := p.s.checkFormat(ctx, p.b, proofAnew); found != nil {
+		return found
+	}
+	return err
+}
+
+// passing does what works on the log, and does it again from the floor's checkpoint when the log no longer reaches back to the position.
+func (p *Page) passing(ctx context.Context, do func() error) error {
+	err := do()
+	if !errors.Is(err, cloudlog.ErrPassed) {
+		return err
+	}
+	floor, _ := p.ses.log.Floor()
+	if floor.Deleted || floor.Checkpoint == 0 {
+		return err
+	}
+	if err := p.adopt(ctx, bucket.Info{Name: p.names.Checkpoint(floor.Checkpoint)}, floor.Checkpoint); err != nil {
+		return err
+	}
+	return do()
+}
+
+// keepFloor keeps what the log has found out about floors, so that the next session need not look again the same day.
+func (p *Page) keepFloor(ctx context.Context) error {
+	floor, seen := p.ses.log.Floor()
+	row := floorRow{floor, seen}
+	if seen.IsZero() || floor.Deleted || row.floor == p.ses.floor.floor && row.seen.Equal(p.ses.floor.seen) {
+		return nil
+	}
+	p.ses.floor = row
+	return p.keep(ctx, storage.Metadata{Type: format.MetadataFloor, Value: row.encode()})
+}
+
+// fresh reports whether the log had nothing new a short while ago, so that sending without a look is worth it.
+func (p *Page) fresh() bool {
+	age := p.s.o.Clock.Now().Sub(p.ses.tip)
+	return p.ses.looked && !p.ses.tip.IsZero() && age >= 0 && age <= p.s.o.MaxPoll
+}
+
+// download applies all entries that are there, and reports whether there were any.
+func (p *Page) download(ctx context.Context) (bool, error) {
+	found, err := p.catchUp(ctx)
+	if err == nil {
+		err = p.keepFloor(ctx)
+	}
+	if err != nil {
+		p.ses.tip = time.Time{}
+		err = p.explain(ctx, err)
+	} else {
+		p.ses.tip = p.s.o.Clock.Now()
+		p.schedule(found)
+		p.ses.looked = true
+		if !p.ses.offered {
+			err = p.offerHistory(ctx, fewCommits)
+			p.ses.offered = err == nil
+		}
+	}
+	p.ends(ctx, &p.down, err)
+	if wrongBucket(err) {
+		p.ends(ctx, &p.up, err)
+	}
+	p.tellArrived()
+	return found, err
+}
+
+// maxTrees bounds how many trees are built from history before one look at the log is given up.
+const maxTrees = 64
+
+// catchUp reads the log to its end; a page that has read nothing begins with the newest checkpoint.
+func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
+	if !p.ses.looked && p.ses.log.Position().Number == 0 {
+		p.ses.first = true
+		if found, err = p.find(ctx); err != nil {
+			return false, err
+		}
+	}
+	for range maxTrees {
+		err = p.passing(ctx, func() error {
+			more, err := p.ses.log.CatchUp(ctx, p.ses.first && !p.ses.looked, p.apply)
+			found = found || more
+			return err
+		})
+		if err == nil {
+			return found, nil
+		}
+		if err := p.supply(ctx, err); err != nil {
+			return found, err
+		}
+	}
+	return found, err
+}
+
+// supply brings what an entry needs that the page does not know since it began with a checkpoint, or read past one that has what the log does not. It returns an error that is not about that as it is.
+func (p *Page) supply(ctx context.Context, err error) error {
+	var tree *ingest.NeedsTreeError
+	var places *ingest.NeedsPlacesError
+	var unknown *ingest.UnknownCommitError
+	switch {
+	case errors.As(err, &unknown):
+		return p.takeUnknown(ctx, unknown.Commit, err)
+	case errors.As(err, &tree):
+		if err := p.load(ctx); err != nil {
+			return err
+		}
+		if err := p.buildTree(ctx, tree.Commit); err != nil {
+			return fmt.Errorf("build the tree of %s for %s: %w", tree.Commit.Short(), tree.Object, err)
+		}
+		return nil
+	case errors.As(err, &places):
+		if err := p.load(ctx); err != nil {
+			return err
+		}
+		if err := p.in.FindPlaces(ctx, p.past(ctx, nil)); err != nil {
+			return fmt.Errorf("look for piece %s for %s: %w", places.Piece.Short(), places.Object, err)
+		}
+		return nil
+	}
+	return err
+}
+
+// maxSearched is in how many checkpoints, from the newest on, a commit is looked for that an entry builds on.
+const maxSearched = 8
+
+// takeUnknown takes a commit that the log does not have from a checkpoint: there are such when somebody has offered history after this device had read past it, or
+// two have at the same time. When there is none, the error is why.
+func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
+	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
+	if err != nil {
+		return fmt.Errorf("look for checkpoints: %w", err)
+	}
+	for _, info := range slices.Backward(infos[max(0, len(infos)-maxSearched):]) {
+		kind, number, _, _, ok := p.names.ParseName(info.Name)
+		if !ok || kind != format.KindCheckpoint {
+			continue
+		}
+		res, found, err := p.in.TakeHistory(ctx, number, id)
+		switch {
+		case errors.Is(err, base.ErrCorrupt), errors.Is(err, base.ErrNotFound):
+			p.s.o.Logger.Warn("a checkpoint is passed over", "ledger", p.o.Ledger, "page", p.pageID(), "checkpoint", number, "error", err)
+		case err != nil:
+			return err
+		case found:
+			p.ses.arrived = p.ses.arrived || res.Commits > 0
+			return p.load(ctx)
+		}
+	}
+	return why
+}
+
+// buildTree builds the tree of a commit from what the bucket has.
+func (p *Page) buildTree(ctx context.Context, id commit.ID) error {
+	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
+	if err != nil {
+		return fmt.Errorf("look for checkpoints: %w", err)
+	}
+	return p.in.BuildTree(ctx, id, p.past(ctx, p.checkpointNumbers(infos)))
+}
+
+// checkpointNumbers returns the numbers of listed checkpoints up to the page's position, ascending.
+func (p *Page) checkpointNumbers(infos []bucket.Info) (numbers []uint64) {
+	for _, info := range infos {
+		kind, number, _, _, ok := p.names.ParseName(info.Name)
+		if ok && kind == format.KindCheckpoint && number <= p.ses.log.Position().Number {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// apply is the Apply of the page's log. After an error the log is made anew: what came before a bad entry has been applied.
+func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Position) error {
+	p.begins(&p.down)
+	res, err := p.in.Apply(ctx, entries, at)
+	p.ses.resend = p.ses.resend || res.Condemned
+	p.ses.arrived = p.ses.arrived || res.Commits > 0
+	if res.Missing > 0 {
+		p.s.o.Logger.Warn("commits have come with values of which nobody has sent all pieces", "ledger", p.o.Ledger, "page", p.pageID(), "pieces", res.Missing)
+	}
+	if err != nil {
+		p.ses.log = nil
+		if durable, posErr := p.storedPosition(ctx); posErr == nil { // some entries may have been applied
+			p.change(func() { p.position = durable.Number })
+		}
+		return err
+	}
+	for _, e := range entries {
+		p.recorder.confirm(e.Number, e.Hash)
+		if e.Body.Device != p.s.o.Device {
+			p.s.applied.Add(1)
+		}
+	}
+	if res.Retention != nil {
+		if err := p.keepRetention(ctx, *res.Retention); err != nil {
+			return err
+		}
+	}
+	serverTime, err := p.store.Metadata(ctx, format.MetadataServerTime)
+	if err != nil {
+		return fmt.Errorf("read the bucket's time: %w", err)
+	}
+	p.applied(at, serverTime)
+	return nil
+}
+
+// tellArrived tells the page's owner of heads that came.
+func (p *Page) tellArrived() {
+	if p.ses.arrived && p.o.Arrived != nil {
+		p.o.Arrived()
+	}
+	p.ses.arrived = false
+}
+
+func (p *Page) keepRetention(ctx context.Context, r format.Retention) error {
+	p.ses.retention = r
+	b := binary.BigEndian.AppendUint64(nil, r.Commits)
+	return p.keep(ctx, storage.Metadata{Type: metadataRetention, Value: binary.BigEndian.AppendUint64(b, uint64(r.Age))})
+}
+
+// keep makes rows of metadata durable.
+func (p *Page) keep(ctx context.Context, rows ...storage.Metadata) error {
+	pending, err := p.store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: rows})
+	if err == nil {
+		err = pending.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("keep metadata: %w", err)
+	}
+	return nil
+}
+
+// maxAdopt is how many checkpoints are tried, from the newest on.
+const maxAdopt = 3
+
+// find begins with the newest checkpoint that is good, and reports whether there is one.
+func (p *Page) find(ctx context.Context) (bool, error) {
+	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
+	if err != nil {
+		return false, fmt.Errorf("look for checkpoints: %w", err)
+	}
+	tried, bad := 0, error(nil)
+	for i := len(infos) - 1; i >= 0 && tried < maxAdopt; i-- {
+		kind, number, _, _, ok := p.names.ParseName(infos[i].Name)
+		if !ok || kind != format.KindCheckpoint {
+			continue
+		}
+		tried++
+		p.begins(&p.down)
+		err := p.adopt(ctx, infos[i], number)
+		if err == nil {
+			return true, nil
+		}
+		// One that is too large for a step of storage, with some 190 000 commits, is no use either: the log has it all.
+		if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrTooLarge) {
+			return false, err
+		}
+		if errors.Is(err, base.ErrCorrupt) && bad == nil {
+			bad = err
+		}
+		p.s.o.Logger.Warn("a checkpoint is passed over", "ledger", p.o.Ledger, "page", p.pageID(), "checkpoint", number, "error", err)
+	}
+	return false, bad // without a checkpoint the log may tell only a part: see offerHistory
+}
+
+// adopt takes over a checkpoint, and goes on with the log behind it.
+func (p *Page) adopt(ctx context.Context, info bucket.Info, number uint64) error {
+	_, res, err := p.in.Adopt(ctx, number)
+	if err != nil {
+		p.ses.log = nil
+		if loadErr := p.load(ctx); loadErr != nil {
+			return errors.Join(err, loadErr)
+		}
+		return fmt.Errorf("begin with checkpoint %d: %w", number, err)
+	}
+	p.ses.arrived = p.ses.arrived || res.Commits > 0
+	if res.Retention != nil {
+		if err := p.keepRetention(ctx, *res.Retention); err != nil {
+			return err
+		}
+	}
+	if err := p.knowCheckpoint(ctx, checkpointRow{number: number, size: uint64(max(info.Size, 0))}, 0); err != nil {
+		return err
+	}
+	return p.load(ctx)
+}
+
+// knowCheckpoint keeps what is known of the newest checkpoint, with the bytes of the log behind it.
+func (p *Page) knowCheckpoint(ctx context.Context, row checkpointRow, since uint64) error {
+	p.ses.checkpoint = row
+	p.ses.slack = p.s.random()
+	return p.keep(ctx, storage.Metadata{Type: format.MetadataCheckpoint, Value: row.encode()}, storage.Metadata{Type: format.MetadataSince, Value: binary.BigEndian.AppendUint64(nil, since)})
+}
+
+// errFar ends the reading of the past.
+var errFar = errors.New("the log is read far enough")
+
+// past gives what the bucket has of the page's past.
+func (p *Page) past(ctx context.Context, checkpoints []uint64) ingest.Past {
+	return ingest.Past{Checkpoints: checkpoints, Entries: func(from format.Position, yield func(*format.Entry) error) error {
+		return p.entriesBehind(ctx, from, yield)
+	}}
+}
+
+// history gives the entries from the first one on up to the page's position, read anew.
+func (p *Page) history(ctx context.Context) func(yield func(*format.Entry) error) error {
+	return func(yield func(*format.Entry) error) error { return p.entriesBehind(ctx, format.Position{}, yield) }
+}
+
+// entriesBehind gives the entries behind a position up to the page's position, read anew.
+func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
+	last := p.ses.log.Position().Number
+	if from.Number >= last {
+		return nil
+	}
+	from.Bucket = format.ID(p.s.o.Keyring.BucketID())
+	log := cloudlog.New(cloudlog.Options{Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Clock: p.s.o.Clock, Jitter: p.s.random64, At: from})
+	_, err := log.CatchUp(ctx, true, func(_ context.Context, entries []*format.Entry, _ format.Position) error {
+		for _, e := range entries {
+			if e.Number > last {
+				return errFar
+			}
+			if err := yield(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errFar):
+		return nil
+	case errors.Is(err, cloudlog.ErrPassed):
+		return fmt.Errorf("read the log from entry %d on: %w", from.Number+1, base.ErrGone)
+	}
+	return err
+}

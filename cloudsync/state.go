@@ -1,0 +1,192 @@
+package cloudsync
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+)
+
+// Activity is what a direction of sync is doing.
+type Activity uint8
+
+// The activities. Their order is that of urgency: the greatest of several is the one to show.
+const (
+	Idle       Activity = iota // nothing to do
+	Pending                    // there is something to do, or it is not known yet whether there is
+	InProgress                 // it is being done
+	Failing                    // it failed and will be tried again
+	NeedsUser                  // it cannot go on without the user: credentials, quota, another bucket
+)
+
+// String returns the words for a, for people.
+func (a Activity) String() string {
+	if a > NeedsUser {
+		return fmt.Sprintf("activity %d", uint8(a))
+	}
+	return [...]string{"idle", "pending", "in progress", "error", "needs the user"}[a]
+}
+
+// PageState is the state of one page.
+type PageState struct {
+	// Ledger, Name and Page say which page.
+	Ledger, Name string
+	Page         [16]byte
+	// Upload and Download say what the directions are doing, and the errors why, where that is Failing or NeedsUser.
+	Upload, Download       Activity
+	UploadErr, DownloadErr error
+	// Unsynced is the number of commits that are not in the bucket.
+	Unsynced int
+	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand by generation it is not looked for.
+	OldestUnsynced time.Time
+	// LastSuccess is when everything was up and down, by this device's clock; zero: never since the page was opened.
+	LastSuccess time.Time
+	// Position is the number of the last entry applied.
+	Position uint64
+	// ServerTime is the bucket time of the last entry with commits that was fetched.
+	ServerTime time.Time
+	// Paused says that nothing is synced in the background.
+	Paused bool
+}
+
+// direction is what is known of one direction of a page's sync.
+type direction struct {
+	activity Activity
+	err      error
+	failures int
+	// notBefore is when the background may try again.
+	notBefore time.Time
+}
+
+// maxOldest bounds the commits among which the oldest is looked for.
+const maxOldest = 1000
+
+// State returns the state of the page. It reads what the store knows of unsynced commits.
+func (p *Page) State() PageState {
+	st := PageState{Ledger: p.o.Ledger, Name: p.o.Name, Page: p.store.Page(), Paused: p.s.Paused()}
+	unsynced, err := p.store.Unsynced(p.s.ctx)
+	if err == nil {
+		st.Unsynced = len(unsynced)
+		st.OldestUnsynced = p.oldest(p.s.ctx, unsynced)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st.Upload, st.UploadErr = p.up.activity, p.up.err
+	st.Download, st.DownloadErr = p.down.activity, p.down.err
+	st.LastSuccess, st.Position, st.ServerTime = p.lastSuccess, p.position, p.serverTime
+	if st.Upload == Idle && st.Unsynced > 0 {
+		st.Upload = Pending
+	}
+	return st
+}
+
+// oldest returns the least timestamp of commits.
+func (p *Page) oldest(ctx context.Context, ids []commit.ID) (t time.Time) {
+	for _, id := range ids[:min(len(ids), maxOldest)] {
+		c, err := p.store.Commit(ctx, id)
+		if err != nil {
+			continue // it was pruned, or the store is closed: the state shows what is known
+		}
+		if at := time.Unix(0, c.Timestamp); t.IsZero() || at.Before(t) {
+			t = at
+		}
+	}
+	return t
+}
+
+// States returns the states of the open pages, sorted by ledger and page.
+func (s *Syncer) States() []PageState {
+	pages := s.openPages()
+	states := make([]PageState, 0, len(pages))
+	for _, p := range pages {
+		states = append(states, p.State())
+	}
+	slices.SortFunc(states, func(a, b PageState) int {
+		return cmp.Or(cmp.Compare(a.Ledger, b.Ledger), slices.Compare(a.Page[:], b.Page[:]))
+	})
+	return states
+}
+
+// Changed returns a channel that is closed at the next change of any state, and when a page is opened or closed. Who takes it
+// before he looks misses nothing.
+func (s *Syncer) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// notify tells who watches.
+func (s *Syncer) notify() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// change changes what p.mu guards. It wakes who waits for commits, and tells who watches if there is something to see.
+func (p *Page) change(fn func()) {
+	p.mu.Lock()
+	up, down, position := p.up, p.down, p.position
+	fn()
+	seen := up.activity != p.up.activity || up.err != p.up.err || down.activity != p.down.activity || down.err != p.down.err || position != p.position
+	close(p.moved)
+	p.moved = make(chan struct{})
+	p.mu.Unlock()
+	if seen {
+		p.s.notify()
+	}
+}
+
+// begins says that a direction is being worked on.
+func (p *Page) begins(d *direction) { p.change(func() { d.activity = InProgress }) }
+
+// ends says how the work on a direction ended. When ctx ended it, it has neither failed nor succeeded.
+func (p *Page) ends(ctx context.Context, d *direction, err error) {
+	if err != nil && ctx.Err() != nil {
+		p.change(func() {
+			if d.activity = Pending; d.err != nil {
+				d.activity = d.failing()
+			}
+		})
+		return
+	}
+	now := p.s.o.Clock.Now()
+	p.change(func() {
+		if err == nil {
+			*d = direction{}
+			return
+		}
+		p.failures++
+		p.failure = err
+		d.err = err
+		d.failures++
+		d.activity = d.failing()
+		d.notBefore = now.Add(p.s.backoff(d.activity, d.failures))
+	})
+}
+
+// failing returns the activity for the error.
+func (d *direction) failing() Activity {
+	if needsUser(d.err) {
+		return NeedsUser
+	}
+	return Failing
+}
+
+// userPause is how long the background waits when only the user can help.
+const userPause = time.Hour
+
+// backoff returns how long the background waits after so many failures.
+func (s *Syncer) backoff(a Activity, failures int) time.Duration {
+	bound := s.o.MinPoll
+	for i := 1; i < failures && bound < s.o.MaxPoll; i++ {
+		bound *= 2
+	}
+	if bound = min(bound, s.o.MaxPoll); a == NeedsUser {
+		bound = userPause
+	}
+	return bound/2 + time.Duration(s.random()*float64(bound-bound/2))
+}

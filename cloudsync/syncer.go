@@ -1,0 +1,321 @@
+package cloudsync
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// Options say with which bucket and how.
+type Options struct {
+	// Bucket is the bare one: the Syncer counts, limits and retries. It is the caller's, to be closed after the Syncer.
+	Bucket bucket.Bucket
+	// Keyring is that of the bucket, which Connect gives.
+	Keyring *seal.Keyring
+	// Device is the device's fingerprint: random, kept with the repository, made anew in a copied one.
+	Device format.ID
+	// Clock tells the time and makes all waits; nil: clock.System.
+	Clock clock.Clock
+	// Logger takes what happens in the background; nil: nothing is logged.
+	Logger *slog.Logger
+	// Random is the source of ids and of jitter; nil: the system's. It need not be safe for concurrent use.
+	Random io.Reader
+	// Limits bound what is used.
+	Limits Limits
+	// MinPoll and MaxPoll bound the pause between two looks for new entries; 0: 2 seconds and 5 minutes.
+	MinPoll, MaxPoll time.Duration
+	// Paused begins in pause.
+	Paused bool
+	// Manual starts no goroutine that syncs by itself: only Sync does.
+	Manual bool
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.System
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Random == nil {
+		o.Random = rand.Reader
+	}
+	o.Random = &lockedReader{r: o.Random}
+	if o.MinPoll <= 0 {
+		o.MinPoll = 2 * time.Second
+	}
+	if o.MaxPoll <= 0 {
+		o.MaxPoll = 5 * time.Minute
+	}
+	o.MaxPoll = max(o.MinPoll, o.MaxPoll)
+	return o
+}
+
+// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream; a second's worth may be saved up.
+type Limits struct {
+	UploadBytesPerSecond, DownloadBytesPerSecond int64
+	RequestsPerSecond                            float64
+}
+
+// Syncer syncs the open pages of a repository with one bucket. Its methods are safe for concurrent use.
+type Syncer struct {
+	o      Options
+	meter  *bucket.Meter
+	gate   *gate
+	b      bucket.Bucket // with retries
+	sealer *seal.Sealer
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+
+	retries, entries, applied, checkpoints atomic.Int64
+
+	formatTurn chan struct{} // held by who compares the keyring
+	formatSeen time.Time     // when it was last the right one; guarded by formatTurn
+
+	mu        sync.Mutex
+	paused    bool                           // guarded by mu
+	closed    bool                           // guarded by mu
+	pages     map[*Page]bool                 // guarded by mu
+	changed   chan struct{}                  // guarded by mu
+	announced map[string]format.Announcement // by name of the object; guarded by mu
+}
+
+// New returns a Syncer. It asks the bucket for nothing.
+func New(o Options) *Syncer {
+	o = o.withDefaults()
+	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
+		formatTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
+	s.meter = bucket.NewMeter(o.Bucket)
+	s.gate = newGate(s.meter, o.Clock, o.Limits)
+	s.b = bucket.NewRetry(s.gate, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It does not push what is not
+// synced: that is Sync's. It takes two seconds at most. It is idempotent.
+func (s *Syncer) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	// The bound is by the machine's clock: a bucket that hangs must not keep who closes.
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range s.openPages() {
+		wg.Go(func() { p.close(ctx) })
+	}
+	wg.Wait()
+	s.cancel(errClosed)
+	return nil
+}
+
+var errClosed = fmt.Errorf("sync: %w", base.ErrClosed)
+
+func (s *Syncer) openPages() []*Page {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pages := make([]*Page, 0, len(s.pages))
+	for p := range s.pages {
+		pages = append(pages, p)
+	}
+	return pages
+}
+
+// Pause stops what is going on in the background and lets nothing begin, until Resume. Sync works all the same.
+func (s *Syncer) Pause() { s.setPaused(true) }
+
+// Resume ends a pause, and lets what has failed be tried again at once.
+func (s *Syncer) Resume() { s.setPaused(false) }
+
+func (s *Syncer) setPaused(paused bool) {
+	s.mu.Lock()
+	s.paused = paused
+	s.mu.Unlock()
+	for _, p := range s.openPages() {
+		if paused {
+			p.interrupt()
+		}
+		p.wake(!paused)
+	}
+	s.notify()
+}
+
+// Paused reports whether there is a pause.
+func (s *Syncer) Paused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
+}
+
+// random returns a number from 0 up to, but not including, 1.
+func (s *Syncer) random() float64 {
+	var b [8]byte
+	if _, err := io.ReadFull(s.o.Random, b[:]); err != nil {
+		return 0.5 // jitter only: what needs randomness draws it where it can report the error
+	}
+	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
+}
+
+// random64 returns a random number.
+func (s *Syncer) random64() uint64 { return uint64(s.random() * (1 << 53)) }
+
+// newID returns a new random id.
+func (s *Syncer) newID() (id format.ID) {
+	if _, err := io.ReadFull(s.o.Random, id[:]); err != nil || id.IsZero() {
+		rand.Read(id[:]) // the system's source does not fail
+	}
+	return id
+}
+
+type lockedReader struct {
+	mu sync.Mutex
+	r  io.Reader // guarded by mu
+}
+
+func (l *lockedReader) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Read(p)
+}
+
+// How old the proof may be that the bucket has the right keyring: for who only reads, and for who appends. The log has the same bounds for its own.
+const (
+	proofForReading = 6 * time.Hour
+	proofForWriting = time.Hour
+	proofAnew       = 0
+)
+
+// checkFormat compares the bucket's keyring with that of the Syncer, unless that was done less than age ago (I2).
+// Errors: ErrBucketWiped, ErrBucketReplaced, those of the bucket.
+func (s *Syncer) checkFormat(ctx context.Context, b bucket.Bucket, most time.Duration) error {
+	select {
+	case s.formatTurn <- struct{}{}:
+		defer func() { <-s.formatTurn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	now := s.o.Clock.Now()
+	if age := now.Sub(s.formatSeen); !s.formatSeen.IsZero() && age >= 0 && age < most {
+		return nil
+	}
+	s.formatSeen = time.Time{}
+	wrapped, err := readWrapped(ctx, b)
+	switch {
+	case errors.Is(err, base.ErrNotFound):
+		return fmt.Errorf("verify the bucket: %w", ErrBucketWiped)
+	case err != nil:
+		return fmt.Errorf("verify the bucket: %w", err)
+	case wrapped.BucketID != s.o.Keyring.BucketID():
+		return fmt.Errorf("verify the bucket: its id is %s, not %s: %w", wrapped.BucketID, s.o.Keyring.BucketID(), ErrBucketReplaced)
+	}
+	s.formatSeen = now
+	return nil
+}
+
+const (
+	// maxAnnouncementBytes bounds a stored announcement: two names of ledgers at most, and the seal.
+	maxAnnouncementBytes = 64 << 10
+	// maxListedBytes bounds the memory for what one listing takes note of: some 150 000 packs, which have 2 TiB.
+	maxListedBytes = 32 << 20
+	// infoBytes is what an object takes of it beside its name, also while the list grows.
+	infoBytes = 128
+)
+
+// Announced lists the pages that the bucket has, sorted by ledger and page. Announcements that are bad are left out: then
+// there is an error that names them, matches base.ErrCorrupt or base.ErrUnsupported, and comes with the good ones. What was read once is not read again.
+// Other errors: base.ErrClosed, those of the bucket.
+func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
+	b := scoped{s.b, s.ctx}
+	infos, err := listAll(ctx, b, format.PagesPrefix, "")
+	if err != nil {
+		return nil, fmt.Errorf("list pages: %w", s.outward(err))
+	}
+	var all []format.Announcement
+	var bad []error
+	for _, info := range infos {
+		a, err := s.announcement(ctx, b, info.Name)
+		switch {
+		case errors.Is(err, base.ErrNotFound): // deleted since
+		case errors.Is(err, base.ErrCorrupt), errors.Is(err, base.ErrUnsupported):
+			bad = append(bad, fmt.Errorf("read announcement %s: %w", info.Name, err))
+		case err != nil:
+			return nil, fmt.Errorf("read announcement %s: %w", info.Name, s.outward(err))
+		default:
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b format.Announcement) int {
+		if c := strings.Compare(a.Ledger, b.Ledger); c != 0 {
+			return c
+		}
+		return slices.Compare(a.Page[:], b.Page[:])
+	})
+	return all, errors.Join(bad...)
+}
+
+// announcement returns the announcement of a name, from the bucket if it was not read yet.
+func (s *Syncer) announcement(ctx context.Context, b bucket.Bucket, name string) (format.Announcement, error) {
+	s.mu.Lock()
+	a, ok := s.announced[name]
+	s.mu.Unlock()
+	if ok {
+		return a, nil
+	}
+	stored, err := readAll(ctx, b, name, maxAnnouncementBytes)
+	if err != nil {
+		return a, err
+	}
+	if a, err = format.OpenAnnouncement(s.sealer, name, stored); err != nil {
+		return a, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announced[name] = a
+	return a, nil
+}
+
+// outward returns err as callers get it: base.ErrClosed when the Syncer was closed meanwhile.
+func (s *Syncer) outward(err error) error {
+	if err != nil && s.ctx.Err() != nil {
+		return errClosed
+	}
+	return err
+}
+
+// listAll returns all objects below prefix behind after, in order. Errors: base.ErrCorrupt beyond maxListedBytes, and for a list that does not
+// go forward; those of the bucket.
+func listAll(ctx context.Context, b bucket.Bucket, prefix, after string) (all []bucket.Info, err error) {
+	for bytes := 0; ; {
+		infos, err := b.List(ctx, after, prefix, bucket.MaxList)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range infos {
+			bytes += infoBytes + len(info.Name)
+			if info.Name <= after || !strings.HasPrefix(info.Name, prefix) || bytes > maxListedBytes {
+				return nil, &base.CorruptError{Where: "list", Key: prefix, Want: fmt.Sprintf("names in order, at most %d bytes of them", maxListedBytes), Got: info.Name}
+			}
+			after = info.Name
+			all = append(all, info)
+		}
+		if len(infos) < bucket.MaxList {
+			return all, nil
+		}
+	}
+}
