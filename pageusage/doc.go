@@ -10,6 +10,8 @@
 //	format    "version"                    format version, one byte
 //	opened    ledger name, page id (16 B)  time of the last close, ns since 1970, 8 bytes big-endian;
 //	                                       0 while the page is open
+//	sizes     ledger name, page id (16 B)  what the page took on disk when it was last closed, 8 bytes
+//	                                       big-endian, at most 2^63-1; a hint
 //	ledgers   directory name               CRC-32C of key and name, 4 bytes big-endian; ledger name
 //	pages     ledger name, page id (16 B)  CRC-32C of key and name, 4 bytes big-endian; page name
 //
@@ -18,7 +20,7 @@
 // Invariants:
 //
 //	U1  Losing or changing rows of opened never loses a page: they only order eviction, which has its
-//	    own conditions. So MarkOpened and MarkClosed do not sync: they are kept in memory until there
+//	    own conditions. So MarkOpened, MarkClosed and NoteSize do not sync: they are kept in memory until there
 //	    are 64 of them, something durable is written, or Flush or Close is called. After a crash a
 //	    page may be listed with an older time.
 //	U2  Names and removals are durable when the call returns.

@@ -78,6 +78,9 @@ func (d *DB) List() iter.Seq2[Usage, error] {
 			if err == nil {
 				u, err = decodeUsage(kv[0], kv[1])
 			}
+			if err == nil {
+				u.SizeBytes, err = d.size(u.Page)
+			}
 			if err != nil {
 				yield(Usage{}, err)
 				return

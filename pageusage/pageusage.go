@@ -39,6 +39,8 @@ type Usage struct {
 	Open bool
 	// Closed is when the page was last closed.
 	Closed time.Time
+	// SizeBytes is what NoteSize was told last, 0 when it was told nothing.
+	SizeBytes int64
 }
 
 // Options are the options of Open.
@@ -71,6 +73,7 @@ type DB struct {
 
 	mu      sync.Mutex
 	pending map[Page]uint64 // rows of opened that are not written yet; guarded by mu
+	sizes   map[Page]int64  // rows of sizes that are not written yet; guarded by mu
 	closed  bool            // guarded by mu
 }
 
@@ -160,7 +163,7 @@ func openReadOnly(dir string, rec *Recovery) (*DB, *Recovery, error) {
 }
 
 func newDB(db index.DB, readOnly bool) *DB {
-	return &DB{db: db, readOnly: readOnly, pending: map[Page]uint64{}}
+	return &DB{db: db, readOnly: readOnly, pending: map[Page]uint64{}, sizes: map[Page]int64{}}
 }
 
 // New makes a DB on rows that the caller has opened, and returns how many pages it found open; they are
@@ -175,7 +178,7 @@ func New(db index.DB, now time.Time) (d *DB, closed int, err error) {
 	}); err != nil {
 		return nil, 0, fmt.Errorf("read page usage: %w", err)
 	}
-	if !fresh && len(left) == 0 {
+	if !fresh && len(left) == 0 { // a bucket of sizes that is missing comes with the first size
 		return newDB(db, false), 0, nil
 	}
 	if err := db.Update(func(tx index.Tx) error { return prepare(tx, left, now) }); err != nil {
@@ -186,7 +189,7 @@ func New(db index.DB, now time.Time) (d *DB, closed int, err error) {
 
 // prepare makes the buckets and closes pages.
 func prepare(tx index.Tx, left []Page, now time.Time) error {
-	for _, name := range []string{ledgersBucket, pagesBucket} {
+	for _, name := range []string{ledgersBucket, pagesBucket, sizesBucket} {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -218,29 +221,38 @@ func scan(tx index.Tx, open func(Page)) error {
 	if err := checkFormat(tx); err != nil {
 		return err
 	}
-	for _, name := range []string{openedBucket, ledgersBucket, pagesBucket} {
+	for _, name := range []string{openedBucket, ledgersBucket, pagesBucket, sizesBucket} {
 		b := tx.Bucket(name)
+		if b == nil && name == sizesBucket {
+			continue // older programs made none
+		}
 		if b == nil {
 			return damage(name, "bucket", "the bucket", "none")
 		}
 		c := b.Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
-			if name != openedBucket {
-				if _, err := decodeName(name, k, v); err != nil {
-					return err
-				}
-				continue
-			}
-			u, err := decodeUsage(k, v)
-			if err != nil {
+			if err := scanRow(name, k, v, open); err != nil {
 				return err
-			}
-			if u.Open && open != nil {
-				open(u.Page)
 			}
 		}
 	}
 	return nil
+}
+
+func scanRow(bucket string, k, v []byte, open func(Page)) error {
+	switch bucket {
+	case sizesBucket:
+		_, _, err := decodeSize(k, v)
+		return err
+	case openedBucket:
+		u, err := decodeUsage(k, v)
+		if err == nil && u.Open && open != nil {
+			open(u.Page)
+		}
+		return err
+	}
+	_, err := decodeName(bucket, k, v)
+	return err
 }
 
 // MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of its
@@ -267,6 +279,64 @@ func (d *DB) mark(p Page, t uint64) error {
 		return d.Flush()
 	}
 	return nil
+}
+
+// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are those of MarkOpened.
+func (d *DB) NoteSize(p Page, sizeBytes int64) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if sizeBytes < 0 {
+		return fmt.Errorf("note size: %d bytes: %w", sizeBytes, base.ErrInvalid)
+	}
+	now, err := d.size(p)
+	if err != nil || now == sizeBytes || d.readOnly {
+		return err
+	}
+	d.mu.Lock()
+	d.sizes[p] = sizeBytes
+	full := len(d.sizes) >= maxPending
+	d.mu.Unlock()
+	if full {
+		return d.Flush()
+	}
+	return nil
+}
+
+// size returns the present size of p, whether it is written or not; 0 when there is none.
+func (d *DB) size(p Page) (n int64, err error) {
+	d.mu.Lock()
+	n, known := d.sizes[p]
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return 0, errClosed("read page usage")
+	}
+	if known {
+		return n, nil
+	}
+	err = d.db.View(func(tx index.Tx) error {
+		n, err = sizeIn(tx, p.key())
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read page usage: %w", err)
+	}
+	return n, nil
+}
+
+// sizeIn reads the row of sizes with the key k; 0 when there is none.
+func sizeIn(tx index.Tx, k []byte) (int64, error) {
+	b := tx.Bucket(sizesBucket)
+	if b == nil {
+		return 0, nil
+	}
+	v := b.Get(k)
+	if v == nil {
+		return 0, nil
+	}
+	_, n, err := decodeSize(k, v)
+	return n, err
 }
 
 // get returns the present time of p, whether it is written or not.
@@ -317,7 +387,11 @@ func (d *DB) Get(p Page) (Usage, error) {
 	if !known {
 		return Usage{}, fmt.Errorf("read page usage: %w", base.ErrNotFound)
 	}
-	return usage(p, t), nil
+	u := usage(p, t)
+	if u.SizeBytes, err = d.size(p); err != nil {
+		return Usage{}, err
+	}
+	return u, nil
 }
 
 // Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a sync
@@ -328,7 +402,7 @@ func (d *DB) Flush() error { return d.update("write page usage", nil) }
 // another and each takes the newest marks, so an older mark never replaces a newer one.
 func (d *DB) update(doing string, fn func(tx index.Tx) error) error {
 	d.mu.Lock()
-	closed, idle := d.closed, len(d.pending) == 0 && fn == nil
+	closed, idle := d.closed, len(d.pending)+len(d.sizes) == 0 && fn == nil
 	d.mu.Unlock()
 	switch {
 	case closed:
@@ -339,18 +413,13 @@ func (d *DB) update(doing string, fn func(tx index.Tx) error) error {
 		return nil
 	}
 	var marks map[Page]uint64
+	var sizes map[Page]int64
 	err := d.db.Update(func(tx index.Tx) error {
 		d.mu.Lock()
-		marks = maps.Clone(d.pending)
+		marks, sizes = maps.Clone(d.pending), maps.Clone(d.sizes)
 		d.mu.Unlock()
-		b, err := tx.CreateBucket(openedBucket)
-		if err != nil {
+		if err := putMarks(tx, marks, sizes); err != nil {
 			return err
-		}
-		for p, t := range marks {
-			if err := b.Put(p.key(), encodeTime(t)); err != nil {
-				return err
-			}
 		}
 		if fn == nil {
 			return nil
@@ -365,6 +434,32 @@ func (d *DB) update(doing string, fn func(tx index.Tx) error) error {
 	for p, t := range marks {
 		if now, ok := d.pending[p]; ok && now == t {
 			delete(d.pending, p)
+		}
+	}
+	for p, n := range sizes {
+		if now, ok := d.sizes[p]; ok && now == n {
+			delete(d.sizes, p)
+		}
+	}
+	return nil
+}
+
+func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
+	b, err := tx.CreateBucket(openedBucket)
+	if err != nil {
+		return err
+	}
+	for p, t := range marks {
+		if err := b.Put(p.key(), encodeTime(t)); err != nil {
+			return err
+		}
+	}
+	if b, err = tx.CreateBucket(sizesBucket); err != nil {
+		return err
+	}
+	for p, n := range sizes {
+		if err := b.Put(p.key(), encodeSize(n)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -382,7 +477,7 @@ func (d *DB) remove(p Page, name bool) error {
 		return err
 	}
 	return d.update("remove page usage", func(tx index.Tx) error {
-		if err := deleteRow(tx, openedBucket, p.key()); err != nil || !name {
+		if err := errors.Join(deleteRow(tx, openedBucket, p.key()), deleteRow(tx, sizesBucket, p.key())); err != nil || !name {
 			return err
 		}
 		return deleteRow(tx, pagesBucket, p.key())
@@ -414,7 +509,7 @@ func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err err
 				delete(missing, u.Page)
 				continue
 			}
-			if err := b.Delete(k); err != nil {
+			if err := errors.Join(b.Delete(k), deleteRow(tx, sizesBucket, u.Page.key())); err != nil {
 				return err
 			}
 			removed++

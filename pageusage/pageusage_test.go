@@ -157,6 +157,51 @@ func TestMarksAreLazy(t *testing.T) {
 	}
 }
 
+// TestSizes: what was noted last is kept until the page is removed, also by a database of a program that noted none.
+func TestSizes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page_usage.db")
+	d, _ := open(t, dir, 1)
+	must(t, d.MarkClosed(page("a", 1), at(5)))
+	must(t, d.Close())
+	must(t, update(path, func(tx index.Tx) error { return tx.DeleteBucket("sizes") }))
+	d, rec := open(t, dir, 2)
+	if rec.Damage != nil {
+		t.Fatalf("%+v", rec)
+	}
+	want := func(p pageusage.Page, n int64) {
+		t.Helper()
+		if u, err := d.Get(p); err != nil || u.SizeBytes != n {
+			t.Errorf("%d bytes, %v; want %d", u.SizeBytes, err, n)
+		}
+	}
+	want(page("a", 1), 0)
+	must(t, d.NoteSize(page("a", 1), 70))
+	must(t, d.NoteSize(page("a", 1), 80))
+	want(page("a", 1), 80)
+	if err := d.NoteSize(page("a", 1), -1); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("a size below 0: %v", err)
+	}
+	must(t, d.Close())
+	d, _ = open(t, dir, 3)
+	defer d.Close()
+	want(page("a", 1), 80)
+	for u, err := range d.List() {
+		if err != nil || u.SizeBytes != 80 {
+			t.Errorf("listed with %d bytes, %v", u.SizeBytes, err)
+		}
+	}
+	must(t, d.Remove(page("a", 1)))
+	must(t, d.MarkClosed(page("a", 1), at(5)))
+	want(page("a", 1), 0)
+	must(t, d.NoteSize(page("a", 1), 90))
+	if _, _, err := d.Reconcile(nil, at(9)); err != nil {
+		t.Error(err)
+	}
+	must(t, d.MarkClosed(page("a", 1), at(5)))
+	want(page("a", 1), 0)
+}
+
 type counting struct {
 	index.DB
 	updates int
@@ -288,6 +333,7 @@ func TestDamaged(t *testing.T) {
 		"time":          put("opened", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
 		"name":          put("pages", []byte("a0123456789abcdef"), []byte("\x00\x00\x00\x00name")),
 		"name's key":    put("pages", []byte("a"), []byte("\x00\x00\x00\x00name")),
+		"size":          put("sizes", []byte("a0123456789abcdef"), bytes.Repeat([]byte{0xff}, 8)),
 		"ledger's name": put("ledgers", []byte("dir"), []byte("abc")),
 		"version":       put("format", []byte("version"), []byte{0}),
 		"no bucket": func(path string) error {

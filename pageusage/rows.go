@@ -17,6 +17,7 @@ const (
 	openedBucket  = "opened"
 	ledgersBucket = "ledgers"
 	pagesBucket   = "pages"
+	sizesBucket   = "sizes"
 
 	versionKey = "version"
 )
@@ -80,6 +81,18 @@ func decodeUsage(k, v []byte) (Usage, error) {
 		return Usage{}, damage(openedBucket, shown(k), "a time", "%d", t)
 	}
 	return usage(p, t), nil
+}
+
+func encodeSize(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+func decodeSize(k, v []byte) (p Page, n int64, err error) {
+	if p, err = decodePage(sizesBucket, k); err != nil {
+		return Page{}, 0, err
+	}
+	if len(v) != 8 || v[0]&0x80 != 0 {
+		return Page{}, 0, damage(sizesBucket, shown(k), "a size", "%x", v[:min(len(v), 8)])
+	}
+	return p, int64(binary.BigEndian.Uint64(v)), nil
 }
 
 // nameSum covers the length of the key too, so that no byte can move between key and name.

@@ -31,6 +31,13 @@ func FuzzRows(f *testing.F) {
 		} else if !errors.Is(err, base.ErrCorrupt) {
 			t.Fatal(err)
 		}
+		if p, n, err := decodeSize(k, v); err == nil {
+			if !bytes.Equal(p.key(), k) || !bytes.Equal(encodeSize(n), v) || n < 0 {
+				t.Fatalf("%x %x is read as %d bytes", k, v, n)
+			}
+		} else if !errors.Is(err, base.ErrCorrupt) {
+			t.Fatal(err)
+		}
 		for _, bucket := range []string{pagesBucket, ledgersBucket} {
 			name, err := decodeName(bucket, k, v)
 			if err == nil && !bytes.Equal(encodeName(k, name), v) || err != nil && !errors.Is(err, base.ErrCorrupt) {

@@ -1,0 +1,209 @@
+package gc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"pgregory.net/rapid"
+)
+
+// graph is a history in memory.
+type graph map[commit.ID]*commit.Commit
+
+// Commit implements commit.Getter.
+func (g graph) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
+	if c := g[id]; c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("commit %s: %w", id, base.ErrNotFound)
+}
+
+// add makes a commit at a time in seconds.
+func (g graph) add(t rapid.TB, at int, parents ...*commit.Commit) *commit.Commit {
+	t.Helper()
+	c, err := commit.New(commit.Params{Now: time.Unix(int64(at), 0), Root: btree.EmptyRoot, Parents: parents, Message: fmt.Sprint(len(g))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g[c.ID] = c
+	return c
+}
+
+func prune(t rapid.TB, p gc.Page, policy gc.Policy, now int) []commit.ID {
+	t.Helper()
+	gone, err := gc.Prune(context.Background(), p, policy, time.Unix(int64(now), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gone
+}
+
+func ids(cs ...*commit.Commit) (out []commit.ID) {
+	for _, c := range cs {
+		out = append(out, c.ID)
+	}
+	return out
+}
+
+func TestRules(t *testing.T) {
+	g := graph{}
+	chain := []*commit.Commit{g.add(t, 10, commit.First())}
+	for i := 1; i < 6; i++ {
+		chain = append(chain, g.add(t, 10+10*i, chain[i-1]))
+	}
+	island := g.add(t, 5, commit.First())
+	head := gc.Page{History: g, Heads: chain[5:]}
+	with := func(fn func(*gc.Page)) gc.Page {
+		p := head
+		fn(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		page   gc.Page
+		policy gc.Policy
+		want   []commit.ID
+	}{
+		"everything is kept":  {head, gc.Policy{}, nil},
+		"the last":            {head, gc.Policy{Commits: 1}, ids(chain[4], chain[3], chain[2], chain[1], chain[0])},
+		"the last two":        {head, gc.Policy{Commits: 2}, ids(chain[3], chain[2], chain[1], chain[0])},
+		"more than there are": {head, gc.Policy{Commits: 100}, nil},
+		"the last 25 seconds": {head, gc.Policy{Age: 25 * time.Second}, ids(chain[2], chain[1], chain[0])},
+		"either rule keeps":   {head, gc.Policy{Age: 25 * time.Second, Commits: 4}, ids(chain[1], chain[0])},
+		"the head always":     {head, gc.Policy{Age: time.Nanosecond}, ids(chain[4], chain[3], chain[2], chain[1], chain[0])},
+		"tags":                {with(func(p *gc.Page) { p.Keep = ids(chain[1]) }), gc.Policy{Commits: 1}, ids(chain[4], chain[3], chain[2], chain[0])},
+		"what no head reaches": {with(func(p *gc.Page) {
+			p.All = append(ids(append(chain, island)...), commit.First().ID)
+			p.Keep = ids(chain[0])
+		}), gc.Policy{Commits: 4}, ids(chain[1], island)},
+		"the same in time":     {with(func(p *gc.Page) { p.All = ids(island) }), gc.Policy{Age: time.Hour}, nil},
+		"unsynced and parents": {with(func(p *gc.Page) { p.Unsynced = ids(chain[3], chain[5]) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
+	} {
+		if got := prune(t, c.page, c.policy, 60); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d commits go, want %d", name, len(got), len(c.want))
+		}
+	}
+	for _, p := range []gc.Policy{{Commits: -1}, {Age: -1}} {
+		if _, err := gc.Prune(t.Context(), head, p, time.Unix(60, 0)); !errors.Is(err, base.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestHeadsKeepWhatMergingNeeds(t *testing.T) {
+	g := graph{}
+	a := g.add(t, 1, commit.First())
+	b := g.add(t, 2, a)
+	left, right := g.add(t, 3, b), g.add(t, 4, b)
+	left = g.add(t, 5, left)
+	page := gc.Page{History: g, Heads: []*commit.Commit{right, left}}
+	if got := prune(t, page, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(a)) {
+		t.Errorf("%d commits go", len(got))
+	}
+}
+
+// TestMergingStaysPossible makes random histories: every common ancestor of two heads that is below no other one stays, with all commits between it and the heads.
+func TestMergingStaysPossible(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := graph{}
+		all := []*commit.Commit{g.add(t, 1, commit.First())}
+		for i := range rapid.IntRange(1, 20).Draw(t, "commits") {
+			from := func(name string) *commit.Commit {
+				return all[rapid.IntRange(max(0, len(all)-5), len(all)-1).Draw(t, name)]
+			}
+			p, q := from("parent"), from("other")
+			if p.ID == q.ID || rapid.Bool().Draw(t, "single") {
+				all = append(all, g.add(t, i+2, p))
+				continue
+			}
+			m, err := commit.NewMerge(btree.EmptyRoot, p, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g[m.ID] == nil {
+				g[m.ID] = m
+				all = append(all, m)
+			}
+		}
+		child := map[commit.ID]bool{}
+		for _, c := range g {
+			for _, p := range c.Parents {
+				child[p] = true
+			}
+		}
+		var heads []*commit.Commit
+		for _, c := range all {
+			if !child[c.ID] {
+				heads = append(heads, c)
+			}
+		}
+		gone := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 100)
+		isGone := map[commit.ID]bool{}
+		for _, id := range gone {
+			isGone[id] = true
+		}
+		below := func(c *commit.Commit) map[commit.ID]bool {
+			seen := map[commit.ID]bool{}
+			for x, err := range commit.Walk(context.Background(), g, ids(c)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[x.ID] = true
+			}
+			return seen
+		}
+		for _, h := range heads {
+			if isGone[h.ID] {
+				t.Fatal("a head goes")
+			}
+		}
+		for i := 1; i < len(heads); i++ {
+			l, r := below(heads[0]), below(heads[i])
+			for _, c := range all {
+				if !l[c.ID] || !r[c.ID] {
+					continue
+				}
+				latest := true
+				for _, d := range all {
+					latest = latest && (d.ID == c.ID || !l[d.ID] || !r[d.ID] || !below(d)[c.ID])
+				}
+				if !latest {
+					continue
+				}
+				for _, d := range all {
+					if (l[d.ID] || r[d.ID]) && below(d)[c.ID] && isGone[d.ID] {
+						t.Fatalf("commit %s goes, between a common ancestor and the heads", d.ID.Short())
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestCrissCross has two merges of the same commits with different content: both parents are latest common ancestors, the lower one too.
+func TestCrissCross(t *testing.T) {
+	g := graph{}
+	first := g.add(t, 1, commit.First())
+	low := g.add(t, 2, first)
+	high := g.add(t, 4, g.add(t, 3, first))
+	var heads []*commit.Commit
+	for i := range 2 {
+		m, err := commit.NewMerge(object.Sum(object.NodeBit, []byte{byte(i)}), low, high)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g[m.ID] = m
+		heads = append(heads, m)
+	}
+	if got := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(first)) {
+		t.Errorf("%d commits go", len(got))
+	}
+}
