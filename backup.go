@@ -18,7 +18,7 @@ import (
 )
 
 // Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir must be absent
-// or empty. The copy is a repository that Open opens; it has the same id. Each page is copied as of one moment.
+// or empty. The copy is a repository that Open opens; it has the same id, and no cloud until one is set. Each page is copied as of one moment.
 // When Backup returns nil the copy is on disk; after an error dir holds no repository that opens.
 // Errors: ErrInvalid, ErrNoSpace, ErrCorrupt, ErrClosed, those of ctx and of the file system.
 func (r *Repository) Backup(ctx context.Context, dir string) error {
@@ -78,6 +78,9 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 			return fmt.Errorf("copy page %s: %w", info.ID, err)
 		}
 	}
+	if err := r.backupAway(ctx, t, infos); err != nil {
+		return err
+	}
 	if err := r.backupUsage(t, infos, path.Join(top, usageName)); err != nil {
 		return err
 	}
@@ -85,10 +88,35 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 	if err := t.sync(); err != nil {
 		return err
 	}
-	if err := writeTo(t, path.Join(top, repositoryName), r.identity.encode()); err != nil {
+	if err := writeTo(t, path.Join(top, repositoryName), r.identity.Load().encode()); err != nil {
 		return err
 	}
 	return t.finish()
+}
+
+// backupAway writes what is known of the pages that are in the cloud only: with the same cloud the copy can fetch them.
+func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []PageInfo) error {
+	away, err := r.awayPages(ctx)
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, info := range infos {
+		named[info.Ledger] = true
+	}
+	for _, p := range away {
+		dir := path.Join(strconv.Itoa(formatVersion), ledgersName, ledgerDirName(p.key.ledger))
+		if len(p.key.ledger) > maxPlainName && !named[p.key.ledger] {
+			named[p.key.ledger] = true
+			if err := writeTo(t, path.Join(dir, ledgerNameFile), []byte(p.key.ledger)); err != nil {
+				return err
+			}
+		}
+		if err := writeTo(t, path.Join(dir, pageDirName(p.key.id)+awaySuffix), p.encode()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Repository) backupPage(ctx context.Context, t backupTarget, info PageInfo, dir string) (err error) {
@@ -129,7 +157,7 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 		if at.IsZero() {
 			at = now
 		}
-		if err := errors.Join(u.opened(info.Ledger, info.ID, info.Name), u.closed(info.Ledger, info.ID, at)); err != nil {
+		if err := errors.Join(u.named(info.Ledger, info.ID, info.Name), u.closed(info.Ledger, info.ID, at)); err != nil {
 			return errors.Join(err, u.close())
 		}
 	}

@@ -39,6 +39,20 @@
 // [GroupStrategy], which merges a namespace whose keys belong together. [Page.Conflicts] tells what was decided, and by which rule. Devices
 // that merge the same heads by the same rules make the same commit, provided that the rules look at nothing but what they are given.
 //
+// # Devices and the cloud
+//
+// [Repository.SetCloud] makes a repository one of the devices that share a bucket, which is all that they have in common: no server runs anywhere. [Clone] makes a new
+// device of what a bucket has. From then on open pages are synced in the background, unless [SyncOptions] say otherwise; [Repository.Sync] and [Page.Sync] return when
+// all is up and down, [Page.WaitSynced] when a commit is. Everything works without the network, for as long as it takes. What goes into the bucket is sealed with a key that only the devices have, in a file
+// (see [CreateKeyFile]) or from a passphrase; a plaintext bucket has to be asked for.
+//
+// Values of priority [Lazy] come to a device when they are read there, and older versions of a page when they are asked for; then reading can fail with [ErrNetwork].
+// [Page.Prefetch] brings values before they are needed. Buckets in directories (dir:PATH) are built in; package cloudsync/gcs has those of Google Cloud Storage, for
+// SyncOptions.Buckets, so that a program which does without links nothing of it.
+//
+// When a bucket was emptied, rolled back or replaced, sync stops with [ErrCloudRolledBack] or [ErrCloudReplaced], and nothing here is touched; [Repository.Reupload] makes the
+// bucket whole again.
+//
 // # Concurrency
 //
 // Repository, Ledger, Page and Snapshot are safe for concurrent use; a Tx, an Iter and a Value are for one
@@ -54,8 +68,8 @@
 //
 // # Inside
 //
-// The package composes storage, btree, split, commit, merge and pageusage and holds no format but that of the file
-// `repository`. It must not import server or cmd. Locks: Repository.mu, merger.mu
-// and Page.mu are not taken within each other nor held during I/O; the lock of a transaction's sink is held during I/O, and belongs to one
+// The package composes storage, btree, split, commit, merge, pageusage and cloudsync and holds no format but those of the files
+// `repository`, `cloud` and `cloud-state`. It must not import server, cmd or cloudsync/gcs. Locks: Repository.mu, cloud.mu, merger.mu
+// and Page.mu are not taken within each other nor held during I/O; the cloud's turn is taken before a page's sync turn, and both are held during I/O; the lock of a transaction's sink is held during I/O, and belongs to one
 // caller. Who has the token of a page's merger may wait for the page's write turn, not the other way round.
 package ledger

@@ -1,6 +1,11 @@
 package ledger
 
-import "github.com/ledgerd/ledger/internal/base"
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/internal/base"
+)
 
 // The errors of this package, matched with errors.Is. The errors that carry them say what was being done.
 var (
@@ -36,6 +41,16 @@ var (
 	ErrTxDone = base.ErrTxDone
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = base.ErrNoRepository
+	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is sealed, or none where one
+	// is needed.
+	ErrWrongKey = base.ErrWrongKey
+	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud. It matches ErrNotFound.
+	ErrNoCloud = fmt.Errorf("no cloud is set: %w", base.ErrNotFound)
+	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen: something in it was deleted, or it was
+	// restored from a copy. See Repository.Reupload. It matches ErrConflict.
+	ErrCloudRolledBack = cloudlog.ErrRolledBack
+	// ErrCloudReplaced reports a bucket with another history than this device has seen. It matches ErrConflict.
+	ErrCloudReplaced = cloudlog.ErrReplaced
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.

@@ -141,15 +141,7 @@ func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 }
 
 func writeIdentity(fsys vfs.FS, dir string, i *identity) error {
-	version := versionDir(dir)
-	path := filepath.Join(version, repositoryName)
-	if err := fsys.RemoveAll(path + ".new"); err != nil {
-		return err
-	}
-	if err := vfs.WriteFile(fsys, path+".new", i.encode()); err != nil {
-		return err
-	}
-	if err := fsys.Rename(path+".new", path); err != nil {
+	if err := replaceFile(fsys, filepath.Join(versionDir(dir), repositoryName), i.encode()); err != nil {
 		return err
 	}
 	return syncNames(fsys, dir)

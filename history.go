@@ -3,8 +3,10 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
@@ -22,11 +24,29 @@ func (g enteredCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 	return g.p.commitBy(ctx, id, g.p.store.Known)
 }
 
-// enteredNodes reads tree nodes one call at a time.
-type enteredNodes struct{ p *Page }
+// enteredNodes reads tree nodes one call at a time. of tells which commit has a root that is not here, so that its tree is fetched.
+type enteredNodes struct {
+	p  *Page
+	of func(root object.Digest) (commit.ID, bool)
+}
 
 // Node implements btree.Source.
 func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.read(ctx, d)
+	if err == nil || !errors.Is(err, ErrNeedsFetch) {
+		return n, err
+	}
+	id, ok := s.of(d)
+	if !ok {
+		return nil, err
+	}
+	if err := s.p.fetchTree(ctx, id); err != nil {
+		return nil, err
+	}
+	return s.read(ctx, d)
+}
+
+func (s enteredNodes) read(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	if err := s.p.enter(); err != nil {
 		return nil, err
 	}
@@ -40,7 +60,58 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 
 // tree returns the tree of a commit for callers who do not stay entered.
 func (p *Page) tree(c *commit.Commit) btree.Tree {
-	return btree.Tree{Page: p.shared.key.id, Source: enteredNodes{p}, Root: c.Root}
+	nodes := enteredNodes{p, func(root object.Digest) (commit.ID, bool) { return c.ID, root == c.Root }}
+	return btree.Tree{Page: p.shared.key.id, Source: nodes, Root: c.Root}
+}
+
+// rootsOf remembers which of the commits that were read last has which root: a tree is read soon after its commit.
+type rootsOf struct {
+	commit.Getter
+	mu     sync.Mutex
+	roots  map[object.Digest]commit.ID // guarded by mu
+	recent []object.Digest             // guarded by mu; a ring
+	next   int                         // guarded by mu
+}
+
+// maxRoots is how many roots are remembered.
+const maxRoots = 4096
+
+func newRootsOf(g commit.Getter) *rootsOf {
+	return &rootsOf{Getter: g, roots: map[object.Digest]commit.ID{}}
+}
+
+// Commit implements commit.Getter.
+func (r *rootsOf) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, err := r.Getter.Commit(ctx, id)
+	if err == nil {
+		r.add(c)
+	}
+	return c, err
+}
+
+// add remembers the root of c.
+func (r *rootsOf) add(c *commit.Commit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.roots[c.Root]; known {
+		return
+	}
+	r.roots[c.Root] = c.ID
+	if len(r.recent) < maxRoots {
+		r.recent = append(r.recent, c.Root)
+		return
+	}
+	delete(r.roots, r.recent[r.next])
+	r.recent[r.next] = c.Root
+	r.next = (r.next + 1) % maxRoots
+}
+
+// of returns the commit that has a root.
+func (r *rootsOf) of(root object.Digest) (commit.ID, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, ok := r.roots[root]
+	return id, ok
 }
 
 // Log returns the given commits and all their ancestors, each once, from the greatest generation to the first commit;
@@ -200,6 +271,9 @@ func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (Com
 		return CommitID{}, fmt.Errorf("restore: %w", err)
 	}
 	defer release()
+	if err := p.ensureTree(ctx, target); err != nil {
+		return CommitID{}, fmt.Errorf("restore: %w", err)
+	}
 	if len(o.Prefix) == 0 {
 		return p.restoreAll(ctx, target, message)
 	}

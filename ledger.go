@@ -3,9 +3,7 @@ package ledger
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"io/fs"
 )
 
 // Ledger is a namespace of pages in a repository. It needs no Close and is safe for concurrent use.
@@ -51,18 +49,12 @@ func (l *Ledger) NewPage(ctx context.Context) (*Page, error) {
 	return l.repo.openPage(ctx, l, id, "", true)
 }
 
-// HasPage reports whether the page exists here. Errors: ErrClosed, those of the file system.
+// HasPage reports whether the page exists here, or was evicted and comes from the cloud when it is opened. Errors: ErrClosed, those of the file system.
 func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 	if err := l.repo.enter(); err != nil {
 		return false, err
 	}
 	defer l.repo.gate.leave()
-	_, err := l.repo.fs.Stat(l.repo.pageDir(pageKey{l.name, id}))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for page %s: %w", id, err)
-	}
-	return true, nil
+	here, away, err := l.repo.whereIs(pageKey{l.name, id})
+	return here || away, err
 }

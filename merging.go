@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -40,6 +41,9 @@ func (e *MergeError) Error() string {
 
 // Unwrap returns the cause.
 func (e *MergeError) Unwrap() error { return e.Err }
+
+// errTreeMissing ends a run that would have to fetch a tree while it keeps others from writing: the next run fetches it before.
+var errTreeMissing = errors.New("a tree is to be fetched")
 
 // errRulesChanged ends a run whose rules are no longer those of the page.
 var errRulesChanged = errors.New("the rules have changed")
@@ -107,6 +111,7 @@ type mergeRun struct {
 	sink    *txSink // guards journal
 	heads   []*commit.Commit
 	merged  []merge.Merged
+	inTurn  bool                  // it has the write turn: nothing can be fetched
 	failure atomic.Pointer[error] // of code that cannot return one
 }
 
@@ -131,7 +136,7 @@ func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 	for {
 		started := m.s.repo.clock.Now()
 		results, err := m.once(ctx)
-		if errors.Is(err, errRulesChanged) && ctx.Err() == nil {
+		if (errors.Is(err, errRulesChanged) || errors.Is(err, errTreeMissing)) && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
@@ -212,18 +217,48 @@ func (run *mergeRun) compute(ctx context.Context) error {
 // env returns the page for package merge.
 func (run *mergeRun) env() *merge.Env {
 	s := run.m.s
+	commits := newRootsOf(storedCommits{run.m.page})
+	for _, h := range run.heads {
+		commits.add(h)
+	}
 	return &merge.Env{
 		View: merge.View{
-			Page: s.key.id, Commits: storedCommits{run.m.page}, Nodes: run.sink, Pieces: run.sink, Explanation: s.store.Explanation,
+			Page: s.key.id, Commits: commits, Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
 		},
 		Sink: run.sink,
 		Scratch: func() (merge.Sink, func()) {
 			k := &txSink{j: s.store.NewJournal()}
 			return k, k.rollback
 		},
-		Table: s.repo.table,
+		Table: s.repo.table.Load(),
 		Known: s.mergesOf,
 	}
+}
+
+// fetchingNodes reads nodes for a merge, which may need the tree of a common ancestor that is known as history only.
+type fetchingNodes struct {
+	run     *mergeRun
+	commits *rootsOf
+}
+
+// Node implements btree.Source.
+func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := f.run.sink.Node(ctx, d)
+	if err == nil || !errors.Is(err, ErrNeedsFetch) {
+		return n, err
+	}
+	id, ok := f.commits.of(d)
+	if !ok || f.run.inTurn {
+		return nil, err
+	}
+	synced, err := f.run.m.s.synced(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
+	}
+	if err := synced.BuildTree(ctx, id); err != nil {
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
+	}
+	return f.run.sink.Node(ctx, d)
 }
 
 // mergesOf returns the commits that merge exactly a and b.
@@ -259,6 +294,9 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 		// never catch up: nobody commits in this turn.
 		if run.rules.quick() {
 			if err := run.again(ctx); err != nil {
+				if errors.Is(err, ErrNeedsFetch) {
+					err = fmt.Errorf("%w: %w", errTreeMissing, err)
+				}
 				return nil, err
 			}
 		}
@@ -287,6 +325,7 @@ func (run *mergeRun) moved() bool {
 // again merges the heads anew while nobody can commit.
 func (run *mergeRun) again(ctx context.Context) error {
 	run.begin()
+	run.inTurn = true
 	run.heads = run.m.s.store.ChainedHeads()
 	for _, h := range run.heads {
 		if err := run.m.s.store.WaitDurable(h); err != nil {
@@ -405,8 +444,9 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 
 // mergeView returns the page for package merge, for callers who do not stay entered.
 func (p *Page) mergeView() *merge.View {
+	commits := newRootsOf(enteredCommits{p})
 	return &merge.View{
-		Page: p.shared.key.id, Commits: enteredCommits{p}, Nodes: enteredNodes{p}, Pieces: enteredPieces{p}, Explanation: p.explanation,
+		Page: p.shared.key.id, Commits: commits, Nodes: enteredNodes{p, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
 	}
 }
 

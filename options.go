@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,6 +45,13 @@ type Options struct {
 	Observer Observer
 	// Merge says how heads come together. The zero value merges them in the background by LastOneWins.
 	Merge MergeOptions
+	// Sync says how a repository with a cloud syncs. The zero value syncs the open pages in the background.
+	Sync SyncOptions
+	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that the cloud has are evicted, the one that was closed
+	// longest ago first (see Repository.Evict). It is looked at when a page is closed and every few minutes. 0 means no bound.
+	Quota int64
+	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
+	FreeSpaceFloor int64
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
 
@@ -57,6 +65,7 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		c = *o
 	}
+	c.Sync.Passphrase = bytes.Clone(c.Sync.Passphrase)
 	if c.CacheBytes == 0 {
 		c.CacheBytes = DefaultCacheBytes
 	}
@@ -79,6 +88,7 @@ func (o *Options) Validate() error {
 		value int64
 	}{
 		{"LockTimeout", int64(o.LockTimeout)}, {"CacheBytes", o.CacheBytes}, {"JournalBytes", o.JournalBytes}, {"SegmentBytes", o.SegmentBytes},
+		{"Quota", o.Quota}, {"FreeSpaceFloor", o.FreeSpaceFloor},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("check options: %s is %d, want 0 or more: %w", f.name, f.value, ErrInvalid)
@@ -89,6 +99,9 @@ func (o *Options) Validate() error {
 	}
 	if !utf8.ValidString(o.Device) {
 		return fmt.Errorf("check options: Device is not UTF-8: %w", ErrInvalid)
+	}
+	if o.Sync.MinPoll < 0 || o.Sync.MaxPoll < 0 || o.Sync.Limits.UploadBytesPerSecond < 0 || o.Sync.Limits.DownloadBytesPerSecond < 0 || o.Sync.Limits.RequestsPerSecond < 0 {
+		return fmt.Errorf("check options: a pause or limit of Sync is negative: %w", ErrInvalid)
 	}
 	if o.InMemory && o.ReadOnly {
 		return fmt.Errorf("check options: InMemory and ReadOnly exclude each other: %w", ErrInvalid)

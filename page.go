@@ -31,6 +31,7 @@ type Page struct {
 	shared *pageStore
 	store  *storage.Store // of shared
 	gate   *gate
+	use    bool // it counts as use of the page
 
 	once     sync.Once
 	leaked   leaks
@@ -112,6 +113,7 @@ func (p *Page) enter() error {
 }
 
 func (p *Page) leave()               { p.gate.leave() }
+func (p *Page) closing() *gate       { return p.gate }
 func (p *Page) pieces() split.Source { return p.store }
 func (p *Page) note(err error)       { p.shared.note(err) }
 
@@ -178,8 +180,8 @@ func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return p.snapshot(ctx, CommitID{}, false)
 }
 
-// At returns the page as of a commit; the zero id means the handle's head. It must be closed.
-// Errors: ErrNotFound, ErrClosed, ErrCorrupt.
+// At returns the page as of a commit; the zero id means the handle's head. It must be closed. With a cloud it may fetch the commit's tree; see
+// FetchHistory. Errors: ErrNotFound, ErrNeedsFetch, ErrNetwork, ErrClosed, ErrCorrupt.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 	return p.snapshot(ctx, id, false)
 }
@@ -195,6 +197,12 @@ func (p *Page) snapshot(ctx context.Context, id CommitID, managed bool) (*Snapsh
 	c, release, err := p.pin(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("take snapshot: %w", err)
+	}
+	if !id.IsZero() {
+		if err := p.ensureTree(ctx, c); err != nil {
+			release()
+			return nil, fmt.Errorf("take snapshot: %w", err)
+		}
 	}
 	return p.newSnapshot(c, release, managed), nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -28,8 +28,18 @@ type pageStore struct {
 	ready chan struct{} // closed when it is open or could not be opened
 	gone  chan struct{} // closed when it has been closed
 
+	syncTurn  chan struct{}   // holds one token: guards what follows
+	sync      *cloudsync.Page // nil while it is not synced
+	syncLink  *cloudLink      // with which it is synced
+	syncEnded bool            // it is about to close
+
 	handles map[*Page]struct{} // guarded by repo.mu
 	closing bool               // guarded by repo.mu
+	users   int                // guarded by repo.mu; handles that count as use of the page
+	leaving bool               // it only holds the place of a page that is about to be evicted
+	wanted  bool               // guarded by repo.mu; somebody waits for that place
+
+	useTurn chan struct{} // holds one token: one at a time notes the use of the page
 }
 
 // openPage returns a new handle of a page, opening its store when no other handle is there. With create, which is for the
@@ -50,14 +60,23 @@ func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name st
 		if mine {
 			r.openStore(call, s, create)
 		}
-		p, wait, err := r.newHandle(s, l, mine)
+		p, wait, err := r.newHandle(s, l, mine, create)
+		if errors.Is(err, errAway) {
+			if err = r.bringBack(call, key); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
 		}
 		if p != nil {
-			if create {
-				s.merger.want(false)
+			if !create {
+				return p, nil
 			}
+			if err := s.noteUse(); err != nil {
+				return nil, errors.Join(fmt.Errorf("open page %s: %w", id, err), p.Close())
+			}
+			s.merger.want(false)
 			return p, nil
 		}
 		select {
@@ -74,22 +93,27 @@ func (r *Repository) reserve(key pageKey, name string) (s *pageStore, mine bool)
 	if s := r.pages[key]; s != nil {
 		return s, false
 	}
-	s = &pageStore{
-		repo: r, key: key, name: name, ready: make(chan struct{}), gone: make(chan struct{}),
-		handles: map[*Page]struct{}{},
-	}
+	s = r.newPageStore(key, name)
 	r.pages[key] = s
 	return s, true
 }
 
+func (r *Repository) newPageStore(key pageKey, name string) *pageStore {
+	return &pageStore{
+		repo: r, key: key, name: name, ready: make(chan struct{}), gone: make(chan struct{}), syncTurn: make(chan struct{}, 1),
+		useTurn: make(chan struct{}, 1), handles: map[*Page]struct{}{},
+	}
+}
+
 // newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s sees the error of that: the
 // others try for themselves.
-func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool) (p *Page, wait <-chan struct{}, err error) {
+func (r *Repository) newHandle(s *pageStore, l *Ledger, mine, use bool) (p *Page, wait <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case <-s.ready:
 	default:
+		s.wanted = s.wanted || use
 		return nil, s.ready, nil
 	}
 	switch {
@@ -106,7 +130,24 @@ func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool) (p *Page, wai
 	heads := s.store.Heads()
 	p.position.Store(heads[len(heads)-1])
 	s.handles[p] = struct{}{}
+	if p.use = use; use {
+		s.users++
+	}
 	return p, nil, nil
+}
+
+// noteUse has page usage say whether the app has the page open. Looks of the repository's own, such as those of Status and Sync, are no use.
+func (s *pageStore) noteUse() error {
+	s.useTurn <- struct{}{} // never held for longer than a write
+	defer func() { <-s.useTurn }()
+	r := s.repo
+	r.mu.Lock()
+	used := s.users > 0
+	r.mu.Unlock()
+	if used {
+		return r.usage.opened(s.key.ledger, s.key.id)
+	}
+	return r.usage.closed(s.key.ledger, s.key.id, r.clock.Now())
 }
 
 // openStore opens the store of s and sets what came of it.
@@ -126,20 +167,34 @@ func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
 		s.name = name
 	}
 	s.logRecovery()
+	s.openedForSync(ctx)
 	s.observe(Event{Kind: EventPageOpened})
 }
 
 func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool) (*storage.Store, error) {
 	o := r.storageOptions(s.key)
-	_, err := r.fs.Stat(o.Dir)
-	absent := errors.Is(err, fs.ErrNotExist)
-	switch {
-	case err != nil && !absent:
+	here, err := r.isHere(s.key)
+	if err != nil {
 		return nil, err
-	case absent && (r.o.ReadOnly || !create):
+	}
+	var away *absence
+	if !here {
+		if away, err = r.readAbsence(s.key); err != nil {
+			return nil, err
+		}
+		if away == nil { // it may have come back in between; nothing leaves while its place is taken
+			if here, err = r.isHere(s.key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch {
+	case create && away != nil && away.kind == absentEvicted:
+		return nil, errAway
+	case !here && (r.o.ReadOnly || !create):
 		return nil, ErrNotFound
 	}
-	if err := r.usage.opened(s.key.ledger, s.key.id, s.name); err != nil {
+	if err := r.usage.named(s.key.ledger, s.key.id, s.name); err != nil {
 		return nil, err
 	}
 	if !r.o.ReadOnly {
@@ -147,8 +202,13 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 			return nil, err
 		}
 	}
-	if absent {
+	if !here {
 		if err := storage.Create(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if away != nil { // deleted here once, and wanted again
+		if err := r.removeAbsence(s.key); err != nil {
 			return nil, err
 		}
 	}
@@ -190,19 +250,30 @@ func (s *pageStore) drop(p *Page) error {
 	delete(s.handles, p)
 	last := len(s.handles) == 0
 	s.closing = s.closing || last
+	if p.use {
+		s.users--
+	}
+	unused := p.use && s.users == 0
 	r.mu.Unlock()
 	if !last {
+		if unused {
+			return s.noteUse()
+		}
 		return nil
 	}
+	err := s.endSync(true)
 	s.merger.close()
 	st := s.store.Stats()
-	err := s.store.Close()
-	err = errors.Join(err, r.usage.closed(s.key.ledger, s.key.id, r.clock.Now()))
+	err = errors.Join(err, s.store.Close(), s.noteSize())
+	if unused {
+		err = errors.Join(err, s.noteUse())
+	}
 	s.observe(Event{Kind: EventPageClosed, Syncs: st.Syncs, WrittenBytes: st.BytesWritten})
 	r.mu.Lock()
 	delete(r.pages, s.key)
 	r.mu.Unlock()
 	close(s.gone)
+	r.pokeQuota()
 	return err
 }
 
@@ -223,7 +294,16 @@ func (r *Repository) isOpen(key pageKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.pages[key]
-	return s != nil && !s.closing
+	return s != nil && !s.closing && !s.leaving
+}
+
+// noteSize notes what the page takes on disk, once it is closed.
+func (s *pageStore) noteSize() error {
+	n, err := dirSize(s.repo.fs, s.repo.pageDir(s.key))
+	if err != nil {
+		return fmt.Errorf("measure page: %w", err)
+	}
+	return s.repo.usage.noteSize(s.key.ledger, s.key.id, n)
 }
 
 // observe fills in where e happened and tells the observer.

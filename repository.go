@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/clock"
@@ -26,19 +27,26 @@ type Repository struct {
 	o        Options
 	fs       vfs.FS
 	clock    clock.Clock
-	identity *identity
-	table    *split.Table
+	identity atomic.Pointer[identity]
+	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	lock     *dirLock
 	usage    *usageDB
 	gate     *gate
+	cloud    *cloud
+
+	quota     sync.WaitGroup // the goroutine that keeps it
+	quotaWake chan struct{}
 
 	once     sync.Once
 	closeErr error
 
 	mu      sync.Mutex
-	pages   map[pageKey]*pageStore   // guarded by mu
-	indexes map[string]*index.Memory // guarded by mu; of the pages of a repository in memory, by directory
+	pages   map[pageKey]*pageStore    // guarded by mu
+	indexes map[string]*index.Memory  // guarded by mu; of the pages of a repository in memory, by directory
+	moving  map[pageKey]chan struct{} // guarded by mu; pages that are away and are brought back or deleted, closed at the end
+
+	departures atomic.Uint64 // counts pages that left, for names
 
 	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
 	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
@@ -49,6 +57,8 @@ type testHooks struct {
 	fs     vfs.FS
 	clock  clock.Clock
 	jitter func() uint64
+	stage  func(string, pageKey) // told how far the leaving and coming of a page is
+	free   func() (int64, error) // bytes that are free on the disk
 }
 
 // funcClock is the machine's clock with another idea of the time.
@@ -59,11 +69,25 @@ type funcClock struct {
 
 func (c funcClock) Now() time.Time { return c.now() }
 
+// clockOf returns the clock that options ask for.
+func clockOf(o *Options) clock.Clock {
+	c := clock.System
+	if o.testing != nil && o.testing.clock != nil {
+		c = o.testing.clock
+	}
+	if o.Now != nil {
+		c = funcClock{c, o.Now}
+	}
+	return c
+}
+
 // Open opens the repository in dir, and creates it when it is absent. o may be nil.
 //
 // One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout and then
 // fails with a *LockedError that names the holder's process; that may be this process itself. ctx governs the
 // waiting only; the Repository outlives it. Close must be called.
+//
+// A repository with a cloud is opened whether that can be reached or not, also without its key; see Cloud.
 //
 // Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format), ErrCorrupt,
 // ErrInvalid, ErrTooLarge, those of ctx and of the file system.
@@ -75,17 +99,13 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
 	r := &Repository{
-		o: o.withDefaults(), fs: vfs.OS, clock: clock.System, gate: newGate(),
-		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{},
+		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1),
+		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{}, moving: map[pageKey]chan struct{}{},
 		ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
+	r.clock = clockOf(&r.o)
+	r.cloud = newCloud(&r.o.Sync)
 	r.cache = storage.NewNodeCache(r.o.CacheBytes)
-	if r.o.testing != nil && r.o.testing.clock != nil {
-		r.clock = r.o.testing.clock
-	}
-	if r.o.Now != nil {
-		r.clock = funcClock{r.clock, r.o.Now}
-	}
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()
 		if r.o.testing != nil && r.o.testing.fs != nil {
@@ -100,7 +120,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
-	r.table = split.NewTable(r.identity.secret[:])
+	r.startQuota()
 	return r, nil
 }
 
@@ -145,8 +165,24 @@ func (r *Repository) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.identity = i
-	return r.openUsage(usageDir)
+	r.identity.Store(i)
+	r.table.Store(split.NewTable(i.secret[:]))
+	if !r.o.ReadOnly {
+		if err := r.clearLeftovers(); err != nil {
+			return err
+		}
+	}
+	if err := r.openUsage(usageDir); err != nil {
+		return err
+	}
+	return r.openCloud(ctx)
+}
+
+// stage tells a test how far the leaving or coming of a page is.
+func (r *Repository) stage(name string, k pageKey) {
+	if t := r.o.testing; t != nil && t.stage != nil {
+		t.stage(name, k)
+	}
 }
 
 func (r *Repository) openUsage(dir string) error {
@@ -183,8 +219,8 @@ func (r *Repository) release() error {
 	return errors.Join(err, r.lock.release())
 }
 
-// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases the lock. It is
-// idempotent: later calls return what the first one did. Transactions and snapshots that were still open are
+// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases the lock. A bucket that does not answer
+// keeps it for two seconds at most. It is idempotent: later calls return what the first one did. Transactions and snapshots that were still open are
 // closed too; the error then says how many, since that is a defect of the caller.
 func (r *Repository) Close() error {
 	r.once.Do(func() { r.closeErr = r.close() })
@@ -193,6 +229,10 @@ func (r *Repository) Close() error {
 
 func (r *Repository) close() error {
 	r.gate.close()
+	r.quota.Wait()
+	if _, link := r.cloud.get(); link != nil {
+		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
+	}
 	var sum leaks
 	var errs []error
 	for _, p := range r.handles() {
@@ -201,7 +241,7 @@ func (r *Repository) close() error {
 		errs = append(errs, err)
 	}
 	r.waitStores()
-	errs = append(errs, sum.err(), r.release())
+	errs = append(errs, r.disconnect(), sum.err(), r.release())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close repository: %w", err)
 	}
@@ -226,7 +266,7 @@ func (r *Repository) Dir() string { return r.dir }
 
 // ID returns the random id that the repository was given when it was created, as 32 hexadecimal digits. A backup has
 // the same one.
-func (r *Repository) ID() string { return r.identity.String() }
+func (r *Repository) ID() string { return r.identity.Load().String() }
 
 // ReadOnly reports whether the repository was opened for reading only.
 func (r *Repository) ReadOnly() bool { return r.o.ReadOnly }
@@ -323,6 +363,14 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 
 // pageDirs returns the pages that have a directory, sorted.
 func (r *Repository) pageDirs() ([]pageKey, error) {
+	return r.pageNames(func(name string, dir bool) (PageID, bool) {
+		id, ok := parsePageDirName(name)
+		return id, ok && dir
+	})
+}
+
+// pageNames returns the pages to which names in the directories of ledgers belong, sorted.
+func (r *Repository) pageNames(parse func(name string, dir bool) (PageID, bool)) ([]pageKey, error) {
 	top := r.ledgersDir()
 	ledgers, err := r.fs.ReadDir(top)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -344,8 +392,8 @@ func (r *Repository) pageDirs() ([]pageKey, error) {
 		}
 		first := true
 		for _, p := range pages {
-			id, ok := parsePageDirName(p.Name)
-			if !ok || !p.Dir {
+			id, ok := parse(p.Name, p.Dir)
+			if !ok {
 				continue
 			}
 			if first && !plain {

@@ -111,6 +111,7 @@ func (o *mergeOrigin) enter() error {
 }
 
 func (o *mergeOrigin) leave()               { o.page.leave() }
+func (o *mergeOrigin) closing() *gate       { return o.page.gate }
 func (o *mergeOrigin) pieces() split.Source { return o.values }
 func (o *mergeOrigin) note(err error)       { o.page.note(err) }
 

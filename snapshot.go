@@ -65,6 +65,7 @@ func (s *snapshotState) enter() error {
 }
 
 func (s *snapshotState) leave()               { s.page.leave() }
+func (s *snapshotState) closing() *gate       { return s.page.gate }
 func (s *snapshotState) pieces() split.Source { return s.values }
 func (s *snapshotState) note(err error)       { s.page.note(err) }
 

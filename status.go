@@ -2,9 +2,13 @@ package ledger
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -20,6 +24,26 @@ type Status struct {
 	// SizeBytes, Heads and Unsynced are sums over the pages.
 	SizeBytes       int64
 	Heads, Unsynced int
+	// Cloud is the state of the cloud; nil when there is none.
+	Cloud *CloudStatus
+}
+
+// CloudStatus is what is known of the cloud without asking it.
+type CloudStatus struct {
+	CloudInfo
+	// LastSuccess is when a Sync of all pages succeeded for the last time, by this device's clock, in this run or an earlier one; zero: never.
+	LastSuccess time.Time
+	// OldestUnsynced is the timestamp of the oldest commit of any page that the bucket does not have; zero: it has all.
+	OldestUnsynced time.Time
+	// Since is when the figures begin: they are sums over all runs since the cloud was set, but for what a process that was
+	// killed did in its last minute.
+	Since time.Time
+	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed ones included.
+	ClassA, ClassB, Free int64
+	// UpBytes and DownBytes are bytes of content.
+	UpBytes, DownBytes int64
+	// Retries counts requests that were made again. Entries counts what was appended to logs, Applied what came from others.
+	Retries, Entries, Applied, Checkpoints int64
 }
 
 // PageStatus is the state of one page.
@@ -31,6 +55,8 @@ type PageStatus struct {
 	Newest Commit
 	// Unsynced is the number of commits that the cloud does not have. Without a cloud it is all of them.
 	Unsynced int
+	// Sync is the state of sync. For a page that is not being synced it is what is remembered, with its Upload error for any.
+	Sync SyncState
 	// Ahead is how far the newest head's timestamp is ahead of the local clock, 0 when it is not.
 	Ahead time.Duration
 	// Torn lists what was set aside at the last open because a crash had torn it.
@@ -58,6 +84,7 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
 	st := Status{Dir: r.dir, ID: r.ID(), FormatVersion: formatVersion, ReadOnly: r.o.ReadOnly}
+	st.Cloud = r.cloudStatus()
 	for _, info := range infos {
 		ps := r.pageStatus(ctx, info)
 		if err := ctx.Err(); err != nil {
@@ -67,6 +94,9 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 		st.SizeBytes += ps.SizeBytes
 		st.Heads += ps.Heads
 		st.Unsynced += ps.Unsynced
+		if at := ps.Sync.OldestUnsynced; st.Cloud != nil && !at.IsZero() && (st.Cloud.OldestUnsynced.IsZero() || at.Before(st.Cloud.OldestUnsynced)) {
+			st.Cloud.OldestUnsynced = at
+		}
 	}
 	return st, nil
 }
@@ -103,6 +133,83 @@ func (ps *PageStatus) fill(ctx context.Context, p *Page) error {
 		return fmt.Errorf("count unsynced commits: %w", err)
 	}
 	ps.Unsynced = len(unsynced)
+	return ps.fillSync(ctx, p, unsynced)
+}
+
+// cloudStatus returns the state of the cloud, nil when there is none.
+func (r *Repository) cloudStatus() *CloudStatus {
+	info, ok := r.Cloud()
+	if !ok {
+		return nil
+	}
+	if _, link := r.cloud.get(); link != nil {
+		r.remember(link)
+	}
+	r.cloud.mu.Lock()
+	defer r.cloud.mu.Unlock()
+	rec := r.cloud.record
+	t := rec.Totals
+	return &CloudStatus{
+		CloudInfo: info, LastSuccess: rec.Success, Since: rec.Since, ClassA: t.A, ClassB: t.B, Free: t.Free, UpBytes: t.Up, DownBytes: t.Down,
+		Retries: t.Retries, Entries: t.Entries, Applied: t.Applied, Checkpoints: t.Points,
+	}
+}
+
+// fillSync sets the state of sync, of what runs and of what is remembered.
+func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.ID) error {
+	r := p.ledger.repo
+	file, _ := r.cloud.get()
+	if file == nil {
+		return nil
+	}
+	s := p.SyncState()
+	s.Unsynced, s.Paused = len(unsynced), s.Paused || file.paused
+	if s.Unsynced > 0 && s.Upload == SyncIdle {
+		s.Upload = SyncPending
+	}
+	for _, id := range unsynced {
+		c, err := p.store.Known(ctx, id)
+		if err != nil {
+			return fmt.Errorf("read unsynced commit: %w", err)
+		}
+		if at := time.Unix(0, c.Timestamp).UTC(); s.OldestUnsynced.IsZero() || at.Before(s.OldestUnsynced) {
+			s.OldestUnsynced = at
+		}
+	}
+	if err := s.fillStored(ctx, p.store); err != nil {
+		return err
+	}
+	r.cloud.mu.Lock()
+	defer r.cloud.mu.Unlock()
+	if rec := r.cloud.record.find(p.shared.key.ledger, p.shared.key.id); rec != nil {
+		if rec.Success.After(s.LastSuccess) {
+			s.LastSuccess = rec.Success
+		}
+		if rec.Err != "" && s.UploadErr == nil && s.DownloadErr == nil {
+			s.UploadErr = errors.New(rec.Err)
+		}
+	}
+	ps.Sync = s
+	return nil
+}
+
+// fillStored sets what the page remembers of the bucket's log.
+func (s *SyncState) fillStored(ctx context.Context, store *storage.Store) error {
+	b, err := store.Metadata(ctx, format.MetadataPosition)
+	if err == nil && b != nil {
+		var at format.Position
+		at, err = format.ParsePosition(b)
+		s.Position = at.Number
+	}
+	if err != nil {
+		return fmt.Errorf("read the position in the cloud: %w", err)
+	}
+	if b, err = store.Metadata(ctx, format.MetadataServerTime); err != nil {
+		return fmt.Errorf("read the time of the last entry from the cloud: %w", err)
+	}
+	if len(b) == 8 {
+		s.ServerTime = time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()
+	}
 	return nil
 }
 

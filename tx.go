@@ -103,6 +103,7 @@ func (t *Tx) enter() error {
 var errTxDone = fmt.Errorf("use transaction: %w", ErrTxDone)
 
 func (t *Tx) leave()               { t.page.leave() }
+func (t *Tx) closing() *gate       { return t.page.gate }
 func (t *Tx) pieces() split.Source { return t.sink }
 func (t *Tx) note(err error)       { t.page.note(err) }
 

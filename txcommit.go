@@ -247,6 +247,13 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 		j.Rollback()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
+	if !o.Base.IsZero() {
+		if err := p.ensureTree(ctx, base); err != nil {
+			release()
+			j.Rollback()
+			return nil, fmt.Errorf("begin transaction: %w", err)
+		}
+	}
 	t := p.newTx(base, j, release)
 	t.failOnConflict = o.FailOnConflict
 	return t, nil

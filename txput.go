@@ -63,7 +63,7 @@ func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
 	return t.setObject(key, root, uint64(len(value)), p)
 }
 
-func (t *Tx) table() *split.Table { return t.page.ledger.repo.table }
+func (t *Tx) table() *split.Table { return t.page.ledger.repo.table.Load() }
 
 func (t *Tx) emit(ctx context.Context, p split.Piece) error {
 	return t.sink.PutPiece(ctx, p.Digest, p.Content)

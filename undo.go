@@ -3,13 +3,16 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
 )
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
@@ -62,18 +65,30 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	defer releaseParent()
-	var r UndoResult
-	r.Commit, err = p.Update(ctx, func(t *Tx) error {
-		t.message = message
-		if err := t.undo(ctx, target, parent, &r); err != nil {
-			return fmt.Errorf("undo: %w", err)
+	fetched := map[commit.ID]bool{}
+	for {
+		var r UndoResult
+		trees := &undoTrees{page: p}
+		r.Commit, err = p.Update(ctx, func(t *Tx) error {
+			t.message = message
+			if err := t.undo(ctx, target, parent, trees, &r); err != nil {
+				return fmt.Errorf("undo: %w", err)
+			}
+			return nil
+		})
+		// Within an Update nothing can be fetched.
+		if id := trees.missing; errors.Is(err, ErrNeedsFetch) && trees.any && !fetched[id] {
+			fetched[id] = true
+			if err := p.fetchTree(ctx, id); err != nil {
+				return UndoResult{}, fmt.Errorf("undo: %w", err)
+			}
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return UndoResult{}, err
+		if err != nil {
+			return UndoResult{}, err
+		}
+		return r, nil
 	}
-	return r, nil
 }
 
 // undoParent returns the parent of c against which its changes are taken, pinned. named is what the caller asks for.
@@ -119,9 +134,30 @@ func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 	return storedCommits(g).Commit(ctx, id)
 }
 
+// undoTrees reads nodes for Undo and notes which commit's tree is not here.
+type undoTrees struct {
+	page    *Page
+	commits *rootsOf
+	missing commit.ID
+	any     bool
+}
+
+// Node implements btree.Source.
+func (u *undoTrees) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := enteredNodes{p: u.page}.read(ctx, d)
+	if err != nil && errors.Is(err, ErrNeedsFetch) && !u.any {
+		u.missing, u.any = u.commits.of(d)
+	}
+	return n, err
+}
+
 // undo records the changes that make the page as if c had not been, and counts them in r.
-func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
-	commits := chainedCommits{t.page}
+func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, trees *undoTrees, r *UndoResult) error {
+	commits := newRootsOf(chainedCommits{t.page})
+	for _, known := range []*commit.Commit{c, parent, t.base} {
+		commits.add(known)
+	}
+	trees.commits = commits
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
 	if err != nil {
 		return err
@@ -130,7 +166,7 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), ErrInvalid)
 	}
 	view := t.page.mergeView()
-	view.Commits = commits
+	view.Commits, view.Nodes = commits, trees
 	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
 		if err != nil {
 			return err

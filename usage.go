@@ -47,21 +47,49 @@ func (u *usageDB) reconcile(exist []pageKey, now time.Time) error {
 	return err
 }
 
-// opened records that a page is being opened, and its name unless that is "".
-func (u *usageDB) opened(ledger string, id PageID, name string) error {
+// named records the names of a ledger and of its page, unless that is "".
+func (u *usageDB) named(ledger string, id PageID, name string) error {
 	if u.readOnly {
 		return nil
 	}
-	if err := u.db.SetLedgerName(ledgerDirName(ledger), ledger); err != nil {
+	if err := u.db.SetLedgerName(ledgerDirName(ledger), ledger); err != nil || name == "" {
 		return err
 	}
-	p := pageusage.Page{Ledger: ledger, ID: id}
-	if name != "" {
-		if err := u.db.SetPageName(p, name); err != nil {
-			return err
-		}
+	return u.db.SetPageName(pageusage.Page{Ledger: ledger, ID: id}, name)
+}
+
+// opened records that a page is open.
+func (u *usageDB) opened(ledger string, id PageID) error {
+	if u.readOnly {
+		return nil
 	}
-	return u.db.MarkOpened(p)
+	return u.db.MarkOpened(pageusage.Page{Ledger: ledger, ID: id})
+}
+
+// noteSize records what a page takes on disk.
+func (u *usageDB) noteSize(ledger string, id PageID, sizeBytes int64) error {
+	if u.readOnly {
+		return nil
+	}
+	return u.db.NoteSize(pageusage.Page{Ledger: ledger, ID: id}, sizeBytes)
+}
+
+// size returns what was recorded last, 0 when nothing was.
+func (u *usageDB) size(ledger string, id PageID) (int64, error) {
+	usage, err := u.db.Get(pageusage.Page{Ledger: ledger, ID: id})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return 0, fmt.Errorf("read page usage: %w", err)
+	}
+	return usage.SizeBytes, nil
+}
+
+// removed forgets the use of a page that is here no more, and with forget its name.
+func (u *usageDB) removed(ledger string, id PageID, forget bool) error {
+	p := pageusage.Page{Ledger: ledger, ID: id}
+	if forget {
+		return u.db.Forget(p)
+	}
+	return u.db.Remove(p)
 }
 
 // closed records that a page has been closed.

@@ -19,6 +19,8 @@ type origin interface {
 	// enter lets a call in that must then leave, or says why not.
 	enter() error
 	leave()
+	// closing returns the gate whose closing ends reads that wait for the network.
+	closing() *gate
 	// pieces returns where the pieces of values are read. The caller has entered.
 	pieces() split.Source
 	// find returns the entry of key. The caller has entered.
@@ -62,7 +64,7 @@ func newEntry(from origin, e *fb.Entry, withValue bool) Entry {
 	return out
 }
 
-// Value reads the value into memory. It belongs to the caller. Errors: ErrNeedsFetch, ErrTooLarge (it does not fit into
+// Value reads the value into memory. It belongs to the caller. Errors: ErrNeedsFetch, ErrNetwork, ErrTooLarge (it does not fit into
 // memory), ErrClosed, ErrTxDone, ErrCorrupt, those of ctx.
 func (e Entry) Value(ctx context.Context) ([]byte, error) {
 	f, err := e.load(ctx)
@@ -119,8 +121,8 @@ func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
 
 // Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size. It is for one
 // goroutine at a time, except ReadAt, which may be called concurrently. It ends with the snapshot or transaction that it came
-// from, after a Diff with the page: later reads fail with ErrClosed or ErrTxDone. Reads fail with ErrNeedsFetch or
-// ErrCorrupt where a piece is missing or damaged.
+// from, after a Diff with the page: later reads fail with ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with ErrNeedsFetch where there
+// is none or the repository is open for reading, with ErrNetwork where it cannot be reached, and with ErrCorrupt where a piece is damaged.
 type Value struct {
 	from   origin
 	size   int64
@@ -154,11 +156,13 @@ func (p enteredPieces) Piece(ctx context.Context, d object.Digest) ([]byte, erro
 		return nil, err
 	}
 	defer p.from.leave()
-	b, err := p.from.pieces().Piece(ctx, d)
+	call := p.from.closing().context(ctx)
+	defer call.release()
+	b, err := p.from.pieces().Piece(call, d)
 	if err != nil && errors.Is(err, ErrCorrupt) {
 		p.from.note(err)
 	}
-	return b, err
+	return b, call.explain(err)
 }
 
 // Size returns the length of the value in bytes.

@@ -52,6 +52,10 @@ func (p *Page) Why(ctx context.Context, at CommitID, key []byte) iter.Seq2[Step,
 			return
 		}
 		defer release()
+		if err := p.ensureTree(ctx, head); err != nil {
+			yield(Step{}, fmt.Errorf("explain a key: %w", err))
+			return
+		}
 		for s, err := range merge.Why(ctx, p.mergeView(), head, key) {
 			if err != nil {
 				yield(Step{}, fmt.Errorf("explain a key: %w", err))

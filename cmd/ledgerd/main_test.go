@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		"ledgerd": main,
 		"hold":    hold,
 		"repeat":  repeat,
+		"numbers": numbers,
 	})
 }
 
@@ -51,14 +52,33 @@ func repeat() {
 	os.Stdout.WriteString(strings.Repeat(os.Args[2], n)) // a closed output is what some scripts are about
 }
 
+// numbers is a program of the scripts: numbers N prints the numbers from 1 to N, a line each.
+func numbers() {
+	n, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	var b []byte
+	for i := range n {
+		b = append(strconv.AppendInt(b, int64(i+1), 10), '\n')
+	}
+	os.Stdout.Write(b) // see repeat
+}
+
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	testscript.Run(t, scripts("testdata/script", func(*testscript.Env) {}))
+}
+
+// scripts returns how the scripts in a directory are run.
+func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
+	return testscript.Params{
+		Dir:                 dir,
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LEDGER_DIR", filepath.Join(env.WorkDir, "repo"))
+			setup(env)
 			return nil
 		},
 		Condition: func(condition string) (bool, error) {
@@ -81,8 +101,10 @@ func TestScripts(t *testing.T) {
 			"count":    count,
 			"keep":     keep,
 			"lines":    lines,
+
+			"unreadable": unreadable,
 		},
-	})
+	}
 }
 
 // exits N PROGRAM ARGS... runs a program and wants the exit code N. Its output goes to the files exit.out and exit.err.

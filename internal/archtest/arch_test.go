@@ -32,12 +32,12 @@ var rules = []rule{
 	{"split", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers"}, []string{"github.com/chmduquesne/rollinghash/buzhash64"}, "pieces of any object, wherever they are stored"},
 	{"btree", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
 	{"commit", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, nil, "commits and their graph, without knowledge of storage"},
+	{"gc", []string{"internal/base", "commit"}, nil, "what may go from a page, without knowledge of where it is stored"},
 	{"merge", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split", "btree", "commit"}, nil, "how heads come together, without knowledge of where they are stored"},
 	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
 	{"storage/index", []string{"internal/base"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree", "golang.org/x/sys/unix"}, "sorted rows, whatever they mean; the only door to bbolt"},
 	{"storage", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "storage/segment", "storage/index"}, nil, "the page store; it executes what gc, merge and sync decide"},
 	{"pageusage", []string{"internal/base", "internal/limits", "internal/clock", "storage/index"}, nil, "which page was used when"},
-	{"", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "merge", "storage", "storage/segment", "storage/index", "pageusage"}, []string{"github.com/gofrs/flock", "github.com/tidwall/btree"}, "the embedding API and composition root"},
 	{"internal/secret", nil, nil, "bytes that do not print"},
 	{"cloudsync/bucket", []string{"internal/base", "internal/clock"}, nil, "what is asked of an object store, and its proofs"},
 	{"cloudsync/bucket/buckettest", []string{"cloudsync/bucket", "internal/base"}, nil, "the suite that every store runs"},
@@ -45,10 +45,19 @@ var rules = []rule{
 	{"cloudsync/dir", []string{"cloudsync/bucket", "internal/base", "internal/clock"}, nil, "a bucket in a directory"},
 	{"cloudsync/gcs", []string{"cloudsync/bucket", "internal/base"}, []string{"cloud.google.com/go/auth", "cloud.google.com/go/storage", "google.golang.org/api/googleapi", "google.golang.org/api/iterator", "google.golang.org/api/option", "google.golang.org/api/transport/http"}, "the only door to the cloud client"},
 	{"cloudsync/seal", []string{"internal/base", "internal/secret"}, []string{"golang.org/x/crypto/argon2", "github.com/klauspost/compress/zstd"}, "between plaintext and what a bucket's owner sees"},
+	{"cloudsync/format", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal"}, nil, "the bytes of every object in a bucket, without I/O"},
+	{"cloudsync/protocol", []string{"internal/base"}, nil, "what a device does with a page's log, as a pure machine"},
+	{"cloudsync/cloudlog", []string{"internal/base", "internal/clock", "internal/limits", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/protocol"}, nil, "a page's log in a bucket"},
+	{"cloudsync/pack", []string{"internal/base", "internal/clock", "internal/limits", "object", "split", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format"}, nil, "pieces of values on their way to a bucket and back"},
+	{"cloudsync/ingest", []string{"internal/base", "internal/clock", "internal/limits", "object", "flatbuffers", "split", "btree", "commit", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/pack"}, nil, "the one door for foreign bytes that mean something"},
+	{"cloudsync/outgoing", []string{"internal/base", "internal/clock", "internal/limits", "object", "flatbuffers", "split", "btree", "commit", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/pack"}, nil, "what goes up to a bucket"},
+	{"cloudsync", []string{"internal/base", "internal/clock", "internal/limits", "object", "btree", "commit", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/protocol", "cloudsync/cloudlog", "cloudsync/pack", "cloudsync/ingest", "cloudsync/outgoing"}, nil, "the worker that keeps pages in step with a bucket"},
+	{"", []string{"gc", "internal/base", "internal/clock", "internal/limits", "internal/secret", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "merge", "storage", "storage/segment", "storage/index", "pageusage", "cloudsync", "cloudsync/bucket", "cloudsync/cloudlog", "cloudsync/dir", "cloudsync/format", "cloudsync/seal"}, []string{"github.com/gofrs/flock", "github.com/tidwall/btree"}, "the embedding API and composition root"},
+	{"internal/daemon", []string{"internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "commands run by the process that holds a repository"},
 	{"ledgertest", []string{""}, nil, "help for tests of apps"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "filetree", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
-	{"cmd/ledgerd", []string{"internal/cli"}, nil, "main, and nothing else"},
+	{"internal/cli", []string{"", "internal/daemon", "filetree", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 
 // untested packages hold generated code or only tests.
@@ -97,7 +106,7 @@ func TestTableNamesWhatExists(t *testing.T) {
 
 // TestCoreLinksNoCloudClient keeps the heavy client out of programs that do not ask for it.
 func TestCoreLinksNoCloudClient(t *testing.T) {
-	for _, pkg := range []string{module, module + "/cmd/ledgerd", module + "/cloudsync/dir", module + "/cloudsync/seal"} {
+	for _, pkg := range []string{module, module + "/internal/cli", module + "/cloudsync", module + "/cloudsync/dir", module + "/cloudsync/seal"} {
 		for _, p := range list(t, "-deps", pkg) {
 			if strings.HasPrefix(p.ImportPath, "cloud.google.com/") || strings.HasPrefix(p.ImportPath, "google.golang.org/") {
 				t.Errorf("%s links %s", pkg, p.ImportPath)

@@ -17,7 +17,7 @@ func (a *app) pagesCommand() *cobra.Command {
 		GroupID: groupCare,
 		Short:   "List the pages of a repository",
 		Long: `List the pages of the repository, or of one ledger, with their ids, what they take on disk, and
-when they were last closed. The first column is the name by which other verbs know the page.`,
+when they were last closed; pages that were evicted too, which come back when they are used. The first column is the name by which other verbs know the page.`,
 		Example: `  ledgerd pages
   ledgerd pages notes --json`,
 		Args:              cobra.MaximumNArgs(1),
@@ -55,6 +55,7 @@ type pageJSON struct {
 	ID         string     `json:"id"`
 	Size       int64      `json:"size"`
 	LastClosed string     `json:"lastClosed,omitempty"`
+	Away       bool       `json:"inCloudOnly,omitempty"`
 }
 
 func newPageJSON(p ledger.PageInfo) pageJSON {
@@ -74,22 +75,35 @@ func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) e
 	if err != nil {
 		return fmt.Errorf("list pages: %w", err)
 	}
+	away, err := repo.EvictedPages(ctx)
+	if err != nil {
+		return err
+	}
+	here := len(pages)
+	for _, p := range away {
+		pages = append(pages, ledger.PageInfo{Ledger: p.Ledger, Name: p.Name, ID: p.ID})
+	}
 	width := 0
 	for _, p := range pages {
 		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
 	}
-	for _, p := range pages {
+	for i, p := range pages {
 		if only != "" && p.Ledger != only {
 			continue
 		}
 		if a.json {
-			if err := a.emit(newPageJSON(p)); err != nil {
+			j := newPageJSON(p)
+			j.Away = i >= here
+			if err := a.emit(j); err != nil {
 				return err
 			}
 			continue
 		}
 		closed := "-"
-		if !p.LastClosed.IsZero() {
+		switch {
+		case i >= here:
+			closed = "in the cloud only"
+		case !p.LastClosed.IsZero():
 			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
 		}
 		a.printf("%-*s  %s  %10s  %s\n", width, nameOf(p.Ledger, p.Name, p.ID), p.ID, sizeText(p.SizeBytes), closed)
@@ -104,7 +118,9 @@ func (a *app) statusCommand() *cobra.Command {
 		Short:   "Show the state of a repository",
 		Long: `Show the state of the repository and of each page: its newest commit, heads (more than one
 when siblings wait to be merged), commits that no cloud has yet, what a crash left behind at
-the last open, and whether an index was rebuilt.
+the last open, and whether an index was rebuilt. With a cloud: how fresh each page is, what
+sync is doing or stumbled on, and what it asked of the bucket in all, with an estimate of what that
+costs. The bucket is not asked.
 
 The exit code is 20 when a page is damaged.`,
 		Example: `  ledgerd status
@@ -125,6 +141,8 @@ type statusJSON struct {
 	Size     int64  `json:"size"`
 	Heads    int    `json:"heads"`
 	Unsynced int    `json:"unsynced"`
+
+	Cloud *cloudStatusJSON `json:"cloud,omitempty"`
 }
 
 // pageStatusJSON is one page of status --json.
@@ -138,6 +156,8 @@ type pageStatusJSON struct {
 	Torn         []string `json:"torn,omitempty"`
 	IndexRebuilt string   `json:"indexRebuilt,omitempty"`
 	Error        string   `json:"error,omitempty"`
+
+	Sync *syncStateJSON `json:"sync,omitempty"`
 }
 
 func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
@@ -146,16 +166,19 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
 		return fmt.Errorf("read status: %w", err)
 	}
 	if a.json {
-		if err := a.emit(statusJSON{a.dir, s.ID, s.FormatVersion, len(s.Pages), s.SizeBytes, s.Heads, s.Unsynced}); err != nil {
+		if err := a.emit(statusJSON{a.dir, s.ID, s.FormatVersion, len(s.Pages), s.SizeBytes, s.Heads, s.Unsynced, newCloudStatusJSON(s.Cloud)}); err != nil {
 			return err
 		}
 	} else {
 		a.printf("repository  %s\nid          %s\nformat      %d\nsize        %s in %s\nunsynced    %s\n",
 			quoted(a.dir), s.ID, s.FormatVersion, sizeText(s.SizeBytes), countText(len(s.Pages), "page"), countText(s.Unsynced, "commit"))
+		if err := a.cloudStatus(s.Cloud); err != nil {
+			return err
+		}
 	}
 	var bad error
 	for _, p := range s.Pages {
-		if err := a.pageStatus(p); err != nil {
+		if err := a.pageStatus(p, s.Cloud != nil); err != nil {
 			return err
 		}
 		if p.Err != nil {
@@ -165,11 +188,14 @@ func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
 	return bad
 }
 
-func (a *app) pageStatus(p ledger.PageStatus) error {
+func (a *app) pageStatus(p ledger.PageStatus, cloud bool) error {
 	if a.json {
 		j := pageStatusJSON{pageJSON: newPageJSON(p.PageInfo), Heads: p.Heads, Unsynced: p.Unsynced, AheadSeconds: p.Ahead.Seconds(), IndexRebuilt: p.IndexRebuilt}
 		for _, t := range p.Torn {
 			j.Torn = append(j.Torn, tornText(t))
+		}
+		if cloud && p.Err == nil {
+			j.Sync = newSyncStateJSON(p.Sync)
 		}
 		if p.Err != nil {
 			j.Error = p.Err.Error()
@@ -188,6 +214,9 @@ func (a *app) pageStatus(p ledger.PageStatus) error {
 		a.printf("  heads     %d, waiting to be merged\n", p.Heads)
 	}
 	a.printf("  unsynced  %s\n", countText(p.Unsynced, "commit"))
+	if cloud {
+		a.syncState(p.Sync)
+	}
 	if p.Ahead > 0 {
 		a.printf("  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
 	}
@@ -358,7 +387,7 @@ it with --dir. Its indexes are made anew when it is first opened.`,
   ledgerd --dir /mnt/backup/2024-05-01 check`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return a.backup(ctx, cmd, args[0])
+			return a.backup(ctx, cmd, a.path(args[0]))
 		}),
 	}
 }

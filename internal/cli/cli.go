@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/spf13/cobra"
 )
 
 // programName is how the program is called where it is installed.
@@ -29,8 +31,13 @@ type Process struct {
 	Stdout, Stderr io.Writer
 	// LookupEnv reads the environment, as os.LookupEnv does.
 	LookupEnv func(string) (string, bool)
+	// Buckets are the openers by scheme that the program links; that of dir is built in.
+	Buckets map[string]ledger.BucketOpener
 	// Clock tells the time; nil means the machine's.
 	Clock clock.Clock
+
+	served  *ledger.Repository // of the process that serves it, for the verbs of others
+	workDir string             // the directory that relative paths mean, when it is not that of this process
 }
 
 // Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing to the
@@ -49,6 +56,9 @@ func Main(ctx context.Context, p Process) int {
 	root.SetOut(a.out)
 	root.SetErr(p.Stderr)
 	err := root.ExecuteContext(ctx)
+	if f, ok := errors.AsType[*forwarded](err); ok {
+		return f.code
+	}
 	if err != nil && !a.started {
 		err = a.usage(root, err)
 		a.json = a.json || a.wantsJSON()
@@ -97,17 +107,42 @@ type app struct {
 	device      string
 	lockTimeout time.Duration
 
-	started  bool // a verb has begun: errors are no longer about usage
-	warnings int  // things left out: the exit code is ExitPartly
+	pass     []byte         // passphrase of the cloud, when a flag has named it
+	started  bool           // a verb has begun: errors are no longer about usage
+	verb     *cobra.Command // which one
+	warnings int            // things left out: the exit code is ExitPartly
 }
 
 // output is the buffered standard output. It keeps the first error, so that callers may leave errors to Flush.
 type output struct {
 	*bufio.Writer
+	below *touchedWriter
 }
 
 func newOutput(w io.Writer) *output {
-	return &output{bufio.NewWriterSize(w, 64<<10)}
+	below := &touchedWriter{w: w}
+	return &output{bufio.NewWriterSize(below, 64<<10), below}
+}
+
+// discard drops what was printed and reports whether it could: nothing of it has left the process.
+func (o *output) discard() bool {
+	if o.below.touched {
+		return false
+	}
+	o.Reset(o.below)
+	return true
+}
+
+// touchedWriter notes that something was written.
+type touchedWriter struct {
+	w       io.Writer
+	touched bool
+}
+
+// Write implements io.Writer.
+func (t *touchedWriter) Write(b []byte) (int, error) {
+	t.touched = true
+	return t.w.Write(b)
 }
 
 // isTerminal returns the file behind w when it is on a terminal.

@@ -222,7 +222,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 // Every verb and topic has help with an example or a table, and no line is too long for a terminal.
 func TestHelpTeaches(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore merge why undo watch pages inspect check status backup completion") {
+	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore merge why undo watch pages usage evict delete inspect check status backup completion") {
 		out := runs(t, dir, "", verb, "--help")
 		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
 			t.Errorf("help of %s has no examples:\n%s", verb, out)

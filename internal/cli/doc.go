@@ -5,7 +5,8 @@
 //
 // Invariants, cited by the tests:
 //
-//	C1  A verb that reads opens the repository for reading only and creates nothing.
+//	C1  A verb that reads opens the repository for reading only and creates nothing. One that needs what is only in the
+//	    cloud opens it for writing, to keep what it fetches, and does so before it has printed anything.
 //	C2  A verb that writes makes at most one commit, and none when it fails; the merges of heads that are left
 //	    then come on top, and are told.
 //	C3  Nothing that comes from a page reaches a terminal unescaped, except the value that get was asked for.

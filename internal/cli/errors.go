@@ -36,6 +36,8 @@ func ExitCode(err error) int {
 		return ExitNoRepository
 	case errors.Is(err, ledger.ErrLocked):
 		return ExitLocked
+	case errors.Is(err, ledger.ErrWrongKey):
+		return ExitWrongKey
 	case errors.Is(err, ledger.ErrCorrupt):
 		return ExitCorrupt
 	}
@@ -103,8 +105,13 @@ func (a *app) hintOf(err error) string {
 		hint string
 	}{
 		{ledger.ErrNoRepository, "create one with import or put, or name another directory with --dir or LEDGER_DIR"},
+		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
+		{ledger.ErrCloudRolledBack, "if the bucket was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
+		{ledger.ErrCloudReplaced, "if the bucket was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
+		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
 		{ledger.ErrNoSpace, "make room on the disk; the repository is as it was before"},
+		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, "check who may write " + shellQuote(a.pathOf(err))},
 		{context.Canceled, "nothing was changed; run it again"},

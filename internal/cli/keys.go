@@ -104,7 +104,7 @@ func (a *app) valueSource(cmd *cobra.Command, args []string, file string) (io.Re
 	case file == "-":
 		return io.NopCloser(interruptible(cmd.Context(), a.process.Stdin)), nil
 	}
-	f, err := os.Open(file)
+	f, err := os.Open(a.path(file))
 	if err != nil {
 		return nil, fmt.Errorf("read value: %w", err)
 	}
@@ -217,7 +217,7 @@ func (a *app) get(ctx context.Context, cmd *cobra.Command, args []string, f getF
 	case a.json && f.output != "":
 		return usagef(cmd, "--json and --output exclude each other")
 	}
-	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
 			entry, err := snap.Stat(ctx, key)
 			if err != nil {
@@ -257,7 +257,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	if f.output == "" {
 		return copyRange(ctx, a.out, entry, f.offset, length)
 	}
-	return writeFile(f.output, func(w io.Writer) error { return copyRange(ctx, w, entry, f.offset, length) })
+	return writeFile(a.path(f.output), func(w io.Writer) error { return copyRange(ctx, w, entry, f.offset, length) })
 }
 
 // getJSON prints the entry with its value, which streams when it is printed wholly.

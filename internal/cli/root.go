@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -57,6 +59,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupKeys, Title: "Keys and values:"},
 		&cobra.Group{ID: groupFiles, Title: "Files:"},
 		&cobra.Group{ID: groupHistory, Title: "History:"},
+		&cobra.Group{ID: groupCloud, Title: "Devices and the cloud:"},
 		&cobra.Group{ID: groupCare, Title: "Repository:"},
 	)
 	root.AddCommand(
@@ -64,7 +67,8 @@ func (a *app) root() *cobra.Command {
 		a.importCommand(), a.exportCommand(),
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
-		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.backupCommand(), a.completionCommand(),
+		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),
+		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root
@@ -78,13 +82,17 @@ const (
 	groupKeys    = "keys"
 	groupFiles   = "files"
 	groupHistory = "history"
+	groupCloud   = "cloud"
 	groupCare    = "care"
 )
 
 // run makes a verb of fn.
 func (a *app) run(fn func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.started = true
+		a.started, a.verb = true, cmd
+		if err := a.forward(cmd.Context(), cmd); err != nil {
+			return err
+		}
 		return fn(cmd.Context(), cmd, args)
 	}
 }
@@ -105,11 +113,11 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
 		}
 	})
-	if err != nil || a.dir != "" {
-		return err
+	if err == nil && a.dir == "" {
+		a.dir = a.defaultDir()
 	}
-	a.dir = a.defaultDir()
-	return nil
+	a.dir = a.path(a.dir)
+	return err
 }
 
 // envName is the environment variable that mirrors a flag.
@@ -164,12 +172,28 @@ func version() string {
 // open opens the repository. It must be closed with closeAll.
 func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, error) {
 	if a.dir == "" {
-		return nil, withHint(fmt.Errorf("find the repository: no directory is given and the environment names no home: %w", ledger.ErrNoRepository),
-			"name one with --dir or LEDGER_DIR")
+		return nil, a.noDirectory()
 	}
+	a.complete(&o)
+	return ledger.Open(ctx, a.dir, &o)
+}
+
+func (a *app) noDirectory() error {
+	return withHint(fmt.Errorf("find the repository: no directory is given and the environment names no home: %w", ledger.ErrNoRepository),
+		"name one with --dir or LEDGER_DIR")
+}
+
+// complete adds to the options of a verb what all verbs have.
+func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
 	o.Merge.Manual = true // verbs merge when they are done, and say so
-	return ledger.Open(ctx, a.dir, &o)
+	o.Sync.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, true, true
+	if len(o.Sync.Passphrase) == 0 {
+		o.Sync.Passphrase = a.pass
+	}
+	if len(o.Sync.Passphrase) == 0 {
+		o.Sync.Passphrase, _ = a.passphrase("") // the environment has it or not
+	}
 }
 
 // read calls fn with the repository, open for reading only.
@@ -179,7 +203,13 @@ func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error
 
 // with calls fn with the repository and closes it.
 func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Repository) error) error {
+	if a.process.served != nil {
+		return fn(a.process.served)
+	}
 	repo, err := a.open(ctx, o)
+	if errors.Is(err, ledger.ErrLocked) { // perhaps by a serve that has just begun
+		err = cmp.Or(a.forward(ctx, a.verb), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -190,7 +220,8 @@ func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Reposi
 type access int
 
 const (
-	reads   access = iota // nothing is created
+	reads   access = iota // nothing is created, and nothing written but what has to be fetched
+	fetches               // likewise, for a verb that reads values: what it fetches is kept
 	changes               // the page must exist
 	creates               // the repository and the page are created when they are absent
 )
@@ -201,14 +232,39 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 	if err != nil {
 		return err
 	}
-	o := ledger.Options{ReadOnly: how == reads, MustExist: how == changes}
-	return a.with(ctx, o, func(repo *ledger.Repository) error {
+	do := func(repo *ledger.Repository) error {
 		page, err := a.openPage(ctx, repo, name, how)
 		if err != nil {
 			return err
 		}
 		return errors.Join(fn(page), page.Close())
+	}
+	if how == changes || how == creates {
+		return a.with(ctx, ledger.Options{MustExist: how == changes}, do)
+	}
+	return a.fetching(ctx, how, do)
+}
+
+// fetching calls do for a verb that reads. A repository that is open for reading fetches nothing: where a verb needs what is only in the cloud, the
+// repository is opened for writing, so that what comes stays.
+func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Repository) error) error {
+	readOnly, writable := ledger.Options{ReadOnly: true}, ledger.Options{MustExist: true}
+	cloud := false
+	err := a.with(ctx, readOnly, func(repo *ledger.Repository) error {
+		if _, cloud = repo.Cloud(); cloud && how == fetches {
+			return nil
+		}
+		return do(repo)
 	})
+	switch {
+	case !cloud || err != nil && !errors.Is(err, ledger.ErrNeedsFetch) || err == nil && how != fetches || !a.out.discard():
+		return err
+	}
+	err = a.with(ctx, writable, do)
+	if how == fetches && errors.Is(err, fs.ErrPermission) && a.out.discard() {
+		return a.with(ctx, readOnly, do) // a repository of somebody else: what is here can be read
+	}
+	return err
 }
 
 func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (*ledger.Page, error) {

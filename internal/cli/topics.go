@@ -129,9 +129,23 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       content and attributes tell which of the two entries of a file differ
     tag              {"tag","commit"}
     pages            {"page","ledger":BYTES,"name"?:BYTES,"id","size","lastClosed"?}
-    status           {"dir","id","format","pages","size","heads","unsynced"}, then for each page
+    status           {"dir","id","format","pages","size","heads","unsynced","cloud"?:CLOUD and {"lastSuccess"?,
+                      "oldestUnsynced"?,"since"?,"classA","classB","free","upBytes","downBytes","retries",
+                      "entries","applied","checkpoints","costEstimateDollars"}}, then for each page
                       the members of pages and {"heads","newest"?,"time"?,"unsynced","aheadSeconds"?,
-                      "torn"?:[TEXT],"indexRebuilt"?:TEXT,"error"?}
+                      "torn"?:[TEXT],"indexRebuilt"?:TEXT,"error"?,"sync"?:{"upload","download","position",
+                      "oldestUnsynced"?,"lastSuccess"?,"serverTime"?,"paused"?,"syncError"?}};
+                      upload and download are idle, pending, in progress, failing or needs the user
+    sync, clone      {"page","id","created":BOOL,"position","unsynced","missing"?,"error"?}, then
+                      {"pages","failed","upBytes","downBytes","classA","classB","retries"}
+    cloud set, show, unset
+                      CLOUD = {"url","bucket","algorithm","plaintext":BOOL,"keyFile"?,"passphrase"?:BOOL,
+                      "credentialsFile"?,"device","paused":BOOL,"error"?}
+    cloud probe      {"promise","ok":BOOL,"error"?}
+    cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
+                      "deletedBytes","waitingBytes","floor"}
+    key init, show   {"path","id"}
+    prefetch         {"page","values","pieces","bytes"}
     check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}
     backup DIR       {"dir","size"}
@@ -156,7 +170,10 @@ its members in this order:
 const environmentTopic = `Every flag has an environment variable: LEDGER_ and its name in capitals, with _ for -. So
 LEDGER_DIR is --dir, LEDGER_JSON=true is --json, LEDGER_LOCK_TIMEOUT=30s is --lock-timeout 30s,
 LEDGER_MESSAGE is --message. A flag that is given counts, then the variable, then the default.
-An empty variable counts as none.`
+An empty variable counts as none.
+
+LEDGER_PASSPHRASE is the passphrase of a cloud that was set with one. It has no flag, since others can see
+the arguments of a process.`
 
 const exitTopic = `    0   done
     1   error: nothing was done

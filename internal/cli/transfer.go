@@ -94,7 +94,7 @@ func formatFor(cmd *cobra.Command, format, path string) (string, error) {
 }
 
 func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string, f importFlags) error {
-	name, path := args[0], args[1]
+	name, path := args[0], a.path(args[1])
 	format, err := formatFor(cmd, f.format, path)
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 }
 
 func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string, f exportFlags) error {
-	path := args[1]
+	path := a.path(args[1])
 	format, err := formatFor(cmd, f.format, path)
 	if err != nil {
 		return err
@@ -312,8 +312,13 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
 		}
 	}
-	return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error {
+	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+			if _, ok := page.Ledger().Repository().Cloud(); ok && !page.Ledger().Repository().ReadOnly() {
+				if _, err := a.prefetch(ctx, snap, o.Prefix); err != nil {
+					return err
+				}
+			}
 			p := a.startProgress(ctx, "exporting", "files")
 			o.Progress = p.follow
 			stop := p.measure(ctx, func(ctx context.Context, add func(files, bytes int64)) error {

@@ -1,0 +1,404 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/split"
+)
+
+// BucketOpener opens buckets of one scheme, such as gs for gs://bucket/prefix.
+type BucketOpener = bucket.Opener
+
+// SyncLimits bound what sync uses; 0 means no bound.
+type SyncLimits cloudsync.Limits
+
+// SyncOptions say how a repository with a cloud syncs. The zero value syncs the open pages in the background.
+type SyncOptions struct {
+	// Buckets are the openers by scheme that the app links, beside that of dir:PATH, which is built in. Package cloudsync/gcs has one for gs.
+	Buckets map[string]BucketOpener
+	// Passphrase is that of the cloud, for a repository whose cloud was set with one. It is copied.
+	Passphrase []byte
+	// Limits bound bandwidth and requests.
+	Limits SyncLimits
+	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0: 2 seconds and 5 minutes.
+	MinPoll, MaxPoll time.Duration
+	// Paused begins in pause; see Repository.PauseSync.
+	Paused bool
+	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here use the network.
+	Manual bool
+	// Merge has Sync merge the heads that it brings together also when Options.Merge.Manual is set.
+	Merge bool
+}
+
+// CloudOptions name a cloud and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
+type CloudOptions struct {
+	// URL names the bucket: dir:PATH, or what Options.Sync.Buckets knows, such as gs://bucket/prefix.
+	URL string
+	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its content.
+	KeyFile string
+	// SharedKeyFile allows that others can read the key file.
+	SharedKeyFile bool
+	// Passphrase is that from which the master key is derived. It is copied and not remembered: each Open needs it in Options.Sync.
+	Passphrase []byte
+	// Plaintext asks for a cloud that everybody can read who can read the bucket.
+	Plaintext bool
+	// CredentialsFile is the file with credentials for the bucket; "" means those of the environment. Its path is remembered.
+	CredentialsFile string
+}
+
+// file returns what o has for the file `cloud`, with absolute paths.
+func (o *CloudOptions) file() (*cloudFile, error) {
+	ways := 0
+	f := &cloudFile{url: o.URL, shared: o.SharedKeyFile}
+	if o.KeyFile != "" {
+		ways, f.source = ways+1, keyInFile
+	}
+	if len(o.Passphrase) > 0 {
+		ways, f.source = ways+1, keyPassphrase
+	}
+	if o.Plaintext {
+		ways++
+	}
+	if ways != 1 {
+		return nil, fmt.Errorf("name a cloud: want exactly one of a key file, a passphrase, and plaintext: %w", ErrInvalid)
+	}
+	var err error
+	if f.url, err = absoluteURL(o.URL); err != nil {
+		return nil, err
+	}
+	for _, p := range []struct {
+		from string
+		to   *string
+	}{{o.KeyFile, &f.keyFile}, {o.CredentialsFile, &f.credentials}} {
+		if p.from == "" {
+			continue
+		}
+		if *p.to, err = filepath.Abs(p.from); err != nil {
+			return nil, fmt.Errorf("name a cloud: %w", err)
+		}
+	}
+	return f, f.check()
+}
+
+// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process is started.
+func absoluteURL(url string) (string, error) {
+	scheme, err := bucket.Scheme(url)
+	if err != nil || scheme != "dir" {
+		return url, err
+	}
+	path, err := filepath.Abs(strings.TrimPrefix(url, "dir:"))
+	if err != nil {
+		return "", fmt.Errorf("name a cloud: %w", err)
+	}
+	return "dir:" + path, nil
+}
+
+// CloudInfo describes the cloud of a repository.
+type CloudInfo struct {
+	// URL names the bucket; the path of a dir URL is absolute.
+	URL string
+	// BucketID is the random id of the bucket, 32 hexadecimal digits.
+	BucketID string
+	// Algorithm is how its objects are sealed, such as "AES-256-GCM"; see Plaintext.
+	Algorithm string
+	// Plaintext reports that the bucket is not sealed: who can read it can read everything.
+	Plaintext bool
+	// KeyFile is where the master key is; "" when there is none or it comes from a passphrase.
+	KeyFile string
+	// Passphrase reports that the master key comes from one.
+	Passphrase bool
+	// CredentialsFile is the file with credentials for the bucket; "" when they come from the environment.
+	CredentialsFile string
+	// Device is the random fingerprint of this device, 32 hexadecimal digits. A copied directory has another one.
+	Device string
+	// Paused reports that background sync is paused for good; see Repository.PauseSync.
+	Paused bool
+	// Err says why the cloud could not be connected, such as a key file that is not there; nil when it is or was not tried yet. When what is
+	// remembered of the cloud is damaged, nothing else is known, and setting it again mends it.
+	Err error
+}
+
+// Cloud describes the cloud of the repository; ok is false when it has none. It asks the bucket for nothing.
+func (r *Repository) Cloud() (info CloudInfo, ok bool) {
+	r.cloud.mu.Lock()
+	file, err := r.cloud.file, r.cloud.err
+	r.cloud.mu.Unlock()
+	if file == nil {
+		return CloudInfo{Err: err}, err != nil
+	}
+	info = CloudInfo{
+		URL: file.url, KeyFile: file.keyFile, Passphrase: file.source == keyPassphrase, Plaintext: file.source == keyNone,
+		CredentialsFile: file.credentials, Device: hexOf(file.device), Paused: file.paused, Err: err,
+	}
+	if w, err := file.wrapped(); err != nil {
+		info.Err = cmp.Or(info.Err, err)
+	} else {
+		info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
+	}
+	return info, true
+}
+
+// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first to keep its promises (about 70 requests), and refused with ErrUnsupported when it
+// does not. When nothing is in it yet, its keys are made and wrapped with the master key; else they are taken over, and values that are
+// written from then on are cut with the bucket's secret, so that equal content has equal pieces on all its devices.
+//
+// Setting a cloud uploads nothing; Sync does, or the background. When the repository has another cloud already, everything becomes unsynced and goes to the new one under its own
+// keys. What is only in the old cloud is fetched before, which may take long; when that cannot be had, nothing is changed and
+// the error matches ErrNeedsFetch. Only the paths of key and credentials are remembered. After a crash the repository has either cloud, and
+// setting it again is safe.
+//
+// Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) SetCloud(ctx context.Context, o CloudOptions) (CloudInfo, error) {
+	file, err := o.file()
+	if err == nil {
+		err = r.inCloudTurn(ctx, func(ctx context.Context) error { return r.setCloud(ctx, file, secret.New(o.Passphrase)) })
+	}
+	if err != nil {
+		return CloudInfo{}, fmt.Errorf("set cloud: %w", err)
+	}
+	info, _ := r.Cloud()
+	return info, nil
+}
+
+// inCloudTurn calls fn for a call that changes which cloud there is, one at a time.
+func (r *Repository) inCloudTurn(ctx context.Context, fn func(context.Context) error) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly {
+		return fmt.Errorf("the repository is open for reading: %w", ErrReadOnly)
+	}
+	call := r.gate.context(ctx)
+	defer call.release()
+	release, err := r.cloud.take(call)
+	if err != nil {
+		return call.explain(err)
+	}
+	defer release()
+	if err = fn(call); err != nil {
+		// Pages that were taken from a cloud go on with the one that is remembered, also when it was ctx that ended the change.
+		if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
+			r.o.Logger.Warn("pages cannot be synced", "error", err)
+		}
+	}
+	return call.explain(err)
+}
+
+func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.Bytes) error {
+	ring, err := r.join(ctx, file, pass)
+	if err != nil {
+		return err
+	}
+	if err := r.leaveOthers(ctx, format.ID(ring.BucketID())); err != nil {
+		return err
+	}
+	return r.adopt(ctx, file, pass, ring, false)
+}
+
+// adopt makes file the cloud of the repository. anyhow: see attach. The caller has the cloud's turn.
+func (r *Repository) adopt(ctx context.Context, file *cloudFile, pass secret.Bytes, ring *seal.Keyring, anyhow bool) error {
+	if err := r.disconnect(); err != nil {
+		return err
+	}
+	old, _ := r.cloud.get()
+	if old != nil {
+		file.device, file.paused = old.device, old.paused
+	} else {
+		file.device = newFingerprint()
+	}
+	file.tie = directoryTie(r.dir)
+	if err := r.takeSecret(ring.ChunkingSecret()); err != nil {
+		return err
+	}
+	if err := r.writeCloudFile(file); err != nil {
+		return err
+	}
+	rec := r.readRecord(hexOf(ring.BucketID()))
+	r.cloud.set(func(c *cloud) {
+		c.file, c.pass, c.record, c.err = file, pass, rec, nil
+	})
+	return r.attachAll(ctx, anyhow)
+}
+
+// takeSecret has values that are written from now on cut with another secret.
+func (r *Repository) takeSecret(s secret.Bytes) error {
+	if string(r.identity.Load().secret[:]) == string(s.Expose()) {
+		return nil
+	}
+	next := *r.identity.Load()
+	if n := copy(next.secret[:], s.Expose()); n != len(next.secret) {
+		return fmt.Errorf("take over the secret for chunking: it has %d bytes: %w", n, ErrCorrupt)
+	}
+	if err := writeIdentity(r.fs, r.root(), &next); err != nil {
+		return fmt.Errorf("take over the secret for chunking: %w", err)
+	}
+	r.identity.Store(&next)
+	r.table.Store(split.NewTable(next.secret[:]))
+	return nil
+}
+
+// join becomes a device of the bucket of file; see joining.join.
+func (r *Repository) join(ctx context.Context, file *cloudFile, pass secret.Bytes) (*seal.Keyring, error) {
+	j := &joining{openers: r.buckets(), clock: r.clock, file: file, pass: pass, chunking: r.identity.Load().secret[:]}
+	return j.join(ctx, true)
+}
+
+// joining is an attempt to become a device of a bucket.
+type joining struct {
+	openers  bucket.Openers
+	clock    clock.Clock
+	file     *cloudFile
+	pass     secret.Bytes
+	chunking []byte        // the secret for chunking of a bucket that has none yet
+	bare, b  bucket.Bucket // while join runs
+}
+
+// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers of it. With create, the bucket is proved to be fit, and gets a
+// keyring when it has none.
+func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
+	b, err := j.openers.Open(ctx, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create})
+	if err != nil {
+		return nil, err
+	}
+	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
+	j.bare, j.b = b, bucket.NewRetry(b, bucket.RetryOptions{Clock: j.clock})
+	ring, err := j.existing(ctx)
+	if errors.Is(err, ErrNotFound) && create {
+		return j.first(ctx)
+	}
+	if err == nil && create {
+		err = j.probe(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ring, nil
+}
+
+// existing opens the keyring of the bucket. The error matches ErrNotFound when it has none.
+func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
+	raw, w, err := readKeyring(ctx, j.b)
+	if err != nil {
+		return nil, err
+	}
+	master, err := masterKey(j.file, j.pass, w)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := w.Open(master)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	j.file.keyring = raw
+	return ring, nil
+}
+
+// first makes the keyring of a bucket that is fit for one. Another device may be quicker.
+func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
+	master, err := masterKey(j.file, j.pass, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.probe(ctx); err != nil {
+		return nil, err
+	}
+	if _, _, err := cloudsync.Connect(ctx, j.b, master, true, j.chunking, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
+		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
+	}
+	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
+}
+
+func (j *joining) probe(ctx context.Context) error {
+	report, err := bucket.Probe(ctx, j.bare, "")
+	if err != nil {
+		return fmt.Errorf("prove the bucket: %w", err)
+	}
+	return report.Err()
+}
+
+// readKeyring reads the wrapped keyring of a bucket.
+func readKeyring(ctx context.Context, b bucket.Bucket) ([]byte, *seal.Wrapped, error) {
+	raw, err := readObject(ctx, b, format.FormatName, seal.MaxKeyringBytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the keyring of the bucket: %w", err)
+	}
+	w, err := seal.ParseKeyring(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the keyring of the bucket: %w", err)
+	}
+	return raw, w, nil
+}
+
+// UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the bucket, so that
+// setting it again goes on where it was. What was not fetched yet cannot be read until then. Without a cloud it does nothing.
+// Errors: ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) UnsetCloud(ctx context.Context) error {
+	err := r.inCloudTurn(ctx, func(context.Context) error {
+		if err := r.disconnect(); err != nil {
+			return err
+		}
+		if err := r.writeCloudFile(nil); err != nil {
+			return err
+		}
+		r.cloud.set(func(c *cloud) { c.file, c.err, c.record = nil, nil, &syncRecord{} })
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("unset cloud: %w", err)
+	}
+	return nil
+}
+
+// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil that it was kept.
+type ProbePoint = bucket.ProbePoint
+
+// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync stands on, in names of its own that it removes. o may be nil. It needs no
+// repository and no key. The points are those that were looked at; the error matches ErrUnsupported when the bucket is unfit.
+func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions) ([]ProbePoint, error) {
+	if o == nil {
+		o = &SyncOptions{}
+	}
+	b, err := bucketsOf(o).Open(ctx, url, bucket.OpenOptions{CredentialsFile: credentialsFile})
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	defer bucket.Close(b) // see join
+	report, err := bucket.Probe(ctx, b, "")
+	if err == nil {
+		err = report.Err()
+	}
+	return report.Points, err
+}
+
+// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read, durable when it returns nil. A file that is there is
+// never overwritten (fs.ErrExist). Whoever has the file can read the cloud; without it nobody can.
+func CreateKeyFile(path string) error {
+	m, err := seal.NewMasterKey(nil)
+	if err != nil {
+		return fmt.Errorf("make key: %w", err)
+	}
+	return seal.CreateKeyFile(path, m)
+}
+
+// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing else about it.
+// Errors: ErrCorrupt, ErrUnsupported, those of the file system.
+func KeyFileID(path string, shared bool) (string, error) {
+	m, err := seal.ReadKeyFile(path, shared)
+	if err != nil {
+		return "", err
+	}
+	return keyID(m)
+}

@@ -1,0 +1,268 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+func anyCloudFile(t *rapid.T) *cloudFile {
+	f := &cloudFile{
+		source: keySource(rapid.IntRange(0, 2).Draw(t, "source")), paused: rapid.Bool().Draw(t, "paused"), shared: rapid.Bool().Draw(t, "shared"),
+		url: rapid.StringN(0, -1, maxCloudText).Draw(t, "url"), keyFile: rapid.String().Draw(t, "keyFile"), credentials: rapid.String().Draw(t, "credentials"),
+		keyring: rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t, "keyring"),
+	}
+	copy(f.device[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "device"))
+	copy(f.tie[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "tie"))
+	return f
+}
+
+// TestCloudFile: what was written is read, and nothing else is.
+func TestCloudFile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := anyCloudFile(t)
+		b := f.encode()
+		got, err := parseCloudFile(b)
+		if err != nil || !cmp.Equal(f, got, cmp.AllowUnexported(cloudFile{})) {
+			t.Fatalf("read %+v, %v; wrote %+v", got, err, f)
+		}
+		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := parseCloudFile(b); err == nil {
+			t.Fatalf("with bit %d changed read %+v", i, got)
+		}
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := parseCloudFile(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
+			t.Fatalf("cut short read %+v", got)
+		}
+	})
+}
+
+func FuzzParseCloudFile(f *testing.F) {
+	f.Add((&cloudFile{url: "dir:/x", keyFile: "/k", source: keyInFile, keyring: []byte("ring")}).encode())
+	f.Add([]byte(cloudMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseCloudFile(b)
+		if err != nil {
+			if KindOf(err) != KindCorrupt && KindOf(err) != KindUnsupported {
+				t.Errorf("error of kind %d: %v", KindOf(err), err)
+			}
+			return
+		}
+		if !bytes.Equal(c.encode(), b) {
+			t.Error("read what encode would not write")
+		}
+	})
+}
+
+// historyWorld has a bucket with a checkpoint, so that new devices know older commits as history only.
+type historyWorld struct {
+	t      *testing.T
+	bucket *mem.Bucket
+	key    string
+}
+
+func (w *historyWorld) device(mergeOnSync bool) *Repository {
+	w.t.Helper()
+	o := &Options{InMemory: true}
+	o.Merge.Manual = true
+	o.Sync = SyncOptions{Manual: true, Merge: mergeOnSync, Buckets: map[string]BucketOpener{
+		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
+	}}
+	r, err := Open(w.t.Context(), "", o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = r.Close() }) // idempotent
+	if _, err := r.SetCloud(w.t.Context(), CloudOptions{URL: "mem:x", KeyFile: w.key}); err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *historyWorld) page(r *Repository) *Page {
+	w.t.Helper()
+	l, err := r.Ledger("l")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := l.Page(w.t.Context(), "p")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func (w *historyWorld) put(p *Page, key, value string) CommitID {
+	w.t.Helper()
+	id, err := p.Update(w.t.Context(), func(tx *Tx) error { return tx.Put(w.t.Context(), []byte(key), []byte(value)) })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+func (w *historyWorld) sync(p *Page) {
+	w.t.Helper()
+	if err := p.Sync(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestOlderTreesAreFetched has a device that began with a checkpoint read, compare, explain, undo, restore and merge with what it knows as history only.
+func TestOlderTreesAreFetched(t *testing.T) {
+	w := &historyWorld{t, mem.New(mem.Options{}), filepath.Join(t.TempDir(), "key")}
+	if err := CreateKeyFile(w.key); err != nil {
+		t.Fatal(err)
+	}
+	a := w.page(w.device(true))
+	ids := []CommitID{w.put(a, "k", "v0")}
+	w.sync(a)
+	late := w.page(w.device(false)) // has the first commit only for long
+	w.sync(late)
+	for i := range 5 {
+		ids = append(ids, w.put(a, "k", fmt.Sprint("v", i+1)))
+	}
+	w.sync(a)
+	if err := a.shared.sync.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	fresh := func() *Page {
+		n := w.page(w.device(true))
+		w.sync(n)
+		c, err := n.durableCommit(t.Context(), commit.ID(ids[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held, err := n.store.TreeHeld(t.Context(), c); err != nil || held {
+			t.Fatalf("the tree of an older commit is here: %t, %v", held, err)
+		}
+		return n
+	}
+	n := fresh()
+	s, err := n.At(t.Context(), ids[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Get(t.Context(), []byte("k")); string(v) != "v2" || err != nil {
+		t.Errorf("k was %q, %v", v, err)
+	}
+	_ = s.Close() // always nil
+
+	changes := 0
+	for _, err := range fresh().Diff(t.Context(), ids[1], ids[4], nil) {
+		if changes++; err != nil {
+			t.Error(err)
+		}
+	}
+	steps := 0
+	for _, err := range fresh().Why(t.Context(), ids[3], []byte("k")) {
+		if steps++; err != nil {
+			t.Error(err)
+		}
+	}
+	if changes != 1 || steps == 0 {
+		t.Errorf("%d changes, %d steps", changes, steps)
+	}
+	if _, err := fresh().Undo(t.Context(), ids[3], nil); err != nil {
+		t.Error(err)
+	}
+	n = fresh()
+	if _, err := n.Restore(t.Context(), ids[1], nil); err != nil {
+		t.Error(err)
+	}
+	if err := fresh().FetchHistory(t.Context(), ids[3]); err != nil {
+		t.Error(err)
+	}
+	testMergeWithHistory(w, fresh(), late)
+}
+
+// testMergeWithHistory merges on a device what another one has built on a commit whose tree it does not have.
+func testMergeWithHistory(w *historyWorld, n, late *Page) {
+	w.t.Helper()
+	w.put(late, "other", "late")
+	w.sync(late)
+	w.sync(n)
+	heads, err := n.Heads(w.t.Context())
+	if err != nil || len(heads) != 1 {
+		w.t.Fatalf("%d heads, %v", len(heads), err)
+	}
+	var all []string
+	err = n.View(w.t.Context(), func(s *Snapshot) error {
+		for e, err := range s.Scan(w.t.Context(), ScanOptions{}) {
+			if err != nil {
+				return err
+			}
+			v, err := e.Value(w.t.Context())
+			if err != nil {
+				return err
+			}
+			all = append(all, string(e.Key)+"="+string(v))
+		}
+		return nil
+	})
+	if got := strings.Join(all, " "); err != nil || got != "k=v5 other=late" {
+		w.t.Errorf("merged to %s, %v", got, err)
+	}
+}
+
+// TestCloudThatCannotBeRemembered has the disk refuse the file that remembers a cloud: open pages go on with the one before.
+func TestCloudThatCannotBeRemembered(t *testing.T) {
+	ctx, boom := t.Context(), errors.New("boom")
+	var armed atomic.Bool
+	files := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
+		if armed.Load() && strings.HasSuffix(op.Name, cloudName+".new") {
+			return boom
+		}
+		return nil
+	})
+	bucketInMemory := mem.New(mem.Options{})
+	openers := map[string]BucketOpener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return bucketInMemory, nil }}
+	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: files}, Sync: SyncOptions{Buckets: openers, MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.SetCloud(ctx, CloudOptions{URL: "mem:x", Plaintext: true}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.Ledger("l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Page(ctx, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	if _, err := r.SetCloud(ctx, CloudOptions{URL: "mem:y", Plaintext: true}); !errors.Is(err, boom) {
+		t.Fatalf("set cloud: %v", err)
+	}
+	if info, _ := r.Cloud(); info.URL != "mem:x" {
+		t.Errorf("cloud %+v", info)
+	}
+	if states := r.SyncStates(); len(states) != 1 {
+		t.Errorf("%d pages are synced in the background", len(states))
+	}
+	if err := r.UnsetCloud(ctx); err != nil { // which writes nothing
+		t.Fatal(err)
+	}
+	if _, ok := r.Cloud(); ok || p.SyncState().Position != 0 {
+		t.Error("there is a cloud")
+	}
+}

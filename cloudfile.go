@@ -1,0 +1,216 @@
+package ledger
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// keySource says where the master key of a cloud comes from.
+type keySource uint8
+
+const (
+	keyNone       keySource = iota // the cloud is plaintext
+	keyInFile                      // in a key file
+	keyPassphrase                  // derived from a passphrase that the app gives each time
+)
+
+// cloudFile is the content of the file `cloud`, which remembers the bucket, all integers big-endian. Neither a master key nor
+// a passphrase is in it; the keyring is wrapped as it is in the bucket, so that an offline device can open what it has.
+//
+//	offset  bytes  content
+//	0       8      "ledgclud"
+//	8       4      version of this file
+//	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
+//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others
+//	14      16     fingerprint of the device, random
+//	30      32     what ties the fingerprint to the directory; see directoryTie
+//	62      2+n    URL of the bucket, its length before it
+//	        2+n    absolute path of the key file, likewise; empty unless the key is in one
+//	        2+n    absolute path of the file with credentials, likewise; may be empty
+//	        4+n    wrapped keyring, likewise (docs/format/sealed.md)
+//	        4      CRC-32C of all before
+type cloudFile struct {
+	source      keySource
+	paused      bool
+	shared      bool
+	device      format.ID
+	tie         [32]byte
+	url         string
+	keyFile     string
+	credentials string
+	keyring     []byte
+}
+
+const (
+	cloudName      = "cloud"
+	cloudMagic     = "ledgclud"
+	cloudVersion   = 1
+	cloudFixed     = 62
+	flagPaused     = 1
+	flagSharedKey  = 2
+	maxCloudText   = 4096
+	maxCloudFile   = cloudFixed + 3*(2+maxCloudText) + 4 + seal.MaxKeyringBytes + 4
+	cloudStateName = "cloud-state"
+)
+
+// hexOf returns an id as hexadecimal digits.
+func hexOf[ID ~[16]byte](id ID) string { return hex.EncodeToString(id[:]) }
+
+// newFingerprint draws the fingerprint of a device.
+func newFingerprint() (id format.ID) {
+	// crypto/rand never fails: it ends the process when the system has no randomness.
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func (f *cloudFile) encode() []byte {
+	b := binary.BigEndian.AppendUint32([]byte(cloudMagic), cloudVersion)
+	var flags byte
+	if f.paused {
+		flags |= flagPaused
+	}
+	if f.shared {
+		flags |= flagSharedKey
+	}
+	b = append(b, byte(f.source), flags)
+	b = append(b, f.device[:]...)
+	b = append(b, f.tie[:]...)
+	for _, text := range []string{f.url, f.keyFile, f.credentials} {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+		b = append(b, text...)
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.keyring)))
+	b = append(b, f.keyring...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// parseCloudFile reads the file `cloud`. It is strict: only what encode writes is accepted.
+func parseCloudFile(b []byte) (*cloudFile, error) {
+	damaged := func(got string) error { return &base.CorruptError{Where: "file " + cloudName, Got: got} }
+	if len(b) < len(cloudMagic)+4 || string(b[:len(cloudMagic)]) != cloudMagic {
+		return nil, damaged("another file")
+	}
+	if version := binary.BigEndian.Uint32(b[8:]); version > cloudVersion {
+		return nil, &base.FormatError{What: "file " + cloudName, Found: uint64(version), Supported: cloudVersion}
+	}
+	if len(b) < cloudFixed {
+		return nil, damaged(fmt.Sprintf("%d bytes", len(b)))
+	}
+	f := &cloudFile{source: keySource(b[12]), paused: b[13]&flagPaused != 0, shared: b[13]&flagSharedKey != 0}
+	copy(f.device[:], b[14:])
+	copy(f.tie[:], b[30:])
+	rest := b[cloudFixed:]
+	take := func(n int) []byte {
+		if n > len(rest) {
+			n, rest = 0, nil
+			return nil
+		}
+		head := rest[:n]
+		rest = rest[n:]
+		return head
+	}
+	for _, to := range []*string{&f.url, &f.keyFile, &f.credentials} {
+		if head := take(2); head != nil {
+			*to = string(take(int(binary.BigEndian.Uint16(head))))
+		}
+	}
+	if head := take(4); head != nil {
+		if n := binary.BigEndian.Uint32(head); n <= seal.MaxKeyringBytes {
+			f.keyring = bytes.Clone(take(int(n)))
+		}
+	}
+	if f.source > keyPassphrase || !bytes.Equal(f.encode(), b) {
+		return nil, damaged("bytes that do not match their checksum")
+	}
+	return f, nil
+}
+
+// wrapped returns the keyring, still wrapped: its id is proved only when it is opened.
+func (f *cloudFile) wrapped() (*seal.Wrapped, error) {
+	w, err := seal.ParseKeyring(f.keyring)
+	if err != nil {
+		return nil, fmt.Errorf("read the keyring in file %s: %w", cloudName, err)
+	}
+	return w, nil
+}
+
+// check refuses what does not fit into the file.
+func (f *cloudFile) check() error {
+	for _, text := range []string{f.url, f.keyFile, f.credentials} {
+		if len(text) > maxCloudText {
+			return fmt.Errorf("remember the cloud: a name of %d bytes, limit %d: %w", len(text), maxCloudText, ErrTooLarge)
+		}
+	}
+	return nil
+}
+
+func (r *Repository) cloudPath(name string) string {
+	return filepath.Join(versionDir(r.root()), name)
+}
+
+// readCloudFile returns the file `cloud`, nil when there is none.
+func (r *Repository) readCloudFile() (*cloudFile, error) {
+	b, err := vfs.ReadFile(r.fs, r.cloudPath(cloudName), maxCloudFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, ErrTooLarge) {
+		return nil, &base.CorruptError{Where: "file " + cloudName, Err: err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read file %s: %w", cloudName, err)
+	}
+	return parseCloudFile(b)
+}
+
+// writeCloudFile replaces the file `cloud`; nil removes it. It is durable when it returns nil.
+func (r *Repository) writeCloudFile(f *cloudFile) error {
+	path := r.cloudPath(cloudName)
+	if f == nil {
+		if err := r.fs.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove file %s: %w", cloudName, err)
+		}
+		return r.fs.SyncDir(filepath.Dir(path))
+	}
+	if err := replaceFile(r.fs, path, f.encode()); err != nil {
+		return fmt.Errorf("write file %s: %w", cloudName, err)
+	}
+	return nil
+}
+
+// replaceFile gives path a new content, wholly or not at all, durable when it returns nil.
+func replaceFile(fsys vfs.FS, path string, content []byte) error {
+	if err := fsys.RemoveAll(path + ".new"); err != nil {
+		return err
+	}
+	if err := vfs.WriteFile(fsys, path+".new", content); err != nil {
+		return err
+	}
+	if err := fsys.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(path))
+}
+
+// settleDevice gives a copied directory a fingerprint of its own. A copy that kept the fingerprint would do no harm to any page: the two would only
+// be taken for one when it is looked how far devices have read.
+func (r *Repository) settleDevice(f *cloudFile) error {
+	tie := directoryTie(r.dir)
+	if f.tie == tie {
+		return nil
+	}
+	f.device, f.tie = newFingerprint(), tie
+	return r.writeCloudFile(f)
+}

@@ -1,0 +1,50 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync"
+)
+
+// CloudGCOptions say how CollectCloud goes about it.
+type CloudGCOptions = cloudsync.GCOptions
+
+// CloudGCReport says what was condemned and deleted in the bucket for one page.
+type CloudGCReport struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	cloudsync.GCReport
+}
+
+// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30 days ago or earlier by the bucket's own clock, for the pages that are here. Other
+// devices may write meanwhile. Errors: those of Sync.
+func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
+	keys, err := r.pageDirs()
+	if err != nil {
+		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
+	}
+	var all []CloudGCReport
+	for _, k := range keys {
+		report := CloudGCReport{PageRef: PageRef{k.ledger, k.id}}
+		err := r.withPage(ctx, k, func(p *Page) error {
+			report.Name = p.Name()
+			return p.withSync(ctx, "collect the garbage of the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+				got, err := s.CollectGarbage(ctx, o)
+				if got != nil {
+					report.GCReport = *got
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return all, fmt.Errorf("page %s of ledger %q: %w", k.id, k.ledger, err)
+		}
+		all = append(all, report)
+	}
+	if _, link := r.cloud.get(); link != nil {
+		r.remember(link)
+	}
+	return all, nil
+}

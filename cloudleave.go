@@ -1,0 +1,165 @@
+package ledger
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// leaveOthers has every page forget what it knows of other buckets than id, after it has fetched what is only there. The caller has the cloud's turn. A crash in between leaves
+// pages that have forgotten a cloud which is still set: they join it again.
+func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
+	if err := r.bringBackOthers(ctx, id); err != nil {
+		return err
+	}
+	keys, err := r.pageDirs()
+	if err != nil {
+		return err
+	}
+	var foreign []pageKey
+	for _, k := range keys {
+		err := r.withPage(ctx, k, func(p *Page) error {
+			other, err := p.shared.knowsOther(ctx, id)
+			if err != nil || !other {
+				return err
+			}
+			foreign = append(foreign, k)
+			return p.fetchEverything(ctx)
+		})
+		if err != nil {
+			return fmt.Errorf("leave the former cloud of page %s of %q: %w", k.id, k.ledger, err)
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	if err := r.disconnect(); err != nil {
+		return err
+	}
+	for _, k := range foreign {
+		if err := r.withPage(ctx, k, func(p *Page) error { return p.store.ForgetCloud(ctx, true) }); err != nil {
+			return fmt.Errorf("forget the former cloud of page %s of %q: %w", k.id, k.ledger, err)
+		}
+	}
+	return nil
+}
+
+// withPage calls fn with a handle of a page that exists here.
+func (r *Repository) withPage(ctx context.Context, k pageKey, fn func(*Page) error) error {
+	p, err := r.openPage(ctx, &Ledger{repo: r, name: k.ledger}, k.id, "", false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(p), p.Close())
+}
+
+// knowsOther reports whether the page has been synced with another bucket than id.
+func (s *pageStore) knowsOther(ctx context.Context, id format.ID) (bool, error) {
+	b, err := s.store.Metadata(ctx, format.MetadataPosition)
+	if err != nil {
+		return false, err
+	}
+	if b != nil {
+		at, err := format.ParsePosition(b)
+		return at.Bucket != id, err
+	}
+	// Packs may have gone up to the present cloud before the first entry.
+	packs, err := s.store.Metadata(ctx, format.MetadataPacks)
+	if err != nil || packs == nil {
+		return false, err
+	}
+	file, _ := s.repo.cloud.get()
+	if file == nil {
+		return true, nil
+	}
+	w, err := file.wrapped()
+	return err == nil && format.ID(w.BucketID) != id, err
+}
+
+// fetchEverything brings here what the page has in its cloud only: trees of older commits and pieces of values. The caller has
+// the cloud's turn. The error matches ErrNeedsFetch when the cloud is not the one that has them.
+func (p *Page) fetchEverything(ctx context.Context) error {
+	var trees, heads []commit.ID
+	for _, h := range p.store.Heads() {
+		heads = append(heads, h.ID)
+	}
+	for c, err := range commit.Walk(ctx, storedCommits{p}, heads) {
+		if err != nil {
+			return err
+		}
+		held, err := p.store.TreeHeld(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !held {
+			trees = append(trees, c.ID)
+		}
+	}
+	placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+	if err != nil {
+		return err
+	}
+	var pieces []object.Digest
+	for _, piece := range placed {
+		st, err := p.store.PieceState(piece.Digest)
+		if err != nil {
+			return err
+		}
+		if !st.Held {
+			pieces = append(pieces, piece.Digest)
+		}
+	}
+	if len(trees) == 0 && len(pieces) == 0 {
+		return nil
+	}
+	synced, err := p.shared.syncedInTurn(ctx)
+	if err != nil {
+		return fmt.Errorf("%d older versions and %d pieces of values are in the former cloud only, which cannot be reached: %w: %w", len(trees), len(pieces), ErrNeedsFetch, err)
+	}
+	for _, id := range trees {
+		if err := synced.BuildTree(ctx, id); err != nil {
+			return fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
+		}
+	}
+	for part := range slices.Chunk(pieces, fetchWindow) {
+		if _, err := synced.Fetch(ctx, part); err != nil {
+			return fmt.Errorf("fetch %d pieces of values: %w", len(pieces), err)
+		}
+	}
+	return nil
+}
+
+// readObject returns a whole object of at most limit bytes.
+func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
+	o, err := b.Get(ctx, name, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Body.Close() // only read: nothing is lost when it fails
+	if o.Size > limit {
+		return nil, &base.CorruptError{Where: "object " + name, Got: fmt.Sprintf("%d bytes, limit %d", o.Size, limit)}
+	}
+	return io.ReadAll(io.LimitReader(o.Body, limit+1))
+}
+
+// keyID returns digits that tell a key from others.
+func keyID(m seal.MasterKey) (string, error) {
+	text, err := seal.FormatKeyFile(m)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append([]byte("ledger key id\x00"), text.Expose()...))
+	return hex.EncodeToString(sum[:8]), nil
+}

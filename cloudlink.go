@@ -1,0 +1,344 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// cloud is what a repository has of its cloud.
+type cloud struct {
+	turn   chan struct{} // holds one token: one at a time connects, sets, forgets or uploads anew
+	saving chan struct{} // holds one token: one at a time writes the record
+
+	mu     sync.Mutex
+	file   *cloudFile     // guarded by mu; nil without a cloud, else not changed but replaced
+	link   *cloudLink     // guarded by mu; nil while not connected
+	record *syncRecord    // guarded by mu; what is remembered from one run to the next
+	err    error          // guarded by mu; why it could not be connected the last time
+	pass   secret.Bytes   // guarded by mu; the passphrase, where the key comes from one
+	watch  chan struct{}  // guarded by mu; closed at the next change of file, link or err
+	saver  sync.WaitGroup // the goroutine that saves the record
+}
+
+// newCloud takes the passphrase out of o, the repository's own copy: where options are kept, fmt would print it.
+func newCloud(o *SyncOptions) *cloud {
+	c := &cloud{turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
+	if len(o.Passphrase) > 0 {
+		c.pass = secret.New(o.Passphrase)
+		clear(o.Passphrase)
+		o.Passphrase = nil
+	}
+	return c
+}
+
+// cloudLink is the connection to a bucket whose keyring is open.
+type cloudLink struct {
+	bucket *lateBucket
+	own    *bucket.Meter // counts the requests that are not the syncer's
+	ring   *seal.Keyring
+	syncer *cloudsync.Syncer
+	saved  cloudsync.Metrics // guarded by cloud.mu; what of the figures is in the record
+	ended  bucket.Counts     // guarded by cloud.mu; likewise of own
+}
+
+// id returns the bucket's id.
+func (l *cloudLink) id() format.ID { return format.ID(l.ring.BucketID()) }
+
+// get returns the file and the link.
+func (c *cloud) get() (*cloudFile, *cloudLink) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.file, c.link
+}
+
+// set changes what is guarded and tells who watches.
+func (c *cloud) set(fn func(*cloud)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fn(c)
+	close(c.watch)
+	c.watch = make(chan struct{})
+}
+
+// take waits for the token that release gives back.
+func (c *cloud) take(ctx context.Context) (release func(), err error) {
+	select {
+	case c.turn <- struct{}{}:
+		return func() { <-c.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// buckets returns the openers of all schemes that the app has linked, and of dir.
+func (r *Repository) buckets() bucket.Openers {
+	return bucketsOf(&r.o.Sync)
+}
+
+func bucketsOf(o *SyncOptions) bucket.Openers {
+	all := bucket.Openers{"dir": openDir}
+	for scheme, open := range o.Buckets {
+		all[scheme] = open
+	}
+	return all
+}
+
+// openDir opens a bucket in a directory.
+func openDir(_ context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
+	return dir.Open(url[len("dir:"):], dir.Options{MustExist: o.MustExist})
+}
+
+// lateBucket opens its bucket when it is first used: that the network, a disk or credentials are missing is then trouble of a request, which is
+// tried again, and none of opening a repository.
+type lateBucket struct {
+	url  string
+	open func(context.Context) (bucket.Bucket, error)
+	turn chan struct{}
+
+	mu     sync.Mutex
+	b      bucket.Bucket // guarded by mu
+	closed bool          // guarded by mu
+}
+
+func newLateBucket(url string, open func(context.Context) (bucket.Bucket, error)) *lateBucket {
+	return &lateBucket{url: url, open: open, turn: make(chan struct{}, 1)}
+}
+
+func (l *lateBucket) opened() (bucket.Bucket, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b, l.closed
+}
+
+// get returns the bucket, opened. The error is a *bucket.Error.
+func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket.Bucket, error) {
+	b, closed := l.opened()
+	if b != nil && !closed {
+		return b, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassCanceled, Err: context.Cause(ctx)}
+	}
+	if b, closed = l.opened(); closed {
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
+	}
+	if b != nil {
+		return b, nil
+	}
+	b, err := l.open(ctx)
+	if errors.Is(err, base.ErrNotFound) {
+		// A disk that is not there may come back: that is no answer about the object.
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: errors.New(err.Error())}
+	}
+	if err != nil {
+		return nil, bucket.NewError(ctx, op, name, false, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = b
+	return b, nil
+}
+
+// PutIfAbsent implements bucket.Bucket.
+func (l *lateBucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	b, err := l.get(ctx, bucket.OpPut, name)
+	if err != nil {
+		return err
+	}
+	return b.PutIfAbsent(ctx, name, size, content)
+}
+
+// Get implements bucket.Bucket.
+func (l *lateBucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	b, err := l.get(ctx, bucket.OpGet, name)
+	if err != nil {
+		return bucket.Object{}, err
+	}
+	return b.Get(ctx, name, off, n)
+}
+
+// List implements bucket.Bucket.
+func (l *lateBucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	b, err := l.get(ctx, bucket.OpList, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return b.List(ctx, after, prefix, limit)
+}
+
+// Delete implements bucket.Bucket.
+func (l *lateBucket) Delete(ctx context.Context, name string) error {
+	b, err := l.get(ctx, bucket.OpDelete, name)
+	if err != nil {
+		return err
+	}
+	return b.Delete(ctx, name)
+}
+
+// String implements bucket.Bucket.
+func (l *lateBucket) String() string { return l.url }
+
+// Close closes the bucket, if it was opened. Later requests fail.
+func (l *lateBucket) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	b := l.b
+	l.b = nil
+	return bucket.Close(b)
+}
+
+// connect returns the link to the bucket, making it when there is none. It asks the bucket for nothing.
+// Errors: ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
+func (r *Repository) connect(ctx context.Context) (*cloudLink, error) {
+	if _, link := r.cloud.get(); link != nil {
+		return link, nil
+	}
+	release, err := r.cloud.take(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cloud: %w", err)
+	}
+	defer release()
+	return r.connectInTurn(ctx)
+}
+
+// connectInTurn is connect for who has the cloud's turn.
+func (r *Repository) connectInTurn(context.Context) (*cloudLink, error) {
+	r.cloud.mu.Lock()
+	file, link, broken := r.cloud.file, r.cloud.link, r.cloud.err
+	r.cloud.mu.Unlock()
+	switch {
+	case link != nil:
+		return link, nil
+	case file == nil && broken != nil:
+		return nil, fmt.Errorf("connect to the cloud: %w", broken)
+	case file == nil:
+		return nil, fmt.Errorf("connect to the cloud: %w", ErrNoCloud)
+	case r.o.ReadOnly:
+		return nil, fmt.Errorf("connect to the cloud: the repository is open for reading: %w", ErrReadOnly)
+	}
+	link, err := r.newLink(file)
+	r.cloud.set(func(c *cloud) { c.link, c.err = link, err })
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cloud %s: %w", file.url, err)
+	}
+	if !r.o.Sync.Manual {
+		r.startSaving(link)
+	}
+	return link, nil
+}
+
+// newLink opens the keyring that the file remembers, and makes the syncer.
+func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
+	w, err := file.wrapped()
+	if err != nil {
+		return nil, err
+	}
+	master, err := r.masterKey(file, w)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := w.Open(master)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	b := newLateBucket(file.url, func(ctx context.Context) (bucket.Bucket, error) {
+		return r.buckets().Open(ctx, file.url, bucket.OpenOptions{CredentialsFile: file.credentials, MustExist: true})
+	})
+	o := &r.o.Sync
+	syncer := cloudsync.New(cloudsync.Options{
+		Bucket: b, Keyring: ring, Device: file.device, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
+		MinPoll: o.MinPoll, MaxPoll: o.MaxPoll, Paused: o.Paused || file.paused, Manual: o.Manual,
+	})
+	return &cloudLink{bucket: b, own: bucket.NewMeter(b), ring: ring, syncer: syncer}, nil
+}
+
+// masterKey returns the key with which w was wrapped, or with which a new keyring is to be wrapped when w is nil.
+func (r *Repository) masterKey(file *cloudFile, w *seal.Wrapped) (seal.MasterKey, error) {
+	r.cloud.mu.Lock()
+	pass := r.cloud.pass
+	r.cloud.mu.Unlock()
+	return masterKey(file, pass, w)
+}
+
+func masterKey(file *cloudFile, pass secret.Bytes, w *seal.Wrapped) (seal.MasterKey, error) {
+	switch file.source {
+	case keyInFile:
+		return seal.ReadKeyFile(file.keyFile, file.shared)
+	case keyPassphrase:
+		if pass.IsZero() {
+			return seal.MasterKey{}, fmt.Errorf("the key of the cloud comes from a passphrase, and none is given: %w", ErrWrongKey)
+		}
+		if w == nil {
+			kdf, err := seal.NewKDF(nil)
+			if err != nil {
+				return seal.MasterKey{}, err
+			}
+			return kdf.Derive(pass)
+		}
+		if w.Algorithm == seal.Plain {
+			return seal.MasterKey{}, keyError(seal.ErrPlaintext)
+		}
+		if w.KDF == nil {
+			return seal.MasterKey{}, fmt.Errorf("the cloud was sealed with a key file, not with a passphrase: %w", ErrWrongKey)
+		}
+		return w.KDF.Derive(pass)
+	}
+	return seal.MasterKey{}, nil
+}
+
+// keyError makes errors about keys match ErrWrongKey.
+func keyError(err error) error {
+	switch {
+	case errors.Is(err, seal.ErrPlaintext):
+		return fmt.Errorf("a key is given, but the cloud is plaintext: %w: %w", ErrWrongKey, err)
+	case errors.Is(err, seal.ErrWrongKey):
+		return fmt.Errorf("%w: %w", ErrWrongKey, err)
+	}
+	return err
+}
+
+// disconnect ends the syncing of all pages and closes the link. The caller has the cloud's turn.
+func (r *Repository) disconnect() error {
+	_, link := r.cloud.get()
+	if link == nil {
+		return nil
+	}
+	errs := []error{link.syncer.Close()} // before the pages: it ends them all at once
+	for _, s := range r.openStores() {
+		errs = append(errs, s.detach())
+	}
+	r.remember(link)
+	r.cloud.set(func(c *cloud) { c.link = nil })
+	r.cloud.saver.Wait()
+	return errors.Join(append(errs, link.bucket.Close())...)
+}
+
+// openStores returns the pages whose store is open, also those that are being opened.
+func (r *Repository) openStores() []*pageStore {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.pages))
+	r.mu.Unlock()
+	for _, s := range all {
+		<-s.ready // opening waits for nothing that the caller may hold
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(all, func(s *pageStore) bool { return s.err != nil || s.closing })
+}

@@ -1,0 +1,164 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Retention says which history of a page is kept. A commit stays when any of the rules keeps it; heads, tagged commits, and what merging the present heads needs stay always. The zero
+// value keeps all.
+type Retention struct {
+	// Commits keeps the newest so many; 0: the rule is not there.
+	Commits int
+	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by the timestamps of commits, with one by the bucket's clock.
+	Age time.Duration
+}
+
+// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives no history up.
+type CollectOptions struct {
+	// Pages are the pages, nil all.
+	Pages []PageRef
+	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices.
+	Retention *Retention
+	// DryRun only counts the commits that would be given up.
+	DryRun bool
+	// Progress, when not nil, is called from time to time on the calling goroutine, with what was done so far on the page.
+	Progress func(PageCollection)
+}
+
+// PageCollection says what was collected of a page.
+type PageCollection struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Pruned counts the commits that were given up.
+	Pruned int
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
+	Pieces, Nodes int
+	Bytes         int64
+	// InBucket reports that the retention was made the bucket's setting; what that gives up is pruned by CollectCloud, and here once the bucket has done so.
+	InBucket bool
+}
+
+// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
+// open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
+// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync.
+func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	switch {
+	case r.o.ReadOnly:
+		return nil, fmt.Errorf("collect garbage: the repository is open for reading: %w", ErrReadOnly)
+	case o.Retention != nil:
+		if err := o.Retention.policy().Check(); err != nil {
+			return nil, fmt.Errorf("collect garbage: %w", err)
+		}
+	}
+	keys, err := r.pageDirs()
+	if err != nil {
+		return nil, fmt.Errorf("collect garbage: %w", err)
+	}
+	var all []PageCollection
+	for _, k := range keys {
+		ref := PageRef{k.ledger, k.id}
+		if o.Pages != nil && !slices.Contains(o.Pages, ref) {
+			continue
+		}
+		c := PageCollection{PageRef: ref}
+		err := r.withPage(ctx, k, func(p *Page) error {
+			c.Name = p.Name()
+			return p.collect(ctx, o, &c)
+		})
+		if err != nil {
+			return all, fmt.Errorf("collect garbage of page %s of ledger %q: %w", k.id, k.ledger, err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func (r Retention) policy() gc.Policy { return gc.Policy{Commits: r.Commits, Age: r.Age} }
+
+func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection) error {
+	if o.Retention != nil {
+		if err := p.giveUp(ctx, o, c); err != nil {
+			return err
+		}
+	}
+	if o.DryRun {
+		return nil
+	}
+	collector := p.store.NewCollector(storage.CollectOptions{})
+	// What the first cycle frees may have been passed by it already: the second takes it.
+	for collector.Stats().Cycles < 2 {
+		if _, err := collector.Step(ctx); err != nil {
+			return err
+		}
+		st := collector.Stats()
+		c.Pieces, c.Nodes, c.Bytes = st.Pieces, st.Nodes, st.Bytes
+		if o.Progress != nil {
+			o.Progress(*c)
+		}
+	}
+	return nil
+}
+
+// giveUp applies a retention to the page: to its history here, or, with a cloud, to the bucket's.
+func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) error {
+	if _, ok := p.ledger.repo.Cloud(); ok {
+		c.InBucket = true
+		if o.DryRun {
+			return nil
+		}
+		return p.withSync(ctx, "set the retention", func(ctx context.Context, s *cloudsync.Page) error {
+			return s.SetRetention(ctx, format.Retention{Commits: uint64(o.Retention.Commits), Age: o.Retention.Age})
+		})
+	}
+	tags, err := p.store.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	page := gc.Page{History: p.store, Heads: p.store.Heads(), All: all, Keep: slices.Concat(slices.Collect(maps.Values(tags)), p.shared.positions())}
+	ids, err := gc.Prune(ctx, page, o.Retention.policy(), p.ledger.repo.clock.Now())
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	c.Pruned = len(ids)
+	if o.DryRun {
+		return nil
+	}
+	kept, err := p.store.Prune(ctx, ids)
+	c.Pruned -= len(kept)
+	if errors.Is(err, ErrConflict) {
+		return nil // what is in use stays for the next time
+	}
+	return err
+}
+
+// positions returns where the handles of the page stand.
+func (s *pageStore) positions() []commit.ID {
+	s.repo.mu.Lock()
+	defer s.repo.mu.Unlock()
+	var at []commit.ID
+	for p := range s.handles {
+		at = append(at, p.position.Load().ID)
+	}
+	return at
+}

@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// DeleteOptions say how pages are deleted.
+type DeleteOptions struct {
+	// DiscardUnsynced deletes also what only this device has.
+	DiscardUnsynced bool
+}
+
+// DeletedPage is what became of a page.
+type DeletedPage struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Bytes is what came back.
+	Bytes int64
+	// InCloud reports that the bucket still has the page: opening it by its name or id, or a Sync that names it, fetches it again.
+	InCloud bool
+	// Discarded reports that something went with it that only this device had.
+	Discarded bool
+}
+
+// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not bring it back unless it is named. What the bucket has of it stays there.
+// A page that is open, or has what only this device has, is refused with an *EvictError; without a cloud that is every page into which something was ever put. A crash leaves the page whole or
+// gone. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
+	d := DeletedPage{PageRef: page}
+	err := r.deleting(ctx, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
+	return d, err
+}
+
+// DeleteLedger deletes all pages of a ledger on this device, as DeletePage does. The first page that is refused ends it; those before are deleted and returned.
+// Errors: as DeletePage; ErrNotFound when it has no page.
+func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
+	var all []DeletedPage
+	err := r.deleting(ctx, func(ctx context.Context) error {
+		keys, err := r.pageDirs()
+		if err != nil {
+			return err
+		}
+		away, err := r.awayPages(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range away {
+			if p.kind == absentEvicted {
+				keys = append(keys, p.key)
+			}
+		}
+		found := false
+		for _, k := range keys {
+			if k.ledger != ledger {
+				continue
+			}
+			found = true
+			d := DeletedPage{PageRef: PageRef{k.ledger, k.id}}
+			if err := r.deletePage(ctx, &d, o); err != nil {
+				return err
+			}
+			all = append(all, d)
+		}
+		if !found {
+			return fmt.Errorf("ledger %q: %w", ledger, ErrNotFound)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// deleting lets a call in that deletes.
+func (r *Repository) deleting(ctx context.Context, fn func(context.Context) error) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly {
+		return fmt.Errorf("delete: the repository is open for reading: %w", ErrReadOnly)
+	}
+	call := r.gate.context(ctx)
+	defer call.release()
+	if err := fn(call); err != nil {
+		return call.explain(fmt.Errorf("delete: %w", err))
+	}
+	return nil
+}
+
+func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
+	k := pageKey{d.Ledger, d.ID}
+	release, err := r.takeAway(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer release()
+	here, away, err := r.whereIs(k)
+	if err != nil {
+		return err
+	}
+	if d.Name, _, err = r.usage.page(k.ledger, k.id); err != nil {
+		return err
+	}
+	switch {
+	case away:
+		return r.deleteAway(k, d)
+	case !here:
+		return fmt.Errorf("page %s of ledger %q: %w", d.ID, d.Ledger, ErrNotFound)
+	}
+	if d.Bytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
+		return fmt.Errorf("measure page %s: %w", d.ID, err)
+	}
+	dep := departure{kind: absentDeleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced}
+	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced {
+		dep.unproved = r.proveBucket(ctx)
+	}
+	res, err := r.depart(ctx, k, dep)
+	if err != nil {
+		return fmt.Errorf("page %s of ledger %q: %w", d.ID, d.Ledger, err)
+	}
+	if res.bar != EvictFree {
+		return &EvictError{d.PageRef, d.Name, res.bar, res.reason}
+	}
+	d.Discarded = res.discarded
+	a, err := r.readAbsence(k)
+	d.InCloud = a != nil
+	return err
+}
+
+// deleteAway deletes a page that was evicted: it is not listed any more.
+func (r *Repository) deleteAway(k pageKey, d *DeletedPage) error {
+	a, err := r.readAbsence(k)
+	if err != nil || a == nil {
+		return err
+	}
+	d.InCloud = true
+	if d.Name == "" {
+		d.Name = a.name
+	}
+	a.kind = absentDeleted
+	return errors.Join(r.writeAbsence(k, a), r.usage.removed(k.ledger, k.id, true))
+}

@@ -1,0 +1,295 @@
+package ledger
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// departure says how a page leaves.
+type departure struct {
+	kind      absenceKind
+	sizeBytes int64
+	name      string
+	unproved  error // why the bucket could not be asked
+	dry       bool
+	discard   bool // what only this device has
+}
+
+// departed says what came of it.
+type departed struct {
+	bar       EvictBar
+	reason    string
+	discarded bool
+}
+
+// errLeaving is what stands in for the store of a page while it is looked at for eviction. It reaches no caller.
+var errLeaving = errors.New("page is leaving")
+
+// depart removes the local copy of a page (A2), unless something bars it. While it looks at the page it holds the page's place among the open ones, and gives it up to
+// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone.
+func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
+	s, err := r.reserveToLeave(ctx, k)
+	if err != nil {
+		return departed{}, err
+	}
+	if s == nil {
+		return departed{bar: EvictOpen, reason: "it is open"}, nil
+	}
+	done, gone, err := r.tryDepart(ctx, s, d)
+	r.mu.Lock()
+	delete(r.pages, k)
+	r.mu.Unlock()
+	s.err = errLeaving
+	close(s.ready)
+	close(s.gone)
+	if gone != "" {
+		r.stage("gone", k)
+		if removeErr := r.fs.RemoveAll(gone); removeErr != nil { // A4
+			err = errors.Join(err, fmt.Errorf("remove what is left of the page: %w", removeErr))
+		}
+	}
+	return done, err
+}
+
+// reserveToLeave takes the place of a page among the open ones, nil when the page is open.
+func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore, error) {
+	for {
+		r.mu.Lock()
+		s := r.pages[k]
+		if s == nil {
+			s = r.newPageStore(k, "")
+			s.leaving = true
+			r.pages[k] = s
+			r.mu.Unlock()
+			return s, nil
+		}
+		closing := s.closing
+		r.mu.Unlock()
+		if !closing {
+			return nil, nil
+		}
+		select {
+		case <-s.gone:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// tryDepart looks at a page whose place the caller has, and renames its directory. gone is the new name, "" when the page stays.
+func (r *Repository) tryDepart(ctx context.Context, s *pageStore, d departure) (done departed, gone string, err error) {
+	r.stage("looking", s.key)
+	st, err := r.standing(ctx, s.key)
+	if err != nil {
+		return departed{}, "", err
+	}
+	done.bar, done.reason = st.bar, st.reason
+	if done.bar == EvictFree && !st.blank && d.unproved != nil {
+		done.bar, done.reason = EvictUnproved, "the bucket cannot be asked: "+d.unproved.Error()
+	}
+	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
+		done = departed{discarded: true}
+	}
+	if done.bar != EvictFree || d.dry {
+		return done, "", ctx.Err()
+	}
+	r.mu.Lock()
+	wanted := s.wanted // who comes later waits
+	r.mu.Unlock()
+	switch {
+	case wanted:
+		return departed{bar: EvictOpen, reason: "it was opened meanwhile"}, "", nil
+	case ctx.Err() != nil:
+		return departed{}, "", ctx.Err()
+	}
+	r.stage("decided", s.key)
+	gone, err = r.leave(s.key, &d, st)
+	return done, gone, err
+}
+
+// leave writes why the page is away, unless nobody has it, and renames its directory.
+func (r *Repository) leave(k pageKey, d *departure, st *standing) (gone string, err error) {
+	dir := r.pageDir(k)
+	away := &absence{kind: d.kind, bucket: st.at.Bucket, number: st.at.Number, since: max(r.clock.Now().UnixNano(), 0), sizeBytes: d.sizeBytes, name: d.name}
+	inCloud := st.at.Number > 0
+	if inCloud {
+		err = r.writeAbsence(k, away)
+	} else {
+		err = r.removeAbsence(k)
+	}
+	if err != nil {
+		return "", err
+	}
+	gone = fmt.Sprintf("%s%s%d", dir, goneMark, r.departures.Add(1))
+	if err := r.fs.Rename(dir, gone); err != nil {
+		return "", errors.Join(fmt.Errorf("rename the directory of the page: %w", err), r.removeAbsence(k))
+	}
+	if err := r.fs.SyncDir(filepath.Dir(dir)); err != nil {
+		// Whether the page is here after a power cut is not known: nothing of it may be removed.
+		return "", errors.Join(fmt.Errorf("make it durable that the page is away: %w", err), r.fs.Rename(gone, dir))
+	}
+	r.mu.Lock()
+	delete(r.indexes, dir)
+	r.mu.Unlock()
+	if err := r.usage.removed(k.ledger, k.id, d.kind == absentDeleted); err != nil {
+		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", k.ledger, "page", k.id.String(), "error", err)
+	}
+	return gone, nil
+}
+
+// standing is how a page stands to the cloud.
+type standing struct {
+	bar    EvictBar // of what is known without asking the bucket
+	reason string
+	at     format.Position // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
+	blank  bool            // nothing was ever in it
+
+	unsynced, tags int
+	local          bool // there are pieces of values that the bucket does not have
+}
+
+func (st *standing) bars(bar EvictBar, format string, args ...any) {
+	st.bar, st.reason = bar, fmt.Sprintf(format, args...)
+}
+
+// standing opens the store of a page whose place the caller has. A page that cannot be opened has a bar and no error.
+func (r *Repository) standing(ctx context.Context, k pageKey) (*standing, error) {
+	st := &standing{}
+	store, err := storage.Open(ctx, r.storageOptions(k))
+	if err == nil {
+		err = errors.Join(r.look(ctx, store, st), store.Close())
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if errors.Is(err, ErrNotFound) {
+		if here, err := r.isHere(k); err != nil || !here {
+			st.bars(EvictAway, "it is not here any more")
+			return st, err
+		}
+	}
+	if err != nil {
+		st.bars(EvictDamaged, "it cannot be read: %v", err)
+	}
+	return st, nil
+}
+
+// errSome ends a walk that has found what it looked for.
+var errSome = errors.New("there is one")
+
+// look fills in how the page of a store stands to the cloud.
+func (r *Repository) look(ctx context.Context, store *storage.Store, st *standing) error {
+	b, err := store.Metadata(ctx, format.MetadataPosition)
+	if err == nil && b != nil {
+		st.at, err = format.ParsePosition(b)
+	}
+	if err != nil {
+		return err
+	}
+	unsynced, err := store.Unsynced(ctx)
+	if err != nil {
+		return err
+	}
+	tags, err := store.UnsyncedTags(ctx)
+	if err != nil {
+		return err
+	}
+	err = store.LocalPieces(ctx, func(object.Digest) error { return errSome })
+	if err != nil && !errors.Is(err, errSome) {
+		return err
+	}
+	st.unsynced, st.tags, st.local = len(unsynced), len(tags), err != nil
+	heads := store.Heads()
+	st.blank = len(heads) == 1 && heads[0].ID == commit.First().ID && st.tags == 0 && st.at.Number == 0
+	if st.blank {
+		return nil
+	}
+	return r.judge(ctx, store, st)
+}
+
+// judge finds what bars the eviction of a page that is not blank.
+func (r *Repository) judge(ctx context.Context, store *storage.Store, st *standing) error {
+	file, _ := r.cloud.get()
+	if file == nil {
+		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
+		return nil
+	}
+	w, err := file.wrapped()
+	if err != nil {
+		return err
+	}
+	switch {
+	case st.at.Number > 0 && st.at.Bucket != format.ID(w.BucketID):
+		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
+		return nil
+	case st.unsynced+st.tags > 0 || st.local || st.at.Number == 0:
+		st.bars(EvictUnsynced, "%s", st.missing())
+		return nil
+	}
+	tag, err := onlyHere(ctx, store)
+	if err == nil && tag != "" {
+		st.bars(EvictOnlyHere, "tag %q keeps a version that the bucket may have given up", tag)
+	}
+	return err
+}
+
+// missing says what the bucket does not have.
+func (st *standing) missing() string {
+	what := func(n int, one string) string {
+		if n == 1 {
+			return "1 " + one + " is"
+		}
+		return fmt.Sprintf("%d %ss are", n, one)
+	}
+	switch {
+	case st.unsynced > 0:
+		return what(st.unsynced, "commit") + " not in the cloud"
+	case st.tags > 0:
+		return what(st.tags, "tag") + " not in the cloud"
+	case st.local:
+		return "pieces of values are not in the cloud"
+	}
+	return "it was never synced"
+}
+
+// onlyHere returns a tag that keeps a version whose tree is here and may not be in the bucket, "" when there is none: where the bucket has given up entries of the
+// page's log, only its heads are certain to be readable there.
+func onlyHere(ctx context.Context, store *storage.Store) (string, error) {
+	b, err := store.Metadata(ctx, format.MetadataFloor)
+	if err != nil || len(b) < 16 || binary.BigEndian.Uint64(b[8:]) <= 1 {
+		return "", err
+	}
+	heads := map[commit.ID]bool{}
+	for _, h := range store.Heads() {
+		heads[h.ID] = true
+	}
+	tags, err := store.Tags(ctx)
+	if err != nil {
+		return "", err
+	}
+	for name, id := range tags {
+		if heads[id] {
+			continue
+		}
+		c, err := store.Known(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		held, err := store.TreeHeld(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		if held {
+			return name, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,20 @@
+//go:build unix
+
+package ledger
+
+import (
+	"os"
+	"syscall"
+)
+
+// fileNumber returns the number of a file in its file system, 0 where that cannot be learned.
+func fileNumber(path string) uint64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Ino)
+	}
+	return 0
+}

@@ -1,0 +1,285 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and OlderThan: then the one that was closed longest ago goes first,
+// and those that may not go are passed over.
+type EvictOptions struct {
+	// Pages are the pages, whatever their age. Empty: those that FreeBytes and OlderThan choose, of which one must be set.
+	Pages []PageRef
+	// FreeBytes ends it when so many bytes are free that were not; 0: it goes on.
+	FreeBytes int64
+	// OlderThan leaves pages alone that were closed less than this ago; 0: none.
+	OlderThan time.Duration
+	// Values keeps the pages, open or not, and drops the content of their values that the bucket has: it comes back when it is read. The values that were
+	// stored first go first. Their bytes are free once the page is compacted.
+	Values bool
+	// DryRun changes nothing: the report says what would be.
+	DryRun bool
+	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the bucket cannot be asked. It is for pages that
+	// are named.
+	DiscardUnsynced bool
+}
+
+func (o *EvictOptions) check() error {
+	switch {
+	case o.FreeBytes < 0 || o.OlderThan < 0:
+		return fmt.Errorf("a size or age below 0: %w", ErrInvalid)
+	case len(o.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !o.Values:
+		return fmt.Errorf("want pages, a size to free, or an age: %w", ErrInvalid)
+	case len(o.Pages) == 0 && o.DiscardUnsynced:
+		return fmt.Errorf("what is not in the cloud is discarded of pages that are named only: %w", ErrInvalid)
+	case o.Values && o.DiscardUnsynced:
+		return fmt.Errorf("values that are not in the cloud are never dropped: %w", ErrInvalid)
+	}
+	return nil
+}
+
+// EvictBar says what keeps a page from being evicted. Values are only ever added.
+type EvictBar uint8
+
+// The bars.
+const (
+	// EvictFree: nothing does.
+	EvictFree EvictBar = iota
+	// EvictOpen: somebody has the page open.
+	EvictOpen
+	// EvictNoCloud: no cloud is set, so it could not come back.
+	EvictNoCloud
+	// EvictUnsynced: it has commits, tags or pieces of values that the bucket does not have.
+	EvictUnsynced
+	// EvictOtherCloud: it was synced with another bucket than the present one.
+	EvictOtherCloud
+	// EvictOnlyHere: a tag may keep a version that the bucket has given up.
+	EvictOnlyHere
+	// EvictDamaged: it cannot be opened.
+	EvictDamaged
+	// EvictAway: it is in the cloud only already.
+	EvictAway
+	// EvictUnproved: the bucket could not be asked whether it is there and the right one.
+	EvictUnproved
+)
+
+var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "only here", "damaged", "in the cloud only", "cloud out of reach"}
+
+// String returns a few words, such as "unsynced".
+func (b EvictBar) String() string {
+	if int(b) < len(evictBars) {
+		return evictBars[b]
+	}
+	return fmt.Sprintf("bar %d", uint8(b))
+}
+
+// Discardable reports whether EvictOptions.DiscardUnsynced lifts the bar.
+func (b EvictBar) Discardable() bool {
+	switch b {
+	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictOnlyHere, EvictUnproved:
+		return true
+	}
+	return false
+}
+
+// EvictResult is what became of one page.
+type EvictResult struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Bytes is what was freed, or would be; for a page that stays, what it takes.
+	Bytes int64
+	// LastClosed is when the page was last closed; zero when that is not known.
+	LastClosed time.Time
+	// Bar says why the page stays, and Reason tells it to people; zero when it went.
+	Bar    EvictBar
+	Reason string
+	// Discarded reports that something went with it that only this device had.
+	Discarded bool
+}
+
+// EvictError reports a page that was named and stays. It matches ErrConflict.
+type EvictError struct {
+	Page   PageRef
+	Name   string
+	Bar    EvictBar
+	Reason string
+}
+
+// Error implements error.
+func (e *EvictError) Error() string {
+	return fmt.Sprintf("page %s of ledger %q stays: %s", e.Page.ID, e.Page.Ledger, e.Reason)
+}
+
+// Is makes it match ErrConflict.
+func (e *EvictError) Is(target error) bool { return target == ErrConflict }
+
+// EvictReport says what Evict did, or would do.
+type EvictReport struct {
+	// Evicted and Kept are the pages that were looked at, in the order of eviction. Pages that FreeBytes left no need to look at are in neither.
+	Evicted, Kept []EvictResult
+	// FreedBytes is the sum of those of Evicted.
+	FreedBytes int64
+}
+
+// Evict removes the local copies of pages that the bucket has; opening one brings it back. Only pages go that nobody has open and of which the bucket has everything,
+// or that are empty and were never synced. A page that somebody opens meanwhile stays, or has left: then the opener waits and fetches it.
+// A crash leaves each page whole or gone.
+//
+// Before anything goes the bucket is asked, once, whether it is there and the one that is remembered. Pages that are chosen and may not go are no error; for those that are named, the
+// error joins an *EvictError for each. The report comes also with an error.
+//
+// Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
+	e := &evictor{repo: r, o: o}
+	if err := o.check(); err != nil {
+		return e.report, fmt.Errorf("evict: %w", err)
+	}
+	if err := r.enter(); err != nil {
+		return e.report, err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly && !o.DryRun {
+		return e.report, fmt.Errorf("evict: the repository is open for reading: %w", ErrReadOnly)
+	}
+	call := r.gate.context(ctx)
+	defer call.release()
+	if err := e.run(call); err != nil {
+		return e.report, call.explain(fmt.Errorf("evict: %w", err))
+	}
+	return e.report, nil
+}
+
+// evictor is one call of Evict.
+type evictor struct {
+	repo     *Repository
+	o        EvictOptions
+	report   EvictReport
+	unproved error // why the bucket could not be asked
+	refused  []error
+}
+
+func (e *evictor) run(ctx context.Context) error {
+	candidates, err := e.candidates(ctx)
+	if err != nil || len(candidates) == 0 {
+		return errors.Join(append(e.refused, err)...)
+	}
+	if file, _ := e.repo.cloud.get(); file != nil && !e.o.DryRun {
+		e.unproved = e.repo.proveBucket(ctx)
+	}
+	for i := range candidates {
+		if e.o.FreeBytes > 0 && e.report.FreedBytes >= e.o.FreeBytes {
+			break
+		}
+		if err := e.evict(ctx, &candidates[i]); err != nil {
+			return err
+		}
+	}
+	return errors.Join(e.refused...)
+}
+
+// proveBucket asks the bucket whether it is the one that is remembered.
+func (r *Repository) proveBucket(ctx context.Context) error {
+	link, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return r.checkBucket(ctx, link)
+}
+
+// candidates returns the pages to look at, in order.
+func (e *evictor) candidates(ctx context.Context) ([]EvictResult, error) {
+	if len(e.o.Pages) > 0 {
+		return e.named(ctx)
+	}
+	keys, err := e.repo.pageDirs()
+	if err != nil {
+		return nil, err
+	}
+	var out []EvictResult
+	for _, k := range keys {
+		c, err := e.candidate(k)
+		if err != nil {
+			return nil, err
+		}
+		if e.o.OlderThan > 0 && e.repo.clock.Now().Sub(c.LastClosed) < e.o.OlderThan {
+			continue
+		}
+		out = append(out, c)
+	}
+	slices.SortStableFunc(out, func(a, b EvictResult) int { return a.LastClosed.Compare(b.LastClosed) })
+	return out, ctx.Err()
+}
+
+func (e *evictor) candidate(k pageKey) (c EvictResult, err error) {
+	c.PageRef = PageRef{k.ledger, k.id}
+	c.Name, c.LastClosed, err = e.repo.usage.page(k.ledger, k.id)
+	return c, err
+}
+
+// named returns the pages that were named. Those that are away already are refused.
+func (e *evictor) named(context.Context) ([]EvictResult, error) {
+	var out []EvictResult
+	for _, ref := range e.o.Pages {
+		if slices.ContainsFunc(out, func(c EvictResult) bool { return c.PageRef == ref }) {
+			continue
+		}
+		k := pageKey{ref.Ledger, ref.ID}
+		c, err := e.candidate(k)
+		if err != nil {
+			return nil, err
+		}
+		here, away, err := e.repo.whereIs(k)
+		if err == nil && !here && !away {
+			err = fmt.Errorf("page %s of ledger %q: %w", ref.ID, ref.Ledger, ErrNotFound)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if away {
+			e.keep(&c, EvictAway, "it is in the cloud only already")
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// keep notes that a page stays.
+func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
+	c.Bar, c.Reason = bar, reason
+	e.report.Kept = append(e.report.Kept, *c)
+	if len(e.o.Pages) > 0 {
+		e.refused = append(e.refused, &EvictError{c.PageRef, c.Name, bar, reason})
+	}
+}
+
+// evict evicts a page, or its values, unless something bars that. Errors are those that end all.
+func (e *evictor) evict(ctx context.Context, c *EvictResult) error {
+	if e.o.Values {
+		return e.dropValues(ctx, c)
+	}
+	k := pageKey{c.Ledger, c.ID}
+	bytes, err := dirSize(e.repo.fs, e.repo.pageDir(k))
+	if err != nil {
+		return fmt.Errorf("measure page %s: %w", c.ID, err)
+	}
+	c.Bytes = bytes
+	res, err := e.repo.depart(ctx, k, departure{
+		kind: absentEvicted, sizeBytes: bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, err)
+	case res.bar != EvictFree:
+		e.keep(c, res.bar, res.reason)
+		return nil
+	}
+	c.Discarded = res.discarded
+	e.report.Evicted = append(e.report.Evicted, *c)
+	e.report.FreedBytes += c.Bytes
+	return nil
+}

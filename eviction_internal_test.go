@@ -1,0 +1,448 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+func anyAbsence(t *rapid.T) *absence {
+	a := &absence{
+		kind: absenceKind(rapid.IntRange(1, 2).Draw(t, "kind")), number: rapid.Uint64().Draw(t, "number"), since: rapid.Int64Min(0).Draw(t, "since"),
+		sizeBytes: rapid.Int64Min(0).Draw(t, "size"), name: rapid.StringN(0, -1, 1024).Draw(t, "name"),
+	}
+	copy(a.bucket[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket"))
+	return a
+}
+
+// TestAbsenceFile: what was written is read, and nothing else is.
+func TestAbsenceFile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyAbsence(t)
+		b := a.encode()
+		got, err := parseAbsence(b)
+		if err != nil || !cmp.Equal(a, got, cmp.AllowUnexported(absence{})) {
+			t.Fatalf("read %+v, %v; wrote %+v", got, err, a)
+		}
+		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := parseAbsence(b); err == nil {
+			t.Fatalf("with bit %d changed read %+v", i, got)
+		}
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := parseAbsence(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
+			t.Fatalf("cut short read %+v", got)
+		}
+	})
+}
+
+func FuzzParseAbsence(f *testing.F) {
+	f.Add((&absence{kind: absentEvicted, number: 7, name: "name"}).encode())
+	f.Add((&absence{kind: absentDeleted}).encode())
+	f.Add([]byte(absenceMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := parseAbsence(b)
+		if err != nil {
+			if KindOf(err) != KindCorrupt && KindOf(err) != KindUnsupported {
+				t.Errorf("error of kind %d: %v", KindOf(err), err)
+			}
+			return
+		}
+		if !bytes.Equal(a.encode(), b) {
+			t.Error("read what encode would not write")
+		}
+	})
+}
+
+// evictWorld has one device whose files and stages tests look at.
+type evictWorld struct {
+	t      *testing.T
+	bucket *mem.Bucket
+	key    string
+	mem    *vfs.Mem
+
+	mu    sync.Mutex
+	stage func(string, pageKey) // guarded by mu
+}
+
+func newEvictWorld(t *testing.T) *evictWorld {
+	w := &evictWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key"), mem: vfs.NewMem()}
+	if err := CreateKeyFile(w.key); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *evictWorld) onStage(fn func(string, pageKey)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stage = fn
+}
+
+func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
+	o := &Options{InMemory: true, CacheBytes: 1 << 20, testing: &testHooks{fs: fs, stage: func(s string, k pageKey) {
+		w.mu.Lock()
+		fn := w.stage
+		w.mu.Unlock()
+		if fn != nil {
+			fn(s, k)
+		}
+	}}}
+	o.Merge.Manual = true
+	o.Sync = SyncOptions{Manual: true, Buckets: map[string]BucketOpener{
+		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
+	}}
+	return Open(context.Background(), "", o)
+}
+
+// device returns a repository with one synced page, closed.
+func (w *evictWorld) device(fs vfs.FS) (*Repository, PageRef) {
+	w.t.Helper()
+	r, err := w.open(fs)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = r.Close() }) // idempotent
+	if _, err := r.SetCloud(w.t.Context(), CloudOptions{URL: "mem:x", KeyFile: w.key}); err != nil {
+		w.t.Fatal(err)
+	}
+	p := w.page(r)
+	_, err = p.Update(w.t.Context(), func(tx *Tx) error { return tx.Put(w.t.Context(), []byte("k"), []byte("v")) })
+	if err == nil {
+		err = errors.Join(p.Sync(w.t.Context()), p.Close())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r, PageRef{"l", p.ID()}
+}
+
+func (w *evictWorld) page(r *Repository) *Page {
+	w.t.Helper()
+	p, err := openIt(w.t.Context(), r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func openIt(ctx context.Context, r *Repository) (*Page, error) {
+	l, err := r.Ledger("l")
+	if err != nil {
+		return nil, err
+	}
+	return l.Page(ctx, "p")
+}
+
+// whole reports that the page has what it must have.
+func whole(ctx context.Context, p *Page) error {
+	return p.View(ctx, func(s *Snapshot) error {
+		v, err := s.Get(ctx, []byte("k"))
+		if err == nil && string(v) != "v" {
+			err = fmt.Errorf("k is %q", v)
+		}
+		return err
+	})
+}
+
+// TestOpenBeforeEvictionWins: who opens a page while it is looked at for eviction gets it as it is, without a network.
+func TestOpenBeforeEvictionWins(t *testing.T) {
+	w := newEvictWorld(t)
+	r, ref := w.device(w.mem)
+	opened := make(chan error, 1)
+	w.onStage(func(stage string, k pageKey) {
+		if stage != "looking" {
+			return
+		}
+		w.onStage(nil)
+		go func() {
+			p, err := openIt(t.Context(), r)
+			if err == nil {
+				err = errors.Join(whole(t.Context(), p), p.Close())
+			}
+			opened <- err
+		}()
+		for { // until the opener waits
+			r.mu.Lock()
+			wanted := r.pages[k].wanted
+			r.mu.Unlock()
+			if wanted {
+				return
+			}
+		}
+	})
+	report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != EvictOpen || len(report.Evicted) != 0 {
+		t.Errorf("evicted: %+v, %v", report, err)
+	}
+	w.bucket.SetBefore(func(bucket.Op, string) error { return errDeath })
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenAfterEvictionFetches: who opens a page when it is decided that it goes waits, finds it gone and fetches it.
+func TestOpenAfterEvictionFetches(t *testing.T) {
+	for _, at := range []string{"decided", "gone"} {
+		t.Run(at, func(t *testing.T) {
+			w := newEvictWorld(t)
+			r, ref := w.device(w.mem)
+			var fetched sync.WaitGroup
+			errs := make(chan error, 3)
+			count := 0
+			w.onStage(func(stage string, k pageKey) {
+				if stage == "fetched" {
+					w.mu.Lock()
+					count++
+					w.mu.Unlock()
+				}
+				if stage != at {
+					return
+				}
+				for range 3 {
+					fetched.Go(func() {
+						p, err := openIt(t.Context(), r)
+						if err == nil {
+							err = errors.Join(whole(t.Context(), p), p.Close())
+						}
+						errs <- err
+					})
+				}
+				if at == "decided" {
+					for { // until somebody waits
+						r.mu.Lock()
+						wanted := r.pages[k].wanted
+						r.mu.Unlock()
+						if wanted {
+							return
+						}
+					}
+				}
+			})
+			if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+				t.Error(err)
+			}
+			fetched.Wait()
+			for range 3 {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+			if count != 1 {
+				t.Errorf("the page was fetched %d times", count)
+			}
+		})
+	}
+}
+
+// TestOpenAndEvictAtRandom has many open, write, sync and evict one page: nothing is lost, and nobody sees half a page.
+func TestOpenAndEvictAtRandom(t *testing.T) {
+	w := newEvictWorld(t)
+	r, ref := w.device(w.mem)
+	const writers, rounds = 3, 8
+	fail := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	write := func(n, i int) {
+		p, err := openIt(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fail(whole(t.Context(), p))
+		_, err = p.Update(t.Context(), func(tx *Tx) error {
+			return tx.Put(t.Context(), fmt.Appendf(nil, "%d %d", n, i), []byte("x"))
+		})
+		fail(errors.Join(err, p.Sync(t.Context()), p.Close()))
+	}
+	for i := range rounds {
+		var writing sync.WaitGroup
+		for n := range writers {
+			writing.Go(func() { write(n, i) })
+		}
+		wrote := make(chan struct{})
+		go func() { writing.Wait(); close(wrote) }()
+		for done, evicted := false, false; !evicted && !t.Failed(); { // beside them, and once when they are done
+			select {
+			case <-wrote:
+				done = true
+			default:
+			}
+			report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+			if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
+				t.Error(err)
+			}
+			away, err := r.isAway(pageKey{ref.Ledger, ref.ID})
+			fail(err)
+			evicted = done && (len(report.Evicted) > 0 || away)
+		}
+		<-wrote
+	}
+	p := w.page(r)
+	defer p.Close()
+	if _, err := p.Merge(t.Context()); err != nil {
+		t.Error(err)
+	}
+	fail(p.View(t.Context(), func(s *Snapshot) error {
+		for n := range writers {
+			for i := range rounds {
+				if _, err := s.Get(t.Context(), fmt.Appendf(nil, "%d %d", n, i)); err != nil {
+					t.Errorf("%d %d: %v", n, i, err)
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+// TestCrashOfEviction cuts the power after every change of the files while a page is evicted and comes back: it is there, whole, or known to be in the cloud,
+// and nothing else is left.
+func TestCrashOfEviction(t *testing.T) {
+	w := newEvictWorld(t)
+	armed := false
+	op, recoveries, away := 0, 0, 0
+	recover := func(fs *vfs.Mem) error {
+		ctx := context.Background()
+		r, err := w.open(fs)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		evicted, err := r.EvictedPages(ctx)
+		if err != nil {
+			return err
+		}
+		pages, err := r.Pages(ctx)
+		if err != nil {
+			return err
+		}
+		if len(pages)+len(evicted) != 1 {
+			return fmt.Errorf("pages %+v, evicted %+v", pages, evicted)
+		}
+		away += len(evicted)
+		if len(pages) == 1 { // then it must not need the bucket
+			w.bucket.SetBefore(func(bucket.Op, string) error { return errDeath })
+			defer w.bucket.SetBefore(nil)
+		}
+		p, err := openIt(ctx, r)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(whole(ctx, p), p.Close())
+		if err != nil {
+			return err
+		}
+		infos, err := fs.ReadDir(filepath.Dir(r.pageDir(pageKey{"l", p.ID()})))
+		if err == nil && len(infos) != 1 {
+			err = fmt.Errorf("left over: %+v", infos)
+		}
+		return err
+	}
+	boundary := func(o vfs.Op) {
+		if !armed || t.Failed() {
+			return
+		}
+		armed = false
+		defer func() { armed = true }()
+		op++
+		for v, keep := range []func() float64{vfs.KeepNone, vfs.KeepAll, vfs.KeepSome(uint64(op)), vfs.KeepSome(uint64(op) << 20)} {
+			fs := w.mem.CrashClone(keep)
+			recoveries++
+			if err := recover(fs); err != nil {
+				t.Errorf("operation %d (%s), crash %d: %v", op, o, v, err)
+			}
+		}
+	}
+	r, ref := w.device(vfs.NewHooked(w.mem, boundary))
+	for range 2 {
+		armed = true
+		_, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+		armed = false
+		if err != nil {
+			t.Fatal(err)
+		}
+		armed = true
+		p, err := openIt(t.Context(), r)
+		if err == nil {
+			err = p.Close()
+		}
+		armed = false
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if away == 0 || away == recoveries {
+		t.Errorf("%d of %d recoveries found the page away", away, recoveries)
+	}
+	t.Logf("%d operations, %d recoveries, %d times away", op, recoveries, away)
+}
+
+// TestDeathDuringEviction has each operation of the file system fail from one on: the page is whole or away for the next process, also after a power cut.
+func TestDeathDuringEviction(t *testing.T) {
+	for at := 0; ; at++ {
+		w := newEvictWorld(t)
+		n, died, armed := 0, false, false
+		fs := vfs.NewFaulty(w.mem, func(vfs.Op) error {
+			if !armed {
+				return nil
+			}
+			if n++; n > at {
+				died = true
+				return errDeath
+			}
+			return nil
+		})
+		r, ref := w.device(fs)
+		armed = true
+		_, evictErr := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
+		var openErr error
+		if evictErr == nil {
+			var p *Page
+			if p, openErr = openIt(t.Context(), r); openErr == nil {
+				openErr = p.Close()
+			}
+		}
+		armed = false
+		if !died && (evictErr != nil || openErr != nil) {
+			t.Fatalf("operation %d: %v, %v", at, evictErr, openErr)
+		}
+		look := func(when string, fs vfs.FS, open bool) {
+			next, err := w.open(fs)
+			if err != nil {
+				t.Fatalf("operation %d: %s: %v", at, when, err)
+			}
+			if open {
+				var p *Page
+				if p, err = openIt(t.Context(), next); err == nil {
+					err = errors.Join(whole(t.Context(), p), p.Close())
+				}
+			}
+			if err := errors.Join(err, next.Close()); err != nil {
+				t.Fatalf("operation %d: %s: %v", at, when, err)
+			}
+		}
+		look("the next process", w.mem, false) // it clears up what is not durable
+		look("a power cut", w.mem.CrashClone(vfs.KeepNone), true)
+		for seed := range 8 {
+			look("a power cut", w.mem.CrashClone(vfs.KeepSome(uint64(at<<8+seed))), true)
+		}
+		look("the next process but one", w.mem, true)
+		if !died {
+			t.Logf("%d operations", at)
+			return
+		}
+	}
+}

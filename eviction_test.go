@@ -1,0 +1,468 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ledgerd/ledger"
+)
+
+func ref(p *ledger.Page) ledger.PageRef {
+	return ledger.PageRef{Ledger: p.Ledger().Name(), ID: p.ID()}
+}
+
+// evictable makes a page with content, synced and closed.
+func evictable(t testing.TB, r *ledger.Repository, ledgerName, name string, pairs ...string) ledger.PageRef {
+	t.Helper()
+	p := page(t, r, ledgerName, name)
+	put(t, p, pairs...)
+	must(t, p.Sync(t.Context()))
+	closeIt(t, p)
+	return ref(p)
+}
+
+func wantKept(t testing.TB, err error, report ledger.EvictReport, bar ledger.EvictBar) {
+	t.Helper()
+	e, ok := errors.AsType[*ledger.EvictError](err)
+	if !ok || e.Bar != bar || e.Reason == "" || !errors.Is(err, ledger.ErrConflict) {
+		t.Errorf("error %v, want an EvictError: %s", err, bar)
+	}
+	if len(report.Evicted) != 0 || len(report.Kept) != 1 || report.Kept[0].Bar != bar {
+		t.Errorf("report %+v, want one page that stays: %s", report, bar)
+	}
+}
+
+func namesHere(t testing.TB, r *ledger.Repository) (names []string) {
+	t.Helper()
+	pages, err := r.Pages(t.Context())
+	must(t, err)
+	for _, p := range pages {
+		names = append(names, p.Ledger+"/"+p.Name)
+	}
+	return names
+}
+
+func TestEvictAndComeBack(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	long := string(pseudo(1, 300000))
+	at := evictable(t, r, "notes", "inbox", "a", "1", "long", long)
+	evict := ledger.EvictOptions{Pages: []ledger.PageRef{at}, DryRun: true}
+	dry, err := r.Evict(t.Context(), evict)
+	must(t, err)
+	if len(dry.Evicted) != 1 || dry.FreedBytes < 300000 || len(namesHere(t, r)) != 1 {
+		t.Errorf("dry run: %+v", dry)
+	}
+	evict.DryRun = false
+	report, err := r.Evict(t.Context(), evict)
+	must(t, err)
+	if diff := cmp.Diff(dry, report); diff != "" {
+		t.Errorf("not what the dry run said (-dry +run):\n%s", diff)
+	}
+	if names := namesHere(t, r); len(names) != 0 {
+		t.Errorf("pages %v are here still", names)
+	}
+	away, err := r.EvictedPages(t.Context())
+	must(t, err)
+	if len(away) != 1 || away[0].Name != "inbox" || away[0].PageRef != at || away[0].SizeBytes != report.FreedBytes || away[0].Since.IsZero() {
+		t.Errorf("evicted pages %+v", away)
+	}
+	report, err = r.Evict(t.Context(), evict)
+	wantKept(t, err, report, ledger.EvictAway)
+
+	syncAll(t, r) // does not bring it back
+	if names := namesHere(t, r); len(names) != 0 {
+		t.Errorf("sync brought %v back", names)
+	}
+	l, err := r.Ledger("notes")
+	must(t, err)
+	if has, err := l.HasPage(t.Context(), at.ID); err != nil || !has {
+		t.Errorf("the page is not known: %t, %v", has, err)
+	}
+	p, err := l.PageByID(t.Context(), at.ID)
+	must(t, err)
+	if p.Name() != "inbox" {
+		t.Errorf("it came back as %q", p.Name())
+	}
+	wantContent(t, p, map[string]string{"a": "1", "long": long})
+	put(t, p, "b", "2")
+	must(t, p.Sync(t.Context()))
+	closeIt(t, p)
+	if away, err = r.EvictedPages(t.Context()); err != nil || len(away) != 0 {
+		t.Errorf("evicted pages %+v, %v", away, err)
+	}
+	checkClean(t, r)
+	// By name, and by a Sync that names it.
+	for range 2 {
+		_, err = r.Evict(t.Context(), evict)
+		must(t, err)
+		done, err := r.Sync(t.Context(), at)
+		must(t, err)
+		if len(done) != 1 || !done[0].Created || len(namesHere(t, r)) != 1 {
+			t.Errorf("sync of an evicted page: %+v", done)
+		}
+	}
+	wantContent(t, page(t, r, "notes", "inbox"), map[string]string{"a": "1", "b": "2", "long": long})
+}
+
+func TestEvictRefuses(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	ctx := t.Context()
+	evict := func(o ledger.EvictOptions, refs ...ledger.PageRef) (ledger.EvictReport, error) {
+		o.Pages = refs
+		return r.Evict(ctx, o)
+	}
+	p := page(t, r, "l", "p")
+	put(t, p, "k", "v")
+	report, err := evict(ledger.EvictOptions{}, ref(p))
+	wantKept(t, err, report, ledger.EvictOpen)
+	report, err = evict(ledger.EvictOptions{DiscardUnsynced: true}, ref(p))
+	wantKept(t, err, report, ledger.EvictOpen)
+	closeIt(t, p)
+	report, err = evict(ledger.EvictOptions{}, ref(p))
+	wantKept(t, err, report, ledger.EvictUnsynced)
+	if ledger.EvictUnsynced.Discardable() != true || ledger.EvictOpen.Discardable() {
+		t.Error("discardable")
+	}
+	must(t, r.UnsetCloud(ctx))
+	report, err = evict(ledger.EvictOptions{}, ref(p))
+	wantKept(t, err, report, ledger.EvictNoCloud)
+	_, err = r.SetCloud(ctx, w.cloud())
+	must(t, err)
+	syncAll(t, r)
+
+	p = page(t, r, "l", "p")
+	must(t, p.Tag(ctx, "mine", ledger.CommitID{}))
+	closeIt(t, p)
+	report, err = evict(ledger.EvictOptions{}, ref(p))
+	wantKept(t, err, report, ledger.EvictUnsynced)
+	syncAll(t, r)
+
+	w.offline(true)
+	report, err = evict(ledger.EvictOptions{}, ref(p))
+	wantKept(t, err, report, ledger.EvictUnproved)
+	w.offline(false)
+
+	_, err = evict(ledger.EvictOptions{}, ledger.PageRef{Ledger: "l"})
+	wantErr(t, err, ledger.ErrNotFound)
+	for _, o := range []ledger.EvictOptions{{}, {FreeBytes: -1}, {OlderThan: -1}, {FreeBytes: 1, DiscardUnsynced: true}, {Values: true, DiscardUnsynced: true, Pages: []ledger.PageRef{ref(p)}}} {
+		_, err = r.Evict(ctx, o)
+		wantErr(t, err, ledger.ErrInvalid)
+	}
+	if len(namesHere(t, r)) != 1 {
+		t.Error("the page is gone")
+	}
+	_, err = evict(ledger.EvictOptions{}, ref(p))
+	must(t, err)
+	p = page(t, r, "l", "p")
+	if tags, err := p.Tags(ctx); err != nil || len(tags) != 1 {
+		t.Errorf("tags %v, %v", tags, err)
+	}
+}
+
+// TestEvictDiscards: what only this device has goes with the flag alone, and what the bucket has comes back.
+func TestEvictDiscards(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	at := evictable(t, r, "l", "p", "k", "synced")
+	p := page(t, r, "l", "p")
+	put(t, p, "k", "not synced")
+	closeIt(t, p)
+	never := page(t, r, "l", "never")
+	put(t, never, "k", "v")
+	closeIt(t, never)
+	report, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at, ref(never)}, DiscardUnsynced: true})
+	must(t, err)
+	if len(report.Evicted) != 2 || !report.Evicted[0].Discarded || !report.Evicted[1].Discarded {
+		t.Errorf("%+v", report)
+	}
+	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "synced"})
+	wantContent(t, page(t, r, "l", "never"), map[string]string{})
+}
+
+// TestEvictBlank: a page into which nothing was ever put goes without a cloud, and comes back as empty as it was.
+func TestEvictBlank(t *testing.T) {
+	r := open(t, t.TempDir(), nil)
+	blank := page(t, r, "l", "blank")
+	closeIt(t, blank)
+	emptied := page(t, r, "l", "emptied")
+	put(t, emptied, "k", "v")
+	update(t, emptied, func(tx *ledger.Tx) error { return tx.Delete(t.Context(), []byte("k")) })
+	closeIt(t, emptied)
+	report, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40})
+	must(t, err)
+	if len(report.Evicted) != 1 || report.Evicted[0].Name != "blank" || len(report.Kept) != 1 {
+		t.Errorf("%+v", report)
+	}
+	wantContent(t, page(t, r, "l", "blank"), map[string]string{})
+}
+
+// stepClock is a clock that tests move.
+func stepClock(start int64) (now func() time.Time, step func(time.Duration)) {
+	at := time.Unix(start, 0).UTC()
+	return func() time.Time { return at }, func(d time.Duration) { at = at.Add(d) }
+}
+
+func TestEvictLeastRecent(t *testing.T) {
+	w := newCloudWorld(t)
+	o := w.options()
+	var step func(time.Duration)
+	o.Now, step = stepClock(1e9)
+	r := w.device(o)
+	for i := range 5 {
+		evictable(t, r, "l", fmt.Sprint(i), "k", string(pseudo(uint64(i), 50000)))
+		step(time.Hour)
+	}
+	closeIt(t, page(t, r, "l", "1")) // used again
+	for _, err := range []error{errorOf(r.Usage(t.Context())), errorOf(r.Status(t.Context())), errorOf(r.Sync(t.Context()))} {
+		must(t, err) // are no use of any page
+	}
+	step(30 * time.Minute)
+	evicted := func(o ledger.EvictOptions) (names []string) {
+		t.Helper()
+		report, err := r.Evict(t.Context(), o)
+		must(t, err)
+		for _, e := range report.Evicted {
+			names = append(names, e.Name)
+		}
+		return names
+	}
+	if got := evicted(ledger.EvictOptions{OlderThan: 3 * time.Hour, DryRun: true}); !cmp.Equal(got, []string{"0", "2"}) {
+		t.Errorf("older than 3 hours: %v", got)
+	}
+	if got := evicted(ledger.EvictOptions{FreeBytes: 60000}); !cmp.Equal(got, []string{"0", "2"}) {
+		t.Errorf("60000 bytes: %v", got)
+	}
+	if got := evicted(ledger.EvictOptions{OlderThan: time.Hour}); !cmp.Equal(got, []string{"3", "4"}) {
+		t.Errorf("older than an hour: %v", got)
+	}
+	if names := namesHere(t, r); !cmp.Equal(names, []string{"l/1"}) {
+		t.Errorf("%v are here", names)
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// TestEvictedNeedsTheCloud: an evicted page is never taken for a new one.
+func TestEvictedNeedsTheCloud(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	ctx := t.Context()
+	at := evictable(t, r, "l", "p", "k", "v")
+	_, err := r.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	must(t, err)
+	l, err := r.Ledger("l")
+	must(t, err)
+	w.offline(true)
+	_, err = l.Page(ctx, "p")
+	wantErr(t, err, ledger.ErrNeedsFetch)
+	wantErr(t, err, ledger.ErrNetwork)
+	w.offline(false)
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = l.Page(canceled, "p")
+	wantErr(t, err, context.Canceled)
+
+	// Another cloud is set only after the page has come back.
+	other := newCloudWorld(t)
+	mem := w.bucket
+	w.offline(true)
+	w.bucket = other.bucket
+	_, err = r.SetCloud(ctx, other.cloud())
+	wantErr(t, err, ledger.ErrNeedsFetch)
+	w.bucket = mem
+	w.offline(false)
+	must(t, r.UnsetCloud(ctx))
+	_, err = l.Page(ctx, "p")
+	wantErr(t, err, ledger.ErrNeedsFetch)
+	wantErr(t, err, ledger.ErrNoCloud)
+	_, err = r.SetCloud(ctx, w.cloud())
+	must(t, err)
+	if names := namesHere(t, r); len(names) != 0 {
+		t.Errorf("%v are half here", names)
+	}
+	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "v"})
+}
+
+// TestEvictedFromARolledBackBucket: a bucket that has less than was evicted does not give a page that is older than it was.
+func TestEvictedFromARolledBackBucket(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	at := evictable(t, r, "l", "p", "k", "v")
+	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	must(t, err)
+	l, err := r.Ledger("l")
+	must(t, err)
+	var logs []string
+	infos, err := w.bucket.List(t.Context(), "", "", 1000)
+	must(t, err)
+	for _, i := range infos {
+		if i.Name != "format" {
+			logs = append(logs, i.Name)
+			must(t, w.bucket.Delete(t.Context(), i.Name))
+		}
+	}
+	_, err = l.Page(t.Context(), "p")
+	wantErr(t, err, ledger.ErrCloudRolledBack)
+	if names := namesHere(t, r); len(names) != 0 || len(logs) == 0 {
+		t.Errorf("%v are here", names)
+	}
+}
+
+func TestEvictValues(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	p := page(t, r, "l", "p")
+	long, other := string(pseudo(1, 400000)), string(pseudo(2, 200000))
+	put(t, p, "long", long)
+	must(t, p.Sync(t.Context()))
+	put(t, p, "other", other)
+	o := ledger.EvictOptions{Pages: []ledger.PageRef{ref(p)}, Values: true, DryRun: true}
+	dry, err := r.Evict(t.Context(), o)
+	must(t, err)
+	o.DryRun = false
+	report, err := r.Evict(t.Context(), o)
+	must(t, err)
+	if report.FreedBytes < 390000 || report.FreedBytes > 410000 || dry.FreedBytes < report.FreedBytes*9/10 || dry.FreedBytes > report.FreedBytes*11/10 {
+		t.Errorf("%d bytes were dropped, %d of a dry run", report.FreedBytes, dry.FreedBytes)
+	}
+	if again, err := r.Evict(t.Context(), o); err != nil || again.FreedBytes != 0 {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	w.offline(true)
+	err = p.View(t.Context(), func(s *ledger.Snapshot) error {
+		if v, err := s.Get(t.Context(), []byte("other")); err != nil || string(v) != other {
+			t.Errorf("what the bucket does not have: %v", err)
+		}
+		_, err := s.Get(t.Context(), []byte("long"))
+		return err
+	})
+	wantErr(t, err, ledger.ErrNetwork)
+	w.offline(false)
+	wantContent(t, p, map[string]string{"long": long, "other": other})
+	must(t, r.UnsetCloud(t.Context()))
+	report, err = r.Evict(t.Context(), o)
+	wantKept(t, err, report, ledger.EvictNoCloud)
+}
+
+func TestQuota(t *testing.T) {
+	w := newCloudWorld(t)
+	o := w.options()
+	o.Quota = 250000
+	r := w.device(o)
+	for i := range 6 {
+		evictable(t, r, "l", fmt.Sprint(i), "k", string(pseudo(uint64(i), 90000)))
+	}
+	deadline := time.After(30 * time.Second)
+	for len(namesHere(t, r)) > 2 {
+		select {
+		case <-deadline:
+			t.Fatalf("%v are here", namesHere(t, r))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	for i := range 6 {
+		p := page(t, r, "l", fmt.Sprint(i))
+		if c := pageContent(t, p); c["k"] != string(pseudo(uint64(i), 90000)) {
+			t.Errorf("page %d has something else", i)
+		}
+		closeIt(t, p)
+	}
+}
+
+func TestUsageReport(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	at := evictable(t, r, "l", "away", "k", "v")
+	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+	must(t, err)
+	evictable(t, r, "l", "synced", "k", string(pseudo(1, 100000)))
+	p := page(t, r, "l", "unsynced")
+	put(t, p, "k", string(pseudo(2, 100000)))
+	must(t, p.Tag(t.Context(), "t", ledger.CommitID{}))
+	closeIt(t, p)
+	opened := page(t, r, "m", "open")
+	u, err := r.Usage(t.Context())
+	must(t, err)
+	got := map[string]ledger.EvictBar{}
+	for _, p := range u.Pages {
+		got[p.Name] = p.Bar
+		if p.Err != nil || (p.Reason == "") != (p.Bar == ledger.EvictFree) {
+			t.Errorf("%+v", p)
+		}
+		switch p.Name {
+		case "away":
+			if !p.Away || p.SizeBytes != 0 || p.AwayBytes == 0 || p.Since.IsZero() {
+				t.Errorf("%+v", p)
+			}
+		case "synced", "unsynced":
+			if p.SizeBytes < 100000 || p.Kinds.Values < 100000 || p.LastClosed.IsZero() {
+				t.Errorf("%+v", p)
+			}
+		}
+		if p.Name == "unsynced" && (p.Unsynced != 1 || p.UnsyncedTags != 1 || !p.LocalValues) {
+			t.Errorf("%+v", p)
+		}
+	}
+	want := map[string]ledger.EvictBar{"away": ledger.EvictAway, "synced": ledger.EvictFree, "unsynced": ledger.EvictUnsynced, "open": ledger.EvictOpen}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("bars (-want +got):\n%s", diff)
+	}
+	if u.EvictableBytes < 100000 || u.SizeBytes < u.EvictableBytes+100000 {
+		t.Errorf("%+v", u)
+	}
+	closeIt(t, opened)
+}
+
+// BenchmarkEvict1000 evicts 1000 small pages; BenchmarkRemove1000 removes as many directories, with what is in them.
+func BenchmarkEvict1000(b *testing.B) {
+	w := newCloudWorld(b)
+	o := w.options()
+	o.InMemory = false
+	for b.Loop() {
+		b.StopTimer()
+		r := open(b, b.TempDir(), o)
+		_, err := r.SetCloud(b.Context(), w.cloud())
+		must(b, err)
+		for i := range 1000 {
+			evictable(b, r, "l", fmt.Sprint(i), "k", "v")
+		}
+		b.StartTimer()
+		report, err := r.Evict(b.Context(), ledger.EvictOptions{FreeBytes: 1 << 40})
+		b.StopTimer()
+		must(b, err)
+		if len(report.Evicted) != 1000 {
+			b.Fatalf("%d evicted", len(report.Evicted))
+		}
+		closeIt(b, r)
+		b.StartTimer()
+	}
+}
+
+func BenchmarkRemove1000(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		dir := b.TempDir()
+		r := open(b, dir, nil)
+		for i := range 1000 {
+			p := page(b, r, "l", fmt.Sprint(i))
+			put(b, p, "k", "v")
+			closeIt(b, p)
+		}
+		closeIt(b, r)
+		ledgers, err := filepath.Glob(filepath.Join(dir, "1", "ledgers", "*", "*"))
+		must(b, err)
+		b.StartTimer()
+		for _, d := range ledgers {
+			must(b, os.RemoveAll(d))
+		}
+	}
+}

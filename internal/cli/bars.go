@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger"
+)
+
+const (
+	// minBar is the shortest space for bars; names are cut for it.
+	minBar = 10
+	// sizeColumn is what the size takes, with the spaces around it.
+	sizeColumn = 12
+)
+
+// barLines draws pages as bars, the largest first, in lines of at most width columns. A page that is in the cloud only is drawn, as what it took, with part.
+func barLines(pages []ledger.PageUsage, width int, full, part string) []string {
+	type bar struct {
+		name  string
+		bytes int64
+		glyph string
+	}
+	var bars []bar
+	names, most := 0, int64(0)
+	for _, p := range pages {
+		b := bar{nameOf(p.Ledger, p.Name, p.ID), p.SizeBytes, full}
+		if p.Away {
+			b.bytes, b.glyph = p.AwayBytes, part
+		}
+		names, most = max(names, utf8.RuneCountInString(b.name)), max(most, b.bytes)
+		bars = append(bars, b)
+	}
+	slices.SortStableFunc(bars, func(a, b bar) int { return cmp.Compare(b.bytes, a.bytes) })
+	names = max(min(names, width-sizeColumn-minBar), 8)
+	room := max(width-names-sizeColumn-1, 1)
+	var lines []string
+	for _, b := range bars {
+		n := 0
+		if b.bytes > 0 {
+			n = max(1, int(float64(b.bytes)/float64(most)*float64(room)))
+		}
+		text := fit(b.name, names)
+		line := text + strings.Repeat(" ", names-utf8.RuneCountInString(text)) + " " + pad(sizeText(b.bytes), sizeColumn-2) + " " + strings.Repeat(b.glyph, n)
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	return lines
+}
+
+// fit cuts a name to n characters, 4 or more.
+func fit(name string, n int) string {
+	if utf8.RuneCountInString(name) <= n {
+		return name
+	}
+	return string([]rune(name)[:n-3]) + "..."
+}
+
+// pad puts spaces before a text.
+func pad(s string, n int) string { return strings.Repeat(" ", max(0, n-len(s))) + s }

@@ -1,0 +1,339 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+// passphraseVariable is the environment variable of the passphrase itself, which is no flag: others see the arguments of a process.
+const passphraseVariable = "LEDGER_PASSPHRASE"
+
+// cloudFlags name a cloud's key and credentials.
+type cloudFlags struct {
+	keyFile, passphraseFile, credentials string
+	plaintext, shared                    bool
+}
+
+func (f *cloudFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the master key (see: ledgerd key init)")
+	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase, one line (or set "+passphraseVariable+")")
+	flags.BoolVar(&f.plaintext, "plaintext", false, "do not seal: who can read the bucket can read everything")
+	flags.BoolVar(&f.shared, "shared-key-file", false, "allow that others can read the key file")
+	flags.StringVar(&f.credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
+}
+
+// options returns what the flags say of the cloud at url.
+func (f *cloudFlags) options(a *app, cmd *cobra.Command, url string) (ledger.CloudOptions, error) {
+	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials)}
+	if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
+		pass, err := a.passphrase(f.passphraseFile)
+		if err != nil {
+			return o, err
+		}
+		o.Passphrase = pass
+	}
+	ways := 0
+	for _, given := range []bool{o.KeyFile != "", len(o.Passphrase) > 0, o.Plaintext} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0:
+		return o, withHint(usagef(cmd, "a cloud is sealed with a key: name one with --key-file or --passphrase-file, or say --plaintext if everybody who can read the bucket may read everything"),
+			"%s key init FILE makes a key", a.process.Program)
+	case ways > 1:
+		return o, usagef(cmd, "want exactly one of --key-file, --passphrase-file and --plaintext")
+	}
+	return o, nil
+}
+
+// passphrase returns the one line of a file, or else what the environment has; nil for none.
+func (a *app) passphrase(file string) ([]byte, error) {
+	if file == "" {
+		text, _ := a.process.LookupEnv(passphraseVariable)
+		return []byte(text), nil
+	}
+	b, err := os.ReadFile(a.path(file))
+	if err != nil {
+		return nil, fmt.Errorf("read passphrase: %w", err)
+	}
+	line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+	if line == "" || strings.Contains(line, "\n") {
+		return nil, fmt.Errorf("read passphrase: %s does not hold one line: %w", quoted(file), ledger.ErrInvalid)
+	}
+	return []byte(line), nil
+}
+
+func (a *app) cloudCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "cloud",
+		GroupID: groupCloud,
+		Short:   "Set, show, prove and clean the bucket that devices share",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
+	return cmd
+}
+
+func (a *app) cloudSetCommand() *cobra.Command {
+	var f cloudFlags
+	cmd := &cobra.Command{
+		Use:   "set URL",
+		Short: "Share a repository through a bucket",
+		Long: `Make the repository one of the devices that share the bucket at URL, dir:PATH or gs://BUCKET/PREFIX. The bucket is
+first proved to keep the promises that sync stands on. The first device makes its keys, which
+the master key wraps; the others need the same key. Nothing is uploaded yet: sync does that.
+
+Only the paths of key and credentials are remembered. A passphrase is not: later verbs that use the
+network want it in ` + passphraseVariable + ` or --passphrase-file.
+
+A repository that has another cloud leaves it: what is only there is fetched, and everything goes to the new
+one under new keys. So that is the way to go when a device with the key was lost.`,
+		Example: `  ledgerd cloud set gs://my-bucket/notes --key-file ~/ledger.key
+  ledgerd cloud set dir:/mnt/nas/ledger --key-file ~/ledger.key
+  LEDGER_PASSPHRASE=... ledgerd cloud set dir:/mnt/usb/ledger`,
+		Args: cobra.ExactArgs(1),
+	}
+	f.add(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		o, err := f.options(a, cmd, args[0])
+		if err != nil {
+			return err
+		}
+		return a.with(ctx, ledger.Options{}, func(repo *ledger.Repository) error {
+			info, err := repo.SetCloud(ctx, o)
+			if err != nil {
+				return err
+			}
+			if err := a.printCloud(info); err != nil {
+				return err
+			}
+			a.tell("now: %s", a.command("sync"))
+			return nil
+		})
+	})
+	return cmd
+}
+
+func (a *app) cloudShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Show the cloud of a repository",
+		Args:  cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.read(ctx, func(repo *ledger.Repository) error {
+				info, ok := repo.Cloud()
+				if !ok {
+					return ledger.ErrNoCloud
+				}
+				return a.printCloud(info)
+			})
+		}),
+	}
+}
+
+// cloudJSON is a cloud as --json prints it.
+type cloudJSON struct {
+	URL         string `json:"url"`
+	Bucket      string `json:"bucket"`
+	Algorithm   string `json:"algorithm"`
+	Plaintext   bool   `json:"plaintext"`
+	KeyFile     string `json:"keyFile,omitempty"`
+	Passphrase  bool   `json:"passphrase,omitempty"`
+	Credentials string `json:"credentialsFile,omitempty"`
+	Device      string `json:"device"`
+	Paused      bool   `json:"paused"`
+	Error       string `json:"error,omitempty"`
+}
+
+func newCloudJSON(c ledger.CloudInfo) cloudJSON {
+	j := cloudJSON{c.URL, c.BucketID, c.Algorithm, c.Plaintext, c.KeyFile, c.Passphrase, c.CredentialsFile, c.Device, c.Paused, ""}
+	if c.Err != nil {
+		j.Error = c.Err.Error()
+	}
+	return j
+}
+
+func (a *app) printCloud(c ledger.CloudInfo) error {
+	if a.json {
+		return a.emit(newCloudJSON(c))
+	}
+	if c.BucketID == "" && c.Err != nil {
+		a.printf("cloud       unknown: %s\n", printable(c.Err.Error()))
+		return nil
+	}
+	a.printf("cloud       %s\nbucket      %s\nsealing     %s\ndevice      %s\n", printable(c.URL), c.BucketID, sealingText(c), c.Device)
+	if c.CredentialsFile != "" {
+		a.printf("credentials %s\n", quoted(c.CredentialsFile))
+	}
+	if c.Paused {
+		a.printf("paused      nothing is synced in the background; %s\n", a.command("sync", "--resume"))
+	}
+	return nil
+}
+
+// sealingText says how a cloud is protected.
+func sealingText(c ledger.CloudInfo) string {
+	switch {
+	case c.Plaintext:
+		return "none: the bucket is plaintext, who can read it can read everything"
+	case c.Passphrase:
+		return c.Algorithm + ", key from a passphrase"
+	}
+	return c.Algorithm + ", key in " + quoted(c.KeyFile)
+}
+
+// probeJSON is what cloud probe --json prints for each promise.
+type probeJSON struct {
+	Promise string `json:"promise"`
+	OK      bool   `json:"ok"`
+	Error   string `json:"error,omitempty"`
+}
+
+func (a *app) cloudProbeCommand() *cobra.Command {
+	var credentials string
+	cmd := &cobra.Command{
+		Use:   "probe URL",
+		Short: "Prove that a bucket is fit to share",
+		Long: `Prove with about 70 requests and 1 MiB that the bucket at URL keeps the promises that sync stands on, first of all
+that of any number of devices which create one name at once exactly one succeeds. There are
+stores that accept that condition and ignore it. The names used are removed at the end. No
+repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
+		Example: "  ledgerd cloud probe gs://my-bucket/notes",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			points, err := ledger.ProbeCloud(ctx, args[0], credentials, &ledger.SyncOptions{Buckets: a.process.Buckets})
+			for _, p := range points {
+				if err := a.printPoint(p); err != nil {
+					return err
+				}
+			}
+			if err == nil && !a.json && !a.quiet {
+				a.printf("the bucket is fit\n")
+			}
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
+	return cmd
+}
+
+func (a *app) printPoint(p ledger.ProbePoint) error {
+	if a.json {
+		j := probeJSON{Promise: p.Name, OK: p.Err == nil}
+		if p.Err != nil {
+			j.Error = p.Err.Error()
+		}
+		return a.emit(j)
+	}
+	switch {
+	case p.Err != nil:
+		a.printf("BROKEN  %s: %s\n", p.Name, printable(p.Err.Error()))
+	case !a.quiet:
+		a.printf("kept    %s\n", p.Name)
+	}
+	return nil
+}
+
+// cloudGCJSON is what cloud gc --json prints for each page.
+type cloudGCJSON struct {
+	Page        string `json:"page"`
+	Packs       int    `json:"condemnedPacks"`
+	Checkpoints int    `json:"condemnedCheckpoints"`
+	Entries     int    `json:"condemnedEntries"`
+	Deleted     int    `json:"deletedObjects"`
+	Bytes       int64  `json:"deletedBytes"`
+	Waiting     int64  `json:"waitingBytes"`
+	Floor       uint64 `json:"floor"`
+}
+
+func (a *app) cloudGCCommand() *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove from the bucket what no version needs",
+		Long: `Condemn packs and checkpoints in the bucket that no kept commit needs, and delete what was condemned 30 days ago or
+earlier, by the bucket's own clock. Other devices may write meanwhile; one that was away for less
+than 30 days loses nothing.`,
+		Example: `  ledgerd cloud gc --dry-run
+  ledgerd cloud gc`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+				reports, err := repo.CollectCloud(ctx, ledger.CloudGCOptions{DryRun: dry})
+				for _, r := range reports {
+					if err := a.printCloudGC(r, dry); err != nil {
+						return err
+					}
+				}
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only tell what would be done")
+	return cmd
+}
+
+func (a *app) printCloudGC(r ledger.CloudGCReport, dry bool) error {
+	name := nameOf(r.Ledger, r.Name, r.ID)
+	if a.json {
+		return a.emit(cloudGCJSON{name, r.CondemnedPacks, r.CondemnedCheckpoints, r.CondemnedEntries, r.DeletedObjects, r.DeletedBytes, r.WaitingBytes, r.Floor})
+	}
+	if a.quiet {
+		return nil
+	}
+	condemned, deleted := "condemned", "deleted"
+	if dry {
+		condemned, deleted = "would condemn", "would delete"
+	}
+	a.printf("%s: %s %s, %s, %s; %s %s (%s), %s wait\n", name, condemned, countText(r.CondemnedPacks, "pack"), countText(r.CondemnedCheckpoints, "checkpoint"),
+		countText(r.CondemnedEntries, "entry"), deleted, countText(r.DeletedObjects, "object"), sizeText(r.DeletedBytes), sizeText(r.WaitingBytes))
+	return nil
+}
+
+func (a *app) cloudUnsetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "unset",
+		Short: "Share a repository no longer",
+		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it was. Values that were
+not fetched yet cannot be read until then: prefetch brings them here before.`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+				info, ok := repo.Cloud()
+				if !ok {
+					return ledger.ErrNoCloud
+				}
+				if err := repo.UnsetCloud(ctx); err != nil {
+					return err
+				}
+				if a.json {
+					return a.emit(newCloudJSON(info))
+				}
+				if !a.quiet {
+					a.printf("left the cloud %s\n", printable(info.URL))
+				}
+				return nil
+			})
+		}),
+	}
+}
+
+// isCloudError reports an error about the bucket rather than about a page.
+func isCloudError(err error) bool {
+	for _, e := range []error{ledger.ErrNetwork, ledger.ErrWrongKey, ledger.ErrCloudReplaced, ledger.ErrCloudRolledBack, ledger.ErrNoCloud} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

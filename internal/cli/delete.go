@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type deleteFlags struct{ yes, discard bool }
+
+func (a *app) deleteCommand() *cobra.Command {
+	var f deleteFlags
+	cmd := &cobra.Command{
+		Use:     "delete LEDGER/PAGE | LEDGER/",
+		GroupID: groupCare,
+		Short:   "Delete a page, or all pages of a ledger, on this device",
+		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a ledger. LEDGER alone is the ledger's
+root page. This cannot be taken back, so --yes must be said.
+
+What the cloud has of it stays there, for other devices; here the page is in no list any more, and sync brings it
+back only when it is named. What only this device has is not deleted without --discard-unsynced;
+without a cloud that is everything. A page that is open, in serve for instance, is refused.`,
+		Example: `  ledgerd delete notes/old --yes
+  ledgerd delete scratch/ --yes --discard-unsynced`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.delete(ctx, cmd, args[0], f)
+	})
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.yes, "yes", "y", false, "delete without asking")
+	flags.BoolVar(&f.discard, "discard-unsynced", false, "delete also what only this device has")
+	return cmd
+}
+
+// deleteJSON is one page of delete --json.
+type deleteJSON struct {
+	Page      string `json:"page"`
+	Bytes     int64  `json:"bytes"`
+	InCloud   bool   `json:"inCloud"`
+	Discarded bool   `json:"discarded,omitempty"`
+}
+
+func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f deleteFlags) error {
+	text, whole := strings.CutSuffix(arg, "/")
+	name, err := parsePageName(cmd, text)
+	if err != nil {
+		return err
+	}
+	if whole && (name.page != "" || name.id != nil) {
+		return usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", arg)
+	}
+	if !f.yes {
+		return usagef(cmd, "what is deleted cannot be brought back: say --yes")
+	}
+	o := ledger.DeleteOptions{DiscardUnsynced: f.discard}
+	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		var pages []ledger.DeletedPage
+		var err error
+		if whole {
+			pages, err = repo.DeleteLedger(ctx, name.ledger, o)
+		} else {
+			var p ledger.DeletedPage
+			if p, err = repo.DeletePage(ctx, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}, o); err == nil {
+				pages = append(pages, p)
+			}
+		}
+		for i := range pages {
+			if printErr := a.deleted(&pages[i]); printErr != nil {
+				return errors.Join(err, printErr)
+			}
+		}
+		return a.deleteRefused(err)
+	})
+}
+
+func (a *app) deleted(p *ledger.DeletedPage) error {
+	name := nameOf(p.Ledger, p.Name, p.ID)
+	switch {
+	case a.json:
+		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Discarded})
+	case a.quiet:
+		return nil
+	}
+	rest := ""
+	if p.Discarded {
+		rest = ", with what only this device had"
+	}
+	if p.InCloud {
+		rest += "; the cloud still has what it had"
+	}
+	a.printf("%s: deleted, %s freed%s\n", name, sizeText(p.Bytes), rest)
+	return nil
+}
+
+// deleteRefused gives a refusal a hint.
+func (a *app) deleteRefused(err error) error {
+	e, ok := errors.AsType[*ledger.EvictError](err)
+	if !ok {
+		return err
+	}
+	name := nameOf(e.Page.Ledger, e.Name, e.Page.ID)
+	told := fmt.Errorf("page %s stays: %s: %w", name, e.Reason, ledger.ErrConflict)
+	switch {
+	case e.Bar == ledger.EvictOpen:
+		return withHint(told, "close it: end serve, or wait for the command that uses it")
+	case e.Bar == ledger.EvictNoCloud || e.Bar == ledger.EvictDamaged:
+		return withHint(told, "delete it all the same with --discard-unsynced")
+	}
+	return withHint(told, "%s, or lose it with --discard-unsynced", a.command("sync", name))
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type evictFlags struct {
+	free, olderThan         string
+	dryRun, discard, values bool
+}
+
+func (a *app) evictCommand() *cobra.Command {
+	var f evictFlags
+	cmd := &cobra.Command{
+		Use:     "evict [LEDGER/PAGE...]",
+		GroupID: groupCare,
+		Short:   "Remove local copies of pages that are in the cloud",
+		Long: `Remove the copies that this device has of pages of which the cloud has everything. Nothing is lost: such a page stays in the lists, and the
+next verb that needs it brings it back. A page that is open, in serve for instance, stays.
+
+The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such as 500M or 2G) is
+free, and --older-than D those that were closed longer than D (such as 12h, 30d, 8w) ago. What is not in the
+cloud stays, and each page that was named and stays is told with the reason. --discard-unsynced evicts
+pages that are named also when that loses what only this device has.
+
+--values keeps the pages and drops long values that the cloud has: they come back when they are
+read. Their bytes come back with compact.`,
+		Example: `  ledgerd evict src
+  ledgerd evict --free 2G --dry-run
+  ledgerd evict --older-than 30d
+  ledgerd evict media/films --values`,
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
+	flags := cmd.Flags()
+	flags.StringVar(&f.free, "free", "", "evict until so much is free that was not, such as 500M or 2G")
+	flags.StringVar(&f.olderThan, "older-than", "", "evict what was closed longer ago, such as 12h, 30d or 8w")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "only say what would go")
+	flags.BoolVar(&f.discard, "discard-unsynced", false, "lose what only this device has, of the pages that are named")
+	flags.BoolVar(&f.values, "values", false, "drop values that the cloud has, and keep the pages")
+	return cmd
+}
+
+// evictJSON is one page of evict --json.
+type evictJSON struct {
+	Page      string `json:"page"`
+	Evicted   bool   `json:"evicted"`
+	Bytes     int64  `json:"bytes"`
+	Bar       string `json:"bar,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Discarded bool   `json:"discarded,omitempty"`
+	DryRun    bool   `json:"dryRun,omitempty"`
+}
+
+func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
+	o := ledger.EvictOptions{DryRun: f.dryRun, DiscardUnsynced: f.discard, Values: f.values}
+	for _, arg := range args {
+		name, err := parsePageName(cmd, arg)
+		if err != nil {
+			return err
+		}
+		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	}
+	var err error
+	if o.OlderThan, err = parseAge(f.olderThan); err != nil {
+		return usagef(cmd, "--older-than %q: %w", f.olderThan, err)
+	}
+	if o.FreeBytes, err = parseSize(f.free); err != nil {
+		return usagef(cmd, "--free %q: %w", f.free, err)
+	}
+	switch {
+	case len(args) == 0 && f.discard:
+		return usagef(cmd, "--discard-unsynced is for pages that are named")
+	case len(args) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.values:
+		return usagef(cmd, "say what to evict: pages, --free SIZE or --older-than D")
+	case f.values && f.discard:
+		return usagef(cmd, "--values drops only what the cloud has")
+	}
+	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		report, err := repo.Evict(ctx, o)
+		return a.evicted(report, o, err)
+	})
+}
+
+// evicted prints what Evict has done, and what stays.
+func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) error {
+	for i := range r.Evicted {
+		if printErr := a.evictLine(&r.Evicted[i], o); printErr != nil {
+			return errors.Join(err, printErr)
+		}
+	}
+	_, refused := errors.AsType[*ledger.EvictError](err)
+	switch {
+	case err != nil && !refused:
+		return err
+	case refused && len(r.Evicted) == 0 && len(r.Kept) == 1:
+		return a.evictRefused(&r.Kept[0])
+	}
+	for i := range r.Kept {
+		switch {
+		case a.json:
+			if err := a.evictLine(&r.Kept[i], o); err != nil {
+				return err
+			}
+		case refused:
+			a.warn(a.evictRefused(&r.Kept[i]))
+		}
+	}
+	if !a.json && !a.quiet {
+		what := "freed"
+		switch {
+		case o.DryRun:
+			what = "would be freed"
+		case o.Values:
+			what = "dropped, which compact gives back"
+		}
+		a.printf("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
+	}
+	if refused && len(r.Evicted) == 0 {
+		return fmt.Errorf("evict: %s stay: %w", countText(len(r.Kept), "page"), ledger.ErrConflict)
+	}
+	if o.FreeBytes > r.FreedBytes {
+		a.warn(fmt.Errorf("%s were asked for: %s stay that the cloud does not have, or that are open (%s tells)",
+			sizeText(o.FreeBytes), countText(len(r.Kept), "page"), a.command("usage")))
+	}
+	return nil
+}
+
+func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
+	name := nameOf(e.Ledger, e.Name, e.ID)
+	if a.json {
+		j := evictJSON{Page: name, Evicted: e.Bar == ledger.EvictFree, Bytes: e.Bytes, Reason: e.Reason, Discarded: e.Discarded, DryRun: o.DryRun}
+		if !j.Evicted {
+			j.Bar = e.Bar.String()
+		}
+		return a.emit(j)
+	}
+	if a.quiet {
+		return nil
+	}
+	verb := "evicted"
+	switch {
+	case o.Values && o.DryRun:
+		verb = "values would be dropped"
+	case o.Values:
+		verb = "values dropped"
+	case o.DryRun:
+		verb = "would be evicted"
+	}
+	if e.Discarded {
+		verb += ", with what only this device had"
+	}
+	a.printf("%s: %s, %s\n", name, verb, sizeText(e.Bytes))
+	return nil
+}
+
+// evictRefused says why a page that was named stays, and what helps.
+func (a *app) evictRefused(e *ledger.EvictResult) error {
+	name := nameOf(e.Ledger, e.Name, e.ID)
+	err := fmt.Errorf("page %s stays: %s: %w", name, e.Reason, ledger.ErrConflict)
+	switch {
+	case e.Bar == ledger.EvictOpen:
+		return withHint(err, "close it: end serve, or wait for the command that uses it")
+	case e.Bar == ledger.EvictDamaged:
+		return withHint(err, "%s", a.command("check", "--repair", name))
+	case e.Bar == ledger.EvictAway:
+		return withHint(err, "nothing is to be done: %s brings it back", a.command("sync", name))
+	case e.Bar == ledger.EvictNoCloud:
+		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("cloud", "set", "URL", "--key-file", "FILE"))
+	case e.Bar.Discardable():
+		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("sync", name))
+	}
+	return err
+}
+
+// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or without iB. "" is 0.
+func parseSize(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	upper := strings.ToUpper(strings.TrimSpace(text))
+	number := strings.TrimRight(upper, "KMGTIB ")
+	factor := 1.0
+	switch strings.TrimSpace(upper[len(number):]) {
+	case "", "B":
+	case "K", "KIB":
+		factor = 1 << 10
+	case "M", "MIB":
+		factor = 1 << 20
+	case "G", "GIB":
+		factor = 1 << 30
+	case "T", "TIB":
+		factor = 1 << 40
+	default:
+		return 0, fmt.Errorf("the unit is none of K, M, G, T: %w", ledger.ErrInvalid)
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(n*factor >= 1) || n*factor > 1<<62 || strings.ContainsAny(number, "EXPN_") {
+		return 0, fmt.Errorf("want a number and a unit, such as 500M: %w", ledger.ErrInvalid)
+	}
+	return int64(n * factor), nil
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type gcFlags struct {
+	keepLast    int
+	keepWithin  string
+	yes, dryRun bool
+}
+
+func (a *app) gcCommand() *cobra.Command {
+	var f gcFlags
+	cmd := &cobra.Command{
+		Use:     "gc [LEDGER/PAGE...]",
+		GroupID: groupCare,
+		Short:   "Delete what nothing refers to any more, and give up history",
+		Long: `Delete pieces and nodes that no commit refers to: what transactions have left that did not come to an end, and what only given up
+commits have reached. Without arguments all pages are collected. What was deleted stays in the
+files of the page until they are compacted.
+
+--keep-last N and --keep-within D give up history: of each page the newest N commits stay, and those of the
+last D (such as 12h, 30d, 8w); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
+the present heads needs. This cannot be taken back, so --yes must be said. --dry-run counts.
+
+For a repository with a cloud the rules become the setting of these pages in the bucket, for all
+devices: see ledgerd cloud gc.`,
+		Example: `  ledgerd gc
+  ledgerd gc notes --keep-within 30d --dry-run
+  ledgerd gc --keep-last 1 --yes`,
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
+	flags := cmd.Flags()
+	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
+	flags.StringVar(&f.keepWithin, "keep-within", "", "keep the commits of this time, such as 12h, 30d or 8w")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "give up history without asking")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "only count the commits that would be given up")
+	return cmd
+}
+
+// gcJSON is what gc --json prints for each page.
+type gcJSON struct {
+	Page     string `json:"page"`
+	Pruned   int    `json:"prunedCommits"`
+	Pieces   int    `json:"deletedPieces"`
+	Nodes    int    `json:"deletedNodes"`
+	Bytes    int64  `json:"deletedBytes"`
+	InBucket bool   `json:"retentionInBucket,omitempty"`
+	DryRun   bool   `json:"dryRun,omitempty"`
+}
+
+func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
+	o := ledger.CollectOptions{DryRun: f.dryRun}
+	for _, arg := range args {
+		name, err := parsePageName(cmd, arg)
+		if err != nil {
+			return err
+		}
+		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	}
+	age, err := parseAge(f.keepWithin)
+	if err != nil {
+		return usagef(cmd, "--keep-within %q: %w", f.keepWithin, err)
+	}
+	if f.keepLast < 0 {
+		return usagef(cmd, "--keep-last is %d, want 1 or more", f.keepLast)
+	}
+	if f.keepLast > 0 || age > 0 {
+		if !f.yes && !f.dryRun {
+			return usagef(cmd, "history that is given up cannot be brought back: say --yes, or --dry-run to see how much it is")
+		}
+		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: age}
+	}
+	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		p := a.startProgress(ctx, "collecting", "pages")
+		o.Progress = func(c ledger.PageCollection) {
+			p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
+		}
+		pages, err := repo.Collect(ctx, o)
+		p.finish()
+		for _, c := range pages {
+			if err := a.collected(c, f.dryRun); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+func (a *app) collected(c ledger.PageCollection, dry bool) error {
+	name := nameOf(c.Ledger, c.Name, c.ID)
+	switch {
+	case a.json:
+		return a.emit(gcJSON{name, c.Pruned, c.Pieces, c.Nodes, c.Bytes, c.InBucket, dry})
+	case a.quiet:
+		return nil
+	}
+	what := []string{}
+	switch {
+	case c.InBucket && dry:
+		what = append(what, "the rules would become the bucket's setting")
+	case c.InBucket:
+		what = append(what, "the rules are the bucket's setting now")
+	case dry:
+		what = append(what, countText(c.Pruned, "commit")+" would be given up")
+	case c.Pruned > 0:
+		what = append(what, countText(c.Pruned, "commit")+" given up")
+	}
+	if !dry {
+		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))
+	}
+	a.printf("%s: %s\n", printable(name), strings.Join(what, ", "))
+	return nil
+}
+
+// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for weeks. "" is 0.
+func parseAge(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	unit, number := time.Duration(0), ""
+	switch {
+	case strings.HasSuffix(text, "d"):
+		unit, number = 24*time.Hour, strings.TrimSuffix(text, "d")
+	case strings.HasSuffix(text, "w"):
+		unit, number = 7*24*time.Hour, strings.TrimSuffix(text, "w")
+	default:
+		d, err := time.ParseDuration(text)
+		if err == nil && d <= 0 {
+			err = fmt.Errorf("want a time above 0: %w", ledger.ErrInvalid)
+		}
+		return d, err
+	}
+	var n int64
+	if _, err := fmt.Sscanf(number, "%d", &n); err != nil || fmt.Sprint(n) != number || n <= 0 || n > 1<<16 {
+		return 0, fmt.Errorf("want a number of days or weeks: %w", ledger.ErrInvalid)
+	}
+	return time.Duration(n) * unit, nil
+}

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/daemon"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// listEvery is how often serve asks the bucket for pages that other devices have made.
+const listEvery = time.Hour
+
+// runsHere reports whether a verb never runs in the process of serve: it is about another place than the repository, or about serve itself.
+func runsHere(cmd *cobra.Command) bool {
+	for c := cmd; c != nil; c = c.Parent() {
+		switch c.Name() {
+		case "serve", "clone", "key", "probe", "completion":
+			return true
+		}
+	}
+	return false
+}
+
+type serveFlags struct {
+	passphraseFile         string
+	uploadKiB, downloadKiB int64
+	minPoll, maxPoll       time.Duration
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:     "serve",
+		GroupID: groupCloud,
+		Short:   "Keep the repository in step with the cloud until it is stopped",
+		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
+that stand beside each other are merged as they come. Pages of other devices are created.
+
+While serve runs, all other verbs on this repository go through it, over a socket in the repository that
+only its owner can use: they work as they do without it.`,
+		Example: `  ledgerd --dir data serve
+  ledgerd serve --upload-limit 512 --max-poll 30s`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.serve(ctx, f) })
+	flags := cmd.Flags()
+	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
+	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
+	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
+	flags.DurationVar(&f.minPoll, "min-poll", 0, "shortest pause between two looks for changes of others (default 2s)")
+	flags.DurationVar(&f.maxPoll, "max-poll", 0, "longest pause between two looks, when nothing happens (default 5m)")
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, f serveFlags) error {
+	if a.dir == "" {
+		return a.noDirectory()
+	}
+	if f.passphraseFile != "" {
+		pass, err := a.passphrase(f.passphraseFile)
+		if err != nil {
+			return err
+		}
+		a.pass = pass
+	}
+	o := ledger.Options{}
+	a.complete(&o)
+	o.Merge.Manual, o.Sync.Manual = false, false
+	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
+	o.Sync.MinPoll, o.Sync.MaxPoll = f.minPoll, f.maxPoll
+	repo, err := ledger.Open(ctx, a.dir, &o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
+}
+
+func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) error {
+	s, err := daemon.Listen(a.dir)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	k := newKeeper(a, repo)
+	var wg sync.WaitGroup
+	wg.Go(func() { k.run(ctx) })
+	a.tell("serving %s until an interrupt", a.dir)
+	err = s.Serve(ctx, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
+		defer k.poke() // the command may have made pages
+		return Main(ctx, Process{
+			Program: r.Program, Args: r.Args, Stdin: stdin, Stdout: stdout, Stderr: stderr, Buckets: a.process.Buckets, Clock: a.process.Clock,
+			LookupEnv: func(name string) (string, bool) { v, ok := r.Env[name]; return v, ok },
+			served:    repo, workDir: r.Dir,
+		})
+	})
+	stop()
+	wg.Wait()
+	return errors.Join(err, k.close())
+}
+
+// forwarded ends a verb that another process has run.
+type forwarded struct{ code int }
+
+func (f *forwarded) Error() string { return fmt.Sprintf("exit code %d", f.code) }
+
+// forward has the process that serves the repository run the command. It returns nil when there is none, a *forwarded when that was done, or why it could not be.
+func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
+	if a.process.served != nil || a.dir == "" || runsHere(cmd) {
+		return nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil // as without a server: paths cannot be told
+	}
+	r := daemon.Request{Program: a.process.Program, Args: a.process.Args, Env: a.environment(cmd), Dir: dir}
+	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.process.Stdout, a.process.Stderr)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		return &forwarded{code}
+	}
+	return nil
+}
+
+// environment returns the variables that the command looks at.
+func (a *app) environment(cmd *cobra.Command) map[string]string {
+	env := map[string]string{}
+	look := func(name string) {
+		if v, ok := a.process.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { look(envName(f.Name)) })
+	for _, name := range []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"} {
+		look(name)
+	}
+	return env
+}
+
+// path returns where a path that the user has given lies: in his directory, when another process runs the verb.
+func (a *app) path(p string) string {
+	if a.process.workDir == "" || p == "" || p == "-" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(a.process.workDir, p)
+}
+
+// url returns a bucket's URL with the path of a directory as path says.
+func (a *app) url(u string) string {
+	if p, ok := strings.CutPrefix(u, "dir:"); ok && p != "" {
+		return "dir:" + a.path(p)
+	}
+	return u
+}
+
+// keeper holds all pages open, so that they are synced.
+type keeper struct {
+	app   *app
+	repo  *ledger.Repository
+	wake  chan struct{} // holds one token
+	pages map[ledger.PageRef]*ledger.Page
+}
+
+func newKeeper(a *app, repo *ledger.Repository) *keeper {
+	return &keeper{app: a, repo: repo, wake: make(chan struct{}, 1), pages: map[ledger.PageRef]*ledger.Page{}}
+}
+
+// poke has the keeper look for new pages.
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run opens pages as they come, until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	for list := true; ctx.Err() == nil; {
+		if err := k.look(ctx, list); err != nil && ctx.Err() == nil {
+			k.app.warn(err)
+		}
+		tick, release := k.app.process.Clock.After(listEvery)
+		select {
+		case <-tick:
+			list = true
+		case <-k.wake:
+			list = false
+		case <-ctx.Done():
+		}
+		release()
+	}
+}
+
+// look opens the pages that are there, and with list first has those made that other devices have announced.
+func (k *keeper) look(ctx context.Context, list bool) error {
+	var errs []error
+	if c, ok := k.repo.Cloud(); list && ok && !c.Paused {
+		if _, err := k.repo.Sync(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("sync: %w", err))
+		}
+	}
+	infos, err := k.repo.Pages(ctx)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, i := range infos {
+		ref := ledger.PageRef{Ledger: i.Ledger, ID: i.ID}
+		if k.pages[ref] != nil {
+			continue
+		}
+		l, err := k.repo.Ledger(i.Ledger)
+		if err != nil {
+			return err
+		}
+		p, err := l.PageByID(ctx, i.ID)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("page %s: %w", nameOf(i.Ledger, i.Name, i.ID), err))
+			continue
+		}
+		k.pages[ref] = p
+	}
+	return errors.Join(errs...)
+}
+
+// close closes the pages. run has ended.
+func (k *keeper) close() error {
+	var errs []error
+	for _, p := range k.pages {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,108 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/cli"
+)
+
+// announced is standard error of serve. It tells when serve listens.
+type announced struct {
+	once  sync.Once
+	ready chan struct{}
+}
+
+func (a *announced) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("until an interrupt")) {
+		a.once.Do(func() { close(a.ready) })
+	}
+	return len(p), nil
+}
+
+// startServe runs serve on dir until the test ends, or stop is called, which returns its exit code.
+func startServe(t *testing.T, dir string) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &announced{ready: make(chan struct{})}
+	code := make(chan int, 1)
+	go func() { code <- cli.Main(ctx, process([]string{"--dir", dir, "serve"}, nil, io.Discard, a)) }()
+	stop = sync.OnceValue(func() int {
+		cancel()
+		return <-code
+	})
+	t.Cleanup(func() { stop() })
+	select {
+	case <-a.ready:
+	case c := <-code:
+		t.Fatalf("serve ended with %d", c)
+	}
+	return stop
+}
+
+func process(args []string, stdin io.Reader, stdout, stderr io.Writer) cli.Process {
+	return cli.Process{Args: args, Stdin: stdin, Stdout: stdout, Stderr: stderr, LookupEnv: func(string) (string, bool) { return "", false }}
+}
+
+// do runs a command and returns what it prints.
+func do(t *testing.T, wantCode int, stdin string, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := cli.Main(t.Context(), process(args, strings.NewReader(stdin), &out, &errs)); code != wantCode {
+		t.Fatalf("ledgerd %q: exit code %d, want %d; %s", args, code, wantCode, errs.String())
+	}
+	return out.String()
+}
+
+func TestVerbsGoThroughServe(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	repo := filepath.Join(dir, "r")
+	do(t, 0, "", "--dir", repo, "put", "notes", "a", "1")
+	stop := startServe(t, repo)
+	do(t, 0, "", "--dir", repo, "put", "notes", "b", "2")
+	do(t, 0, "from the input", "--dir", repo, "put", "new/page", "c", "-f", "-")
+	if got := do(t, 0, "", "--dir", repo, "get", "new/page", "c"); got != "from the input" {
+		t.Errorf("got %q", got)
+	}
+	if got := do(t, 0, "", "--dir", repo, "ls", "notes"); got != "a\nb\n" {
+		t.Errorf("got %q", got)
+	}
+	do(t, 1, "", "--dir", repo, "get", "notes", "absent")
+	do(t, 2, "", "--dir", repo, "get", "notes", "absent", "--nonsense")
+	do(t, 11, "", "--dir", repo, "serve", "--lock-timeout", "1ms")
+
+	t.Chdir(dir)
+	if err := os.WriteFile("value", []byte("in a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, 0, "", "--dir", "r", "put", "notes", "d", "-f", "value")
+	do(t, 0, "", "--dir", "r", "get", "notes", "d", "-o", "copy")
+	if b, err := os.ReadFile(filepath.Join(dir, "copy")); string(b) != "in a file" {
+		t.Error(string(b), err)
+	}
+	do(t, 0, "", "--dir", "r", "check")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() { do(t, 0, "", "--dir", repo, "put", "notes", fmt.Sprint("key ", i), "x") })
+	}
+	wg.Wait()
+	if code := stop(); code != 0 {
+		t.Errorf("serve ended with %d", code)
+	}
+	if got := do(t, 0, "", "--dir", repo, "ls", "notes"); strings.Count(got, "\n") != 11 {
+		t.Errorf("got %q", got)
+	}
+}

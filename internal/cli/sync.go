@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+type syncFlags struct {
+	passphraseFile          string
+	reupload, pause, resume bool
+	uploadKiB, downloadKiB  int64
+}
+
+func (a *app) syncCommand() *cobra.Command {
+	var f syncFlags
+	cmd := &cobra.Command{
+		Use:     "sync [LEDGER/PAGE...]",
+		GroupID: groupCloud,
+		Short:   "Bring pages and the cloud in step",
+		Long: `Bring pages in step with the cloud, and return when everything that was committed here is in the bucket and
+everything that was in the bucket is here. Pages of other devices are created. Heads that then
+stand beside each other are merged, and the merge goes up too: see ledgerd help merging. Without
+arguments all pages are synced.
+
+A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An interrupted
+sync loses nothing: the next one goes on.
+
+--reupload is for a bucket that was emptied, restored from an older copy, or replaced: everything is sent that the
+bucket lacks. Run it on each device. --pause has serve sync nothing by itself until --resume; sync
+itself works all the same.`,
+		Example: `  ledgerd sync
+  ledgerd sync notes media/films
+  ledgerd sync --reupload`,
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.sync(ctx, cmd, args, f) })
+	flags := cmd.Flags()
+	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
+	flags.BoolVar(&f.reupload, "reupload", false, "send everything that the bucket lacks")
+	flags.BoolVar(&f.pause, "pause", false, "sync nothing in the background from now on")
+	flags.BoolVar(&f.resume, "resume", false, "end the pause")
+	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
+	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
+	cmd.MarkFlagsMutuallyExclusive("reupload", "pause", "resume")
+	return cmd
+}
+
+func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syncFlags) error {
+	var only []ledger.PageRef
+	for _, arg := range args {
+		name, err := parsePageName(cmd, arg)
+		if err != nil {
+			return err
+		}
+		only = append(only, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	}
+	pass, err := a.passphrase(f.passphraseFile)
+	if err != nil {
+		return err
+	}
+	o := ledger.Options{MustExist: true}
+	o.Sync.Passphrase = pass
+	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
+	return a.with(ctx, o, func(repo *ledger.Repository) error {
+		switch {
+		case f.pause:
+			return repo.PauseSync(ctx)
+		case f.resume:
+			return repo.ResumeSync(ctx)
+		}
+		p := a.startProgress(ctx, "syncing", "pages")
+		stop := p.followSync(ctx, repo)
+		sync := repo.Sync
+		if f.reupload {
+			sync = repo.Reupload
+		}
+		pages, err := sync(ctx, only...)
+		stop()
+		p.finish()
+		return a.synced(repo, pages, err)
+	})
+}
+
+// followSync shows what goes over the network. The function returned ends it and waits.
+func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
+	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
+		for {
+			tick, release := p.clock.After(progressEvery)
+			select {
+			case <-tick:
+			case <-ctx.Done():
+			}
+			release()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			m := repo.SyncMetrics()
+			what := ""
+			for _, s := range repo.SyncStates() {
+				if s.Upload == ledger.SyncInProgress || s.Download == ledger.SyncInProgress {
+					what = nameOf(s.Ledger, s.Name, s.Page)
+				}
+			}
+			p.update(func(c *counters) { c.bytes, c.what = m.UpBytes+m.DownBytes, what })
+		}
+	})
+}
+
+// syncedPageJSON is what sync --json prints of a page.
+type syncedPageJSON struct {
+	Page     string `json:"page"`
+	ID       string `json:"id"`
+	Created  bool   `json:"created"`
+	Position uint64 `json:"position"`
+	Unsynced int    `json:"unsynced"`
+	Missing  int    `json:"missing,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// syncJSON is the last line of sync --json.
+type syncJSON struct {
+	Pages   int   `json:"pages"`
+	Failed  int   `json:"failed"`
+	Up      int64 `json:"upBytes"`
+	Down    int64 `json:"downBytes"`
+	ClassA  int64 `json:"classA"`
+	ClassB  int64 `json:"classB"`
+	Retries int64 `json:"retries"`
+}
+
+// synced prints what was synced. err is that of all pages.
+func (a *app) synced(repo *ledger.Repository, pages []ledger.PageSync, err error) error {
+	failed := 0
+	for _, p := range pages {
+		if p.Err != nil {
+			failed++
+		}
+		if err := a.syncedPage(p); err != nil {
+			return err
+		}
+	}
+	m := repo.SyncMetrics()
+	switch {
+	case a.json:
+		if err := a.emit(syncJSON{len(pages), failed, m.UpBytes, m.DownBytes, m.ClassA, m.ClassB, m.Retries}); err != nil {
+			return err
+		}
+	case !a.quiet && failed < len(pages) || err == nil && !a.quiet:
+		a.printf("%s in step: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(m.UpBytes), sizeText(m.DownBytes), countText(m.ClassA+m.ClassB, "request"))
+	}
+	if err == nil || failed == 0 || failed == len(pages) || isCloudError(err) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	for _, p := range pages {
+		if p.Err != nil {
+			a.warn(fmt.Errorf("sync page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+		}
+	}
+	return nil
+}
+
+func (a *app) syncedPage(p ledger.PageSync) error {
+	name := nameOf(p.Ledger, p.Name, p.ID)
+	if a.json {
+		j := syncedPageJSON{Page: name, ID: p.ID.String(), Created: p.Created, Position: p.State.Position, Unsynced: p.State.Unsynced, Missing: p.Missing}
+		if p.Err != nil {
+			j.Error = p.Err.Error()
+		}
+		return a.emit(j)
+	}
+	switch {
+	case p.Err != nil || a.quiet:
+	case p.Missing > 0:
+		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(p.Missing, "piece"))
+	case p.Created:
+		a.printf("%s: new here\n", name)
+	}
+	return nil
+}
+
+func (a *app) cloneCommand() *cobra.Command {
+	var f cloudFlags
+	cmd := &cobra.Command{
+		Use:     "clone URL",
+		GroupID: groupCloud,
+		Short:   "Make a repository of what a bucket has",
+		Long: `Make a repository in the directory of --dir of what the bucket at URL has, so that this becomes one of its devices: all pages
+with their newest content come here. Values that were stored as lazy come when they are read,
+or with prefetch, and the content of older versions when it is asked for. With the wrong key nothing is made.
+
+A clone that was interrupted is begun again with the same command, and goes on.`,
+		Example: `  ledgerd --dir data clone gs://my-bucket/notes --key-file ~/ledger.key
+  ledgerd --dir data clone dir:/mnt/nas/ledger --key-file ~/ledger.key`,
+		Args: cobra.ExactArgs(1),
+	}
+	f.add(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		c, err := f.options(a, cmd, args[0])
+		if err != nil {
+			return err
+		}
+		return a.clone(ctx, c)
+	})
+	return cmd
+}
+
+func (a *app) clone(ctx context.Context, c ledger.CloudOptions) error {
+	if a.dir == "" {
+		return a.noDirectory()
+	}
+	var o ledger.Options
+	a.complete(&o)
+	p := a.startProgress(ctx, "cloning", "pages")
+	repo, pages, err := ledger.Clone(ctx, a.dir, &o, c)
+	p.finish()
+	if repo == nil {
+		return err
+	}
+	return errors.Join(a.synced(repo, pages, err), repo.Close())
+}
+
+// prefetchJSON is the result of prefetch.
+type prefetchJSON struct {
+	Page   string `json:"page"`
+	Values int64  `json:"values"`
+	Pieces int64  `json:"pieces"`
+	Bytes  int64  `json:"bytes"`
+}
+
+func (a *app) prefetchCommand() *cobra.Command {
+	var at, passphraseFile string
+	cmd := &cobra.Command{
+		Use:     "prefetch LEDGER/PAGE [PREFIX]",
+		GroupID: groupCloud,
+		Short:   "Fetch values that are only in the cloud",
+		Long: `Fetch all values of a page, or those whose keys begin with PREFIX, that are only in the cloud, so that reading them
+needs no network: values that were stored as lazy come down when they are first read, or so.`,
+		Example: `  ledgerd prefetch media/films
+  ledgerd prefetch photos/2024 07/`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeKeys,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		var prefix []byte
+		if len(args) == 2 {
+			var err error
+			if prefix, err = a.key(cmd, args[1]); err != nil {
+				return err
+			}
+		}
+		if passphraseFile != "" {
+			pass, err := a.passphrase(passphraseFile)
+			if err != nil {
+				return err
+			}
+			a.pass = pass
+		}
+		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
+			return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
+				r, err := a.prefetch(ctx, snap, prefix)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.emit(prefetchJSON{pageText(page), r.Values, r.Pieces, r.Bytes})
+				}
+				if !a.quiet {
+					a.printf("%s looked at, %s fetched\n", countText(r.Values, "long value"), sizeText(r.Bytes))
+				}
+				return nil
+			})
+		})
+	})
+	cmd.Flags().StringVar(&at, "at", "", "revision (default HEAD)")
+	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
+	return cmd
+}
+
+// prefetch fetches what is missing of the values below a prefix, and shows how far it is.
+func (a *app) prefetch(ctx context.Context, snap *ledger.Snapshot, prefix []byte) (ledger.PrefetchResult, error) {
+	p := a.startProgress(ctx, "fetching", "values")
+	defer p.finish()
+	return snap.Prefetch(ctx, prefix, func(r ledger.PrefetchResult) {
+		p.update(func(c *counters) { c.files, c.bytes = r.Values, r.Bytes })
+	})
+}

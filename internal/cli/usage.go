@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func (a *app) usageCommand() *cobra.Command {
+	var bars bool
+	cmd := &cobra.Command{
+		Use:     "usage [LEDGER]",
+		GroupID: groupCare,
+		Short:   "Show what takes space, page by page",
+		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted; and of the whole
+what the values, the trees of all versions, the commits, the index and the rest take. The rest is
+what was deleted, which compact gives back, and small records.
+
+--bars draws the pages as bars, the largest first.`,
+		Example: `  ledgerd usage
+  ledgerd usage notes --bars
+  ledgerd usage --json`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		only, err := ledgerArgument(cmd, args)
+		if err != nil {
+			return err
+		}
+		return a.read(ctx, func(repo *ledger.Repository) error { return a.usageOf(ctx, repo, only, bars) })
+	})
+	cmd.Flags().BoolVar(&bars, "bars", false, "draw the pages as bars")
+	return cmd
+}
+
+// usageJSON is the repository as usage --json prints it, before its pages.
+type usageJSON struct {
+	Size      int64  `json:"size"`
+	Values    int64  `json:"values"`
+	Nodes     int64  `json:"nodes"`
+	Commits   int64  `json:"commits"`
+	Rest      int64  `json:"rest"`
+	Index     int64  `json:"index"`
+	Other     int64  `json:"other"`
+	Evictable int64  `json:"evictable"`
+	Free      *int64 `json:"diskFree,omitempty"`
+}
+
+// pageUsageJSON is one page of usage --json.
+type pageUsageJSON struct {
+	pageJSON
+	Values    int64  `json:"values"`
+	Nodes     int64  `json:"nodes"`
+	Commits   int64  `json:"commits"`
+	Rest      int64  `json:"rest"`
+	Index     int64  `json:"index"`
+	Other     int64  `json:"other"`
+	Open      bool   `json:"open,omitempty"`
+	Away      bool   `json:"inCloudOnly,omitempty"`
+	AwaySize  int64  `json:"sizeBefore,omitempty"`
+	Unsynced  int    `json:"unsynced"`
+	Evictable bool   `json:"evictable"`
+	Bar       string `json:"bar,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
+	j := pageUsageJSON{
+		pageJSON: newPageJSON(p.PageInfo), Values: p.Kinds.Values, Nodes: p.Kinds.Nodes, Commits: p.Kinds.Commits, Rest: p.Kinds.Rest,
+		Index: p.Kinds.Index, Other: p.Kinds.Other, Open: p.Open, Away: p.Away, AwaySize: p.AwayBytes, Unsynced: p.Unsynced,
+		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason,
+	}
+	if p.Bar != ledger.EvictFree {
+		j.Bar = p.Bar.String()
+	}
+	if p.Err != nil {
+		j.Error = p.Err.Error()
+	}
+	return j
+}
+
+func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string, bars bool) error {
+	u, err := repo.Usage(ctx)
+	if err != nil {
+		return err
+	}
+	var pages []ledger.PageUsage
+	for _, p := range u.Pages {
+		if only == "" || p.Ledger == only {
+			pages = append(pages, p)
+		}
+		if p.Err != nil {
+			a.warn(fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+		}
+	}
+	switch {
+	case a.json:
+		return a.usageJSON(&u, pages)
+	case bars:
+		a.drawBars(pages)
+		return nil
+	}
+	a.usageTable(pages)
+	if only == "" {
+		a.usageSums(&u)
+	}
+	return nil
+}
+
+func (a *app) usageJSON(u *ledger.Usage, pages []ledger.PageUsage) error {
+	j := usageJSON{
+		Size: u.SizeBytes, Values: u.Kinds.Values, Nodes: u.Kinds.Nodes, Commits: u.Kinds.Commits, Rest: u.Kinds.Rest, Index: u.Kinds.Index,
+		Other: u.Kinds.Other, Evictable: u.EvictableBytes,
+	}
+	if u.FreeBytes >= 0 {
+		j.Free = &u.FreeBytes
+	}
+	if err := a.emit(j); err != nil {
+		return err
+	}
+	for i := range pages {
+		if err := a.emit(newPageUsageJSON(&pages[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) usageTable(pages []ledger.PageUsage) {
+	width := len("page")
+	for _, p := range pages {
+		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
+	}
+	if len(pages) > 0 {
+		a.printf("%-*s  %10s  %-19s  %s\n", width, "page", "size", "last closed", "evict")
+	}
+	for i := range pages {
+		p := &pages[i]
+		closed := "-"
+		switch {
+		case p.Open:
+			closed = "open"
+		case !p.LastClosed.IsZero():
+			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
+		}
+		a.printf("%-*s  %10s  %-19s  %s\n", width, nameOf(p.Ledger, p.Name, p.ID), sizeText(p.SizeBytes), closed, evictText(p))
+	}
+}
+
+// evictText says in a few words whether a page could be evicted.
+func evictText(p *ledger.PageUsage) string {
+	switch {
+	case p.Away:
+		return "in the cloud only, was " + sizeText(p.AwayBytes)
+	case p.Bar == ledger.EvictFree:
+		return "yes"
+	}
+	return "no: " + printable(p.Reason)
+}
+
+func (a *app) usageSums(u *ledger.Usage) {
+	k := &u.Kinds
+	a.printf("\n%-10s  %10s\n", "total", sizeText(u.SizeBytes))
+	for _, row := range []struct {
+		name  string
+		bytes int64
+	}{{"values", k.Values}, {"trees", k.Nodes}, {"commits", k.Commits}, {"rest", k.Rest}, {"index", k.Index}, {"other", k.Other}} {
+		if row.bytes > 0 {
+			a.printf("  %-8s  %10s  %6s\n", row.name, sizeText(row.bytes), shareText(row.bytes, u.SizeBytes))
+		}
+	}
+	a.printf("%-10s  %10s\n", "evictable", sizeText(u.EvictableBytes))
+	if u.FreeBytes >= 0 {
+		a.printf("%-10s  %10s\n", "disk free", sizeText(u.FreeBytes))
+	}
+}
+
+// plainWidth is how wide bars are drawn where there is no terminal.
+const plainWidth = 80
+
+// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is none.
+func (a *app) drawBars(pages []ledger.PageUsage) {
+	width, full, part := plainWidth, "#", "-"
+	if f, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
+		full, part = "█", "░"
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			width = w
+		}
+	}
+	for _, line := range barLines(pages, width, full, part) {
+		a.printf("%s\n", line)
+	}
+}

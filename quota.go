@@ -1,0 +1,120 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// quotaEvery is how often it is looked at the quota when no page is closed.
+const quotaEvery = 5 * time.Minute
+
+// freeBytes returns what is free on the disk of the repository.
+func (r *Repository) freeBytes() (int64, error) {
+	switch {
+	case r.o.testing != nil && r.o.testing.free != nil:
+		return r.o.testing.free()
+	case r.o.InMemory:
+		return 0, errUnknown
+	}
+	return vfs.FreeBytes(r.dir)
+}
+
+// startQuota starts the goroutine that evicts pages when the quota is exceeded or the disk is too full. It ends when the gate closes.
+func (r *Repository) startQuota() {
+	if r.o.ReadOnly || r.o.Quota == 0 && r.o.FreeSpaceFloor == 0 {
+		return
+	}
+	r.quota.Go(r.runQuota)
+}
+
+func (r *Repository) runQuota() {
+	told := ""
+	for {
+		said := ""
+		if err := r.keepQuota(r.gate.open); err != nil && !r.gate.closed() {
+			if said = err.Error(); said != told { // once, not every few minutes
+				r.o.Logger.Warn("pages take more space than they may", "error", err)
+			}
+		}
+		told = said
+		tick, release := r.clock.After(quotaEvery)
+		select {
+		case <-tick:
+		case <-r.quotaWake:
+		case <-r.gate.open.Done():
+			release()
+			return
+		}
+		release()
+	}
+}
+
+// pokeQuota has it looked at soon: a page was closed.
+func (r *Repository) pokeQuota() {
+	select {
+	case r.quotaWake <- struct{}{}:
+	default:
+	}
+}
+
+// keepQuota evicts pages until the quota and the floor are kept, or no page may go.
+func (r *Repository) keepQuota(ctx context.Context) error {
+	over, err := r.excess(ctx)
+	if err != nil || over <= 0 {
+		return err
+	}
+	report, err := r.Evict(ctx, EvictOptions{FreeBytes: over})
+	if err == nil && report.FreedBytes < over {
+		err = fmt.Errorf("%d bytes too many, and the %d pages that are closed may not go", over-report.FreedBytes, len(report.Kept))
+		if len(report.Kept) > 0 {
+			err = fmt.Errorf("%w: the first one: %s", err, report.Kept[0].Reason)
+		}
+	}
+	return err
+}
+
+// excess returns how many bytes must go.
+func (r *Repository) excess(ctx context.Context) (over int64, err error) {
+	if r.o.FreeSpaceFloor > 0 {
+		free, err := r.freeBytes()
+		if err != nil && !errors.Is(err, errUnknown) {
+			return 0, fmt.Errorf("look for free space: %w", err)
+		}
+		if err == nil {
+			over = r.o.FreeSpaceFloor - free
+		}
+	}
+	if r.o.Quota == 0 {
+		return over, nil
+	}
+	keys, err := r.pageDirs()
+	if err != nil {
+		return 0, err
+	}
+	sum := int64(0)
+	for _, k := range keys {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		n, err := r.sizeOf(k)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return max(over, sum-r.o.Quota), nil
+}
+
+// sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
+func (r *Repository) sizeOf(k pageKey) (int64, error) {
+	if !r.isOpen(k) {
+		if n, err := r.usage.size(k.ledger, k.id); err != nil || n > 0 {
+			return n, err
+		}
+	}
+	return dirSize(r.fs, r.pageDir(k))
+}

@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledger/storage"
+)
+
+// SpaceKinds are bytes on disk by kind of data.
+type SpaceKinds struct {
+	// Values are the pieces of long values, Nodes the trees with the inline values in them, of all versions that are kept, Commits the commits.
+	Values, Nodes, Commits int64
+	// Rest is what else is in the segments: what was deleted and is not compacted away, and records of tags, of sync and of transactions.
+	Rest int64
+	// Index is page.db, which can be made anew from the segments.
+	Index int64
+	// Other is in other files: torn ends that were set aside, files of transactions.
+	Other int64
+}
+
+func (k *SpaceKinds) add(l SpaceKinds) {
+	k.Values += l.Values
+	k.Nodes += l.Nodes
+	k.Commits += l.Commits
+	k.Rest += l.Rest
+	k.Index += l.Index
+	k.Other += l.Other
+}
+
+// PageUsage says what a page takes, when it was used last, and whether it could be evicted.
+type PageUsage struct {
+	PageInfo
+	// Away reports a page that is in the cloud only, since Since. It takes nothing; AwayBytes is what it took.
+	Away      bool
+	Since     time.Time
+	AwayBytes int64
+	// Kinds are what it takes by kind of data.
+	Kinds SpaceKinds
+	// Unsynced and UnsyncedTags are commits and tags that the bucket does not have, LocalValues reports pieces of values that it does not have. Without a
+	// cloud that is all of them.
+	Unsynced, UnsyncedTags int
+	LocalValues            bool
+	// Bar says why the page cannot be evicted, and Reason tells it to people; EvictFree when it can.
+	Bar    EvictBar
+	Reason string
+	// Err says why the page could not be read; nil when it could.
+	Err error
+}
+
+// Usage says what takes space in a repository.
+type Usage struct {
+	// Pages has one element for each page, those that are in the cloud only too, sorted by ledger, then id.
+	Pages []PageUsage
+	// SizeBytes and Kinds are sums.
+	SizeBytes int64
+	Kinds     SpaceKinds
+	// EvictableBytes is what Evict could free, pages that are open not counted.
+	EvictableBytes int64
+	// FreeBytes is what is free on the disk, -1 when that is not known.
+	FreeBytes int64
+}
+
+// Usage measures all pages. It opens each for a moment that is not open, which is no use of it, and asks no bucket.
+// Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the file system; what is wrong with a page is in its PageUsage.
+func (r *Repository) Usage(ctx context.Context) (Usage, error) {
+	infos, err := r.Pages(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage: %w", err)
+	}
+	away, err := r.EvictedPages(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage: %w", err)
+	}
+	u := Usage{FreeBytes: -1}
+	if n, err := r.freeBytes(); err == nil {
+		u.FreeBytes = n
+	}
+	for _, info := range infos {
+		p := r.pageUsage(ctx, info)
+		if err := ctx.Err(); err != nil {
+			return Usage{}, fmt.Errorf("usage: %w", err)
+		}
+		u.Pages = append(u.Pages, p)
+		u.SizeBytes += p.SizeBytes
+		u.Kinds.add(p.Kinds)
+		if p.Bar == EvictFree {
+			u.EvictableBytes += p.SizeBytes
+		}
+	}
+	for _, a := range away {
+		if slices.ContainsFunc(infos, func(i PageInfo) bool { return i.Ledger == a.Ledger && i.ID == a.ID }) {
+			continue // it left meanwhile
+		}
+		u.Pages = append(u.Pages, PageUsage{
+			PageInfo: PageInfo{Ledger: a.Ledger, ID: a.ID, Name: a.Name}, Away: true, Since: a.Since, AwayBytes: a.SizeBytes,
+			Bar: EvictAway, Reason: "it is in the cloud only already",
+		})
+	}
+	slices.SortFunc(u.Pages, func(a, b PageUsage) int {
+		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
+	})
+	return u, nil
+}
+
+func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
+	u := PageUsage{PageInfo: info}
+	err := r.withPage(ctx, pageKey{info.Ledger, info.ID}, func(p *Page) error {
+		if err := p.enter(); err != nil {
+			return err
+		}
+		defer p.leave()
+		err := u.fill(ctx, r, p.store)
+		p.note(err)
+		return err
+	})
+	if err != nil {
+		u.Err, u.Bar, u.Reason = err, EvictDamaged, fmt.Sprintf("it cannot be read: %v", err)
+	}
+	if u.Open {
+		u.Bar, u.Reason = EvictOpen, "it is open"
+	}
+	return u
+}
+
+func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Store) error {
+	st := &standing{}
+	if err := r.look(ctx, store, st); err != nil {
+		return err
+	}
+	u.Unsynced, u.UnsyncedTags, u.LocalValues = st.unsynced, st.tags, st.local
+	u.Bar, u.Reason = st.bar, st.reason
+	s, err := store.Space(ctx)
+	if err != nil {
+		return err
+	}
+	u.Kinds = SpaceKinds{
+		Values: s.Pieces.Bytes, Nodes: s.Nodes.Bytes + s.Deltas.Bytes + s.NodeParts.Bytes + s.Bases.Bytes, Commits: s.Commits.Bytes,
+		Rest: s.Other, Index: s.IndexBytes,
+	}
+	u.Kinds.Other = max(0, u.SizeBytes-s.SegmentBytes-s.IndexBytes)
+	return nil
+}
+
+// errUnknown reports that the free space of the disk is not known.
+var errUnknown = errors.New("the free space is not known")

@@ -1,0 +1,481 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+)
+
+// syncParallel is how many pages Sync works on at once.
+const syncParallel = 4
+
+// SyncActivity is what a direction of sync is doing. Values are only ever added.
+type SyncActivity uint8
+
+// The activities.
+const (
+	// SyncIdle has nothing to do.
+	SyncIdle SyncActivity = iota
+	// SyncPending has something to do.
+	SyncPending
+	// SyncInProgress is doing it.
+	SyncInProgress
+	// SyncFailing has failed and will try again.
+	SyncFailing
+	// SyncNeedsUser cannot go on without the user: credentials, quota, another bucket.
+	SyncNeedsUser
+)
+
+// String returns the words for a, such as "in progress".
+func (a SyncActivity) String() string {
+	switch a {
+	case SyncIdle:
+		return "idle"
+	case SyncPending:
+		return "pending"
+	case SyncInProgress:
+		return "in progress"
+	case SyncFailing:
+		return "failing"
+	case SyncNeedsUser:
+		return "needs the user"
+	}
+	return fmt.Sprintf("activity %d", uint8(a))
+}
+
+// SyncState is the state of sync of one open page.
+type SyncState struct {
+	Ledger, Name string
+	Page         PageID
+	// Upload and Download say what the two directions do, and the errors why they fail.
+	Upload, Download       SyncActivity
+	UploadErr, DownloadErr error
+	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the timestamp of the oldest, zero when there is none.
+	Unsynced       int
+	OldestUnsynced time.Time
+	// LastSuccess is when everything was up and down, by this device's clock; zero: not since the page was opened.
+	LastSuccess time.Time
+	// Position is the number of the last entry of the page's log in the bucket that is here.
+	Position uint64
+	// ServerTime is when the last entry with commits of others was written, by the bucket's clock.
+	ServerTime time.Time
+	// Paused reports that nothing is synced but by Sync.
+	Paused bool
+}
+
+func newSyncState(s *cloudsync.PageState) SyncState {
+	return SyncState{
+		Ledger: s.Ledger, Name: s.Name, Page: PageID(s.Page), Upload: SyncActivity(s.Upload), Download: SyncActivity(s.Download),
+		UploadErr: s.UploadErr, DownloadErr: s.DownloadErr, Unsynced: s.Unsynced, OldestUnsynced: s.OldestUnsynced,
+		LastSuccess: s.LastSuccess, Position: s.Position, ServerTime: s.ServerTime, Paused: s.Paused,
+	}
+}
+
+// SyncMetrics are figures of the syncing of a repository since it was opened. See CloudStatus for sums over all runs.
+type SyncMetrics struct {
+	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed ones included.
+	ClassA, ClassB, Free int64
+	// UpBytes and DownBytes are bytes of content.
+	UpBytes, DownBytes int64
+	// Retries counts requests that were made again. Entries counts what was appended to logs, Applied what came from others.
+	Retries, Entries, Applied, Checkpoints int64
+	// OldestUnsynced is the timestamp of the oldest commit that the bucket does not have, of all open pages; zero: none.
+	OldestUnsynced time.Time
+	// LastSuccess is when a page had everything up and down for the last time, by this device's clock.
+	LastSuccess time.Time
+}
+
+// SyncMetrics returns the figures; all zero while nothing was synced.
+func (r *Repository) SyncMetrics() SyncMetrics {
+	_, link := r.cloud.get()
+	if link == nil {
+		return SyncMetrics{}
+	}
+	m, own := link.syncer.Metrics(), link.own.Counts()
+	return SyncMetrics{
+		ClassA: m.A + own.A, ClassB: m.B + own.B, Free: m.Free + own.Free, UpBytes: m.Up + own.Up, DownBytes: m.Down + own.Down,
+		Retries: m.Retries, Entries: m.Entries, Applied: m.Applied, Checkpoints: m.Checkpoints,
+		OldestUnsynced: m.OldestUnsynced, LastSuccess: m.LastSuccess,
+	}
+}
+
+// SyncStates returns the states of the open pages that are synced, sorted by ledger and page.
+func (r *Repository) SyncStates() []SyncState {
+	states, _ := r.syncStates()
+	return states
+}
+
+// syncStates returns the states, and channels of which one is closed when they change.
+func (r *Repository) syncStates() ([]SyncState, [2]<-chan struct{}) {
+	r.cloud.mu.Lock()
+	link, changed := r.cloud.link, [2]<-chan struct{}{r.cloud.watch}
+	r.cloud.mu.Unlock()
+	if link == nil {
+		return nil, changed
+	}
+	changed[1] = link.syncer.Changed() // before the states are read: what comes after them is not missed
+	var out []SyncState
+	for _, s := range link.syncer.States() {
+		out = append(out, newSyncState(&s))
+	}
+	return out, changed
+}
+
+// WatchSync tells the states of the open pages now and whenever one changes. Changes that come faster than the loop are told as one. The loop pulls, and
+// nothing is held between. It ends with an error, as the last element: ErrClosed, those of ctx.
+func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error] {
+	return func(yield func([]SyncState, error) bool) {
+		for {
+			err := ctx.Err()
+			if r.gate.closed() {
+				err = fmt.Errorf("repository: %w", ErrClosed)
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("watch sync: %w", err))
+				return
+			}
+			states, changed := r.syncStates()
+			if !yield(states, nil) {
+				return
+			}
+			select {
+			case <-changed[0]:
+			case <-changed[1]:
+			case <-ctx.Done():
+			case <-r.gate.open.Done():
+			}
+		}
+	}
+}
+
+// PauseSync has nothing synced in the background until ResumeSync, in later runs too. Sync, Prefetch and reads of what is not here go on. What is under
+// way is finished. Errors: ErrNoCloud, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(ctx, true) }
+
+// ResumeSync ends a pause. Errors: as PauseSync.
+func (r *Repository) ResumeSync(ctx context.Context) error { return r.setPaused(ctx, false) }
+
+func (r *Repository) setPaused(ctx context.Context, paused bool) error {
+	err := r.inCloudTurn(ctx, func(context.Context) error {
+		file, link := r.cloud.get()
+		if file == nil {
+			return ErrNoCloud
+		}
+		if file.paused != paused {
+			next := *file
+			next.paused = paused
+			if err := r.writeCloudFile(&next); err != nil {
+				return err
+			}
+			r.cloud.set(func(c *cloud) { c.file = &next })
+		}
+		switch {
+		case link == nil:
+		case paused:
+			link.syncer.Pause()
+		default:
+			link.syncer.Resume()
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("pause or resume sync: %w", err)
+	}
+	return nil
+}
+
+// PageRef names a page of a repository.
+type PageRef struct {
+	Ledger string
+	ID     PageID
+}
+
+// PageSync is what Sync did about one page.
+type PageSync struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Created reports that the page came from the bucket.
+	Created bool
+	// Missing is the number of pieces that Reupload found neither here nor in the bucket.
+	Missing int
+	// State is that at the end.
+	State SyncState
+	// Err says why the page was not synced; nil when it was.
+	Err error
+}
+
+// Sync syncs pages as Page.Sync does, several at a time: those that are named, or, when none is, all that are here or that other
+// devices have announced in the bucket, which are created. Pages that are not open are opened for it. One that fails does not keep the others; when the
+// bucket cannot be reached, or refuses, the rest is given up.
+//
+// The result has an element for each page that was tried, sorted by ledger and id. The error joins those of the pages; see Page.Sync.
+func (r *Repository) Sync(ctx context.Context, only ...PageRef) ([]PageSync, error) {
+	return r.syncPages(ctx, only, (*Page).syncOne)
+}
+
+func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
+	err := p.Sync(ctx)
+	out.State = p.SyncState()
+	return err
+}
+
+// SyncState returns the state of sync of the page; zero but for its name while it is not synced.
+func (p *Page) SyncState() SyncState {
+	s := p.shared
+	s.syncTurn <- struct{}{} // see endSync
+	defer func() { <-s.syncTurn }()
+	if s.sync == nil {
+		return SyncState{Ledger: s.key.ledger, Name: s.name, Page: s.key.id}
+	}
+	state := s.sync.State()
+	return newSyncState(&state)
+}
+
+// syncPages calls fn with pages in bounded parallelism.
+func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	call := r.gate.context(ctx)
+	defer call.release()
+	link, err := r.connect(call)
+	if err != nil {
+		return nil, call.explain(fmt.Errorf("sync: %w", err))
+	}
+	if err := r.checkBucket(call, link); err != nil {
+		return nil, call.explain(fmt.Errorf("sync: %w", err))
+	}
+	work, bad, err := r.pagesToSync(call, link, only)
+	if err != nil {
+		return nil, call.explain(fmt.Errorf("sync: %w", err))
+	}
+	done := r.runSyncs(call, work, fn)
+	errs := []error{bad}
+	for _, d := range done {
+		if d.Err != nil {
+			errs = append(errs, fmt.Errorf("sync page %s of ledger %q: %w", d.ID, d.Ledger, d.Err))
+		}
+	}
+	err = errors.Join(errs...)
+	if len(only) == 0 && err == nil {
+		r.cloud.mu.Lock()
+		r.cloud.record.Success = r.clock.Now().UTC()
+		r.cloud.mu.Unlock()
+	}
+	r.remember(link)
+	return done, call.explain(err)
+}
+
+// checkBucket proves that the bucket is the one whose keyring is remembered.
+func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
+	file, _ := r.cloud.get()
+	if file == nil {
+		return ErrNoCloud
+	}
+	raw, err := readObject(ctx, bucket.NewRetry(link.own, bucket.RetryOptions{Clock: r.clock}), format.FormatName, seal.MaxKeyringBytes)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("bucket %s is empty or was never one of Ledger's: %w", file.url, ErrCloudRolledBack)
+	}
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", file.url, err)
+	}
+	if bytes.Equal(raw, file.keyring) {
+		return nil
+	}
+	w, err := seal.ParseKeyring(raw)
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", file.url, err)
+	}
+	if w.BucketID != link.ring.BucketID() {
+		return fmt.Errorf("bucket %s was made anew: its id is %s, and was %s: %w", file.url, hexOf(w.BucketID), hexOf(link.ring.BucketID()), ErrCloudReplaced)
+	}
+	return nil
+}
+
+// pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by bytes which are not what was written; it keeps no other.
+func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []PageRef) (work []PageSync, bad, err error) {
+	here, err := r.pageDirs()
+	if err != nil {
+		return nil, nil, err
+	}
+	all := map[pageKey]*PageSync{}
+	for _, k := range here {
+		all[k] = &PageSync{PageRef: PageRef{k.ledger, k.id}}
+	}
+	away, err := r.awayPages(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	isAway := map[pageKey]bool{}
+	for _, p := range away { // they come when they are named
+		isAway[p.key] = true
+		if slices.Contains(only, PageRef{p.key.ledger, p.key.id}) && p.kind == absentEvicted {
+			all[p.key] = &PageSync{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, Created: true}
+		}
+	}
+	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.ledger, k.id}) }
+	lookUp := len(only) == 0
+	for _, ref := range only {
+		lookUp = lookUp || all[pageKey{ref.Ledger, ref.ID}] == nil
+	}
+	if lookUp {
+		announced, err := link.syncer.Announced(ctx)
+		if err != nil {
+			bad = fmt.Errorf("list the pages of the bucket: %w", err)
+		}
+		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
+			return nil, nil, bad
+		}
+		for _, a := range announced {
+			k := pageKey{a.Ledger, PageID(a.Page)}
+			named := slices.Contains(only, PageRef{k.ledger, k.id})
+			if all[k] == nil && (named || !isAway[k]) {
+				all[k] = &PageSync{PageRef: PageRef{k.ledger, k.id}, Name: a.Name, Created: true}
+			}
+		}
+	}
+	for k, p := range all {
+		if wanted(k) {
+			work = append(work, *p)
+		}
+	}
+	for _, ref := range only {
+		if all[pageKey{ref.Ledger, ref.ID}] == nil {
+			return nil, nil, fmt.Errorf("page %s of ledger %q is neither here nor in the bucket: %w", ref.ID, ref.Ledger, ErrNotFound)
+		}
+	}
+	slices.SortFunc(work, func(a, b PageSync) int {
+		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
+	})
+	return work, bad, nil
+}
+
+// runSyncs calls fn with the pages and returns those that were tried.
+func (r *Repository) runSyncs(call context.Context, work []PageSync, fn func(*Page, context.Context, *PageSync) error) []PageSync {
+	ctx, giveUp := context.WithCancel(call)
+	defer giveUp()
+	next := make(chan *PageSync)
+	tried := make([]bool, len(work))
+	var workers sync.WaitGroup
+	for range min(syncParallel, len(work)) {
+		workers.Go(func() {
+			for p := range next {
+				if p.Err = r.syncPage(ctx, p, fn); hopeless(p.Err) {
+					giveUp()
+				}
+			}
+		})
+	}
+	for i := range work {
+		if ctx.Err() != nil {
+			break
+		}
+		select {
+		case next <- &work[i]:
+			tried[i] = true
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	workers.Wait()
+	done := make([]PageSync, 0, len(work))
+	for i, p := range work {
+		gaveUp := errors.Is(p.Err, context.Canceled) && call.Err() == nil
+		if tried[i] && !gaveUp {
+			done = append(done, p)
+		}
+	}
+	return done
+}
+
+// hopeless reports an error of the bucket that other pages would meet too.
+func hopeless(err error) bool {
+	if e, ok := errors.AsType[*bucket.Error](err); ok {
+		return e.Class.NeedsUser() || errors.Is(err, ErrNetwork)
+	}
+	return errors.Is(err, ErrNetwork)
+}
+
+// syncPage opens a page for fn.
+func (r *Repository) syncPage(ctx context.Context, work *PageSync, fn func(*Page, context.Context, *PageSync) error) error {
+	p, err := r.openPage(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, work.Created)
+	if errors.Is(err, ErrNotFound) && !work.Created {
+		if away, _ := r.isAway(pageKey{work.Ledger, work.ID}); away {
+			return nil // evicted since the pages were listed, so the bucket has all of it
+		}
+	}
+	if err != nil {
+		return err
+	}
+	work.Name = p.Name()
+	return errors.Join(fn(p, ctx, work), p.Close())
+}
+
+// attachAll connects and begins to sync the open pages, unless nothing is to sync by itself: then reads of what is not here do. The caller
+// has the cloud's turn. anyhow: see attach.
+func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
+	file, _ := r.cloud.get()
+	if file == nil || r.o.ReadOnly {
+		return nil
+	}
+	if r.o.Sync.Manual {
+		for _, s := range r.openStores() {
+			s.store.SetFetcher(lateFetcher{s})
+		}
+		return nil
+	}
+	link, err := r.connectInTurn(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range r.openStores() { // behind connecting: a page that is opened from now on sees the link
+		if _, err := s.attach(ctx, link, anyhow); err != nil {
+			return fmt.Errorf("begin to sync page %s: %w", s.key.id, err)
+		}
+	}
+	return nil
+}
+
+// openCloud reads what is remembered of the cloud and, unless nothing is to sync by itself, connects. Neither a damaged file nor that it cannot
+// connect keeps anybody from the pages: Cloud tells.
+func (r *Repository) openCloud(ctx context.Context) error {
+	file, err := r.readCloudFile()
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported) {
+		r.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
+		r.cloud.err = err
+		return nil
+	}
+	if err != nil || file == nil {
+		return err
+	}
+	if !r.o.ReadOnly {
+		if err := r.settleDevice(file); err != nil {
+			return err
+		}
+	}
+	r.cloud.file = file
+	if w, err := file.wrapped(); err == nil {
+		r.cloud.record = r.readRecord(hexOf(w.BucketID))
+	}
+	if r.o.Sync.Manual || r.o.ReadOnly {
+		return nil
+	}
+	if _, err := r.connectInTurn(ctx); err != nil {
+		r.o.Logger.Warn("the cloud cannot be connected", "error", err)
+	}
+	return nil
+}
