@@ -12,7 +12,9 @@ require (
 	github.com/chmduquesne/rollinghash v4.0.0+incompatible // indirect
 	github.com/dchest/siphash v1.2.3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/tidwall/btree v1.8.2 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 )
 
 replace github.com/ledgerd/ledger => ../

@@ -31,7 +31,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	removeProgram()
+	os.Exit(code)
 }
 
 // write commits until it is killed, and says after each commit which it was. Segments are small and pages are opened anew now and

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
@@ -48,17 +49,23 @@ type device struct {
 	received []*node        // the same in the order in which they came
 	heads    []*node        // sorted
 	told     map[*node]bool // merges of which it must have the explanation
-	fails    int            // operations of the file system until the power fails; below 0: it does not
-	left     *vfs.Mem       // what the power failure has left
+	link     *link          // to the bucket; nil without one
+
+	power sync.Mutex
+	torn  uint64   // guarded by power: how the power failure tears what is not durable
+	fails int      // guarded by power: operations of the file system until the power fails; below 0: it does not
+	left  *vfs.Mem // guarded by power: what the power failure has left
 }
 
-func (w *World) newDevice(ctx context.Context, i int) (*device, error) {
-	d := &device{Device: w.h.Devices[i], w: w, index: i, rules: w.rules(i), table: split.DefaultTable(), mem: vfs.NewMem(), rows: index.NewMemory(), fails: -1}
+func (w *World) newDevice(ctx context.Context, as Device, i int) (*device, error) {
+	d := &device{Device: as, w: w, index: i, rules: w.rules(i), table: split.DefaultTable(), mem: vfs.NewMem(), rows: index.NewMemory(), fails: -1}
 	if d.Table {
 		d.table = split.NewTable([]byte{byte(i)})
 	}
-	first := w.graph.nodes[0]
-	d.has, d.received, d.heads, d.told = d.has.with(0), []*node{first}, []*node{first}, map[*node]bool{}
+	d.knowNothing()
+	if w.cloud != nil {
+		d.newLink()
+	}
 	if err := d.mem.MkdirAll("repo"); err != nil {
 		return nil, err
 	}
@@ -75,6 +82,9 @@ func (d *device) open(ctx context.Context) error {
 	if d.w.h.Seed%4 == 0 {
 		o.FoldRows = foldRows
 	}
+	if d.link != nil { // what others have read is not here
+		o.Cache = storage.NewNodeCache(cacheBytes)
+	}
 	if err := storage.Create(ctx, o); err != nil {
 		return err
 	}
@@ -83,11 +93,16 @@ func (d *device) open(ctx context.Context) error {
 		return err
 	}
 	d.s = s
+	if d.link != nil {
+		d.join()
+	}
 	return nil
 }
 
 // inject lets the power fail when its time has come.
 func (d *device) inject(op vfs.Op) error {
+	d.power.Lock()
+	defer d.power.Unlock()
 	if d.left != nil {
 		return errCrash
 	}
@@ -97,12 +112,12 @@ func (d *device) inject(op vfs.Op) error {
 	if d.fails--; d.fails >= 0 {
 		return nil
 	}
-	d.left = d.mem.CrashClone(vfs.KeepSome(d.w.rng.Uint64()))
+	d.left = d.mem.CrashClone(vfs.KeepSome(d.torn))
 	return errCrash
 }
 
 // Now implements clock.Clock.
-func (d *device) Now() time.Time { return epoch.Add(d.w.now + d.Skew) }
+func (d *device) Now() time.Time { return epoch.Add(time.Duration(d.w.now.Load()) + d.Skew) }
 
 // After implements clock.Clock: nothing waits in a simulation.
 func (d *device) After(time.Duration) (<-chan time.Time, func()) {
@@ -172,7 +187,12 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 	root, err := split.SplitBytes(ctx, d.table, object.Chunk, e.Value, func(ctx context.Context, p split.Piece) error {
 		return j.PutPiece(ctx, p.Digest, p.Content)
 	})
-	return fb.Entry{Key: e.Key, Digest: root, Size: e.Size}, err
+	e = fb.Entry{Key: e.Key, Digest: root, Size: e.Size}
+	if key[0] == 'z' {
+		e.Priority = object.Lazy
+	}
+	d.w.knowValue(root, v)
+	return e, err
 }
 
 // merge merges heads as a page store does it: all merges and their explanations in one batch.
@@ -193,7 +213,7 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 	}
 	scratches := 0
 	env := merge.Env{
-		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: j, Pieces: j, Explanation: d.s.Explanation}, Sink: j, Table: d.table, Known: d.known,
+		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation}, Sink: j, Table: d.table, Known: d.known,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++
@@ -219,6 +239,9 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 		return err
 	}
 	if err := p.Wait(); err != nil {
+		if d.dark() { // they may be there all the same: see syncCrash
+			d.link.merges = append(d.link.merges, merges...)
+		}
 		return err
 	}
 	for i := range merges {
@@ -318,7 +341,7 @@ func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, ri
 
 func short(v string) string { return v[:min(len(v), 24)] }
 
-// content reads a whole tree.
+// content reads a whole tree. With a bucket, values that the model knows are not read: that may take the network.
 func (d *device) content(ctx context.Context, root object.Digest) (map[string]string, error) {
 	out := map[string]string{}
 	c := d.tree(d.s, root).Cursor()
@@ -327,6 +350,10 @@ func (d *device) content(ctx context.Context, root object.Digest) (map[string]st
 		e := c.Entry()
 		if e.Inline {
 			out[string(e.Key)] = string(e.Value)
+			continue
+		}
+		if v, ok := d.w.longValue(e.Digest); ok {
+			out[string(e.Key)] = v
 			continue
 		}
 		var b strings.Builder
@@ -338,6 +365,7 @@ func (d *device) content(ctx context.Context, root object.Digest) (map[string]st
 			return nil, err
 		}
 		out[string(e.Key)] = b.String()
+		d.w.knowValue(e.Digest, b.String())
 	}
 	return out, err
 }
@@ -379,7 +407,7 @@ func (d *device) choose(mask uint64) []*node {
 
 // reopen closes the page and opens it again.
 func (d *device) reopen(ctx context.Context) error {
-	if err := d.s.Close(); err != nil {
+	if err := errors.Join(d.leave(), d.s.Close()); err != nil {
 		return err
 	}
 	return d.open(ctx)
@@ -388,7 +416,7 @@ func (d *device) reopen(ctx context.Context) error {
 // crash is an edit during which the power fails, and what is found when it is back.
 func (d *device) crash(ctx context.Context, changes []Change, at int) error {
 	rows := d.rows.Clone() // as of a moment before: never ahead of the log
-	d.fails = at
+	d.arm(at)
 	parent := d.heads[len(d.heads)-1]
 	c, content, p, err := d.submit(ctx, parent, changes)
 	acked := false
@@ -399,15 +427,8 @@ func (d *device) crash(ctx context.Context, changes []Change, at int) error {
 	if err != nil && !errors.Is(err, errCrash) {
 		return err
 	}
-	d.fails = -1
-	if d.left == nil {
-		d.left = d.mem.CrashClone(vfs.KeepSome(d.w.rng.Uint64()))
-	}
-	left := d.left
-	_ = d.s.Close() // on a disk that has no power
-	d.mem, d.rows, d.left = left, rows, nil
-	if err := d.open(ctx); err != nil {
-		return fmt.Errorf("S1: open after a crash: %w", err)
+	if err := d.comeBack(ctx, rows); err != nil {
+		return err
 	}
 	if c == nil {
 		return nil
@@ -438,6 +459,9 @@ func (d *device) checkAll(ctx context.Context) error {
 			return fmt.Errorf("S1: device %d: %w", d.index, err)
 		}
 		root, ok, err := d.s.Explanation(ctx, n.c.ID)
+		if err == nil && d.link != nil && ok && !d.told[n] { // it came from the bucket, if not with a checkpoint
+			d.told[n] = true
+		}
 		if err != nil || ok != d.told[n] || ok && d.w.h.agrees() && root != d.w.explanations[n] {
 			return fmt.Errorf("S1: device %d has explanation %t of %s, want %t: %w", d.index, ok, n.c.ID.Short(), d.told[n], err)
 		}

@@ -19,9 +19,25 @@
 //	    only raised the greatest, a set what was ever put in and not taken out.
 //	S8: the stores are whole: Check finds nothing (only where Options ask, since it takes as long as hundreds of steps).
 //
-// The package imports what a device is made of: storage with what lies under it, and merge. S7 follows from the edits alone: it would find a mistake that model and merge share.
+// # With a bucket
+//
+// GenerateCloud makes histories in which devices exchange commits through nothing but a bucket. Each has what syncs a page in an app, told to do so by steps; requests fail, answers are lost,
+// bodies are cut and changed; callers leave and the power fails at any request or write, in the midst of a sync. Values of some keys come when they are read. Pieces and whole
+// pages are given up, disks are replaced by backups and by those of others, rows about the bucket are lost, garbage is collected while weeks pass, and the bucket itself is wiped or
+// put back. Healing then ends the faults, begins all processes anew and lets all sync, or upload anew who is told to.
+//
+//	S9: a call to the bucket ends well, or with an error that what happens explains: no network, a bad object, another bucket, its caller has left. After a sync that ended well
+//	    nothing is unsynced here, and everything is here that any device had been told is in the bucket.
+//	S10: a sync without faults asks no more than the model says (see cheap); devices at rest ask for one object each, and put nothing.
+//	S11: all devices, and one that is cloned in the end, have equal tags and the whole content of the head, byte for byte, with no piece that is here only. A value may be missing only where
+//	    devices had given theirs up and the bucket lost its own. Commits that were on no other disk than one that was replaced may be missing; what is there of them counts.
+//
+// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, a move to a bucket with other keys by choice, a process that goes on
+// with a bucket that was put back, and the loss of a bucket in which devices know history without trees.
+//
+// The package imports what a device is made of: storage with what lies under it, merge, and cloudsync with package mem as its bucket. S7 follows from the edits alone: it would find a mistake that model and merge share.
 //
 // More kinds of steps have their place in History and World.step, more that a device holds in device, more promises in World.verify. Time and
-// randomness come from the history: every device has a clock of its own, wrong by as much as the history says, and nothing waits. Run starts no
-// goroutines but those of the stores, and none outlives it. It may change with any release.
+// randomness come from the history: every device has a clock of its own, wrong by as much as the history says, and nothing waits: with a bucket, time passes for all when somebody would. Run starts no
+// goroutines but those of stores and syncs, and none outlives it. It may change with any release.
 package sim

@@ -49,7 +49,7 @@ func histories() int {
 func TestHistories(t *testing.T) {
 	if *seedFlag > 0 {
 		if res, err := sim.Run(t.Context(), sim.Generate(*seedFlag, steps), sim.Options{Check: true, Trace: t.Logf}); err != nil {
-			report(t, *seedFlag, err)
+			report(t, sim.Generate(*seedFlag, steps), err)
 		} else {
 			t.Logf("%+v", res)
 		}
@@ -67,7 +67,7 @@ func TestHistories(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil && !t.Failed() {
-			report(t, seed, err)
+			report(t, sim.Generate(seed, steps), err)
 		}
 		total.Add(res)
 	})
@@ -93,10 +93,9 @@ func inParallel(n int, fn func(i int)) {
 }
 
 // report tells of a failure, with the shortest history that fails too, and how to see it again.
-func report(t *testing.T, seed uint64, err error) {
+func report(t *testing.T, h sim.History, err error) {
 	t.Helper()
-	h := sim.Generate(seed, steps)
-	last := err
+	seed, last := h.Seed, err
 	h = sim.Minimise(h, 3000, func(h sim.History) bool {
 		_, err := sim.Run(t.Context(), h, sim.Options{})
 		if err != nil {
@@ -106,7 +105,7 @@ func report(t *testing.T, seed uint64, err error) {
 	})
 	var trace strings.Builder
 	_, _ = sim.Run(t.Context(), h, sim.Options{Trace: func(format string, args ...any) { writef(&trace, format, args...) }})
-	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%#v\n\n%s\nReplay: go test ./integration/sim -run TestHistories -seed %d -v", seed, err, last, h, &trace, seed)
+	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%#v\n\n%s\nReplay: go test ./integration/sim -run %s -seed %d -v", seed, err, last, h, &trace, t.Name(), seed)
 }
 
 func writef(b *strings.Builder, format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
 // History says what happens in a world. It is data: equal histories give equal worlds.
@@ -18,8 +20,18 @@ type History struct {
 	Gossip bool
 	// Cold leaves the stores without a cache of nodes: they read again and again what they hold.
 	Cold bool
+	// Cloud, if it is not nil, lets devices exchange commits through a bucket. Then there are no Deliver steps.
+	Cloud *Cloud
 	// Steps happen one after another.
 	Steps []Step
+}
+
+// Cloud says what bucket the devices share.
+type Cloud struct {
+	// Plain leaves the bucket without a master key.
+	Plain bool
+	// Faults befall requests until the world heals. Which, follows from the seed, the device, and the name of the object.
+	Faults mem.Faults
 }
 
 // Device says how a device differs from the others.
@@ -49,8 +61,11 @@ type Step struct {
 	Heads uint64
 	// Apart has Deliver hand over each commit in a batch of its own.
 	Apart bool
-	// At says for a Crash after how many operations of the file system the power fails.
+	// At says for a Crash or SyncCrash after how many operations of the file system the power fails.
 	At int
+	// Stop says for Sync, Reupload, Collect, Fetch, Build and Checkpoint at which request the context of the call ends, and for a SyncCrash at which the power
+	// fails: before the request is carried out, or, when Apart is set, after it. 0: at none.
+	Stop int
 }
 
 // Kind says what a step does.
@@ -70,9 +85,42 @@ const (
 	Reopen
 	// Crash is an Edit during which the power fails. Its commit is there afterwards or is not.
 	Crash
+	// Sync syncs with the bucket.
+	Sync
+	// SyncCrash is a Sync during which the power fails.
+	SyncCrash
+	// Network takes the device's network away, or gives it back when Base is not 0.
+	Network
+	// Read reads the value of the key number Base of the newest head, and Fetch brings all values here.
+	Read
+	Fetch
+	// Drop takes from the device the pieces that the bucket has, but for some of them if Heads is not 0.
+	Drop
+	// Evict removes the page from the device, if it is wholly in the bucket. It is opened empty.
+	Evict
+	// Build builds the tree of the commit so many before the newest received one, as Base says.
+	Build
+	// Tag gives the tag number Peer to the commit so many before the newest received one, as Base says; a negative one removes the tag.
+	Tag
+	// Checkpoint writes a checkpoint, and Collect collects the garbage of the bucket.
+	Checkpoint
+	Collect
+	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of Peer, or of the next device that has one: with a new fingerprint if Apart
+	// is set, and always when it is another's.
+	Backup
+	Restore
+	// Forget removes rows of what the device knows of the bucket: those that the bits of Heads choose, in their order; 0: all of them.
+	Forget
+	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it.
+	Keep
+	Rollback
+	Wipe
+	// Reupload makes the bucket whole again from what the device has.
+	Reupload
 )
 
-var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash"}
+var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash", "Sync", "SyncCrash", "Network", "Read", "Fetch", "Drop", "Evict", "Build",
+	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload"}
 
 // String returns the name of the constant.
 func (k Kind) String() string { return kindNames[k] }
@@ -123,6 +171,9 @@ func (h History) GoString() string {
 	if h.Cold {
 		b.WriteString("\tCold: true,\n")
 	}
+	if c := h.Cloud; c != nil {
+		fmt.Fprintf(&b, "\tCloud: &sim.Cloud{Plain: %t, Faults: %#v},\n", c.Plain, c.Faults)
+	}
 	b.WriteString("\tDevices: []sim.Device{\n")
 	for _, d := range h.Devices {
 		fmt.Fprintf(&b, "\t\t{Name: %q, Skew: %d, Table: %t},\n", d.Name, int64(d.Skew), d.Table)
@@ -149,6 +200,7 @@ func (s Step) fields() string {
 	add("Heads", s.Heads == 0, s.Heads)
 	add("Apart", !s.Apart, s.Apart)
 	add("At", s.At == 0, s.At)
+	add("Stop", s.Stop == 0, s.Stop)
 	var changes []string
 	for _, c := range s.Changes {
 		t := fmt.Sprintf("{Op: sim.%s, Key: %q", c.Op, c.Key)

@@ -1,6 +1,10 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
 
 // Minimise makes a history simpler as long as fails holds, which must hold for h: it leaves out steps, changes and devices, and what is not usual
 // about them. It asks at most limit times.
@@ -65,6 +69,12 @@ func (m *minimiser) simplify() bool {
 			func(s *Step) { s.After = 0 },
 			func(s *Step) { s.Apart = false },
 			func(s *Step) { s.Heads = 0 },
+			func(s *Step) { s.Stop = 0 },
+			func(s *Step) {
+				if s.Kind == SyncCrash {
+					s.Kind, s.At = Sync, 0
+				}
+			},
 			func(s *Step) {
 				if s.Kind == Sibling || s.Kind == Crash {
 					s.Kind, s.Base, s.At = Edit, 0, 0
@@ -81,7 +91,7 @@ func (m *minimiser) simplify() bool {
 }
 
 func (m *minimiser) simplifyDevices() bool {
-	less := false
+	less := m.simplifyCloud()
 	for i := range m.h.Devices {
 		h := m.h
 		h.Devices = slices.Clone(h.Devices)
@@ -114,4 +124,31 @@ func (h History) without(device int) History {
 	}
 	h.Devices, h.Steps = slices.Delete(slices.Clone(h.Devices), device, device+1), steps
 	return h
+}
+
+// simplifyCloud leaves out faults of the bucket, one after another.
+func (m *minimiser) simplifyCloud() bool {
+	if m.h.Cloud == nil {
+		return false
+	}
+	less := false
+	for _, simpler := range []func(*Cloud){
+		func(c *Cloud) { c.Faults = mem.Faults{} },
+		func(c *Cloud) { c.Plain = true },
+		func(c *Cloud) { c.Faults.Conflict, c.Faults.TooMany = 0, 0 },
+		func(c *Cloud) { c.Faults.Unavailable = 0 },
+		func(c *Cloud) { c.Faults.Refused = 0 },
+		func(c *Cloud) { c.Faults.LostAnswer = 0 },
+		func(c *Cloud) { c.Faults.CutBody, c.Faults.SlowBody = 0, 0 },
+		func(c *Cloud) { c.Faults.WrongByte = 0 },
+		func(c *Cloud) { c.Faults.WriteInterval = 0 },
+	} {
+		c := *m.h.Cloud
+		if simpler(&c); c != *m.h.Cloud {
+			h := m.h
+			h.Cloud = &c
+			less = m.try(h) || less
+		}
+	}
+	return less
 }

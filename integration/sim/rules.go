@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // Rules returns those of a device. The first letter of a key says what it holds and how it is merged:
 //
 //	l  anything; the last one wins
+//	z  the same, and a long value comes from the bucket when it is read
 //	c  a counter: the sum of what was added
 //	m  a number: the greater one; m+ is only ever raised
 //	s  a set of lines, by its elements; s+ only ever gains some
@@ -142,7 +144,7 @@ func (c Change) apply(old string) string {
 		return c.Text
 	}
 	h := fnv.New64a()
-	h.Write([]byte(c.Text))
+	fmt.Fprintf(h, "%s %d", c.Text, c.Size) // so that values of other lengths share no pieces
 	rng := rand.New(rand.NewPCG(h.Sum64(), 0))
 	b := append(make([]byte, 0, c.Size), c.Text+" "...)
 	for len(b) < c.Size {

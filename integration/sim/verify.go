@@ -98,12 +98,17 @@ func (w *World) verify(ctx context.Context) error {
 		}
 	}
 	for _, n := range w.graph.nodes {
-		if !head.above.has(n.index) {
+		if !head.above.has(n.index) && !w.excused.has(n.index) {
 			return fmt.Errorf("S6: commit %s is no ancestor of head %s", n.c.ID.Short(), head.c.ID.Short())
 		}
 	}
 	if err := w.verifyEdits(head); err != nil {
 		return err
+	}
+	if w.cloud != nil {
+		if err := w.verifyCloud(ctx, head); err != nil {
+			return err
+		}
 	}
 	if w.o.Check {
 		return w.checkStores(ctx)
@@ -135,6 +140,9 @@ type write struct {
 func (w *World) verifyEdits(head *node) error {
 	edits := map[string][]*write{}
 	for _, n := range w.graph.nodes {
+		if !head.above.has(n.index) {
+			continue
+		}
 		for k := range n.writes {
 			for _, o := range edits[k] {
 				if n.above.has(o.n.index) {
@@ -174,7 +182,7 @@ func (w *World) missing(key, got string, ws []*write) string {
 	case 'f', 'r':
 		return missingOnly(got, ws)
 	}
-	return missingWrite(got, ws, key[0] == 'l' && w.graph.criss == 0, w.graph.criss > 0)
+	return missingWrite(got, ws, (key[0] == 'l' || key[0] == 'z') && w.graph.criss == 0, w.graph.criss > 0)
 }
 
 func missingSum(got string, ws []*write) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
@@ -39,6 +40,34 @@ type Result struct {
 	Rounds int
 	// Head is what all devices have come to.
 	Head commit.ID
+	// Cloud tells what was asked of a bucket.
+	Cloud CloudResult
+}
+
+// CloudResult tells what happened between devices and a bucket.
+type CloudResult struct {
+	// Syncs counts calls, Failed those that ended with an error; Reuploads those that were to make the bucket whole, and Evictions, Restored, Crashes what befell devices.
+	Syncs, Failed, Reuploads, Evictions, Restored, Crashes int
+	// Requests counts requests, Packs, Checkpoints and Ranges what the bucket has of them in the end, and Deleted the objects that were collected.
+	Requests, Packs, Checkpoints, Ranges, Deleted int
+	// Read counts bytes that were read from values, Missing values that are lost with bucket and devices.
+	Read, Missing int
+}
+
+func (r *CloudResult) add(o CloudResult) {
+	r.Syncs += o.Syncs
+	r.Failed += o.Failed
+	r.Reuploads += o.Reuploads
+	r.Evictions += o.Evictions
+	r.Restored += o.Restored
+	r.Crashes += o.Crashes
+	r.Requests += o.Requests
+	r.Packs += o.Packs
+	r.Checkpoints += o.Checkpoints
+	r.Ranges += o.Ranges
+	r.Deleted += o.Deleted
+	r.Read += o.Read
+	r.Missing += o.Missing
 }
 
 // World is a history while it happens.
@@ -47,7 +76,11 @@ type World struct {
 	o            Options
 	rng          *rand.Rand
 	page         [16]byte
-	now          time.Duration // since epoch
+	now          atomic.Int64 // nanoseconds since epoch
+	cloud        *cloud       // nil: devices exchange commits directly
+	fingerprints int          // that were given to devices
+	excused      set          // commits that only devices had whose disk was replaced
+	dropped      bool         // devices have given up what the bucket had
 	cache        *storage.NodeCache
 	devices      []*device
 	graph        *graph
@@ -72,9 +105,14 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 		}
 		err = errors.Join(err, w.close(err != nil))
 	}()
+	if h.Cloud != nil {
+		if err := w.newCloud(ctx); err != nil {
+			return res, fmt.Errorf("make the bucket: %w", err)
+		}
+	}
 	for i := range h.Devices {
 		w.graph.recut = w.graph.recut || h.Devices[i].Table
-		d, err := w.newDevice(ctx, i)
+		d, err := w.newDevice(ctx, h.Devices[i], i)
 		if err != nil {
 			return res, fmt.Errorf("open device %d: %w", i, err)
 		}
@@ -86,20 +124,25 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 		}
 	}
 	w.rng = rand.New(rand.NewPCG(h.Seed, 0x4ea1)) // so that it does not depend on the number of steps
-	rounds, err := w.heal(ctx)
+	var rounds int
+	if w.cloud != nil {
+		rounds, err = w.healCloud(ctx)
+	} else {
+		rounds, err = w.heal(ctx)
+	}
 	if err == nil {
 		err = w.verify(ctx)
 	}
 	g := w.graph
 	head := w.devices[0].heads[0].c.ID
-	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head}, err
+	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head, w.cloudResult()}, err
 }
 
 // close closes the stores. What a store says after a failure is of no interest.
 func (w *World) close(failed bool) error {
 	var errs []error
 	for _, d := range w.devices {
-		if err := d.s.Close(); err != nil && !failed {
+		if err := errors.Join(d.leave(), d.s.Close()); err != nil && !failed {
 			errs = append(errs, fmt.Errorf("close device %d: %w", d.index, err))
 		}
 	}
@@ -114,7 +157,7 @@ func (w *World) trace(format string, args ...any) {
 
 // step carries out one step.
 func (w *World) step(ctx context.Context, s Step) error {
-	w.now += s.After
+	w.now.Add(int64(s.After))
 	d := w.devices[s.Device%len(w.devices)]
 	newest := d.heads[len(d.heads)-1]
 	var err error
@@ -122,17 +165,22 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Edit:
 		err = w.edit(ctx, d, newest, s)
 	case Sibling:
-		err = w.edit(ctx, d, d.received[len(d.received)-1-s.Base%len(d.received)], s)
+		var on *node
+		if on, err = d.base(ctx, s.Base); err == nil {
+			err = w.edit(ctx, d, on, s)
+		}
 	case Deliver:
 		var n int
 		from := w.devices[s.Peer%len(w.devices)]
-		if from != d {
+		if from != d && w.cloud == nil {
 			n, err = d.deliver(ctx, from, from.choose(s.Heads), s.Apart)
 		}
 		w.trace("device %d receives %d commits of device %d: heads %s", d.index, n, from.index, nodeIDs(d.heads))
 	case Merge:
 		if heads := d.choose(s.Heads); len(heads) > 1 {
-			err = d.merge(ctx, heads)
+			if err = d.merge(ctx, heads); w.cloud != nil {
+				err = d.judge("merge", err)
+			}
 			w.trace("device %d merges %s: heads %s", d.index, nodeIDs(heads), nodeIDs(d.heads))
 		}
 	case Reopen:
@@ -141,11 +189,13 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Crash:
 		err = d.crash(ctx, s.Changes, s.At)
 		w.trace("device %d crashes during %s: heads %s", d.index, s.fields(), nodeIDs(d.heads))
+	default:
+		err = w.cloudStep(ctx, d, s)
 	}
 	if err == nil {
 		err = d.check()
 	}
-	if err == nil && (s.Kind == Reopen || s.Kind == Crash) {
+	if err == nil && (s.Kind == Reopen || s.Kind == Crash || s.Kind == SyncCrash || s.Kind == Restore) {
 		err = d.checkAll(ctx)
 	}
 	return err
@@ -201,4 +251,5 @@ func (r *Result) Add(o Result) {
 	r.CrissCross += o.CrissCross
 	r.Conflicts += o.Conflicts
 	r.Rounds = max(r.Rounds, o.Rounds)
+	r.Cloud.add(o.Cloud)
 }

@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
+
+// Kinds of objects in a bucket.
+const (
+	kindEntry = iota
+	kindRange
+	kindPack // and diffs that are objects of their own
+	kindCheckpoint
+	kindOther
+	kinds
+)
+
+func kindOf(name string) int {
+	dir, last := filepath.Split(name)
+	switch {
+	case strings.HasSuffix(dir, "/log/") && strings.Contains(last, "-"):
+		return kindRange
+	case strings.HasSuffix(dir, "/log/"):
+		return kindEntry
+	case strings.HasSuffix(dir, "/packs/"):
+		return kindPack
+	case strings.HasSuffix(dir, "/checkpoints/"):
+		return kindCheckpoint
+	}
+	return kindOther
+}
+
+// usage is what was asked of a bucket. Gets that found nothing are misses, and count as gets too.
+type usage struct {
+	puts, gets       [kinds]int64
+	misses, lists    int64
+	upBytes, dnBytes [kinds]int64
+}
+
+func (u usage) minus(v usage) usage {
+	for i := range kinds {
+		u.puts[i] -= v.puts[i]
+		u.gets[i] -= v.gets[i]
+		u.upBytes[i] -= v.upBytes[i]
+		u.dnBytes[i] -= v.dnBytes[i]
+	}
+	u.misses -= v.misses
+	u.lists -= v.lists
+	return u
+}
+
+func total(n [kinds]int64) (sum int64) {
+	for _, v := range n {
+		sum += v
+	}
+	return sum
+}
+
+func (u usage) requests() int64 { return total(u.puts) + total(u.gets) + u.lists }
+
+// tally is a bucket that counts what a device asks of another, by kind of object. Its sums are held against those of bucket.Meter, which
+// stands below it and counts what the command `status` shows.
+type tally struct {
+	*bucket.Meter
+
+	mu  sync.Mutex
+	sum usage // guarded by mu
+	// beforeCheckpoint, if not nil, is called before a checkpoint is put.
+	beforeCheckpoint func()
+}
+
+func (t *tally) count(fn func(u *usage)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fn(&t.sum)
+}
+
+func (t *tally) usage() (u usage) {
+	t.count(func(sum *usage) { u = *sum })
+	return u
+}
+
+func (t *tally) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	kind := kindOf(name)
+	if kind == kindCheckpoint && t.beforeCheckpoint != nil {
+		t.beforeCheckpoint()
+	}
+	t.count(func(u *usage) {
+		u.puts[kind]++
+		u.upBytes[kind] += size
+	})
+	return t.Meter.PutIfAbsent(ctx, name, size, content)
+}
+
+func (t *tally) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	o, err := t.Meter.Get(ctx, name, off, n)
+	kind := kindOf(name)
+	t.count(func(u *usage) {
+		u.gets[kind]++
+		if err != nil {
+			u.misses++
+		}
+	})
+	if err == nil {
+		o.Body = &talliedBody{o.Body, t, kind}
+	}
+	return o, err
+}
+
+func (t *tally) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	t.count(func(u *usage) { u.lists++ })
+	return t.Meter.List(ctx, after, prefix, limit)
+}
+
+type talliedBody struct {
+	io.ReadCloser
+	t    *tally
+	kind int
+}
+
+func (r *talliedBody) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.t.count(func(u *usage) { u.dnBytes[r.kind] += int64(n) })
+	return n, err
+}
+
+// cloud is a bucket in memory and the key with which it is sealed.
+type cloud struct {
+	bucket *mem.Bucket
+	key    string
+}
+
+func newCloud(b *testing.B) *cloud {
+	b.Helper()
+	c := &cloud{bucket: mem.New(mem.Options{}), key: filepath.Join(tempDir(b), "key")}
+	must(b, ledger.CreateKeyFile(c.key))
+	return c
+}
+
+// at returns a cloud that has what this one had at a moment.
+func (c *cloud) at(s mem.State) *cloud {
+	earlier := &cloud{bucket: mem.New(mem.Options{}), key: c.key}
+	earlier.bucket.Rollback(s)
+	return earlier
+}
+
+// device is a repository with one page, that syncs when it is told, with the requests that it makes.
+type device struct {
+	b    *testing.B
+	repo *ledger.Repository
+	page *ledger.Page
+	t    *tally
+	at   uint64 // number of the last entry that a clone has read
+}
+
+func (c *cloud) options(t *tally, inMemory bool) ledger.Options {
+	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return t, nil }
+	return ledger.Options{InMemory: inMemory, CacheBytes: warmCache,
+		Sync: ledger.SyncOptions{Buckets: map[string]ledger.BucketOpener{"mem": open}, Manual: true}}
+}
+
+func (c *cloud) name() ledger.CloudOptions {
+	return ledger.CloudOptions{URL: "mem:bench", KeyFile: c.key}
+}
+
+// device returns a device in memory.
+func (c *cloud) device(b *testing.B) *device {
+	b.Helper()
+	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
+	d.repo, d.page = openPage(b, "", c.options(d.t, true))
+	_, err := d.repo.SetCloud(b.Context(), c.name())
+	must(b, err)
+	return d
+}
+
+// clone makes a device on the disk of what the bucket has. Its page is open.
+func (c *cloud) clone(b *testing.B) *device {
+	b.Helper()
+	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
+	o := c.options(d.t, false)
+	o.CacheBytes = ledger.DefaultCacheBytes
+	repo, pages, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())
+	must(b, err)
+	if len(pages) != 1 {
+		b.Fatalf("%d pages were cloned", len(pages))
+	}
+	l, err := repo.Ledger(benchLedger)
+	must(b, err)
+	page, err := l.Page(b.Context(), benchPage)
+	must(b, err)
+	d.repo, d.page, d.at = repo, page, pages[0].State.Position
+	return d
+}
+
+// reopen closes the page and opens it again, which folds everything into its index.
+func (d *device) reopen() {
+	d.b.Helper()
+	must(d.b, d.page.Close())
+	l, err := d.repo.Ledger(benchLedger)
+	must(d.b, err)
+	d.page, err = l.Page(d.b.Context(), benchPage)
+	must(d.b, err)
+}
+
+func (d *device) close() { closePage(d.b, d.repo, d.page) }
+
+// sync syncs the page and returns what that asked of the bucket.
+func (d *device) sync() usage {
+	before, meter := d.t.usage(), d.t.Counts()
+	must(d.b, d.page.Sync(d.b.Context()))
+	u, now := d.t.usage().minus(before), d.t.Counts()
+	if a, g := now.A-meter.A, now.B-meter.B; a != total(u.puts)+u.lists || g != total(u.gets) {
+		d.b.Fatalf("the meter counted %d requests of class A and %d of B, not %+v", a, g, u)
+	}
+	return u
+}
+
+// head returns the id of the page's head.
+func (d *device) head() ledger.CommitID {
+	s, err := d.page.Snapshot(d.b.Context())
+	must(d.b, err)
+	defer s.Close()
+	return s.Commit().ID
+}
+
+// copyAndSync copies a file with cp and syncs the copy's file system.
+func copyAndSync(b *testing.B, from, to string) {
+	for _, tool := range []string{"cp", "sync"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			b.Skipf("no %s here", tool)
+		}
+	}
+	command(b, ".", "cp", from, to)
+	command(b, ".", "sync", "-f", to)
+}

@@ -1,0 +1,225 @@
+package hostile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
+
+// maxRequests is how often one bad object may be asked for by one call of Sync.
+const maxRequests = 8
+
+// attack is a bucket at the end of a scene that is not as it was left.
+type attack struct {
+	s     *scene
+	state mem.State
+	lies  lies
+	// object is the name of the object that is bad, "" for the service.
+	object string
+	// withheld says that something is not there: an older state, or a page that is missing, is no lie that a device could notice.
+	withheld bool
+}
+
+// newDevice has a new device come, judges what it has then, and whether it is well once the bucket is.
+func (a *attack) newDevice(t testing.TB) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	o := newOwner(a.state)
+	o.show(a.state, a.lies)
+	r, _, err := ledger.Clone(ctx, "", options(o), a.s.cloud())
+	if r == nil {
+		a.judgeError(t, "clone", err)
+		o.show(a.s.end, lies{})
+		if r, _, healed := ledger.Clone(ctx, "", options(o), a.s.cloud()); healed != nil {
+			t.Errorf("clone of a healed bucket: %v", healed)
+		} else {
+			a.healed(t, r)
+			closeIt(t, r)
+		}
+		return err
+	}
+	defer closeIt(t, r)
+	return a.judge(t, "clone", o, r, err)
+}
+
+// oldDevice is newDevice for one that has read the bucket at the middle of the scene.
+func (a *attack) oldDevice(t testing.TB) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	o := newOwner(a.s.mid)
+	r, _, err := ledger.Clone(ctx, "", options(o), a.s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	o.show(a.state, a.lies)
+	_, err = r.Sync(ctx)
+	return a.judge(t, "sync", o, r, err)
+}
+
+// strike has a new device and an old one meet the bucket, and returns what they say. In a sample the second one is left out when the first has noticed.
+func (a *attack) strike(t testing.TB, turn int) (noticed bool, said string) {
+	t.Helper()
+	var fresh, old error
+	if turn%2 == 0 {
+		fresh = a.newDevice(t)
+	}
+	if everything() || fresh == nil {
+		old = a.oldDevice(t)
+	}
+	if turn%2 == 1 && (everything() || old == nil) {
+		fresh = a.newDevice(t)
+	}
+	return fresh != nil || old != nil, fmt.Sprintf("new device: %v; old device: %v", fresh, old)
+}
+
+func closeIt(t testing.TB, r *ledger.Repository) {
+	t.Helper()
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// judge looks at a device after it has met the bucket, and again when the bucket is well.
+func (a *attack) judge(t testing.TB, what string, o *owner, r *ledger.Repository, err error) error {
+	t.Helper()
+	if n := o.asked(a.object); n > maxRequests {
+		t.Errorf("%s: %s was asked for %d times", what, a.object, n)
+	}
+	if err != nil {
+		a.judgeError(t, what, err)
+	}
+	all := a.content(t, what, r, err == nil && !a.withheld)
+	if bystander := targetLedger + "/" + otherName; !slices.Equal(all[bystander], a.s.heads[bystander]) && a.othersGoOn(err) {
+		t.Errorf("%s: another page has not gone on: %v, after %v", what, all[bystander], err)
+	}
+	o.show(a.s.end, lies{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, healed := r.Sync(ctx); healed != nil {
+		t.Errorf("%s: sync with a healed bucket: %v, before: %v", what, healed, err)
+		return err
+	}
+	a.healed(t, r)
+	return err
+}
+
+// othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket itself.
+func (a *attack) othersGoOn(err error) bool {
+	return a.object != "format" && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
+}
+
+// judgeError wants an error that names the object and says in which state it is.
+func (a *attack) judgeError(t testing.TB, what string, err error) {
+	t.Helper()
+	clear := false
+	for _, target := range []error{ledger.ErrCorrupt, ledger.ErrCloudRolledBack, ledger.ErrCloudReplaced, ledger.ErrUnsupported, ledger.ErrWrongKey,
+		ledger.ErrNetwork, fs.ErrPermission, ledger.ErrNotFound} {
+		clear = clear || errors.Is(err, target)
+	}
+	if !clear {
+		t.Errorf("%s: an error without a sentinel: %v", what, err)
+	}
+	if a.object == "" {
+		return
+	}
+	if errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrNotFound) && !a.withheld && a.object != "format" {
+		t.Errorf("%s: an error that is none of the object: %v", what, err)
+	}
+	named := strings.Contains(err.Error(), a.object)
+	if a.object == "format" {
+		named = named || strings.Contains(err.Error(), "keyring") || errors.Is(err, ledger.ErrCloudReplaced) || errors.Is(err, ledger.ErrCloudRolledBack) || errors.Is(err, ledger.ErrWrongKey) || errors.Is(err, ledger.ErrNotFound)
+	}
+	if !named {
+		t.Errorf("%s: the error does not name %s: %v", what, a.object, err)
+	}
+}
+
+// content wants every page of a device in a state that existed, and returns the heads. whole wants the newest one, and all values.
+func (a *attack) content(t testing.TB, what string, r *ledger.Repository, whole bool) map[string][]ledger.CommitID {
+	t.Helper()
+	ctx := context.Background()
+	infos, err := r.Pages(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]ledger.CommitID{}
+	for _, info := range infos {
+		k := info.Ledger + "/" + info.Name
+		if err := a.page(ctx, r, info, k, all, whole); err != nil {
+			t.Errorf("%s: page %s: %v", what, k, err)
+		}
+	}
+	if whole {
+		for k := range a.s.heads {
+			if all[k] == nil {
+				t.Errorf("%s: without an error page %s is not here", what, k)
+			}
+		}
+	}
+	report, err := r.Check(ctx, ledger.CheckOptions{})
+	if err != nil || !report.OK() {
+		t.Errorf("%s: check: %+v, %v", what, report, err)
+	}
+	return all
+}
+
+func (a *attack) page(ctx context.Context, r *ledger.Repository, info ledger.PageInfo, k string, all map[string][]ledger.CommitID, whole bool) error {
+	l, err := r.Ledger(info.Ledger)
+	if err != nil {
+		return err
+	}
+	p, err := l.PageByID(ctx, info.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }() // it was only read
+	if all[k], err = headsOf(ctx, p); err != nil {
+		return err
+	}
+	for _, h := range all[k] {
+		if !a.s.known[k][h] {
+			return fmt.Errorf("head %s was never written", h.Short())
+		}
+	}
+	if whole && !slices.Equal(all[k], a.s.heads[k]) {
+		return fmt.Errorf("without an error the heads are %v, want %v", all[k], a.s.heads[k])
+	}
+	values, err := valuesOf(ctx, p)
+	switch {
+	case err != nil && a.object != "" && errors.Is(err, ledger.ErrCorrupt) && strings.Contains(err.Error(), "corrupt pack "+path.Base(a.object)):
+		return nil // a lazy value that is bad says so when it is read; the id of a pack is all of its name that is its own
+	case err != nil && !a.unreadable(err):
+		return fmt.Errorf("read everything: %w", err)
+	case err == nil && slices.Equal(all[k], a.s.heads[k]) && !maps.Equal(values, a.s.values[k]):
+		return errors.New("values are not what was written")
+	}
+	return nil
+}
+
+// unreadable reports whether err may come of lazy values, when it is the service that lies or an object is gone.
+func (a *attack) unreadable(err error) bool {
+	if a.object != "" {
+		return errors.Is(err, ledger.ErrGone)
+	}
+	return errors.Is(err, ledger.ErrGone) || errors.Is(err, ledger.ErrCloudRolledBack) || errors.Is(err, ledger.ErrCloudReplaced) || errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, ledger.ErrNeedsFetch)
+}
+
+// healed wants everything as it was written.
+func (a *attack) healed(t testing.TB, r *ledger.Repository) {
+	t.Helper()
+	well := attack{s: a.s, state: a.s.end}
+	well.content(t, "healed", r, true)
+}

@@ -1,0 +1,189 @@
+package hostile_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/format"
+)
+
+// damage is a change of an object's bytes.
+type damage struct {
+	name    string
+	content []byte
+}
+
+// damages returns all changes of an object's bytes that are tried.
+func damages(b []byte) (all []damage) {
+	flip := func(at int) {
+		c := bytes.Clone(b)
+		c[at] ^= 1 << (at % 8)
+		all = append(all, damage{fmt.Sprintf("flip at %d of %d", at, len(b)), c})
+	}
+	ends := min(32, len(b)/2)
+	for i := range ends {
+		flip(i)
+		flip(len(b) - 1 - i)
+	}
+	for i := range 40 {
+		if at := i * len(b) / 40; at >= ends && at < len(b)-ends {
+			flip(at)
+		}
+	}
+	for _, n := range []int{0, 1, 4, 5, len(b) / 4, len(b) / 2, len(b) - 17, len(b) - 1} {
+		if n >= 0 && n < len(b) {
+			all = append(all, damage{fmt.Sprintf("cut to %d of %d", n, len(b)), b[:n:n]})
+		}
+	}
+	return append(all,
+		damage{"all zero", make([]byte, len(b))},
+		damage{"one byte more", append(bytes.Clone(b), 0)},
+		damage{"twice", append(bytes.Clone(b), b...)},
+		damage{"noise", noise(uint64(len(b)), len(b))},
+		damage{"HTML", []byte("<html><body>please log in</body></html>")},
+	)
+}
+
+// target is an object to be attacked.
+type target struct {
+	s          *scene
+	kind, name string
+}
+
+func (g target) String() string {
+	_, short, _ := strings.Cut(g.name, g.s.target.Dir+"/")
+	if short == "" {
+		short = g.kind
+	}
+	return g.s.name + "/" + strings.ReplaceAll(short, "/", "-")
+}
+
+// worth lists the kinds of objects that a scene is for; the others are attacked there only when everything is.
+var worth = map[string][]string{"packs": {format.KindPack}, "diffs": {"diff"}, "checkpoints": {format.KindCheckpoint, format.KindFloor, format.KindPack}}
+
+// targets returns the objects to be attacked: of each kind that a scene is for the last ones, or all.
+func targets(t testing.TB, most int) (all []target) {
+	for _, s := range allScenes(t) {
+		kinds := s.byKind()
+		for _, k := range sortedKeys(kinds) {
+			if only := worth[s.name]; only != nil && !everything() && !slices.Contains(only, k) {
+				continue
+			}
+			names := kinds[k]
+			if n := len(names); !everything() && n > most {
+				names = names[n-most:]
+			}
+			for _, n := range names {
+				all = append(all, target{s, k, n})
+			}
+		}
+	}
+	return all
+}
+
+func sortedKeys[V any](m map[string]V) (ks []string) {
+	for k := range m {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
+
+// sample draws n of all, or takes all.
+func sample[T any](rng *rand.Rand, all []T, n int) []T {
+	if everything() || len(all) <= n {
+		return all
+	}
+	all = slices.Clone(all)
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:n]
+}
+
+// unread lists the kinds of objects that a device may do without: what is in them is elsewhere too, is read later, or is nothing but a hint.
+var unread = map[string]bool{format.KindRange: true, format.KindDevice: true, format.KindFloor: true, format.KindCheckpoint: true}
+
+// TestDamaged changes the bytes of every kind of object.
+func TestDamaged(t *testing.T) {
+	rng := seeded(t)
+	noticed, cases := map[string]int{}, map[string]int{}
+	for _, g := range targets(t, 2) {
+		t.Run(g.String(), func(t *testing.T) {
+			n := 5
+			if g.s.name == "diffs" {
+				n = 2 // each costs as much as thousands of keys
+			}
+			for i, d := range sample(rng, damages(g.s.content[g.name]), n) {
+				a := &attack{s: g.s, state: g.s.with(g.name, d.content), object: g.name}
+				found, said := a.strike(t, i)
+				if t.Failed() {
+					t.Fatalf("%s: %s", d.name, said)
+				}
+				if cases[g.kind]++; found {
+					noticed[g.kind]++
+				} else if !unread[g.kind] && !g.elsewhere() && !g.lazy() {
+					t.Errorf("%s: nobody has noticed", d.name)
+				}
+			}
+		})
+	}
+	t.Logf("cases %v, noticed %v", cases, noticed)
+}
+
+// TestWithheld takes each kind of object away. What nobody can notice is the end of a log, and a page that a device has never seen.
+func TestWithheld(t *testing.T) {
+	for _, g := range targets(t, 1) {
+		t.Run(g.String(), func(t *testing.T) {
+			a := &attack{s: g.s, state: g.s.with(g.name, nil), object: g.name, withheld: true}
+			fresh, old := a.newDevice(t), a.oldDevice(t)
+			if t.Failed() {
+				t.Fatalf("new device: %v; old device: %v", fresh, old)
+			}
+			if g.kind == "format" && (!errors.Is(fresh, ledger.ErrNotFound) || !errors.Is(old, ledger.ErrCloudRolledBack)) {
+				t.Errorf("new device: %v; old device: %v", fresh, old)
+			}
+		})
+	}
+}
+
+// TestNewerVersion has each kind of object say that it is of a later version: that too is no reason to keep other pages.
+func TestNewerVersion(t *testing.T) {
+	for i, g := range targets(t, 1) {
+		c := bytes.Clone(g.s.content[g.name])
+		at := 0
+		if g.kind == format.KindEntry {
+			at = 4 // behind the length of the head
+		}
+		c[at] = 201
+		a := &attack{s: g.s, state: g.s.with(g.name, c), object: g.name}
+		if _, said := a.strike(t, i%2); t.Failed() {
+			t.Fatalf("%s: %s", g, said)
+		}
+	}
+}
+
+// elsewhere reports whether an entry stands in a range or before a checkpoint too, so that a new device does without it.
+func (g target) elsewhere() bool {
+	kind, number, _, _, ok := g.s.target.ParseName(g.name)
+	if !ok || kind != format.KindEntry {
+		return false
+	}
+	for _, n := range g.s.names {
+		kind, _, to, _, ok := g.s.target.ParseName(n)
+		if ok && number <= to && (kind == format.KindRange || kind == format.KindCheckpoint) {
+			return true
+		}
+	}
+	return false
+}
+
+// lazy reports whether a pack has only lazy pieces: of it the table is read, and its frames when somebody asks for the values, as judge does.
+func (g target) lazy() bool {
+	_, _, _, id, ok := g.s.target.ParseName(g.name)
+	return ok && g.kind == format.KindPack && g.s.lazy[id]
+}

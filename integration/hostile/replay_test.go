@@ -1,0 +1,340 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
+
+// substitute is an object that stands in another one's place.
+type substitute struct {
+	in   target
+	from string // says which it is
+	with []byte
+}
+
+// strike shows the object to a new device and to one that knows the middle of the scene.
+func (u substitute) strike(t *testing.T, turn int, noticed map[string]int) {
+	t.Helper()
+	if bytes.Equal(u.with, u.in.s.content[u.in.name]) {
+		return
+	}
+	a := &attack{s: u.in.s, state: u.in.s.with(u.in.name, u.with), object: u.in.name}
+	found, said := a.strike(t, turn)
+	if t.Failed() {
+		t.Fatalf("%s in place of %s: %s", u.from, u.in, said)
+	}
+	if found {
+		noticed[u.in.kind]++
+	} else if !unread[u.in.kind] && !u.in.elsewhere() && !u.in.lazy() {
+		t.Errorf("%s in place of %s: nobody has noticed", u.from, u.in)
+	}
+}
+
+// TestSwapped puts objects of each kind into the place of each kind, and of others of their own kind.
+func TestSwapped(t *testing.T) {
+	rng := seeded(t)
+	all := targets(t, 2)
+	var pairs []substitute
+	last := map[string]int{} // of a pair of kinds; the entries that a new device reads are the last ones
+	for _, in := range all {
+		for _, from := range all {
+			if in.s != from.s && in.kind == from.kind || in.name == from.name {
+				continue // those of other buckets are replayed below
+			}
+			if in.kind == "diff" && !everything() && from.kind != format.KindPack && from.kind != format.KindEntry {
+				continue // each costs as much as thousands of keys
+			}
+			u := substitute{in, from.String(), from.s.content[from.name]}
+			pair := in.kind + " " + from.kind
+			if i, ok := last[pair]; ok && !everything() {
+				if rng.IntN(3) == 0 {
+					pairs[i] = u
+				}
+				continue
+			}
+			last[pair] = len(pairs)
+			pairs = append(pairs, u)
+		}
+	}
+	noticed := map[string]int{}
+	for i, u := range pairs {
+		u.strike(t, i/2, noticed)
+	}
+	t.Logf("%d pairs, noticed %v", len(pairs), noticed)
+	for _, k := range []string{"format", "announcement", "diff", format.KindEntry, format.KindPack} {
+		if noticed[k] == 0 {
+			t.Errorf("nothing in place of an object of kind %s was ever noticed", k)
+		}
+	}
+}
+
+// TestReplayed puts objects of the same kind into the place of objects: of another page, another ledger, another device, another bucket with the same master key, and older ones.
+func TestReplayed(t *testing.T) {
+	noticed := map[string]int{}
+	n := 0
+	other := makeScene(t, "another bucket", allScenes(t)[0].key, writeEntries)
+	for _, in := range targets(t, 1) {
+		for _, u := range replays(in, other) {
+			u.strike(t, n, noticed)
+			n++
+		}
+	}
+	t.Logf("%d replays, noticed %v", n, noticed)
+}
+
+// replays returns what can be replayed in the place of an object.
+func replays(in target, other *scene) (us []substitute) {
+	add := func(from string, with []byte) { us = append(us, substitute{in, from, with}) }
+	kindIn, numberIn, toIn, _, okIn := in.s.target.ParseName(in.name)
+	seen := map[string]bool{} // a few of each are enough
+	for _, n := range in.s.names {
+		rest, own := strings.CutPrefix(n, in.s.target.Dir+"/")
+		if _, after, ok := strings.Cut(n, "/"); !own && ok {
+			_, rest, _ = strings.Cut(after, "/")
+		}
+		kind, number, to, _, ok := in.s.target.ParseName(in.s.target.Dir + "/" + rest)
+		dir := filepath.Dir(filepath.Dir(n))
+		switch {
+		case !okIn && in.kind == "announcement" && strings.HasPrefix(n, format.PagesPrefix):
+			add("the announcement of another page", in.s.content[n])
+		case !ok || !okIn || kind != kindIn || n == in.name:
+		case !own && number == numberIn:
+			add("the same number of another page", in.s.content[n])
+		case !own && !seen[dir]:
+			seen[dir] = true
+			add("an object of another page", in.s.content[n])
+		case own && (number == numberIn-1 || number == numberIn+1 || number == numberIn && to != toIn):
+			add("a neighbour", in.s.content[n])
+		case own && kind == format.KindDevice && !seen["device"]:
+			seen["device"] = true
+			add("another device's note", in.s.content[n])
+		}
+	}
+	for _, n := range other.names {
+		kind, number, to, _, ok := other.target.ParseName(n)
+		if ok && okIn && kind == kindIn && number == numberIn && to == toIn {
+			add("the same object of another bucket", other.content[n])
+		}
+	}
+	return us
+}
+
+// TestKeyringOfAnother shows the keyring of another bucket that was wrapped with the same master key: to a device that has another one, and to a new one, which
+// can only say that nothing here was sealed with it.
+func TestKeyringOfAnother(t *testing.T) {
+	s := allScenes(t)[0]
+	other := makeScene(t, "another bucket", s.key, func(_ *stage, mid func()) { mid() })
+	o := newOwner(s.end)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	o.show(s.with(format.FormatName, other.content[format.FormatName]), lies{})
+	if _, err := r.Sync(t.Context()); !errors.Is(err, ledger.ErrCloudReplaced) {
+		t.Errorf("sync: %v", err)
+	}
+	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if !errors.Is(err, ledger.ErrCorrupt) || fresh == nil {
+		t.Fatalf("clone: %v", err)
+	}
+	if pages, err := fresh.Pages(t.Context()); err != nil || len(pages) > 0 {
+		t.Errorf("a new device has the pages %v, %v", pages, err)
+	}
+	closeIt(t, fresh)
+	o.show(s.end, lies{})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Errorf("sync with a healed bucket: %v", err)
+	}
+}
+
+// TestRolledBack shows a device that knows the end the middle, whole or of one page, and afterwards the end again.
+func TestRolledBack(t *testing.T) {
+	ctx := t.Context()
+	for _, s := range allScenes(t) {
+		t.Run(s.name, func(t *testing.T) {
+			o := newOwner(s.end)
+			r, _, err := ledger.Clone(ctx, "", options(o), s.cloud())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := attack{s: s}
+			for what, state := range map[string]mem.State{"all": s.mid, "one page": s.pageAt(s.mid)} {
+				closeIt(t, r)
+				o.show(s.end, lies{})
+				if r, _, err = ledger.Clone(ctx, "", options(o), s.cloud()); err != nil {
+					t.Fatal(err)
+				}
+				o.show(state, lies{})
+				put(t, r, "while it was rolled back", what)
+				_, err := r.Sync(ctx)
+				if !errors.Is(err, ledger.ErrCloudRolledBack) && !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCorrupt) {
+					t.Errorf("%s: sync with an older state: %v", what, err)
+				}
+				a.s = &scene{known: withAll(t, s, r), heads: s.heads, values: s.values}
+				a.content(t, what, r, false)
+				o.show(s.end, lies{})
+				if _, err := r.Sync(ctx); err != nil {
+					t.Errorf("%s: sync with the state again that it knew: %v", what, err)
+				}
+				fresh, _, err := ledger.Clone(ctx, "", options(o), s.cloud())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := read(t, fresh, "while it was rolled back"); got != what {
+					t.Errorf("%s: what was written meanwhile came as %q", what, got)
+				}
+				closeIt(t, fresh)
+			}
+			closeIt(t, r)
+		})
+	}
+}
+
+// pageAt returns the state at the end with the target's objects as they were.
+func (s *scene) pageAt(then mem.State) mem.State {
+	b := mem.New(mem.Options{})
+	b.Rollback(then)
+	for _, n := range s.names {
+		if _, ok := b.Content(n); !ok && !strings.HasPrefix(n, s.target.Dir+"/") {
+			b.Replace(n, s.content[n])
+		}
+	}
+	return b.State()
+}
+
+// withAll returns the known commits, and those of a device.
+func withAll(t testing.TB, s *scene, r *ledger.Repository) map[string]map[ledger.CommitID]bool {
+	t.Helper()
+	all := map[string]map[ledger.CommitID]bool{}
+	infos, err := r.Pages(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		k := info.Ledger + "/" + info.Name
+		all[k] = map[ledger.CommitID]bool{}
+		for id := range s.known[k] {
+			all[k][id] = true
+		}
+		for c, err := range openPage(t, r, info.Ledger, info.Name).Log(context.Background()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[k][c.ID] = true
+		}
+	}
+	return all
+}
+
+func openPage(t testing.TB, r *ledger.Repository, l, name string) *ledger.Page {
+	t.Helper()
+	ns, err := r.Ledger(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ns.Page(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// put writes to the target.
+func put(t testing.TB, r *ledger.Repository, key, value string) {
+	t.Helper()
+	p := openPage(t, r, targetLedger, targetName)
+	_, err := p.Update(context.Background(), func(tx *ledger.Tx) error { return tx.Put(context.Background(), []byte(key), []byte(value)) })
+	if err := errors.Join(err, p.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read reads a key of the target, "" when it is not there.
+func read(t testing.TB, r *ledger.Repository, key string) (value string) {
+	t.Helper()
+	p := openPage(t, r, targetLedger, targetName)
+	err := p.View(context.Background(), func(s *ledger.Snapshot) error {
+		b, err := s.Get(context.Background(), []byte(key))
+		value = string(b)
+		return err
+	})
+	if errors.Is(err, ledger.ErrNotFound) {
+		err = nil
+	}
+	if err := errors.Join(err, p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// TestForked shows two devices different logs after the same beginning, and then each the other's.
+func TestForked(t *testing.T) {
+	s := allScenes(t)[0]
+	ctx := t.Context()
+	var owners [2]*owner
+	var devices [2]*ledger.Repository
+	var ends [2]mem.State
+	for i := range owners {
+		owners[i] = newOwner(s.end)
+		r, _, err := ledger.Clone(ctx, "", options(owners[i]), s.cloud())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeIt(t, r)
+		put(t, r, "fork", fmt.Sprint("side ", i))
+		if _, err := r.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		put(t, r, "longer", "x")
+		if _, err := r.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		devices[i], ends[i] = r, owners[i].b.State()
+	}
+	for i, r := range devices {
+		owners[i].show(ends[1-i], lies{})
+		_, err := r.Sync(ctx)
+		if !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCloudRolledBack) {
+			t.Errorf("device %d was shown the other side: %v", i, err)
+		}
+		if got := read(t, r, "fork"); got != fmt.Sprint("side ", i) {
+			t.Errorf("device %d has %q", i, got)
+		}
+	}
+	// Both sides come together in what the owner shows at last.
+	for range 2 {
+		for i, r := range devices {
+			owners[i].show(ends[1], lies{})
+			if i == 0 {
+				if _, err := r.Reupload(ctx); err != nil {
+					t.Fatalf("upload anew: %v", err)
+				}
+			} else if _, err := r.Sync(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ends[1] = owners[i].b.State()
+		}
+	}
+	heads := [2][]ledger.CommitID{}
+	for i, r := range devices {
+		p := openPage(t, r, targetLedger, targetName)
+		var err error
+		if heads[i], err = headsOf(ctx, p); err != nil || len(heads[i]) != 2 {
+			t.Errorf("device %d has the heads %v, %v", i, heads[i], err)
+		}
+		_ = p.Close() // it was only read
+	}
+	if fmt.Sprint(heads[0]) != fmt.Sprint(heads[1]) {
+		t.Errorf("heads %v and %v", heads[0], heads[1])
+	}
+}

@@ -1,0 +1,432 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+)
+
+// scene is a bucket that two devices have written, at two moments, and what is right of it. It never changes once it is made.
+type scene struct {
+	name     string
+	key      string // file
+	mid, end mem.State
+	content  map[string][]byte // of the objects at the end
+	names    []string          // of the objects at the end, sorted
+	ring     *seal.Keyring
+	target   format.PageNames                    // of the page that is attacked
+	known    map[string]map[ledger.CommitID]bool // all commits ever, by page
+	heads    map[string][]ledger.CommitID        // at the end, by page
+	values   map[string]map[string][32]byte      // at the end, by page and key
+	lazy     map[format.ID]bool                  // packs without eager pieces
+}
+
+const (
+	targetLedger, targetName = "notes", "main"
+	otherName                = "bystander"
+)
+
+// options are those of a device that syncs when it is told and merges nothing by itself.
+func options(o *owner) *ledger.Options {
+	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return o, nil }
+	return &ledger.Options{
+		InMemory: true, Merge: ledger.MergeOptions{Manual: true},
+		Sync: ledger.SyncOptions{Manual: true, Buckets: map[string]ledger.BucketOpener{"mem": open}},
+	}
+}
+
+func (s *scene) cloud() ledger.CloudOptions {
+	return ledger.CloudOptions{URL: "mem:hostile", KeyFile: s.key}
+}
+
+// stage is a scene that is being made.
+type stage struct {
+	t    testing.TB
+	s    *scene
+	o    *owner
+	a, b *ledger.Repository
+}
+
+// makeScene has two devices write: write until the moment mid, and then to the end.
+func makeScene(t testing.TB, name, key string, write func(g *stage, mid func())) *scene {
+	t.Helper()
+	s := &scene{name: name, key: key, known: map[string]map[ledger.CommitID]bool{}, heads: map[string][]ledger.CommitID{}, values: map[string]map[string][32]byte{}}
+	g := &stage{t: t, s: s, o: newOwner(mem.State{})}
+	g.a, g.b = g.device(), g.device()
+	g.put(g.a, targetLedger, otherName, "first", "1")
+	write(g, func() {
+		g.sync(g.a, g.b, g.a)
+		s.mid = g.o.b.State()
+	})
+	g.put(g.b, targetLedger, otherName, "second", "2")
+	g.sync(g.a, g.b, g.a)
+	g.record()
+	g.must(g.a.Close()) // which leaves a note of the device
+	g.must(g.b.Close())
+	s.ring = g.keyring()
+	s.target = format.NamesOf(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
+	s.end = g.o.b.State()
+	s.names = g.o.b.Names()
+	s.content, s.lazy = map[string][]byte{}, map[format.ID]bool{}
+	for _, n := range s.names {
+		s.content[n], _ = g.o.b.Content(n)
+	}
+	for _, n := range s.names {
+		kind, number, _, _, _ := s.target.ParseName(n)
+		if kind != format.KindEntry {
+			continue
+		}
+		e, err := format.OpenEntry(seal.NewSealer(s.ring, nil), s.target, number, s.content[n])
+		g.must(err)
+		for _, p := range e.Body.Packs {
+			s.lazy[p.ID] = !p.Eager
+		}
+	}
+	return s
+}
+
+func (g *stage) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *stage) device() *ledger.Repository {
+	g.t.Helper()
+	r, err := ledger.Open(context.Background(), "", options(g.o))
+	g.must(err)
+	_, err = r.SetCloud(context.Background(), g.s.cloud())
+	g.must(err)
+	return r
+}
+
+func (g *stage) sync(rs ...*ledger.Repository) {
+	g.t.Helper()
+	for _, r := range rs {
+		_, err := r.Sync(context.Background())
+		g.must(err)
+	}
+}
+
+func (g *stage) page(r *ledger.Repository, l, name string) *ledger.Page {
+	g.t.Helper()
+	ns, err := r.Ledger(l)
+	g.must(err)
+	p, err := ns.Page(context.Background(), name)
+	g.must(err)
+	return p
+}
+
+func (g *stage) update(r *ledger.Repository, l, name string, fn func(tx *ledger.Tx) error) {
+	g.t.Helper()
+	p := g.page(r, l, name)
+	_, err := p.Update(context.Background(), fn)
+	g.must(errors.Join(err, p.Close()))
+}
+
+func (g *stage) put(r *ledger.Repository, l, name string, pairs ...string) {
+	g.t.Helper()
+	g.update(r, l, name, func(tx *ledger.Tx) (err error) {
+		for i := 0; i < len(pairs); i += 2 {
+			err = errors.Join(err, tx.Put(context.Background(), []byte(pairs[i]), []byte(pairs[i+1])))
+		}
+		return err
+	})
+}
+
+func (g *stage) putLazy(r *ledger.Repository, key string, value []byte) {
+	g.t.Helper()
+	g.update(r, targetLedger, targetName, func(tx *ledger.Tx) error {
+		return tx.PutReader(context.Background(), []byte(key), bytes.NewReader(value), -1, ledger.Lazy)
+	})
+}
+
+// merge brings the heads of the target together.
+func (g *stage) merge(r *ledger.Repository) {
+	g.t.Helper()
+	p := g.page(r, targetLedger, targetName)
+	_, err := p.Merge(context.Background())
+	g.must(errors.Join(err, p.Close()))
+}
+
+// keyring opens the keyring of the bucket.
+func (g *stage) keyring() *seal.Keyring {
+	g.t.Helper()
+	master, err := seal.ReadKeyFile(g.s.key, false)
+	g.must(err)
+	b, _ := g.o.b.Content(format.FormatName)
+	w, err := seal.ParseKeyring(b)
+	g.must(err)
+	ring, err := w.Open(master)
+	g.must(err)
+	return ring
+}
+
+// record notes what is right at the end: both devices have it.
+func (g *stage) record() {
+	g.t.Helper()
+	ctx := context.Background()
+	infos, err := g.a.Pages(ctx)
+	g.must(err)
+	for _, info := range infos {
+		p := g.page(g.a, info.Ledger, info.Name)
+		k := info.Ledger + "/" + info.Name
+		g.s.known[k] = map[ledger.CommitID]bool{}
+		for c, err := range p.Log(ctx) {
+			g.must(err)
+			g.s.known[k][c.ID] = true
+		}
+		g.s.heads[k], err = headsOf(ctx, p)
+		g.must(err)
+		g.s.values[k], err = valuesOf(ctx, p)
+		g.must(err)
+		g.must(p.Close())
+	}
+}
+
+func headsOf(ctx context.Context, p *ledger.Page) (ids []ledger.CommitID, err error) {
+	hs, err := p.Heads(ctx)
+	for _, h := range hs {
+		ids = append(ids, h.ID)
+	}
+	return ids, err
+}
+
+// valuesOf reads everything.
+func valuesOf(ctx context.Context, p *ledger.Page) (map[string][32]byte, error) {
+	all := map[string][32]byte{}
+	return all, p.View(ctx, func(s *ledger.Snapshot) error {
+		for e, err := range s.Scan(ctx, ledger.ScanOptions{}) {
+			if err != nil {
+				return err
+			}
+			v, err := e.Value(ctx)
+			if err != nil {
+				return err
+			}
+			all[string(e.Key)] = sha256.Sum256(v)
+		}
+		return nil
+	})
+}
+
+// noise returns n bytes that cannot be compressed.
+func noise(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	x := seed*0x9e3779b97f4a7c15 + 1
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x)
+	}
+	return b
+}
+
+// scenes are made once for all tests.
+var scenes struct {
+	once sync.Once
+	all  []*scene
+}
+
+func allScenes(t testing.TB) []*scene {
+	t.Helper()
+	scenes.once.Do(func() {
+		key := filepath.Join(keyDir, "key")
+		if err := ledger.CreateKeyFile(key); err != nil {
+			t.Fatal(err)
+		}
+		scenes.all = []*scene{
+			makeScene(t, "entries", key, writeEntries),
+			makeScene(t, "packs", key, writePacks),
+			makeScene(t, "diffs", key, writeDiffs),
+			makeScene(t, "checkpoints", key, writeCheckpoints),
+		}
+	})
+	if len(scenes.all) != 4 {
+		t.Fatal("the scenes could not be made")
+	}
+	return scenes.all
+}
+
+// writeEntries makes small commits, values that stand in entries, tags, a merge with an explanation, and a range.
+func writeEntries(g *stage, mid func()) {
+	for i := range 35 {
+		g.put(g.a, targetLedger, targetName, fmt.Sprintf("key %d", i%7), fmt.Sprintf("value %d", i))
+		switch i {
+		case 3:
+			g.put(g.a, targetLedger, targetName, "medium", string(noise(3, 5<<10)))
+		case 5:
+			g.putLazy(g.a, "lazy", noise(5, 100<<10))
+		case 8:
+			g.tag("one", true)
+		}
+		g.sync(g.a)
+		if i == 20 {
+			mid()
+		}
+	}
+	g.put(g.a, targetLedger, "sibling", "key", "of another page")
+	g.put(g.a, "journal", targetName, "key", "of another ledger")
+	g.sync(g.a, g.b)
+	g.put(g.a, targetLedger, targetName, "both", "A")
+	g.put(g.b, targetLedger, targetName, "both", "B")
+	g.tag("two", true)
+	g.tag("one", false)
+	g.sync(g.a, g.b)
+	g.merge(g.b)
+	g.sync(g.b, g.a)
+}
+
+func (g *stage) tag(name string, set bool) {
+	g.t.Helper()
+	ctx := context.Background()
+	p := g.page(g.a, targetLedger, targetName)
+	hs, err := p.Heads(ctx)
+	g.must(err)
+	if set {
+		err = p.Tag(ctx, name, hs[0].ID)
+	} else {
+		err = p.DeleteTag(ctx, name)
+	}
+	g.must(errors.Join(err, p.Close()))
+}
+
+// writePacks makes packs of eager and of lazy pieces.
+func writePacks(g *stage, mid func()) {
+	g.putLazy(g.a, "lazy", noise(11, 1050<<10))
+	mid()
+	g.put(g.a, targetLedger, targetName, "eager", string(noise(12, 1050<<10)))
+	g.putLazy(g.a, "lazier", noise(13, 1050<<10))
+	g.sync(g.a)
+}
+
+// writeDiffs makes a diff that is an object of its own.
+func writeDiffs(g *stage, mid func()) {
+	g.put(g.a, targetLedger, targetName, "key", "value")
+	mid()
+	g.update(g.a, targetLedger, targetName, func(tx *ledger.Tx) (err error) {
+		value := noise(20, 250)
+		for i := range 17_000 {
+			value[i%250]++
+			err = errors.Join(err, tx.Put(context.Background(), fmt.Appendf(nil, "row %d", i), value))
+		}
+		return err
+	})
+	g.sync(g.a)
+	g.put(g.a, targetLedger, targetName, "key", "after")
+}
+
+// writeCheckpoints has values replaced until the log is longer than what the page holds.
+func writeCheckpoints(g *stage, mid func()) {
+	for i := range 12 {
+		g.put(g.a, targetLedger, targetName, "replaced", string(noise(30+uint64(i), 60<<10)), fmt.Sprint("kept ", i), "x")
+		g.sync(g.a)
+		if i == 2 {
+			mid()
+		}
+	}
+	names := format.NamesOf(g.keyring(), targetLedger, ledger.DerivePageID(targetLedger, targetName))
+	sealer := seal.NewSealer(g.keyring(), nil)
+	stored, err := format.SealFloor(sealer, names, format.Floor{K: 1, Low: 1})
+	g.must(err)
+	g.o.b.Replace(names.Floor(1), stored)
+}
+
+// kindOf says which kind of object a name stands for.
+func (s *scene) kindOf(name string) string {
+	switch {
+	case name == format.FormatName:
+		return "format"
+	case strings.HasPrefix(name, format.PagesPrefix):
+		return "announcement"
+	}
+	kind, _, _, id, ok := format.PageNames{Dir: strings.Join(strings.Split(name, "/")[:2], "/")}.ParseName(name)
+	if !ok {
+		return "unknown"
+	}
+	if kind == format.KindPack {
+		sealer := seal.NewSealer(s.ring, nil)
+		r, err := sealer.NewStream(bytes.NewReader(s.content[name]), s.target.DiffLabel(id))
+		if err == nil {
+			_, err = io.Copy(io.Discard, r)
+		}
+		if err == nil {
+			return "diff"
+		}
+	}
+	return kind
+}
+
+// byKind returns the target's objects, and those of the whole bucket, by kind.
+func (s *scene) byKind() map[string][]string {
+	all := map[string][]string{}
+	own := format.AnnouncementName(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
+	for _, n := range s.names {
+		if n == format.FormatName || n == own || strings.HasPrefix(n, s.target.Dir+"/") {
+			k := s.kindOf(n)
+			all[k] = append(all[k], n)
+		}
+	}
+	return all
+}
+
+// with returns the state at the end with one object replaced, or removed for nil.
+func (s *scene) with(name string, content []byte) mem.State { return replaced(s.end, name, content) }
+
+func replaced(state mem.State, name string, content []byte) mem.State {
+	b := mem.New(mem.Options{})
+	b.Rollback(state)
+	if content == nil {
+		_ = b.Delete(context.Background(), name) // no fault is set
+		return b.State()
+	}
+	b.Replace(name, content)
+	return b.State()
+}
+
+// TestScenes wants each kind of object in some scene, and honest buckets to be right.
+func TestScenes(t *testing.T) {
+	kinds := map[string]int{}
+	for _, s := range allScenes(t) {
+		for k, names := range s.byKind() {
+			kinds[k] += len(names)
+		}
+		a := attack{s: s, state: s.end}
+		if err := a.newDevice(t); err != nil {
+			t.Errorf("%s: a new device: %v", s.name, err)
+		}
+		if err := a.oldDevice(t); err != nil {
+			t.Errorf("%s: an old device: %v", s.name, err)
+		}
+	}
+	t.Log(kinds)
+	for _, k := range []string{"format", "announcement", "diff", format.KindEntry, format.KindRange, format.KindPack, format.KindCheckpoint, format.KindFloor, format.KindDevice} {
+		if kinds[k] == 0 {
+			t.Errorf("no object of kind %s", k)
+		}
+	}
+	if slices.Contains(slices.Collect(maps.Keys(kinds)), "unknown") {
+		t.Error("objects that nothing is known of")
+	}
+}
+
+// patience bounds every call of a test.
+const patience = 2 * time.Minute

@@ -1,0 +1,471 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// maxHeapBytes is how much memory a device may take for what a hostile bucket sends, above what it takes anyway.
+const maxHeapBytes = 64 << 20
+
+// endless is a body that does not end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func (endless) Close() error { return nil }
+
+// stalled is a body that gives one byte and then nothing until its context ends.
+type stalled struct {
+	ctx  context.Context
+	once *sync.Once
+}
+
+func (s stalled) Read(p []byte) (n int, err error) {
+	s.once.Do(func() { n = copy(p, "x") })
+	if n > 0 {
+		return n, nil
+	}
+	<-s.ctx.Done()
+	return 0, context.Cause(s.ctx)
+}
+
+func (stalled) Close() error { return nil }
+
+// answers returns lies about the bodies of the objects that match; change gets what the honest bucket says.
+func answers(match func(name string) bool, change func(ctx context.Context, o bucket.Object, name string, off, n int64) (bucket.Object, error)) lies {
+	return lies{get: func(ctx context.Context, b bucket.Bucket, name string, off, n int64) (bucket.Object, error) {
+		o, err := b.Get(ctx, name, off, n)
+		if err != nil || !match(name) {
+			return o, err
+		}
+		return change(ctx, o, name, off, n)
+	}}
+}
+
+// below matches the objects of the target, but for those that a device writes itself.
+func (s *scene) below(name string) bool {
+	return strings.HasPrefix(name, s.target.Dir+"/") && !strings.Contains(name, "/devices/")
+}
+
+func swapBody(o bucket.Object, body io.ReadCloser) bucket.Object {
+	_ = o.Body.Close() // nothing of it is used
+	o.Body = body
+	return o
+}
+
+// onlyRanges is a lie that who reads objects whole does not meet.
+const onlyRanges = "nonsense for any range"
+
+// bodies are lies about bodies.
+var bodies = map[string]func(ctx context.Context, o bucket.Object, name string, off, n int64) (bucket.Object, error){
+	"endless body": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		return swapBody(o, endless{}), nil
+	},
+	"endless body of a size beyond everything": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		o = swapBody(o, endless{})
+		o.Size = 1<<63 - 1
+		return o, nil
+	},
+	"endless body of the greatest size": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		o = swapBody(o, endless{})
+		o.Size = format.MaxEntryBytes
+		return o, nil
+	},
+	"negative size": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		o.Size = -1
+		return o, nil
+	},
+	"size of one byte less": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		o.Size--
+		return o, nil
+	},
+	"wrong range": func(_ context.Context, o bucket.Object, _ string, off, _ int64) (bucket.Object, error) {
+		b, err := io.ReadAll(o.Body)
+		if err != nil {
+			return o, err
+		}
+		return swapBody(o, io.NopCloser(bytes.NewReader(append(b[len(b)/2:], b[:len(b)/2]...)))), nil
+	},
+	onlyRanges: func(_ context.Context, o bucket.Object, _ string, off, _ int64) (bucket.Object, error) {
+		if off > 0 {
+			return swapBody(o, endless{}), nil
+		}
+		return o, nil
+	},
+	"HTML": func(_ context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		page := []byte("<html><body>please log in</body></html>")
+		o = swapBody(o, io.NopCloser(bytes.NewReader(page)))
+		o.Size = int64(len(page))
+		return o, nil
+	},
+}
+
+// TestLyingBodies lies about the bodies of all objects of a page. A device says that something is corrupt, other pages go on, and memory is bounded.
+func TestLyingBodies(t *testing.T) {
+	for name, change := range bodies {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range allScenes(t) {
+				if s.name == "diffs" && !everything() {
+					continue
+				}
+				a := &attack{s: s, state: s.end, lies: answers(s.below, change)}
+				peak := heapPeak(t, func() {
+					found, said := a.strike(t, 0)
+					if name == onlyRanges && s.name != "packs" {
+						return // nothing else is read in parts
+					}
+					if !found || !strings.Contains(said, s.target.Dir) && !strings.Contains(said, "corrupt") {
+						t.Errorf("%s: %s", s.name, said)
+					}
+				})
+				if peak > maxHeapBytes {
+					t.Errorf("%s: %d MiB of heap", s.name, peak>>20)
+				}
+			}
+		})
+	}
+}
+
+// heapPeak returns by how many bytes the heap grows while fn runs, at the most.
+func heapPeak(t testing.TB, fn func()) int64 {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what counts is what is held, not what waits for a collection
+	runtime.GC()
+	heap := func() int64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(s)
+		return int64(s[0].Value.Uint64())
+	}
+	base := heap()
+	done, ended := make(chan struct{}), make(chan int64)
+	go func() {
+		peak := int64(0)
+		for {
+			tick, release := clock.System.After(time.Millisecond)
+			select {
+			case <-tick:
+				peak = max(peak, heap()-base)
+			case <-done:
+				release()
+				ended <- peak
+				return
+			}
+		}
+	}()
+	fn()
+	close(done)
+	return <-ended
+}
+
+// TestStalledBodies has the bodies of a page give one byte and no more: whoever waits gives up with his context, and other pages have come.
+func TestStalledBodies(t *testing.T) {
+	s := allScenes(t)[0]
+	o := newOwner(s.mid)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.show(s.end, answers(s.below, func(ctx context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		return swapBody(o, stalled{ctx, new(sync.Once)}), nil
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	if _, err := r.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("sync: %v", err)
+	}
+	p := openPage(t, r, targetLedger, otherName)
+	if got, err := headsOf(t.Context(), p); err != nil || !slices.Equal(got, s.heads[targetLedger+"/"+otherName]) {
+		t.Errorf("another page has the heads %v, %v", got, err)
+	}
+	put(t, r, "written", "meanwhile")
+	o.show(s.end, lies{})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, r, "written"); got != "meanwhile" {
+		t.Errorf("what was written is %q", got)
+	}
+	closeIt(t, r)
+}
+
+// TestLyingLists lies about which objects there are.
+func TestLyingLists(t *testing.T) {
+	const noEnd = "no end"
+	type list = func(ctx context.Context, b bucket.Bucket, after, prefix string, limit int) ([]bucket.Info, error)
+	invented := func(names ...string) list {
+		return func(ctx context.Context, b bucket.Bucket, after, prefix string, limit int) ([]bucket.Info, error) {
+			infos, err := b.List(ctx, after, prefix, limit)
+			for _, n := range names {
+				if n = prefix + n; n > after {
+					infos = append(infos, bucket.Info{Name: n, Size: 5})
+				}
+			}
+			slices.SortFunc(infos, func(a, b bucket.Info) int { return strings.Compare(a.Name, b.Name) })
+			return infos, err
+		}
+	}
+	for name, lie := range map[string]list{
+		"nothing": func(context.Context, bucket.Bucket, string, string, int) ([]bucket.Info, error) { return nil, nil },
+		"the same again and again": func(ctx context.Context, b bucket.Bucket, _, prefix string, limit int) ([]bucket.Info, error) {
+			infos, err := b.List(ctx, "", prefix, limit)
+			for len(infos) > 0 && len(infos) < limit {
+				infos = append(infos, infos[0])
+			}
+			return infos, err
+		},
+		"backwards": func(ctx context.Context, b bucket.Bucket, after, prefix string, limit int) ([]bucket.Info, error) {
+			infos, err := b.List(ctx, after, prefix, limit)
+			slices.Reverse(infos)
+			return infos, err
+		},
+		"other names": func(ctx context.Context, b bucket.Bucket, after, _ string, limit int) ([]bucket.Info, error) {
+			return b.List(ctx, after, "", limit)
+		},
+		noEnd: func(_ context.Context, _ bucket.Bucket, after, prefix string, limit int) (infos []bucket.Info, _ error) {
+			n := 0
+			_, _ = fmt.Sscanf(strings.TrimPrefix(after, prefix), "%d", &n) // 0 at the beginning
+			for range limit {
+				n++
+				infos = append(infos, bucket.Info{Name: prefix + fmt.Sprintf("%020d", n), Size: 100})
+			}
+			return infos, nil
+		},
+		"names of nothing": invented("a", "a/b/c", "a.b", "-", "_", "...", strings.Repeat("x", 900), "con", "00000000000000000001-00000000000000000002", "0", "-1"),
+		"names of what is not there": invented("0123456789012345678901234567890123456789", "00000000000000000099", "99999999999999999999",
+			"ffffffffffffffffffffffffffffffffffffffff"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range allScenes(t) {
+				if !everything() && (s.name == "diffs" || s.name == "packs" || s.name != "entries" && name == noEnd) {
+					continue
+				}
+				// Lists are for what a device does not know yet: an old device that needs none may be right with any of them.
+				a := &attack{s: s, state: s.end, lies: lies{list: lie}, withheld: true}
+				strike := func() {
+					if fresh, old := a.newDevice(t), a.oldDevice(t); t.Failed() {
+						t.Fatalf("%s: new device: %v; old device: %v", s.name, fresh, old)
+					}
+				}
+				if name != noEnd {
+					strike()
+				} else if peak := heapPeak(t, strike); peak > maxHeapBytes {
+					t.Errorf("%s: %d MiB of heap", s.name, peak>>20)
+				}
+			}
+		})
+	}
+}
+
+// TestLyingClocks shifts all times that a bucket tells, by years and to nonsense. Nothing but states and ages comes from them.
+func TestLyingClocks(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	for name, shift := range map[string]func(time.Time) time.Time{
+		"years ahead":  func(at time.Time) time.Time { return at.Add(20 * year) },
+		"years behind": func(at time.Time) time.Time { return at.Add(-20 * year) },
+		"no time":      func(time.Time) time.Time { return time.Time{} },
+		"year 9999":    func(time.Time) time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) },
+		"year 1":       func(time.Time) time.Time { return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC) },
+		"year -200":    func(time.Time) time.Time { return time.Date(-200, 1, 1, 0, 0, 0, 0, time.UTC) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range allScenes(t) {
+				if !everything() && (s.name == "diffs" || s.name == "packs") {
+					continue
+				}
+				l := lies{
+					get: func(ctx context.Context, b bucket.Bucket, name string, off, n int64) (bucket.Object, error) {
+						o, err := b.Get(ctx, name, off, n)
+						o.Created, o.ServerTime = shift(o.Created), shift(o.ServerTime)
+						return o, err
+					},
+					list: func(ctx context.Context, b bucket.Bucket, after, prefix string, limit int) ([]bucket.Info, error) {
+						infos, err := b.List(ctx, after, prefix, limit)
+						for i := range infos {
+							infos[i].Created = shift(infos[i].Created)
+						}
+						return infos, err
+					},
+				}
+				a := &attack{s: s, state: s.end, lies: l}
+				if fresh, old := a.newDevice(t), a.oldDevice(t); fresh != nil || old != nil {
+					t.Errorf("%s: new device: %v; old device: %v", s.name, fresh, old)
+				}
+				writeUnder(t, s, l)
+			}
+		})
+	}
+}
+
+// writeUnder has a device write while the bucket lies, and another read it when it does not.
+func writeUnder(t *testing.T, s *scene, l lies) {
+	t.Helper()
+	o := newOwner(s.end)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	o.show(s.end, l)
+	put(t, r, "written", "under lies")
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Errorf("%s: send: %v", s.name, err)
+	}
+	o.show(o.b.State(), lies{})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Errorf("%s: send: %v", s.name, err)
+	}
+	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, fresh)
+	if got := read(t, fresh, "written"); got != "under lies" {
+		t.Errorf("%s: what was written has come as %q", s.name, got)
+	}
+}
+
+// TestSuccessThenAbsent has the bucket say that it stored entries which it did not. The device notices that the bucket lacks what it has sent, keeps all, and makes it whole again.
+func TestSuccessThenAbsent(t *testing.T) {
+	s := allScenes(t)[0]
+	o := newOwner(s.end)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	o.show(s.end, swallow("/log/", nil))
+	long := string(noise(77, 1100<<10))
+	put(t, r, "long", long)
+	_, first := r.Sync(t.Context())
+	o.show(o.b.State(), lies{})
+	put(t, r, "after", "x")
+	_, second := r.Sync(t.Context())
+	if !errors.Is(first, ledger.ErrCloudRolledBack) && !errors.Is(second, ledger.ErrCloudRolledBack) {
+		t.Errorf("sync: %v; later: %v", first, second)
+	}
+	if read(t, r, "long") != long || read(t, r, "after") != "x" {
+		t.Error("what was written is not here any more")
+	}
+	if done, err := r.Reupload(t.Context()); err != nil {
+		t.Fatalf("upload anew of %d pages: %v", len(done), err)
+	}
+	a := attack{s: s}
+	a.wantFresh(t, o, map[string]string{"long": long, "after": "x"})
+}
+
+// TestPackThenAbsent has the bucket say that it stored a pack which it shows later only. Nobody takes the entry without it, nothing is lost, and all is well when it is there.
+func TestPackThenAbsent(t *testing.T) {
+	s := allScenes(t)[0]
+	o := newOwner(s.end)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	kept := map[string][]byte{}
+	o.show(s.end, swallow("/packs/", kept))
+	long := string(noise(77, 1100<<10))
+	put(t, r, "long", long)
+	if _, err := r.Sync(t.Context()); err != nil || len(kept) == 0 {
+		t.Fatalf("sync: %v; %d packs", err, len(kept))
+	}
+	o.show(o.b.State(), lies{})
+	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err == nil {
+		t.Error("a new device has not noticed that a pack is not there")
+	}
+	for name := range kept {
+		if err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("the error does not name %s: %v", name, err)
+		}
+	}
+	if read(t, fresh, "long") != "" || read(t, r, "long") != long {
+		t.Error("a value is where it cannot be, or not where it was written")
+	}
+	closeIt(t, fresh)
+	for name, content := range kept {
+		o.b.Replace(name, content)
+	}
+	a := attack{s: s}
+	a.wantFresh(t, o, map[string]string{"long": long})
+}
+
+// swallow stores nothing below a part of names, but in kept if that is not nil, and says that it has.
+func swallow(part string, kept map[string][]byte) lies {
+	return lies{put: func(ctx context.Context, b bucket.Bucket, name string, size int64, content io.Reader) error {
+		if !strings.Contains(name, part) {
+			return b.PutIfAbsent(ctx, name, size, content)
+		}
+		stored, err := io.ReadAll(content)
+		if kept != nil {
+			kept[name] = stored
+		}
+		bucket.ReportCreated(ctx, clock.System.Now())
+		return err
+	}}
+}
+
+// wantFresh wants values on a new device.
+func (a *attack) wantFresh(t *testing.T, o *owner, values map[string]string) {
+	t.Helper()
+	fresh, _, err := ledger.Clone(t.Context(), "", options(o), a.s.cloud())
+	if err != nil {
+		t.Fatalf("clone: %v", err)
+	}
+	defer closeIt(t, fresh)
+	for k, want := range values {
+		if read(t, fresh, k) != want {
+			t.Errorf("%s has not come as it was written", k)
+		}
+	}
+}
+
+// TestOnlyWritesRefused refuses every write: what others have written comes all the same, and what is here goes up when it may.
+func TestOnlyWritesRefused(t *testing.T) {
+	s := allScenes(t)[0]
+	o := newOwner(s.mid)
+	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	put(t, r, "mine", "1")
+	o.show(s.end, lies{put: func(_ context.Context, _ bucket.Bucket, name string, _ int64, _ io.Reader) error {
+		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassDenied, Status: 403}
+	}})
+	_, err = r.Sync(t.Context())
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("sync: %v", err)
+	}
+	p := openPage(t, r, targetLedger, targetName)
+	heads, err := headsOf(t.Context(), p)
+	if err != nil || len(heads) != 2 || !slices.Contains(heads, s.heads[targetLedger+"/"+targetName][0]) {
+		t.Errorf("heads %v, %v: what others have written is not here", heads, err)
+	}
+	_ = p.Close() // it was only read
+	o.show(s.end, lies{})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

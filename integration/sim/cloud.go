@@ -1,0 +1,414 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// passing is the clock of the bucket and of what syncs: who waits has waited at once, and that time has passed for all.
+type passing struct {
+	w    *World
+	skew time.Duration
+}
+
+// Now implements clock.Clock.
+func (p passing) Now() time.Time { return epoch.Add(time.Duration(p.w.now.Load()) + p.skew) }
+
+// After implements clock.Clock.
+func (p passing) After(d time.Duration) (<-chan time.Time, func()) {
+	p.w.now.Add(int64(max(d, 0)))
+	c := make(chan time.Time, 1)
+	c <- p.Now()
+	return c, func() {}
+}
+
+// cloud is the bucket that the devices share, and what the model knows of it.
+type cloud struct {
+	b      *mem.Bucket
+	master seal.MasterKey
+	ring   *seal.Keyring // the first one
+	faults mem.Faults
+	has    set // commits that are in the log, as somebody was told
+	epoch  int // how often the bucket was wiped or rolled back
+	kept   *keptBucket
+	values map[object.Digest]string // what the roots of long values stand for
+	tags   map[string]map[commit.ID]bool
+	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
+	stats  CloudResult
+}
+
+type keptBucket struct {
+	state mem.State
+	has   set
+	epoch int
+}
+
+func (w *World) newCloud(ctx context.Context) error {
+	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, 0}}), has: set{}.with(0), values: map[object.Digest]string{}, tags: map[string]map[commit.ID]bool{}}
+	w.cloud = c
+	random := seeded(w.h.Seed, 1<<32)
+	var err error
+	if !w.h.Cloud.Plain {
+		if c.master, err = seal.NewMasterKey(random); err != nil {
+			return err
+		}
+	}
+	if c.ring, err = w.connect(ctx, random); err != nil {
+		return err
+	}
+	w.setFaults(w.h.Cloud.Faults)
+	return nil
+}
+
+// setFaults lets faults befall requests from now on. One write a second for each name is what the bucket itself keeps to.
+func (w *World) setFaults(f mem.Faults) {
+	w.cloud.b.SetFaults(mem.Faults{WriteInterval: f.WriteInterval})
+	f.WriteInterval = 0
+	w.cloud.faults = f
+}
+
+func (w *World) connect(ctx context.Context, random io.Reader) (*seal.Keyring, error) {
+	ring, _, err := cloudsync.Connect(ctx, w.cloud.b, w.cloud.master, true, nil, random)
+	return ring, err
+}
+
+// seeded returns random bytes for the part of a history. What is read by eight bytes is for pauses, of requests that may be made at the same time: it is
+// always the same.
+func seeded(seed, part uint64) io.Reader {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	binary.LittleEndian.PutUint64(key[8:], part)
+	s := &stream{r: rand.NewChaCha8(key)}
+	_, _ = s.r.Read(s.pause[:])
+	return s
+}
+
+type stream struct {
+	r     *rand.ChaCha8
+	pause [8]byte
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if len(p) == len(s.pause) {
+		return copy(p, s.pause[:]), nil
+	}
+	return s.r.Read(p)
+}
+
+// link is what a device has to do with the bucket.
+type link struct {
+	wire    *wire
+	ring    *seal.Keyring
+	id      format.ID
+	syncer  *cloudsync.Syncer
+	page    *cloudsync.Page
+	opened  uint64 // how often
+	epoch   int    // of the bucket with which the device was in step last
+	session int    // of the bucket when the page was opened
+	looked  bool   // the page was synced since
+	blind   bool   // the position was forgotten: only Reupload helps when the bucket is in another state
+	offline bool
+	backup  *backup
+	merges  []merge.Merged // that may be durable or not, since the power has failed
+}
+
+// backup is the disk of a device, and what the model knew of it.
+type backup struct {
+	mem      *vfs.Mem
+	rows     *index.Memory
+	ring     *seal.Keyring
+	epoch    int
+	has      set
+	received []*node
+	heads    []*node
+	told     map[*node]bool
+}
+
+func (d *device) newLink() {
+	d.link = &link{wire: &wire{d: d, b: d.w.cloud.b, seen: map[string]uint64{}}, ring: d.w.cloud.ring, id: d.fingerprint()}
+}
+
+func (d *device) fingerprint() format.ID {
+	var id format.ID
+	_, _ = seeded(d.w.h.Seed, 1<<34|uint64(d.w.fingerprints)).Read(id[:])
+	d.w.fingerprints++
+	return id
+}
+
+// join begins to sync the open page.
+func (d *device) join() {
+	l := d.link
+	l.opened++
+	l.syncer = cloudsync.New(cloudsync.Options{
+		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d.Skew}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
+	})
+	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeAll})
+	l.session, l.looked = d.w.cloud.epoch, false
+}
+
+// leave ends the syncing of the page.
+func (d *device) leave() error {
+	if d.link == nil || d.link.page == nil {
+		return nil
+	}
+	d.link.wire.begins(0, nil, 0, false)
+	err := errors.Join(d.link.page.Close(), d.link.syncer.Close())
+	d.link.page, d.link.syncer = nil, nil
+	return err
+}
+
+// mergeAll merges all heads, in the midst of a sync.
+func (d *device) mergeAll(ctx context.Context) error {
+	if err := d.learn(ctx); err != nil {
+		return err
+	}
+	if len(d.heads) < 2 {
+		return nil
+	}
+	d.w.trace("device %d merges %s", d.index, nodeIDs(d.heads))
+	return d.merge(ctx, d.heads)
+}
+
+// learn notes the commits that have come from the bucket: the store's heads are commits that somebody made, above all that it had (S1).
+func (d *device) learn(ctx context.Context) error {
+	var has set
+	heads := d.s.Heads()
+	for _, c := range heads {
+		n := d.w.graph.byID[c.ID]
+		if n == nil {
+			return fmt.Errorf("S1: device %d has head %s, which nobody made", d.index, c.ID.Short())
+		}
+		has = has.or(n.above)
+	}
+	if lost := d.has.minus(has); lost.last() >= 0 {
+		return fmt.Errorf("S1: device %d has lost commit %s", d.index, d.w.graph.nodes[lost.last()].c.ID.Short())
+	}
+	if top := d.w.graph.bases(has); len(top) != len(heads) {
+		return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+	}
+	for i := range has.minus(d.has).all() {
+		n := d.w.graph.nodes[i]
+		if _, err := d.s.Commit(ctx, n.c.ID); err != nil {
+			return fmt.Errorf("S1: device %d: %w", d.index, err)
+		}
+		d.hold(n)
+	}
+	return nil
+}
+
+// call calls fn with a context that ends at a request.
+func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := d.link.wire
+	w.begins(stop, cancel, 0, false)
+	began, asked := d.w.now.Load(), w.counted()
+	err := fn(ctx)
+	if ctx.Err() != nil {
+		d.w.now.Store(began + int64(brokenTime))
+		defer func() { d.link.wire.forgo(asked) }()
+	}
+	w.mu.Lock()
+	flight := w.flight
+	w.stop, w.flight = 0, false
+	w.mu.Unlock()
+	if flight { // what has been left may go on for others, and there is nobody to wait for
+		return errors.Join(err, d.reopen(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// judge returns nil if a call to the bucket may have ended with err (S9).
+func (d *device) judge(what string, err error, targets ...error) error {
+	f := &d.w.cloud.faults
+	if d.link.offline || *f != (mem.Faults{}) {
+		targets = append(targets, base.ErrNetwork)
+	}
+	if f.WrongByte > 0 {
+		targets = append(targets, base.ErrCorrupt)
+	}
+	if d.link.epoch < d.w.cloud.epoch {
+		targets = append(targets, cloudsync.ErrBucketRolledBack, cloudsync.ErrBucketReplaced)
+	}
+	if d.w.cloud.lossy {
+		targets = append(targets, base.ErrGone, base.ErrNeedsFetch)
+	}
+	if err == nil || slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }) {
+		if errors.Is(err, errStopped) || d.dark() { // what it says depends on which of several requests was the last
+			err = errStopped
+		}
+		d.w.trace("device %d: %s: heads %s, %v", d.index, what, nodeIDs(d.heads), err)
+		return nil
+	}
+	return fmt.Errorf("S9: device %d: %s: %w", d.index, what, err)
+}
+
+// sync syncs, and returns what the call returned, and an error when that breaks a promise.
+func (d *device) sync(ctx context.Context, stop int) (result, err error) {
+	c := d.w.cloud
+	before, asked := c.has, d.link.wire.counted()
+	m, at := d.link.syncer.Metrics(), d.link.page.State().Position
+	first := !d.link.looked
+	result = d.call(ctx, stop, d.link.page.Sync)
+	c.stats.Syncs++
+	if err := d.learn(ctx); err != nil {
+		return result, err
+	}
+	if err := d.judge("sync", result, errStopped); err != nil || result != nil {
+		c.stats.Failed++
+		return result, err
+	}
+	d.link.looked = true
+	if err := d.cheap(first, m, at, d.link.wire.counted().minus(asked)); err != nil {
+		return nil, err
+	}
+	return nil, d.inStep(ctx, before)
+}
+
+// cheap holds a sync without faults to the model of what it may ask of the bucket (S10): a look, and what goes up and comes down, each with a place for who was first; beside that
+// what the first one of a process asks, what is asked once a day, the entries of a range of 32, and the whole log where history is read for a tree. What a call asks again is not
+// counted: history is read more than once.
+func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked tally) error {
+	if d.w.cloud.faults != (mem.Faults{}) {
+		return nil
+	}
+	const (
+		look      = 2
+		process   = 10
+		day       = 4
+		rangeSize = 32
+	)
+	m, now := d.link.syncer.Metrics(), d.link.page.State().Position
+	most := look + day + asked.again + 2*int(m.Entries-was.Entries) + 2*int(now-min(now, position)) + 2*asked.read + 3*asked.packs + 3*asked.checkpoints
+	if first {
+		most += process
+	}
+	if now/rangeSize != position/rangeSize {
+		most += rangeSize + 2
+	}
+	if asked.again > 2 {
+		most += int(now)
+	}
+	if asked.total() > most {
+		return fmt.Errorf("S10: device %d comes from entry %d to %d, of which it made %d, with %+v: %d requests too many", d.index, position, now, m.Entries-was.Entries, asked,
+			asked.total()-most)
+	}
+	return nil
+}
+
+// inStep is called after the bucket has told the device that everything is up and down. before is what the bucket had (S9).
+func (d *device) inStep(ctx context.Context, before set) error {
+	c := d.w.cloud
+	unsynced, err := d.s.Unsynced(ctx)
+	if err != nil || len(unsynced) > 0 {
+		return fmt.Errorf("S9: device %d has synced, and %d commits are unsynced: %w", d.index, len(unsynced), err)
+	}
+	if d.link.session != c.epoch || d.link.blind && d.link.epoch != c.epoch { // the device has not noticed
+		return nil
+	}
+	d.link.blind = false
+	if lacks := before.minus(d.has); lacks.last() >= 0 {
+		return fmt.Errorf("S9: device %d has synced, and lacks commit %s", d.index, d.w.graph.nodes[lacks.last()].c.ID.Short())
+	}
+	c.has = c.has.or(d.has)
+	d.link.epoch = c.epoch
+	return nil
+}
+
+// reupload makes the bucket whole again.
+func (d *device) reupload(ctx context.Context, stop int) error {
+	if err := d.leave(); err != nil {
+		return err
+	}
+	ring, err := d.w.connect(ctx, seeded(d.w.h.Seed, uint64(d.index)<<40|1<<38|d.link.opened))
+	if err != nil {
+		return err
+	}
+	d.link.ring = ring
+	d.join()
+	before, missing := d.w.cloud.has, 0
+	d.w.cloud.stats.Reuploads++
+	d.link.blind = false
+	err = d.call(ctx, stop, func(ctx context.Context) (err error) {
+		missing, err = d.link.page.Reupload(ctx)
+		return err
+	})
+	if err := d.learn(ctx); err != nil {
+		return err
+	}
+	if failed := d.judge("reupload", err, errStopped); failed != nil || err != nil {
+		return failed
+	}
+	if missing > 0 && !d.w.cloud.lossy {
+		d.w.trace("device %d misses %d pieces", d.index, missing)
+	}
+	return d.inStep(ctx, before)
+}
+
+// inBucket reports whether the bucket has all that the device has.
+func (d *device) inBucket(ctx context.Context) (bool, error) {
+	if d.link.session != d.w.cloud.epoch || d.link.epoch != d.w.cloud.epoch {
+		return false, nil
+	}
+	unsynced, err := d.s.Unsynced(ctx)
+	if err != nil || len(unsynced) > 0 {
+		return false, err
+	}
+	tags, err := d.s.UnsyncedTags(ctx)
+	if err != nil || len(tags) > 0 {
+		return false, err
+	}
+	local := 0
+	err = d.s.LocalPieces(ctx, func(object.Digest) error { local++; return nil })
+	return local == 0, err
+}
+
+// restart ends the process of the device, and begins it on another disk.
+func (d *device) restart(ctx context.Context, disk *vfs.Mem, rows *index.Memory) error {
+	err := errors.Join(d.leave(), d.s.Close())
+	if err != nil {
+		return err
+	}
+	d.mem, d.rows = disk, rows
+	return d.open(ctx)
+}
+
+// forget removes rows of metadata.
+func (d *device) forget(ctx context.Context, mask uint64) error {
+	rows := []string{format.MetadataPosition, format.MetadataServerTime, format.MetadataFloor, format.MetadataDevice, format.MetadataCheckpoint, format.MetadataSince, "announced", "packrefs"}
+	var b storage.SyncBatch
+	for i, row := range rows {
+		if mask == 0 || mask>>i&1 == 1 {
+			b.Metadata = append(b.Metadata, storage.Metadata{Type: row})
+		}
+	}
+	d.link.blind = d.link.blind || mask == 0 || mask&1 == 1
+	if err := d.leave(); err != nil {
+		return err
+	}
+	p, err := d.s.SubmitSync(ctx, nil, &b)
+	if err == nil {
+		err = p.Wait()
+	}
+	d.join()
+	return err
+}

@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/mem"
+)
+
+// Hazards say what may happen in histories with a bucket beside edits, merges and syncs. The zero value is the calmest.
+type Hazards struct {
+	// Faults befall requests in most histories.
+	Faults bool
+	// Crashes, interrupted calls and lost networks.
+	Crashes bool
+	// Lazy values, and pieces, pages and processes that are given up.
+	Lazy bool
+	// Garbage is collected, checkpoints are written, and weeks pass.
+	Garbage bool
+	// Backups are restored, and rows about the bucket are lost.
+	Backups bool
+	// Trouble wipes buckets and rolls them back.
+	Trouble bool
+}
+
+// AllHazards is every one of them.
+var AllHazards = Hazards{true, true, true, true, true, true}
+
+// GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three to six devices on a page of 5 to 40 keys.
+func GenerateCloud(seed uint64, steps int, z Hazards) History {
+	h := Generate(seed, 0)
+	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0xc10d)), devices: len(h.Devices)}}
+	for i := range h.Devices {
+		h.Devices[i].Table = false // all have the bucket's
+	}
+	h.Cloud = &Cloud{Plain: g.one(8)}
+	if z.Faults && !g.one(4) {
+		h.Cloud.Faults = g.faults()
+	}
+	g.choose(z)
+	if g.one(16) { // a log that is long enough for ranges
+		for i := range 33 {
+			h.Steps = append(h.Steps, Step{Kind: Edit, Changes: g.changes(1000 + i)}, Step{Kind: Sync})
+		}
+	}
+	for i := range steps {
+		if g.collects && i == steps/2 {
+			h.Steps = append(h.Steps, g.collection()...)
+		}
+		h.Steps = append(h.Steps, g.next(i))
+	}
+	return h
+}
+
+// collection returns steps that make checkpoints, condemn all but two of them, and delete those a month later.
+func (g *cloudGenerator) collection() (steps []Step) {
+	for i := range 4 {
+		steps = append(steps, Step{Kind: Edit, Changes: g.longChanges(2000 + i)}, Step{Kind: Checkpoint, Device: i % 2})
+	}
+	return append(steps, Step{Kind: Collect, After: 2 * 24 * time.Hour}, g.next(2004), g.next(2005), Step{Kind: Collect, Device: 1, After: 31 * 24 * time.Hour})
+}
+
+type cloudGenerator struct {
+	generator
+	kinds []Kind // each as often as it is likely
+	large int    // one value in so many is of up to a MiB; 0: none
+	// collects lets garbage be condemned and, when its time has come, deleted.
+	collects bool
+}
+
+func (g *cloudGenerator) faults() mem.Faults {
+	rate := []float64{0.01, 0.03, 0.1}[g.rng.IntN(3)]
+	one := func() float64 {
+		if g.one(3) {
+			return 0
+		}
+		return rate
+	}
+	f := mem.Faults{Conflict: one(), TooMany: one(), Unavailable: one(), Refused: one(), LostAnswer: one(), CutBody: one(), SlowBody: one()}
+	if g.one(3) {
+		f.WrongByte = rate / 2
+	}
+	if g.one(2) {
+		f.WriteInterval = time.Second
+	}
+	return f
+}
+
+// choose chooses what this history is about.
+func (g *cloudGenerator) choose(z Hazards) {
+	g.unique, g.removes = !g.one(3), g.one(2)
+	g.pass = []time.Duration{0, time.Millisecond, time.Minute, time.Hour, 24 * time.Hour}[g.rng.IntN(5)]
+	g.chooseKeys()
+	if z.Lazy && g.one(2) {
+		for i := range g.keys {
+			if g.keys[i][0] == 'l' && g.one(2) {
+				g.keys[i] = "z" + g.keys[i][1:]
+			}
+		}
+	}
+	if g.one(5) {
+		g.large = 10
+	}
+	add := func(n int, kinds ...Kind) {
+		for range n {
+			g.kinds = append(g.kinds, kinds...)
+		}
+	}
+	add(16, Edit, Sync)
+	add(2, Sibling, Merge)
+	add(1, Reopen)
+	if z.Crashes && !g.one(3) {
+		add(2, Crash, SyncCrash)
+		add(1, Network)
+	}
+	if z.Lazy {
+		add(2, Read)
+		add(1, Build)
+		if g.one(2) {
+			add(1, Drop, Evict, Fetch)
+		}
+		if g.one(3) {
+			add(1, Tag)
+		}
+	}
+	if z.Garbage {
+		if g.one(2) {
+			add(1, Checkpoint)
+		}
+		if g.one(5) {
+			g.pass = []time.Duration{2, 45}[g.rng.IntN(2)] * 24 * time.Hour
+			add(5, Checkpoint, Collect)
+			g.collects = true
+		}
+	}
+	if z.Backups && g.one(4) {
+		add(2, Backup, Restore)
+		add(1, Forget)
+	}
+	if z.Trouble && g.one(5) {
+		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
+		g.large, g.collects = 0, false
+		g.kinds = slices.DeleteFunc(g.kinds, func(k Kind) bool { return k == Checkpoint || k == Collect })
+	}
+}
+
+func (g *cloudGenerator) next(i int) Step {
+	s := Step{Device: g.rng.IntN(g.devices), Kind: g.kinds[g.rng.IntN(len(g.kinds))]}
+	if g.pass > 0 && g.one(2) {
+		s.After = time.Duration(g.rng.Int64N(int64(g.pass) + 1))
+	}
+	switch s.Kind {
+	case Edit:
+		s.Changes = g.longChanges(i)
+	case Crash:
+		s.Changes, s.At = g.longChanges(i), g.rng.IntN(8)
+	case Sibling:
+		s.Changes, s.Base = g.longChanges(i), g.rng.IntN(6)
+	case Merge:
+		s.Heads = g.mask()
+	case Sync, Fetch, Build, Checkpoint, Collect, Reupload:
+		s.Base = g.rng.IntN(30)
+		if g.one(12) {
+			s.Stop = 1 + g.rng.IntN(12)
+		}
+	case SyncCrash:
+		if s.At = g.rng.IntN(16); g.one(2) {
+			s.Stop, s.Apart = 1+g.rng.IntN(8), g.one(2)
+		}
+	case Network:
+		s.Base = g.rng.IntN(2)
+	case Read:
+		s.Base = g.rng.IntN(40)
+	case Drop:
+		if g.one(2) {
+			s.Heads = g.rng.Uint64()
+		}
+	case Tag:
+		s.Peer, s.Base = g.rng.IntN(3), g.rng.IntN(8)-1
+	case Restore:
+		s.Peer, s.Apart = s.Device, g.one(2)
+		if g.one(3) {
+			s.Peer, s.Apart = g.rng.IntN(g.devices), true
+		}
+	case Forget:
+		if g.one(2) {
+			s.Heads = g.rng.Uint64() & 0xff
+		}
+	}
+	return s
+}
+
+// longChanges makes the changes of a transaction, some of them long.
+func (g *cloudGenerator) longChanges(step int) []Change {
+	cs := g.changes(step)
+	for i := range cs {
+		c := &cs[i]
+		if c.Op != Set || c.Key[0] != 'l' && c.Key[0] != 'z' {
+			continue
+		}
+		switch {
+		case g.large > 0 && g.one(g.large):
+			c.Size = 200<<10 + g.rng.IntN(900<<10)
+		case g.one(4):
+			c.Size = 300 + g.rng.IntN(3000)
+		case g.one(8):
+			c.Size = 20<<10 + g.rng.IntN(60<<10)
+		}
+	}
+	return cs
+}

@@ -1,0 +1,441 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// cloudStep carries out a step that has to do with the bucket.
+func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
+	if w.cloud == nil {
+		return nil
+	}
+	c := w.cloud
+	switch s.Kind {
+	case Sync:
+		_, err := d.sync(ctx, s.Stop)
+		return err
+	case SyncCrash:
+		return d.syncCrash(ctx, s)
+	case Network:
+		d.link.offline = s.Base == 0
+	case Read:
+		return d.read(ctx, s.Base)
+	case Fetch:
+		return d.fetch(ctx, s.Stop)
+	case Drop:
+		return d.drop(ctx, s.Heads)
+	case Evict:
+		return d.evict(ctx)
+	case Build:
+		return d.build(ctx, d.received[len(d.received)-1-s.Base%len(d.received)], s.Stop)
+	case Tag:
+		return d.tag(ctx, s)
+	case Checkpoint:
+		return d.upkeep(ctx, "checkpoint", s.Stop, d.link.page.Checkpoint)
+	case Collect:
+		return d.upkeep(ctx, "collect", s.Stop, func(ctx context.Context) error {
+			r, err := d.link.page.CollectGarbage(ctx, cloudsync.GCOptions{})
+			if err == nil {
+				c.stats.Deleted += r.DeletedObjects
+			}
+			return err
+		})
+	case Backup:
+		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfs.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
+			has: d.has, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
+	case Restore:
+		for i := range w.devices {
+			if from := w.devices[(s.Peer+i)%len(w.devices)]; from.link.backup != nil {
+				return d.restore(ctx, from.link.backup, s.Apart || from != d)
+			}
+		}
+	case Forget:
+		w.trace("device %d forgets rows %b", d.index, s.Heads)
+		return d.forget(ctx, s.Heads)
+	case Keep:
+		c.kept = &keptBucket{c.b.State(), c.has, c.epoch}
+	case Rollback:
+		if c.kept != nil {
+			return w.trouble(ctx, "rolled back", c.kept.has, func() { c.b.Rollback(c.kept.state) })
+		}
+	case Wipe:
+		return w.trouble(ctx, "wiped", set{}.with(0), c.b.Wipe)
+	case Reupload:
+		return d.reupload(ctx, s.Stop)
+	}
+	return nil
+}
+
+// trouble changes the bucket, which then has only some commits, and begins all processes anew: a device looks whether the bucket is the one that it knows when it
+// begins, and before it appends to a log at which it has not looked for an hour.
+func (w *World) trouble(ctx context.Context, what string, has set, change func()) error {
+	change()
+	w.cloud.epoch++
+	w.cloud.has = has
+	w.cloud.lossy = w.cloud.lossy || w.dropped
+	w.trace("the bucket is %s", what)
+	for _, d := range w.devices {
+		if err := d.reopen(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upkeep is a call that syncs first.
+func (d *device) upkeep(ctx context.Context, what string, stop int, fn func(context.Context) error) error {
+	before := d.w.cloud.has
+	err := d.call(ctx, stop, fn)
+	if err := d.learn(ctx); err != nil {
+		return err
+	}
+	if failed := d.judge(what, err, errStopped); failed != nil || err != nil {
+		return failed
+	}
+	return d.inStep(ctx, before)
+}
+
+// entryAt returns the entry of the newest head with a number, modulo their count.
+func (d *device) entryAt(ctx context.Context, n int) (e fb.Entry, want string, ok bool, err error) {
+	head := d.heads[len(d.heads)-1]
+	all := keys(head.content)
+	if len(all) == 0 {
+		return e, "", false, nil
+	}
+	k := all[n%len(all)]
+	c := d.tree(d.s, head.c.Root).Cursor()
+	ok, err = c.Seek(ctx, []byte(k))
+	if err == nil && (!ok || string(c.Entry().Key) != k) {
+		err = fmt.Errorf("S1: device %d has no key %s", d.index, k)
+	}
+	if err != nil {
+		return e, "", false, err
+	}
+	return c.Entry(), head.content[k], true, nil
+}
+
+// read reads a value, which may have to be fetched.
+func (d *device) read(ctx context.Context, n int) error {
+	e, want, ok, err := d.entryAt(ctx, n)
+	if !ok || err != nil || e.Inline {
+		return err
+	}
+	var b bytes.Buffer
+	err = d.call(ctx, 0, func(ctx context.Context) error {
+		_, err := split.NewReader(ctx, d.s, e.Digest, e.Size).WriteTo(&b)
+		return err
+	})
+	if err == nil && b.String() != want {
+		return fmt.Errorf("S1: device %d reads another value of %s", d.index, e.Key)
+	}
+	return d.judge("read "+string(e.Key), err)
+}
+
+// walkValues calls fn with the root of each long value of a tree.
+func (d *device) walkValues(ctx context.Context, root object.Digest, fn func(e *fb.Entry) error) error {
+	c := d.tree(d.s, root).Cursor()
+	ok, err := c.First(ctx)
+	for ; ok && err == nil; ok, err = c.Next(ctx) {
+		if e := c.Entry(); !e.Inline {
+			if err := fn(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// fetch brings all values of the newest head here.
+func (d *device) fetch(ctx context.Context, stop int) error {
+	err := d.call(ctx, stop, func(ctx context.Context) error {
+		var roots []object.Digest
+		root := d.heads[len(d.heads)-1].c.Root
+		err := d.walkValues(ctx, root, func(e *fb.Entry) error { roots = append(roots, e.Digest); return nil })
+		if err != nil {
+			return err
+		}
+		if _, err := d.link.page.Fetch(ctx, roots); err != nil {
+			return err
+		}
+		var pieces []object.Digest
+		for _, r := range roots {
+			err := split.Walk(ctx, d.s, r, func(p object.Digest, _ uint64, _ bool) error { pieces = append(pieces, p); return nil })
+			if err != nil {
+				return err
+			}
+		}
+		_, err = d.link.page.Fetch(ctx, pieces)
+		return err
+	})
+	return d.judge("fetch", err, errStopped)
+}
+
+// drop gives up pieces that the bucket has.
+func (d *device) drop(ctx context.Context, mask uint64) error {
+	placed, err := d.s.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+	if err != nil {
+		return err
+	}
+	var ds []object.Digest
+	for _, p := range placed {
+		if mask == 0 || mask>>(p.Digest[len(p.Digest)-1]%16)&1 == 1 {
+			ds = append(ds, p.Digest)
+		}
+	}
+	slices.SortFunc(ds, object.Digest.Compare)
+	free, err := d.s.DropPieces(ctx, ds)
+	d.w.trace("device %d drops %d pieces, %d bytes", d.index, len(ds), free)
+	d.w.givesUp()
+	return err
+}
+
+// givesUp notes that what a device had may only be in the bucket.
+func (w *World) givesUp() {
+	w.dropped = true
+	w.cloud.lossy = w.cloud.lossy || w.cloud.epoch > 0
+}
+
+// evict removes the page.
+func (d *device) evict(ctx context.Context) error {
+	if ok, err := d.inBucket(ctx); !ok || err != nil {
+		return err
+	}
+	d.w.cloud.has = d.w.cloud.has.or(d.has)
+	disk := vfs.NewMem()
+	if err := errors.Join(disk.MkdirAll("repo"), disk.SyncDir(".")); err != nil {
+		return err
+	}
+	d.w.givesUp()
+	d.w.cloud.stats.Evictions++
+	d.knowNothing()
+	d.w.trace("device %d is evicted", d.index)
+	return d.restart(ctx, disk, index.NewMemory())
+}
+
+// build builds the tree of an older commit.
+func (d *device) build(ctx context.Context, n *node, stop int) error {
+	if n.c.IsFirst() {
+		return nil
+	}
+	err := d.call(ctx, stop, func(ctx context.Context) error { return d.link.page.BuildTree(ctx, n.c.ID) })
+	targets := []error{errStopped}
+	if d.w.cloud.epoch > 0 {
+		targets = append(targets, base.ErrGone, base.ErrNotFound, base.ErrNeedsFetch)
+	}
+	if failed := d.judge("build "+n.c.ID.Short(), err, targets...); failed != nil || err != nil {
+		return failed
+	}
+	got, err := d.content(ctx, n.c.Root)
+	if err != nil {
+		return err
+	}
+	if diff := changed(got, n.content); len(diff) > 0 {
+		return fmt.Errorf("S1: device %d has built commit %s with another %s", d.index, n.c.ID.Short(), diff[0])
+	}
+	return nil
+}
+
+// removed stands for the removal of a tag.
+var removed commit.ID
+
+// base returns a received commit, so many before the newest one, whose tree the device has.
+func (d *device) base(ctx context.Context, n int) (*node, error) {
+	at := d.received[len(d.received)-1-n%len(d.received)]
+	if d.link == nil || at.c.IsFirst() {
+		return at, nil
+	}
+	if held, err := d.s.TreeHeld(ctx, at.c); held || err != nil {
+		return at, err
+	}
+	return d.heads[len(d.heads)-1], nil
+}
+
+// tag changes a tag.
+func (d *device) tag(ctx context.Context, s Step) error {
+	name := fmt.Sprint("tag ", s.Peer%3)
+	to := d.w.cloud.tags[name]
+	if to == nil {
+		to = map[commit.ID]bool{}
+		d.w.cloud.tags[name] = to
+	}
+	if s.Base < 0 {
+		if err := d.s.DeleteTag(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+			return err
+		}
+		to[removed] = true
+		return nil
+	}
+	n := d.received[len(d.received)-1-s.Base%len(d.received)]
+	if n.c.IsFirst() {
+		return nil
+	}
+	to[n.c.ID] = true
+	d.w.trace("device %d tags %s as %s", d.index, n.c.ID.Short(), name)
+	return d.s.SetTag(ctx, name, n.c.ID)
+}
+
+// restore gives the device the disk of a backup. What only the device has is given up.
+func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
+	d.w.cloud.stats.Restored++
+	d.w.excused = d.w.excused.or(d.has.minus(b.has))
+	d.has, d.received, d.heads, d.told = b.has, slices.Clone(b.received), b.heads, maps.Clone(b.told)
+	d.w.givesUp()
+	rows := b.rows.Clone()
+	if d.w.rng.IntN(2) == 0 {
+		rows = index.NewMemory()
+	}
+	if anew {
+		d.link.id = d.fingerprint()
+	}
+	d.w.trace("device %d is restored: heads %s", d.index, nodeIDs(d.heads))
+	if err := errors.Join(d.leave(), d.s.Close()); err != nil {
+		return err
+	}
+	d.link.ring, d.link.epoch = b.ring, b.epoch
+	d.mem, d.rows = b.mem.CrashClone(vfs.KeepAll), rows
+	return d.open(ctx)
+}
+
+// knowNothing makes the device a new one, as far as the model knows.
+func (d *device) knowNothing() {
+	first := d.w.graph.nodes[0]
+	d.has, d.received, d.heads, d.told = set{}.with(0), []*node{first}, []*node{first}, map[*node]bool{}
+}
+
+// syncCrash is a sync during which the power fails, and what is found when it is back.
+func (d *device) syncCrash(ctx context.Context, s Step) error {
+	rows := d.rows.Clone() // as of a moment before: never ahead of the log
+	if d.w.rng.IntN(4) == 0 {
+		rows = index.NewMemory()
+	}
+	d.arm(s.At)
+	if s.Stop > 0 {
+		d.arm(-1)
+	}
+	d.link.wire.begins(0, nil, s.Stop, s.Apart)
+	began, asked := d.w.now.Load(), d.link.wire.counted()
+	err := d.link.page.Sync(ctx)
+	if d.dark() {
+		d.w.now.Store(began + int64(brokenTime))
+		defer func() { d.link.wire.forgo(asked) }()
+	}
+	if failed := d.judge("sync while the power fails", err, errCrash); failed != nil {
+		return failed
+	}
+	d.w.cloud.stats.Crashes++
+	acked := err == nil
+	merges := d.link.merges
+	d.link.merges = nil
+	if err := d.comeBack(ctx, rows); err != nil {
+		return err
+	}
+	for i := range merges {
+		if _, err := d.s.Commit(ctx, merges[i].Commit.ID); errors.Is(err, base.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("S1: after a crash: %w", err)
+		}
+		if err := d.madeMerge(ctx, &merges[i]); err != nil {
+			return err
+		}
+	}
+	if err := d.learn(ctx); err != nil {
+		return err
+	}
+	if acked {
+		d.w.cloud.has = d.w.cloud.has.or(d.has)
+	}
+	return nil
+}
+
+// arm lets the power fail after so many operations of the file system; -1: never.
+func (d *device) arm(at int) {
+	d.power.Lock()
+	defer d.power.Unlock()
+	d.fails, d.torn = at, d.w.rng.Uint64()
+}
+
+// dark reports whether the power has failed.
+func (d *device) dark() bool {
+	d.power.Lock()
+	defer d.power.Unlock()
+	return d.left != nil
+}
+
+// cutPower lets the power fail, if it has not yet.
+func (d *device) cutPower() {
+	d.power.Lock()
+	defer d.power.Unlock()
+	if d.left == nil {
+		d.left = d.mem.CrashClone(vfs.KeepSome(d.torn))
+	}
+}
+
+// comeBack lets the power fail, if it has not yet, and opens what it has left.
+func (d *device) comeBack(ctx context.Context, rows *index.Memory) error {
+	d.cutPower()
+	_ = d.leave()
+	_ = d.s.Close() // on a disk that has no power
+	d.power.Lock()
+	d.mem, d.rows, d.left, d.fails = d.left, rows, nil, -1
+	d.power.Unlock()
+	if err := d.open(ctx); err != nil {
+		return fmt.Errorf("S1: open after a crash: %w", err)
+	}
+	return nil
+}
+
+// treeSource reads the nodes for a merge, whose bases may be known as history only.
+type treeSource struct {
+	btree.Source
+	d *device
+}
+
+// Node implements btree.Source.
+func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error) {
+	n, err := t.Source.Node(ctx, id)
+	if err == nil || t.d.link == nil || !errors.Is(err, base.ErrNeedsFetch) {
+		return n, err
+	}
+	for i := range t.d.has.all() {
+		if c := t.d.w.graph.nodes[i].c; c.Root == id {
+			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
+				return nil, fmt.Errorf("fetch the tree of commit %s: %w", c.ID.Short(), err)
+			}
+			return t.Source.Node(ctx, id)
+		}
+	}
+	return nil, err
+}
+
+// longValue returns what the root of a long value stands for, if it is known.
+func (w *World) longValue(root object.Digest) (string, bool) {
+	if w.cloud == nil {
+		return "", false
+	}
+	v, ok := w.cloud.values[root]
+	return v, ok
+}
+
+// knowValue notes what the root of a long value stands for.
+func (w *World) knowValue(root object.Digest, v string) {
+	if w.cloud != nil {
+		w.cloud.values[root] = v
+	}
+}

@@ -1,0 +1,208 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+)
+
+// healCloud ends all faults, begins all processes anew, and lets everybody sync until nothing changes. It returns how many rounds that took (S4, S5, S10).
+func (w *World) healCloud(ctx context.Context) (int, error) {
+	c := w.cloud
+	w.setFaults(mem.Faults{})
+	must := c.has
+	for _, d := range w.devices {
+		d.link.offline = false
+		if err := d.reopen(ctx); err != nil {
+			return 0, err
+		}
+		must = must.or(d.has)
+	}
+	w.excused = w.excused.minus(must)
+	heads, merges := len(w.graph.bases(must)), w.graph.merges
+	limit := 2*len(w.devices) + 2
+	for round := 1; round <= limit; round++ {
+		was := w.shape()
+		for _, i := range w.rng.Perm(len(w.devices)) {
+			if err := w.devices[i].healStep(ctx); err != nil {
+				return round, fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+		if w.shape() != was {
+			continue
+		}
+		if made := w.graph.merges - merges; w.h.agrees() && made > heads+len(w.devices) {
+			return round, fmt.Errorf("S5: %d heads on %d devices took %d merges", heads, len(w.devices), made)
+		}
+		return round, w.rest(ctx)
+	}
+	return limit, fmt.Errorf("S4: after %d rounds device 0 has heads %s, device 1 %s", limit, nodeIDs(w.devices[0].heads), nodeIDs(w.devices[1].heads))
+}
+
+// healStep syncs a device, and has it make the bucket whole where that is needed.
+func (d *device) healStep(ctx context.Context) error {
+	if d.link.blind && d.link.epoch < d.w.cloud.epoch {
+		return d.reupload(ctx, 0)
+	}
+	result, err := d.sync(ctx, 0)
+	if err == nil && (errors.Is(result, cloudsync.ErrBucketReplaced) || errors.Is(result, cloudsync.ErrBucketRolledBack)) {
+		return d.reupload(ctx, 0)
+	}
+	if err == nil && result != nil {
+		err = fmt.Errorf("S9: device %d: sync: %w", d.index, result)
+	}
+	return err
+}
+
+// shape tells worlds apart.
+func (w *World) shape() string {
+	var b strings.Builder
+	for _, d := range w.devices {
+		fmt.Fprintln(&b, nodeIDs(d.heads))
+	}
+	for _, name := range w.cloud.b.Names() {
+		fmt.Fprintln(&b, name)
+	}
+	return b.String()
+}
+
+// rest lets everybody sync once more: one look for each, and nothing else (S10).
+func (w *World) rest(ctx context.Context) error {
+	was := w.shape()
+	for _, d := range w.devices {
+		before := d.link.wire.counted()
+		if err := d.healStep(ctx); err != nil {
+			return fmt.Errorf("at rest: %w", err)
+		}
+		if asked := d.link.wire.counted().minus(before); asked != (tally{gets: 1}) {
+			return fmt.Errorf("S10: device %d asks at rest for %+v", d.index, asked)
+		}
+	}
+	if w.shape() != was {
+		return errors.New("S10: the bucket or a device does not come to rest")
+	}
+	return nil
+}
+
+// verifyCloud holds what devices and bucket have to the promises.
+func (w *World) verifyCloud(ctx context.Context, head *node) error {
+	clone, err := w.newDevice(ctx, Device{Name: "clone"}, len(w.devices))
+	if err != nil {
+		return err
+	}
+	w.devices = append(w.devices, clone) // so that it is closed
+	ring, err := w.connect(ctx, seeded(w.h.Seed, 1<<33))
+	if err != nil {
+		return err
+	}
+	if err := clone.leave(); err != nil {
+		return err
+	}
+	clone.link.ring = ring
+	clone.join()
+	if err := clone.healStep(ctx); err != nil {
+		return fmt.Errorf("clone: %w", err)
+	}
+	var tags map[string]commit.ID
+	for i, d := range w.devices {
+		if len(d.heads) != 1 || d.heads[0] != head {
+			return fmt.Errorf("S11: device %d has heads %s, want %s", d.index, nodeIDs(d.heads), head.c.ID.Short())
+		}
+		if err := d.readAll(ctx, head); err != nil {
+			return err
+		}
+		got, err := d.s.Tags(ctx)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			tags = got
+		}
+		if !maps.Equal(got, tags) {
+			return fmt.Errorf("S11: device %d has tags %v, device 0 %v", d.index, got, tags)
+		}
+	}
+	for name, id := range tags {
+		if !w.cloud.tags[name][id] {
+			return fmt.Errorf("S11: %s is %s, which nobody said", name, id.Short())
+		}
+	}
+	return nil
+}
+
+// readAll reads all of the head, and compares it with the model (S11).
+func (d *device) readAll(ctx context.Context, head *node) error {
+	entries := 0
+	c := d.tree(d.s, head.c.Root).Cursor()
+	ok, err := c.First(ctx)
+	for ; ok && err == nil; ok, err = c.Next(ctx) {
+		entries++
+		e := c.Entry()
+		got, err := d.readValue(ctx, &e)
+		if d.w.cloud.lossy && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNeedsFetch)) {
+			d.w.cloud.stats.Missing++
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("S11: device %d: value of %s: %w", d.index, e.Key, err)
+		}
+		d.w.cloud.stats.Read += len(got)
+		if got != head.value(string(e.Key)) {
+			return fmt.Errorf("S11: device %d has another value of %s than the model", d.index, e.Key)
+		}
+	}
+	if err == nil && entries != len(head.content) {
+		err = fmt.Errorf("S11: device %d has %d keys, want %d", d.index, entries, len(head.content))
+	}
+	if err != nil {
+		return err
+	}
+	if ok, err := d.inBucket(ctx); !ok || err != nil {
+		err = errors.Join(err, d.s.LocalPieces(ctx, func(p object.Digest) error { return fmt.Errorf("piece %s is local", p.Short()) }))
+		return fmt.Errorf("S11: device %d is not wholly in the bucket: %w", d.index, err)
+	}
+	return nil
+}
+
+func (d *device) readValue(ctx context.Context, e *fb.Entry) (string, error) {
+	if e.Inline {
+		return string(e.Value), nil
+	}
+	var b strings.Builder
+	_, err := split.NewReader(ctx, d.s, e.Digest, e.Size).WriteTo(&b)
+	return b.String(), err
+}
+
+// cloudResult tells what happened.
+func (w *World) cloudResult() (r CloudResult) {
+	if w.cloud == nil {
+		return r
+	}
+	r = w.cloud.stats
+	for _, d := range w.devices {
+		r.Requests += d.link.wire.counted().total()
+	}
+	names := format.NamesOf(w.cloud.ring, "ledger", w.page)
+	for _, name := range w.cloud.b.Names() {
+		switch kind, _, _, _, _ := names.ParseName(name); kind {
+		case format.KindPack:
+			r.Packs++
+		case format.KindCheckpoint:
+			r.Checkpoints++
+		case format.KindRange:
+			r.Ranges++
+		}
+	}
+	return r
+}
