@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/mem"
@@ -140,8 +139,6 @@ func (g *cloudGenerator) choose(z Hazards) {
 	}
 	if z.Trouble && g.one(5) {
 		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
-		g.large, g.collects = 0, false
-		g.kinds = slices.DeleteFunc(g.kinds, func(k Kind) bool { return k == Checkpoint || k == Collect })
 	}
 }
 

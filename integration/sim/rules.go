@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -144,7 +143,7 @@ func (c Change) apply(old string) string {
 		return c.Text
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %d", c.Text, c.Size) // so that values of other lengths share no pieces
+	h.Write([]byte(c.Text)) // not the length: values of other lengths share pieces
 	rng := rand.New(rand.NewPCG(h.Sum64(), 0))
 	b := append(make([]byte, 0, c.Size), c.Text+" "...)
 	for len(b) < c.Size {
