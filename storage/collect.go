@@ -50,8 +50,10 @@ type CollectStats struct {
 // numbers of pieces, and believes them only as far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log, and
 // the fold of the record takes the references that the piece holds, so that whole trees go from the root down.
 //
-// A piece that the bucket has is deleted only when nothing unknown can refer to it: no commit is here without its tree, no index piece is referred to
-// that is not held, and since the beginning of the cycle before nothing of sync has come and no journal is open that is older.
+// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can refer to it: no commit is here without its tree, no live index
+// piece is not held, in a whole cycle and since, and since the beginning of the cycle before nothing of sync has come and no journal is open that is
+// older. So what only this device has stays while it is not known who needs it: a piece may have come on account of an index piece
+// that is not held, and have been condemned in the bucket.
 //
 // A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
 type Collector struct {
@@ -64,11 +66,13 @@ type Collector struct {
 	again   bool        // something was left behind the cursor: another cycle will find it
 	indexes uint64      // whose numbers these are
 
-	blind     bool  // an index piece that is not held is referred to, as far as this cycle has seen
+	blind     bool  // a live index piece is not held, as far as this cycle has seen
 	quiet     quiet // since the beginning of this cycle
 	lastQuiet quiet // since the beginning of the one before; zero when there was none
 	lastBlind bool  // what blind was at the end of the one before
 	started   bool  // a cycle is under way
+	settled   bool  // see Settled
+	before    int   // what had been deleted when the cycle began
 }
 
 // quiet is a moment: what has come since can be told.
@@ -91,6 +95,9 @@ func (s *Store) NewCollector(o CollectOptions) *Collector {
 
 // Stats returns what was done so far. It may be called between steps.
 func (c *Collector) Stats() CollectStats { return c.stats }
+
+// Settled reports that the cycle that ended last has deleted nothing, and knew all that another one at once could know.
+func (c *Collector) Settled() bool { return c.settled }
 
 // Step folds, and then looks at some pieces or deletes some, or both. It reports false at the end of a cycle: then nothing is left that it knows
 // of. What becomes garbage by that, or meanwhile, the next step finds, which begins another cycle; two cycles take everything that is
@@ -148,6 +155,7 @@ func (c *Collector) step(ctx context.Context) (more bool, err error) {
 	}
 	c.stats.Cycles++
 	c.started = false
+	c.settled = c.deleted() == c.before && !c.again && c.lastQuiet.known && (c.blind || !c.lastBlind)
 	again := c.again
 	c.again = false
 	return again, nil
@@ -160,9 +168,11 @@ func (c *Collector) begin() {
 	s.mu.Lock()
 	c.quiet = quiet{true, s.syncs, s.nextJourn}
 	s.mu.Unlock()
-	c.started, c.blind, c.cursor = true, false, 0
+	c.started, c.settled, c.blind, c.cursor, c.before = true, false, false, 0, c.deleted()
 	s.freed = s.freed[:0]
 }
+
+func (c *Collector) deleted() int { return c.stats.Pieces + c.stats.Nodes + c.stats.Journals }
 
 // takeFreed adds what deletions have left to the candidates, as far as the walk has passed it.
 func (c *Collector) takeFreed() {
@@ -374,7 +384,8 @@ type judge struct {
 	refs     index.Cursor
 	numbers  index.Cursor
 	w        *wantedNow
-	placed   bool // pieces that the bucket has may go, as far as this collector knows
+	local    bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
+	placed   bool // and those that the bucket has
 	garbage  []candidate
 	rows     []objectRow // of garbage
 	strays   []uint64
@@ -390,7 +401,12 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.placed = s.syncs == c.lastQuiet.syncs && w.oldest > c.lastQuiet.journal
+	if s.syncs != c.lastQuiet.syncs {
+		return k
+	}
+	k.placed = w.oldest > c.lastQuiet.journal
+	first, _ := tx.Bucket(bucketMetadata).Cursor().First()
+	k.local = k.placed || first == nil // in a page that syncs with nothing, journals say what they rely on
 	return k
 }
 
@@ -442,14 +458,18 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	}
 	switch {
 	case b.referred[at]:
-		k.blind = k.blind || !ok || !row.held
-		return nil
+		if !ok || !row.held {
+			k.blind, err = k.isLive(number)
+		}
+		return err
 	case !ok || row.number != number:
 		if !b.base[at] {
 			k.strays = append(k.strays, number)
 		}
 		return nil
 	case row.dead && b.base[at], row.held && inSpans(k.w.spans, row.place):
+		return nil
+	case !d.Kind().IsNode() && !k.local && hasKey(k.tx.Bucket(bucketLocal), appendNumber(nil, number)):
 		return nil
 	case !d.Kind().IsNode() && !k.placed && hasKey(k.tx.Bucket(bucketCloud), appendNumber(nil, number)):
 		return nil

@@ -1,0 +1,100 @@
+package storage_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// lazyValue is a value that a commit of another device has, of which this one holds what it had of itself.
+type lazyValue struct {
+	root   object.Digest
+	pieces map[object.Digest][]byte
+	first  []byte // the content of its first chunk, which is a value of one chunk itself
+}
+
+// newLazyValue cuts a value into pieces that a bucket may have.
+func (w *world) newLazyValue(content []byte) lazyValue {
+	w.t.Helper()
+	ctx := w.t.Context()
+	v := lazyValue{pieces: map[object.Digest][]byte{}}
+	root, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, content, func(_ context.Context, p split.Piece) error {
+		if v.pieces[p.Digest] = bytes.Clone(p.Content); v.first == nil {
+			v.first = v.pieces[p.Digest]
+		}
+		return nil
+	})
+	w.must(err)
+	v.root = root
+	return v
+}
+
+// receiveEntry takes a commit on the newest head from the bucket that has the value at key "b". Its pieces are in the bucket.
+func (w *world) receiveEntry(v lazyValue, size int) *commit.Commit {
+	w.t.Helper()
+	ctx := w.t.Context()
+	j, head := w.s.NewJournal(), w.s.NewestHead()
+	root, err := btree.Tree{Page: testPage, Source: j, Root: head.Root}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
+		yield(btree.Change{Entry: fb.Entry{Key: []byte("b"), Digest: v.root, Size: uint64(size), Priority: object.Lazy}}, nil)
+	})
+	w.must(err)
+	c, err := commit.New(commit.Params{Now: time.Unix(1, w.clock.Add(1)), Root: root, Parents: []*commit.Commit{head}})
+	w.must(err)
+	b := storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c}}}
+	for d := range v.pieces {
+		b.Places = append(b.Places, storage.PlacedPiece{Digest: d, Place: entryPlace(1)})
+	}
+	w.mu.Lock()
+	w.models[c.ID] = map[string][]byte{}
+	w.acked, w.maybe = append(w.acked, c), append(w.maybe, c)
+	w.mu.Unlock()
+	w.sync(j, b)
+	return c
+}
+
+// TestCondemnedBehindUnheldIndex: a chunk that was condemned in the bucket, so that this device may be the only one that has it, stays while an index piece that is not held
+// may list it, though no row refers to it (I8).
+func TestCondemnedBehindUnheldIndex(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
+	w.open()
+	long := noise(w.rng, 300<<10)
+	v := w.newLazyValue(long)
+	chunk := object.Sum(object.Chunk, v.first)
+	w.commit(edit{"a": v.first})
+	w.receiveEntry(v, len(long))
+	w.commit(edit{"a": nil})
+	w.pruneAll()
+	w.sync(nil, storage.SyncBatch{Condemned: []object.Digest{chunk}})
+	wantState(t, w.s, chunk, true, nil)
+	c := w.s.NewCollector(storage.CollectOptions{})
+	cycles(t, c, 3)
+	wantState(t, w.s, chunk, true, nil)
+	w.reopen()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{Numbers: 1, Deletions: 1}), 3)
+	wantState(t, w.s, chunk, true, nil)
+
+	// With the index piece the chunk has a reference, and without that both are garbage.
+	w.must(w.s.AddFetched(t.Context(), []storage.FetchedPiece{{Digest: v.root, Content: v.pieces[v.root]}}))
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 3)
+	wantState(t, w.s, chunk, true, nil)
+	w.commit(edit{"b": nil})
+	w.pruneAll()
+	c = w.s.NewCollector(storage.CollectOptions{})
+	for n := 0; !c.Settled(); n++ {
+		if cycles(t, c, 1); n > 6 {
+			t.Fatal("the collector does not come to rest")
+		}
+	}
+	wantState(t, w.s, chunk, false, nil)
+	wantState(t, w.s, v.root, false, nil)
+	w.must(checkClean(w.s))
+	w.close()
+}
