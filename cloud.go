@@ -150,7 +150,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	return info, true
 }
 
-// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first to keep its promises (about 70 requests), and refused with ErrUnsupported when it
+// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first to keep its promises (about 70 requests), and refused with a *BucketUnfitError when it
 // does not. When nothing is in it yet, its keys are made and wrapped with the master key; else they are taken over, and values that are
 // written from then on are cut with the bucket's secret, so that equal content has equal pieces on all its devices.
 //
@@ -366,7 +366,7 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 type ProbePoint = bucket.ProbePoint
 
 // ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync stands on, in names of its own that it removes. o may be nil. It needs no
-// repository and no key. The points are those that were looked at; the error matches ErrUnsupported when the bucket is unfit.
+// repository and no key. The points are those that were looked at; the error is a *BucketUnfitError when the bucket is unfit.
 func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions) ([]ProbePoint, error) {
 	if o == nil {
 		o = &SyncOptions{}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -55,6 +56,9 @@ var (
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
 type CorruptError = base.CorruptError
+
+// BucketUnfitError names the promises that a bucket broke when it was proved; see Repository.SetCloud. It matches ErrUnsupported.
+type BucketUnfitError = bucket.UnfitError
 
 // LockedError says who holds a repository. It matches ErrLocked.
 type LockedError = base.LockedError

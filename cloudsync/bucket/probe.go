@@ -44,18 +44,32 @@ func (r *ProbeReport) Failed() []ProbePoint {
 	return slices.DeleteFunc(slices.Clone(r.Points), func(p ProbePoint) bool { return p.Err == nil })
 }
 
-// Err returns nil when the bucket does all, and else an error that names each failed point and matches
-// base.ErrUnsupported.
+// Err returns nil when the bucket does all, and else an *UnfitError.
 func (r *ProbeReport) Err() error {
-	var errs []error
-	for _, p := range r.Failed() {
-		errs = append(errs, fmt.Errorf("%s: %w", p.Name, p.Err))
+	if failed := r.Failed(); len(failed) > 0 {
+		return &UnfitError{Points: failed}
 	}
-	if errs == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: bucket does not do what is needed: %w", base.ErrUnsupported, errors.Join(errs...))
+	return nil
 }
+
+// UnfitError reports a bucket that does not do what Ledger needs. It matches base.ErrUnsupported, and nothing that its points match: these
+// say how the bucket broke a promise, which is no trouble of the page or the network.
+type UnfitError struct {
+	// Points are those that the bucket failed, at least one.
+	Points []ProbePoint
+}
+
+// Error names each failed point, on one line.
+func (e *UnfitError) Error() string {
+	texts := make([]string, len(e.Points))
+	for i, p := range e.Points {
+		texts[i] = fmt.Sprintf("%s: %v", p.Name, p.Err)
+	}
+	return "the bucket does not do what is needed: " + strings.Join(texts, "; ")
+}
+
+// Is reports whether target is base.ErrUnsupported.
+func (e *UnfitError) Is(target error) bool { return target == base.ErrUnsupported }
 
 func (r *ProbeReport) add(name string, err error) { r.Points = append(r.Points, ProbePoint{name, err}) }
 

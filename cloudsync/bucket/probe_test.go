@@ -3,6 +3,7 @@ package bucket_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -38,8 +39,15 @@ func TestProbeCatchesLiars(t *testing.T) {
 			if len(report.Failed()) == 0 {
 				t.Fatalf("believed, at %d points", len(report.Points))
 			}
-			if err := report.Err(); !errors.Is(err, base.ErrUnsupported) {
+			err = report.Err()
+			unfit, ok := errors.AsType[*bucket.UnfitError](err)
+			if !ok || len(unfit.Points) != len(report.Failed()) || !errors.Is(err, base.ErrUnsupported) || strings.ContainsRune(err.Error(), '\n') {
 				t.Error(err)
+			}
+			for _, target := range []error{base.ErrCorrupt, base.ErrNotFound, base.ErrConflict, base.ErrNetwork, base.ErrInvalid} {
+				if errors.Is(err, target) {
+					t.Errorf("%v matches %v", err, target)
+				}
 			}
 			if left := b.Names(); len(left) != 0 && l.Name != "does not delete" {
 				t.Errorf("left %q", left)

@@ -100,6 +100,9 @@ func (a *app) hintOf(err error) string {
 		}
 		return "wait for it with --lock-timeout 30s"
 	}
+	if _, ok := errors.AsType[*ledger.BucketUnfitError](err); ok {
+		return "name a bucket of another store; " + a.command("cloud", "probe", "URL") + " proves one without setting it"
+	}
 	for _, h := range []struct {
 		err  error
 		hint string

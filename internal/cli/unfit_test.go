@@ -1,0 +1,41 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/bucket/buckettest"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/cli"
+)
+
+// TestUnfitBucketIsNoDamage refuses buckets that lie, in one line each, with a hint that is about buckets and not about the repository.
+func TestUnfitBucketIsNoDamage(t *testing.T) {
+	for _, liar := range buckettest.Liars() {
+		if strings.HasPrefix(liar.Name, "has an empty object") {
+			continue // then its keyring is what is wrong first
+		}
+		t.Run(liar.Name, func(t *testing.T) {
+			b := liar.Wrap(mem.New(mem.Options{Clock: mem.NewAutoClock(time.Unix(2e9, 0))}))
+			var out, errs bytes.Buffer
+			code := cli.Main(t.Context(), cli.Process{
+				Args:  []string{"--dir", filepath.Join(t.TempDir(), "repo"), "cloud", "set", "liar:x", "--plaintext"},
+				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
+				Buckets: map[string]ledger.BucketOpener{
+					"liar": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },
+				},
+			})
+			said := errs.String()
+			if code != cli.ExitError || !strings.Contains(said, "the bucket does not do what is needed") || strings.Contains(said, `\n`) ||
+				!strings.Contains(said, "try: name a bucket of another store") {
+				t.Errorf("exit code %d: %s", code, said)
+			}
+		})
+	}
+}
