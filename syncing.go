@@ -65,7 +65,8 @@ type SyncState struct {
 	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the timestamp of the oldest, zero when there is none.
 	Unsynced       int
 	OldestUnsynced time.Time
-	// LastSuccess is when everything was up and down, by this device's clock; zero: not since the page was opened.
+	// LastSuccess is when all commits were last known to be up and all entries down, by this device's clock; zero: not since the page was opened. Pieces that go up a second
+	// time, since their place was condemned, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry of the page's log in the bucket that is here.
 	Position uint64
@@ -93,7 +94,8 @@ type SyncMetrics struct {
 	Retries, Entries, Applied, Checkpoints int64
 	// OldestUnsynced is the timestamp of the oldest commit that the bucket does not have, of all open pages; zero: none.
 	OldestUnsynced time.Time
-	// LastSuccess is when a page had everything up and down for the last time, by this device's clock.
+	// LastSuccess is when the open page that is furthest behind had all its commits up and all entries down, by this device's clock; zero: never for one of them, or no
+	// page is open.
 	LastSuccess time.Time
 }
 

@@ -2,9 +2,11 @@ package cloudsync_test
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,6 +243,44 @@ func TestPagesAreAnnounced(t *testing.T) {
 	list, err = w.newDevice().s.Announced(t.Context())
 	if !errors.Is(err, base.ErrCorrupt) || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestAnnouncementsAreReadAtOnce has the bucket answer the first only when another is asked for, and counts how many are under way.
+func TestAnnouncementsAreReadAtOnce(t *testing.T) {
+	w := newWorld(t)
+	d := w.newDevice()
+	for i := range 20 {
+		p := d.page(key(i))
+		p.commit(edit{"k": text("v")})
+		sync(t, p)
+	}
+	second := make(chan struct{})
+	var asked, flying, most atomic.Int64
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op != bucket.OpGet || !strings.HasPrefix(name, "pages/") {
+			return nil
+		}
+		most.Store(max(most.Load(), flying.Add(1)))
+		defer flying.Add(-1)
+		if asked.Add(1) == 2 {
+			close(second)
+		}
+		<-second
+		return nil
+	})
+	list, err := w.newDevice().s.Announced(t.Context())
+	if err != nil || len(list) != 20 || most.Load() > 8 {
+		t.Fatalf("%d pages with up to %d requests at once, %v", len(list), most.Load(), err)
+	}
+	w.b.SetBefore(func(op bucket.Op, _ string) error {
+		if op == bucket.OpGet {
+			return fs.ErrPermission
+		}
+		return nil
+	})
+	if list, err := w.newDevice().s.Announced(t.Context()); !errors.Is(err, fs.ErrPermission) || list != nil {
+		t.Errorf("%d pages, %v", len(list), err)
 	}
 }
 

@@ -17,7 +17,7 @@ type Metrics struct {
 	Checkpoints int64
 	// OldestUnsynced is the timestamp of the oldest commit of the open pages that is not in the bucket; zero: none.
 	OldestUnsynced time.Time
-	// LastSuccess is when everything of the page that is furthest behind was up and down; zero: never for one of them, or no page.
+	// LastSuccess is that of the page that is furthest behind; zero: never for one of them, or no page.
 	LastSuccess time.Time
 }
 

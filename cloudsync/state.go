@@ -42,7 +42,8 @@ type PageState struct {
 	Unsynced int
 	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand by generation it is not looked for.
 	OldestUnsynced time.Time
-	// LastSuccess is when everything was up and down, by this device's clock; zero: never since the page was opened.
+	// LastSuccess is when all commits were last known to be up and all entries down, by this device's clock; zero: never since the page was opened. Pieces that
+	// go up a second time, since their place was condemned, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry applied.
 	Position uint64

@@ -233,6 +233,8 @@ const (
 	maxAnnouncementBytes = 64 << 10
 	// maxListedBytes bounds the memory for what one listing takes note of: some 150 000 packs, which have 2 TiB.
 	maxListedBytes = 32 << 20
+	// announcementReaders is how many announcements are read at once.
+	announcementReaders = 8
 	// infoBytes is what an object takes of it beside its name, also while the list grows.
 	infoBytes = 128
 )
@@ -246,18 +248,26 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list pages: %w", s.outward(err))
 	}
+	read := make([]format.Announcement, len(infos))
+	errs := make([]error, len(infos))
+	err = inParallel(ctx, announcementReaders, len(infos), func(ctx context.Context, i int) error {
+		read[i], errs[i] = s.announcement(ctx, b, infos[i].Name)
+		if errs[i] == nil || errors.Is(errs[i], base.ErrNotFound) || errors.Is(errs[i], base.ErrCorrupt) || errors.Is(errs[i], base.ErrUnsupported) {
+			return nil
+		}
+		return fmt.Errorf("read announcement %s: %w", infos[i].Name, errs[i])
+	})
+	if err != nil {
+		return nil, s.outward(err)
+	}
 	var all []format.Announcement
 	var bad []error
-	for _, info := range infos {
-		a, err := s.announcement(ctx, b, info.Name)
+	for i, err := range errs {
 		switch {
-		case errors.Is(err, base.ErrNotFound): // deleted since
-		case errors.Is(err, base.ErrCorrupt), errors.Is(err, base.ErrUnsupported):
-			bad = append(bad, fmt.Errorf("read announcement %s: %w", info.Name, err))
-		case err != nil:
-			return nil, fmt.Errorf("read announcement %s: %w", info.Name, s.outward(err))
-		default:
-			all = append(all, a)
+		case err == nil:
+			all = append(all, read[i])
+		case !errors.Is(err, base.ErrNotFound): // else deleted since
+			bad = append(bad, fmt.Errorf("read announcement %s: %w", infos[i].Name, err))
 		}
 	}
 	slices.SortFunc(all, func(a, b format.Announcement) int {
@@ -267,6 +277,26 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 		return slices.Compare(a.Page[:], b.Page[:])
 	})
 	return all, errors.Join(bad...)
+}
+
+// inParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns the first error, after which no other begins and the
+// context of those under way ends.
+func inParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(most, n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)); i <= n && ctx.Err() == nil; i = int(next.Add(1)) {
+				if err := fn(ctx, i-1); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // announcement returns the announcement of a name, from the bucket if it was not read yet.
