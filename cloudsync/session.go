@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
+	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
@@ -87,6 +88,11 @@ func (p *Page) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p.ses.opened.IsZero() && at.Number == 0 {
+		if err := p.mistrust(ctx); err != nil {
+			return err
+		}
+	}
 	rows := map[string][]byte{}
 	for _, typ := range []string{metadataAnnounced, metadataRetention, format.MetadataCheckpoint, format.MetadataDevice,
 		format.MetadataFloor, format.MetadataServerTime} {
@@ -118,6 +124,36 @@ func (p *Page) load(ctx context.Context) error {
 	p.newLog(at)
 	p.applied(at, rows[format.MetadataServerTime])
 	return nil
+}
+
+// mistrust forgets what the page knows of the bucket when it knows something and not up to where: a row that is lost proves nothing of what was sent, and the bucket may be in an
+// older state since. Everything counts as unsynced then and is compared with what the log has, as in Reupload. Places alone are no such sign while packs wait for their first
+// entry.
+func (p *Page) mistrust(ctx context.Context) error {
+	heads, err := outgoing.SyncedHeads(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(heads, func(h *commit.Commit) bool { return !h.IsFirst() })
+	if !known {
+		packs, err := p.store.Metadata(ctx, format.MetadataPacks)
+		if err != nil {
+			return fmt.Errorf("read the packs that are not announced: %w", err)
+		}
+		if packs != nil {
+			return nil
+		}
+		placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+		if err != nil {
+			return fmt.Errorf("look for what is placed: %w", err)
+		}
+		known = len(placed) > 0
+	}
+	if !known {
+		return nil
+	}
+	p.s.o.Logger.Warn("the position in the bucket is lost: everything here is compared with what the bucket has", "ledger", p.o.Ledger, "page", p.pageID())
+	return p.forget(ctx)
 }
 
 // storedPosition returns the position that the store has. One of another bucket is an error (I2).

@@ -270,6 +270,78 @@ func TestRolledBackBucket(t *testing.T) {
 	}
 }
 
+// TestLostPosition has a bucket go back to an older state, and a device that has lost the row of its position.
+func TestLostPosition(t *testing.T) {
+	for name, entries := range map[string]int{"before the log": 0, "within the log": 2} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.device()
+			old := w.b.State()
+			for i := range 5 {
+				if i == entries {
+					old = w.b.State()
+				}
+				a.commit(edit{key(i): text("x"), "long" + key(i): noise(uint64(i), 20_000)})
+				sync(t, a)
+			}
+			a.lose(format.MetadataPosition)
+			w.b.Rollback(old)
+			a.reopen()
+			sync(t, a)
+			c := w.device()
+			sync(t, c)
+			sameHeads(t, a, c)
+			if !maps.Equal(a.content(), c.content()) {
+				t.Error("contents differ")
+			}
+		})
+	}
+}
+
+// TestLostPlaces has a device lose the row of its position when it knows places and no commits that are synced.
+func TestLostPlaces(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"long": noise(1, 3_000_000)})
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op == bucket.OpPut && strings.Contains(name, "/log/") {
+			return errNet
+		}
+		return nil
+	})
+	if err := a.Sync(t.Context()); !errors.Is(err, base.ErrNetwork) {
+		t.Fatal(err)
+	}
+	w.b.SetBefore(nil)
+	packs := len(w.b.Names())
+	a.lose(format.MetadataPacks)
+	w.b.Wipe()
+	w.connect()
+	a.reopen()
+	sync(t, a)
+	if n := len(w.b.Names()); n != packs+1 {
+		t.Errorf("%d objects, want %d and an entry", n, packs)
+	}
+	c := w.device()
+	sync(t, c)
+	sameHeads(t, a, c)
+	if !maps.Equal(a.content(), c.content()) {
+		t.Error("contents differ")
+	}
+}
+
+// lose takes a row of metadata away.
+func (p *page) lose(typ string) {
+	p.d.w.t.Helper()
+	pending, err := p.store.SubmitSync(p.d.w.t.Context(), nil, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: typ}}})
+	if err == nil {
+		err = pending.Wait()
+	}
+	if err != nil {
+		p.d.w.t.Fatal(err)
+	}
+}
+
 func TestReuploadOfHistoryWithoutTrees(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
