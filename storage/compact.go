@@ -21,6 +21,8 @@ type CompactOptions struct {
 	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk space that is taken before any is given back, if
 	// one segment does not have more; 0: the length of a segment.
 	MaxBytes int64
+	// DryRun looks at everything and changes nothing: the report is what would be done, as far as that can be told.
+	DryRun bool
 	// Progress, if not nil, is told how many bytes of segments have been looked at, of how many. It must not block.
 	Progress func(done, total int64)
 }
@@ -37,6 +39,8 @@ func (o CompactOptions) withDefaults(segmentBytes int64) CompactOptions {
 
 // CompactReport is what Compact has done. Sizes are in bytes.
 type CompactReport struct {
+	// Before and After are what the segments and page.db take at the beginning and at the end. What is written meanwhile counts.
+	Before, After int64
 	// Examined counts segments that were read, Replaced those that were rewritten, and Written those that have what was live of them.
 	Examined, Replaced, Written int
 	// Freed is by how much the segments have become shorter together.
@@ -101,8 +105,16 @@ type segmentCandidate struct {
 }
 
 func (c *compaction) run(ctx context.Context) (err error) {
-	if c.r.Torn, err = c.s.removeTorn(ctx); err != nil {
-		return err
+	c.r.Before = c.s.diskBytes()
+	defer func() {
+		if c.r.After = c.s.diskBytes(); c.o.DryRun {
+			c.r.After = c.r.Before - c.r.Freed - (c.r.IndexBefore - c.r.IndexAfter)
+		}
+	}()
+	if !c.o.DryRun {
+		if c.r.Torn, err = c.s.removeTorn(ctx); err != nil {
+			return err
+		}
 	}
 	if err := c.find(ctx); err != nil {
 		return err
@@ -112,8 +124,14 @@ func (c *compaction) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx)
+	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx, c.o.DryRun)
 	return err
+}
+
+// diskBytes is what the segments and page.db take.
+func (s *Store) diskBytes() int64 {
+	st := s.Stats()
+	return st.SegmentBytes + st.IndexBytes
 }
 
 // find chooses segments by the bytes that rows point to. What else is live in them shows when they are read.
@@ -189,7 +207,7 @@ func (c *compaction) step(ctx context.Context) error {
 	}
 	k := c.judge()
 	var inputs []uint32
-	live, small := int64(0), 0
+	live, dead, small := int64(0), int64(0), 0
 	busy := s.busySegments()
 	for len(c.todo) > 0 {
 		t := c.todo[0]
@@ -212,9 +230,15 @@ func (c *compaction) step(ctx context.Context) error {
 			small++
 		}
 		c.pass(&t)
-		inputs, live = append(inputs, t.id), live+more
+		inputs, live, dead = append(inputs, t.id), live+more, dead+t.dead
 	}
 	if len(inputs) == 0 || small == 1 && len(inputs) == 1 {
+		return nil
+	}
+	if c.o.DryRun {
+		c.r.Replaced += len(inputs)
+		c.r.Written++
+		c.r.Freed += dead
 		return nil
 	}
 	inputs, err := c.finish(ctx, inputs)

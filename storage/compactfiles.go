@@ -39,8 +39,9 @@ func (s *Store) removeTorn(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new file takes the place of the old one.
-func (s *Store) shrinkIndex(ctx context.Context) (before, after int64, err error) {
+// shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new file takes the place of the old one. With dry it only
+// says about how long the new file would be.
+func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64, err error) {
 	select {
 	case s.foldTurn <- struct{}{}:
 	case <-ctx.Done():
@@ -56,6 +57,9 @@ func (s *Store) shrinkIndex(ctx context.Context) (before, after int64, err error
 	free, total, err := f.FreeBytes()
 	if err != nil || total < minShrinkBytes || free <= total/2 {
 		return 0, 0, err
+	}
+	if dry {
+		return total, total - free, nil
 	}
 	if err := f.Shrink(ctx); err != nil {
 		return 0, 0, fmt.Errorf("give free pages of page.db back: %w", err)

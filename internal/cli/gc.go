@@ -24,7 +24,7 @@ func (a *app) gcCommand() *cobra.Command {
 		Short:   "Delete what nothing refers to any more, and give up history",
 		Long: `Delete pieces and nodes that no commit refers to: what transactions have left that did not come to an end, and what only given up
 commits have reached. Without arguments all pages are collected. What was deleted stays in the
-files of the page until they are compacted.
+files of the page until ledgerd compact gives its space back.
 
 --keep-last N and --keep-within D give up history: of each page the newest N commits stay, and those of the
 last D (such as 12h, 30d, 8w); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging

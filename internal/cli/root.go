@@ -68,7 +68,7 @@ func (a *app) root() *cobra.Command {
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),
-		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
+		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root

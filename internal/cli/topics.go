@@ -148,6 +148,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     prefetch         {"page","values","pieces","bytes"}
     check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}
+    compact          {"page","bytesBefore","bytesAfter","freedBytes","segments","dryRun"?:BOOL}
     backup DIR       {"dir","size"}
     inspect          stat, then tree
     inspect rows     {"row","value"}

@@ -1,0 +1,98 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/storage"
+)
+
+// CompactOptions say what Compact does. The zero value compacts all pages.
+type CompactOptions struct {
+	// Pages are the pages, nil all.
+	Pages []PageRef
+	// DryRun only says what would come back.
+	DryRun bool
+	// Progress, when not nil, is called from time to time on the calling goroutine with the page that is looked at, how many bytes of its
+	// files have been, and of how many.
+	Progress func(c PageCompaction, done, total int64)
+}
+
+// PageCompaction says what compaction has done to the files of a page. Sizes are in bytes.
+type PageCompaction struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Before and After are what its segments and page.db took and take. What was written meanwhile counts.
+	Before, After int64
+	// Freed came back: segments that were written anew without what was deleted, and free pages of page.db. After a DryRun it is what would, about.
+	Freed int64
+	// Segments counts those that were written anew.
+	Segments int
+}
+
+// Compact gives the space of what was deleted back to the system: it writes those segments of the pages anew of which much is garbage, a few at a time, and
+// page.db when more than half of it is free. Readers and writers go on. It needs room for what is live in one segment, or half of page.db, before it
+// gives any back. A crash at any moment loses nothing; what is left over goes when the page is opened next. ctx may end it at any time: what was
+// done stays done.
+//
+// A page that cannot be compacted does not keep the others from it. The result has the pages that were, also with an error. Errors match
+// ErrClosed, ErrReadOnly, ErrNotFound (of a page that is named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
+func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompaction, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly {
+		return nil, fmt.Errorf("compact: the repository is open for reading: %w", ErrReadOnly)
+	}
+	keys, err := r.pageDirs()
+	if err != nil {
+		return nil, fmt.Errorf("compact: %w", err)
+	}
+	if o.Pages != nil {
+		for _, ref := range o.Pages {
+			if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+				return nil, fmt.Errorf("compact: page %s of ledger %q is not on this device: %w", ref.ID, ref.Ledger, ErrNotFound)
+			}
+		}
+		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.ledger, k.id}) })
+	}
+	var all []PageCompaction
+	var errs []error
+	for _, k := range keys {
+		c := PageCompaction{PageRef: PageRef{k.ledger, k.id}}
+		err := r.withPage(ctx, k, func(p *Page) error {
+			if err := p.enter(); err != nil {
+				return err
+			}
+			defer p.leave()
+			return p.compact(ctx, o, &c)
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("compact page %s of ledger %q: %w", k.id, k.ledger, err))
+		}
+		if err == nil || c.Freed != 0 {
+			all = append(all, c)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func (p *Page) compact(ctx context.Context, o CompactOptions, c *PageCompaction) error {
+	c.Name = p.Name()
+	so := storage.CompactOptions{DryRun: o.DryRun}
+	if o.Progress != nil {
+		so.Progress = func(done, total int64) { o.Progress(*c, done, total) }
+	}
+	r, err := p.store.Compact(ctx, so)
+	c.Before, c.After, c.Segments = r.Before, r.After, r.Replaced
+	c.Freed = r.Freed + r.IndexBefore - r.IndexAfter
+	p.note(err)
+	return err
+}

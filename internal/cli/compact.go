@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) compactCommand() *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:     "compact [LEDGER/PAGE...]",
+		GroupID: groupCare,
+		Short:   "Give the space of what was deleted back to the system",
+		Long: `Write those files of pages anew of which at least half is garbage: what gc or evict --values deleted, and what newer
+records have replaced. Without arguments all pages are compacted. Nothing is lost by it, and a page that is in use stays
+so. It needs free disk for the live part of one file, at most about 64 MiB, or for the new index (page.db) of a page when more than
+half of that is free.
+
+gc decides what is garbage, so it comes first. What transactions that have not ended have written stays.`,
+		Example: `  ledgerd gc --keep-last 1 --yes && ledgerd compact
+  ledgerd compact notes --dry-run`,
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.compact(ctx, cmd, args, dryRun)
+	})
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would come back")
+	return cmd
+}
+
+// compactJSON is what compact --json prints for each page.
+type compactJSON struct {
+	Page     string `json:"page"`
+	Before   int64  `json:"bytesBefore"`
+	After    int64  `json:"bytesAfter"`
+	Freed    int64  `json:"freedBytes"`
+	Segments int    `json:"segments"`
+	DryRun   bool   `json:"dryRun,omitempty"`
+}
+
+func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dry bool) error {
+	o := ledger.CompactOptions{DryRun: dry}
+	for _, arg := range args {
+		name, err := parsePageName(cmd, arg)
+		if err != nil {
+			return err
+		}
+		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	}
+	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		p := a.startProgress(ctx, "compacting", "pages")
+		o.Progress = func(c ledger.PageCompaction, done, total int64) {
+			p.update(func(n *counters) { n.bytes, n.totalBytes, n.what = done, total, nameOf(c.Ledger, c.Name, c.ID) })
+		}
+		pages, err := repo.Compact(ctx, o)
+		p.finish()
+		return errors.Join(err, a.compacted(pages, dry))
+	})
+}
+
+// compacted prints what Compact has done.
+func (a *app) compacted(pages []ledger.PageCompaction, dry bool) error {
+	came, anew := "came back", "written anew"
+	if dry {
+		came, anew = "would come back", "to be written anew"
+	}
+	total := int64(0)
+	for _, c := range pages {
+		name := nameOf(c.Ledger, c.Name, c.ID)
+		total += c.Freed
+		switch {
+		case a.json:
+			if err := a.emit(compactJSON{name, c.Before, c.After, c.Freed, c.Segments, dry}); err != nil {
+				return err
+			}
+		case a.quiet:
+		case c.Freed == 0:
+			a.printf("%s: nothing to give back, %s\n", printable(name), sizeText(c.After))
+		default:
+			a.printf("%s: %s %s, %s before, %s after, %s %s\n", printable(name), sizeText(c.Freed), came,
+				sizeText(c.Before), sizeText(c.After), countText(c.Segments, "segment"), anew)
+		}
+	}
+	if !a.json && !a.quiet && len(pages) != 1 {
+		a.printf("%s of %s %s\n", sizeText(total), countText(len(pages), "page"), came)
+	}
+	return nil
+}
