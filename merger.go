@@ -41,6 +41,7 @@ type merger struct {
 	version uint64                  // guarded by mu; counts the changes of rules
 	cancel  context.CancelCauseFunc // guarded by mu; of the run, nil when there is none
 	waiters map[chan error]struct{} // guarded by mu; who wants to know what comes of the next attempt
+	lost    map[commit.ID]struct{}  // guarded by mu; commits whose trees are nowhere any more
 }
 
 func newMerger(s *pageStore) *merger {
@@ -94,6 +95,26 @@ func (m *merger) startLocked() {
 	}
 	m.running = true
 	m.wg.Go(m.run)
+}
+
+// lose notes that the tree of a commit is nowhere any more, and reports whether that is news.
+func (m *merger) lose(id commit.ID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost == nil {
+		m.lost = map[commit.ID]struct{}{}
+	}
+	n := len(m.lost)
+	m.lost[id] = struct{}{}
+	return len(m.lost) > n
+}
+
+// isLost reports whether lose was told of a commit.
+func (m *merger) isLost(id commit.ID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.lost[id]
+	return ok
 }
 
 // poke has the goroutine try again at once.

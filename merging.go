@@ -45,6 +45,9 @@ func (e *MergeError) Unwrap() error { return e.Err }
 // errTreeMissing ends a run that would have to fetch a tree while it keeps others from writing: the next run fetches it before.
 var errTreeMissing = errors.New("a tree is to be fetched")
 
+// errTreeLost ends a run that needs the tree of a common ancestor which is nowhere any more: the next run does without it.
+var errTreeLost = errors.New("a tree is lost")
+
 // errRulesChanged ends a run whose rules are no longer those of the page.
 var errRulesChanged = errors.New("the rules have changed")
 
@@ -136,7 +139,7 @@ func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 	for {
 		started := m.s.repo.clock.Now()
 		results, err := m.once(ctx)
-		if (errors.Is(err, errRulesChanged) || errors.Is(err, errTreeMissing)) && ctx.Err() == nil {
+		if (errors.Is(err, errRulesChanged) || errors.Is(err, errTreeMissing) || errors.Is(err, errTreeLost)) && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
@@ -224,6 +227,7 @@ func (run *mergeRun) env() *merge.Env {
 	return &merge.Env{
 		View: merge.View{
 			Page: s.key.id, Commits: commits, Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
+			Lost: run.m.isLost,
 		},
 		Sink: run.sink,
 		Scratch: func() (merge.Sink, func()) {
@@ -255,7 +259,11 @@ func (f fetchingNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
 	}
-	if err := synced.BuildTree(ctx, id); err != nil {
+	err = synced.BuildTree(ctx, id)
+	if errors.Is(err, ErrGone) && f.run.m.lose(id) {
+		return nil, fmt.Errorf("fetch the tree of commit %s: %w: %w", id.Short(), errTreeLost, err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
 	}
 	return f.run.sink.Node(ctx, d)

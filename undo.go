@@ -39,7 +39,7 @@ type UndoResult struct {
 //
 // c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn, and its result survives a
 // crash when the error is nil. Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge
-// without Parent: the error names its parents), ErrNotFound, ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt,
+// without Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given up), ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt,
 // those of ctx.
 func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
 	if o == nil {
@@ -106,6 +106,9 @@ func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named CommitID)
 	}
 	release := p.store.Pin(id)
 	parent, err := enteredCommits{p}.Commit(ctx, id)
+	if errors.Is(err, ErrGone) {
+		err = fmt.Errorf("its parent %s was given up, so that nobody knows what it has changed: %w", id.String()[:12], ErrGone)
+	}
 	if err != nil {
 		release()
 		return nil, nil, fmt.Errorf("read the parent of commit %s: %w", c.ID.Short(), err)
@@ -159,6 +162,9 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, trees *undoTree
 	}
 	trees.commits = commits
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
+	if errors.Is(err, ErrGone) {
+		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), ErrGone)
+	}
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type View struct {
 	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is one. Nil: there is
 	// none for any.
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
+	// Lost reports commits whose trees are nowhere any more. They count as pruned, but that Relate goes on below them. Nil: there are none.
+	Lost func(commit.ID) bool
 }
 
 func (v *View) tree(root object.Digest) btree.Tree {
@@ -213,7 +215,7 @@ func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
 		m.How = Equal
 		return m.Left.Root, nil
 	}
-	r, err := Relate(ctx, s.env.Commits, m.Left, m.Right)
+	r, err := relate(ctx, s.env.Commits, s.env.Lost, m.Left, m.Right)
 	if err != nil {
 		return object.Digest{}, err
 	}

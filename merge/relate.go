@@ -20,9 +20,15 @@ type Relation struct {
 	LeftOwn, RightOwn bool
 }
 
-// Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Errors: those of
-// the Getter, *base.CorruptError, that of ctx; and one that matches base.ErrGone when commits were pruned that would lead to a base.
+// Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Parents that were pruned are passed over, with
+// what is below them. When nothing is left that both have, the base is the first commit of the page, whose tree is empty: then a key that both have with different values is in
+// conflict, and one that only one has stays. Errors: those of the Getter, *base.CorruptError, that of ctx.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
+	return relate(ctx, g, nil, left, right)
+}
+
+// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead.
+func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := relater{getter: g, held: map[commit.ID]*visit{}}
 	w.mark(left, ofLeft)
 	w.mark(right, ofRight)
@@ -35,6 +41,7 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 		v := w.next()
 		marks := v.marks
 		switch {
+		case marks == ofLeft|ofRight && lost != nil && lost(v.commit.ID):
 		case marks == ofLeft|ofRight:
 			r.Bases = append(r.Bases, v.commit)
 			marks |= stale
@@ -51,7 +58,7 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 		}
 	}
 	if len(r.Bases) == 0 && w.pruned {
-		return Relation{}, fmt.Errorf("relate commits %s and %s: what they have in common was pruned: %w", left.ID, right.ID, base.ErrGone)
+		r.Bases = []*commit.Commit{commit.First()}
 	}
 	if len(r.Bases) == 0 {
 		return Relation{}, corruptCommit(right, "no ancestor in common with "+left.ID.String())

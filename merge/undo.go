@@ -2,6 +2,7 @@ package merge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -170,6 +171,9 @@ func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held
 		return nil, nil, err
 	}
 	lost, err := u.view.hold(ctx, m.parents[1-winner], key)
+	if errors.Is(err, base.ErrGone) {
+		return nil, nil, nil
+	}
 	if err != nil || lost.same(done) {
 		return nil, nil, err
 	}
@@ -178,6 +182,9 @@ func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held
 		return &lost, nil, err
 	}
 	onTop, err := commit.IsAncestor(ctx, u.view.Commits, u.commit, w)
+	if errors.Is(err, base.ErrGone) {
+		return &lost, w, nil // as far as is known, it is not
+	}
 	if err != nil || onTop {
 		return nil, nil, err
 	}
@@ -193,9 +200,12 @@ func (u *undoer) descends(ctx context.Context, m *settled, side int) (bool, erro
 		}
 		m.parents = parents
 	}
+	if len(m.parents) < 2 { // one was given up, and what it had with it
+		return false, nil
+	}
 	if m.has[side] == notKnown {
 		ok, err := commit.IsAncestor(ctx, u.view.Commits, u.commit, m.parents[side])
-		if err != nil {
+		if err != nil && !errors.Is(err, base.ErrGone) {
 			return false, err
 		}
 		if m.has[side] = strange; ok {

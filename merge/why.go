@@ -3,12 +3,14 @@ package merge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -22,6 +24,8 @@ type Step struct {
 	// whole.
 	Outcome Outcome
 	Rule    string
+	// Pruned says that the history below Commit was given up, so that nobody knows who wrote the value: it is as old as Commit, or older. It is the last step.
+	Pruned bool
 	// Lost are the values that gave way: for a commit with one parent the value before it, if there was one. For a merge those of the
 	// parents that it did not take, absence included, but not one that had stood unchanged since before both sides.
 	Lost []Lost
@@ -29,7 +33,8 @@ type Step struct {
 
 // Lost is a value that gave way.
 type Lost struct {
-	// Parent is the parent that had it, Writer the commit that wrote it: nil when the key never had a value there.
+	// Parent is the parent that had it, Writer the commit that wrote it, or the oldest one that is known to have it, where older history was given up: nil when the key
+	// never had a value there.
 	Parent, Writer *commit.Commit
 	Entry          fb.Entry
 	Has            bool
@@ -66,10 +71,20 @@ func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *co
 		return nil, nil, err
 	}
 	parents, err := v.holdParents(ctx, &at, key)
-	if err != nil || len(parents) == 0 {
+	if err != nil || len(c.Parents) == 0 {
 		return nil, nil, err
 	}
 	step := &Step{Commit: c, Entry: at.entry, Has: at.has}
+	if len(parents) < len(c.Parents) {
+		if from := at.origin(parents); from >= 0 {
+			return nil, parents[from].commit, nil
+		}
+		if !at.has {
+			return nil, nil, nil
+		}
+		step.Pruned = true
+		return step, nil, nil
+	}
 	from := at.origin(parents)
 	if len(parents) == 1 {
 		if from >= 0 {
@@ -167,7 +182,7 @@ func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, er
 	return held{c, e, has}, nil
 }
 
-// holdParents returns what the parents of a commit have under a key: the lesser parent first.
+// holdParents returns what the parents of a commit have under a key: the lesser parent first. Parents that were given up, or whose trees were, are left out.
 func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -176,30 +191,38 @@ func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, er
 	if err != nil {
 		return nil, err
 	}
-	parents := make([]held, len(commits))
-	for i, c := range commits {
-		if parents[i] = (held{c, h.entry, h.has}); c.Root == h.commit.Root {
-			continue
+	parents := make([]held, 0, len(commits))
+	for _, c := range commits {
+		p := held{c, h.entry, h.has}
+		if c.Root != h.commit.Root {
+			p, err = v.hold(ctx, c, key)
 		}
-		if parents[i], err = v.hold(ctx, c, key); err != nil {
+		switch {
+		case errors.Is(err, base.ErrGone):
+		case err != nil:
 			return nil, err
+		default:
+			parents = append(parents, p)
 		}
 	}
 	return parents, nil
 }
 
-// parents returns the parents of a commit, the lesser one first, as a merge calls them left and right.
+// parents returns the parents of a commit, the lesser one first, as a merge calls them left and right. Those that were given up are left out.
 func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
-	parents := make([]*commit.Commit, len(c.Parents))
-	for i, id := range c.Parents {
+	parents := make([]*commit.Commit, 0, len(c.Parents))
+	for _, id := range c.Parents {
 		p, err := v.commit(ctx, id)
+		if errors.Is(err, base.ErrGone) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		if p.Generation >= c.Generation {
 			return nil, corruptCommit(c, "a parent of no lower generation")
 		}
-		parents[i] = p
+		parents = append(parents, p)
 	}
 	if len(parents) == 2 && commit.Compare(parents[0], parents[1]) > 0 {
 		parents[0], parents[1] = parents[1], parents[0]
@@ -207,11 +230,13 @@ func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit,
 	return parents, nil
 }
 
-// writer returns the commit with the given id, or, when that is zero, the last one that Why would name: the commit that gave the
-// key what h has. It is nil when the key never had a value there.
+// writer returns the commit with the given id, or, when that is zero or was given up, the last one that Why would name: the commit that gave the
+// key what h has, or the oldest one that is known to have it. It is nil when the key never had a value there.
 func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID) (*commit.Commit, error) {
 	if !known.IsZero() {
-		return v.commit(ctx, known)
+		if c, err := v.commit(ctx, known); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+			return c, err
+		}
 	}
 	at := *h
 	for !at.commit.IsFirst() {
@@ -220,7 +245,10 @@ func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID)
 			return nil, err
 		}
 		from := at.origin(parents)
-		if from < 0 {
+		switch {
+		case from < 0 && len(parents) < len(at.commit.Parents) && !at.has:
+			return nil, nil
+		case from < 0:
 			return at.commit, nil
 		}
 		at = parents[from]
@@ -255,7 +283,7 @@ func (v *View) decisionIn(ctx context.Context, explanation object.Digest, key []
 
 // changedSince reports whether a side of a merge has changed a key: not if all bases of the sides have what it has.
 func (v *View) changedSince(ctx context.Context, sides []held, side *held, key []byte) (bool, error) {
-	r, err := Relate(ctx, v.Commits, sides[0].commit, sides[1].commit)
+	r, err := relate(ctx, v.Commits, v.Lost, sides[0].commit, sides[1].commit)
 	if err != nil {
 		return false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -131,7 +132,11 @@ func (s *writerSearch) addParents(ctx context.Context, a *aged) error {
 		p := s.queue.commit(id)
 		if p == nil {
 			var err error
-			if p, err = s.view.commit(ctx, id); err != nil {
+			if p, err = s.view.commit(ctx, id); errors.Is(err, base.ErrGone) {
+				a.roots[i] = btree.EmptyRoot // so it counts as the writer of all that it has, and no other
+				continue
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -267,10 +272,13 @@ func isOwn(ctx context.Context, v *View, w *wanted, d *btree.DiffEntry, others [
 	return true, nil
 }
 
-// commit returns the commit with the given id, the first one included.
+// commit returns the commit with the given id, the first one included. The error matches base.ErrGone when retention has given it up.
 func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if id == commit.First().ID {
 		return commit.First(), nil
+	}
+	if v.Lost != nil && v.Lost(id) {
+		return nil, fmt.Errorf("read the tree of commit %s: %w", id, base.ErrGone)
 	}
 	c, err := v.Commits.Commit(ctx, id)
 	if err != nil {

@@ -80,7 +80,9 @@ func (a *app) printStep(ctx context.Context, s ledger.Step) error {
 		return err
 	}
 	was := "was"
-	if len(s.Commit.Parents) > 1 {
+	if s.Pruned {
+		value += "; this is the oldest that is known, older history was given up"
+	} else if len(s.Commit.Parents) > 1 {
 		if was = "lost"; s.Rule != "" {
 			value += ", by " + printable(s.Rule)
 		} else {
@@ -126,6 +128,7 @@ type stepJSON struct {
 	Entry   *valueJSON `json:"entry,omitempty"`
 	Outcome string     `json:"outcome,omitempty"`
 	Rule    string     `json:"rule,omitempty"`
+	Pruned  bool       `json:"pruned,omitempty"`
 	Lost    []lostJSON `json:"lost"`
 }
 
@@ -140,7 +143,7 @@ type lostJSON struct {
 func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
 	j := stepJSON{
 		Commit: s.Commit.ID.String(), Time: timeText(s.Commit.Time), Device: s.Commit.Device, Message: s.Commit.Message,
-		Parents: []string{}, Outcome: s.Outcome, Rule: s.Rule, Lost: []lostJSON{},
+		Parents: []string{}, Outcome: s.Outcome, Rule: s.Rule, Pruned: s.Pruned, Lost: []lostJSON{},
 	}
 	for _, p := range s.Commit.Parents {
 		j.Parents = append(j.Parents, p.String())

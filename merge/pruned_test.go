@@ -1,0 +1,105 @@
+package merge_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/merge"
+)
+
+// shallow is a testPage some of whose commits were pruned, and of some of whose trees nothing is left.
+type shallow struct {
+	*testPage
+	pruned, lost map[commit.ID]bool
+}
+
+func (s shallow) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if s.pruned[id] {
+		return nil, fmt.Errorf("commit %s: %w", id, base.ErrGone)
+	}
+	return s.testPage.Commit(ctx, id)
+}
+
+func (s shallow) view() *merge.View {
+	v := s.testPage.view()
+	v.Commits, v.Lost = s, func(id commit.ID) bool { return s.lost[id] }
+	return v
+}
+
+func (s shallow) merge(t *testing.T, heads ...*commit.Commit) merge.Merged {
+	t.Helper()
+	env := s.env()
+	env.View = *s.view()
+	m, err := merge.Heads(t.Context(), env, merge.Rules{}, heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m[0]
+}
+
+func setOf(cs ...*commit.Commit) map[commit.ID]bool {
+	m := map[commit.ID]bool{}
+	for _, c := range cs {
+		m[c.ID] = true
+	}
+	return m
+}
+
+// TestMergeWithoutItsBase merges sides whose latest common ancestor was pruned, or has lost its tree: with a lower one where that can still be found, else key by key without any.
+func TestMergeWithoutItsBase(t *testing.T) {
+	p := newTestPage()
+	low := p.commit(t, 1, edit{"kept": "1", "left": "1", "right": "1", "both": "1", "removed": "1"})
+	high := p.commit(t, 2, edit{"kept": "2"}, low)
+	left := p.commit(t, 3, edit{"left": "2", "both": "l", "removed": gone}, high)
+	right := p.commit(t, 4, edit{"right": "2", "both": "r"}, high)
+	for name, c := range map[string]struct {
+		page shallow
+		want map[string]string
+	}{
+		"all is there":             {shallow{p, nil, nil}, map[string]string{"kept": "2", "left": "2", "right": "2", "both": "r"}},
+		"the tree is lost":         {shallow{p, nil, setOf(high)}, map[string]string{"kept": "2", "left": "2", "right": "2", "both": "r"}},
+		"all trees are lost":       {shallow{p, nil, setOf(high, low)}, map[string]string{"kept": "2", "left": "1", "right": "2", "both": "r", "removed": "1"}},
+		"it was pruned":            {shallow{p, setOf(high, low), nil}, map[string]string{"kept": "2", "left": "1", "right": "2", "both": "r", "removed": "1"}},
+		"what is below was pruned": {shallow{p, setOf(low), setOf(high)}, map[string]string{"kept": "2", "left": "1", "right": "2", "both": "r", "removed": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := c.page.merge(t, left, right)
+			if got := p.content(t, m.Commit.Root); !maps.Equal(got, c.want) {
+				t.Errorf("content %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWhyEndsWhereHistoryWasGivenUp names the oldest commit that has the value, and says so.
+func TestWhyEndsWhereHistoryWasGivenUp(t *testing.T) {
+	p := newTestPage()
+	first := p.commit(t, 1, edit{"old": "1", "new": "1"})
+	second := p.commit(t, 2, edit{"other": "1"}, first)
+	third := p.commit(t, 3, edit{"new": "2"}, second)
+	s := shallow{p, setOf(first), nil}
+	for key, want := range map[string]struct {
+		at     *commit.Commit
+		pruned bool
+	}{"old": {second, true}, "new": {third, false}, "other": {second, true}} {
+		n := 0
+		for step, err := range merge.Why(t.Context(), s.view(), third, []byte(key)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; step.Commit.ID != want.at.ID || step.Pruned != want.pruned {
+				t.Errorf("%s: commit %s, pruned %t", key, step.Commit.ID.Short(), step.Pruned)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s: %d steps", key, n)
+		}
+	}
+	for range merge.Why(t.Context(), s.view(), third, []byte("never")) {
+		t.Error("a step for a key that nobody has")
+	}
+}
