@@ -1,0 +1,227 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+const (
+	// togetherPieces is how many pieces are looked up at once.
+	togetherPieces = 512
+	// togetherBytes is about how much content is read and verified at once.
+	togetherBytes = 1 << 20
+	// togetherGap is how many bytes that nobody wants may lie between pieces that are read with one call: heads of records and batches.
+	togetherGap = 1 << 10
+)
+
+// Pieces looks pieces of values up, as PieceState does, calls want for each of them, in order, and gives fn the content, verified, of those for which want returned
+// true, in order, behind the want of that and of some hundred that follow. One that is not held comes as with Piece. It costs much less than a PieceState and a Piece for each,
+// the more the closer to each other the pieces stand in the log: this is for who reads whole values.
+//
+// content is lent until fn returns. Pieces holds about a MiB. It waits for the disk, and for the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first
+// one ends it.
+func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
+	r := readers.Get().(*reader)
+	defer r.release()
+	for first := 0; first < len(ds); first += togetherPieces {
+		some := ds[first:min(first+togetherPieces, len(ds))]
+		if err := r.pieces(ctx, s, some, first, want, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces is Pieces for some of them, of which the first is number first of all.
+func (r *reader) pieces(ctx context.Context, s *Store, ds []object.Digest, first int, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
+	states, err := s.statesOf(ds)
+	if err != nil {
+		return fmt.Errorf("look %d pieces up: %w", len(ds), err)
+	}
+	clear(r.wanted)
+	r.wanted = r.wanted[:0]
+	for i := range states {
+		st := &states[i]
+		if want(first+i, &PieceState{Held: st.held, Synced: st.placed, Place: st.place}) {
+			r.wanted = append(r.wanted, wantedPiece{i: first + i, d: &ds[i], held: st.held, at: &st.at})
+		}
+	}
+	for rest := r.wanted; len(rest) > 0; {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		n, bytes := 0, 0
+		for n < len(rest) && (n == 0 || bytes+int(rest[n].at.place.Length) <= togetherBytes) {
+			bytes += int(rest[n].at.place.Length)
+			n++
+		}
+		if err := r.give(ctx, s, rest[:n], fn); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// statesOf is stateOf for several pieces.
+func (s *Store) statesOf(ds []object.Digest) ([]pieceState, error) {
+	states := make([]pieceState, len(ds))
+	for {
+		pending, folds := s.over.spokenOf(ds) // read before the rows: a fold may move what is pending there meanwhile
+		err := s.view(func(tx index.Tx) (err error) {
+			for i := range ds {
+				if _, ok := pending[i]; ok {
+					continue
+				}
+				if states[i], _, err = readPieceState(tx, &ds[i], nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if s.over.foldedSince(folds) {
+			continue
+		}
+		for i := range pending {
+			if states[i], err = s.stateOf(&ds[i]); err != nil {
+				return nil, err
+			}
+		}
+		return states, nil
+	}
+}
+
+// spokenOf returns which of the pieces pending records say something of. folds is for foldedSince.
+func (ov *overlay) spokenOf(ds []object.Digest) (which map[int]struct{}, folds uint64) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	for i := range ds {
+		d := &ds[i]
+		if ov.pieces[*d] != nil || ov.touched[*d] != nil || len(ov.more[*d]) > 0 || len(ov.forgot) > 0 {
+			if which == nil {
+				which = map[int]struct{}{}
+			}
+			which[i] = struct{}{}
+		}
+	}
+	return which, ov.folds
+}
+
+// reader reads pieces that stand close to each other.
+type reader struct {
+	wanted []wantedPiece
+	buf    []byte // at least togetherBytes and the gaps, once it was needed
+}
+
+// wantedPiece is a piece that is to be read. content is nil for one that is read alone.
+type wantedPiece struct {
+	i       int
+	d       *object.Digest
+	held    bool
+	at      *located
+	content []byte
+	sum     object.Digest
+}
+
+var readers = sync.Pool{New: func() any { return new(reader) }}
+
+func (r *reader) release() {
+	clear(r.wanted)
+	r.wanted = r.wanted[:0]
+	readers.Put(r)
+}
+
+// give reads some pieces, verifies them together, and gives their contents to fn. What cannot be read so, or is not what it should be, is read alone, which finds out why.
+func (r *reader) give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, content []byte) error) error {
+	if r.buf == nil {
+		r.buf = make([]byte, 0, togetherBytes+limits.MaxPieceBytes)
+	}
+	r.buf = r.buf[:0]
+	for n := 0; n < len(some); {
+		n += r.readNext(s, some[n:])
+	}
+	verifyEach(some)
+	for k := range some {
+		w := &some[k]
+		content := w.content
+		if content == nil {
+			var err error
+			if content, err = s.Piece(ctx, *w.d); err != nil {
+				return err
+			}
+		}
+		if err := fn(w.i, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readNext reads the first of the pieces and those that stand behind it, and returns how many that were.
+func (r *reader) readNext(s *Store, some []wantedPiece) int {
+	first := &some[0]
+	if !first.held || first.at.kind != recPiece {
+		return 1
+	}
+	if first.content = first.at.content; first.content != nil {
+		return 1
+	}
+	n := 1
+	for n < len(some) && follows(&some[n-1], &some[n]) {
+		n++
+	}
+	from := first.at.place
+	last := &some[n-1].at.place
+	from.Length = uint32(last.Offset + uint64(last.Length) - from.Offset)
+	at := len(r.buf)
+	buf, err := s.log.Read(from, r.buf)
+	if err != nil {
+		return n
+	}
+	r.buf = buf
+	for k := range n {
+		w := &some[k]
+		begin := at + int(w.at.place.Offset-from.Offset)
+		end := begin + int(w.at.place.Length)
+		o, err := parseRecord(segment.Record{Kind: recPiece, Payload: buf[begin:end:end], Place: w.at.place})
+		if err == nil && o.digest == *w.d {
+			w.content = o.content
+		}
+	}
+	return n
+}
+
+// follows reports whether b stands so close behind a that both are read at once.
+func follows(a, b *wantedPiece) bool {
+	p, q := &a.at.place, &b.at.place
+	end := p.Offset + uint64(p.Length)
+	return b.held && b.at.kind == recPiece && b.at.content == nil && q.Segment == p.Segment && q.Offset >= end && q.Offset-end <= togetherGap
+}
+
+// verifyEach takes the content from pieces whose digest it does not have.
+func verifyEach(some []wantedPiece) {
+	var byKind [4][]*wantedPiece // digests have two bits for the kind
+	for k := range some {
+		if w := &some[k]; w.content != nil {
+			kind := w.d.Kind() & 3
+			byKind[kind] = append(byKind[kind], w)
+		}
+	}
+	for kind, ws := range byKind {
+		object.SumEach(object.Kind(kind), len(ws), func(i int) ([]byte, *object.Digest) { return ws[i].content, &ws[i].sum })
+		for _, w := range ws {
+			if w.sum != *w.d {
+				w.content = nil
+			}
+		}
+	}
+}
