@@ -23,6 +23,9 @@ func Label(n format.PageNames) seal.Label {
 // packRoom is the length of the greatest pack whose buffer need not grow again: plaintext, overhead of frames, table of 1 024 pieces.
 const packRoom = format.PackBytes + format.PackBytes/128
 
+// frameRoom is more than a sealed frame is longer than its plaintext.
+const frameRoom = 1 << 10
+
 // sealing is a pack that is being sealed into memory.
 type sealing struct {
 	ref   format.PackRef
@@ -78,10 +81,8 @@ func (u *Uploader) seal(open **sealing, f frame) error {
 }
 
 func (p *sealing) addFrame(f frame) error {
-	if _, err := p.w.Write(f.plain); err != nil {
-		return err
-	}
-	number, err := p.w.EndFrame()
+	p.b.grow(len(f.plain) + frameRoom)
+	number, err := p.w.WriteFrame(f.plain, f.last)
 	if err != nil {
 		return err
 	}
@@ -231,15 +232,30 @@ func place(ref *format.PackRef, keyIndex uint32, frames []seal.Frame, pieces []f
 // buffer collects a sealed pack. Unlike bytes.Buffer it grows to the length of a full pack and not much beyond, and can be read again and again.
 type buffer struct{ b []byte }
 
+// grow makes room for n bytes.
+func (w *buffer) grow(n int) {
+	need := len(w.b) + n
+	if need <= cap(w.b) {
+		return
+	}
+	room := max(need, 2*cap(w.b))
+	if need <= packRoom {
+		room = min(room, packRoom)
+	}
+	w.b = append(make([]byte, 0, room), w.b...)
+}
+
+// AvailableBuffer returns the empty end of the buffer, to be appended to and given to Write, which copies nothing then.
+func (w *buffer) AvailableBuffer() []byte { return w.b[len(w.b):] }
+
 // Write implements io.Writer. It never fails.
 func (w *buffer) Write(p []byte) (int, error) {
-	if need := len(w.b) + len(p); need > cap(w.b) {
-		room := max(need, 2*cap(w.b))
-		if need <= packRoom {
-			room = min(room, packRoom)
-		}
-		w.b = append(make([]byte, 0, room), w.b...)
+	end := w.b[len(w.b):cap(w.b)]
+	if len(p) > 0 && len(p) <= len(end) && &p[0] == &end[0] {
+		w.b = w.b[:len(w.b)+len(p)]
+		return len(p), nil
 	}
+	w.grow(len(p))
 	w.b = append(w.b, p...)
 	return len(p), nil
 }

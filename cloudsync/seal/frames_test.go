@@ -302,6 +302,76 @@ func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	}
 }
 
+// TestFramesAreWrittenWhole seals the same frames with WriteFrame and otherwise, mixed, and into buffers with and without room.
+func TestFramesAreWrittenWhole(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
+		s := newSealer(t, a, 31)
+		rapid.Check(t, func(rt *rapid.T) {
+			parts := rapid.SliceOfN(contents(3000), 1, 12).Draw(rt, "parts")
+			out := bytes.NewBuffer(make([]byte, 0, rapid.IntRange(0, 40_000).Draw(rt, "room")))
+			var to io.Writer = out
+			if rapid.Bool().Draw(rt, "without room") {
+				to = struct{ io.Writer }{out}
+			}
+			w, err := s.NewWriter(to, pack)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			ended, whole := false, false // whether the last frame was said to be that, and written whole
+			var want [][]byte
+			for i, p := range parts {
+				switch {
+				case i > 0 && rapid.Bool().Draw(rt, "by parts"):
+					if _, err = w.Write(p); err == nil {
+						_, err = w.EndFrame()
+					}
+					if len(p) > 0 {
+						want, whole = append(want, p), false
+					}
+				default:
+					ended, whole = i == len(parts)-1 && rapid.Bool().Draw(rt, "said"), true
+					want = append(want, p)
+					var n int
+					if n, err = w.WriteFrame(p, ended); n != len(want)-1 {
+						rt.Errorf("frame %d, want %d", n, len(want)-1)
+					}
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+			}
+			if ended {
+				_, err1 := w.Write([]byte("more"))
+				_, err2 := w.WriteFrame(nil, true)
+				if !errors.Is(err1, base.ErrClosed) || !errors.Is(err2, base.ErrClosed) {
+					rt.Errorf("behind the last frame: %v, %v", err1, err2)
+				}
+			}
+			if err := w.Close(); err != nil {
+				rt.Fatal(err)
+			}
+			if whole && !ended {
+				want = append(want, nil) // the last frame is empty
+			}
+			if len(w.Frames()) != len(want) {
+				rt.Errorf("%d frames, want %d", len(w.Frames()), len(want))
+			}
+			plain, _, err := readAll(s, pack, out.Bytes())
+			if err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) {
+				rt.Fatalf("read %d bytes: %v", len(plain), err)
+			}
+		})
+	})
+	s := newSealer(t, seal.AES256GCM, 32)
+	w, err := s.NewWriter(io.Discard, pack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteFrame(make([]byte, seal.MaxFrameBytes+1), false); !errors.Is(err, base.ErrTooLarge) {
+		t.Errorf("a frame that is too long: %v", err)
+	}
+}
+
 func TestEndFrameCounts(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 30)
 	w, err := s.NewWriter(io.Discard, pack)

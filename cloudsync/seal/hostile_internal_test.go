@@ -166,7 +166,7 @@ func TestContentsOfAHostileMember(t *testing.T) {
 		_, _ = w.Write([]byte("abcde"))
 		_, _ = w.EndFrame()
 		_, _ = w.Write([]byte("fghij"))
-		w.emit(kindLast)
+		w.emitHeld(kindLast)
 		record := w.o.sealRecord(nil, kindTable, 0, contents)
 		sealed := binary.BigEndian.AppendUint32(append(append(out.Bytes(), record...), w.o.header()...), uint32(len(record)))
 		r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), hostile)

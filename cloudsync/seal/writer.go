@@ -17,6 +17,7 @@ type Writer struct {
 	o      *object
 	plain  []byte // of the frame that is being filled
 	ended  bool   // the frame is complete, and waits to be told whether it is the last
+	last   bool   // the last frame has been written
 	out    []byte
 	frames []Frame
 	table  []byte
@@ -25,7 +26,7 @@ type Writer struct {
 }
 
 // NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes its header to w. Whatever w
-// returns as an error is returned by the next call of the Writer and all after it.
+// returns as an error is returned by the next call of the Writer and all after it. If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
 func (s *Sealer) NewWriter(w io.Writer, l Label) (*Writer, error) {
 	o, err := s.newObject(l, shapeFramed)
 	if err != nil {
@@ -48,8 +49,11 @@ func (w *Writer) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 && w.err == nil {
 		if w.ended {
-			w.emit(kindFrame)
+			w.emitHeld(kindFrame)
 			continue
+		}
+		if w.last {
+			return written, errBehindLast
 		}
 		n := min(len(p), MaxFrameBytes-len(w.plain))
 		w.plain = append(w.plain, p[:n]...)
@@ -70,6 +74,31 @@ func (w *Writer) EndFrame() (int, error) {
 	return len(w.frames) - 1, w.err
 }
 
+// WriteFrame adds a frame that has plain, of at most MaxFrameBytes, and returns its number. It spares a copy of it; what was written before is a frame by
+// itself. last says that it is the last one of the object: nothing can be written behind it. plain is not retained. Errors: as Write.
+func (w *Writer) WriteFrame(plain []byte, last bool) (int, error) {
+	if len(w.plain) > 0 {
+		w.emitHeld(kindFrame)
+	}
+	switch {
+	case w.err != nil:
+		return 0, w.err
+	case w.last:
+		return 0, errBehindLast
+	case len(plain) > MaxFrameBytes:
+		return 0, fmt.Errorf("seal frame of %d bytes, limit %d: %w", len(plain), MaxFrameBytes, base.ErrTooLarge)
+	}
+	kind := byte(kindFrame)
+	if last {
+		kind, w.last = kindLast, true
+	}
+	w.emit(kind, plain)
+	return len(w.frames) - 1, w.err
+}
+
+// errBehindLast is for who writes behind the last frame.
+var errBehindLast = fmt.Errorf("write behind the last frame of a sealed object: %w", base.ErrClosed)
+
 // SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed with the table of contents at the end, so
 // that who reads that has both. table is not copied, and must not be changed before Close has returned.
 func (w *Writer) SetTable(table []byte) error {
@@ -83,8 +112,8 @@ func (w *Writer) SetTable(table []byte) error {
 // Close writes the last frame, which is empty if nothing was written, and the table of contents. It does not close the writer
 // below. A second Close returns base.ErrClosed. Who gives an object up need not call it.
 func (w *Writer) Close() error {
-	if w.err == nil {
-		w.emit(kindLast)
+	if w.err == nil && !w.last {
+		w.emitHeld(kindLast)
 	}
 	if w.err == nil {
 		w.out = w.o.sealRecord(w.out[:0], kindTable, 0, appendContents(nil, w.frames, w.table))
@@ -107,16 +136,30 @@ func (w *Writer) Frames() []Frame { return w.frames }
 // Size returns how many bytes have gone to the writer below: after Close the length of the object.
 func (w *Writer) Size() int64 { return w.at }
 
-// emit seals and writes the present frame.
-func (w *Writer) emit(kind byte) {
+// emitHeld seals and writes the frame that is being filled.
+func (w *Writer) emitHeld(kind byte) {
+	w.emit(kind, w.plain)
+	w.plain, w.ended = w.plain[:0], false
+}
+
+// emit seals and writes a frame.
+func (w *Writer) emit(kind byte, plain []byte) {
 	if len(w.frames) == MaxFrames {
 		w.err = fmt.Errorf("seal %s of more than %d frames: %w", w.o.label.Role, MaxFrames, base.ErrTooLarge)
 		return
 	}
-	w.out = w.o.sealRecord(w.out[:0], kind, uint64(len(w.frames)), w.plain)
-	w.frames = append(w.frames, Frame{Offset: w.at, SealedBytes: len(w.out), PlainBytes: len(w.plain)})
-	w.plain, w.ended = w.plain[:0], false
-	w.write(w.out)
+	var out []byte
+	if below, ok := w.w.(interface{ AvailableBuffer() []byte }); ok {
+		out = below.AvailableBuffer()
+	}
+	if cap(out) >= len(plain)+FrameOverhead {
+		out = w.o.sealRecord(out, kind, uint64(len(w.frames)), plain)
+	} else {
+		w.out = w.o.sealRecord(w.out[:0], kind, uint64(len(w.frames)), plain)
+		out = w.out
+	}
+	w.frames = append(w.frames, Frame{Offset: w.at, SealedBytes: len(out), PlainBytes: len(plain)})
+	w.write(out)
 }
 
 func (w *Writer) write(b []byte) {
