@@ -71,7 +71,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if resend {
 		err = p.resend(ctx, g)
 	} else {
-		err = g.deltas(b.deltas, func(d object.Digest, eager bool) error { return g.value(d, eager, 0) })
+		err = g.deltas(b.deltas, func(roots []object.Digest, eager bool) error { return g.pieces(roots, eager, 0) })
 	}
 	if errors.Is(err, errAnnounce) {
 		return p.announcePacks(g)
@@ -238,10 +238,8 @@ func (p *Page) resend(ctx context.Context, g *gatherer) error {
 			p.lookLocal = false
 			return nil
 		}
-		for _, d := range ds {
-			if err := g.value(d, false, 0); err != nil {
-				return err
-			}
+		if err := g.pieces(ds, false, 0); err != nil {
+			return err
 		}
 		uploaded := len(g.sent)
 		if err := g.flush(); err != nil {

@@ -211,7 +211,7 @@ func (p *Page) headDeltas(heads []*commit.Commit) []*delta {
 func (p *Page) livePacks(ctx context.Context, ds []*delta) (refs []format.PackRef, lacks bool, err error) {
 	l := p.newLive(ctx)
 	defer l.g.close()
-	if err := l.g.deltas(ds, l.value); err != nil {
+	if err := l.g.deltas(ds, l.values); err != nil {
 		return nil, false, err
 	}
 	known, err := p.lacks(ctx)

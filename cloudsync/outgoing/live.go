@@ -3,6 +3,7 @@ package outgoing
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
@@ -23,29 +24,66 @@ func (p *Page) newLive(ctx context.Context) *live {
 	return l
 }
 
-// value finds the pieces of a value, all of them: where an index piece stands says nothing about where those stand that it lists. Index
+// values finds the pieces of values, all of them: where an index piece stands says nothing about where those stand that it lists. Index
 // pieces that are not held are fetched.
-func (l *live) value(d object.Digest, eager bool) error { return l.piece(d, eager, 0) }
+func (l *live) values(roots []object.Digest, eager bool) error { return l.pieces(roots, eager, 0) }
 
-func (l *live) piece(d object.Digest, eager bool, depth int) error {
+func (l *live) pieces(ds []object.Digest, eager bool, depth int) error {
+	for len(ds) > 0 {
+		n := slices.IndexFunc(ds, func(d object.Digest) bool { return d.Kind().IsIndex() })
+		if n < 0 {
+			n = len(ds)
+		}
+		if err := l.chunks(ds[:n], eager); err != nil {
+			return err
+		}
+		if ds = ds[n:]; len(ds) == 0 {
+			break
+		}
+		if err := l.index(ds[0], eager, depth); err != nil {
+			return err
+		}
+		ds = ds[1:]
+	}
+	return nil
+}
+
+// chunks finds chunks.
+func (l *live) chunks(ds []object.Digest, eager bool) error {
+	ds = l.g.notTaken(ds)
+	return l.g.p.o.Store.Pieces(l.g.ctx, ds, func(_ int, st *storage.PieceState) bool { return l.found(st, eager) },
+		func(i int, content []byte) error { return l.g.take(ds[i], content, eager) })
+}
+
+// found notes where a piece that is not on its way stands, and reports whether it is to go to a pack.
+func (l *live) found(st *storage.PieceState, eager bool) (move bool) {
+	switch {
+	case !st.Held && !st.Synced:
+		l.g.lacks = true
+		return false // I4
+	case st.Synced && st.Place.Entry == 0:
+		l.packs[st.Place.Pack] = l.packs[st.Place.Pack] || eager
+		return false
+	}
+	return true
+}
+
+// index finds an index piece and what is below it.
+func (l *live) index(d object.Digest, eager bool, depth int) error {
 	if err := l.g.ctx.Err(); err != nil {
 		return err
 	}
 	store := l.g.p.o.Store
-	st, err := store.PieceState(d)
-	if err != nil {
-		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
-	}
-	if !st.Held && !st.Synced {
-		l.g.lacks = true
-		return nil // I4
-	}
-	move := (!st.Synced || st.Place.Entry != 0) && !l.g.taken(d)
-	if st.Synced && st.Place.Entry == 0 {
-		l.packs[st.Place.Pack] = l.packs[st.Place.Pack] || eager
-	}
-	if !move && !d.Kind().IsIndex() {
-		return nil
+	move := false
+	if !l.g.taken(d) {
+		st, err := store.PieceState(d)
+		if err != nil {
+			return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+		}
+		move = l.found(&st, eager)
+		if !st.Held && !st.Synced {
+			return nil
+		}
 	}
 	content, err := store.Piece(l.g.ctx, d)
 	if err != nil {
@@ -55,13 +93,8 @@ func (l *live) piece(d object.Digest, eager bool, depth int) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range children {
-		if err := l.piece(c, eager, depth+1); err != nil {
-			return err
-		}
-	}
-	if !move {
-		return nil
+	if err := l.pieces(children, eager, depth+1); err != nil || !move {
+		return err
 	}
 	return l.g.take(d, content, eager)
 }

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,8 +77,43 @@ func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	}
 }
 
-// value takes the local pieces below d, and d itself. It does not look below pieces that are synced (I2).
-func (g *gatherer) value(d object.Digest, eager bool, depth int) error {
+// pieces takes the local pieces below ds, and these. It does not look below pieces that are synced (I2). depth is how many index pieces are above them.
+func (g *gatherer) pieces(ds []object.Digest, eager bool, depth int) error {
+	for len(ds) > 0 {
+		// Index pieces go one by one, as what is below one may be what stands behind it.
+		n := slices.IndexFunc(ds, func(d object.Digest) bool { return d.Kind().IsIndex() })
+		if n < 0 {
+			n = len(ds)
+		}
+		if err := g.chunks(ds[:n], eager); err != nil {
+			return err
+		}
+		if ds = ds[n:]; len(ds) == 0 {
+			break
+		}
+		if err := g.index(ds[0], eager, depth); err != nil {
+			return err
+		}
+		ds = ds[1:]
+	}
+	return nil
+}
+
+// chunks takes those of some chunks that are local.
+func (g *gatherer) chunks(ds []object.Digest, eager bool) error {
+	ds = g.notTaken(ds)
+	return g.p.o.Store.Pieces(g.ctx, ds, func(_ int, st *storage.PieceState) bool {
+		if st.Synced {
+			g.rely(&st.Place)
+			return false
+		}
+		g.lacks = g.lacks || !st.Held // I4
+		return st.Held
+	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
+}
+
+// index takes the local pieces below an index piece, and that.
+func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	if g.taken(d) {
 		return nil
 	}
@@ -87,7 +123,7 @@ func (g *gatherer) value(d object.Digest, eager bool, depth int) error {
 	}
 	if st.Synced {
 		g.rely(&st.Place)
-		if depth == 0 && d.Kind().IsIndex() && st.Held {
+		if depth == 0 && st.Held {
 			return g.relyBelow(d, 0)
 		}
 		return nil
@@ -104,10 +140,8 @@ func (g *gatherer) value(d object.Digest, eager bool, depth int) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range children {
-		if err := g.value(c, eager, depth+1); err != nil {
-			return err
-		}
+	if err := g.pieces(children, eager, depth+1); err != nil {
+		return err
 	}
 	return g.take(d, content, eager)
 }
@@ -172,6 +206,19 @@ func (g *gatherer) taken(d object.Digest) bool {
 	return flies || waits
 }
 
+// notTaken returns the pieces that are not on their way, each once.
+func (g *gatherer) notTaken(ds []object.Digest) []object.Digest {
+	rest := make([]object.Digest, 0, len(ds))
+	seen := make(map[object.Digest]struct{}, len(ds))
+	for _, d := range ds {
+		if _, again := seen[d]; !again && !g.taken(d) {
+			rest = append(rest, d)
+		}
+		seen[d] = struct{}{}
+	}
+	return rest
+}
+
 // rely notes that the body relies on a place.
 func (g *gatherer) rely(c *storage.CloudPlace) {
 	switch {
@@ -183,11 +230,12 @@ func (g *gatherer) rely(c *storage.CloudPlace) {
 	}
 }
 
+// take takes a piece. content is lent.
 func (g *gatherer) take(d object.Digest, content []byte, eager bool) error {
 	if g.spilled || g.forced {
 		return g.upload(d, content, eager)
 	}
-	g.inline = append(g.inline, inlinePiece{d, content, eager})
+	g.inline = append(g.inline, inlinePiece{d, bytes.Clone(content), eager})
 	g.inlined[d] = struct{}{}
 	if g.inlineBytes += len(content); g.inlineBytes <= format.InlineBytes {
 		return nil
@@ -312,11 +360,15 @@ func (g *gatherer) arrived(pieces []storage.PlacedPiece) (places []storage.Place
 	return places, sample
 }
 
-// values takes the pieces of the values that a diff puts with one of the priorities.
-func (g *gatherer) values(d *delta, priority object.Priority, value func(root object.Digest, eager bool) error) error {
+// valuesTogether is how many values are looked at at once.
+const valuesTogether = 256
+
+// values gives what the values that a diff puts with one of the priorities are made of, some roots at a time.
+func (g *gatherer) values(d *delta, priority object.Priority, values func(roots []object.Digest, eager bool) error) error {
 	if priority == object.Eager && !d.tally.eager || priority == object.Lazy && !d.tally.lazy {
 		return nil
 	}
+	roots := make([]object.Digest, 0, valuesTogether)
 	for e, err := range btree.Diff(g.ctx, d.from, d.to, nil) {
 		if err != nil {
 			return fmt.Errorf("compare trees: %w", err)
@@ -324,18 +376,21 @@ func (g *gatherer) values(d *delta, priority object.Priority, value func(root ob
 		if !e.HasRight || e.Right.Inline || e.Right.Priority != priority {
 			continue
 		}
-		if err := value(e.Right.Digest, priority == object.Eager); err != nil {
-			return err
+		if roots = append(roots, e.Right.Digest); len(roots) == valuesTogether {
+			if err := values(roots, priority == object.Eager); err != nil {
+				return err
+			}
+			roots = roots[:0]
 		}
 	}
-	return nil
+	return values(roots, priority == object.Eager)
 }
 
-// deltas takes the pieces of all values that the diffs put: first of EAGER ones, so that a piece of both goes with them.
-func (g *gatherer) deltas(ds []*delta, value func(root object.Digest, eager bool) error) error {
+// deltas gives the roots of all values that the diffs put: first of EAGER ones, so that a piece of both goes with them.
+func (g *gatherer) deltas(ds []*delta, values func(roots []object.Digest, eager bool) error) error {
 	for _, priority := range []object.Priority{object.Eager, object.Lazy} {
 		for _, d := range ds {
-			if err := g.values(d, priority, value); err != nil {
+			if err := g.values(d, priority, values); err != nil {
 				return err
 			}
 		}
