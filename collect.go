@@ -101,19 +101,12 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	if o.DryRun {
 		return nil
 	}
-	collector := p.store.NewCollector(storage.CollectOptions{})
-	// What the first cycle frees may have been passed by it already: the second takes it.
-	for collector.Stats().Cycles < 2 {
-		if _, err := collector.Step(ctx); err != nil {
-			return err
-		}
-		st := collector.Stats()
+	return p.shared.collector.all(ctx, func(st storage.CollectStats) {
 		c.Pieces, c.Nodes, c.Bytes = st.Pieces, st.Nodes, st.Bytes
 		if o.Progress != nil {
 			o.Progress(*c)
 		}
-	}
-	return nil
+	})
 }
 
 // giveUp applies a retention to the page: to its history here, or, with a cloud, to the bucket's.

@@ -44,6 +44,7 @@ func (c *handClock) After(d time.Duration) (<-chan time.Time, func()) {
 func onHand(t *testing.T, o Options) (*Page, *handClock) {
 	t.Helper()
 	c := &handClock{clock.System, make(chan handTimer, 100)}
+	o.Collection.Off = true // its timer is none of those that a test waits for
 	o.InMemory, o.testing = true, &testHooks{clock: c, jitter: func() uint64 { return 0 }}
 	r, err := Open(t.Context(), "", &o)
 	check(t, err)

@@ -52,6 +52,8 @@ type Options struct {
 	Quota int64
 	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
 	FreeSpaceFloor int64
+	// Collection says how garbage is collected by itself. The zero value collects it, a little at a time.
+	Collection CollectionOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
 
@@ -72,6 +74,7 @@ func (o *Options) withDefaults() Options {
 	if c.JournalBytes == 0 {
 		c.JournalBytes = DefaultJournalBytes
 	}
+	c.Collection = c.Collection.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.Level(100)}))
 	}
@@ -89,6 +92,7 @@ func (o *Options) Validate() error {
 	}{
 		{"LockTimeout", int64(o.LockTimeout)}, {"CacheBytes", o.CacheBytes}, {"JournalBytes", o.JournalBytes}, {"SegmentBytes", o.SegmentBytes},
 		{"Quota", o.Quota}, {"FreeSpaceFloor", o.FreeSpaceFloor},
+		{"Collection.Interval", int64(o.Collection.Interval)}, {"Collection.Time", int64(o.Collection.Time)}, {"Collection.Bytes", o.Collection.Bytes},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("check options: %s is %d, want 0 or more: %w", f.name, f.value, ErrInvalid)
@@ -133,6 +137,8 @@ const (
 	EventMerge
 	// EventMergeFailed reports heads that could not be merged; Err says why. It is tried again later.
 	EventMergeFailed
+	// EventCollect reports garbage that was deleted: Changes counts its pieces and nodes.
+	EventCollect
 )
 
 // String returns a short name, such as "commit".
@@ -152,6 +158,8 @@ func (k EventKind) String() string {
 		return "merge"
 	case EventMergeFailed:
 		return "mergeFailed"
+	case EventCollect:
+		return "collect"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -167,6 +175,8 @@ type Event struct {
 	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and the number of conflicts
 	// that an EventMerge decided.
 	Changes int
+	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are compacted.
+	Bytes int64
 	// Duration is how long a commit took from the end of the closure, or the call of Commit, to durability; for an EventMerge from the
 	// beginning of the merge of all heads.
 	Duration time.Duration

@@ -121,7 +121,7 @@ func (p *Page) note(err error)       { p.shared.note(err) }
 func (p *Page) find(context.Context, []byte) (fb.Entry, bool, error) { return fb.Entry{}, false, nil }
 
 func (p *Page) log() *slog.Logger {
-	return p.ledger.repo.o.Logger.With("ledger", p.ledger.name, "page", p.ID().String())
+	return p.shared.log()
 }
 
 // warn logs an error that is of no consequence for the call that met it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/storage"
@@ -18,12 +19,13 @@ type pageKey struct {
 
 // pageStore is the open store of a page, which its handles share.
 type pageStore struct {
-	repo   *Repository
-	key    pageKey
-	name   string         // set before ready is closed
-	store  *storage.Store // set before ready is closed
-	merger *merger        // set before ready is closed
-	err    error          // set before ready is closed: why it could not be opened
+	repo      *Repository
+	key       pageKey
+	name      string         // set before ready is closed
+	store     *storage.Store // set before ready is closed
+	merger    *merger        // set before ready is closed
+	collector *pageCollector // set before ready is closed
+	err       error          // set before ready is closed: why it could not be opened
 
 	ready chan struct{} // closed when it is open or could not be opened
 	gone  chan struct{} // closed when it has been closed
@@ -158,7 +160,7 @@ func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
 		s.note(s.err)
 		return
 	}
-	s.merger = newMerger(s)
+	s.merger, s.collector = newMerger(s), newPageCollector(s)
 	if s.name == "" {
 		name, _, err := r.usage.page(s.key.ledger, s.key.id)
 		if err != nil {
@@ -233,7 +235,7 @@ func (r *Repository) storageOptions(key pageKey) storage.Options {
 
 // logRecovery reports what Open mended, which is returned to no caller.
 func (s *pageStore) logRecovery() {
-	log := s.repo.o.Logger.With("ledger", s.key.ledger, "page", s.key.id.String())
+	log := s.log()
 	rec := s.store.Recovery()
 	for _, t := range rec.Torn {
 		log.Info("the torn end of a segment was set aside", "segment", t.Segment, "offset", t.Offset, "bytes", t.Bytes, "savedAs", t.SavedAs)
@@ -263,6 +265,7 @@ func (s *pageStore) drop(p *Page) error {
 	}
 	err := s.endSync(true)
 	s.merger.close()
+	s.collector.close()
 	st := s.store.Stats()
 	err = errors.Join(err, s.store.Close(), s.noteSize())
 	if unused {
@@ -304,6 +307,10 @@ func (s *pageStore) noteSize() error {
 		return fmt.Errorf("measure page: %w", err)
 	}
 	return s.repo.usage.noteSize(s.key.ledger, s.key.id, n)
+}
+
+func (s *pageStore) log() *slog.Logger {
+	return s.repo.o.Logger.With("ledger", s.key.ledger, "page", s.key.id.String())
 }
 
 // observe fills in where e happened and tells the observer.

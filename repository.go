@@ -35,6 +35,8 @@ type Repository struct {
 	gate     *gate
 	cloud    *cloud
 
+	background sync.WaitGroup // the goroutine that collects garbage
+
 	quota     sync.WaitGroup // the goroutine that keeps it
 	quotaWake chan struct{}
 
@@ -121,6 +123,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
 	r.startQuota()
+	r.startCollecting()
 	return r, nil
 }
 
@@ -230,6 +233,7 @@ func (r *Repository) Close() error {
 func (r *Repository) close() error {
 	r.gate.close()
 	r.quota.Wait()
+	r.background.Wait()
 	if _, link := r.cloud.get(); link != nil {
 		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
 	}

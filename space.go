@@ -42,6 +42,8 @@ type PageUsage struct {
 	AwayBytes int64
 	// Kinds are what it takes by kind of data.
 	Kinds SpaceKinds
+	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to delete: what only they refer to comes on top.
+	Garbage int64
 	// Unsynced and UnsyncedTags are commits and tags that the bucket does not have, LocalValues reports pieces of values that it does not have. Without a
 	// cloud that is all of them.
 	Unsynced, UnsyncedTags int
@@ -60,6 +62,8 @@ type Usage struct {
 	// SizeBytes and Kinds are sums.
 	SizeBytes int64
 	Kinds     SpaceKinds
+	// Garbage is the sum of what Collect has still to delete.
+	Garbage int64
 	// EvictableBytes is what Evict could free, pages that are open not counted.
 	EvictableBytes int64
 	// FreeBytes is what is free on the disk, -1 when that is not known.
@@ -89,6 +93,7 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 		u.Pages = append(u.Pages, p)
 		u.SizeBytes += p.SizeBytes
 		u.Kinds.add(p.Kinds)
+		u.Garbage += p.Garbage
 		if p.Bar == EvictFree {
 			u.EvictableBytes += p.SizeBytes
 		}
@@ -139,6 +144,11 @@ func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Stor
 	if err != nil {
 		return err
 	}
+	garbage, err := store.Garbage(ctx)
+	if err != nil {
+		return err
+	}
+	u.Garbage = garbage.Bytes
 	u.Kinds = SpaceKinds{
 		Values: s.Pieces.Bytes, Nodes: s.Nodes.Bytes + s.Deltas.Bytes + s.NodeParts.Bytes + s.Bases.Bytes, Commits: s.Commits.Bytes,
 		Rest: s.Other, Index: s.IndexBytes,

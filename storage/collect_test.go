@@ -145,7 +145,16 @@ func TestCollectSharedValues(t *testing.T) {
 	w.commit(edit{"a": nil})
 	w.pruneAll()
 	c := w.s.NewCollector(storage.CollectOptions{})
+	count := func() storage.SpaceCount {
+		n, err := w.s.Garbage(t.Context())
+		w.must(err)
+		return n
+	}
+	wait := count()
 	cycles(t, c, 2)
+	if st := c.Stats(); wait.Count != st.Pieces+st.Nodes || wait.Bytes != st.Bytes || count().Count != 0 {
+		t.Errorf("%+v waited and %+v went, with %+v left", wait, st, count())
+	}
 	few := c.Stats().Pieces
 	w.must(w.verifyContent(w.s, w.s.NewestHead()))
 	w.must(checkClean(w.s))

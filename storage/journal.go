@@ -548,6 +548,9 @@ func (j *Journal) Rollback() {
 	}
 	// An error of the append no longer matters: nothing will rely on it, and the page knows when it cannot be written.
 	_ = j.finishFlush()
+	if j.used {
+		j.s.counters.wastes.Add(1)
+	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
 	j.endLocked()

@@ -137,6 +137,7 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 		return kept, nil
 	}
 	s.prunes++
+	s.counters.wastes.Add(1)
 	ops := []op{{kind: recPruned, sync: y}}
 	s.over.show(ops) // who submits a child from here on does not find it any more
 	g := s.aloneGroupLocked(ops)

@@ -8,7 +8,7 @@ import (
 
 // counters count since Open.
 type counters struct {
-	groups, commits, bulkBatches, folds atomic.Uint64
+	groups, commits, bulkBatches, folds, wastes atomic.Uint64
 }
 
 // Stats are figures of an open page, since Open where they count.
@@ -17,6 +17,9 @@ type Stats struct {
 	Commits, Groups, BulkBatches uint64
 	// Folds counts folds of the index.
 	Folds uint64
+	// Wastes counts what may have left garbage: journals given up that had gone to the log, and batches of pruned commits. Values that a transaction
+	// has put twice do not count.
+	Wastes uint64
 	// Syncs counts fdatasyncs of segments, and BytesWritten the bytes given to them.
 	Syncs, BytesWritten uint64
 	// SegmentBytes and IndexBytes are sizes on disk; Segments counts files.
@@ -32,7 +35,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Commits: s.counters.commits.Load(), Groups: s.counters.groups.Load(), BulkBatches: s.counters.bulkBatches.Load(),
-		Folds: s.counters.folds.Load(), CacheMisses: s.cache.misses.Load(),
+		Folds: s.counters.folds.Load(), Wastes: s.counters.wastes.Load(), CacheMisses: s.cache.misses.Load(),
 	}
 	ls := s.log.Stats()
 	st.Syncs, st.BytesWritten = ls.Syncs, ls.BytesWritten

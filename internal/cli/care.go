@@ -157,7 +157,39 @@ type pageStatusJSON struct {
 	IndexRebuilt string   `json:"indexRebuilt,omitempty"`
 	Error        string   `json:"error,omitempty"`
 
-	Sync *syncStateJSON `json:"sync,omitempty"`
+	Garbage *garbageJSON   `json:"collected,omitempty"`
+	Sync    *syncStateJSON `json:"sync,omitempty"`
+}
+
+// garbageJSON is what was collected of a page since it was opened.
+type garbageJSON struct {
+	Due    bool   `json:"due"`
+	Last   string `json:"last"`
+	Pieces int    `json:"pieces"`
+	Nodes  int    `json:"nodes"`
+	Bytes  int64  `json:"bytes"`
+	Error  string `json:"error,omitempty"`
+}
+
+func newGarbageJSON(g ledger.GarbageState) *garbageJSON {
+	if g.Last.IsZero() {
+		return nil
+	}
+	j := &garbageJSON{Due: g.Due, Last: timeText(g.Last), Pieces: g.Pieces, Nodes: g.Nodes, Bytes: g.Bytes}
+	if g.Err != nil {
+		j.Error = g.Err.Error()
+	}
+	return j
+}
+
+func (a *app) garbage(g ledger.GarbageState) {
+	if g.Last.IsZero() {
+		return
+	}
+	a.printf("  garbage   looked for at %s; %s deleted since the page was opened\n", timeText(g.Last), sizeText(g.Bytes))
+	if g.Err != nil {
+		a.printf("            not collected: %s\n", printable(g.Err.Error()))
+	}
 }
 
 func (a *app) status(ctx context.Context, repo *ledger.Repository) error {
@@ -201,6 +233,7 @@ func (a *app) pageStatus(p ledger.PageStatus, cloud bool) error {
 			j.Error = p.Err.Error()
 		} else {
 			j.Newest, j.Time = p.Newest.ID.String(), timeText(p.Newest.Time)
+			j.Garbage = newGarbageJSON(p.Garbage)
 		}
 		return a.emit(j)
 	}
@@ -220,6 +253,7 @@ func (a *app) pageStatus(p ledger.PageStatus, cloud bool) error {
 	if p.Ahead > 0 {
 		a.printf("  ahead     the newest commit is %s ahead of this clock\n", durationText(p.Ahead))
 	}
+	a.garbage(p.Garbage)
 	a.printRecovery(p.Torn, p.IndexRebuilt)
 	return nil
 }

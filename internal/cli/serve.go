@@ -35,6 +35,7 @@ type serveFlags struct {
 	passphraseFile         string
 	uploadKiB, downloadKiB int64
 	minPoll, maxPoll       time.Duration
+	noGC                   bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -44,7 +45,8 @@ func (a *app) serveCommand() *cobra.Command {
 		GroupID: groupCloud,
 		Short:   "Keep the repository in step with the cloud until it is stopped",
 		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
-that stand beside each other are merged as they come. Pages of other devices are created.
+that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
+collected a little at a time.
 
 While serve runs, all other verbs on this repository go through it, over a socket in the repository that
 only its owner can use: they work as they do without it.`,
@@ -59,6 +61,7 @@ only its owner can use: they work as they do without it.`,
 	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "shortest pause between two looks for changes of others (default 2s)")
 	flags.DurationVar(&f.maxPoll, "max-poll", 0, "longest pause between two looks, when nothing happens (default 5m)")
+	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
 	return cmd
 }
 
@@ -78,6 +81,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	o.Merge.Manual, o.Sync.Manual = false, false
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
 	o.Sync.MinPoll, o.Sync.MaxPoll = f.minPoll, f.maxPoll
+	o.Collection.Off = f.noGC
 	repo, err := ledger.Open(ctx, a.dir, &o)
 	if err != nil {
 		return err

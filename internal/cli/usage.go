@@ -17,7 +17,8 @@ func (a *app) usageCommand() *cobra.Command {
 		Short:   "Show what takes space, page by page",
 		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted; and of the whole
 what the values, the trees of all versions, the commits, the index and the rest take. The rest is
-what was deleted, which compact gives back, and small records.
+what was deleted, which compact gives back, and small records. Garbage, which counts among the values and
+trees too, is what gc or the next round of serve will delete.
 
 --bars draws the pages as bars, the largest first.`,
 		Example: `  ledgerd usage
@@ -46,6 +47,7 @@ type usageJSON struct {
 	Rest      int64  `json:"rest"`
 	Index     int64  `json:"index"`
 	Other     int64  `json:"other"`
+	Garbage   int64  `json:"garbage"`
 	Evictable int64  `json:"evictable"`
 	Free      *int64 `json:"diskFree,omitempty"`
 }
@@ -59,6 +61,7 @@ type pageUsageJSON struct {
 	Rest      int64  `json:"rest"`
 	Index     int64  `json:"index"`
 	Other     int64  `json:"other"`
+	Garbage   int64  `json:"garbage"`
 	Open      bool   `json:"open,omitempty"`
 	Away      bool   `json:"inCloudOnly,omitempty"`
 	AwaySize  int64  `json:"sizeBefore,omitempty"`
@@ -72,7 +75,7 @@ type pageUsageJSON struct {
 func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
 	j := pageUsageJSON{
 		pageJSON: newPageJSON(p.PageInfo), Values: p.Kinds.Values, Nodes: p.Kinds.Nodes, Commits: p.Kinds.Commits, Rest: p.Kinds.Rest,
-		Index: p.Kinds.Index, Other: p.Kinds.Other, Open: p.Open, Away: p.Away, AwaySize: p.AwayBytes, Unsynced: p.Unsynced,
+		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.Open, Away: p.Away, AwaySize: p.AwayBytes, Unsynced: p.Unsynced,
 		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason,
 	}
 	if p.Bar != ledger.EvictFree {
@@ -115,7 +118,7 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string,
 func (a *app) usageJSON(u *ledger.Usage, pages []ledger.PageUsage) error {
 	j := usageJSON{
 		Size: u.SizeBytes, Values: u.Kinds.Values, Nodes: u.Kinds.Nodes, Commits: u.Kinds.Commits, Rest: u.Kinds.Rest, Index: u.Kinds.Index,
-		Other: u.Kinds.Other, Evictable: u.EvictableBytes,
+		Other: u.Kinds.Other, Garbage: u.Garbage, Evictable: u.EvictableBytes,
 	}
 	if u.FreeBytes >= 0 {
 		j.Free = &u.FreeBytes
@@ -173,6 +176,9 @@ func (a *app) usageSums(u *ledger.Usage) {
 		if row.bytes > 0 {
 			a.printf("  %-8s  %10s  %6s\n", row.name, sizeText(row.bytes), shareText(row.bytes, u.SizeBytes))
 		}
+	}
+	if u.Garbage > 0 {
+		a.printf("%-10s  %10s\n", "garbage", sizeText(u.Garbage))
 	}
 	a.printf("%-10s  %10s\n", "evictable", sizeText(u.EvictableBytes))
 	if u.FreeBytes >= 0 {

@@ -1,0 +1,284 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Defaults of CollectionOptions.
+const (
+	// DefaultCollectInterval is the pause between two rounds of collection.
+	DefaultCollectInterval = time.Minute
+	// DefaultCollectTime is how long a round takes.
+	DefaultCollectTime = 500 * time.Millisecond
+	// DefaultCollectBytes is what a round deletes.
+	DefaultCollectBytes = 64 << 20
+)
+
+// CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open, when something may have left garbage there, such as a transaction that was rolled
+// back, or history that was given up. A page that is closed is collected when it is opened again, or by Repository.Collect.
+type CollectionOptions struct {
+	// Off leaves it to Repository.Collect.
+	Off bool
+	// Interval is the pause between two rounds; 0 means DefaultCollectInterval.
+	Interval time.Duration
+	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means DefaultCollectTime.
+	Time time.Duration
+	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes.
+	Bytes int64
+}
+
+func (o CollectionOptions) withDefaults() CollectionOptions {
+	o.Interval = cmp.Or(o.Interval, DefaultCollectInterval)
+	o.Time = cmp.Or(o.Time, DefaultCollectTime)
+	o.Bytes = cmp.Or(o.Bytes, DefaultCollectBytes)
+	return o
+}
+
+// A page in which commits were made and nothing is known to have left garbage is looked through after sweepEvery none the less: a value that a transaction puts twice is
+// garbage that nobody tells of.
+const sweepEvery = time.Hour
+
+// maxCycles bounds the cycles of one collection of a page: sync may keep a collector from knowing what it needs to know.
+const maxCycles = 5
+
+// A step in the background is small: writers wait for a fold at most as long as one takes.
+var backgroundSteps = storage.CollectOptions{Numbers: 1 << 14, Candidates: 1 << 14, Deletions: 1024}
+
+// GarbageState says what was collected of a page since it was opened.
+type GarbageState struct {
+	// Due reports that the next round will look for garbage.
+	Due bool
+	// Last is when a collection last came to its end, zero when none has.
+	Last time.Time
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are compacted.
+	Pieces, Nodes int
+	Bytes         int64
+	// Err says why the last collection failed; nil when it did not.
+	Err error
+}
+
+// pageCollector collects the garbage of an open page. Its pageStore owns it.
+type pageCollector struct {
+	s    *pageStore
+	turn chan struct{}   // holds one token: who has it collects
+	ctx  context.Context // ends when the store closes; of steps in the background, not of a call
+	stop context.CancelFunc
+
+	run   *storage.Collector // guarded by turn; under way in the background, nil when there is none
+	begun collectMark        // guarded by turn; when run began
+
+	mu    sync.Mutex
+	seen  collectMark // guarded by mu; up to where the last collection has seen everything
+	known bool        // guarded by mu; there was one
+	state GarbageState
+	round uint64 // guarded by mu; in which it was last its turn
+}
+
+// collectMark is a moment in the life of a store.
+type collectMark struct{ wastes, written uint64 }
+
+func newPageCollector(s *pageStore) *pageCollector {
+	c := &pageCollector{s: s, turn: make(chan struct{}, 1)}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// close ends what runs in the background and waits for it. No call collects any more.
+func (c *pageCollector) close() {
+	c.stop()
+	c.turn <- struct{}{} // for good
+}
+
+func (c *pageCollector) mark() collectMark {
+	st := c.s.store.Stats()
+	return collectMark{st.Wastes, st.BytesWritten}
+}
+
+// due reports whether it is time to look for garbage.
+func (c *pageCollector) due(now time.Time) bool {
+	m := c.mark()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.known || m.wastes != c.seen.wastes:
+		return true
+	case m.written != c.seen.written || c.state.Err != nil:
+		return now.Sub(c.state.Last) >= sweepEvery
+	}
+	return false
+}
+
+// garbage returns what was done.
+func (c *pageCollector) garbage(now time.Time) GarbageState {
+	due := c.due(now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.state
+	st.Due = due
+	return st
+}
+
+// ended notes the end of a collection that began at a mark.
+func (c *pageCollector) ended(begun collectMark, err error) {
+	now := c.s.repo.clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen, c.known, c.state.Last, c.state.Err = begun, true, now, err
+}
+
+// add notes what steps have deleted.
+func (c *pageCollector) add(pieces, nodes int, bytes int64) {
+	if pieces+nodes == 0 {
+		return
+	}
+	c.mu.Lock()
+	c.state.Pieces += pieces
+	c.state.Nodes += nodes
+	c.state.Bytes += bytes
+	c.mu.Unlock()
+	c.s.observe(Event{Kind: EventCollect, Changes: pieces + nodes, Bytes: bytes})
+}
+
+// all collects everything that is garbage when it is called, on the goroutine of the caller. progress is told what was done so far.
+func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectStats)) error {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a step in the background: %w", ctx.Err())
+	}
+	defer func() { <-c.turn }()
+	c.run = nil
+	begun, run := c.mark(), c.s.store.NewCollector(storage.CollectOptions{})
+	for !run.Settled() && run.Stats().Cycles < maxCycles {
+		was := run.Stats()
+		_, err := run.Step(ctx)
+		st := run.Stats()
+		c.add(st.Pieces-was.Pieces, st.Nodes-was.Nodes, st.Bytes-was.Bytes)
+		if err != nil {
+			return err
+		}
+		progress(st)
+	}
+	c.ended(begun, nil)
+	return nil
+}
+
+// step does a step in the background. It reports false when the collection has come to its end, or somebody else collects.
+func (c *pageCollector) step() (more bool, bytes int64) {
+	select {
+	case c.turn <- struct{}{}:
+	default:
+		return false, 0
+	}
+	defer func() { <-c.turn }()
+	if c.run == nil {
+		c.run, c.begun = c.s.store.NewCollector(backgroundSteps), c.mark()
+	}
+	was := c.run.Stats()
+	_, err := c.run.Step(c.ctx)
+	st := c.run.Stats()
+	bytes = st.Bytes - was.Bytes
+	c.add(st.Pieces-was.Pieces, st.Nodes-was.Nodes, bytes)
+	switch {
+	case c.ctx.Err() != nil:
+		return false, bytes
+	case err != nil:
+		c.failed(err)
+	case !c.run.Settled() && st.Cycles < maxCycles:
+		return true, bytes
+	case st.Pieces+st.Nodes > 0:
+		c.s.log().Info("garbage was collected", "pieces", st.Pieces, "nodes", st.Nodes, "bytes", st.Bytes)
+	}
+	c.run = nil
+	c.ended(c.begun, err)
+	return false, bytes
+}
+
+// failed tells of an error, once.
+func (c *pageCollector) failed(err error) {
+	c.mu.Lock()
+	told := c.state.Err != nil && c.state.Err.Error() == err.Error()
+	c.mu.Unlock()
+	if told || errors.Is(err, ErrClosed) {
+		return
+	}
+	c.s.note(err)
+	c.s.log().Warn("garbage cannot be collected", "error", err)
+}
+
+// startCollecting starts the goroutine that collects garbage. It ends when the gate closes.
+func (r *Repository) startCollecting() {
+	if r.o.ReadOnly || r.o.Collection.Off {
+		return
+	}
+	r.background.Go(r.runCollecting)
+}
+
+func (r *Repository) runCollecting() {
+	for round := uint64(1); ; round++ {
+		tick, release := r.clock.After(r.o.Collection.Interval)
+		select {
+		case <-tick:
+		case <-r.gate.open.Done():
+			release()
+			return
+		}
+		release()
+		r.collectRound(round)
+		r.stage("collected", pageKey{})
+	}
+}
+
+// collectRound collects garbage of open pages, step by step in turn, within the budget of a round. Those go first that have waited longest.
+func (r *Repository) collectRound(round uint64) {
+	o := r.o.Collection
+	end, left := r.clock.Now().Add(o.Time), o.Bytes
+	for pages := r.toCollect(); len(pages) > 0; {
+		var again []*pageCollector
+		for _, c := range pages {
+			if r.gate.closed() || left <= 0 || !r.clock.Now().Before(end) {
+				return
+			}
+			c.mu.Lock()
+			c.round = round
+			c.mu.Unlock()
+			more, bytes := c.step()
+			if left -= bytes; more {
+				again = append(again, c)
+			}
+		}
+		pages = again
+	}
+}
+
+// toCollect returns the collectors of open pages that may have garbage, that which waits longest first.
+func (r *Repository) toCollect() []*pageCollector {
+	r.mu.Lock()
+	var open []*pageCollector
+	for _, s := range r.pages {
+		if len(s.handles) > 0 && !s.closing { // so it is ready
+			open = append(open, s.collector)
+		}
+	}
+	r.mu.Unlock()
+	now := r.clock.Now()
+	rounds := map[*pageCollector]uint64{}
+	open = slices.DeleteFunc(open, func(c *pageCollector) bool { return !c.due(now) })
+	for _, c := range open {
+		c.mu.Lock()
+		rounds[c] = c.round
+		c.mu.Unlock()
+	}
+	slices.SortFunc(open, func(a, b *pageCollector) int {
+		return cmp.Or(cmp.Compare(rounds[a], rounds[b]), cmp.Compare(a.s.key.ledger, b.s.key.ledger), a.s.key.id.Compare(b.s.key.id))
+	})
+	return open
+}

@@ -1,0 +1,334 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// collectWorld is a repository whose rounds of collection begin when the test says so.
+type collectWorld struct {
+	t *testing.T
+	*handClock
+	r      *Repository
+	events chan Event
+	timer  handTimer
+}
+
+// Observe implements Observer.
+func (w *collectWorld) Observe(e Event) {
+	if e.Kind == EventCollect {
+		w.events <- e
+	}
+}
+
+func newCollectWorld(t *testing.T, o Options) *collectWorld {
+	t.Helper()
+	w := &collectWorld{t: t, handClock: &handClock{clock.System, make(chan handTimer, 100)}, events: make(chan Event, 10000)}
+	o.InMemory, o.Observer, o.testing = true, w, &testHooks{clock: w.handClock}
+	o.Merge.Manual, o.Sync.Manual = true, true
+	o.Collection.Time = time.Hour // of the machine: the steps are counted here
+	r, err := Open(t.Context(), "", &o)
+	check(t, err)
+	t.Cleanup(func() { check(t, r.Close()) })
+	w.r = r
+	if !o.Collection.Off {
+		w.timer = <-w.timers
+	}
+	return w
+}
+
+// round has a round run and waits for its end.
+func (w *collectWorld) round() {
+	w.timer.fire <- time.Time{}
+	w.timer = <-w.timers
+}
+
+func (w *collectWorld) page(name string) *Page {
+	w.t.Helper()
+	l, err := w.r.Ledger("l")
+	check(w.t, err)
+	p, err := l.Page(w.t.Context(), name)
+	check(w.t, err)
+	return p
+}
+
+var errGiveUp = errors.New("given up")
+
+// giveUp leaves pieces of a transaction that was rolled back.
+func (w *collectWorld) giveUp(p *Page, sizeBytes int) {
+	w.t.Helper()
+	content := make([]byte, sizeBytes)
+	rng := rand.NewChaCha8([32]byte{byte(sizeBytes), byte(sizeBytes >> 8), byte(sizeBytes >> 16)})
+	_, _ = rng.Read(content) // never fails
+	_, err := p.Update(w.t.Context(), func(tx *Tx) error {
+		if err := tx.PutReader(w.t.Context(), []byte("long"), bytes.NewReader(content), int64(sizeBytes), Eager); err != nil {
+			return err
+		}
+		return errGiveUp
+	})
+	if !errors.Is(err, errGiveUp) {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *collectWorld) state(p *Page) GarbageState {
+	w.t.Helper()
+	st, err := w.r.Status(w.t.Context())
+	check(w.t, err)
+	for _, s := range st.Pages {
+		if s.ID == p.ID() {
+			return s.Garbage
+		}
+	}
+	w.t.Fatal("the page is not listed")
+	return GarbageState{}
+}
+
+func (w *collectWorld) garbage() int64 {
+	w.t.Helper()
+	u, err := w.r.Usage(w.t.Context())
+	check(w.t, err)
+	return u.Garbage
+}
+
+// TestGarbageGoesByItself: what a transaction that was rolled back has left, and what pruned commits alone have reached, goes with the next round, from pages that are open.
+func TestGarbageGoesByItself(t *testing.T) {
+	w := newCollectWorld(t, Options{})
+	p := w.page("p")
+	defer p.Close()
+	q := w.page("closed")
+	w.giveUp(p, 9<<20)
+	w.giveUp(q, 9<<20)
+	check(t, q.Close())
+	if n := w.garbage(); n < 8<<20 {
+		t.Errorf("%d bytes of garbage wait", n)
+	}
+	w.round()
+	if st := w.state(p); st.Due || st.Last.IsZero() || st.Pieces < 100 || st.Bytes < 4<<20 || st.Err != nil {
+		t.Errorf("after a round: %+v", st)
+	}
+	if n := w.garbage(); n < 4<<20 || n > 10<<20 {
+		t.Errorf("%d bytes of garbage wait in the page that is closed", n)
+	}
+	sum := int64(0)
+	for len(w.events) > 0 {
+		e := <-w.events
+		if sum += e.Bytes; e.Page != p.ID() || e.Changes == 0 {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if sum != w.state(p).Bytes {
+		t.Errorf("events tell of %d bytes", sum)
+	}
+
+	// Nothing happens in a page where nothing has.
+	last := w.state(p).Last
+	w.round()
+	if st := w.state(p); !st.Last.Equal(last) {
+		t.Error("a page was looked through again for nothing")
+	}
+
+	// History that is given up, but for what somebody reads.
+	for i := range 20 {
+		_, err := p.Update(t.Context(), func(tx *Tx) error { return tx.Put(t.Context(), []byte("k"), fmt.Appendf(nil, "%d", i)) })
+		check(t, err)
+	}
+	w.round()
+	if st := w.state(p); !st.Last.Equal(last) {
+		t.Error("commits are taken for garbage")
+	}
+	old, err := p.At(t.Context(), CommitID(p.store.Heads()[0].Parents[0]))
+	check(t, err)
+	_, err = w.r.Collect(t.Context(), CollectOptions{Retention: &Retention{Commits: 1}, DryRun: true})
+	check(t, err)
+	var ids []commit.ID
+	for c, err := range commit.Walk(t.Context(), p.store, []commit.ID{p.store.Heads()[0].ID}) {
+		check(t, err)
+		ids = append(ids, c.ID)
+	}
+	if _, err := p.store.Prune(t.Context(), ids); !errors.Is(err, ErrConflict) {
+		t.Fatal(err)
+	}
+	if !w.state(p).Due {
+		t.Error("pruning leaves nothing to do")
+	}
+	was := w.state(p).Nodes
+	w.round()
+	if st := w.state(p); st.Nodes < was+10 || st.Due {
+		t.Errorf("after pruning: %+v", st)
+	}
+	v, err := old.Get(t.Context(), []byte("k"))
+	if err != nil || string(v) != "18" {
+		t.Errorf("a snapshot reads %q, %v", v, err)
+	}
+	check(t, old.Close())
+}
+
+// TestRoundsAreBounded: a round deletes as much as it may and to the step more, and pages take turns.
+func TestRoundsAreBounded(t *testing.T) {
+	w := newCollectWorld(t, Options{Collection: CollectionOptions{Bytes: 1}})
+	var pages []*Page
+	for i := range 3 {
+		p := w.page(fmt.Sprint(i))
+		defer p.Close()
+		w.giveUp(p, 40<<20+i)
+		pages = append(pages, p)
+	}
+	rounds := 0
+	for {
+		due := slices.DeleteFunc(slices.Clone(pages), func(p *Page) bool { return !w.state(p).Due })
+		if len(due) == 0 {
+			break
+		}
+		if rounds++; rounds > 60 {
+			t.Fatal("it does not come to an end")
+		}
+		w.round()
+		if rounds == 3 {
+			for _, p := range pages {
+				if w.state(p).Bytes == 0 {
+					t.Errorf("page %s had no turn", p.Name())
+				}
+			}
+		}
+		if len(w.events) > 1 {
+			t.Errorf("%d deletions in a round", len(w.events))
+		}
+		for len(w.events) > 0 {
+			if e := <-w.events; e.Changes > backgroundSteps.Deletions {
+				t.Errorf("event %+v", e)
+			}
+		}
+	}
+	if rounds < 6 || w.garbage() != 0 {
+		t.Errorf("%d rounds, %d bytes left", rounds, w.garbage())
+	}
+}
+
+// TestCollectionIsOff has no goroutine that asks for time.
+func TestCollectionIsOff(t *testing.T) {
+	w := newCollectWorld(t, Options{Collection: CollectionOptions{Off: true}})
+	if len(w.timers) != 0 {
+		t.Error("somebody waits for a round")
+	}
+	for _, o := range []CollectionOptions{{Interval: -1}, {Time: -1}, {Bytes: -1}} {
+		if err := (&Options{Collection: o}).Validate(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestDamageIsToldOnce: a page whose rows are damaged keeps its garbage, says so, and does not keep others from being collected.
+func TestDamageIsToldOnce(t *testing.T) {
+	w := newCollectWorld(t, Options{})
+	p, q := w.page("p"), w.page("q")
+	defer p.Close()
+	defer q.Close()
+	w.giveUp(p, 9<<20)
+	w.giveUp(q, 9<<20)
+	p.shared.collector.run = nil
+	damaged := &CorruptError{Where: "test"}
+	p.shared.collector.failed(damaged)
+	p.shared.collector.ended(p.shared.collector.mark(), damaged)
+	w.round()
+	if st := w.state(p); !errors.Is(st.Err, ErrCorrupt) || st.Pieces != 0 {
+		t.Errorf("damaged page: %+v", st)
+	}
+	if st := w.state(q); st.Err != nil || st.Pieces == 0 {
+		t.Errorf("the other: %+v", st)
+	}
+	if _, err := w.r.Collect(t.Context(), CollectOptions{}); err != nil {
+		t.Error(err)
+	}
+	if st := w.state(p); st.Err != nil || st.Pieces == 0 {
+		t.Errorf("after a collection that went well: %+v", st)
+	}
+}
+
+// TestCollectingBesideAll has pages opened, written, collected on request and closed while rounds follow each other at once: what was committed is there.
+func TestCollectingBesideAll(t *testing.T) {
+	o := &Options{InMemory: true, Collection: CollectionOptions{Interval: 1, Time: time.Hour}}
+	o.Merge.Manual = true
+	r, err := Open(t.Context(), "", o)
+	check(t, err)
+	const writers, rounds = 3, 12
+	long := bytes.Repeat([]byte("0123456789abcdef"), 6<<20/16)
+	write := func(n int) error {
+		ctx := t.Context()
+		l, err := r.Ledger("l")
+		if err != nil {
+			return err
+		}
+		for i := range rounds {
+			p, err := l.Page(ctx, "p")
+			if err != nil {
+				return err
+			}
+			_, err = p.Update(ctx, func(tx *Tx) error {
+				return tx.Put(ctx, fmt.Appendf(nil, "%d %d", n, i), bytes.Repeat([]byte{byte(i)}, 3000))
+			})
+			if err == nil && i%6 == n {
+				_, err = p.Update(ctx, func(tx *Tx) error {
+					return cmpErr(tx.PutReader(ctx, fmt.Appendf(nil, "long %d", n), bytes.NewReader(long[n:]), int64(len(long)-n), Eager), errGiveUp)
+				})
+				if errors.Is(err, errGiveUp) {
+					err = nil
+				}
+			}
+			if err == nil && i%4 == 3 {
+				_, err = r.Collect(ctx, CollectOptions{})
+			}
+			if err = errors.Join(err, p.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	for n := range writers {
+		wg.Go(func() {
+			if err := write(n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	l, err := r.Ledger("l")
+	check(t, err)
+	p, err := l.Page(t.Context(), "p")
+	check(t, err)
+	check(t, p.View(t.Context(), func(s *Snapshot) error {
+		for n := range writers {
+			for i := range rounds {
+				if v, err := s.Get(context.Background(), fmt.Appendf(nil, "%d %d", n, i)); err != nil || len(v) != 3000 || v[0] != byte(i) {
+					t.Errorf("%d %d: %d bytes, %v", n, i, len(v), err)
+				}
+			}
+		}
+		return nil
+	}))
+	rep, err := p.store.Check(t.Context(), storage.CheckOptions{})
+	if err != nil || len(rep.Problems) > 0 {
+		t.Errorf("check: %v, %v", rep.Problems, err)
+	}
+	check(t, p.Close())
+	check(t, r.Close())
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
