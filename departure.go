@@ -34,14 +34,24 @@ type departed struct {
 var errLeaving = errors.New("page is leaving")
 
 // depart removes the local copy of a page (A2), unless something bars it. While it looks at the page it holds the page's place among the open ones, and gives it up to
-// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone.
+// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone. Who only keeps it (see Keep) gives way, and waits till then.
 func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
-	s, err := r.reserveToLeave(ctx, k)
+	decided, err := r.beginLeaving(ctx, k)
 	if err != nil {
 		return departed{}, err
 	}
-	if s == nil {
-		return departed{bar: EvictOpen, reason: "it is open"}, nil
+	defer decided()
+	var s *pageStore
+	for s == nil {
+		if done, over, err := r.askKept(ctx, k, d); over || err != nil {
+			return done, err
+		}
+		if s, err = r.reserveToLeave(ctx, k); err != nil {
+			return departed{}, err
+		}
+		if s == nil && !r.isKept(k) {
+			return departed{bar: EvictOpen, reason: "it is open"}, nil
+		}
 	}
 	done, gone, err := r.tryDepart(ctx, s, d)
 	r.mu.Lock()
@@ -57,6 +67,38 @@ func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (depart
 		}
 	}
 	return done, err
+}
+
+// beginLeaving has one at a time look whether a page leaves. decided must be called.
+func (r *Repository) beginLeaving(ctx context.Context, k pageKey) (decided func(), err error) {
+	for {
+		r.mu.Lock()
+		other := r.leaving[k]
+		if other == nil {
+			mine := make(chan struct{})
+			r.leaving[k] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				delete(r.leaving, k)
+				r.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// departing returns a channel that is closed when it is decided whether a page leaves, nil when nobody looks at that.
+func (r *Repository) departing(k pageKey) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving[k]
 }
 
 // reserveToLeave takes the place of a page among the open ones, nil when the page is open.
@@ -91,14 +133,7 @@ func (r *Repository) tryDepart(ctx context.Context, s *pageStore, d departure) (
 	if err != nil {
 		return departed{}, "", err
 	}
-	done.bar, done.reason = st.bar, st.reason
-	if done.bar == EvictFree && !st.blank && d.unproved != nil {
-		done.bar, done.reason = EvictUnproved, "the bucket cannot be asked: "+d.unproved.Error()
-	}
-	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
-		done = departed{discarded: true}
-	}
-	if done.bar != EvictFree || d.dry {
+	if done = d.judge(st); done.bar != EvictFree || d.dry {
 		return done, "", ctx.Err()
 	}
 	r.mu.Lock()
@@ -113,6 +148,18 @@ func (r *Repository) tryDepart(ctx context.Context, s *pageStore, d departure) (
 	r.stage("decided", s.key)
 	gone, err = r.leave(s.key, &d, st)
 	return done, gone, err
+}
+
+// judge says what becomes of a page that stands as st says.
+func (d *departure) judge(st *standing) departed {
+	done := departed{bar: st.bar, reason: st.reason}
+	if done.bar == EvictFree && !st.blank && d.unproved != nil {
+		done.bar, done.reason = EvictUnproved, "the bucket cannot be asked: "+d.unproved.Error()
+	}
+	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
+		done = departed{discarded: true}
+	}
+	return done
 }
 
 // leave writes why the page is away, unless nobody has it, and renames its directory.

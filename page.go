@@ -32,6 +32,7 @@ type Page struct {
 	store  *storage.Store // of shared
 	gate   *gate
 	use    bool // it counts as use of the page
+	kept   bool // it is one of Keep
 
 	once     sync.Once
 	leaked   leaks

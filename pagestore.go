@@ -44,9 +44,25 @@ type pageStore struct {
 	useTurn chan struct{} // holds one token: one at a time notes the use of the page
 }
 
-// openPage returns a new handle of a page, opening its store when no other handle is there. With create, which is for the
-// app, the page is made when it is absent, unless the repository is read-only, and its heads are merged in the background.
+// handleKind says what a handle is for.
+type handleKind uint8
+
+const (
+	handleLook handleKind = iota // of the repository itself: the page must be there
+	handleUse                    // of the app: the page is made when it is absent, unless the repository is read-only, and its heads are merged in the background
+	handleKept                   // of Keep: the page must be there, and its heads are merged
+)
+
+// openPage returns a new handle of a page, for the app with create, else for a look.
 func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
+	if create {
+		return r.openHandle(ctx, l, id, name, handleUse)
+	}
+	return r.openHandle(ctx, l, id, name, handleLook)
+}
+
+// openHandle returns a new handle of a page, opening its store when no other handle is there.
+func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind handleKind) (*Page, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
@@ -58,11 +74,18 @@ func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name st
 		if err := call.Err(); err != nil {
 			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
 		}
+		if leaving := r.departing(key); leaving != nil && kind == handleKept { // who keeps it gives way
+			select {
+			case <-leaving:
+			case <-call.Done():
+			}
+			continue
+		}
 		s, mine := r.reserve(key, name)
 		if mine {
-			r.openStore(call, s, create)
+			r.openStore(call, s, kind == handleUse)
 		}
-		p, wait, err := r.newHandle(s, l, mine, create)
+		p, wait, err := r.newHandle(s, l, mine, kind)
 		if errors.Is(err, errAway) {
 			if err = r.bringBack(call, key); err == nil {
 				continue
@@ -72,13 +95,9 @@ func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name st
 			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
 		}
 		if p != nil {
-			if !create {
-				return p, nil
+			if err := s.begin(p, kind); err != nil {
+				return nil, err
 			}
-			if err := s.noteUse(); err != nil {
-				return nil, errors.Join(fmt.Errorf("open page %s: %w", id, err), p.Close())
-			}
-			s.merger.want(false)
 			return p, nil
 		}
 		select {
@@ -86,6 +105,19 @@ func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name st
 		case <-call.Done():
 		}
 	}
+}
+
+// begin begins what a handle is for. On an error the handle is closed.
+func (s *pageStore) begin(p *Page, kind handleKind) error {
+	if kind == handleUse {
+		if err := s.noteUse(); err != nil {
+			return errors.Join(fmt.Errorf("open page %s: %w", s.key.id, err), p.Close())
+		}
+	}
+	if kind != handleLook {
+		s.merger.want(false)
+	}
+	return nil
 }
 
 // reserve returns the store of a page, and whether the caller is to open it.
@@ -109,13 +141,13 @@ func (r *Repository) newPageStore(key pageKey, name string) *pageStore {
 
 // newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s sees the error of that: the
 // others try for themselves.
-func (r *Repository) newHandle(s *pageStore, l *Ledger, mine, use bool) (p *Page, wait <-chan struct{}, err error) {
+func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool, kind handleKind) (p *Page, wait <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case <-s.ready:
 	default:
-		s.wanted = s.wanted || use
+		s.wanted = s.wanted || kind == handleUse
 		return nil, s.ready, nil
 	}
 	switch {
@@ -132,7 +164,8 @@ func (r *Repository) newHandle(s *pageStore, l *Ledger, mine, use bool) (p *Page
 	heads := s.store.Heads()
 	p.position.Store(heads[len(heads)-1])
 	s.handles[p] = struct{}{}
-	if p.use = use; use {
+	p.kept = kind == handleKept
+	if p.use = kind == handleUse; p.use {
 		s.users++
 	}
 	return p, nil, nil
@@ -259,6 +292,7 @@ func (s *pageStore) drop(p *Page) error {
 	r.mu.Unlock()
 	if !last {
 		if unused {
+			r.pokeQuota()
 			return s.noteUse()
 		}
 		return nil
@@ -293,11 +327,20 @@ func (r *Repository) waitStores() {
 	}
 }
 
+// isOpen reports whether somebody has the page open, other than to keep it.
 func (r *Repository) isOpen(key pageKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.pages[key]
-	return s != nil && !s.closing && !s.leaving
+	return s != nil && !s.closing && !s.leaving && len(s.keptLocked()) == 0
+}
+
+// isKept reports whether the page is open only to be kept.
+func (r *Repository) isKept(key pageKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.pages[key]
+	return s != nil && len(s.keptLocked()) > 0
 }
 
 // noteSize notes what the page takes on disk, once it is closed.

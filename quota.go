@@ -111,7 +111,7 @@ func (r *Repository) excess(ctx context.Context) (over int64, err error) {
 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
 func (r *Repository) sizeOf(k pageKey) (int64, error) {
-	if !r.isOpen(k) {
+	if !r.isOpen(k) && !r.isKept(k) {
 		if n, err := r.usage.size(k.ledger, k.id); err != nil || n > 0 {
 			return n, err
 		}

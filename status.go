@@ -59,7 +59,7 @@ type PageStatus struct {
 	Sync SyncState
 	// Ahead is how far the newest head's timestamp is ahead of the local clock, 0 when it is not.
 	Ahead time.Duration
-	// Garbage is what was collected since the page was opened; zero for a page that is not open.
+	// Garbage is what was collected since the page was opened; with Last zero for a page that was not open.
 	Garbage GarbageState
 	// Torn lists what was set aside at the last open because a crash had torn it.
 	Torn []TornTail
@@ -127,9 +127,7 @@ func (ps *PageStatus) fill(ctx context.Context, p *Page) error {
 	if now := p.ledger.repo.clock.Now(); ps.Newest.Time.After(now) {
 		ps.Ahead = ps.Newest.Time.Sub(now)
 	}
-	if ps.Open {
-		ps.Garbage = p.shared.collector.garbage(p.ledger.repo.clock.Now())
-	}
+	ps.Garbage = p.shared.collector.garbage(p.ledger.repo.clock.Now())
 	rec := p.store.Recovery()
 	ps.Torn, ps.IndexRebuilt = tornTails(rec), rec.IndexRebuilt
 	unsynced, err := p.store.Unsynced(ctx)

@@ -23,7 +23,7 @@ func (a *app) evictCommand() *cobra.Command {
 		GroupID: groupCare,
 		Short:   "Remove local copies of pages that are in the cloud",
 		Long: `Remove the copies that this device has of pages of which the cloud has everything. Nothing is lost: such a page stays in the lists, and the
-next verb that needs it brings it back. A page that is open, in serve for instance, stays.
+next verb that needs it brings it back. A page that is open in a program stays; serve gives up the pages that it keeps.
 
 The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such as 500M or 2G) is
 free, and --older-than D those that were closed longer than D (such as 12h, 30d, 8w) ago. What is not in the
@@ -167,7 +167,7 @@ func (a *app) evictRefused(e *ledger.EvictResult) error {
 	err := fmt.Errorf("page %s stays: %s: %w", name, e.Reason, ledger.ErrConflict)
 	switch {
 	case e.Bar == ledger.EvictOpen:
-		return withHint(err, "close it: end serve, or wait for the command that uses it")
+		return withHint(err, "wait for the command that uses it, or end the program that has it open")
 	case e.Bar == ledger.EvictDamaged:
 		return withHint(err, "%s", a.command("check", "--repair", name))
 	case e.Bar == ledger.EvictAway:

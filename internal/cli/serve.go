@@ -168,16 +168,17 @@ func (a *app) url(u string) string {
 	return u
 }
 
-// keeper holds all pages open, so that they are synced.
+// keeper keeps all pages that are here, so that they are synced. It gives up those that are evicted or deleted.
 type keeper struct {
 	app   *app
 	repo  *ledger.Repository
 	wake  chan struct{} // holds one token
-	pages map[ledger.PageRef]*ledger.Page
+	pages map[ledger.PageRef]*ledger.Kept
+	wg    sync.WaitGroup // of those who wait for pages to be given up
 }
 
 func newKeeper(a *app, repo *ledger.Repository) *keeper {
-	return &keeper{app: a, repo: repo, wake: make(chan struct{}, 1), pages: map[ledger.PageRef]*ledger.Page{}}
+	return &keeper{app: a, repo: repo, wake: make(chan struct{}, 1), pages: map[ledger.PageRef]*ledger.Kept{}}
 }
 
 // poke has the keeper look for new pages.
@@ -206,12 +207,20 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// look opens the pages that are there, and with list first has those made that other devices have announced.
+// look keeps the pages that are there, and with list first has those made that other devices have announced.
 func (k *keeper) look(ctx context.Context, list bool) error {
 	var errs []error
 	if c, ok := k.repo.Cloud(); list && ok && !c.Paused {
 		if _, err := k.repo.Sync(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("sync: %w", err))
+		}
+	}
+	for ref, p := range k.pages {
+		select {
+		case <-p.Gone():
+			delete(k.pages, ref)
+			errs = append(errs, p.Release())
+		default:
 		}
 	}
 	infos, err := k.repo.Pages(ctx)
@@ -223,25 +232,29 @@ func (k *keeper) look(ctx context.Context, list bool) error {
 		if k.pages[ref] != nil {
 			continue
 		}
-		l, err := k.repo.Ledger(i.Ledger)
-		if err != nil {
-			return err
-		}
-		p, err := l.PageByID(ctx, i.ID)
-		if err != nil {
+		p, err := k.repo.Keep(ctx, ref)
+		switch {
+		case errors.Is(err, ledger.ErrNotFound): // it was evicted meanwhile
+			continue
+		case err != nil:
 			errs = append(errs, fmt.Errorf("page %s: %w", nameOf(i.Ledger, i.Name, i.ID), err))
 			continue
 		}
 		k.pages[ref] = p
+		k.wg.Go(func() { // somebody has it given up, and it may stay after all
+			<-p.Gone()
+			k.poke()
+		})
 	}
 	return errors.Join(errs...)
 }
 
-// close closes the pages. run has ended.
+// close releases the pages. run has ended.
 func (k *keeper) close() error {
 	var errs []error
 	for _, p := range k.pages {
-		errs = append(errs, p.Close())
+		errs = append(errs, p.Release())
 	}
+	k.wg.Wait()
 	return errors.Join(errs...)
 }

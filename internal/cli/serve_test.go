@@ -106,3 +106,44 @@ func TestVerbsGoThroughServe(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
+func TestEvictBesideServe(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	repo := filepath.Join(dir, "r")
+	run := func(code int, args ...string) string {
+		t.Helper()
+		return do(t, code, "", append([]string{"--dir", repo}, args...)...)
+	}
+	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
+	run(0, "put", "notes", "a", "1")
+	run(0, "put", "other", "b", "2")
+	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
+	stop := startServe(t, repo)
+	run(0, "sync")
+	if got := run(0, "evict", "notes"); !strings.Contains(got, "notes: evicted") {
+		t.Errorf("evict said %q", got)
+	}
+	run(0, "put", "other", "c", "3") // serve looks for pages after each verb
+	run(0, "ls", "other")
+	if got := run(0, "usage"); !strings.Contains(got, "in the cloud only") {
+		t.Errorf("usage said %q", got)
+	}
+	run(0, "sync")
+	if got := run(0, "usage"); !strings.Contains(got, "in the cloud only") {
+		t.Errorf("after sync usage said %q", got)
+	}
+	if got := run(0, "get", "notes", "a"); got != "1" {
+		t.Errorf("got %q", got)
+	}
+	if got := run(0, "usage"); strings.Contains(got, "in the cloud only") {
+		t.Errorf("after its use usage said %q", got)
+	}
+	if code := stop(); code != 0 {
+		t.Errorf("serve ended with %d", code)
+	}
+}
