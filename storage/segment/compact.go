@@ -456,7 +456,9 @@ func (l *Log) Describe(id uint32) (Description, error) {
 	if err != nil {
 		return d, err
 	}
-	d.Replacement, d.Judged = h.replacement(), h.judged
+	if d.Replacement = h.replacement(); h.judged != judgedByRepair {
+		d.Judged = h.judged
+	}
 	if end <= h.bytes {
 		return d, nil
 	}

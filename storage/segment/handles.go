@@ -20,6 +20,8 @@ type handles struct {
 	fs   vfs.FS
 	dir  string
 	page [16]byte
+	// anyHeader says that files are opened whatever their headers are.
+	anyHeader bool
 
 	mu     sync.Mutex
 	byID   map[uint32]*handle // guarded by mu
@@ -79,6 +81,9 @@ func (c *handles) open(id uint32) (vfs.File, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w", err)
+	}
+	if c.anyHeader {
+		return f, nil
 	}
 	b := make([]byte, headerBytes)
 	n, err := f.ReadAt(b, 0)

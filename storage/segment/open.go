@@ -158,7 +158,7 @@ func (op *opener) checkFrom() error {
 	}
 	for _, e := range op.from.Ends {
 		size, ok := op.sizes[e.Segment]
-		if !ok {
+		if !ok || size < e.Offset {
 			replaced, err := op.isReplaced(e.Segment)
 			if err != nil {
 				return err

@@ -53,7 +53,7 @@ func (op *opener) cutTail(t *Torn) (err error) {
 		return nil
 	})
 	if err == nil && !zero {
-		t.SavedAs, err = op.save(f, t)
+		t.SavedAs, err = saveBytes(op.o.FS, op.o.Dir, f, t)
 	}
 	if err == nil {
 		err = cut(f, sc.end)
@@ -69,19 +69,19 @@ func cut(f vfs.File, size uint64) error {
 	return f.Sync()
 }
 
-// save copies a torn tail to a file of its own, durably.
-func (op *opener) save(f vfs.File, t *Torn) (name string, err error) {
-	dir := filepath.Join(op.o.Dir, tornDir)
-	if err := op.o.FS.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+// saveBytes copies a torn tail, or what is damaged, to a file of its own below dir, durably.
+func saveBytes(fsys vfs.FS, logDir string, f vfs.File, t *Torn) (name string, err error) {
+	dir := filepath.Join(logDir, tornDir)
+	if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	if err := op.o.FS.SyncDir(op.o.Dir); err != nil {
+	if err := fsys.SyncDir(logDir); err != nil {
 		return "", err
 	}
 	var out vfs.File
 	for i := 0; out == nil; i++ {
 		name = filepath.Join(dir, fmt.Sprintf("%08x-%016x-%d", t.Segment, t.Offset, i))
-		if out, err = op.o.FS.Create(name); err != nil && !errors.Is(err, fs.ErrExist) {
+		if out, err = fsys.Create(name); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
 	}
@@ -95,7 +95,7 @@ func (op *opener) save(f vfs.File, t *Torn) (name string, err error) {
 	if err = errors.Join(err, out.Close()); err != nil {
 		return "", err
 	}
-	return name, op.o.FS.SyncDir(dir)
+	return name, fsys.SyncDir(dir)
 }
 
 // remake writes the headers of the segments that have no batch and were never named: neither header nor name need

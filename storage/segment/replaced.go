@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // newSuffix stands behind the name of the file of a replacement that is being written.
@@ -31,12 +33,22 @@ func (op *opener) readHeads() error {
 	if op.allRead {
 		return nil
 	}
+	bad := map[uint32]error{}
 	for _, id := range op.ids() {
 		h, err := op.header(id)
+		if errors.Is(err, base.ErrCorrupt) {
+			bad[id] = err
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		op.replaced = op.replaced.with(h.replaces...)
+	}
+	for _, id := range op.ids() {
+		if err := bad[id]; err != nil && !op.replaced.has(id) { // what was repaired may still be there
+			return err
+		}
 	}
 	op.allRead = true
 	return nil
@@ -46,6 +58,16 @@ func (op *opener) readHeads() error {
 func (op *opener) isReplaced(id uint32) (bool, error) {
 	err := op.readHeads()
 	return op.replaced.has(id), err
+}
+
+// repaired reports whether what stands for a segment was made by repair, so that it does not have all that an index may point to.
+func (op *opener) repaired(id uint32) bool {
+	for _, h := range op.heads {
+		if h.judged == judgedByRepair && ids(h.replaces).has(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropReplaced leaves the segments out that are replaced. Those that the position names are kept for reading: the index points into them
@@ -67,6 +89,8 @@ func (op *opener) dropReplaced() error {
 		}
 		size, end := op.sizes[id], op.from.end(id)
 		switch {
+		case end != 0 && op.repaired(id):
+			return fmt.Errorf("segment %s, which the index reflects, was damaged and replaced: %w", FileName(id), ErrIndexMismatch)
 		case end == 0:
 			op.left = append(op.left, id)
 		case op.o.ReadOnly || end != size:

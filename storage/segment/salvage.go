@@ -1,0 +1,636 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// judgedByRepair stands in the header of a replacement that repair has made: what it replaces was damaged, so that an index which points there is
+// of no use.
+const judgedByRepair = math.MaxUint64
+
+// Damage is a part of a segment that is not what was written: from Start to before End. Number is that of the batch that lay there, as far as that is known or can be told from the
+// others, or 0. All of a segment whose file is gone is damage.
+type Damage struct {
+	Segment    uint32
+	Start, End uint64
+	Number     uint64
+	Got        string
+}
+
+// Err returns the damage as an error that names the place.
+func (d Damage) Err() error { return corrupt(d.Segment, d.Start, d.Got) }
+
+// Part is a batch of a log that is being salvaged, or what stands where a damaged one lay.
+type Part struct {
+	Info BatchInfo
+	// Damaged says that the batch is damaged: Records are what can be told apart there, and prove nothing but by themselves. A batch of which nothing is left has none.
+	Damaged bool
+	// Rewritten says that the batch lies in a segment that will be replaced.
+	Rewritten bool
+	Records   []Record
+}
+
+// Salvage reads what is left of a log that may be damaged, and can put one segment in the place of those that are. Nobody else may have the log open. It is not safe for concurrent use.
+type Salvage struct {
+	l       *Log
+	o       Options
+	damage  []Damage
+	bad     map[uint32]*remains // damaged segments
+	good    []extent
+	named   map[uint32]uint64
+	all     []uint64 // numbers of batches that are whole, ascending
+	known   uint64   // number of the position that was given
+	nextSeg uint32
+	left    []uint32 // files of segments that were replaced
+	verify  func(Record) bool
+}
+
+// remains is what a segment still holds.
+type remains struct {
+	id      uint32
+	size    uint64
+	head    header
+	extents []extent
+	regions []region
+	end     uint64 // of the last whole batch, or of the header
+	last    uint64 // number of the last whole batch
+}
+
+// region is a part of a segment that is no whole batch.
+type region struct {
+	start, end uint64
+	f          frame // of the batch, whole, if framed
+	framed     bool
+	prev, next uint64 // numbers of the whole batches around it, 0 for none
+	number     uint64
+	got        string
+}
+
+// OpenSalvage reads all segments in o.Dir and finds what is damaged in them. known, which may be nil, is a position that an index has or had: what it names was there. verify, which may be nil, reports whether
+// a record in a whole batch is what it says; where it is not, the batch is damaged. Nothing is written, also when o does not say so. A torn tail is no damage.
+//
+// Errors: *base.FormatError for a segment of a newer format; those of ctx and of the file system.
+func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Record) bool) (*Salvage, error) {
+	o = o.withDefaults()
+	s := &Salvage{o: o, bad: map[uint32]*remains{}, named: map[uint32]uint64{}, nextSeg: 1, verify: verify}
+	s.l = &Log{o: o, files: newHandles(o.FS, o.Dir, o.Page), segs: map[uint32]*segment{}, old: map[uint32]*segment{}, streams: map[*Stream]vfs.File{}}
+	s.l.files.anyHeader = true
+	s.l.headsKnown, s.l.compacted = true, true // what is salvaged may rely on what is gone
+	if err := s.open(ctx, known); err != nil {
+		return nil, errors.Join(fmt.Errorf("salvage log: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// Close releases the files.
+func (s *Salvage) Close() error { return s.l.Close() }
+
+// Log returns a log of which only Read and Compacted are of use: it reads any place in any file.
+func (s *Salvage) Log() *Log { return s.l }
+
+// Damage returns what is damaged, by segment and offset. The slice is the caller's.
+func (s *Salvage) Damage() []Damage { return slices.Clone(s.damage) }
+
+// Last returns the greatest number of a batch that is or was there.
+func (s *Salvage) Last() uint64 {
+	n := s.known
+	if len(s.all) > 0 {
+		n = max(n, s.all[len(s.all)-1])
+	}
+	for _, d := range s.damage {
+		n = max(n, d.Number)
+	}
+	return n
+}
+
+func (s *Salvage) open(ctx context.Context, known *Position) error {
+	sizes, err := s.list()
+	if err != nil {
+		return err
+	}
+	all := make([]*remains, 0, len(sizes))
+	var replaced ids
+	heads := map[uint32]header{}
+	for id, size := range sizes {
+		s.nextSeg = max(s.nextSeg, id+1)
+		s.l.segs[id] = &segment{id: id, size: size, synced: size}
+		h, err := s.header(id)
+		if err != nil {
+			return err
+		}
+		heads[id] = h
+		replaced = replaced.with(h.replaces...)
+	}
+	for id, size := range sizes {
+		if replaced.has(id) {
+			s.left = append(s.left, id)
+			delete(s.l.segs, id)
+			continue
+		}
+		r := &remains{id: id, size: size, head: heads[id]}
+		if err := s.scan(ctx, r); err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	if known != nil {
+		s.known = known.Number
+		for _, e := range known.Ends {
+			s.name(e)
+		}
+	}
+	for id := range s.named {
+		if replaced.has(id) {
+			delete(s.named, id)
+		}
+		s.nextSeg = max(s.nextSeg, id+1)
+	}
+	slices.SortFunc(all, func(a, b *remains) int { return compareIDs(a.id, b.id) })
+	s.judge(all, sizes)
+	s.assign(all)
+	return nil
+}
+
+func (s *Salvage) name(e End) { s.named[e.Segment] = max(s.named[e.Segment], e.Offset) }
+
+func (s *Salvage) list() (map[uint32]uint64, error) {
+	infos, err := s.o.FS.ReadDir(s.o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list segments: %w", err)
+	}
+	sizes := map[uint32]uint64{}
+	for _, i := range infos {
+		if id, ok := parseFileName(i.Name); ok && !i.Dir {
+			sizes[id] = uint64(i.Size)
+		}
+	}
+	return sizes, nil
+}
+
+// header reads the header of a segment; one that is damaged, or of something else, says nothing.
+func (s *Salvage) header(id uint32) (h header, err error) {
+	f, err := s.o.FS.OpenRead(filepath.Join(s.o.Dir, FileName(id)))
+	if err != nil {
+		return h, fmt.Errorf("open segment: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	h, whole, err := readHeader(f, s.o.Page, id)
+	if errors.Is(err, base.ErrCorrupt) || err == nil && !whole {
+		return header{}, nil
+	}
+	return h, err
+}
+
+// scan finds the whole batches of a segment.
+func (s *Salvage) scan(ctx context.Context, r *remains) error {
+	at := r.head.bytes
+	var buf []byte
+	var b batch
+	open := false // a region is
+	if at == 0 {
+		open = true
+		r.regions = append(r.regions, region{start: 0, got: "no header of a segment"})
+	}
+	for at < r.size {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		f, ok, err := s.frame(r, at)
+		if err != nil {
+			return err
+		}
+		if !ok || f.number <= r.last {
+			if !open {
+				r.regions = append(r.regions, region{start: at, prev: r.last, got: "no frame of a batch"})
+				open = true
+			}
+			if at, err = s.nextFrame(ctx, r, at+1); err != nil {
+				return err
+			}
+			continue
+		}
+		if open {
+			g := &r.regions[len(r.regions)-1]
+			g.end, g.next, open = at, f.number, false
+		}
+		s.name(End{r.id, at}) // I2
+		end := at + f.size()
+		if end > r.size {
+			r.regions = append(r.regions, region{start: at, prev: r.last, f: f, framed: true, number: f.number, got: fmt.Sprintf("batch %d is longer than the file", f.number)})
+			r.last, open, at = f.number, true, r.size
+			continue
+		}
+		if buf, err = readSegment(s.l.files, buf[:0], r.id, at, int(f.size())); err != nil {
+			return err
+		}
+		err = b.decode(buf, s.o.Page, r.id, at)
+		if err == nil {
+			err = s.verified(&b)
+		}
+		if err != nil {
+			r.regions = append(r.regions, region{start: at, end: end, prev: r.last, f: f, framed: true, number: f.number, got: gotOf(err)})
+			r.last, at = f.number, end
+			continue
+		}
+		for _, e := range b.ends {
+			s.name(e)
+		}
+		s.all = append(s.all, f.number)
+		if n := len(r.extents); n > 0 && r.extents[n-1].to == at {
+			r.extents[n-1].to = end
+		} else {
+			r.extents = append(r.extents, extent{r.id, at, end})
+		}
+		r.last, r.end, at = f.number, end, end
+	}
+	if open {
+		r.regions[len(r.regions)-1].end = r.size
+	}
+	r.end = max(r.end, r.head.bytes)
+	return nil
+}
+
+func gotOf(err error) string {
+	if c, ok := errors.AsType[*base.CorruptError](err); ok {
+		return c.Got
+	}
+	return err.Error()
+}
+
+// verified returns an error for a batch with a record that is not what it says.
+func (s *Salvage) verified(b *batch) error {
+	for _, rec := range b.recs {
+		if s.verify != nil && !s.verify(rec) {
+			return corrupt(rec.Place.Segment, rec.Place.Offset, fmt.Sprintf("batch %d with a record that is not what it says, at offset %d", b.info.Number, rec.Place.Offset))
+		}
+	}
+	return nil
+}
+
+func (s *Salvage) frame(r *remains, at uint64) (f frame, ok bool, err error) {
+	if r.size-at < frameBytes {
+		return f, false, nil
+	}
+	b, err := readSegment(s.l.files, nil, r.id, at, frameBytes)
+	if err != nil {
+		return f, false, err
+	}
+	f, ok = parseFrame(b, seed(s.o.Page, r.id, at))
+	return f, ok, nil
+}
+
+// nextFrame returns the offset of the next frame from an offset on, or the size of the segment.
+func (s *Salvage) nextFrame(ctx context.Context, r *remains, from uint64) (uint64, error) {
+	var buf []byte
+	for off := from; off < r.size; off += scanWindow - frameBytes {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		var err error
+		if buf, err = readSegment(s.l.files, buf[:0], r.id, off, int(min(scanWindow, r.size-off))); err != nil {
+			return 0, err
+		}
+		for i := 0; i+frameBytes <= len(buf); i++ {
+			next := bytes.Index(buf[i:], []byte(batchMagic))
+			if next < 0 || i+next+frameBytes > len(buf) {
+				break
+			}
+			i += next
+			at := off + uint64(i)
+			if f, ok := parseFrame(buf[i:], seed(s.o.Page, r.id, at)); ok && f.number > r.last {
+				return at, nil
+			}
+		}
+	}
+	return r.size, nil
+}
+
+// judge tells damage from torn tails, and damaged segments from others.
+func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
+	for _, r := range all {
+		named := max(s.named[r.id], r.head.size)
+		if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size && named <= r.regions[n-1].start {
+			r.regions = r.regions[:n-1] // it was torn, or never named
+		}
+		if end := max(r.size, r.end); named > end {
+			if n := len(r.regions); n > 0 && r.regions[n-1].end == r.size {
+				r.regions[n-1].end = named
+			} else {
+				r.regions = append(r.regions, region{start: r.size, end: named, prev: r.last, got: fmt.Sprintf("the end of the file, where there were %d bytes", named)})
+			}
+		}
+		if len(r.regions) == 0 {
+			if len(r.extents) > 0 {
+				s.good = append(s.good, r.extents...)
+			}
+			continue
+		}
+		s.bad[r.id] = r
+	}
+	for id, end := range s.named {
+		if _, ok := sizes[id]; !ok && end > 0 {
+			s.bad[id] = &remains{id: id, regions: []region{{end: end, got: "no file"}}}
+		}
+	}
+	slices.Sort(s.all)
+}
+
+// assign gives each damaged batch a number that no other has, between those around it: its own, if that can be known.
+func (s *Salvage) assign(all []*remains) {
+	used := map[uint64]bool{}
+	for _, id := range s.badIDs() {
+		r := s.bad[id]
+		for i := range r.regions {
+			if n := r.regions[i].number; n != 0 {
+				used[n] = true
+			}
+		}
+	}
+	for _, id := range s.badIDs() {
+		r := s.bad[id]
+		for i := range r.regions {
+			g := &r.regions[i]
+			if g.number == 0 && r.size > 0 {
+				g.number = s.free(g.prev, g.next, used)
+				used[g.number] = true
+			}
+			s.damage = append(s.damage, Damage{Segment: id, Start: g.start, End: g.end, Number: g.number, Got: g.got})
+		}
+	}
+}
+
+// free returns the smallest number above prev, and below next if that is not 0, that no batch has; 0 when there is none.
+func (s *Salvage) free(prev, next uint64, used map[uint64]bool) uint64 {
+	i, _ := slices.BinarySearch(s.all, prev+1)
+	for n := prev + 1; next == 0 || n < next; n++ {
+		for i < len(s.all) && s.all[i] < n {
+			i++
+		}
+		if (i == len(s.all) || s.all[i] != n) && !used[n] {
+			return n
+		}
+	}
+	return 0
+}
+
+func (s *Salvage) badIDs() []uint32 {
+	out := make([]uint32, 0, len(s.bad))
+	for id := range s.bad {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Free returns the greatest number up to upTo that neither a whole batch nor a damaged one has, 0 when there is none.
+func (s *Salvage) Free(upTo uint64) uint64 {
+	used := map[uint64]bool{}
+	for _, d := range s.damage {
+		used[d.Number] = true
+	}
+	for n := upTo; n > 0; n-- {
+		if _, ok := slices.BinarySearch(s.all, n); !ok && !used[n] {
+			return n
+		}
+		if upTo-n > uint64(len(s.all)+len(used)) {
+			break
+		}
+	}
+	return 0
+}
+
+// Each calls fn with every batch in the order of their numbers, and with what is left of damaged ones in their places. What fn gets is valid during the call. Errors: what fn returns, those of
+// ctx and of reading.
+func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
+	var lost []Part
+	extents := slices.Clone(s.good)
+	for _, id := range s.badIDs() {
+		r := s.bad[id]
+		extents = append(extents, r.extents...)
+		for i := range r.regions {
+			g := &r.regions[i]
+			if g.number == 0 {
+				continue
+			}
+			lost = append(lost, Part{Damaged: true, Rewritten: true, Info: BatchInfo{Number: g.number, Segment: id, Start: g.start, End: max(g.end, g.start+minBatchBytes)}})
+		}
+	}
+	slices.SortFunc(lost, func(a, b Part) int { return compareNumbers(a.Info.Number, b.Info.Number) })
+	m, err := newMerger(s.l.files, s.o.Page, extents)
+	if err != nil {
+		return err
+	}
+	emit := func(before uint64) error {
+		for len(lost) > 0 && lost[0].Info.Number < before {
+			p := lost[0]
+			lost = lost[1:]
+			if p.Records, err = s.carve(&p); err != nil {
+				return err
+			}
+			if err := fn(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err = m.each(ctx, func(b *batch) error {
+		if err := emit(b.info.Number); err != nil {
+			return err
+		}
+		return fn(Part{Info: b.info, Records: b.recs, Rewritten: s.bad[b.info.Segment] != nil})
+	})
+	if err != nil {
+		return err
+	}
+	return emit(math.MaxUint64)
+}
+
+// carve returns the records that can be told apart in a damaged batch.
+func (s *Salvage) carve(p *Part) (recs []Record, err error) {
+	r := s.bad[p.Info.Segment]
+	start, end := p.Info.Start+frameBytes, min(p.Info.End, r.size)
+	for i := range r.regions {
+		if g := &r.regions[i]; g.start == p.Info.Start && g.framed {
+			end = min(end, start+uint64(g.f.recordsBytes))
+		}
+	}
+	if start >= end {
+		return nil, nil
+	}
+	b, err := readSegment(s.l.files, nil, r.id, start, int(min(end-start, MaxBatchBytes)))
+	if err != nil {
+		return nil, err
+	}
+	for pos := 0; pos+1 < len(b); {
+		length, n := binary.Uvarint(b[pos+1:])
+		begin := pos + 1 + n
+		if n <= 0 || n > 1 && b[begin-1] == 0 || length > uint64(len(b)-begin) {
+			break
+		}
+		stop := begin + int(length)
+		recs = append(recs, Record{Kind: b[pos], Payload: b[begin:stop:stop], Place: Place{Segment: r.id, Offset: start + uint64(begin), Length: uint32(length)}})
+		pos = stop
+	}
+	return recs, nil
+}
+
+// Ahead are records to be written as a batch of their own.
+type Ahead struct {
+	Number uint64
+	Batch  *Batch
+}
+
+// Replace puts one new segment in the place of all that are damaged. choose adds to out, which is empty, what is to stay of a batch in one of them, whole or damaged; it is called in the order of Each. last are further batches, with ascending
+// numbers that no other has and, but for those at free numbers, above Last; there is at least one. The damaged parts are set aside first, as torn tails are. When Replace
+// returns nil the log is whole; before the new segment has its name it is what it was. An index from before is of no use then.
+func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) error, last []Ahead) (err error) {
+	if len(s.damage) == 0 {
+		return s.removeLeft()
+	}
+	for _, d := range s.damage {
+		if err := s.setAside(d); err != nil {
+			return fmt.Errorf("set damaged bytes of segment %s aside: %w", FileName(d.Segment), err)
+		}
+	}
+	w := &salvageWriter{s: s, id: s.nextSeg}
+	for _, id := range s.badIDs() {
+		w.head.replaces = ids(w.head.replaces).with(idRange{id, id})
+		w.head.replaces = ids(w.head.replaces).with(s.bad[id].head.replaces...)
+	}
+	if len(w.head.replaces) > maxRanges {
+		return fmt.Errorf("%d ranges of segments: %w", len(w.head.replaces), base.ErrTooLarge)
+	}
+	if err := w.write(ctx, choose, last); err != nil {
+		return fmt.Errorf("write what was salvaged: %w", err)
+	}
+	s.left = append(s.left, s.badIDs()...)
+	return s.removeLeft()
+}
+
+// removeLeft removes the files of replaced segments. A crash before that leaves them to the next open, or the next Replace.
+func (s *Salvage) removeLeft() error {
+	if err := s.l.files.close(); err != nil {
+		return err
+	}
+	for _, id := range s.left {
+		if err := s.o.FS.Remove(s.l.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
+		}
+	}
+	if len(s.left) == 0 {
+		return nil
+	}
+	return s.o.FS.SyncDir(s.o.Dir)
+}
+
+// setAside saves the bytes of a damaged part.
+func (s *Salvage) setAside(d Damage) (err error) {
+	size := s.bad[d.Segment].size
+	if d.Start >= size {
+		return nil
+	}
+	f, err := s.o.FS.OpenRead(s.l.path(d.Segment))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = saveBytes(s.o.FS, s.o.Dir, f, &Torn{Segment: d.Segment, Offset: d.Start, Bytes: min(d.End, size) - d.Start})
+	return err
+}
+
+// salvageWriter writes the segment that takes the place of damaged ones.
+type salvageWriter struct {
+	s    *Salvage
+	id   uint32
+	head header
+	f    vfs.File
+	off  uint64
+	ends []End
+}
+
+func (w *salvageWriter) write(ctx context.Context, choose func(Part, *Batch) error, last []Ahead) (err error) {
+	o := w.s.o
+	path := w.s.l.path(w.id)
+	if err := o.FS.Remove(path + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if w.f, err = o.FS.Create(path + newSuffix); err != nil {
+		return err
+	}
+	w.head.bytes = replacementHeaderBytes(len(w.head.replaces))
+	w.head.judged = judgedByRepair
+	w.off = w.head.bytes
+	if err = w.batches(ctx, choose, last); err == nil {
+		w.head.size = w.off
+		_, err = w.f.WriteAt(w.head.encode(o.Page, w.id), 0)
+	}
+	if err == nil {
+		err = w.f.Sync()
+	}
+	if err = errors.Join(err, w.f.Close()); err != nil {
+		return errors.Join(err, o.FS.Remove(path+newSuffix))
+	}
+	if err := o.FS.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return o.FS.SyncDir(o.Dir)
+}
+
+func (w *salvageWriter) batches(ctx context.Context, choose func(Part, *Batch) error, last []Ahead) error {
+	out := NewBatch()
+	put := func(number uint64, b *Batch, ends []End) error {
+		if err := b.check(); err != nil {
+			return err
+		}
+		info := BatchInfo{Number: number, Segment: w.id, Start: w.off}
+		_, err := w.f.WriteAt(b.encode(w.s.o.Page, &info, ends), int64(w.off))
+		w.off = info.End
+		return err
+	}
+	before := func(number uint64) error {
+		for len(last) > 1 && last[0].Number < number {
+			if err := put(last[0].Number, last[0].Batch, nil); err != nil {
+				return err
+			}
+			last = last[1:]
+		}
+		return nil
+	}
+	err := w.s.Each(ctx, func(p Part) error {
+		if !p.Rewritten {
+			return nil
+		}
+		out.Reset()
+		if err := choose(p, out); err != nil || out.Len() == 0 {
+			return err
+		}
+		if err := before(p.Info.Number); err != nil {
+			return err
+		}
+		return put(p.Info.Number, out, nil)
+	})
+	if err == nil {
+		err = before(math.MaxUint64)
+	}
+	if err != nil {
+		return err
+	}
+	for id, off := range w.s.named {
+		if w.s.bad[id] == nil {
+			w.ends = append(w.ends, End{id, off})
+		}
+	}
+	slices.SortFunc(w.ends, func(a, b End) int { return compareIDs(a.Segment, b.Segment) })
+	return put(last[0].Number, last[0].Batch, w.ends[max(0, len(w.ends)-maxBatchEnds):])
+}
