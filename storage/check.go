@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -38,6 +39,8 @@ type CheckReport struct {
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
+	// Holes are commits of which a part of the tree, or of the explanation, was damaged and is not here any more, as a repair has noted. That is no damage any more.
+	Holes []commit.ID
 	// Recovery is what Open had to mend.
 	Recovery Recovery
 
@@ -243,12 +246,18 @@ func (c *checker) history() error {
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if err := c.ctx.Err(); err != nil {
-			return fmt.Errorf("check: %w", err)
-		}
-		if err := c.problem(c.commit(id)); err != nil {
-			return err
+	// Those with holes come last: what others reach is verified by then.
+	for _, holes := range []bool{false, true} {
+		for _, id := range ids {
+			if err := c.ctx.Err(); err != nil {
+				return fmt.Errorf("check: %w", err)
+			}
+			if c.treeless(id) != holes {
+				continue
+			}
+			if err := c.problem(c.commit(id)); err != nil {
+				return err
+			}
 		}
 	}
 	if err := c.explanations(); err != nil {
@@ -292,6 +301,10 @@ func (c *checker) explanations() error {
 		_, err := c.lookUp(id)
 		if err == nil {
 			err = c.tree(root)
+		}
+		if isMissingPiece(err) && c.treeless(id) {
+			c.hole(id)
+			continue
 		}
 		if err != nil {
 			if err := c.problem(fmt.Errorf("check explanation of commit %s: %w", id, err)); err != nil {
@@ -385,10 +398,31 @@ func (c *checker) commit(id commit.ID) error {
 	if absent, err := c.treeAbsent(cm); err != nil || absent {
 		return err
 	}
-	if err := c.tree(cm.Root); err != nil {
+	err = c.tree(cm.Root)
+	if isMissingPiece(err) && c.treeless(id) {
+		c.hole(id)
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("check tree of commit %s: %w", id, err)
 	}
 	return nil
+}
+
+// treeless reports whether the tree of a commit need not be here, or not all of it.
+func (c *checker) treeless(id commit.ID) (treeless bool) {
+	err := c.fresh.View(func(tx index.Tx) error {
+		treeless = hasKey(tx.Bucket(bucketTreeless), id[:])
+		return nil
+	})
+	return err == nil && treeless
+}
+
+// hole notes a commit with a hole in its tree.
+func (c *checker) hole(id commit.ID) {
+	if len(c.report.Holes) < c.o.MaxProblems && !slices.Contains(c.report.Holes, id) {
+		c.report.Holes = append(c.report.Holes, id)
+	}
 }
 
 // pruned reports whether the parent of a commit was pruned.
@@ -570,6 +604,11 @@ func (b *bitset) set(n uint64) bool {
 	was := (*b)[i]&bit != 0
 	(*b)[i] |= bit
 	return was
+}
+
+func (b bitset) has(n uint64) bool {
+	i := int(n / 64)
+	return i < len(b) && b[i]&(uint64(1)<<(n%64)) != 0
 }
 
 var _ split.Source = pieceSource{}

@@ -229,7 +229,7 @@ func TestPrunedParents(t *testing.T) {
 	w.close()
 }
 
-// TestCollectBesideJournals lets a journal rely on garbage at every moment of its deletion: what the journal commits is readable (I7).
+// TestCollectBesideJournals lets a journal rely on garbage at every moment of its deletion: what the journal commits is readable (I9).
 func TestCollectBesideJournals(t *testing.T) {
 	value := func(w *world) []byte { return noise(w.rng, 100<<10) }
 	for at := range 6 {

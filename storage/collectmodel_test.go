@@ -391,7 +391,7 @@ func (g *garden) reachable() map[object.Digest]bool {
 }
 
 // TestCollectModel does random things to a page, with steps of the collector between any two: what is reachable stays readable, and what is not
-// is gone after two cycles (I7).
+// is gone after two cycles (I9).
 func TestCollectModel(t *testing.T) {
 	var dead, deleted int
 	rapid.Check(t, func(rt *rapid.T) {

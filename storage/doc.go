@@ -23,7 +23,8 @@
 //	    written in the transaction of I4, so that a fold which is done again finds what it found.
 //	I8  A piece that has no place in the bucket is never dropped: that is decided where the record of the drop stands in the log.
 //
-//	I7  What a held piece refers to is held, or can be fetched: deleting takes what nothing refers to, and only that (see Collector).
+//	I9  What a held piece refers to is held, or can be fetched, but for what Salvage has found gone: deleting takes what nothing refers to, and only that (see
+//	    Collector).
 //
 // Lock order: a page's write turn (Lock), the fold turn, Store.appendTurn, Store.bulk, Store.mu, the lock of Store.wants, Store.over.mu, then the locks of the log, the
 // index and the cache. No lock but the write turn is held across I/O; the append turn is held by the one who writes.

@@ -86,7 +86,7 @@ func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error)
 // absent notes a piece that the log has nothing of, unless it is known from another value. In a page that was never synced that is damage.
 func (c *checker) absent(d *object.Digest, known bool) error {
 	if !c.report.synced {
-		return &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
 	}
 	if known {
 		return nil

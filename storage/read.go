@@ -248,7 +248,7 @@ func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err erro
 }
 
 func missing(d *object.Digest) error {
-	return &base.CorruptError{Where: "object", Key: d.String(), Got: "the piece is missing"}
+	return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
 }
 
 func needsFetch(d *object.Digest) error {

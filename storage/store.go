@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -106,9 +107,10 @@ type Store struct {
 	journals  map[*Journal]struct{} // guarded by mu; open ones
 	pins      map[commit.ID]int     // guarded by mu
 
-	headsChanged chan struct{} // guarded by mu; closed when heads change, nil while nobody has asked for it
-	syncChanged  chan struct{} // guarded by mu; closed when there is something to upload, nil while nobody has asked for it
-	syncs        uint64        // guarded by mu; counts submissions that change which pieces are held or placed
+	whole        map[object.Digest]bool // guarded by mu; roots of trees that were found whole, see treeWhole
+	headsChanged chan struct{}          // guarded by mu; closed when heads change, nil while nobody has asked for it
+	syncChanged  chan struct{}          // guarded by mu; closed when there is something to upload, nil while nobody has asked for it
+	syncs        uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
 
 	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
 	pruneTurn chan struct{}      // holds one token

@@ -224,6 +224,8 @@ func writeStatus(tx index.Tx, y *syncOp) error {
 			err = tx.Bucket(bucketUnsynced).Delete(id[:])
 		case statusTree:
 			err = tx.Bucket(bucketTreeless).Delete(id[:])
+		case statusHoles:
+			err = tx.Bucket(bucketTreeless).Put(bytes.Clone(id[:]), nil)
 		case statusUnsynced:
 			c, perr := parseCommitRow(id[:], v)
 			if perr != nil {

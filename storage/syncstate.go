@@ -426,6 +426,8 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 				st.unsynced = true
 			case statusTree:
 				st.treeless = false
+			case statusHoles:
+				st.treeless = true
 			}
 			of[id] = st
 		}
@@ -438,13 +440,19 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 }
 
 // TreeHeld reports whether the tree of a commit is here, and not which values: the tree may be absent for commits that came treeless,
-// until it is rebuilt. A root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when a tree is absent that must
+// until it is rebuilt, or have holes since they were damaged. Else a root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when a tree is absent that must
 // be here, or base.ErrClosed.
-func (s *Store) TreeHeld(_ context.Context, c *commit.Commit) (bool, error) {
+func (s *Store) TreeHeld(ctx context.Context, c *commit.Commit) (bool, error) {
 	if c.Root == btree.EmptyRoot {
 		return true, nil
 	}
 	held, err := s.has(&c.Root)
+	if err == nil && held {
+		var treeless bool
+		if treeless, err = s.hasTreelessRow(c.ID); err == nil && treeless {
+			return s.treeWhole(ctx, c.Root)
+		}
+	}
 	if err != nil || held {
 		return held, err
 	}

@@ -1,0 +1,138 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// A commit may be treeless though the root of its tree is here: it came without, and another commit has the same tree; or repair has found holes in
+// the tree, nodes that were damaged. What is left of such a tree stays, and when the nodes have been stored anew, for whichever commit, it is whole again.
+
+// gotMissing is what errors about pieces say that are not here and should be.
+const gotMissing = "the piece is missing"
+
+// isMissingPiece reports whether an error is about a piece that is not here.
+func isMissingPiece(err error) bool {
+	c, ok := errors.AsType[*base.CorruptError](err)
+	return ok && c.Where == "object" && c.Got == gotMissing
+}
+
+// hasTreelessRow reports whether the rows say that a commit is treeless. Holes are noted by repair only, whose records no open page has pending.
+func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
+	err = s.view(func(tx index.Tx) error {
+		treeless = hasKey(tx.Bucket(bucketTreeless), id[:])
+		return nil
+	})
+	return treeless, err
+}
+
+// treeWhole reports whether all nodes of a tree are here. It reads them unless it has found that before.
+func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error) {
+	s.mu.Lock()
+	known := s.whole[root]
+	s.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	whole, err := s.nodesHeld(ctx, root, map[object.Digest]bool{})
+	if err != nil || !whole {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.whole == nil {
+		s.whole = map[object.Digest]bool{}
+	}
+	s.whole[root] = true
+	return true, nil
+}
+
+// nodesHeld reports whether a node and all below it are here, but for those in seen, which are.
+func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.Digest]bool) (bool, error) {
+	if d == btree.EmptyRoot || seen[d] {
+		return true, nil
+	}
+	held, err := s.has(&d)
+	if err != nil || !held {
+		return false, err
+	}
+	n, err := s.Node(ctx, d)
+	if isMissingPiece(err) { // a part of it
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for i := range n.NumChildren() {
+		if held, err := s.nodesHeld(ctx, n.Child(i).Digest, seen); err != nil || !held {
+			return false, err
+		}
+	}
+	seen[d] = true
+	return true, nil
+}
+
+// Holes returns the commits of which a part of the tree, or of its explanation, is not here, though the rest is: repair has found that (see Salvage). Those that have become whole again since are made
+// ones like others, unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
+	var flagged []commit.ID
+	err := s.eachRow(ctx, bucketTreeless, func(_ index.Tx, k, _ []byte) error {
+		if len(k) != commit.IDSize {
+			return badRow(bucketTreeless, fmt.Sprintf("%x", k), "bad key")
+		}
+		flagged = append(flagged, commit.ID(k))
+		return nil
+	}, func() error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("look for incomplete trees: %w", err)
+	}
+	var holes, whole []commit.ID
+	for _, id := range flagged {
+		absent, mended, err := s.mendedTree(ctx, id)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("look for incomplete trees: %w", err)
+		case mended:
+			whole = append(whole, id)
+		case !absent:
+			holes = append(holes, id)
+		}
+	}
+	if len(whole) > 0 && s.foldable() {
+		if err := s.submitOps(ctx, statusOps(nil, statusTree, whole), true); err != nil {
+			return nil, fmt.Errorf("note that trees are whole: %w", err)
+		}
+	}
+	return holes, nil
+}
+
+// mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether it is whole.
+func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole bool, err error) {
+	c, err := s.Commit(ctx, id)
+	if err != nil {
+		return false, false, err
+	}
+	if c.Root != btree.EmptyRoot {
+		if held, err := s.has(&c.Root); err != nil || !held {
+			return true, false, err
+		}
+	}
+	if whole, err = s.treeWhole(ctx, c.Root); err != nil || !whole {
+		return false, false, err
+	}
+	if root, ok, err := s.Explanation(ctx, id); err != nil || ok {
+		if err != nil {
+			return false, false, err
+		}
+		whole, err = s.treeWhole(ctx, root)
+		return false, whole, err
+	}
+	return false, true, nil
+}
