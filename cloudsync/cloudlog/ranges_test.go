@@ -3,6 +3,7 @@ package cloudlog_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 )
 
 // writeRange stores the range from to, made of the entries that the bucket has.
@@ -103,6 +105,55 @@ func TestRanges(t *testing.T) {
 	for i, e := range none.applied {
 		if other := d.applied[i]; e.Header != other.Header || e.Hash != other.Hash || !e.Created.Equal(other.Created) || e.Stored != other.Stored {
 			t.Fatalf("entry %d alone is %+v, from a range %+v", e.Number, e, other)
+		}
+	}
+}
+
+// TestRangeIsReadFromWhereTheLogGoesOn has a range of 1.3 MB that is read from several positions in it.
+func TestRangeIsReadFromWhereTheLogGoesOn(t *testing.T) {
+	c := newCloud(t, 1)
+	w := c.device(format.Position{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	positions := []format.Position{{}}
+	for range 32 {
+		content := make([]byte, 40<<10)
+		for i := range content {
+			content[i] = byte(rng.Uint32())
+		}
+		if _, err := w.append(w.body(func(b *format.Body) {
+			b.Pieces = []format.InlinePiece{{Digest: object.Sum(0, content), Content: content}}
+		})); err != nil {
+			t.Fatal(err)
+		}
+		positions = append(positions, w.at)
+	}
+	c.writeRange(1, 32)
+	for n := range uint64(32) {
+		c.bucket.Replace(c.names.Entry(n+1), nil) // so that only the range has them
+	}
+	const entry = 40<<10 + 512
+	for _, from := range []int{0, 3, 5, 6, 7, 12, 16} {
+		d := c.device(positions[from])
+		before := d.meter.Counts().Down
+		if _, err := d.CatchUp(t.Context(), true, d.apply); err != nil || d.at != positions[32] {
+			t.Errorf("from %d: %v, position %v", from, err, d.at)
+		}
+		if read, most := d.meter.Counts().Down-before, int64((32-from)*entry+256<<10); read > most {
+			t.Errorf("from %d: read %d bytes, want at most %d", from, read, most)
+		}
+		for i, e := range d.applied {
+			if other := w.applied[from+i]; e.Hash != other.Hash || !e.Created.Equal(other.Created) {
+				t.Errorf("from %d: entry %d differs", from, e.Number)
+			}
+		}
+	}
+	name := c.names.Range(1, 32)
+	whole, _ := c.bucket.Content(name)
+	for what, damaged := range map[string][]byte{"shorter": whole[:len(whole)-1], "longer": append(slices.Clone(whole), 0), "only its table": whole[:format.RangeTableBytes(32)]} {
+		c.bucket.Replace(name, damaged)
+		d := c.device(positions[12])
+		if _, err := d.CatchUp(t.Context(), true, d.apply); !errors.Is(err, base.ErrCorrupt) || d.at != positions[12] {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -17,9 +17,13 @@ import (
 // maxFloorBytes bounds the object of a floor, which has a few numbers.
 const maxFloorBytes = 4 << 10
 
-// rangeInHand is a range that was read. from is 0 when there is none.
+// rangeStart is how much of a range is read with its table when the log goes on somewhere within it.
+const rangeStart = 256 << 10
+
+// rangeInHand is a range that was read, from entry first on. from is 0 when there is none.
 type rangeInHand struct {
 	from, span uint64
+	first      uint64
 	entries    []format.RangeEntry
 	now        time.Time
 }
@@ -27,6 +31,7 @@ type rangeInHand struct {
 // fetched is an object that was read, or was not there.
 type fetched struct {
 	stored  []byte
+	size    int64 // of the object
 	created time.Time
 	now     time.Time
 	missing bool
@@ -35,12 +40,12 @@ type fetched struct {
 
 // fetch reads an object of at most limit bytes. A longer one is corrupt.
 func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
-	return l.fetchPart(ctx, name, -1, limit)
+	return l.fetchPart(ctx, name, 0, -1, limit)
 }
 
-// fetchPart reads the first n bytes of an object, all for -1.
-func (l *Log) fetchPart(ctx context.Context, name string, n, limit int64) (f fetched) {
-	o, err := l.o.Bucket.Get(ctx, name, 0, n)
+// fetchPart reads n bytes of an object from off on, fewer where it ends before, and all up to its end for -1.
+func (l *Log) fetchPart(ctx context.Context, name string, off, n, limit int64) (f fetched) {
+	o, err := l.o.Bucket.Get(ctx, name, off, n)
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return fetched{missing: true}
@@ -48,15 +53,15 @@ func (l *Log) fetchPart(ctx context.Context, name string, n, limit int64) (f fet
 		return fetched{err: err}
 	}
 	defer o.Body.Close()
-	f = fetched{created: o.Created, now: o.ServerTime}
-	if o.Size < 0 || o.Size > limit {
-		f.err = corrupt(name, fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d bytes", o.Size))
+	f = fetched{created: o.Created, now: o.ServerTime, size: o.Size}
+	if o.Size < off || o.Size > limit {
+		f.err = corrupt(name, fmt.Sprintf("%d to %d bytes", off, limit), fmt.Sprintf("%d bytes", o.Size))
 		return f
 	}
-	if n < 0 {
-		n = o.Size
+	if n < 0 || n > o.Size-off {
+		n = o.Size - off
 	}
-	f.stored = make([]byte, min(n, o.Size))
+	f.stored = make([]byte, n)
 	if _, err := io.ReadFull(o.Body, f.stored); err != nil {
 		return fetched{err: fmt.Errorf("read object %s: %w", name, err)}
 	}
@@ -84,7 +89,7 @@ func (l *Log) getEntry(ctx context.Context, e protocol.GetEntry) (protocol.Event
 // head reads of an entry that was applied what tells whether it is the same one: its head, not the body.
 func (l *Log) head(ctx context.Context, e protocol.GetEntry) (protocol.Event, error) {
 	name := l.o.Names.Entry(e.Number)
-	f := l.fetchPart(ctx, name, format.HeaderBytes, format.MaxEntryBytes)
+	f := l.fetchPart(ctx, name, 0, format.HeaderBytes, format.MaxEntryBytes)
 	if f.missing {
 		return protocol.EntryRead{}, nil
 	}
@@ -222,29 +227,72 @@ func weight(e *format.Entry) int64 {
 func (l *Log) fromRange(ctx context.Context, e protocol.GetEntry) (protocol.Event, error) {
 	from, to := protocol.RangeOf(e.Number, e.Span)
 	name := l.o.Names.Range(from, to)
-	if l.span.from != from || l.span.span != e.Span {
+	if l.span.from != from || l.span.span != e.Span || e.Number < l.span.first {
 		l.span, l.ahead = rangeInHand{}, nil
-		f := l.fetch(ctx, name, format.MaxRangeBytes)
+		f, entries := l.readRange(ctx, name, from, to, e.Number)
 		if f.missing {
 			return protocol.EntryRead{}, nil
 		}
 		if f.err != nil {
 			return l.bad(f.err)
 		}
-		entries, err := format.ParseRange(from, to, f.stored)
-		if err == nil && uint64(len(entries)) != e.Span {
-			err = corrupt(name, fmt.Sprintf("%d entries", e.Span), fmt.Sprint(len(entries)))
-		}
-		if err != nil {
-			return l.bad(fmt.Errorf("read range %s: %w", name, err))
-		}
-		l.span = rangeInHand{from: from, span: e.Span, entries: entries, now: f.now}
+		l.span = rangeInHand{from: from, span: e.Span, first: e.Number, entries: entries, now: f.now}
 	}
-	r := l.span.entries[e.Number-from]
+	r := l.span.entries[e.Number-l.span.first]
 	if len(r.Stored) > format.MaxEntryBytes {
 		return l.bad(corrupt(name, fmt.Sprintf("entries of at most %d bytes", format.MaxEntryBytes), fmt.Sprintf("one of %d bytes", len(r.Stored))))
 	}
 	return l.open(e, fetched{stored: r.Stored, created: r.Created, now: l.span.now}, false)
+}
+
+// readRange reads the entries of a range from number on. What stands before them may be long, and a device that begins with a checkpoint has no use for it: only its first
+// rangeStart bytes are read.
+func (l *Log) readRange(ctx context.Context, name string, from, to, number uint64) (f fetched, entries []format.RangeEntry) {
+	start := int64(-1)
+	if number > from {
+		start = max(rangeStart, int64(format.RangeTableBytes(int(to-from+1))))
+	}
+	f = l.fetchPart(ctx, name, 0, start, format.MaxRangeBytes)
+	if f.missing || f.err != nil {
+		return f, nil
+	}
+	places, err := format.ParseRangeTable(from, to, f.stored)
+	if err == nil {
+		err = checkRangeEnd(name, places, f.size)
+	}
+	if err != nil {
+		f.err = fmt.Errorf("read range %s: %w", name, err)
+		return f, nil
+	}
+	places = places[number-from:]
+	b, at := f.stored, int64(0)
+	if int64(len(b)) < f.size {
+		at = places[0].Offset
+		b = b[min(at, int64(len(b))):]
+		rest := l.fetchPart(ctx, name, at+int64(len(b)), -1, format.MaxRangeBytes)
+		if rest.missing || rest.err != nil {
+			return rest, nil
+		}
+		if rest.size != f.size {
+			f.err = corrupt(name, fmt.Sprintf("%d bytes", f.size), fmt.Sprintf("%d bytes", rest.size))
+			return f, nil
+		}
+		b = append(b[:len(b):len(b)], rest.stored...)
+	}
+	for _, p := range places {
+		end := p.Offset - at + int64(p.Bytes)
+		entries = append(entries, format.RangeEntry{Stored: b[p.Offset-at : end : end], Created: p.Created})
+	}
+	return f, entries
+}
+
+// checkRangeEnd looks whether a range ends with its last entry.
+func checkRangeEnd(name string, places []format.RangePlace, size int64) error {
+	last := places[len(places)-1]
+	if end := last.Offset + int64(last.Bytes); end != size {
+		return corrupt(name, fmt.Sprintf("%d bytes", end), fmt.Sprintf("%d bytes", size))
+	}
+	return nil
 }
 
 // getFloor reads a floor, a second time when its bytes are damaged: they may have been changed on the way.
