@@ -158,6 +158,54 @@ func TestRangeIsReadFromWhereTheLogGoesOn(t *testing.T) {
 	}
 }
 
+// TestLongLogIsReadWithFewRequests reads a log of 33 000 short entries, of which the first 32 768 stand in one range.
+func TestLongLogIsReadWithFewRequests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seals 33 000 entries")
+	}
+	c := newCloud(t, 1)
+	body := c.device(format.Position{}).body()
+	var at, middle format.Position
+	var entries []format.RangeEntry
+	put := func(from uint64) {
+		b, err := format.EncodeRange(from, entries[from-1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.bucket.Replace(c.names.Range(from, uint64(len(entries))), b)
+	}
+	for n := uint64(1); n <= 33_000; n++ {
+		stored, hash, err := format.SealEntry(c.sealer, c.names, n, at.Hash, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = (format.Position{Number: n, Hash: hash}); n == 20_000 {
+			middle = at
+		}
+		entries = append(entries, format.RangeEntry{Stored: stored, Created: start})
+		switch {
+		case n == format.MaxRangeEntries:
+			put(1)
+		case n > format.MaxRangeEntries && n%32 == 0:
+			put(n - 31)
+		case n > 32_992:
+			c.bucket.Replace(c.names.Entry(n), stored)
+		}
+	}
+	for _, from := range []format.Position{{}, middle} {
+		d := c.device(from)
+		_, gets := d.cost(func() {
+			if _, err := d.CatchUp(t.Context(), true, d.apply); err != nil {
+				t.Fatal(err)
+			}
+		})
+		// The range once or twice, 7 of 32, some that are not there, a look at the floor, 8 single ones and 4 behind the last.
+		if len(d.applied) != int(33_000-from.Number) || gets > 30 {
+			t.Errorf("reading on from %d applies %d entries with %d gets", from.Number, len(d.applied), gets)
+		}
+	}
+}
+
 func TestRangeStandsForDeletedEntries(t *testing.T) {
 	c := newCloud(t, 1)
 	at := c.filled(40)

@@ -99,7 +99,7 @@ type run struct {
 	span    uint64 // from which it is being read
 	in      uint64 // span of the range that is at hand, 0 for none; its last number is inTo
 	inTo    uint64
-	missing [2]uint64 // first numbers of the last small and large range that were not there
+	missing [3]uint64 // first numbers of the last range of each span that was not there
 	single  uint8     // times that the object of its own was asked for
 	beyond  bool
 	bad     bool

@@ -69,7 +69,7 @@ func (m *Machine) proved() []Effect {
 		return m.done(Done{Outcome: Broken, Number: m.at.Number + 1})
 	}
 	m.proving, m.bad, m.single, m.beyond, m.looking = false, false, 0, false, false
-	m.in, m.missing, m.tail = 0, [2]uint64{}, m.at
+	m.in, m.missing, m.tail = 0, [3]uint64{}, m.at
 	m.proofs++
 	if m.ending {
 		return m.flush(thenDone)

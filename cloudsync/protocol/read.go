@@ -8,8 +8,8 @@ func (m *Machine) seek() []Effect {
 	}
 	m.in = 0
 	if m.eager || m.hits >= hitsForRanges {
-		for _, span := range [...]uint64{SpanLarge, SpanSmall} {
-			if m.worth(n, span) {
+		for _, span := range [...]uint64{SpanLargest, SpanLarge, SpanSmall} {
+			if m.worth(n, span) && (span < SpanLargest || m.hits >= SpanLarge/2) {
 				return m.get(n, span)
 			}
 		}
@@ -62,11 +62,11 @@ func (m *Machine) get(n, span uint64) []Effect {
 	return []Effect{g}
 }
 
-// worth reports whether the range that holds n should be tried first: when it is there, at least half of it is still to
-// be read.
+// worth reports whether the range that holds n should be tried first: when it is there, at least an eighth of it is still to
+// be read. Of a long one only that is read.
 func (m *Machine) worth(n, span uint64) bool {
 	from, to := RangeOf(n, span)
-	return m.untried(n, span) && to-n >= (to-from)/2
+	return m.untried(n, span) && to-n >= (to-from)/8
 }
 
 func (m *Machine) untried(n, span uint64) bool {
@@ -80,7 +80,10 @@ func (m *Machine) miss(n, span uint64) {
 }
 
 func slot(span uint64) int {
-	if span == SpanLarge {
+	switch span {
+	case SpanLargest:
+		return 2
+	case SpanLarge:
 		return 1
 	}
 	return 0

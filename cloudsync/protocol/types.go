@@ -88,6 +88,8 @@ const (
 	Single    = 1
 	SpanSmall = 32
 	SpanLarge = 1024
+	// SpanLargest is that of ranges that are there only when entries are short: none has more than 16 MiB.
+	SpanLargest = 32 << 10
 )
 
 // RangeOf returns the first and last number of the range of the given span that holds entry number, which is not 0.
