@@ -16,6 +16,7 @@ type overlay struct {
 	pieces  map[object.Digest]*op        // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
+	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	more    map[object.Digest][]*op      // guarded by mu; further records that store a piece in pieces
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
@@ -44,7 +45,7 @@ type pendingBatch struct {
 func newOverlay() *overlay {
 	return &overlay{
 		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{},
-		merges: map[parentPair][]commit.ID{}, explain: map[commit.ID]*op{},
+		merges: map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
 		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
 	}
 }
@@ -79,10 +80,11 @@ func (ov *overlay) isPruned(id commit.ID) bool {
 	return ov.pruned[id] != nil
 }
 
-func (ov *overlay) commit(id commit.ID) *commit.Commit {
+// commitOrParent is commit that also reports whether a commit here has that one as parent.
+func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	return ov.commits[id]
+	return ov.commits[id], ov.parents[id] > 0
 }
 
 // mergesOf returns the merges of two commits. The slice is the caller's.
@@ -119,6 +121,9 @@ func (ov *overlay) showLocked(ops []op) {
 			delete(ov.pruned, c.ID)
 			if ov.commits[c.ID] == nil {
 				ov.commits[c.ID] = c
+				for _, p := range c.Parents {
+					ov.parents[p]++
+				}
 				if len(c.Parents) == 2 {
 					p := parentPair(c.Parents)
 					ov.merges[p] = append(ov.merges[p], c.ID)
@@ -188,6 +193,11 @@ func (ov *overlay) hideLocked(ops []op) {
 		case o.kind == recCommit:
 			if c := o.commit; ov.commits[c.ID] == c {
 				delete(ov.commits, c.ID)
+				for _, p := range c.Parents {
+					if ov.parents[p]--; ov.parents[p] == 0 {
+						delete(ov.parents, p)
+					}
+				}
 				if len(c.Parents) == 2 {
 					ov.forgetMergeLocked(c)
 				}

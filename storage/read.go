@@ -440,10 +440,15 @@ func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 	if s.over.isPruned(id) {
 		return nil, gone(id)
 	}
-	if c := s.over.commit(id); c != nil {
+	c, isParent := s.over.commitOrParent(id)
+	if c != nil {
 		return c, nil
 	}
-	return s.foldedCommit(id)
+	c, err := s.foldedCommit(id)
+	if isParent && errors.Is(err, base.ErrNotFound) { // it was given up before its child came
+		return nil, gone(id)
+	}
+	return c, err
 }
 
 // foldedCommit returns a commit as the rows have it.

@@ -29,10 +29,12 @@ type PlacedPiece struct {
 	Place  CloudPlace
 }
 
-// ReceivedCommit is a commit that came from the bucket. Treeless says that its tree may not be here: it is known as a part of history only.
+// ReceivedCommit is a commit that came from the bucket. Treeless says that its tree may not be here: it is known as a part of history only. Shallow says that those of its
+// parents that are not here were given up: they count as pruned.
 type ReceivedCommit struct {
 	Commit   *commit.Commit
 	Treeless bool
+	Shallow  bool
 }
 
 // TagChange is a change of a tag: it points to Commit, or is removed.
@@ -58,8 +60,8 @@ const (
 // SyncBatch is what one step of sync changes, in one batch of the log: all of it is durable, or nothing. Only when it has many places and
 // condemned pieces do most of these go ahead in batches of their own (see SubmitSync).
 type SyncBatch struct {
-	// Commits have come from other devices, parents before children; they are synced from the beginning. The parents of each come before it or
-	// are here. A commit that is here already and unsynced becomes synced; one that came treeless and comes again with its tree is
+	// Commits have come from other devices, parents before children; they are synced from the beginning. The parents of each come before it,
+	// are here or were pruned, unless it is Shallow. A commit that is here already and unsynced becomes synced; one that came treeless and comes again with its tree is
 	// treeless no more.
 	Commits []ReceivedCommit
 	// Synced are commits that were made here and are unsynced no more. Unsynced ones are to be sent again.

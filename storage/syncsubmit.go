@@ -255,7 +255,9 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 			if given[p] {
 				continue
 			}
-			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
+			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrGone) || r.Shallow && errors.Is(err, base.ErrNotFound) {
+				continue
+			} else if errors.Is(err, base.ErrNotFound) {
 				err = fmt.Errorf("submit received commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
 				return nil, nil, 0, 0, err
 			} else if err != nil {

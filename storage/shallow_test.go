@@ -1,0 +1,58 @@
+package storage_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// TestReceivedWithoutParents takes commits whose parents were given up before they came here, and one whose parent was pruned here.
+func TestReceivedWithoutParents(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	own := w.commit(small(1))
+	head := w.commit(small(2))
+	child := func(at int64, parents ...*commit.Commit) *commit.Commit {
+		c, err := commit.New(commit.Params{Now: time.Unix(at, 0), Root: btree.EmptyRoot, Parents: parents})
+		w.must(err)
+		return c
+	}
+	never := child(100, commit.First())
+	c := child(200, never)
+	onOwn := child(300, own)
+	d := child(400, c)
+	if _, err := w.s.Prune(t.Context(), []commit.ID{own.ID}); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string][]storage.ReceivedCommit{"as it is": {{Commit: c}}, "behind a shallow one": {{Commit: never, Shallow: true}, {Commit: child(500, child(450, commit.First()))}}} {
+		if _, err := w.s.SubmitSync(t.Context(), nil, &storage.SyncBatch{Commits: r}); !errors.Is(err, base.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c, Shallow: true}, {Commit: d}, {Commit: onOwn}}})
+	w.each(func(when string) {
+		t.Helper()
+		for _, id := range []commit.ID{never.ID, own.ID} {
+			if _, err := w.s.Commit(t.Context(), id); !errors.Is(err, base.ErrGone) {
+				t.Errorf("%s: a commit that was given up: %v", when, err)
+			}
+		}
+		if h := w.s.Heads(); len(h) != 3 || h[0].ID != head.ID || h[1].ID != onOwn.ID || h[2].ID != d.ID {
+			t.Errorf("%s: %d heads", when, len(h))
+		}
+		n := 0
+		for _, err := range commit.Walk(t.Context(), w.s, []commit.ID{d.ID}) {
+			w.must(err)
+			n++
+		}
+		if n != 2 {
+			t.Errorf("%s: %d commits in the history", when, n)
+		}
+	})
+	w.must(w.s.Close())
+}
