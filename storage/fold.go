@@ -554,18 +554,12 @@ func (p *plan) writeHistory(tx index.Tx, st *state) error {
 }
 
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
-	c, heads := o.commit, tx.Bucket(bucketHeads)
+	c := o.commit
 	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
 		return nil
 	}
-	for _, parent := range c.Parents {
-		if heads.Get(parent[:]) == nil {
-			continue
-		}
-		if err := heads.Delete(parent[:]); err != nil {
-			return err
-		}
-		st.removeHead(parent)
+	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
+		return err
 	}
 	st.addHead(c.ID)
 	rows := []row{

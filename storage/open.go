@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/commit"
@@ -90,7 +89,7 @@ func (s *Store) open(ctx context.Context) error {
 		case recCommit:
 			heads = withCommit(heads, o.commit)
 		case recPruned, recSummary:
-			heads = slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(o.sync.ids, c.ID) })
+			heads = withoutCommits(heads, o.sync.ids)
 		}
 		s.nextJourn = max(s.nextJourn, o.journal)
 	})

@@ -57,6 +57,22 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	return nil, nil
 }
 
+// IsShallow reports whether there is a commit whose parent was given up. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk.
+func (s *Store) IsShallow() (is bool, err error) {
+	s.over.mu.RLock()
+	is = len(s.over.pruned) > 0
+	s.over.mu.RUnlock()
+	if is {
+		return true, nil
+	}
+	err = s.view(func(tx index.Tx) error {
+		k, _ := tx.Bucket(bucketShallow).Cursor().First()
+		is = k != nil
+		return nil
+	})
+	return is, err
+}
+
 // noteParents says where the parents of commits are noted that become durable, nil: nowhere.
 func (s *Store) noteParents(in map[commit.ID]bool) {
 	s.mu.Lock()

@@ -26,6 +26,7 @@ func TestReceivedWithoutParents(t *testing.T) {
 	c := child(200, never)
 	onOwn := child(300, own)
 	d := child(400, c)
+	island := child(350, never)
 	if _, err := w.s.Prune(t.Context(), []commit.ID{own.ID}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestReceivedWithoutParents(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c, Shallow: true}, {Commit: d}, {Commit: onOwn}}})
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c, Shallow: true}, {Commit: d}, {Commit: onOwn}, {Commit: island, Shallow: true, Inner: true}}})
 	w.each(func(when string) {
 		t.Helper()
 		for _, id := range []commit.ID{never.ID, own.ID} {

@@ -331,18 +331,26 @@ func (s *Store) writableLocked() error {
 
 func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
 
-// withCommit returns heads after c has been added to the page.
+// withCommit returns heads after c has been added to the page. The first commit is below every other, also where what is between was given up.
 func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
 	out := make([]*commit.Commit, 0, len(heads)+1)
 	for _, h := range heads {
 		if h.ID == c.ID {
 			return heads
 		}
-		if !slices.Contains(c.Parents, h.ID) {
+		if !slices.Contains(c.Parents, h.ID) && !h.IsFirst() {
 			out = append(out, h)
 		}
 	}
 	out = append(out, c)
 	sortHeads(out)
 	return out
+}
+
+// withoutCommits returns heads without those that have children which were given up.
+func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit {
+	if len(inner) == 0 {
+		return heads
+	}
+	return slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(inner, c.ID) })
 }

@@ -36,6 +36,7 @@ type group struct {
 	batch    *segment.Batch
 	parts    [][]op
 	commits  []*commit.Commit
+	inner    []commit.ID   // those of them that are no heads
 	news     bool          // there is something to upload in it
 	journals []*Journal    // that were submitted with it: what they rely on is wanted until it is durable
 	done     chan struct{} // closed when the batch is durable or has failed
@@ -367,6 +368,7 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 			}
 		}
 	}
+	s.heads = withoutCommits(s.heads, g.inner)
 	if len(g.commits) > 0 && !s.closed && s.headsChanged != nil {
 		changed = append(changed, s.headsChanged)
 		s.headsChanged = nil

@@ -30,11 +30,12 @@ type PlacedPiece struct {
 }
 
 // ReceivedCommit is a commit that came from the bucket. Treeless says that its tree may not be here: it is known as a part of history only. Shallow says that those of its
-// parents that are not here were given up: they count as pruned.
+// parents that are not here were given up: they count as pruned. Inner says that what was built on it was, so that it is no head.
 type ReceivedCommit struct {
 	Commit   *commit.Commit
 	Treeless bool
 	Shallow  bool
+	Inner    bool
 }
 
 // TagChange is a change of a tag: it points to Commit, or is removed.

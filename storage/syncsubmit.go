@@ -82,6 +82,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	for _, r := range fresh {
 		ops = append(ops, s.addReceivedLocked(g, r))
 	}
+	ops = append(ops, s.dropInnerLocked(g, fresh)...)
 	for _, o := range append(explained, rest...) {
 		addRecord(g.batch, &o, nil)
 		ops = append(ops, o)
@@ -119,6 +120,25 @@ func (s *Store) addReceivedLocked(g *group, r ReceivedCommit) op {
 	s.unsettled[r.Commit.ID] = g
 	s.chained = withCommit(s.chained, r.Commit)
 	return o
+}
+
+// dropInnerLocked has those of received commits that are no heads count as none.
+func (s *Store) dropInnerLocked(g *group, rs []ReceivedCommit) (ops []op) {
+	var ids []commit.ID
+	for _, r := range rs {
+		if r.Inner {
+			ids = append(ids, r.Commit.ID)
+		}
+	}
+	g.inner = append(g.inner, ids...)
+	s.chained = withoutCommits(s.chained, ids)
+	for len(ids) > 0 {
+		n := min(len(ids), maxRecordEntries)
+		o := op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}}
+		addRecord(g.batch, &o, nil)
+		ops, ids = append(ops, o), ids[n:]
+	}
+	return ops
 }
 
 func commitsOf(rs []ReceivedCommit) []*commit.Commit {

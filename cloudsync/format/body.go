@@ -107,6 +107,11 @@ type Body struct {
 	Tags          []TagChange
 	Retention     *Retention
 	Condemned     *Condemnation
+	// Since is the number of the entry at which those bases of diffs that are not in the body were heads of the log; 0: there are none. The entry relies on
+	// that state of the log, and so on the checkpoint or the entries that give it.
+	Since uint64
+	// Shallow says that parents of the commits may have been given up, so that who reads it need not have them.
+	Shallow bool
 	// Lacks says that values of the commits may have pieces that nobody has sent: the page was uploaded anew by devices that had not all of them.
 	Lacks bool
 }
@@ -232,6 +237,9 @@ func (b *Body) checkObjects() error {
 	if b.Retention != nil && b.Retention.Age < 0 {
 		return errors.New("retention has a negative age")
 	}
+	if b.Since > MaxNumber || (b.Since > 0 || b.Shallow) && len(b.Commits) == 0 {
+		return fmt.Errorf("%d commits on the log as of entry %d, shallow %t", len(b.Commits), b.Since, b.Shallow)
+	}
 	if b.Condemned != nil {
 		if err := b.Condemned.check(); err != nil {
 			return err
@@ -255,7 +263,7 @@ func (b *Body) checkDistinct() error {
 	}
 	if b.Condemned != nil {
 		ids = append(ids, b.Condemned.Packs...)
-		if len(b.ReliesEntries) > 0 && b.ReliesEntries[0] < b.Condemned.Below {
+		if len(b.ReliesEntries) > 0 && b.ReliesEntries[0] < b.Condemned.Below || b.Since > 0 && b.Since < b.Condemned.Below {
 			return errors.New("it relies on an entry that it condemns")
 		}
 	}

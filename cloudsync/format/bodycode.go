@@ -31,6 +31,8 @@ import (
 //	               bit 7: condemned    one condemnation
 //	               bit 8: pieces       number (uvarint); for each: kind (1), length (uvarint, 1 to 65536) and content
 //	               bit 9: values may have pieces that nobody has sent; no list
+//	               bit 10: parents of commits may have been given up; no list
+//	               bit 11: the number (uvarint) of the entry as of which bases outside the body were heads of the log
 //
 // A diff is its length (uvarint) and its bytes, or, as an object, its id (16) and the length of its plaintext (uvarint).
 const (
@@ -44,6 +46,8 @@ const (
 	hasCondemned
 	hasPieces
 	lacksPieces
+	isShallow
+	hasSince
 	knownLists = 1<<iota - 1
 )
 
@@ -96,6 +100,9 @@ func (b *Body) Encode() ([]byte, error) {
 			out = append(out, p.Content...)
 		}
 	}
+	if b.Since > 0 {
+		out = binary.AppendUvarint(out, b.Since)
+	}
 	if len(out) > MaxBodyBytes {
 		return nil, b.tooLarge(len(out))
 	}
@@ -120,7 +127,7 @@ func (b *Body) leastBytes() (n int) {
 func (b *Body) lists() (flags uint16) {
 	for bit, there := range []bool{
 		len(b.Commits) > 0, len(b.Explanations) > 0, len(b.Packs) > 0, len(b.Relies) > 0, len(b.ReliesEntries) > 0,
-		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks,
+		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks, b.Shallow, b.Since > 0,
 	} {
 		if there {
 			flags |= 1 << bit
@@ -227,7 +234,7 @@ func ParseBody(p []byte) (*Body, error) {
 	if lists&^knownLists != 0 {
 		d.failf("flags %#04x", lists)
 	}
-	b := &Body{Device: d.id(), Lacks: lists&lacksPieces != 0}
+	b := &Body{Device: d.id(), Lacks: lists&lacksPieces != 0, Shallow: lists&isShallow != 0}
 	if lists&hasCommits != 0 {
 		b.Commits = d.commits()
 	}
@@ -237,6 +244,9 @@ func ParseBody(p []byte) (*Body, error) {
 	d.objects(b, lists)
 	if lists&hasPieces != 0 {
 		b.Pieces = d.pieces()
+	}
+	if lists&hasSince != 0 {
+		b.Since = d.uvarint("as of which entry", 1, MaxNumber)
 	}
 	if err := d.end(); err != nil {
 		return nil, err

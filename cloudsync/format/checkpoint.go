@@ -14,19 +14,22 @@ import (
 )
 
 // Checkpoint is what a new device begins with. As an object it is framed, with CheckpointLabel: first what EncodeTo writes, then
-// the diff of each head, of the lengths that DiffBytes says, and nothing between or behind them.
+// the diffs of heads and trees, of the lengths that DiffBytes and TreeBytes say, and nothing between or behind them.
 type Checkpoint struct {
 	// At is the position that it stands for: everything up to entry At.Number is in it.
 	At Position
-	// Commits are all commits that the bucket keeps, parents before children. Those that are not among Heads come without trees.
+	// Commits are all commits that the bucket keeps, parents before children; parents that are not there were given up. Those that are not among Heads and Trees come without trees.
 	Commits []*commit.Commit
 	// Heads are indices into Commits: of commits that are nobody's parent. The first one's diff leads from the empty tree, those of the
 	// others from the first one's tree. There are none if and only if there are no commits.
 	Heads     []uint32
 	DiffBytes []uint64 // of each head's diff
+	// Trees are indices, ascending, of commits that are no heads, and whose trees the log does not give any more; their diffs lead from the first head's tree, too.
+	Trees     []uint32
+	TreeBytes []uint64 // of each of their diffs
 	Tags      []TagChange
 	Retention Retention
-	// Packs hold all live pieces of values of the heads, whose places in entries are thus not needed.
+	// Packs hold all live pieces of values of Heads and Trees, whose places in entries are thus not needed.
 	Packs []PackRef
 	// Condemned is what is condemned and still there, oldest first.
 	Condemned []Condemnation
@@ -43,7 +46,7 @@ const MaxCondemnations = 4096
 //	0       1      format version: 1
 //	1       8      length h of the header
 //	9       h      header
-//	9+h            diffs of the heads
+//	9+h            diffs of the heads, then those of the trees
 //
 // and of its header:
 //
@@ -53,16 +56,19 @@ const MaxCondemnations = 4096
 //	        number of heads (uvarint); for each: which commit (uvarint), length of its diff (uvarint)
 //	        tags, none removed; retention; packs
 //	        number of condemnations (uvarint), condemnations
-//	        1, if values may have pieces that nobody has sent; else nothing
+//	        flags (1), unless they are 0: bit 0, values may have pieces that nobody has sent; bit 1, trees follow
+//	        number of trees (uvarint, not 0); for each: which commit (uvarint), length of its diff (uvarint)
 const (
 	checkpointPrefix = 1 + 8
 	checkpointWhere  = "checkpoint"
+	checkpointLacks  = 1 << 0
+	checkpointTrees  = 1 << 1
 
 	// maxCommitBytes is more than the longest commit has.
 	maxCommitBytes = 20 << 10
 )
 
-// EncodeTo writes version, length and header to w; the diffs of the heads are to follow. It sorts the lists that are sets, and
+// EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts the lists that are sets, and
 // holds nothing of the commits. Errors: base.ErrInvalid, those of w.
 func (c *Checkpoint) EncodeTo(w io.Writer) error {
 	sortTags(c.Tags)
@@ -105,13 +111,18 @@ func writeAll(w io.Writer, b []byte) error {
 	return nil
 }
 
+func appendTrees(b []byte, which []uint32, bytes []uint64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(which)))
+	for i, k := range which {
+		b = binary.AppendUvarint(b, uint64(k))
+		b = binary.AppendUvarint(b, bytes[i])
+	}
+	return b
+}
+
 // tail returns the header from the heads on.
 func (c *Checkpoint) tail() []byte {
-	b := binary.AppendUvarint(nil, uint64(len(c.Heads)))
-	for i, h := range c.Heads {
-		b = binary.AppendUvarint(b, uint64(h))
-		b = binary.AppendUvarint(b, c.DiffBytes[i])
-	}
+	b := appendTrees(nil, c.Heads, c.DiffBytes)
 	b = appendTags(b, c.Tags)
 	b = appendRetention(b, c.Retention)
 	b = appendPacks(b, c.Packs)
@@ -119,8 +130,19 @@ func (c *Checkpoint) tail() []byte {
 	for i := range c.Condemned {
 		b = appendCondemnation(b, &c.Condemned[i])
 	}
+	flags := byte(0)
 	if c.Lacks {
-		b = append(b, 1)
+		flags |= checkpointLacks
+	}
+	if len(c.Trees) > 0 {
+		flags |= checkpointTrees
+	}
+	if flags == 0 {
+		return b
+	}
+	b = append(b, flags)
+	if len(c.Trees) > 0 {
+		b = appendTrees(b, c.Trees, c.TreeBytes)
 	}
 	return b
 }
@@ -179,7 +201,7 @@ func (c *Condemnation) reach() uint64 {
 
 // checkCommits verifies the commits and which of them are heads.
 func (c *Checkpoint) checkCommits() error {
-	if (len(c.Commits) == 0) != (len(c.Heads) == 0) || len(c.Heads) != len(c.DiffBytes) {
+	if (len(c.Commits) == 0) != (len(c.Heads) == 0) || len(c.Heads) != len(c.DiffBytes) || len(c.Trees) != len(c.TreeBytes) {
 		return fmt.Errorf("%d heads, %d diffs, %d commits", len(c.Heads), len(c.DiffBytes), len(c.Commits))
 	}
 	index := make(map[commit.ID]int, len(c.Commits))
@@ -192,7 +214,7 @@ func (c *Checkpoint) checkCommits() error {
 		}
 		index[k.ID] = i
 	}
-	isParent := make([]bool, len(c.Commits))
+	isParent, isTaken := make([]bool, len(c.Commits)), make([]bool, len(c.Commits))
 	for i, k := range c.Commits {
 		for _, p := range k.Parents {
 			at, ok := index[p]
@@ -205,15 +227,32 @@ func (c *Checkpoint) checkCommits() error {
 		}
 	}
 	var total uint64
-	for i, h := range c.Heads {
-		if int64(h) >= int64(len(c.Commits)) || isParent[h] {
-			return fmt.Errorf("commit %d of %d is no head, or one twice", h, len(c.Commits))
+	taken := func(k uint32, bytes uint64) error {
+		if int64(k) >= int64(len(c.Commits)) || isTaken[k] {
+			return fmt.Errorf("commit %d of %d has a tree twice", k, len(c.Commits))
 		}
-		isParent[h] = true // so that it is no head a second time
-		if c.DiffBytes[i] > MaxDiffBytes-total {
+		isTaken[k] = true
+		if bytes > MaxDiffBytes-total {
 			return fmt.Errorf("diffs of more than %d bytes", int64(MaxDiffBytes))
 		}
-		total += c.DiffBytes[i]
+		total += bytes
+		return nil
+	}
+	for i, h := range c.Heads {
+		if int64(h) < int64(len(c.Commits)) && isParent[h] {
+			return fmt.Errorf("commit %d of %d is no head", h, len(c.Commits))
+		}
+		if err := taken(h, c.DiffBytes[i]); err != nil {
+			return err
+		}
+	}
+	for i, k := range c.Trees {
+		if i > 0 && k <= c.Trees[i-1] {
+			return errors.New("trees are not sorted")
+		}
+		if err := taken(k, c.TreeBytes[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -299,17 +338,7 @@ func (c *Checkpoint) readCommits(w *window) error {
 // parseTail reads the header from the heads on.
 func (c *Checkpoint) parseTail(b []byte) error {
 	d := &decoder{where: checkpointWhere, b: b}
-	heads := d.count("heads", 0, 1+1)
-	if heads > len(c.Commits) {
-		d.failf("%d heads of %d commits", heads, len(c.Commits))
-	}
-	for range heads {
-		c.Heads = append(c.Heads, uint32(d.uvarint("which head", 0, math.MaxUint32)))
-		c.DiffBytes = append(c.DiffBytes, d.uvarint("length of a diff", 0, MaxDiffBytes))
-		if d.err != nil {
-			break
-		}
-	}
+	c.Heads, c.DiffBytes = d.trees("heads", 0, len(c.Commits))
 	c.Tags = d.tags(0, leastHeldTag, math.MaxInt)
 	c.Retention = d.retention()
 	c.Packs = d.packs(0)
@@ -324,9 +353,30 @@ func (c *Checkpoint) parseTail(b []byte) error {
 		}
 	}
 	if d.err == nil && len(d.b) > d.at {
-		if c.Lacks = d.b[d.at] == 1; c.Lacks {
-			d.at++
+		flags := d.flags(checkpointWhere, checkpointLacks|checkpointTrees)
+		if flags == 0 {
+			d.failf("flags 0")
+		}
+		c.Lacks = flags&checkpointLacks != 0
+		if flags&checkpointTrees != 0 {
+			c.Trees, c.TreeBytes = d.trees("trees", 1, len(c.Commits))
 		}
 	}
 	return d.end()
+}
+
+// trees reads which commits have trees, and the lengths of their diffs.
+func (d *decoder) trees(what string, least uint64, most int) (which []uint32, bytes []uint64) {
+	n := d.count(what, least, 1+1)
+	if n > most {
+		d.failf("%d %s of %d commits", n, what, most)
+	}
+	for range n {
+		if d.err != nil {
+			return nil, nil
+		}
+		which = append(which, uint32(d.uvarint("which commit", 0, math.MaxUint32)))
+		bytes = append(bytes, d.uvarint("length of a diff", 0, MaxDiffBytes))
+	}
+	return which, bytes
 }

@@ -133,6 +133,9 @@ func (b *Body) checkNumber(number uint64) error {
 	if n := len(b.ReliesEntries); n > 0 && b.ReliesEntries[n-1] >= number {
 		return fmt.Errorf("entry %d relies on entry %d", number, b.ReliesEntries[n-1])
 	}
+	if b.Since >= number {
+		return fmt.Errorf("entry %d is built on the log as of entry %d", number, b.Since)
+	}
 	if b.Condemned != nil && b.Condemned.reach() > number {
 		return fmt.Errorf("entry %d condemns what is not before it", number)
 	}

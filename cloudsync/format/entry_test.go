@@ -187,6 +187,8 @@ func TestBodiesThatNobodyWrites(t *testing.T) {
 		"relies on no number":         func(b *format.Body) { b.ReliesEntries[1] = format.MaxNumber + 1 },
 		"relies on the condemned":     func(b *format.Body) { b.Relies[0] = b.Condemned.Packs[0] },
 		"relies on condemned entries": func(b *format.Body) { b.Condemned.Below = 4 },
+		"is built on the condemned":   func(b *format.Body) { b.Since, b.Condemned.Below = 2, 3 },
+		"is built on no number":       func(b *format.Body) { b.Since = format.MaxNumber + 1 },
 		"condemns its own pack":       func(b *format.Body) { b.Condemned.Packs[0] = b.Packs[0].ID },
 		"condemns nothing":            func(b *format.Body) { *b.Condemned = format.Condemnation{} },
 		"condemns pack 0":             func(b *format.Body) { b.Condemned.Packs[0] = format.ID{} },

@@ -121,6 +121,9 @@ func bodies(tb testing.TB) *rapid.Generator[*format.Body] {
 			b.Condemned = &format.Condemnation{Packs: idsOf(t, "condemned packs", 0xcc), Checkpoints: numbersOf(t, "checkpoints", 1, 900), Below: rapid.Uint64Range(2, 100).Draw(t, "below")}
 		}
 		b.Lacks = rapid.Bool().Draw(t, "lacks")
+		if len(b.Commits) > 0 {
+			b.Shallow, b.Since = rapid.Bool().Draw(t, "shallow"), rapid.SampledFrom([]uint64{0, 100, 1000}).Draw(t, "since")
+		}
 		return b
 	}).Filter(func(b *format.Body) bool {
 		return len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) > 0 || b.Retention != nil || b.Condemned != nil
@@ -177,6 +180,11 @@ func TestAnyCheckpointRoundTrips(t *testing.T) {
 		for i, k := range c.Commits {
 			if !parents[k.ID] {
 				c.Heads, c.DiffBytes = append(c.Heads, uint32(i)), append(c.DiffBytes, rapid.Uint64Range(0, 1<<40).Draw(r, "diff"))
+			}
+		}
+		for i, k := range c.Commits {
+			if parents[k.ID] && rapid.Bool().Draw(r, "tree") {
+				c.Trees, c.TreeBytes = append(c.Trees, uint32(i)), append(c.TreeBytes, 7)
 			}
 		}
 		for range rapid.IntRange(0, 3).Draw(r, "condemned") {

@@ -95,9 +95,9 @@ type adoption struct {
 	c       *format.Checkpoint
 	size    int64 // of the object
 	created time.Time
-	heads   map[uint32]struct{}
-	bare    bool // the page has no commits
-	beside  bool // the page has read the log; see TakeHistory
+	skipped map[int]struct{} // commits that are below such as are here, and were given up here
+	bare    bool             // the page has no commits
+	beside  bool             // the page has read the log; see TakeHistory
 	wanted  commit.ID
 }
 
@@ -141,7 +141,7 @@ func (a *adoption) read(ctx context.Context) error {
 	if err := a.commits(ctx); err != nil {
 		return err
 	}
-	if _, err := a.tree(ctx, st, len(a.c.Heads)-1); err != nil {
+	if _, err := a.tree(ctx, st, a.trees()-1); err != nil {
 		return err
 	}
 	if err := (&diffReader{name: a.name, stream: st}).proveStream(); err != nil {
@@ -156,13 +156,33 @@ func (a *adoption) commits(ctx context.Context) error {
 	s := a.s
 	hs := s.p.o.Store.Heads()
 	a.bare = len(hs) == 1 && hs[0].IsFirst()
-	if err := a.checkHeads(); err != nil {
+	if err := a.skip(ctx); err != nil {
+		return err
+	}
+	trees, heads := map[commit.ID]struct{}{}, map[commit.ID]struct{}{}
+	for i := range a.trees() {
+		c, _ := a.treeOf(i)
+		trees[c.ID] = struct{}{}
+		if i < len(a.c.Heads) {
+			heads[c.ID] = struct{}{}
+		}
+	}
+	for _, c := range a.c.Commits { // so that what has no child, and is no head, has lost what was built on it
+		for _, p := range c.Parents {
+			heads[p] = struct{}{}
+		}
+	}
+	if err := a.checkIslands(heads); err != nil {
 		return err
 	}
 	for i, unproved := range a.c.Commits {
 		c, err := reparse(unproved)
+		if _, skip := a.skipped[i]; skip && err == nil {
+			a.c.Commits[i] = c
+			continue
+		}
 		if err == nil {
-			err = a.parents(ctx, c)
+			err = s.parents(ctx, c, true)
 		}
 		if err != nil {
 			return fmt.Errorf("commit %s: %w", unproved.ID, err)
@@ -175,57 +195,66 @@ func (a *adoption) commits(ctx context.Context) error {
 			s.res.Commits++
 		}
 		s.commits[c.ID], a.c.Commits[i] = c, c // not to hold two of each
-		_, head := a.heads[uint32(i)]
-		s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: !head})
+		_, tree := trees[c.ID]
+		_, outer := heads[c.ID]
+		s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: !tree, Shallow: true, Inner: !outer})
 	}
 	return nil
 }
 
-// checkHeads verifies that every commit without a child is a head. That heads are commits, each once and without a child, and have a diff each, reading has proved,
-// as it has that no commit is there twice.
-func (a *adoption) checkHeads() error {
-	a.heads = map[uint32]struct{}{}
-	for _, h := range a.c.Heads {
-		a.heads[h] = struct{}{}
-	}
-	inner := map[commit.ID]struct{}{}
+// checkIslands verifies that what has no child and is no head is kept because of a tag. That heads have no child reading has proved.
+func (a *adoption) checkIslands(outer map[commit.ID]struct{}) error {
 	for _, c := range a.c.Commits {
-		for _, p := range c.Parents {
-			inner[p] = struct{}{}
-		}
-	}
-	for i, c := range a.c.Commits {
-		if _, ok := inner[c.ID]; ok {
+		if _, ok := outer[c.ID]; ok || slices.ContainsFunc(a.c.Tags, func(t format.TagChange) bool { return t.Commit == c.ID }) {
 			continue
 		}
-		if _, ok := a.heads[uint32(i)]; !ok {
-			return bad("commit %s has no child and is no head", c.ID)
-		}
+		return bad("commit %s has no child, no tag, and is no head", c.ID)
 	}
 	return nil
 }
 
-// parents verifies what follows from the parents of a commit, which come before it or are here.
-func (a *adoption) parents(ctx context.Context, c *commit.Commit) error {
-	if a.c.Retention != (format.Retention{}) {
-		for _, id := range c.Parents {
-			if p, _, err := a.s.find(ctx, id); err != nil {
-				return err
-			} else if p == nil {
-				return fmt.Errorf("parent %s is not kept: a page without its oldest commits: %w", id, base.ErrUnsupported)
-			}
+// treeOf returns the commit to which the diff of a number leads, and the length of that diff: first those of heads, then those of other commits.
+func (a *adoption) treeOf(i int) (*commit.Commit, uint64) {
+	if n := len(a.c.Heads); i >= n {
+		return a.c.Commits[a.c.Trees[i-n]], a.c.TreeBytes[i-n]
+	}
+	return a.c.Commits[a.c.Heads[i]], a.c.DiffBytes[i]
+}
+
+// trees returns how many commits come with trees.
+func (a *adoption) trees() int { return len(a.c.Heads) + len(a.c.Trees) }
+
+// skip finds the commits that are not here though what is built on them is: they were given up here, and stay so.
+func (a *adoption) skip(ctx context.Context) error {
+	a.skipped = map[int]struct{}{}
+	below := map[commit.ID]struct{}{}
+	for i := len(a.c.Commits) - 1; i >= 0; i-- {
+		c := a.c.Commits[i]
+		known, _, err := a.s.find(ctx, c.ID)
+		if err != nil && !errors.Is(err, base.ErrGone) {
+			return err
+		}
+		_, is := below[c.ID]
+		if known == nil && (is || err != nil) {
+			a.skipped[i] = struct{}{}
+		}
+		if known == nil && !is && err == nil {
+			continue
+		}
+		for _, p := range c.Parents {
+			below[p] = struct{}{}
 		}
 	}
-	return a.s.parents(ctx, c)
+	return nil
 }
 
 // tree builds the trees of the heads up to last from the diffs in st, and returns the root of that.
 func (a *adoption) tree(ctx context.Context, st *seal.Stream, last int) (root object.Digest, err error) {
 	s := a.s
 	var first object.Digest
-	for i, h := range a.c.Heads[:last+1] {
-		c := a.c.Commits[h]
-		r := &diffReader{ChangeReader: format.NewChangeReader(st, int64(a.c.DiffBytes[i])), name: a.name}
+	for i := range last + 1 {
+		c, bytes := a.treeOf(i)
+		r := &diffReader{ChangeReader: format.NewChangeReader(st, int64(bytes)), name: a.name}
 		if i == 0 {
 			root, err = btree.Build(ctx, s.p.page, s, puts(r))
 			first = root
@@ -265,12 +294,13 @@ func (a *adoption) values(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range a.c.Heads {
+	for i := range a.trees() {
 		from := btree.EmptyRoot
 		if i > 0 {
 			from = a.c.Commits[a.c.Heads[0]].Root
 		}
-		for d, err := range btree.Diff(ctx, s.tree(from), s.tree(a.c.Commits[a.c.Heads[i]].Root), nil) {
+		c, _ := a.treeOf(i)
+		for d, err := range btree.Diff(ctx, s.tree(from), s.tree(c.Root), nil) {
 			if err == nil && d.HasRight && !d.Right.Inline {
 				err = s.values.want(ctx, d.Right.Digest, d.Right.Size, d.Right.Priority)
 			}
@@ -282,7 +312,7 @@ func (a *adoption) values(ctx context.Context) error {
 	if err := s.values.settle(ctx); err != nil || a.beside {
 		return err
 	}
-	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false); err != nil {
+	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false, len(a.skipped) > 0); err != nil {
 		return err
 	}
 	if a.c.Retention != (format.Retention{}) {

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -219,6 +220,126 @@ func TestAdoptWithoutValue(t *testing.T) {
 	}
 }
 
+// TestAdoptShallow adopts a checkpoint whose oldest commits were given up, of which one that is tagged has its tree, and goes on with entries that are built on what was given up.
+func TestAdoptShallow(t *testing.T) {
+	w := newWorld(t)
+	a := w.device(t)
+	old := a.commit(edit{"k": []byte("1")})
+	tagged := a.commit(edit{"k": []byte("2")}, old)
+	between := a.commit(edit{"k": []byte("3")}, tagged)
+	head := a.commit(edit{"k": []byte("4")}, between)
+	a.push()
+	c := a.checkpoint(head)
+	c.Commits = []*commit.Commit{tagged, head}
+	diff, _ := a.diff(head.Root, tagged.Root)
+	c.Heads, c.Trees, c.TreeBytes, c.diffs = []uint32{1}, []uint32{0}, []uint64{uint64(len(diff))}, append(c.diffs, diff)
+	c.Tags = []format.TagChange{{Name: "tag", Commit: tagged.ID}, {Name: "lost", Commit: old.ID}}[:1]
+	number := w.put(c)
+
+	b := w.device(t)
+	if _, res, err := b.page.Adopt(t.Context(), number); err != nil || res.Commits != 2 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for _, id := range []commit.ID{old.ID, between.ID} {
+		if _, err := b.s.Commit(t.Context(), id); !errors.Is(err, base.ErrGone) {
+			t.Errorf("a commit that was given up: %v", err)
+		}
+	}
+	for _, k := range []*commit.Commit{tagged, head} {
+		if held, err := b.s.TreeHeld(t.Context(), k); err != nil || !held {
+			t.Errorf("tree of %s: %t, %v", k.ID.Short(), held, err)
+		}
+	}
+	// A device that was away has built on a commit that was given up. The body says so, and the diff leads from the head.
+	late := a.commit(edit{"late": []byte("x")}, between)
+	body := a.body(late)
+	body.Shallow, body.Commits[0].Base = true, format.Base{Commit: head.ID}
+	body.Commits[0].Diff.Inline, _ = a.diff(head.Root, late.Root)
+	w.append(body)
+	b.read = int(number)
+	b.pull()
+	if diff := cmp.Diff(a.content(late), b.content(late)); diff != "" {
+		t.Error(diff)
+	}
+	if len(headIDs(b)) != 2 {
+		t.Errorf("heads %v", headIDs(b))
+	}
+	b.check()
+}
+
+// TestAdoptBelowWhatIsHere passes over commits of a checkpoint that were given up here.
+func TestAdoptBelowWhatIsHere(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(t), w.device(t)
+	one := a.commit(edit{"k": []byte("1")})
+	two := a.commit(edit{"k": []byte("2")}, one)
+	three := a.commit(edit{"k": []byte("3")}, two)
+	a.push()
+	b.pull()
+	if _, err := b.s.Prune(t.Context(), []commit.ID{one.ID, two.ID}); err != nil {
+		t.Fatal(err)
+	}
+	four := a.commit(edit{"k": []byte("4")}, three)
+	a.push()
+	c := a.checkpoint(four)
+	c.Tags = []format.TagChange{{Name: "tag", Commit: one.ID}}
+	number := w.put(c)
+	if _, res, err := b.page.Adopt(t.Context(), number); err != nil || res.Commits != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if ids := headIDs(b); len(ids) != 1 || ids[0] != four.ID {
+		t.Errorf("heads %v", ids)
+	}
+	if tags, err := b.s.Tags(t.Context()); err != nil || len(tags) != 0 {
+		t.Errorf("tags %v, %v", tags, err)
+	}
+	b.check()
+}
+
+// TestBuildOnWhatWasGivenUpHere takes an entry of a device that nobody knew of, which has built on a commit that was given up here: its tree comes from the past.
+func TestBuildOnWhatWasGivenUpHere(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(t), w.device(t)
+	one := a.commit(edit{"k": []byte("1"), "l": []byte("1")})
+	two := a.commit(edit{"k": []byte("2")}, one)
+	a.push()
+	b.pull()
+	head := b.commit(edit{"m": []byte("1")}, two)
+	b.push()
+	if _, err := b.s.Prune(t.Context(), []commit.ID{one.ID, two.ID}); err != nil {
+		t.Fatal(err)
+	}
+	late := a.commit(edit{"n": []byte("1")}, one)
+	w.append(a.body(late))
+	if _, err := b.apply(w.log[len(w.log)-1]); err == nil {
+		t.Fatal("the entry was taken without its base")
+	}
+	before := w.log[:len(w.log)-1]
+	history := func(yield func(*format.Entry) error) error {
+		for _, e := range before {
+			if err := yield(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	b.page = ingest.New(ingest.Options{Store: b.s, Bucket: w.bucket, Sealer: w.sealer, Names: w.names, Fetcher: b.fetcher, Device: b.id,
+		Past: func(context.Context) (ingest.Past, error) { return past(history), nil }})
+	if _, err := b.apply(w.log[len(w.log)-1]); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a.content(late), b.content(late)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := b.s.Commit(t.Context(), one.ID); !errors.Is(err, base.ErrGone) {
+		t.Errorf("the base: %v", err)
+	}
+	if ids := headIDs(b); len(ids) != 2 || !slices.Contains(ids, head.ID) {
+		t.Errorf("heads %v", ids)
+	}
+	b.check()
+}
+
 // TestAdoptBad refuses bad checkpoints, and leaves the page as it was.
 func TestAdoptBad(t *testing.T) {
 	other := object.Sum(object.NodeBit, []byte("another tree"))
@@ -233,7 +354,6 @@ func TestAdoptBad(t *testing.T) {
 			x := d.commit(edit{"y": []byte("y")}, c.Commits[0])
 			c.Commits = append(c.Commits, x)
 		},
-		"missing parent": func(_ *device, c *checkpoint) { c.Commits, c.Heads[0] = c.Commits[1:], c.Heads[0]-1 },
 		"missing value":  func(_ *device, c *checkpoint) { c.Packs = nil },
 		"missing tag":    func(_ *device, c *checkpoint) { c.Tags = []format.TagChange{{Name: "t", Commit: commit.ID{4}}} },
 		"another bucket": func(_ *device, c *checkpoint) { c.At.Bucket[0]++ },

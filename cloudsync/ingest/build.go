@@ -91,7 +91,7 @@ type start struct {
 	at    format.Position
 	name  string
 	packs []format.PackRef
-	heads map[uint64]int // by the first 8 bytes of their ids
+	heads map[uint64]int // and other commits that it has trees of, by the first 8 bytes of their ids
 }
 
 // position returns where the log is read from.
@@ -105,6 +105,20 @@ func (s *start) position() format.Position {
 func prefix(id commit.ID) uint64 { return binary.BigEndian.Uint64(id[:8]) }
 
 func (b *builder) build(ctx context.Context) error {
+	last := b.p.begin(rows{})
+	defer last.end()
+	if err := b.buildIn(ctx, last); err != nil {
+		return err
+	}
+	if err := b.places(ctx, last); err != nil {
+		return err
+	}
+	last.b.Commits = []storage.ReceivedCommit{{Commit: b.target}}
+	return last.submit(ctx, nil)
+}
+
+// buildIn makes the tree in a step.
+func (b *builder) buildIn(ctx context.Context, last *step) error {
 	if err := b.planFromNewest(ctx); err != nil {
 		return err
 	}
@@ -119,20 +133,12 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.follow(ctx); err != nil {
 		return err
 	}
-	last := b.p.begin(rows{})
-	defer last.end()
 	root, err := b.copyTo(ctx, last)
-	if err != nil {
-		return err
+	if err == nil && root != b.target.Root && !b.target.Root.IsZero() {
+		err = fmt.Errorf("the tree %s was built, the commit has %s: %w", root, b.target.Root, base.ErrGone)
 	}
-	if root != b.target.Root {
-		return fmt.Errorf("the tree %s was built, the commit has %s: %w", root, b.target.Root, base.ErrGone)
-	}
-	if err := b.places(ctx, last); err != nil {
-		return err
-	}
-	last.b.Commits = []storage.ReceivedCommit{{Commit: b.target}}
-	return last.submit(ctx, nil)
+	b.root = root
+	return err
 }
 
 // planFromNewest plans with the newest checkpoint from which a chain leads to the target, at last with none.
@@ -164,8 +170,9 @@ func (b *builder) readStart(ctx context.Context, number uint64) (st *start, with
 		return nil, false, err
 	}
 	st = &start{at: a.c.At, name: a.name, packs: a.c.Packs, heads: map[uint64]int{}}
-	for i, h := range a.c.Heads {
-		st.heads[prefix(a.c.Commits[h].ID)] = i
+	for i := range a.trees() {
+		c, _ := a.treeOf(i)
+		st.heads[prefix(c.ID)] = i
 	}
 	if _, ok := st.heads[prefix(b.target.ID)]; ok {
 		return st, false, nil

@@ -94,15 +94,20 @@ func (r *rescuer) unsynced(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		from := btree.EmptyRoot
 		parent, err := store.Commit(ctx, c.Parents[0])
-		if err != nil {
+		switch {
+		case errors.Is(err, base.ErrGone):
+		case err != nil:
 			return err
-		}
-		from := parent.Root
-		if held, err := r.s.p.treeHeld(ctx, parent); err != nil {
-			return err
-		} else if !held {
-			from = btree.EmptyRoot
+		default:
+			held, err := r.s.p.treeHeld(ctx, parent)
+			if err != nil {
+				return err
+			}
+			if held {
+				from = parent.Root
+			}
 		}
 		for d, err := range btree.Diff(ctx, r.s.tree(from), r.s.tree(c.Root), nil) {
 			if err != nil {

@@ -34,6 +34,8 @@ type step struct {
 	// present is the body that is being taken, nil for a checkpoint; relied says that what it relies on has been read.
 	present *format.Body
 	relied  bool
+	// shallow says that history was given up here, once that was asked.
+	shallow, asked bool
 }
 
 // mine is what a step knows of a piece and the page does not yet.
@@ -70,6 +72,9 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 		return bad("another entry before it than the one that was read")
 	}
 	clear(s.taken)
+	if err := s.lookShallow(); err != nil {
+		return err
+	}
 	s.present, s.relied = e.Body, false
 	s.rows.lacks = s.rows.lacks || e.Body.Lacks
 	own := s.p.isOwn(e.Body)
@@ -98,7 +103,7 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 	if err := s.explanations(ctx, e.Body); err != nil {
 		return err
 	}
-	if err := s.tags(ctx, e.Body, own); err != nil {
+	if err := s.tags(ctx, e.Body, own, s.shallow); err != nil {
 		return err
 	}
 	if err := s.condemn(ctx, e); err != nil {
@@ -136,7 +141,7 @@ func (s *step) settle(e *format.Entry) {
 	}
 }
 
-// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none.
+// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none; the error matches base.ErrGone for one that was pruned here and is the parent of one that was not.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
 	if c, ok := s.commits[id]; ok {
 		return c, false, nil
@@ -155,6 +160,9 @@ func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here b
 func (s *step) brings(ctx context.Context, b *format.Body) (bool, error) {
 	for i := range b.Commits {
 		c, here, err := s.find(ctx, b.Commits[i].Commit.ID)
+		if errors.Is(err, base.ErrGone) {
+			continue
+		}
 		if err != nil || c == nil || !here {
 			return err == nil, err
 		}
@@ -165,20 +173,23 @@ func (s *step) brings(ctx context.Context, b *format.Body) (bool, error) {
 func (s *step) bodyCommits(ctx context.Context, b *format.Body) error {
 	for i := range b.Commits {
 		cc := &b.Commits[i]
-		if err := s.commit(ctx, cc); err != nil {
+		if err := s.commit(ctx, cc, b.Shallow || s.shallow); err != nil {
 			return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
 		}
 	}
 	return nil
 }
 
-// commit takes a commit with its tree.
-func (s *step) commit(ctx context.Context, cc *format.CommitChange) error {
+// commit takes a commit with its tree. What retention has given up here stays given up. shallow says that parents may be given up elsewhere.
+func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool) error {
 	c, err := reparse(cc.Commit)
 	if err != nil {
 		return err
 	}
 	known, here, err := s.find(ctx, c.ID)
+	if errors.Is(err, base.ErrGone) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -188,7 +199,7 @@ func (s *step) commit(ctx context.Context, cc *format.CommitChange) error {
 		}
 		return nil
 	}
-	if err := s.parents(ctx, c); err != nil {
+	if err := s.parents(ctx, c, shallow); err != nil {
 		return err
 	}
 	from, err := s.root(ctx, cc.Base)
@@ -203,7 +214,7 @@ func (s *step) commit(ctx context.Context, cc *format.CommitChange) error {
 		return bad("the diff leads to the tree %s, the commit has %s", root, c.Root)
 	}
 	s.commits[c.ID], s.taken[c.ID] = c, c
-	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c})
+	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: shallow})
 	s.res.Commits++
 	return nil
 }
@@ -226,18 +237,25 @@ func reparse(c *commit.Commit) (*commit.Commit, error) {
 	return again, nil
 }
 
-// parents verifies what follows from the parents of a commit, all of which must be here.
-func (s *step) parents(ctx context.Context, c *commit.Commit) error {
-	ps := make([]*commit.Commit, len(c.Parents))
-	for i, id := range c.Parents {
+// parents verifies what follows from the parents of a commit, all of which must be here or given up: here, or, with shallow, elsewhere.
+func (s *step) parents(ctx context.Context, c *commit.Commit, shallow bool) error {
+	ps := make([]*commit.Commit, 0, len(c.Parents))
+	for _, id := range c.Parents {
 		p, _, err := s.find(ctx, id)
-		if err != nil {
+		switch {
+		case errors.Is(err, base.ErrGone), err == nil && p == nil && shallow:
+			continue
+		case err != nil:
 			return err
-		}
-		if p == nil {
+		case p == nil:
 			return unknown("parent", id)
+		case p.Generation >= c.Generation || p.Timestamp > c.Timestamp:
+			return bad("generation %d and timestamp %d with a parent's %d and %d", c.Generation, c.Timestamp, p.Generation, p.Timestamp)
 		}
-		ps[i] = p
+		ps = append(ps, p)
+	}
+	if len(ps) < len(c.Parents) {
+		return nil
 	}
 	if err := commit.CheckParents(c, ps); err != nil {
 		return &fault{err: err}
@@ -251,11 +269,11 @@ func (s *step) root(ctx context.Context, from format.Base) (object.Digest, error
 		return btree.EmptyRoot, nil
 	}
 	c, here, err := s.find(ctx, from.Commit)
+	if errors.Is(err, base.ErrGone) || err == nil && c == nil {
+		return s.borrow(ctx, from.Commit, err != nil)
+	}
 	if err != nil {
 		return object.Digest{}, err
-	}
-	if c == nil {
-		return object.Digest{}, unknown("the base of the diff, commit", from.Commit)
 	}
 	if here && c.Root != btree.EmptyRoot {
 		held, err := s.p.o.Store.TreeHeld(ctx, c)

@@ -2,16 +2,19 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/storage"
 )
 
-// tags takes changes of tags. Changes in an entry of this device's own that are as they were made here are synced by it.
-func (s *step) tags(ctx context.Context, b *format.Body, own bool) error {
+// tags takes changes of tags. Changes in an entry of this device's own that are as they were made here are synced by it. A tag of a commit that was given up here is passed over; shallow says
+// that all that are not here were.
+func (s *step) tags(ctx context.Context, b *format.Body, own, shallow bool) error {
 	if len(b.Tags) == 0 {
 		return nil
 	}
@@ -24,6 +27,10 @@ func (s *step) tags(ctx context.Context, b *format.Body, own bool) error {
 	}
 	for i := range b.Tags {
 		t, err := s.tag(ctx, &b.Tags[i])
+		var none *UnknownCommitError
+		if errors.Is(err, base.ErrGone) || shallow && errors.As(err, &none) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("tag %d: %w", i, err)
 		}
