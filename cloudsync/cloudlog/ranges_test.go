@@ -183,6 +183,9 @@ func TestLongLogIsReadWithFewRequests(t *testing.T) {
 			middle = at
 		}
 		entries = append(entries, format.RangeEntry{Stored: stored, Created: start})
+		if n%1024 == 0 {
+			put(n - 1023)
+		}
 		switch {
 		case n == format.MaxRangeEntries:
 			put(1)
@@ -199,7 +202,7 @@ func TestLongLogIsReadWithFewRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// The range once or twice, 7 of 32, some that are not there, a look at the floor, 8 single ones and 4 behind the last.
+		// One or two of 1024, the range once or twice, 7 of 32, some that are not there, a look at the floor, 8 single ones and 4 behind the last.
 		if len(d.applied) != int(33_000-from.Number) || gets > 30 {
 			t.Errorf("reading on from %d applies %d entries with %d gets", from.Number, len(d.applied), gets)
 		}
