@@ -86,6 +86,7 @@ type quiet struct {
 type candidate struct {
 	digest object.Digest
 	number uint64
+	base   bool // a node to which there are differences, so that its bytes stay
 }
 
 // NewCollector returns a collector that begins with a first cycle.
@@ -479,7 +480,7 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 			return nil
 		}
 	}
-	k.garbage = append(k.garbage, candidate{d, number})
+	k.garbage = append(k.garbage, candidate{d, number, row.held && b.base[at] && d.Kind() == object.NodeBit})
 	if k.keepRows {
 		k.rows = append(k.rows, row)
 	}
@@ -568,8 +569,10 @@ func (c *Collector) delete(ctx context.Context) error {
 		c.stats.Aborted += asked - len(some)
 	}
 	some, rows = c.doom(some, rows)
-	if len(some) > 0 {
-		err = s.appendAloneOps(deletedOps(some, known))
+	for _, ops := range deletedOps(some, known) {
+		if err = s.appendAloneOps(ops); err != nil {
+			break
+		}
 	}
 	c.undoom()
 	release()
@@ -648,18 +651,30 @@ func (c *Collector) undoom() {
 	w.doomed = nil
 }
 
-func deletedOps(some []candidate, known map[object.Digest][]target) []op {
-	ds := make([]object.Digest, len(some))
+// deletedOps returns the records of one or two batches.
+func deletedOps(some []candidate, known map[object.Digest][]target) (batches [][]op) {
+	var buried, deleted []object.Digest
 	for i := range some {
-		ds[i] = some[i].digest
+		if some[i].base {
+			buried = append(buried, some[i].digest)
+		} else {
+			deleted = append(deleted, some[i].digest)
+		}
 	}
-	ops := digestOps(nil, recDeleted, ds)
-	ops[0].sync.known = known
-	return ops
+	for _, ops := range [][]op{digestOps(nil, recBuried, buried), digestOps(nil, recDeleted, deleted)} {
+		if len(ops) > 0 {
+			ops[0].sync.known = known
+			batches = append(batches, ops)
+		}
+	}
+	return batches
 }
 
 func (c *Collector) count(some []candidate, rows []objectRow) {
 	for i := range some {
+		if rows[i].dead {
+			continue // counted when it was buried
+		}
 		if some[i].digest.Kind().IsNode() {
 			c.stats.Nodes++
 		} else {

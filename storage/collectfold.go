@@ -194,6 +194,7 @@ type doomed struct {
 	digest  object.Digest
 	row     objectRow
 	targets []target
+	bury    bool // its bytes stay as a base
 }
 
 // wanted reports whether something in the rows wants a piece: a reference, or a journal that is not committed.
@@ -207,7 +208,8 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 }
 
 // foldDeleted takes pieces out of the index that nothing refers to, with the references that they hold. Others stay: a record of deletion is
-// about garbage only. It is one transaction, whose size the collector bounds.
+// about garbage only. Which nodes stay as bases the records say: what needs them may have been compacted away when the log is folded
+// from the beginning. It is one transaction, whose size the collector bounds.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
@@ -225,7 +227,7 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 						return err
 					}
 					if ok && !wanted(tx, row.number, journals) {
-						gone = append(gone, doomed{digest: d, row: row})
+						gone = append(gone, doomed{digest: d, row: row, bury: ops[i].kind == recBuried})
 					}
 				}
 				for d, t := range ops[i].sync.known {
@@ -335,7 +337,6 @@ type deletion struct {
 	numbers *numberCache
 	freed   []uint64        // destinations to which nothing refers any more
 	gone    []object.Digest // that have no row any more
-	bases   []uint64        // that one difference less needs
 }
 
 func (d *deletion) run(tx index.Tx, gone []doomed) error {
@@ -358,23 +359,6 @@ func (d *deletion) run(tx index.Tx, gone []doomed) error {
 	for i := range gone {
 		if err := d.remove(tx, &gone[i]); err != nil {
 			return err
-		}
-	}
-	for len(d.bases) > 0 { // a dead base goes with the last difference to it
-		n := d.bases[len(d.bases)-1]
-		d.bases = d.bases[:len(d.bases)-1]
-		digest, ok := numberDigest(tx, n)
-		if !ok {
-			continue
-		}
-		row, ok, err := readObjectRow(tx, &digest)
-		if err != nil {
-			return err
-		}
-		if ok && row.dead && row.number == n && !neededAsBase(tx, n) {
-			if err := d.removeRows(tx, &doomed{digest: digest, row: row}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -411,7 +395,7 @@ func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
 
 // remove removes the rows of a piece, or keeps its bytes as a base.
 func (d *deletion) remove(tx index.Tx, g *doomed) error {
-	if !neededAsBase(tx, g.row.number) {
+	if !g.bury && !neededAsBase(tx, g.row.number) {
 		return d.removeRows(tx, g)
 	}
 	if g.row.held && g.digest.Kind() == object.NodeBit && g.row.kind != recPiece {
@@ -437,7 +421,7 @@ func (d *deletion) removeRows(tx index.Tx, g *doomed) error {
 	}
 	d.gone = append(d.gone, g.digest)
 	if g.row.kind == recDelta && (g.row.held || g.row.dead) {
-		d.bases = append(d.bases, g.row.base)
+		d.freed = append(d.freed, g.row.base) // the last difference to it, perhaps
 		return dropBaseRef(tx, g.row.base, g.row.number)
 	}
 	return nil

@@ -56,6 +56,8 @@ const (
 	// those, they are put together.
 	smallShare = 8
 	maxSmall   = 8
+	// maxRounds bounds how often segments are chosen anew because bases that lie in them were left by what was rewritten.
+	maxRounds = 3
 )
 
 // Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites segments of which a part is garbage, a few at
@@ -94,6 +96,8 @@ type compaction struct {
 	done int64
 	all  int64
 	know map[uint32]segment.Description
+	// bases counts those that were deleted in this round because what needed them is stored whole now.
+	bases int
 }
 
 // segmentCandidate is a segment that may be worth rewriting.
@@ -116,12 +120,18 @@ func (c *compaction) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := c.find(ctx); err != nil {
-		return err
-	}
-	for len(c.todo) > 0 {
-		if err := c.step(ctx); err != nil {
+	for range maxRounds {
+		c.bases = 0
+		if err := c.find(ctx); err != nil {
 			return err
+		}
+		for len(c.todo) > 0 {
+			if err := c.step(ctx); err != nil {
+				return err
+			}
+		}
+		if c.bases == 0 {
+			break
 		}
 	}
 	c.r.IndexBefore, c.r.IndexAfter, err = c.s.shrinkIndex(ctx, c.o.DryRun)
@@ -420,9 +430,6 @@ func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
 	if err != nil {
 		return err
 	}
-	if k.keepsDead {
-		w.KeepsDead()
-	}
 	before, after := w.Bytes()
 	if err := w.Install(); err != nil {
 		if errors.Is(err, base.ErrReadOnly) {
@@ -435,5 +442,32 @@ func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
 	c.r.Replaced += len(inputs)
 	c.r.Written++
 	c.r.Freed += int64(before) - int64(after)
-	return s.finishMoves(context.WithoutCancel(ctx)) // short, and what it gives back is why we are here
+	freed := len(s.freed)
+	if err := s.finishMoves(context.WithoutCancel(ctx)); err != nil { // short, and what it gives back is why we are here
+		return err
+	}
+	return c.deleteBases(ctx, freed)
+}
+
+// deleteBases deletes dead bases that were left by what is stored whole now: the numbers that s.freed has from an index on. The
+// caller holds the fold turn.
+func (c *compaction) deleteBases(ctx context.Context, from int) error {
+	s := c.s
+	left := slices.Clone(s.freed[min(from, len(s.freed)):])
+	if len(left) == 0 {
+		return nil
+	}
+	kept := s.freed
+	s.freed = left
+	defer func() { s.freed = append(kept, s.freed...) }() // the collector looks at them once more
+	l := s.NewCollector(CollectOptions{})
+	l.indexes, l.cursor = s.indexes.Load(), 1<<64-1
+	for l.takeFreed(); len(l.pending) > 0; l.takeFreed() {
+		n := len(l.pending)
+		if err := l.delete(ctx); err != nil {
+			return err
+		}
+		c.bases += n
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ import (
 //
 //	C1  What stores a piece or node stays if its row points to it. Else it was deleted or dropped, or another record stored the piece before:
 //	    then it only says that its journal uses the piece, or that a node is used, which it may have brought back.
-//	C2  A record that takes something away (a deletion, a drop, the pruning of a commit, the removal of metadata, the commit of a journal, as far as
+//	C2  A record that takes something away (a deletion, a burial, a drop, the pruning of a commit, the removal of metadata, the commit of a journal, as far as
 //	    that ends the state of a transient piece) stays until nothing older is left that it is about. That is so when each other segment begins
 //	    behind it, or was made by a compaction that knew of it: killBefore is the least number for which it is not. Deletions, and what
 //	    prunes commits, also stay while their piece or commit is there again.
@@ -40,7 +40,6 @@ type judgement struct {
 	lastTag    map[string]uint64 // number of the last batch in the inputs that sets the tag; nil while that is being found out
 	used       map[uint64]bool   // numbers of pieces for which a use of journal 0 was written
 	whole      bool              // differences to dead bases are written whole
-	keepsDead  bool              // a node was kept as a base only: it may go with the last difference to it, which no record says
 }
 
 // verdict is what becomes of a record.
@@ -133,7 +132,7 @@ func (k *judgement) decide(tx index.Tx, v *verdict, summary *op) (err error) {
 		} else {
 			v.keep = row != nil && bytes.Equal(row, metadataRow(o.sync.typ, o.sync.value))
 		}
-	case recPlaces, recCondemned, recDropped, recDeleted:
+	case recPlaces, recCondemned, recDropped, recDeleted, recBuried:
 		return k.pieces(tx, v, killed)
 	case recPruned:
 		o.sync.ids = slices.DeleteFunc(o.sync.ids, func(id commit.ID) bool { return killed && !k.hasCommit(tx, id) })
@@ -248,7 +247,6 @@ func (k *judgement) node(tx index.Tx, v *verdict) error {
 		v.rewrite()
 		return nil
 	}
-	k.keepsDead = k.keepsDead || v.keep && row.dead
 	if !v.keep || o.kind != recDelta || !row.held || !k.whole {
 		return nil
 	}
@@ -297,7 +295,7 @@ func (k *judgement) pieces(tx index.Tx, v *verdict, killed bool) (err error) {
 			err = rerr
 		}
 		switch {
-		case o.kind == recDeleted:
+		case o.kind == recDeleted, o.kind == recBuried:
 			return !ok && killed
 		case o.kind == recDropped && ok:
 			return killed && !d.Kind().IsIndex()

@@ -136,47 +136,48 @@ func (s *Store) moveSome(id uint32, some []movedPiece) error {
 		return nil
 	}
 	slices.SortFunc(some, func(a, b movedPiece) int { return a.digest.Compare(b.digest) })
-	d := deletion{numbers: s.numbers}
+	var bases []uint64
 	err := runSteps(s.writableIndex(), []step{{weight: 1, run: func(tx index.Tx) error {
-		d = deletion{numbers: s.numbers}
+		bases = bases[:0]
 		for i := range some {
-			if err := s.moveRow(tx, id, &some[i], &d); err != nil {
+			base, err := s.moveRow(tx, id, &some[i])
+			if err != nil {
 				return err
 			}
+			if base != 0 {
+				bases = append(bases, base)
+			}
 		}
-		return d.run(tx, nil)
+		return nil
 	}}})
-	if err != nil {
-		return err
+	if err == nil {
+		s.freed = append(s.freed, bases[:min(len(bases), maxFreed-min(len(s.freed), maxFreed))]...)
 	}
-	for i := range d.gone {
-		s.numbers.forget(&d.gone[i])
-	}
-	return nil
+	return err
 }
 
 // moveRow makes a row point to a replacement if it points to what that replaces. A node that was a difference and was written whole needs its
-// base no more.
-func (s *Store) moveRow(tx index.Tx, id uint32, m *movedPiece, d *deletion) error {
+// base no more, which is returned.
+func (s *Store) moveRow(tx index.Tx, id uint32, m *movedPiece) (base uint64, err error) {
 	row, ok, err := readObjectRow(tx, &m.digest)
 	if err != nil || !ok || !row.held && !row.dead || row.place.Segment == id {
-		return err
+		return 0, err
 	}
 	if ours, err := s.log.Replaces(id, row.place.Segment); err != nil || !ours {
-		return err
+		return 0, err
 	}
 	row.place = m.place
 	if row.kind == recDelta && m.kind == recNode {
 		if err := dropBaseRef(tx, row.base, row.number); err != nil {
-			return err
+			return 0, err
 		}
-		d.bases = append(d.bases, row.base)
+		base = row.base
 		row.kind, row.base, row.depth = recNode, 0, 0
 	}
 	if row.kind != m.kind {
-		return badRow(bucketObjects, m.digest.String(), "another kind than the record")
+		return 0, badRow(bucketObjects, m.digest.String(), "another kind than the record")
 	}
-	return tx.Bucket(bucketObjects).Put(m.digest[:], row.append(nil))
+	return base, tx.Bucket(bucketObjects).Put(m.digest[:], row.append(nil))
 }
 
 // isMoving reports whether an index may point to segments that were replaced and to what replaces them.

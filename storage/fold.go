@@ -126,7 +126,7 @@ func (s *Store) foldInto(
 	switch aloneKind(parts) {
 	case recForgotten:
 		return s.foldForgotten(ctx, db, st)
-	case recDeleted:
+	case recDeleted, recBuried:
 		return s.foldDeleted(ctx, db, from, numbers, st, parts)
 	case recPruned:
 		return foldPruned(db, st, parts)

@@ -115,7 +115,12 @@ func (s *Store) openCompacted(ctx context.Context) error {
 			}
 		}
 	}
-	return s.finishMoves(ctx)
+	err := s.finishMoves(ctx)
+	if errors.Is(err, base.ErrNoSpace) { // both are there to read: the next compaction tries again
+		s.o.Logger.Warn("a compaction could not be finished", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
+		return nil
+	}
+	return err
 }
 
 // replaceOutdated makes an index of an older version anew. Its position was believed, which says what of the log was durable: when

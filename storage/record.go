@@ -195,7 +195,7 @@ func parseRecord(r segment.Record) (op, error) {
 		return parseTag(o, p, bad)
 	case recPlaces, recCondemned, recDropped, recStatus, recMetadata, recForgotten:
 		return parseSync(o, p, bad)
-	case recDeleted, recPruned, recAbandoned:
+	case recDeleted, recBuried, recPruned, recAbandoned:
 		return parseDeleting(o, p, bad)
 	case recSummary:
 		return parseSummary(o, p, bad)

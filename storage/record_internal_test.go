@@ -70,6 +70,7 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recSummary, journal: 300, sync: &syncOp{ids: []commit.ID{merge, {}}}},
 		{kind: recSummary, sync: &syncOp{ids: []commit.ID{}}},
 		{kind: recUse, digest: node},
+		{kind: recBuried, sync: &syncOp{digests: []object.Digest{node}}},
 	}
 	out := make([]segment.Record, len(ops))
 	for i, o := range ops {
@@ -233,6 +234,8 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"long value":         {Kind: recMetadata, Payload: append([]byte{1, 1, 'a'}, make([]byte, maxMetadataBytes+1)...)},
 		"forgotten and more": {Kind: recForgotten, Payload: []byte{0}},
 		"unknown origin":     {Kind: recCommit, Payload: []byte{3}},
+		"nothing buried":     {Kind: recBuried},
+		"buried piece":       {Kind: recBuried, Payload: leaf[:]},
 	} {
 		if _, err := parseRecord(r); !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: got %v, want ErrCorrupt", name, err)

@@ -68,8 +68,9 @@ var allBuckets = []string{
 }
 
 // indexVersion is the version of the rows of page.db. Rows of an older version are made anew from the log: version 1 had no bucket
-// conflicts, version 2 none of what sync knows, version 3 no sums of references, no references to bases and nothing of what was deleted.
-const indexVersion = 4
+// conflicts, version 2 none of what sync knows, version 3 no sums of references, no references to bases and nothing of what was deleted, version 4
+// had lost bases that no record had deleted.
+const indexVersion = 5
 
 // errOldIndex marks an index with rows of an older version.
 var errOldIndex = errors.New("rows of an older version")

@@ -89,7 +89,7 @@ func (y *syncOp) append(b []byte, kind byte) []byte {
 			b = append(b, y.places[i].Digest[:]...)
 			b = appendSpot(b, &y.places[i].Place)
 		}
-	case recCondemned, recDropped, recDeleted:
+	case recCondemned, recDropped, recDeleted, recBuried:
 		for i := range y.digests {
 			b = append(b, y.digests[i][:]...)
 		}

@@ -76,7 +76,7 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 			st.condemn()
 		case recDropped:
 			st.drop()
-		case recDeleted:
+		case recDeleted, recBuried:
 			*st = pieceState{}
 		}
 	}

@@ -32,8 +32,8 @@ type header struct {
 	bytes uint64 // its length
 	// size is the length of the file: nothing is appended to a replacement.
 	size uint64
-	// judged is the number up to which all batches of the log were reflected in what decided which records are live, or 0 when that must not be
-	// relied on; judgedByRepair says that what is replaced was damaged.
+	// judged is the number up to which all batches of the log were reflected in what decided which records are live, 0: not known;
+	// judgedByRepair says that what is replaced was damaged.
 	judged uint64
 	// replaces are the ids of the segments instead of which it stands, ascending, with gaps between the ranges. They are smaller than its own.
 	replaces []idRange

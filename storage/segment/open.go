@@ -221,6 +221,9 @@ func (op *opener) scanAll(ctx context.Context) error {
 		sc := &scanned{id: id, size: op.sizes[id], from: from, end: from, proved: from}
 		var err error
 		switch moved := op.replacesOld(id); {
+		case from == 0 && !moved && op.from.Number > 0 && len(op.heads[id].replaces) > 0:
+			// It stands for batches that the index does not reflect, and has less than they had: rows that a fold which did not end has left may point there.
+			return fmt.Errorf("segment %s replaces others that the index does not know: %w", FileName(id), ErrIndexMismatch)
 		case from == 0 && moved:
 			err = op.scanMoved(ctx, sc)
 		case from == 0 || sc.size > from:
