@@ -39,6 +39,21 @@ var (
 	ErrDeleted = fmt.Errorf("page is deleted in the bucket: %w", ErrPassed)
 )
 
+// UnreadableError says that the log cannot be read on from an entry: it is missing though there are later ones, it cannot be opened, or it does not follow from the one before.
+// It matches what Err matches.
+type UnreadableError struct {
+	// Number is that of the entry.
+	Number uint64
+	// Err says what is wrong, and names the object.
+	Err error
+}
+
+// Error implements error.
+func (e *UnreadableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
 // Options say which log and with what. Clock is needed; it measures pauses and how old a proof of the position is, never anything on which safety rests.
 type Options struct {
 	// Bucket makes its calls again where that helps; see bucket.Retry.
@@ -122,7 +137,7 @@ func (l *Log) Verify(ctx context.Context) error {
 
 // CatchUp reads all entries behind the position that were there when it was called, and gives them to apply. It returns whether there were any; also
 // with an error. first says that the device has never read the log, so that ranges are tried from the start.
-// Errors: ErrRolledBack, ErrReplaced, ErrPassed, ErrDeleted, base.ErrCorrupt (a *base.CorruptError names the object), base.ErrUnsupported, those of the bucket and of apply.
+// Errors: ErrRolledBack, ErrReplaced, ErrPassed, ErrDeleted, an *UnreadableError, which matches base.ErrCorrupt or base.ErrUnsupported, those of the bucket and of apply.
 func (l *Log) CatchUp(ctx context.Context, first bool, apply Apply) (found bool, err error) {
 	from := l.machine.Position().Number
 	_, err = l.run(ctx, "catch up", protocol.StartCatchUp{First: first, Prove: l.old(proofForCatchUp)}, nil, apply, nil)

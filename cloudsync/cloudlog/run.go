@@ -125,11 +125,11 @@ func (l *Log) done(d protocol.Done) error {
 	case protocol.Busy:
 		return l.busy(name)
 	case protocol.Bad:
-		return l.badErr
+		return &UnreadableError{d.Number, l.badErr}
 	case protocol.Broken:
-		return corrupt(name, "the hash of the entry before it", "another hash")
+		return &UnreadableError{d.Number, corrupt(name, "the hash of the entry before it", "another hash")}
 	case protocol.Hole:
-		return corrupt(name, "an entry, as there is a later one", "nothing")
+		return &UnreadableError{d.Number, corrupt(name, "an entry, as there is a later one", "nothing")}
 	}
 	return fmt.Errorf("log operation: %w", base.ErrInvalid)
 }

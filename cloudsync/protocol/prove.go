@@ -66,7 +66,7 @@ func (m *Machine) explain() []Effect {
 // proved goes on once the position is known to belong to the bucket.
 func (m *Machine) proved() []Effect {
 	if m.broken {
-		return m.done(Done{Outcome: Broken, Number: m.at.Number + 1})
+		return m.brokenBehind()
 	}
 	m.proving, m.bad, m.single, m.beyond, m.looking = false, false, 0, false, false
 	m.in, m.missing, m.tail = 0, [3]uint64{}, m.at
@@ -81,4 +81,16 @@ func (m *Machine) proved() []Effect {
 		return m.tryPut()
 	}
 	return m.seek()
+}
+
+// brokenBehind ends with an entry that does not carry the hash of the position, which is proved: a floor above it says with which checkpoint to go on instead.
+func (m *Machine) brokenBehind() []Effect {
+	switch {
+	case m.at.Number+1 < m.floor.Low:
+		return m.done(Done{Outcome: Passed})
+	case !m.looking:
+		m.looking = true
+		return m.look(m.answered, thenProved, false)
+	}
+	return m.done(Done{Outcome: Broken, Number: m.at.Number + 1})
 }

@@ -39,14 +39,14 @@ func (m *Machine) seek() []Effect {
 	return m.nowhere(n)
 }
 
-// nowhere ends with an entry that should be there and is not, once those before it are applied.
+// nowhere ends with an entry that should be there and is not, once those before it are applied. What is damaged below a floor, nobody needs.
 func (m *Machine) nowhere(n uint64) []Effect {
 	m.why = Hole
 	switch {
-	case m.bad:
-		m.why = Bad
 	case n < m.floor.Low:
 		m.why = Passed
+	case m.bad:
+		m.why = Bad
 	}
 	return m.flush(thenNowhere)
 }

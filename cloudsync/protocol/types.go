@@ -115,7 +115,7 @@ const (
 	RolledBack
 	// Replaced says that the bucket has other content in the place of what this device has read.
 	Replaced
-	// Passed says that the entry behind the position is gone, as a floor has passed it.
+	// Passed says that the entry behind the position is gone, or of no use, and that a floor has passed it.
 	Passed
 	// Deleted says that the page was deleted for all devices.
 	Deleted
