@@ -114,6 +114,9 @@ type Body struct {
 	Shallow bool
 	// Lacks says that values of the commits may have pieces that nobody has sent: the page was uploaded anew by devices that had not all of them.
 	Lacks bool
+	// Renewed says that the log begins anew here, behind entries that are missing or damaged: the checkpoint of this entry's number stands for all that the bucket has of the
+	// log before. What somebody has read there that is not in it, he sends again.
+	Renewed bool
 }
 
 // Elsewhere returns about how many bytes who reads b reads besides its entry: diffs that are objects of their own, and packs with pieces of EAGER values.
@@ -137,7 +140,7 @@ func (b *Body) check() (index map[commit.ID]int, err error) {
 	if b.Device.IsZero() {
 		return nil, errors.New("fingerprint of the device is zero")
 	}
-	if len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) == 0 && b.Retention == nil && b.Condemned == nil {
+	if len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) == 0 && b.Retention == nil && b.Condemned == nil && !b.Renewed {
 		return nil, errors.New("it changes nothing")
 	}
 	if index, err = b.checkCommits(); err != nil {

@@ -33,6 +33,7 @@ import (
 //	               bit 9: values may have pieces that nobody has sent; no list
 //	               bit 10: parents of commits may have been given up; no list
 //	               bit 11: the number (uvarint) of the entry as of which bases outside the body were heads of the log
+//	               bit 12: the log begins anew with the checkpoint of this number; no list
 //
 // A diff is its length (uvarint) and its bytes, or, as an object, its id (16) and the length of its plaintext (uvarint).
 const (
@@ -48,6 +49,7 @@ const (
 	lacksPieces
 	isShallow
 	hasSince
+	beginsAnew
 	knownLists = 1<<iota - 1
 )
 
@@ -127,7 +129,7 @@ func (b *Body) leastBytes() (n int) {
 func (b *Body) lists() (flags uint16) {
 	for bit, there := range []bool{
 		len(b.Commits) > 0, len(b.Explanations) > 0, len(b.Packs) > 0, len(b.Relies) > 0, len(b.ReliesEntries) > 0,
-		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks, b.Shallow, b.Since > 0,
+		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks, b.Shallow, b.Since > 0, b.Renewed,
 	} {
 		if there {
 			flags |= 1 << bit
@@ -234,7 +236,7 @@ func ParseBody(p []byte) (*Body, error) {
 	if lists&^knownLists != 0 {
 		d.failf("flags %#04x", lists)
 	}
-	b := &Body{Device: d.id(), Lacks: lists&lacksPieces != 0, Shallow: lists&isShallow != 0}
+	b := &Body{Device: d.id(), Lacks: lists&lacksPieces != 0, Shallow: lists&isShallow != 0, Renewed: lists&beginsAnew != 0}
 	if lists&hasCommits != 0 {
 		b.Commits = d.commits()
 	}

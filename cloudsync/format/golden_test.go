@@ -92,6 +92,7 @@ func goldenSealer(t *testing.T, a seal.Algorithm) *seal.Sealer {
 
 func TestGolden(t *testing.T) {
 	golden(t, "body", mustEncode(t, fullBody(t)))
+	golden(t, "body-renewed", mustEncode(t, &format.Body{Device: id(1), Renewed: true}))
 	c, _ := fullCheckpoint(t)
 	golden(t, "checkpoint", encodeCheckpoint(t, c))
 	golden(t, "packtable", packTable().Encode())

@@ -124,9 +124,10 @@ func bodies(tb testing.TB) *rapid.Generator[*format.Body] {
 		if len(b.Commits) > 0 {
 			b.Shallow, b.Since = rapid.Bool().Draw(t, "shallow"), rapid.SampledFrom([]uint64{0, 100, 1000}).Draw(t, "since")
 		}
+		b.Renewed = rapid.Bool().Draw(t, "renewed")
 		return b
 	}).Filter(func(b *format.Body) bool {
-		return len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) > 0 || b.Retention != nil || b.Condemned != nil
+		return len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) > 0 || b.Retention != nil || b.Condemned != nil || b.Renewed
 	})
 }
 
