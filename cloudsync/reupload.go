@@ -12,14 +12,14 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// errTaken reports that another device has written the checkpoint with which history begins.
+// errTaken reports that another device has written what was to be written: the checkpoint with which history begins, or the entry with which the log does.
 var errTaken = errors.New("another device was first")
 
-// maxReuploads bounds how often history is offered anew because another device did the same at the same moment.
-const maxReuploads = 4
+// maxReuploads bounds how often it begins anew because another device was first at the same moment.
+const maxReuploads = 8
 
 // Reupload makes the bucket whole again from what this device has: it forgets what it knew of the bucket, joins whatever log there
-// is, and sends what that lacks. The bucket must have the Syncer's keyring: who meets ErrBucketWiped or another id connects anew first. Commits whose trees are not here
+// is, and sends what that lacks. Where the log cannot be read on, since something is missing in it or damaged, it begins anew behind that (see renew). The bucket must have the Syncer's keyring: who meets ErrBucketWiped or another id connects anew first. Commits whose trees are not here
 // go up as history, in a checkpoint. missing is the number of pieces of values that are not here and that nobody has sent yet: other devices may have them, and send them when they
 // do the same. Reading one gives base.ErrGone until then.
 // It may be called again after an error. Errors: as Sync.
@@ -53,7 +53,7 @@ func (p *Page) reupload(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("write the checkpoint of history: %w", errTaken)
+	return fmt.Errorf("write the checkpoint of history, or begin the log anew: %w", errTaken)
 }
 
 // startOver forgets the bucket, joins the log that is there, and offers as history what cannot go up otherwise.
@@ -67,7 +67,7 @@ func (p *Page) startOver(ctx context.Context) error {
 	if err := p.ready(ctx); err != nil {
 		return err
 	}
-	if _, err := p.download(ctx); err != nil {
+	if err := p.joinLog(ctx); err != nil {
 		return err
 	}
 	return p.offerHistory(ctx, allCommits)

@@ -226,20 +226,50 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// passing does what works on the log, and does it again from the floor's checkpoint when the log no longer reaches back to the position.
+// passing does what works on the log, and does it again from the floor's checkpoint when the log no longer reaches back to the position, or nobody can make anything of what stands
+// behind it.
 func (p *Page) passing(ctx context.Context, do func() error) error {
 	err := do()
-	if !errors.Is(err, cloudlog.ErrPassed) {
+	floor, passed := p.passed(ctx, err)
+	if !passed {
 		return err
 	}
-	floor, _ := p.ses.log.Floor()
-	if floor.Deleted || floor.Checkpoint == 0 {
-		return err
-	}
-	if err := p.adopt(ctx, bucket.Info{Name: p.names.Checkpoint(floor.Checkpoint)}, floor.Checkpoint); err != nil {
+	if err := p.adoptAbove(ctx, floor); err != nil {
 		return err
 	}
 	return do()
+}
+
+// passed reports whether a floor has passed what err is about, and returns the floor.
+func (p *Page) passed(ctx context.Context, err error) (format.Floor, bool) {
+	switch {
+	case err == nil:
+		return format.Floor{}, false
+	case errors.Is(err, cloudlog.ErrPassed):
+		floor, _ := p.ses.log.Floor()
+		return floor, !floor.Deleted && floor.Checkpoint > 0
+	case !unreadable(err):
+		return format.Floor{}, false
+	}
+	if p.ses.log == nil {
+		if loadErr := p.load(ctx); loadErr != nil {
+			return format.Floor{}, false // err is what is to be told
+		}
+	}
+	floor, _, lookErr := p.ses.log.LookFloor(ctx)
+	return floor, lookErr == nil && !floor.Deleted && floor.Checkpoint > 0 && p.ses.log.Position().Number+1 < floor.Low
+}
+
+// adoptAbove begins anew with the checkpoint that a floor names. When that is not there, or not good, with the newest that will do: later ones stand for it.
+func (p *Page) adoptAbove(ctx context.Context, floor format.Floor) error {
+	err := p.adopt(ctx, bucket.Info{Name: p.names.Checkpoint(floor.Checkpoint)}, floor.Checkpoint)
+	if err == nil || !passedOver(err) {
+		return err
+	}
+	if found, findErr := p.findAbove(ctx, max(floor.Low, 1)-1); found || findErr != nil {
+		return findErr
+	}
+	return err
 }
 
 // keepFloor keeps what the log has found out about floors, so that the next session need not look again the same day.
@@ -454,7 +484,10 @@ func (p *Page) keep(ctx context.Context, rows ...storage.Metadata) error {
 const maxAdopt = 3
 
 // find begins with the newest checkpoint that is good, and reports whether there is one.
-func (p *Page) find(ctx context.Context) (bool, error) {
+func (p *Page) find(ctx context.Context) (bool, error) { return p.findAbove(ctx, 1) }
+
+// findAbove is find among checkpoints of numbers from least on.
+func (p *Page) findAbove(ctx context.Context, least uint64) (bool, error) {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
 	if err != nil {
 		return false, fmt.Errorf("look for checkpoints: %w", err)
@@ -462,7 +495,7 @@ func (p *Page) find(ctx context.Context) (bool, error) {
 	tried, bad := 0, error(nil)
 	for i := len(infos) - 1; i >= 0 && tried < maxAdopt; i-- {
 		kind, number, _, _, ok := p.names.ParseName(infos[i].Name)
-		if !ok || kind != format.KindCheckpoint {
+		if !ok || kind != format.KindCheckpoint || number < least {
 			continue
 		}
 		tried++
@@ -471,8 +504,7 @@ func (p *Page) find(ctx context.Context) (bool, error) {
 		if err == nil {
 			return true, nil
 		}
-		// One that is too large for a step of storage, with some 190 000 commits, is no use either: the log has it all.
-		if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrTooLarge) {
+		if !passedOver(err) {
 			return false, err
 		}
 		if errors.Is(err, base.ErrCorrupt) && bad == nil {
@@ -481,6 +513,12 @@ func (p *Page) find(ctx context.Context) (bool, error) {
 		p.s.o.Logger.Warn("a checkpoint is passed over", "ledger", p.o.Ledger, "page", p.pageID(), "checkpoint", number, "error", err)
 	}
 	return false, bad // without a checkpoint the log may tell only a part: see offerHistory
+}
+
+// passedOver reports whether a checkpoint that could not be taken is of no use, so that another one is tried.
+func passedOver(err error) bool {
+	// One that is too large for a step of storage, with some 190 000 commits, is no use either: the log has it all.
+	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrTooLarge)
 }
 
 // adopt takes over a checkpoint, and goes on with the log behind it.
@@ -494,6 +532,7 @@ func (p *Page) adopt(ctx context.Context, info bucket.Info, number uint64) error
 		return fmt.Errorf("begin with checkpoint %d: %w", number, err)
 	}
 	p.ses.arrived = p.ses.arrived || res.Commits > 0
+	p.ses.resend = p.ses.resend || res.Condemned
 	if res.Retention != nil {
 		if err := p.keepRetention(ctx, *res.Retention); err != nil {
 			return err
@@ -527,30 +566,38 @@ func (p *Page) history(ctx context.Context) func(yield func(*format.Entry) error
 	return func(yield func(*format.Entry) error) error { return p.entriesBehind(ctx, format.Position{}, yield) }
 }
 
-// entriesBehind gives the entries behind a position up to the page's position, read anew.
+// entriesBehind gives the entries behind a position up to the page's position, read anew. Where a floor has passed what is missing, it goes on behind the
+// floor's checkpoint, so that there may be gaps: what stood there is gone.
 func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
 	last := p.ses.log.Position().Number
-	if from.Number >= last {
-		return nil
-	}
 	from.Bucket = format.ID(p.s.o.Keyring.BucketID())
-	log := cloudlog.New(cloudlog.Options{Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Clock: p.s.o.Clock, Jitter: p.s.random64, At: from})
-	_, err := log.CatchUp(ctx, true, func(_ context.Context, entries []*format.Entry, _ format.Position) error {
-		for _, e := range entries {
-			if e.Number > last {
-				return errFar
+	for from.Number < last {
+		log := cloudlog.New(cloudlog.Options{Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Clock: p.s.o.Clock, Jitter: p.s.random64, At: from})
+		_, err := log.CatchUp(ctx, true, func(_ context.Context, entries []*format.Entry, _ format.Position) error {
+			for _, e := range entries {
+				if e.Number > last {
+					return errFar
+				}
+				if err := yield(e); err != nil {
+					return err
+				}
 			}
-			if err := yield(e); err != nil {
-				return err
+			return nil
+		})
+		switch floor, _ := log.Floor(); {
+		case errors.Is(err, errFar):
+			return nil
+		case !errors.Is(err, cloudlog.ErrPassed):
+			return err
+		case floor.Checkpoint <= log.Position().Number:
+			return fmt.Errorf("read the log from entry %d on: %w", log.Position().Number+1, base.ErrGone)
+		default:
+			c, err := p.readCheckpoint(ctx, floor.Checkpoint)
+			if err != nil {
+				return fmt.Errorf("read the log from entry %d on: %w: checkpoint %d: %w", log.Position().Number+1, base.ErrGone, floor.Checkpoint, err)
 			}
+			from = c.At
 		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errFar):
-		return nil
-	case errors.Is(err, cloudlog.ErrPassed):
-		return fmt.Errorf("read the log from entry %d on: %w", from.Number+1, base.ErrGone)
 	}
-	return err
+	return nil
 }

@@ -181,6 +181,10 @@ func (p *Page) append(ctx context.Context, o *outgoing.Outgoing) error {
 		if err := p.apply(ctx, entries, at); err != nil {
 			return err
 		}
+		if o.Commits > 0 && slices.ContainsFunc(entries, func(e *format.Entry) bool { return e.Body.Renewed }) {
+			p.ses.log = nil // as below; what the body builds on may not be in the bucket any more
+			return errOvertaken
+		}
 		if others += len(entries); others < maxOvertaken || len(o.Bases) == 0 {
 			return nil
 		}
@@ -208,7 +212,12 @@ func (p *Page) appendAfter(ctx context.Context, o *outgoing.Outgoing, apply clou
 	}
 	settle := func(ctx context.Context, a cloudlog.Appended, _ *format.Entry) error { return p.settle(ctx, o, a) }
 	var a cloudlog.Appended
+	again := false
 	err := p.passing(ctx, func() (err error) {
+		if again && o.Commits > 0 {
+			return errOvertaken // what the body builds on may not be in the checkpoint
+		}
+		again = true
 		a, err = p.ses.log.Append(ctx, o.Body, apply, settle)
 		return err
 	})

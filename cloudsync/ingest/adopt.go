@@ -49,6 +49,11 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Resul
 	if err := a.values(ctx); err != nil {
 		return format.Position{}, Result{}, nameFault(name, err)
 	}
+	if r.position.Number > 0 { // what it has read since may not be in the bucket any more
+		if err := s.unsync(ctx, a.c); err != nil {
+			return format.Position{}, Result{}, nameFault(name, err)
+		}
+	}
 	s.rows.position, s.rows.since = a.c.At, 0
 	if len(a.c.Commits) > 0 && !a.created.IsZero() {
 		s.rows.server = a.created
@@ -64,24 +69,30 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Resul
 //
 // Errors: those of Adopt.
 func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID) (res Result, found bool, err error) {
+	_, res, err = p.takeHistory(ctx, number, &wanted)
+	if errors.Is(err, errNotWanted) {
+		return Result{}, false, nil
+	}
+	return res, err == nil, err
+}
+
+// takeHistory is TakeHistory, without a wanted commit when that is nil. It returns the header of the checkpoint.
+func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID) (*format.Checkpoint, Result, error) {
 	name := p.o.Names.Checkpoint(number)
 	s := p.begin(rows{})
 	defer s.end()
 	a := &adoption{s: s, number: number, name: name, beside: true, wanted: wanted}
-	err = a.read(ctx)
-	if errors.Is(err, errNotWanted) {
-		return Result{}, false, nil
-	}
+	err := a.read(ctx)
 	if err == nil {
 		err = a.values(ctx)
 	}
 	if err != nil {
-		return Result{}, false, nameFault(name, err)
+		return nil, Result{}, nameFault(name, err)
 	}
 	if err := s.submit(ctx, []storage.Metadata{{Type: MetadataAdopted, Value: []byte{1}}}); err != nil {
-		return Result{}, false, fmt.Errorf("take history from %s: %w", name, err)
+		return nil, Result{}, fmt.Errorf("take history from %s: %w", name, err)
 	}
-	return s.res, true, nil
+	return a.c, s.res, nil
 }
 
 // errNotWanted says that a checkpoint does not have the wanted commit.
@@ -98,7 +109,7 @@ type adoption struct {
 	skipped map[int]struct{} // commits that are below such as are here, and were given up here
 	bare    bool             // the page has no commits
 	beside  bool             // the page has read the log; see TakeHistory
-	wanted  commit.ID
+	wanted  *commit.ID
 }
 
 // row returns the metadata row of the checkpoint.
@@ -135,7 +146,7 @@ func (a *adoption) read(ctx context.Context) error {
 		return err
 	}
 	defer body.Close()
-	if a.beside && !slices.ContainsFunc(a.c.Commits, func(c *commit.Commit) bool { return c.ID == a.wanted }) {
+	if a.wanted != nil && !slices.ContainsFunc(a.c.Commits, func(c *commit.Commit) bool { return c.ID == *a.wanted }) {
 		return errNotWanted
 	}
 	if err := a.commits(ctx); err != nil {

@@ -117,8 +117,18 @@ func (p *Page) Apply(ctx context.Context, entries []*format.Entry, at format.Pos
 
 // applyGroup applies the first entries, as many as share a batch, and returns how many. With an error, those before the one that has it have been applied.
 func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows) (int, Result, error) {
+	var taken Result
+	var anew *format.Checkpoint
+	if entries[0].Body.Renewed {
+		var err error
+		if anew, taken, err = p.beginsAnew(ctx, entries[0].Number); err != nil {
+			return 0, Result{}, err
+		}
+		r.adopted = true // places that it tells of, others tell too
+	}
 	s := p.begin(*r)
 	defer s.end()
+	s.res, s.anew = taken, anew
 	n := 0
 	for n < len(entries) && (n == 0 || s.small && p.isSmall(entries[n])) {
 		e := entries[n]
@@ -150,7 +160,7 @@ func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows)
 // changes of others before own ones that are synced, and those of later entries count after them.
 func (p *Page) isSmall(e *format.Entry) bool {
 	b := e.Body
-	if len(b.Packs) > 0 || b.Condemned != nil || e.Stored > groupBytes || len(b.Tags) > 0 && p.isOwn(b) {
+	if len(b.Packs) > 0 || b.Condemned != nil || b.Renewed || e.Stored > groupBytes || len(b.Tags) > 0 && p.isOwn(b) {
 		return false
 	}
 	for i := range b.Commits {

@@ -38,19 +38,26 @@ func (s *step) condemnPlaces(ctx context.Context, c *format.Condemnation) error 
 	for _, id := range c.Packs {
 		packs[id] = struct{}{}
 	}
-	placed, err := s.p.o.Store.PlacedIn(ctx, func(p storage.CloudPlace) bool {
+	return s.losePlaces(ctx, func(p storage.CloudPlace) bool {
 		if p.Pack == ([16]byte{}) {
 			return p.Entry < c.Below
 		}
 		_, ok := packs[p.Pack]
 		return ok
+	}, func(placed []storage.PlacedPiece) ([]storage.PlacedPiece, error) {
+		return placed, s.rescue(ctx, placed)
 	})
+}
+
+// losePlaces takes the places of pieces, those of what is placed so that choose returns.
+func (s *step) losePlaces(ctx context.Context, in func(storage.CloudPlace) bool, choose func([]storage.PlacedPiece) ([]storage.PlacedPiece, error)) error {
+	placed, err := s.p.o.Store.PlacedIn(ctx, in)
 	if err != nil {
 		return fmt.Errorf("look for pieces that are condemned: %w", err)
 	}
 	// What the step has placed elsewhere keeps that place.
 	placed = slices.DeleteFunc(placed, func(p storage.PlacedPiece) bool { _, ok := s.mine[p.Digest]; return ok })
-	if err := s.rescue(ctx, placed); err != nil {
+	if placed, err = choose(placed); err != nil {
 		return err
 	}
 	for _, p := range placed {

@@ -36,6 +36,8 @@ type step struct {
 	relied  bool
 	// shallow says that history was given up here, once that was asked.
 	shallow, asked bool
+	// anew is the checkpoint of an entry that begins the log anew, nil when there is none.
+	anew *format.Checkpoint
 }
 
 // mine is what a step knows of a piece and the page does not yet.
@@ -108,6 +110,11 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 	}
 	if err := s.condemn(ctx, e); err != nil {
 		return err
+	}
+	if e.Body.Renewed {
+		if err := s.renew(ctx, s.anew); err != nil {
+			return err
+		}
 	}
 	s.settle(e)
 	return nil

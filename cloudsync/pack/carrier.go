@@ -186,7 +186,7 @@ func (c *carrier) verify(id format.ID, sizeBytes int64) error {
 		return err
 	}
 	if o.Size != sizeBytes {
-		return &base.CorruptError{Where: "pack", Key: id.String(), Want: fmt.Sprintf("the %d bytes uploaded", sizeBytes), Got: fmt.Sprint(o.Size)}
+		return &base.CorruptError{Where: kindPack, Key: id.String(), Want: fmt.Sprintf("the %d bytes uploaded", sizeBytes), Got: fmt.Sprint(o.Size)}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func (f *Fetcher) entrySource(number uint64) *source {
-	return &source{b: f.o.Bucket, kind: "log entry", short: fmt.Sprint(number), name: f.o.Names.Entry(number)}
+	return &source{b: f.o.Bucket, kind: kindEntry, short: fmt.Sprint(number), name: f.o.Names.Entry(number)}
 }
 
 // readEntry reads and opens the log entry of a place. Its pieces are verified by their decoder, which computes their digests.
@@ -60,7 +60,7 @@ func (f *Fetcher) EachEntry(ctx context.Context, numbers []uint64, fn func(e *fo
 func (f *Fetcher) eachOfRange(ctx context.Context, from, to uint64, numbers []uint64, fn func(e *format.Entry) error) error {
 	var all []format.RangeEntry
 	if len(numbers) >= manyOfRange {
-		src := &source{b: f.o.Bucket, kind: "range of the log", short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
+		src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
 		b, _, err := src.readSome(ctx, 0, -1, format.MaxRangeBytes, nil)
 		if err == nil {
 			all, err = format.ParseRange(from, to, b)
@@ -117,7 +117,7 @@ const rangeBytes = 1 << 20
 // entryOfRange returns an entry from the range of the entries from to to, and remembers those that came with it, as values that were written
 // together are often read together.
 func (f *Fetcher) entryOfRange(ctx context.Context, number, from, to uint64) ([]byte, error) {
-	src := &source{b: f.o.Bucket, kind: "range of the log", short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
+	src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
 	b, size, err := src.readSome(ctx, 0, int64(format.RangeTableBytes(int(to-from+1)))+rangeBytes, format.MaxRangeBytes, nil)
 	if err != nil {
 		return nil, src.wrap(err)

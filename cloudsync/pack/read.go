@@ -10,10 +10,23 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
+// Kinds of objects, as corruption names them.
+const (
+	kindPack  = "pack"
+	kindEntry = "log entry"
+	kindRange = "range of the log"
+)
+
+// Damaged reports whether err says that an object in the bucket from which pieces were read is not what was written, as opposed to damage of this device.
+func Damaged(err error) bool {
+	c, ok := errors.AsType[*base.CorruptError](err)
+	return ok && (c.Where == kindPack || c.Where == kindEntry || c.Where == kindRange)
+}
+
 // source is an object of the bucket that is read.
 type source struct {
 	b     bucket.Bucket
-	kind  string // "pack", "log entry", "range of the log"
+	kind  string // one of those above
 	short string // id or number
 	name  string
 }

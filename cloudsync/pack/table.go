@@ -38,7 +38,7 @@ func (c *contents) inFrame(frame uint32) []format.PackPiece {
 
 // packSource returns the source of a pack.
 func packSource(b bucket.Bucket, n format.PageNames, id format.ID) *source {
-	return &source{b: b, kind: "pack", short: id.String(), name: n.Pack(id)}
+	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(id)}
 }
 
 // ReadTable returns the places of all pieces of a pack, in the order in which they stand, with one request (two for a table that is much longer than its pieces

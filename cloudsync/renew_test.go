@@ -1,0 +1,335 @@
+package cloudsync_test
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+func (p *page) names() format.PageNames { return format.NamesOf(p.d.w.ring, p.ledger, testPage) }
+
+// remove deletes an object behind everybody's back.
+func (w *world) remove(name string) {
+	w.t.Helper()
+	if _, ok := w.b.Content(name); !ok {
+		w.t.Fatalf("no object %s", name)
+	}
+	if err := w.b.Delete(w.t.Context(), name); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// same checks that pages are the same, and that each has the tree and the values of every commit that it knows or can build them.
+func same(t *testing.T, ps ...*page) {
+	t.Helper()
+	sameHeads(t, ps...)
+	want := ps[0].content()
+	for i, p := range ps {
+		if got := p.content(); !maps.Equal(got, want) {
+			t.Errorf("page %d has other content: %d keys, want %d", i, len(got), len(want))
+		}
+	}
+}
+
+// spoilers make an entry one that cannot be read on from.
+var spoilers = map[string]func(w *world, name string){
+	"missing": (*world).remove,
+	"damaged": func(w *world, name string) {
+		content, _ := w.b.Content(name)
+		content[len(content)/2] ^= 1
+		w.b.Replace(name, content)
+	},
+	"cut": func(w *world, name string) {
+		content, _ := w.b.Content(name)
+		w.b.Replace(name, content[:len(content)/2])
+	},
+}
+
+// TestReuploadBehindAHole spoils an entry in the midst of the log. One device that has everything uploads anew; the others only sync, wherever in the log they stand.
+func TestReuploadBehindAHole(t *testing.T) {
+	for name, spoil := range spoilers {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b, behind, within := w.device(), w.device(), w.device(), w.device()
+			for i := range 10 {
+				a.commit(edit{key(i): noise(uint64(i), 5000), "shared": text(key(i))})
+				sync(t, a)
+				switch i {
+				case 3:
+					sync(t, behind)
+				case 6:
+					sync(t, within)
+				}
+			}
+			sync(t, b)
+			spoil(w, a.names().Entry(5))
+			fresh := w.device()
+			if err := fresh.Sync(t.Context()); name != "missing" && !errors.Is(err, base.ErrCorrupt) {
+				t.Fatalf("a new device: %v", err)
+			}
+			for i, p := range []*page{a, behind, within} {
+				p.commit(edit{"own " + key(i): text("y")})
+			}
+			before := len(w.b.Names())
+			if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
+				t.Fatalf("%d missing, %v", missing, err)
+			}
+			// A checkpoint, a floor, an entry that says so, one with commits, and what stands in the way of the hole.
+			if n := len(w.b.Names()) - before; n > 6 {
+				t.Errorf("%d objects more", n)
+			}
+			for range 3 {
+				sync(t, a, behind, within, fresh, b)
+			}
+			same(t, a, b, behind, within, fresh, w.synced())
+		})
+	}
+}
+
+// synced returns a new device that is synced.
+func (w *world) synced() *page {
+	w.t.Helper()
+	p := w.device()
+	sync(w.t, p)
+	return p
+}
+
+// TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which is missing; who has read it sends again what only that entry had.
+func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
+	for name, spoil := range spoilers {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, c := w.device(), w.device()
+			for i := range 4 {
+				a.commit(edit{key(i): noise(uint64(i), 5000)})
+				sync(t, a)
+			}
+			sync(t, c)
+			for i := range 4 {
+				a.commit(edit{"later " + key(i): noise(uint64(10+i), 5000), "long" + key(i): noise(uint64(20+i), 2_000_000)})
+				sync(t, a)
+			}
+			spoil(w, a.names().Entry(5))
+			c.commit(edit{"c": text("y")})
+			if missing, err := c.Reupload(t.Context()); err != nil || missing != 0 {
+				t.Fatalf("%d missing, %v", missing, err)
+			}
+			a.commit(edit{"a": text("y")})
+			for range 3 {
+				sync(t, a, c)
+			}
+			same(t, a, c, w.synced())
+			if len(c.content()) != 14 {
+				t.Errorf("%d keys", len(c.content()))
+			}
+		})
+	}
+}
+
+// TestRollbackWithinTheHour rolls the bucket back while devices are connected. One appends above what is missing before anybody can notice.
+func TestRollbackWithinTheHour(t *testing.T) {
+	for name, healers := range map[string][]int{"who was behind": {2}, "who has appended": {0}, "who has read all": {1}, "each": {0, 1, 2}, "each backwards": {2, 1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b, behind := w.device(), w.device(), w.device()
+			ps := []*page{a, b, behind}
+			a.commit(edit{"k": text("0")})
+			sync(t, ps...)
+			old := w.b.State()
+			for i := range 5 {
+				a.commit(edit{key(i): noise(uint64(i), 5000)})
+				sync(t, a)
+			}
+			sync(t, b)
+			w.b.Rollback(old)
+			a.commit(edit{"above": noise(9, 5000)})
+			sync(t, a) // lands above a hole
+			if _, ok := w.b.Content(a.names().Entry(7)); !ok {
+				t.Fatal("the test makes no hole")
+			}
+			behind.commit(edit{"behind": text("y")})
+			sync(t, behind) // stands in the hole
+			b.commit(edit{"b": text("y")})
+			for _, i := range healers {
+				if missing, err := ps[i].Reupload(t.Context()); err != nil || missing != 0 {
+					t.Fatalf("%d missing, %v", missing, err)
+				}
+			}
+			w.clock.Advance(7 * time.Hour) // every proof is old
+			for range 4 {
+				for _, p := range ps {
+					err := p.Sync(t.Context())
+					if errors.Is(err, cloudsync.ErrBucketRolledBack) || errors.Is(err, cloudsync.ErrBucketReplaced) {
+						_, err = p.Reupload(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			same(t, a, b, behind, w.synced())
+			if len(a.content()) != 9 {
+				t.Errorf("%d keys", len(a.content()))
+			}
+		})
+	}
+}
+
+// TestReuploadReplacesAPack deletes packs, or damages them. A device that holds what was in them uploads it anew.
+func TestReuploadReplacesAPack(t *testing.T) {
+	for name, spoil := range spoilers {
+		for _, kind := range []string{"", "lazy:"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				w := newWorld(t)
+				a, b := w.device(), w.device()
+				sync(t, b)
+				for i := range 3 {
+					a.commit(edit{key(i): append([]byte(kind), noise(uint64(i), 1_500_000)...)})
+					sync(t, a)
+				}
+				for _, n := range w.b.Names() {
+					if strings.Contains(n, "/packs/") {
+						spoil(w, n)
+					}
+				}
+				if name == "damaged" { // nobody has noticed who reads tables only
+					for _, n := range w.b.Names() {
+						if strings.Contains(n, "/packs/") {
+							w.remove(n)
+						}
+					}
+				}
+				if err := b.Sync(t.Context()); kind == "" && err == nil {
+					t.Fatal("values that are not there came down")
+				}
+				if missing, err := a.Reupload(t.Context()); err != nil || missing != 0 {
+					t.Fatalf("%d missing, %v", missing, err)
+				}
+				for range 2 {
+					sync(t, a, b)
+				}
+				same(t, a, w.synced())
+				if kind == "" {
+					same(t, a, b)
+				}
+			})
+		}
+	}
+}
+
+// TestReuploadEndsAnywhere ends an upload that begins the log anew at each of its requests, by a failure or with its answer lost, and does it again.
+func TestReuploadEndsAnywhere(t *testing.T) {
+	for at := 1; ; at++ {
+		w := newWorld(t)
+		a, b, behind := w.device(), w.device(), w.device()
+		for i := range 5 {
+			a.commit(edit{key(i): noise(uint64(i), 5000)})
+			sync(t, a)
+			if i == 1 {
+				sync(t, behind)
+			}
+		}
+		sync(t, b)
+		w.remove(a.names().Entry(3))
+		b.commit(edit{"b": text("y")})
+		n := 0
+		w.b.SetBefore(func(bucket.Op, string) error {
+			if n++; n >= at {
+				return errNet
+			}
+			return nil
+		})
+		_, err := b.Reupload(t.Context())
+		w.b.SetBefore(nil)
+		over := n < at
+		if over != (err == nil) {
+			t.Fatalf("request %d: %v", at, err)
+		}
+		if at%2 == 0 {
+			a.commit(edit{"meanwhile": text("y")})
+			_ = a.Sync(t.Context()) // whatever there is of it
+		}
+		if err != nil {
+			b.reopen()
+			if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
+				t.Fatalf("request %d: %d missing, %v", at, missing, err)
+			}
+		}
+		t.Logf("ended at request %d", at)
+		for range 3 {
+			sync(t, a, b, behind)
+		}
+		same(t, a, b, behind, w.synced())
+		if over {
+			break
+		}
+	}
+}
+
+// TestReuploadAtOnce has two devices begin the log anew at the same moment, at each request of the first.
+func TestReuploadAtOnce(t *testing.T) {
+	for at := 1; ; at++ {
+		w := newWorld(t)
+		a, b, c := w.device(), w.device(), w.device()
+		for i := range 5 {
+			a.commit(edit{key(i): noise(uint64(i), 5000)})
+			sync(t, a)
+			if i == 2 {
+				sync(t, c)
+			}
+		}
+		sync(t, b)
+		w.remove(a.names().Entry(4))
+		for i, p := range []*page{a, b, c} {
+			p.commit(edit{"own " + key(i): text("y")})
+		}
+		n := 0
+		w.b.SetBefore(func(bucket.Op, string) error {
+			if n++; n == at {
+				if missing, err := c.Reupload(t.Context()); err != nil || missing != 0 {
+					t.Errorf("request %d: %d missing, %v", at, missing, err)
+				}
+			}
+			return nil
+		})
+		if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
+			t.Fatalf("request %d: %d missing, %v", at, missing, err)
+		}
+		w.b.SetBefore(nil)
+		for range 3 {
+			sync(t, a, b, c)
+		}
+		same(t, a, b, c, w.synced())
+		if n < at {
+			break
+		}
+	}
+}
+
+// TestHoleIsNamed tells callers which entry is missing.
+func TestHoleIsNamed(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range 6 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+	}
+	name := a.names().Entry(1)
+	w.remove(name)
+	b := w.device()
+	err := b.Sync(t.Context())
+	if e, ok := errors.AsType[*cloudlog.UnreadableError](err); !ok || e.Number != 1 || !strings.Contains(err.Error(), name) {
+		t.Fatalf("%v", err)
+	}
+	if _, err := b.Reupload(t.Context()); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("a page without content begins a log: %v", err)
+	}
+}
