@@ -39,7 +39,8 @@ type Page struct {
 	All []commit.ID
 	// Keep are further commits that stay: tagged ones, positions of handles, snapshots.
 	Keep []commit.ID
-	// Unsynced are commits that are still to be sent to the cloud. They stay with their parents, whose trees say what is sent.
+	// Unsynced are commits that are still to be sent to the cloud. They stay with their parents, whose trees say what is sent, and with all that is above these: it tells which of
+	// them the cloud's other commits stand on.
 	Unsynced []commit.ID
 }
 
@@ -52,20 +53,15 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	for _, id := range p.Keep {
 		keep[id] = struct{}{}
 	}
-	for _, id := range p.Unsynced {
-		keep[id] = struct{}{}
-		c, err := p.History.Commit(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("look for what is to be sent: %w", err)
-		}
-		for _, parent := range c.Parents {
-			keep[parent] = struct{}{}
-		}
-	}
 	above, err := mergeFloor(ctx, p)
 	if err != nil {
 		return nil, err
 	}
+	sent, err := keepUnsent(ctx, p, keep)
+	if err != nil {
+		return nil, err
+	}
+	above = min(above, sent)
 	oldest := now.Add(-policy.Age).UnixNano()
 	ids := make([]commit.ID, len(p.Heads))
 	for i, h := range p.Heads {
@@ -106,6 +102,40 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		}
 	}
 	return gone, nil
+}
+
+// keepUnsent adds to keep what is to be sent, and returns the generation from which on everything is kept for it: that of the oldest commit on which any of it stands.
+func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint64, error) {
+	above := ^uint64(0)
+	unsynced := map[commit.ID]bool{}
+	for _, id := range p.Unsynced {
+		unsynced[id] = true
+	}
+	for _, id := range p.Unsynced {
+		keep[id] = struct{}{}
+		c, err := p.History.Commit(ctx, id)
+		if err != nil {
+			return 0, fmt.Errorf("look for what is to be sent: %w", err)
+		}
+		for _, id := range c.Parents {
+			keep[id] = struct{}{}
+			if unsynced[id] {
+				continue
+			}
+			if id == commit.First().ID {
+				return 0, nil
+			}
+			parent, err := p.History.Commit(ctx, id)
+			if errors.Is(err, base.ErrGone) {
+				continue // it cannot be kept any more
+			}
+			if err != nil {
+				return 0, fmt.Errorf("look for what is to be sent: %w", err)
+			}
+			above = min(above, parent.Generation)
+		}
+	}
+	return above, nil
 }
 
 // mergeFloor returns the generation from which on everything is kept, because the heads have still to be merged: that of their oldest common ancestor.

@@ -60,6 +60,7 @@ func TestRules(t *testing.T) {
 	for i := 1; i < 6; i++ {
 		chain = append(chain, g.add(t, 10+10*i, chain[i-1]))
 	}
+	side := g.add(t, 70, chain[2])
 	island := g.add(t, 5, commit.First())
 	head := gc.Page{History: g, Heads: chain[5:]}
 	with := func(fn func(*gc.Page)) gc.Page {
@@ -84,8 +85,9 @@ func TestRules(t *testing.T) {
 			p.All = append(ids(append(chain, island)...), commit.First().ID)
 			p.Keep = ids(chain[0])
 		}), gc.Policy{Commits: 4}, ids(chain[1], island)},
-		"the same in time":     {with(func(p *gc.Page) { p.All = ids(island) }), gc.Policy{Age: time.Hour}, nil},
-		"unsynced and parents": {with(func(p *gc.Page) { p.Unsynced = ids(chain[3], chain[5]) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
+		"the same in time":                        {with(func(p *gc.Page) { p.All = ids(island) }), gc.Policy{Age: time.Hour}, nil},
+		"what is above the base of unsynced ones": {with(func(p *gc.Page) { p.Heads, p.Unsynced = chain[5:], ids(side) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
+		"unsynced and parents":                    {with(func(p *gc.Page) { p.Unsynced = ids(chain[3], chain[5]) }), gc.Policy{Commits: 1}, ids(chain[1], chain[0])},
 	} {
 		if got := prune(t, c.page, c.policy, 60); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %d commits go, want %d", name, len(got), len(c.want))
