@@ -70,9 +70,63 @@ func (v *values) lazy(ctx context.Context, p part) error {
 			return fmt.Errorf("value %s: %w", p.digest, err)
 		}
 	}
-	if !p.digest.Kind().IsIndex() && (p.size > limits.MaxPieceBytes || st.bytes >= 0 && uint64(st.bytes) != p.size) {
-		return bad("value %s of %d bytes: its only piece has another length", p.digest, p.size)
+	if !p.digest.Kind().IsIndex() {
+		if p.size > limits.MaxPieceBytes || st.bytes >= 0 && uint64(st.bytes) != p.size {
+			return bad("value %s of %d bytes: its only piece has another length", p.digest, p.size)
+		}
+		return nil
 	}
+	if v.s.present == nil || !v.s.rows.adopted {
+		return nil
+	}
+	if err := v.findBelow(ctx, p.digest, st.held, 0); err != nil {
+		return fmt.Errorf("value %s: %w", p.digest, err)
+	}
+	return nil
+}
+
+// findBelow finds the places of what an index piece of a LAZY value lists, for a page that may not know them since it began with a checkpoint: nobody looks for them when the
+// value is read. As far as index pieces are not held, it takes all that the entry relies on.
+func (v *values) findBelow(ctx context.Context, index object.Digest, held bool, level int) error {
+	p := part{digest: index}
+	if _, ok := v.known[p]; ok {
+		return nil
+	}
+	if level >= maxIndexLevels {
+		return bad("more than %d levels of index pieces", maxIndexLevels)
+	}
+	if !held {
+		if v.s.relied {
+			return nil
+		}
+		v.s.relied = true
+		return v.s.takeRelied(ctx, v.s.present)
+	}
+	content, err := v.s.j.Piece(ctx, index)
+	if err != nil {
+		return err
+	}
+	x, err := fb.ParseIndex(content)
+	if err != nil {
+		return indexFault(index, err)
+	}
+	for i := range x.Len() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d := x.Child(i).Digest
+		st, err := v.s.look(d)
+		if err == nil && !st.held && !st.placed {
+			st, err = v.s.findPlace(ctx, d)
+		}
+		if err == nil && d.Kind().IsIndex() {
+			err = v.findBelow(ctx, d, st.held, level+1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	v.remember(p)
 	return nil
 }
 

@@ -123,8 +123,8 @@ func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	}
 	if st.Synced {
 		g.rely(&st.Place)
-		if depth == 0 && st.Held {
-			return g.relyBelow(d, 0)
+		if st.Held {
+			return g.relyBelow(d, depth)
 		}
 		return nil
 	}
