@@ -49,7 +49,6 @@ type cloud struct {
 	has    set // commits that are in the log, as somebody was told
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
-	values map[object.Digest]string // what the roots of long values stand for
 	tags   map[string]map[commit.ID]bool
 	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
@@ -62,7 +61,7 @@ type keptBucket struct {
 }
 
 func (w *World) newCloud(ctx context.Context) error {
-	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, 0}}), has: set{}.with(0), values: map[object.Digest]string{}, tags: map[string]map[commit.ID]bool{}}
+	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, 0}}), has: set{}.with(0), tags: map[string]map[commit.ID]bool{}}
 	w.cloud = c
 	random := seeded(w.h.Seed, 1<<32)
 	var err error
@@ -138,6 +137,7 @@ type backup struct {
 	ring     *seal.Keyring
 	epoch    int
 	has      set
+	pruned   set
 	received []*node
 	heads    []*node
 	told     map[*node]bool
@@ -207,8 +207,8 @@ func (d *device) learn(ctx context.Context) error {
 	}
 	for i := range has.minus(d.has).all() {
 		n := d.w.graph.nodes[i]
-		if _, err := d.s.Commit(ctx, n.c.ID); err != nil {
-			return fmt.Errorf("S1: device %d: %w", d.index, err)
+		if _, err := d.mayLack(ctx, n); err != nil {
+			return err
 		}
 		d.hold(n)
 	}
@@ -294,7 +294,7 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	const (
 		look      = 2
 		process   = 10
-		day       = 4
+		day       = 6 // a look at the format, the floor and checkpoints; how far the device is, said anew
 		rangeSize = 32
 	)
 	m, now := d.link.syncer.Metrics(), d.link.page.State().Position
@@ -384,8 +384,7 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 
 // restart ends the process of the device, and begins it on another disk.
 func (d *device) restart(ctx context.Context, disk *vfs.Mem, rows *index.Memory) error {
-	err := errors.Join(d.leave(), d.s.Close())
-	if err != nil {
+	if err := d.shut(); err != nil {
 		return err
 	}
 	d.mem, d.rows = disk, rows

@@ -3,13 +3,12 @@ package sim_test
 import (
 	"flag"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
-var hazardsFlag = flag.String("hazards", "fclgbt", "what may happen in histories with a bucket: the first letters of the fields of sim.Hazards")
+var hazardsFlag = flag.String("hazards", "fclgbtsp", "what may happen in histories with a bucket: the first letters of the fields of sim.Hazards")
 
 // cloudSteps is the length of a history with a bucket.
 const cloudSteps = 24
@@ -17,31 +16,11 @@ const cloudSteps = 24
 // TestCloudHistories runs random histories of devices that share a bucket. Every fiftieth has its stores checked.
 func TestCloudHistories(t *testing.T) {
 	z := hazards()
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateCloud(seed, cloudSteps, z) })
 	if *seedFlag > 0 {
-		if res, err := sim.Run(t.Context(), sim.GenerateCloud(*seedFlag, cloudSteps, z), sim.Options{Check: true, Trace: t.Logf}); err != nil {
-			report(t, sim.GenerateCloud(*seedFlag, cloudSteps, z), err)
-		} else {
-			t.Logf("%+v", res)
-		}
 		return
 	}
-	var total sim.Result
-	var mu sync.Mutex
 	n := histories()
-	inParallel(n, func(i int) {
-		if t.Failed() {
-			return
-		}
-		seed := uint64(i + 1)
-		res, err := sim.Run(t.Context(), sim.GenerateCloud(seed, cloudSteps, z), sim.Options{Check: seed%50 == 0})
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil && !t.Failed() {
-			report(t, sim.GenerateCloud(seed, cloudSteps, z), err)
-		}
-		total.Add(res)
-	})
-	t.Logf("%d histories: %+v", n, total)
 	// Without these the histories would prove little.
 	c := total.Cloud
 	if n >= 500 && *hazardsFlag == flag.Lookup("hazards").DefValue && (c.Failed < n/2 || c.Reuploads < n/10 || c.Evictions < n/20 || c.Restored < n/20 || c.Crashes < n/2 || c.Packs < n/10 ||
@@ -50,31 +29,52 @@ func TestCloudHistories(t *testing.T) {
 	}
 }
 
+// garbageSteps is the length of a history about garbage.
+const garbageSteps = 40
+
+// TestGarbage runs random histories of one or two devices on which garbage is collected, a step of the collector between any two: all that is reachable can be read,
+// all garbage is gone after two cycles, and nothing that is not in the bucket is lost. Every fiftieth has its stores checked.
+func TestGarbage(t *testing.T) {
+	z := hazards()
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateGarbage(seed, garbageSteps, z) })
+	if s := total.Sweeps; histories() >= 500 && *seedFlag == 0 && *hazardsFlag == flag.Lookup("hazards").DefValue && (s.Deleted < histories()*4 || s.Aborted == 0 || s.Abandoned < histories()/8 || s.Pruned < histories()) {
+		t.Errorf("too little garbage to prove anything: %+v", s)
+	}
+}
+
 // hazards returns what may happen, as the flag says.
 func hazards() sim.Hazards {
 	has := func(letter string) bool { return strings.Contains(*hazardsFlag, letter) }
-	return sim.Hazards{Faults: has("f"), Crashes: has("c"), Lazy: has("l"), Garbage: has("g"), Backups: has("b"), Trouble: has("t")}
+	return sim.Hazards{Faults: has("f"), Crashes: has("c"), Lazy: has("l"), Garbage: has("g"), Backups: has("b"), Trouble: has("t"), Sweeping: has("s"), Pruning: has("p")}
 }
 
 // TestCloudReplay runs histories twice: equal seeds give equal requests, one by one.
 func TestCloudReplay(t *testing.T) {
-	most := uint64(30)
-	if raceEnabled {
+	most := 30
+	switch {
+	case raceEnabled:
 		most = 6
+	case *historiesFlag > 0:
+		most = *historiesFlag
 	}
-	for seed := uint64(1); seed <= most; seed++ {
-		var traces [2]strings.Builder
-		for i := range traces {
-			res, err := sim.Run(t.Context(), sim.GenerateCloud(seed, cloudSteps, hazards()), sim.Options{Trace: func(format string, args ...any) {
-				writef(&traces[i], format, args...)
-			}})
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+	for name, generate := range map[string]func(seed uint64) sim.History{
+		"cloud":   func(seed uint64) sim.History { return sim.GenerateCloud(seed, cloudSteps, hazards()) },
+		"garbage": func(seed uint64) sim.History { return sim.GenerateGarbage(seed, garbageSteps, hazards()) },
+	} {
+		for seed := *fromFlag; seed < *fromFlag+uint64(most); seed++ {
+			var traces [2]strings.Builder
+			for i := range traces {
+				res, err := sim.Run(t.Context(), generate(seed), sim.Options{Trace: func(format string, args ...any) {
+					writef(&traces[i], format, args...)
+				}})
+				if err != nil {
+					t.Fatalf("%s, seed %d: %v", name, seed, err)
+				}
+				writef(&traces[i], "%+v", res)
 			}
-			writef(&traces[i], "%+v", res)
-		}
-		if traces[0].String() != traces[1].String() {
-			t.Errorf("seed %d ran differently:\n%s\n\n%s", seed, &traces[0], &traces[1])
+			if traces[0].String() != traces[1].String() {
+				t.Errorf("%s, seed %d ran differently:\n%s\n\n%s", name, seed, &traces[0], &traces[1])
+			}
 		}
 	}
 }

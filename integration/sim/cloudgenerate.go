@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/mem"
@@ -21,10 +22,14 @@ type Hazards struct {
 	Backups bool
 	// Trouble wipes buckets and rolls them back.
 	Trouble bool
+	// Sweeping collects garbage on devices between any two steps, beside snapshots and transactions that take several steps.
+	Sweeping bool
+	// Pruning gives up history.
+	Pruning bool
 }
 
 // AllHazards is every one of them.
-var AllHazards = Hazards{true, true, true, true, true, true}
+var AllHazards = Hazards{true, true, true, true, true, true, true, true}
 
 // GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three to six devices on a page of 5 to 40 keys.
 func GenerateCloud(seed uint64, steps int, z Hazards) History {
@@ -38,6 +43,10 @@ func GenerateCloud(seed uint64, steps int, z Hazards) History {
 		h.Cloud.Faults = g.faults()
 	}
 	g.choose(z)
+	if z.Sweeping && g.one(4) {
+		h.Sweep = true
+		g.sweeps(z)
+	}
 	if g.one(16) { // a log that is long enough for ranges
 		for i := range 33 {
 			h.Steps = append(h.Steps, Step{Kind: Edit, Changes: g.changes(1000 + i)}, Step{Kind: Sync})
@@ -52,6 +61,71 @@ func GenerateCloud(seed uint64, steps int, z Hazards) History {
 	return h
 }
 
+// GenerateGarbage returns the history of a seed in which one or two devices, most of them with a bucket, make garbage, in steps steps.
+func GenerateGarbage(seed uint64, steps int, z Hazards) History {
+	h := Generate(seed, 0)
+	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0x6a4ba6e))}}
+	g.devices = 1 + g.rng.IntN(2)
+	h.Devices = h.Devices[:g.devices]
+	for i := range h.Devices {
+		h.Devices[i].Table = false
+	}
+	h.Cloud, h.Sweep = &Cloud{Plain: true}, true
+	local := g.one(3)
+	g.choose(Hazards{Lazy: z.Lazy})
+	g.large, g.kinds, g.bulky = 0, nil, !g.one(3)
+	g.keys = g.keys[:min(len(g.keys), 2+g.rng.IntN(5))]
+	if g.bulky && !g.one(3) { // the same values again and again
+		g.unique = false
+		for i := range g.keys {
+			g.keys[i] = []string{"l", "z"}[i%2] + g.keys[i][len(g.keys[i])-2:]
+		}
+	}
+	g.add(14, Edit)
+	if local {
+		h.Cloud = nil
+		g.add(2, Deliver, Merge)
+	} else {
+		g.add(1+g.rng.IntN(6), Sync)
+	}
+	g.add(1, Sibling, Merge, Reopen)
+	if z.Crashes {
+		g.add(1, Crash, SyncCrash)
+	}
+	if z.Lazy && g.one(2) && !local {
+		g.add(1, Drop, Evict, Fetch, Read)
+	}
+	if g.one(4) {
+		g.add(1, Tag)
+	}
+	g.sweeps(z)
+	for i := range steps {
+		h.Steps = append(h.Steps, g.next(i))
+	}
+	return h
+}
+
+// sweeps adds steps that make garbage, and collect it.
+func (g *cloudGenerator) sweeps(z Hazards) {
+	g.add(1, Sweep, Begin, End)
+	g.add(2, Pin, Unpin)
+	if g.one(2) {
+		g.add(1, Begin, End)
+	}
+	if z.Crashes {
+		g.add(1, SweepCrash)
+	}
+	if z.Pruning && !g.one(3) {
+		g.add(4, Prune)
+	}
+}
+
+func (g *cloudGenerator) add(n int, kinds ...Kind) {
+	for range n {
+		g.kinds = append(g.kinds, kinds...)
+	}
+}
+
 // collection returns steps that make checkpoints, condemn all but two of them, and delete those a month later.
 func (g *cloudGenerator) collection() (steps []Step) {
 	for i := range 4 {
@@ -64,6 +138,7 @@ type cloudGenerator struct {
 	generator
 	kinds []Kind // each as often as it is likely
 	large int    // one value in so many is of up to a MiB; 0: none
+	bulky bool   // most values have one of a few lengths, so that values and chunks come back
 	// collects lets garbage be condemned and, when its time has come, deleted.
 	collects bool
 }
@@ -101,11 +176,7 @@ func (g *cloudGenerator) choose(z Hazards) {
 	if g.one(5) {
 		g.large = 10
 	}
-	add := func(n int, kinds ...Kind) {
-		for range n {
-			g.kinds = append(g.kinds, kinds...)
-		}
-	}
+	add := g.add
 	add(16, Edit, Sync)
 	add(2, Sibling, Merge)
 	add(1, Reopen)
@@ -156,6 +227,8 @@ func (g *cloudGenerator) next(i int) Step {
 		s.Changes, s.Base = g.longChanges(i), g.rng.IntN(6)
 	case Merge:
 		s.Heads = g.mask()
+	case Deliver:
+		s.Peer, s.Heads, s.Apart = g.rng.IntN(g.devices), g.mask(), g.one(3)
 	case Sync, Fetch, Build, Checkpoint, Collect, Reupload:
 		s.Base = g.rng.IntN(30)
 		if g.one(12) {
@@ -165,6 +238,18 @@ func (g *cloudGenerator) next(i int) Step {
 		if s.At = g.rng.IntN(16); g.one(2) {
 			s.Stop, s.Apart = 1+g.rng.IntN(8), g.one(2)
 		}
+	case Sweep:
+		s.Base = 1 + g.rng.IntN(12)
+	case SweepCrash:
+		s.Base, s.At, s.Apart = g.rng.IntN(8), g.rng.IntN(8), slices.Contains(g.kinds, Prune) && g.one(2)
+	case Prune:
+		s.Base = 1 + g.rng.IntN(4)
+	case Pin:
+		s.Base = g.rng.IntN(6)
+	case Begin:
+		s.Changes, s.Apart = g.longChanges(i), g.one(2)
+	case End:
+		s.Apart = g.one(3)
 	case Network:
 		s.Base = g.rng.IntN(2)
 	case Read:
@@ -197,6 +282,8 @@ func (g *cloudGenerator) longChanges(step int) []Change {
 			continue
 		}
 		switch {
+		case g.bulky && !g.one(4):
+			c.Size = []int{500, 3000, 30 << 10, 90 << 10}[g.rng.IntN(4)]
 		case g.large > 0 && g.one(g.large):
 			c.Size = 200<<10 + g.rng.IntN(900<<10)
 		case g.one(4):

@@ -58,7 +58,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		})
 	case Backup:
 		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfs.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
-			has: d.has, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
+			has: d.has, pruned: d.pruned, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
 	case Restore:
 		for i := range w.devices {
 			if from := w.devices[(s.Peer+i)%len(w.devices)]; from.link.backup != nil {
@@ -230,7 +230,7 @@ func (d *device) evict(ctx context.Context) error {
 
 // build builds the tree of an older commit.
 func (d *device) build(ctx context.Context, n *node, stop int) error {
-	if n.c.IsFirst() {
+	if n.c.IsFirst() || d.pruned.has(n.index) {
 		return nil
 	}
 	err := d.call(ctx, stop, func(ctx context.Context) error { return d.link.page.BuildTree(ctx, n.c.ID) })
@@ -257,7 +257,12 @@ var removed commit.ID
 // base returns a received commit, so many before the newest one, whose tree the device has.
 func (d *device) base(ctx context.Context, n int) (*node, error) {
 	at := d.received[len(d.received)-1-n%len(d.received)]
-	if d.link == nil || at.c.IsFirst() {
+	for i := range d.w.pruned.all() { // what was there may be merged with what was above it, which has gone
+		if d.w.graph.nodes[i].above.has(at.index) {
+			return d.heads[len(d.heads)-1], nil
+		}
+	}
+	if at.c.IsFirst() || d.link == nil {
 		return at, nil
 	}
 	if held, err := d.s.TreeHeld(ctx, at.c); held || err != nil {
@@ -282,7 +287,7 @@ func (d *device) tag(ctx context.Context, s Step) error {
 		return nil
 	}
 	n := d.received[len(d.received)-1-s.Base%len(d.received)]
-	if n.c.IsFirst() {
+	if n.c.IsFirst() || d.w.pruned.has(n.index) {
 		return nil
 	}
 	to[n.c.ID] = true
@@ -294,6 +299,7 @@ func (d *device) tag(ctx context.Context, s Step) error {
 func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 	d.w.cloud.stats.Restored++
 	d.w.excused = d.w.excused.or(d.has.minus(b.has))
+	d.pruned, d.lost = b.pruned, map[commit.ID]bool{}
 	d.has, d.received, d.heads, d.told = b.has, slices.Clone(b.received), b.heads, maps.Clone(b.told)
 	d.w.givesUp()
 	rows := b.rows.Clone()
@@ -304,7 +310,7 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 		d.link.id = d.fingerprint()
 	}
 	d.w.trace("device %d is restored: heads %s", d.index, nodeIDs(d.heads))
-	if err := errors.Join(d.leave(), d.s.Close()); err != nil {
+	if err := d.shut(); err != nil {
 		return err
 	}
 	d.link.ring, d.link.epoch = b.ring, b.epoch
@@ -315,6 +321,7 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 // knowNothing makes the device a new one, as far as the model knows.
 func (d *device) knowNothing() {
 	first := d.w.graph.nodes[0]
+	d.pruned, d.lost = nil, map[commit.ID]bool{}
 	d.has, d.received, d.heads, d.told = set{}.with(0), []*node{first}, []*node{first}, map[*node]bool{}
 }
 
@@ -390,8 +397,7 @@ func (d *device) cutPower() {
 // comeBack lets the power fail, if it has not yet, and opens what it has left.
 func (d *device) comeBack(ctx context.Context, rows *index.Memory) error {
 	d.cutPower()
-	_ = d.leave()
-	_ = d.s.Close() // on a disk that has no power
+	_ = d.shut() // on a disk that has no power
 	d.power.Lock()
 	d.mem, d.rows, d.left, d.fails = d.left, rows, nil, -1
 	d.power.Unlock()
@@ -414,8 +420,13 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 		return n, err
 	}
 	for i := range t.d.has.all() {
-		if c := t.d.w.graph.nodes[i].c; c.Root == id {
+		if c := t.d.w.graph.nodes[i].c; c.Root == id && !t.d.pruned.has(i) {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
+				if errors.Is(err, base.ErrGone) && t.d.w.cloud.epoch > 0 && !t.d.lost[c.ID] {
+					t.d.lost[c.ID] = true
+					t.d.w.forgetful = true
+					err = errTreeLost
+				}
 				return nil, fmt.Errorf("fetch the tree of commit %s: %w", c.ID.Short(), err)
 			}
 			return t.Source.Node(ctx, id)
@@ -424,18 +435,18 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	return nil, err
 }
 
+// errTreeLost ends a merge that needs a tree which is nowhere any more: the next one does without.
+var errTreeLost = errors.New("a tree is lost")
+
+func (d *device) isLost(id commit.ID) bool { return d.lost[id] }
+
 // longValue returns what the root of a long value stands for, if it is known.
 func (w *World) longValue(root object.Digest) (string, bool) {
-	if w.cloud == nil {
-		return "", false
-	}
-	v, ok := w.cloud.values[root]
+	v, ok := w.values[root]
 	return v, ok
 }
 
 // knowValue notes what the root of a long value stands for.
 func (w *World) knowValue(root object.Digest, v string) {
-	if w.cloud != nil {
-		w.cloud.values[root] = v
-	}
+	w.values[root] = v
 }

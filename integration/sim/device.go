@@ -45,11 +45,14 @@ type device struct {
 	rows  *index.Memory
 	s     *storage.Store
 
-	has      set            // the commits that it must have
-	received []*node        // the same in the order in which they came
-	heads    []*node        // sorted
-	told     map[*node]bool // merges of which it must have the explanation
-	link     *link          // to the bucket; nil without one
+	has      set                // the commits that it must have
+	received []*node            // the same in the order in which they came
+	heads    []*node            // sorted
+	lost     map[commit.ID]bool // whose trees are nowhere any more
+	told     map[*node]bool     // merges of which it must have the explanation
+	link     *link              // to the bucket; nil without one
+	shop     workshop           // what a process has under way
+	pruned   set                // commits of has that may be gone, since they were pruned here or elsewhere
 
 	power sync.Mutex
 	torn  uint64   // guarded by power: how the power failure tears what is not durable
@@ -93,6 +96,7 @@ func (d *device) open(ctx context.Context) error {
 		return err
 	}
 	d.s = s
+	d.newShop()
 	if d.link != nil {
 		d.join()
 	}
@@ -140,13 +144,18 @@ func (d *device) edit(ctx context.Context, parent *node, changes []Change) (*nod
 
 // submit hands a transaction to the store and returns the content that its commit has.
 func (d *device) submit(ctx context.Context, parent *node, changes []Change) (*commit.Commit, map[string]string, *storage.Pending, error) {
+	j := d.s.NewJournal()
+	defer j.Rollback()
+	return d.submitJournal(ctx, j, parent, changes)
+}
+
+// submitJournal is submit for what a journal may have some of the pieces of.
+func (d *device) submitJournal(ctx context.Context, j *storage.Journal, parent *node, changes []Change) (*commit.Commit, map[string]string, *storage.Pending, error) {
 	unlock, err := d.s.Lock(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer unlock()
-	j := d.s.NewJournal()
-	defer j.Rollback()
 	content := maps.Clone(parent.content)
 	for _, c := range changes {
 		if v := c.apply(value(content, c.Key)); v != absent {
@@ -195,8 +204,17 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 	return e, err
 }
 
-// merge merges heads as a page store does it: all merges and their explanations in one batch.
+// merge merges heads as a page store does it, and once more for each tree that is found to be lost.
 func (d *device) merge(ctx context.Context, heads []*node) error {
+	for {
+		if err := d.mergeOnce(ctx, heads); !errors.Is(err, errTreeLost) {
+			return err
+		}
+	}
+}
+
+// mergeOnce makes all merges and their explanations in one batch.
+func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 	unlock, err := d.s.Lock(ctx)
 	if err != nil {
 		return err
@@ -213,7 +231,7 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 	}
 	scratches := 0
 	env := merge.Env{
-		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation}, Sink: j, Table: d.table, Known: d.known,
+		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation, Lost: d.isLost}, Sink: j, Table: d.table, Known: d.known,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++
@@ -279,6 +297,9 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 	if err != nil {
 		return fmt.Errorf("read merge %s: %w", m.Commit.ID.Short(), err)
 	}
+	if d.w.forgetful { // what the model makes of it needs trees that are lost
+		want = merged{content: got, whole: want.whole}
+	}
 	for k := range want.either {
 		if want.content[k] = value(got, k); want.content[k] == absent {
 			delete(want.content, k)
@@ -291,6 +312,13 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 			short(value(got, k)), short(value(want.content, k)), short(left.value(k)), short(right.value(k)))
 	}
 	d.w.graph.conflicts += len(want.conflicts)
+	if d.w.forgetful {
+		n, err := d.made(m.Commit, want.content)
+		if err == nil && m.Conflicts > 0 {
+			d.told[n] = true
+		}
+		return err
+	}
 	if err := d.checkExplanation(ctx, m, left, right, want); err != nil {
 		return fmt.Errorf("S2: merge of %s and %s: %w", left.c.ID.Short(), right.c.ID.Short(), err)
 	}
@@ -352,7 +380,7 @@ func (d *device) content(ctx context.Context, root object.Digest) (map[string]st
 			out[string(e.Key)] = string(e.Value)
 			continue
 		}
-		if v, ok := d.w.longValue(e.Digest); ok {
+		if v, ok := d.w.longValue(e.Digest); ok && d.link != nil {
 			out[string(e.Key)] = v
 			continue
 		}
@@ -407,10 +435,16 @@ func (d *device) choose(mask uint64) []*node {
 
 // reopen closes the page and opens it again.
 func (d *device) reopen(ctx context.Context) error {
-	if err := errors.Join(d.leave(), d.s.Close()); err != nil {
+	if err := d.shut(); err != nil {
 		return err
 	}
 	return d.open(ctx)
+}
+
+// shut ends the process of the device.
+func (d *device) shut() error {
+	d.clearShop()
+	return errors.Join(d.leave(), d.s.Close())
 }
 
 // crash is an edit during which the power fails, and what is found when it is back.
@@ -455,14 +489,16 @@ func (d *device) check() error {
 // checkAll looks for every commit and every explanation that the device must have (S1).
 func (d *device) checkAll(ctx context.Context) error {
 	for _, n := range d.received {
-		if _, err := d.s.Commit(ctx, n.c.ID); err != nil && !n.c.IsFirst() {
-			return fmt.Errorf("S1: device %d: %w", d.index, err)
+		if gone, err := d.mayLack(ctx, n); err != nil {
+			return err
+		} else if gone {
+			continue
 		}
 		root, ok, err := d.s.Explanation(ctx, n.c.ID)
 		if err == nil && d.link != nil && ok && !d.told[n] { // it came from the bucket, if not with a checkpoint
 			d.told[n] = true
 		}
-		if err != nil || ok != d.told[n] || ok && d.w.h.agrees() && root != d.w.explanations[n] {
+		if err != nil || ok != d.told[n] || ok && d.w.h.agrees() && !d.w.forgetful && root != d.w.explanations[n] {
 			return fmt.Errorf("S1: device %d has explanation %t of %s, want %t: %w", d.index, ok, n.c.ID.Short(), d.told[n], err)
 		}
 	}

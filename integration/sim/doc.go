@@ -32,8 +32,20 @@
 //	S11: all devices, and one that is cloned in the end, have equal tags and the whole content of the head, byte for byte, with no piece that is here only. A value may be missing only where
 //	    devices had given theirs up and the bucket lost its own. Commits that were on no other disk than one that was replaced may be missing; what is there of them counts.
 //
-// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, a move to a bucket with other keys by choice, a process that goes on
-// with a bucket that was put back, and the loss of a bucket in which devices know history without trees.
+// # With garbage
+//
+// GenerateGarbage makes histories of one or two devices that give history up, take snapshots, leave transactions open and crash while their garbage is collected: the collector does a
+// step between any two steps, and in the midst of syncs. Some histories of GenerateCloud have that, too. In the end everything is collected.
+//
+//	S12: no step of the collector fails; what was pruned is gone, and nothing else. Snapshots, and all commits that are kept, can be read: each piece is here, or in the bucket. After two
+//	    cycles, or four where the bucket may know more, there is no piece and no node that nothing kept refers to, and nothing that a transaction left. Where the device does not have
+//	    all that leads on, that holds for what is not in the bucket.
+//
+// Prune gives up what gc.Prune says, with the heads of all devices and backups in mind: as if the bucket told how far each device is. Nobody commits on something above which others have pruned, nor
+// tags it. Where a tree went with a bucket, merges make do without, each device with what it has: then S2, S3, S5 and S7 are not asked for.
+//
+// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, a move to a bucket with other keys by choice, and a process that goes on
+// with a bucket that was put back.
 //
 // The package imports what a device is made of: storage with what lies under it, merge, and cloudsync with package mem as its bucket. S7 follows from the edits alone: it would find a mistake that model and merge share.
 //

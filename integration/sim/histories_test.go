@@ -18,7 +18,8 @@ import (
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "run the history of this seed alone, and tell what happens")
-	historiesFlag = flag.Int("histories", 0, "how many histories TestHistories runs")
+	historiesFlag = flag.Int("histories", 0, "how many histories the tests of random ones run")
+	fromFlag      = flag.Uint64("from", 1, "the first seed of random histories")
 )
 
 // steps is the length of a history.
@@ -47,35 +48,46 @@ func histories() int {
 
 // TestHistories runs random histories. Every fiftieth has its stores checked.
 func TestHistories(t *testing.T) {
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.Generate(seed, steps) })
 	if *seedFlag > 0 {
-		if res, err := sim.Run(t.Context(), sim.Generate(*seedFlag, steps), sim.Options{Check: true, Trace: t.Logf}); err != nil {
-			report(t, sim.Generate(*seedFlag, steps), err)
-		} else {
-			t.Logf("%+v", res)
-		}
 		return
 	}
-	var total sim.Result
+	n := histories()
+	// Without these the histories would prove little.
+	if enough := n; total.ThreeWay < enough || total.CrissCross < enough/2 || total.Conflicts < enough {
+		t.Errorf("%d histories have too few merges to prove anything: %+v", n, total)
+	}
+}
+
+// runSeeds runs the history of the seed that the flag says, or those of many seeds from -from on, and returns what happened.
+func runSeeds(t *testing.T, generate func(seed uint64) sim.History) (total sim.Result) {
+	t.Helper()
+	if *seedFlag > 0 {
+		h := generate(*seedFlag)
+		res, err := sim.Run(t.Context(), h, sim.Options{Check: true, Trace: t.Logf})
+		if err != nil {
+			report(t, h, err)
+		}
+		t.Logf("%+v", res)
+		return res
+	}
 	var mu sync.Mutex
 	n := histories()
 	inParallel(n, func(i int) {
 		if t.Failed() {
 			return
 		}
-		seed := uint64(i + 1)
-		res, err := sim.Run(t.Context(), sim.Generate(seed, steps), sim.Options{Check: seed%50 == 0})
+		seed := *fromFlag + uint64(i)
+		res, err := sim.Run(t.Context(), generate(seed), sim.Options{Check: seed%50 == 0})
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil && !t.Failed() {
-			report(t, sim.Generate(seed, steps), err)
+			report(t, generate(seed), err)
 		}
 		total.Add(res)
 	})
 	t.Logf("%d histories: %+v", n, total)
-	// Without these the histories would prove little.
-	if enough := n; total.ThreeWay < enough || total.CrissCross < enough/2 || total.Conflicts < enough {
-		t.Errorf("%d histories have too few merges to prove anything: %+v", n, total)
-	}
+	return total
 }
 
 // inParallel calls fn for 0 to n-1, on as many goroutines as there are processors.

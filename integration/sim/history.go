@@ -20,6 +20,8 @@ type History struct {
 	Gossip bool
 	// Cold leaves the stores without a cache of nodes: they read again and again what they hold.
 	Cold bool
+	// Sweep lets the collector of the device that acts do a step after each step, and before the first request of each call and those that append to the log.
+	Sweep bool
 	// Cloud, if it is not nil, lets devices exchange commits through a bucket. Then there are no Deliver steps.
 	Cloud *Cloud
 	// Steps happen one after another.
@@ -55,13 +57,13 @@ type Step struct {
 	Peer int
 	// Changes are those of one transaction: Edit, Sibling and Crash.
 	Changes []Change
-	// Base says for a Sibling on which commit it is made: so many before the newest that the device has received.
+	// Base says for a Sibling on which commit it is made: so many before the newest that the device has received; for a Prune how many commits are kept; for others see their kinds.
 	Base int
 	// Heads chooses heads for Deliver and Merge, bit by bit in their order; 0: all of them.
 	Heads uint64
-	// Apart has Deliver hand over each commit in a batch of its own.
+	// Apart has Deliver hand over each commit in a batch of its own, Begin keep in memory what it puts, and End give a transaction up.
 	Apart bool
-	// At says for a Crash or SyncCrash after how many operations of the file system the power fails.
+	// At says for a Crash, SyncCrash or SweepCrash after how many operations of the file system the power fails.
 	At int
 	// Stop says for Sync, Reupload, Collect, Fetch, Build and Checkpoint at which request the context of the call ends, and for a SyncCrash at which the power
 	// fails: before the request is carried out, or, when Apart is set, after it. 0: at none.
@@ -117,10 +119,21 @@ const (
 	Wipe
 	// Reupload makes the bucket whole again from what the device has.
 	Reupload
+	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the power fails, after a Prune if Apart is set.
+	Sweep
+	SweepCrash
+	// Prune takes commits out of the history, except for so many of the newest as Base says, and for what is unsynced, tagged, or needed to merge with any device.
+	Prune
+	// Pin takes a snapshot of the commit so many before the newest received one, as Base says; Unpin reads the whole of the oldest snapshot and gives it up.
+	Pin
+	Unpin
+	// Begin begins a transaction on the newest head, or goes on with one, and lets its pieces go to the disk unless Apart is set; End makes its commit, or gives it up if Apart is set.
+	Begin
+	End
 )
 
 var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash", "Sync", "SyncCrash", "Network", "Read", "Fetch", "Drop", "Evict", "Build",
-	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload"}
+	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload", "Sweep", "SweepCrash", "Prune", "Pin", "Unpin", "Begin", "End"}
 
 // String returns the name of the constant.
 func (k Kind) String() string { return kindNames[k] }
@@ -170,6 +183,9 @@ func (h History) GoString() string {
 	}
 	if h.Cold {
 		b.WriteString("\tCold: true,\n")
+	}
+	if h.Sweep {
+		b.WriteString("\tSweep: true,\n")
 	}
 	if c := h.Cloud; c != nil {
 		fmt.Fprintf(&b, "\tCloud: &sim.Cloud{Plain: %t, Faults: %#v},\n", c.Plain, c.Faults)

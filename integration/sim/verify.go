@@ -102,11 +102,18 @@ func (w *World) verify(ctx context.Context) error {
 			return fmt.Errorf("S6: commit %s is no ancestor of head %s", n.c.ID.Short(), head.c.ID.Short())
 		}
 	}
-	if err := w.verifyEdits(head); err != nil {
-		return err
+	if !w.forgetful {
+		if err := w.verifyEdits(head); err != nil {
+			return err
+		}
 	}
 	if w.cloud != nil {
 		if err := w.verifyCloud(ctx, head); err != nil {
+			return err
+		}
+	}
+	if w.h.Sweep {
+		if err := w.verifySwept(ctx); err != nil {
 			return err
 		}
 	}

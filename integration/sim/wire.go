@@ -131,6 +131,9 @@ func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.d.w.h.Sweep && (w.asked == 0 || op == bucket.OpPut && strings.Contains(name, "/log/")) { // others are made beside each other, in any order
+		w.d.sweepBeside()
+	}
 	w.asked++
 	if w.stop > 0 && w.asked >= w.stop {
 		w.cancel(errStopped)

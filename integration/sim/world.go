@@ -40,8 +40,9 @@ type Result struct {
 	Rounds int
 	// Head is what all devices have come to.
 	Head commit.ID
-	// Cloud tells what was asked of a bucket.
-	Cloud CloudResult
+	// Cloud tells what was asked of a bucket, Sweeps what was collected on devices.
+	Cloud  CloudResult
+	Sweeps SweepResult
 }
 
 // CloudResult tells what happened between devices and a bucket.
@@ -80,12 +81,16 @@ type World struct {
 	cloud        *cloud       // nil: devices exchange commits directly
 	fingerprints int          // that were given to devices
 	excused      set          // commits that only devices had whose disk was replaced
+	pruned       set          // commits that any device has pruned
+	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
 	dropped      bool         // devices have given up what the bucket had
 	cache        *storage.NodeCache
 	devices      []*device
 	graph        *graph
 	explanations map[*node]object.Digest
 	joined       map[[2]commit.ID]commit.ID // the merge of two commits, where all rules agree
+	swept        SweepResult
+	values       map[object.Digest]string // what the roots of long values stand for
 }
 
 // Run carries out a history, heals its world, and returns an error that names the promise when one is broken (see the package's comment). A panic is
@@ -93,7 +98,7 @@ type World struct {
 func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	w := &World{
 		h: &h, o: o, rng: rand.New(rand.NewPCG(h.Seed, 0x0dd)), cache: storage.NewNodeCache(cacheBytes), graph: newGraph(),
-		explanations: map[*node]object.Digest{}, joined: map[[2]commit.ID]commit.ID{},
+		explanations: map[*node]object.Digest{}, joined: map[[2]commit.ID]commit.ID{}, values: map[object.Digest]string{},
 	}
 	if h.Cold {
 		w.cache = storage.NewNodeCache(1) // no node is so small
@@ -135,14 +140,14 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	}
 	g := w.graph
 	head := w.devices[0].heads[0].c.ID
-	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head, w.cloudResult()}, err
+	return Result{len(g.nodes), g.merges, g.threeWay, g.criss, g.conflicts, rounds, head, w.cloudResult(), w.swept}, err
 }
 
 // close closes the stores. What a store says after a failure is of no interest.
 func (w *World) close(failed bool) error {
 	var errs []error
 	for _, d := range w.devices {
-		if err := errors.Join(d.leave(), d.s.Close()); err != nil && !failed {
+		if err := d.shut(); err != nil && !failed {
 			errs = append(errs, fmt.Errorf("close device %d: %w", d.index, err))
 		}
 	}
@@ -189,13 +194,18 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Crash:
 		err = d.crash(ctx, s.Changes, s.At)
 		w.trace("device %d crashes during %s: heads %s", d.index, s.fields(), nodeIDs(d.heads))
+	case Sweep, SweepCrash, Prune, Pin, Unpin, Begin, End:
+		err = w.shopStep(ctx, d, s)
 	default:
 		err = w.cloudStep(ctx, d, s)
+	}
+	if err == nil && w.h.Sweep {
+		err = errors.Join(d.sweptBeside(), d.sweep(ctx))
 	}
 	if err == nil {
 		err = d.check()
 	}
-	if err == nil && (s.Kind == Reopen || s.Kind == Crash || s.Kind == SyncCrash || s.Kind == Restore) {
+	if err == nil && (s.Kind == Reopen || s.Kind == Crash || s.Kind == SyncCrash || s.Kind == Restore || s.Kind == SweepCrash) {
 		err = d.checkAll(ctx)
 	}
 	return err
@@ -214,7 +224,7 @@ func (w *World) made(c *commit.Commit, content map[string]string) (*node, error)
 	if n := w.graph.byID[c.ID]; n != nil {
 		return n, nil
 	}
-	if len(c.Parents) == 2 && w.h.agrees() {
+	if len(c.Parents) == 2 && w.h.agrees() && !w.forgetful {
 		pair := [2]commit.ID(c.Parents)
 		if other, ok := w.joined[pair]; ok {
 			return nil, fmt.Errorf("S3: commits %s and %s are merged to %s, and to %s before", pair[0].Short(), pair[1].Short(), c.ID.Short(), other.Short())
@@ -226,7 +236,7 @@ func (w *World) made(c *commit.Commit, content map[string]string) (*node, error)
 
 // explained notes the explanation of a merge.
 func (w *World) explained(n *node, root object.Digest) error {
-	if old, ok := w.explanations[n]; ok && old != root && w.h.agrees() {
+	if old, ok := w.explanations[n]; ok && old != root && w.h.agrees() && !w.forgetful {
 		return fmt.Errorf("S3: merge %s is explained by %s, and by %s before", n.c.ID.Short(), root.Short(), old.Short())
 	}
 	w.explanations[n] = root
@@ -252,4 +262,5 @@ func (r *Result) Add(o Result) {
 	r.Conflicts += o.Conflicts
 	r.Rounds = max(r.Rounds, o.Rounds)
 	r.Cloud.add(o.Cloud)
+	r.Sweeps.add(o.Sweeps)
 }

@@ -1,0 +1,446 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// SweepResult tells what was given up and collected on devices.
+type SweepResult struct {
+	// Steps counts steps of collectors, Deleted pieces and nodes that they took, Aborted those that were found to be wanted, and Abandoned journals.
+	Steps, Deleted, Aborted, Abandoned int
+	// Pruned counts commits, on each device that pruned them, and Snapshots those that were read to the end.
+	Pruned, Snapshots int
+}
+
+func (r *SweepResult) add(o SweepResult) {
+	r.Steps += o.Steps
+	r.Deleted += o.Deleted
+	r.Aborted += o.Aborted
+	r.Abandoned += o.Abandoned
+	r.Pruned += o.Pruned
+	r.Snapshots += o.Snapshots
+}
+
+// workshop is what a process has under way beside its store: it ends with it.
+type workshop struct {
+	turn      sync.Mutex
+	collector *storage.Collector // guarded by turn
+	err       error              // guarded by turn: of a step before a request
+	counted   storage.CollectStats
+	snapshots []snapshot
+	open      []*transaction
+}
+
+type snapshot struct {
+	n       *node
+	release func()
+}
+
+// transaction is one that takes several steps.
+type transaction struct {
+	j       *storage.Journal
+	parent  *node
+	release func()
+	changes []Change
+}
+
+func (d *device) newShop() {
+	d.shop.turn.Lock()
+	defer d.shop.turn.Unlock()
+	d.shop.collector = d.s.NewCollector(storage.CollectOptions{Candidates: 1 + int(d.w.h.Seed%7)*40, Deletions: 1 + int(d.w.h.Seed%3)*2})
+	d.shop.counted = storage.CollectStats{}
+}
+
+// clearShop gives up what the process has under way.
+func (d *device) clearShop() {
+	for _, t := range d.shop.open {
+		t.j.Rollback()
+		t.release()
+	}
+	for _, s := range d.shop.snapshots {
+		s.release()
+	}
+	d.shop.open, d.shop.snapshots = nil, nil
+}
+
+// sweep lets the collector do a step (S12).
+func (d *device) sweep(ctx context.Context) error {
+	d.shop.turn.Lock()
+	defer d.shop.turn.Unlock()
+	return d.sweepLocked(ctx)
+}
+
+func (d *device) sweepLocked(ctx context.Context) error {
+	if _, err := d.shop.collector.Step(ctx); err != nil {
+		return fmt.Errorf("S12: device %d: %w", d.index, err)
+	}
+	was, is, r := d.shop.counted, d.shop.collector.Stats(), &d.w.swept
+	r.Steps++
+	r.Deleted += is.Pieces + is.Nodes - was.Pieces - was.Nodes
+	r.Aborted += is.Aborted - was.Aborted
+	r.Abandoned += is.Journals - was.Journals
+	d.shop.counted = is
+	return nil
+}
+
+// sweepBeside lets the collector do a step before a request of the device, unless the power is about to fail: when it does follows from what a call writes.
+func (d *device) sweepBeside() {
+	d.power.Lock()
+	armed := d.fails >= 0
+	d.power.Unlock()
+	if armed {
+		return
+	}
+	d.shop.turn.Lock()
+	defer d.shop.turn.Unlock()
+	if err := d.sweepLocked(context.Background()); err != nil && !d.dark() {
+		d.shop.err = errors.Join(d.shop.err, err)
+	}
+}
+
+// sweptBeside returns what went wrong before requests.
+func (d *device) sweptBeside() error {
+	d.shop.turn.Lock()
+	defer d.shop.turn.Unlock()
+	return d.shop.err
+}
+
+// shopStep carries out a step that has to do with garbage.
+func (w *World) shopStep(ctx context.Context, d *device, s Step) error {
+	switch s.Kind {
+	case Sweep:
+		for range s.Base {
+			if err := d.sweep(ctx); err != nil {
+				return err
+			}
+		}
+	case SweepCrash:
+		return d.sweepCrash(ctx, s)
+	case Prune:
+		return d.prune(ctx, s.Base)
+	case Pin:
+		return d.pin(ctx, s.Base)
+	case Unpin:
+		return d.unpin(ctx)
+	case Begin:
+		return d.begin(ctx, s.Changes, s.Apart)
+	case End:
+		return d.end(ctx, s.Apart)
+	}
+	return nil
+}
+
+// prune gives up what the device does not keep: all but the newest commits, and what its own state or merging with others needs.
+func (d *device) prune(ctx context.Context, keep int) error {
+	ids, err := d.unwanted(ctx, keep)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	before := d.pruned
+	d.markPruned(ids)
+	kept, err := d.s.Prune(ctx, ids)
+	if len(kept) > 0 != errors.Is(err, base.ErrConflict) {
+		return fmt.Errorf("S12: device %d: prune keeps %d commits: %w", d.index, len(kept), err)
+	}
+	if err != nil && len(kept) == 0 {
+		return err
+	}
+	for _, id := range kept {
+		if !d.uses(id) {
+			return fmt.Errorf("S12: device %d: prune keeps commit %s, which nobody uses", d.index, id.Short())
+		}
+		if n := d.w.graph.byID[id]; !before.has(n.index) {
+			d.pruned = d.pruned.minus(set{}.with(n.index))
+		}
+	}
+	for _, id := range ids {
+		if slices.Contains(kept, id) {
+			continue
+		}
+		if _, err := d.s.Commit(ctx, id); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+			return fmt.Errorf("S12: device %d has pruned commit %s: %w", d.index, id.Short(), err)
+		}
+		d.w.swept.Pruned++
+	}
+	d.w.trace("device %d prunes %d commits, and keeps %d of them", d.index, len(ids), len(kept))
+	return nil
+}
+
+// unwanted returns the commits that the device has and may give up.
+func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
+	var unsynced []commit.ID
+	if d.link != nil {
+		var err error
+		if unsynced, err = d.s.Unsynced(ctx); err != nil {
+			return nil, err
+		}
+	}
+	page := gc.Page{History: d.w.graph, Unsynced: unsynced}
+	if d.w.cloud != nil { // tags that others have given
+		for _, ids := range d.w.cloud.tags {
+			page.Keep = slices.AppendSeq(page.Keep, maps.Keys(ids))
+		}
+	}
+	for _, other := range d.w.devices { // what is merged with them later
+		tops := other.heads
+		if other.link != nil && other.link.backup != nil {
+			tops = append(slices.Clone(tops), other.link.backup.heads...)
+		}
+		for _, t := range other.shop.open {
+			tops = append(slices.Clone(tops), t.parent)
+		}
+		for _, n := range tops {
+			page.Heads = append(page.Heads, n.c)
+		}
+	}
+	all, err := gc.Prune(ctx, page, gc.Policy{Commits: max(keep, 1)}, d.Now())
+	var ids []commit.ID
+	for _, id := range all {
+		if n := d.w.graph.byID[id]; d.has.has(n.index) && !d.pruned.has(n.index) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+func (d *device) markPruned(ids []commit.ID) {
+	for _, id := range ids {
+		i := d.w.graph.byID[id].index
+		d.pruned = d.pruned.with(i)
+		d.w.pruned = d.w.pruned.with(i)
+	}
+}
+
+// uses reports whether Prune must pass a commit over. A transaction keeps what were heads when it began.
+func (d *device) uses(id commit.ID) bool {
+	n := d.w.graph.byID[id]
+	return slices.Contains(d.heads, n) || len(d.shop.open) > 0 || slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n == n })
+}
+
+// mayLack reports whether a commit that the device must have is gone because it was pruned, here or in what others have sent.
+func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
+	if n.c.IsFirst() {
+		return false, nil
+	}
+	_, err := d.s.Commit(ctx, n.c.ID)
+	if err != nil && d.w.pruned.has(n.index) && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound)) {
+		d.pruned = d.pruned.with(n.index)
+		return true, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("S1: device %d: %w", d.index, err)
+	}
+	return false, err
+}
+
+// pin takes a snapshot of a commit, if its tree is here.
+func (d *device) pin(ctx context.Context, back int) error {
+	n := d.received[len(d.received)-1-back%len(d.received)]
+	if d.pruned.has(n.index) {
+		return nil
+	}
+	release := d.s.Pin(n.c.ID)
+	if held, err := d.s.TreeHeld(ctx, n.c); !held || err != nil {
+		release()
+		return err
+	}
+	d.w.trace("device %d takes a snapshot of %s", d.index, n.c.ID.Short())
+	d.shop.snapshots = append(d.shop.snapshots, snapshot{n, release})
+	return nil
+}
+
+// unpin reads the oldest snapshot and gives it up (S12).
+func (d *device) unpin(ctx context.Context) error {
+	if len(d.shop.snapshots) == 0 {
+		return nil
+	}
+	s := d.shop.snapshots[0]
+	d.shop.snapshots = d.shop.snapshots[1:]
+	defer s.release()
+	d.w.swept.Snapshots++
+	return d.readHeld(ctx, s.n)
+}
+
+// begin begins a transaction, or goes on with one, and keeps in memory what it puts if hold is set.
+func (d *device) begin(ctx context.Context, changes []Change, hold bool) error {
+	var t *transaction
+	if len(d.shop.open) < 2 {
+		head := d.heads[len(d.heads)-1]
+		t = &transaction{j: d.s.NewJournal(), parent: head, release: d.s.Pin(head.c.ID)}
+		d.shop.open = append(d.shop.open, t)
+	} else {
+		t = d.shop.open[len(d.shop.open)-1]
+	}
+	t.changes = append(t.changes, changes...)
+	for _, c := range changes {
+		if v := c.apply(t.parent.value(c.Key)); v != absent {
+			if _, err := d.entry(ctx, t.j, c.Key, v); err != nil {
+				return err
+			}
+		}
+	}
+	d.w.trace("device %d goes on with a transaction on %s", d.index, t.parent.c.ID.Short())
+	if hold {
+		return nil
+	}
+	return t.j.Flush(ctx)
+}
+
+// end ends the oldest transaction.
+func (d *device) end(ctx context.Context, giveUp bool) error {
+	if len(d.shop.open) == 0 {
+		return nil
+	}
+	t := d.shop.open[0]
+	d.shop.open = d.shop.open[1:]
+	defer t.release()
+	defer t.j.Rollback()
+	d.w.trace("device %d ends a transaction on %s, given up: %t", d.index, t.parent.c.ID.Short(), giveUp)
+	if giveUp {
+		return nil
+	}
+	c, content, p, err := d.submitJournal(ctx, t.j, t.parent, t.changes)
+	if c == nil || err != nil {
+		return err
+	}
+	if err := p.Wait(); err != nil {
+		return err
+	}
+	_, err = d.made(c, content)
+	return err
+}
+
+// sweepCrash collects until the power fails.
+func (d *device) sweepCrash(ctx context.Context, s Step) error {
+	rows := d.rows.Clone()
+	var gone []commit.ID
+	var err error
+	if s.Apart {
+		if gone, err = d.unwanted(ctx, s.Base); err != nil {
+			return err
+		}
+		d.markPruned(gone)
+	}
+	d.arm(s.At)
+	if len(gone) > 0 {
+		_, err = d.s.Prune(ctx, gone)
+	}
+	for i := 0; i <= s.Base && err == nil; i++ {
+		err = d.sweep(ctx)
+	}
+	if err != nil && !errors.Is(err, errCrash) && !errors.Is(err, base.ErrConflict) {
+		return err
+	}
+	d.w.trace("device %d crashes while it sweeps", d.index)
+	return d.comeBack(ctx, rows)
+}
+
+// readHeld reads what the device holds of a commit whose tree it has, and compares it with the model (S12). A piece that is not held must be in the bucket.
+func (d *device) readHeld(ctx context.Context, n *node) error {
+	got := map[string]string{}
+	r := reach{d: d, all: map[object.Digest]bool{}, entry: func(e *fb.Entry) error {
+		if e.Inline {
+			got[string(e.Key)] = string(e.Value)
+		} else {
+			got[string(e.Key)], _ = d.w.longValue(e.Digest)
+		}
+		return nil
+	}}
+	if err := r.tree(ctx, n.c.Root); err != nil {
+		return fmt.Errorf("S12: device %d: content of %s: %w", d.index, n.c.ID.Short(), err)
+	}
+	if diff := changed(got, n.content); len(diff) > 0 {
+		return fmt.Errorf("S12: device %d has another %s in commit %s", d.index, diff[0], n.c.ID.Short())
+	}
+	return nil
+}
+
+// reach walks over pieces, as far as they are here, and reads them.
+type reach struct {
+	d     *device
+	all   map[object.Digest]bool // that were reached
+	blind bool                   // something is not here that may lead on
+	any   bool                   // pieces need be nowhere
+	entry func(e *fb.Entry) error
+}
+
+// tree walks over the nodes and values of a tree that is here.
+func (r *reach) tree(ctx context.Context, root object.Digest) error {
+	if r.all[root] && r.entry == nil {
+		return nil
+	}
+	r.all[root] = true
+	if root == btree.EmptyRoot {
+		return nil
+	}
+	n, err := r.d.s.Node(ctx, root)
+	if err != nil {
+		return err
+	}
+	for i := range n.Len() {
+		e := n.Entry(i)
+		if !e.Inline {
+			if err := r.value(ctx, e.Digest); err != nil {
+				return fmt.Errorf("value of %s: %w", e.Key, err)
+			}
+		}
+		if r.entry != nil {
+			if err := r.entry(&e); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range n.NumChildren() {
+		if err := r.tree(ctx, n.Child(i).Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// value walks over the pieces of a value.
+func (r *reach) value(ctx context.Context, d object.Digest) error {
+	if r.all[d] {
+		return nil
+	}
+	r.all[d] = true
+	st, err := r.d.s.PieceState(d)
+	if err != nil {
+		return err
+	}
+	if !st.Held {
+		r.blind = r.blind || d.Kind() != object.Chunk
+		if !st.Synced && !r.any && !r.d.w.lossy() {
+			return fmt.Errorf("piece %s is neither held nor in the bucket", d.Short())
+		}
+		return nil
+	}
+	content, err := r.d.s.Piece(ctx, d)
+	if err != nil {
+		return err
+	}
+	children, err := split.Children(d, content)
+	for _, c := range children {
+		if err := r.value(ctx, c); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// lossy reports whether pieces may be lost.
+func (w *World) lossy() bool { return w.cloud != nil && w.cloud.lossy }

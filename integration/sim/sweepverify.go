@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Commit implements commit.Getter.
+func (g *graph) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
+	if n := g.byID[id]; n != nil {
+		return n.c, nil
+	}
+	return nil, fmt.Errorf("commit %s: %w", id.Short(), base.ErrNotFound)
+}
+
+// verifySwept ends what processes have under way and collects their garbage: what is kept can be read, and nothing else is there (S12).
+func (w *World) verifySwept(ctx context.Context) error {
+	for _, d := range w.devices {
+		d.clearShop()
+		if err := d.sweptBeside(); err != nil {
+			return err
+		}
+		c := d.s.NewCollector(storage.CollectOptions{})
+		for cycles := 2 + 2*min(w.epochs(), 1); c.Stats().Cycles < cycles; {
+			if _, err := c.Step(ctx); err != nil {
+				return fmt.Errorf("S12: device %d: %w", d.index, err)
+			}
+		}
+		w.swept.Deleted += c.Stats().Pieces + c.Stats().Nodes
+		if err := d.verifySwept(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two cycles.
+func (w *World) epochs() int {
+	if w.cloud != nil {
+		return 1
+	}
+	return 0
+}
+
+func (d *device) verifySwept(ctx context.Context) error {
+	r := reach{d: d, all: map[object.Digest]bool{}}
+	for _, n := range d.received {
+		if gone, err := d.mayLack(ctx, n); gone {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if err := r.commit(ctx, n); err != nil {
+			return err
+		}
+	}
+	rows := map[object.Digest]string{}
+	for row, err := range d.s.Rows(ctx, "objects") {
+		if err != nil {
+			return err
+		}
+		p, err := digestOfRow(row.Key)
+		if err != nil {
+			return err
+		}
+		rows[p] = row.Value
+	}
+	if r.blind { // what the bucket has may belong to what is not here
+		r.any = true
+		for p := range rows {
+			if st, err := d.s.PieceState(p); err != nil {
+				return err
+			} else if st.Synced {
+				if err := r.value(ctx, p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for p, value := range rows {
+		if !r.all[p] && !strings.Contains(value, "as a base") {
+			return fmt.Errorf("S12: device %d has garbage: piece %s: %s", d.index, p, value)
+		}
+	}
+	for row, err := range d.s.Rows(ctx, "transient/objects") {
+		return fmt.Errorf("S12: device %d has a transient piece: %s, %w", d.index, row.Key, err)
+	}
+	return nil
+}
+
+// commit walks over what a commit refers to.
+func (r *reach) commit(ctx context.Context, n *node) error {
+	d := r.d
+	told, ok, err := d.s.Explanation(ctx, n.c.ID)
+	if err == nil && ok {
+		err = r.tree(ctx, told)
+	}
+	if err != nil {
+		return fmt.Errorf("S12: device %d: explanation of %s: %w", d.index, n.c.ID.Short(), err)
+	}
+	held, err := d.s.TreeHeld(ctx, n.c)
+	switch {
+	case err != nil:
+		return fmt.Errorf("S12: device %d: %w", d.index, err)
+	case !held:
+		r.blind, r.all[n.c.Root] = true, true // its root has a row, since the commit refers to it
+		return nil
+	}
+	if err := d.readHeld(ctx, n); err != nil {
+		return err
+	}
+	return r.tree(ctx, n.c.Root)
+}
+
+func digestOfRow(key string) (d object.Digest, err error) {
+	_, digits, _ := strings.Cut(key, "/")
+	b, err := hex.DecodeString(digits)
+	if err == nil && copy(d[:], b) != len(d) {
+		err = fmt.Errorf("row %s has no digest", key)
+	}
+	return d, err
+}
