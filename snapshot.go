@@ -110,10 +110,14 @@ func (s *Snapshot) Close() error { return s.page.closeSnapshot(s.snapshotState) 
 // Get returns the value of key, which belongs to the caller. A value is read into memory wholly; see Open for
 // long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into memory), ErrClosed, ErrCorrupt, those of ctx.
 func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
-	e, err := s.lookup(ctx, key)
+	n, i, err := s.locate(ctx, key)
 	if err != nil {
 		return nil, err
 	}
+	if n.Inline(i) {
+		return ownedBytes(n.Value(i)), nil
+	}
+	e := n.Entry(i)
 	return readValue(ctx, s.snapshotState, &e)
 }
 
@@ -137,24 +141,34 @@ func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
 }
 
 func (s *Snapshot) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
-	if err := s.enter(); err != nil {
+	n, i, err := s.locate(ctx, key)
+	if err != nil {
 		return fb.Entry{}, err
+	}
+	return n.Entry(i), nil
+}
+
+// locate returns the node that has the entry of key, and its number there.
+func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error) {
+	if err := s.enter(); err != nil {
+		return nil, 0, err
 	}
 	defer s.leave()
 	if err := ctx.Err(); err != nil {
-		return fb.Entry{}, fmt.Errorf("get: %w", err)
+		return nil, 0, fmt.Errorf("get: %w", err)
 	}
 	if s.nothing || !bytes.HasPrefix(key, s.prefix) {
-		return fb.Entry{}, errNoEntry
+		return nil, 0, errNoEntry
 	}
-	e, ok, err := s.find(ctx, key)
+	n, i, err := s.tree.Find(ctx, key)
 	if err != nil {
-		return fb.Entry{}, fmt.Errorf("get: %w", err)
+		s.note(err)
+		return nil, 0, fmt.Errorf("get: %w", err)
 	}
-	if !ok {
-		return fb.Entry{}, errNoEntry
+	if n == nil {
+		return nil, 0, errNoEntry
 	}
-	return e, nil
+	return n, i, nil
 }
 
 // errNoEntry is made once: a look-up that finds nothing is no rare thing.

@@ -103,10 +103,13 @@ func (e Entry) load(ctx context.Context) (fb.Entry, error) {
 	return found, err
 }
 
+// ownedBytes returns a copy of b, never nil.
+func ownedBytes(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
+
 // readValue returns a copy of the value of e.
 func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
 	if e.Inline {
-		return append(make([]byte, 0, len(e.Value)), e.Value...), nil
+		return ownedBytes(e.Value), nil
 	}
 	if e.Size > math.MaxInt-bytes.MinRead {
 		return nil, fmt.Errorf("read value of %d bytes into memory: %w", e.Size, ErrTooLarge)

@@ -111,7 +111,7 @@ func TestHostileSource(t *testing.T) {
 	})
 }
 
-func sortedDigests(m map[object.Digest]bool) []object.Digest {
+func sortedDigests[V any](m map[object.Digest]V) []object.Digest {
 	byName := map[string]object.Digest{}
 	for d := range m {
 		byName[d.String()] = d

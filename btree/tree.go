@@ -58,23 +58,28 @@ type Tree struct {
 // and must not be changed. It does not allocate. It waits for the Source only. Errors: those of the Source,
 // *base.CorruptError.
 func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
-	if t.Root == EmptyRoot {
-		return fb.Entry{}, false, nil
+	n, i, err := t.Find(ctx, key)
+	if n == nil {
+		return fb.Entry{}, false, err
 	}
-	s := subtree{digest: t.Root, level: anyLevel}
-	var lo, hi, at bound // at is the gap that s fills; its node is nil for the root
+	return n.Entry(i), true, nil
+}
+
+// Find is Get for who needs a part of the entry only: it returns the node that has it, and its number there; no node if there is none.
+func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
+	if t.Root == EmptyRoot {
+		return nil, 0, nil
+	}
+	root := subtree{digest: t.Root, level: anyLevel}
+	n, err := root.load(ctx, t.Source)
+	if err != nil {
+		return nil, 0, err
+	}
+	var lo, hi bound
 	for {
-		n, err := s.loadBelow(ctx, t.Source, lo, hi, at)
-		if err != nil {
-			return fb.Entry{}, false, err
-		}
 		i, found := n.Search(key)
 		if found {
-			return n.Entry(i), true, nil
-		}
-		c, ok := n.ChildAt(i)
-		if !ok {
-			return fb.Entry{}, false, nil
+			return n, i, nil
 		}
 		if i > 0 {
 			lo = bound{n, i - 1}
@@ -82,8 +87,34 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 		if i < n.Len() {
 			hi = bound{n, i}
 		}
-		s.digest, s.level, at = c.Digest, c.Level, bound{n, i}
+		child, err := t.below(ctx, n, i, lo, hi)
+		if child == nil {
+			return nil, 0, err
+		}
+		n = child
 	}
+}
+
+// below returns the child in a gap, nil if there is none. That its keys lie between two keys of its parent is verified once, when it is linked:
+// the first and last key of a node are two cache misses on the way to a third. The bounds of an outer gap come from further up, and
+// are verified each time.
+func (t Tree) below(ctx context.Context, n *fb.Node, gap int, lo, hi bound) (*fb.Node, error) {
+	child := n.Linked(gap)
+	if child != nil && (gap > 0 || lo.surelyBelow(child)) && (gap < n.Len() || hi.surelyAbove(child)) {
+		child.Use()
+		return child, nil
+	}
+	c, ok := n.ChildAt(gap)
+	if !ok {
+		return nil, nil
+	}
+	s := subtree{digest: c.Digest, level: c.Level, lo: lo.key(), hi: hi.key()}
+	child, err := s.load(ctx, t.Source)
+	if err != nil {
+		return nil, err
+	}
+	n.Link(gap, child)
+	return child, nil
 }
 
 // bound is a key of a node, which is looked up only where it is needed. Without a node there is no bound.
@@ -99,27 +130,12 @@ func (b bound) key() []byte {
 	return b.node.Key(b.i)
 }
 
-// loadBelow is load for a node in a gap of another one. That its keys lie between two keys of that is verified once and marked
-// there: the first and last key of a node are two cache misses on the way to a third. The bounds of an outer gap come from
-// further up, and are verified each time.
-func (s *subtree) loadBelow(ctx context.Context, src Source, lo, hi, at bound) (*fb.Node, error) {
-	outer := at.node == nil || at.i == 0 || at.i == at.node.Len()
-	if outer || !at.node.Marked(at.i) {
-		s.lo, s.hi = lo.key(), hi.key()
-		n, err := s.load(ctx, src)
-		if err == nil && !outer {
-			at.node.Mark(at.i)
-		}
-		return n, err
-	}
-	n, err := src.Node(ctx, s.digest)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read tree node %s: %w", s.digest, err)
-	case n.Len() == 0 || n.Level() != s.level:
-		return nil, s.corrupt("another node than was verified")
-	}
-	return n, nil
+// surelyBelow reports whether the beginnings of keys suffice to say that the bound is below all keys of a node.
+func (b bound) surelyBelow(n *fb.Node) bool { return b.node == nil || b.node.Head(b.i) < n.Head(0) }
+
+// surelyAbove is surelyBelow for a bound above.
+func (b bound) surelyAbove(n *fb.Node) bool {
+	return b.node == nil || b.node.Head(b.i) > n.Head(n.Len()-1)
 }
 
 // anyLevel is the level of a subtree about whose level nothing is known: that of a root.

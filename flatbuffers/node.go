@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"sort"
 	"sync/atomic"
 
@@ -40,30 +41,45 @@ type Child struct {
 	Digest object.Digest
 }
 
-// Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is immutable, and its
+// Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is immutable but for its links, and its
 // methods neither allocate nor fail; they panic only for an index out of range, as a slice does.
 type Node struct {
-	// Places instead of slices: a look-up in a cold cache waits for each line of this.
+	// A look-up in a cold cache waits for each line of this, so that what every look-up needs comes first and fills one.
+	words  []uint64               // the eight bytes of each key behind what all begin with
+	links  []atomic.Pointer[Node] // for each gap, see Link; nil for a node that no cache keeps
+	common uint64                 // the first eight bytes of what all keys begin with
+	prefix uint32                 // length of what all keys begin with
+	used   atomic.Bool            // see Use
+	places
+	home atomic.Pointer[atomic.Pointer[Node]] // see KeepIn
+}
+
+// places says where in its bytes the parts of a node lie: places instead of slices take less.
+type places struct {
 	buf      []byte
 	n        uint32 // entries
-	keyEnds  uint32 // where the count of ends lies, then 4 bytes an entry
 	keys     uint32 // where the keys begin
-	valEnds  uint32 // as keyEnds
 	vals     uint32 // where the values begin
 	children uint32 // number of them
-	prefix   uint32 // length of what all keys begin with
 	flags    uint32 // where the flags of the entries begin
 	gaps     uint32 // where the gaps of the children begin
 	levels   uint32 // where the levels of the children begin
 	ids      uint32 // where the digests of the children begin
-	level    uint8
-	common   uint64                // the first eight bytes of what all keys begin with
-	words    []uint64              // the eight bytes of each key behind what all begin with
-	marks    [maxMarks / 32]uint32 // see Mark; read and written atomically
+	// What a look-up else needs two more lines for. Keys or values of one length lie where it says; those of more, above wide, where
+	// the ends do.
+	keyLen, valLen uint16
+	plain          bool // all entries are inline
+	level          uint8
 }
 
-// maxMarks is how many gaps of a node can be marked.
-const maxMarks = 128
+// keyEnds returns where the count of the ends of keys lies, then 4 bytes an entry.
+func (p *places) keyEnds() uint32 { return nodeKeyEndsPos }
+
+// valEnds is keyEnds for values.
+func (p *places) valEnds() uint32 { return nodeKeyEndsPos + 4 + 4*p.n }
+
+// wide is the length of keys or values that have different ones.
+const wide = 1<<16 - 1
 
 // The layout of a tree node of n entries and c children:
 //
@@ -212,18 +228,20 @@ func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
 
 func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
 	return &Node{
-		buf:      b,
-		n:        uint32(s.n),
-		keyEnds:  uint32(p.keyEnds),
-		keys:     uint32(p.keys + 4),
-		valEnds:  uint32(p.valEnds),
-		vals:     uint32(p.values + 4),
-		children: uint32(s.children),
-		flags:    uint32(p.flags + 4),
-		gaps:     uint32(p.gaps + 4),
-		levels:   uint32(p.levels + 4),
-		ids:      uint32(p.ids + 4),
-		level:    uint8(level),
+		places: places{
+			level:    uint8(level),
+			buf:      b,
+			n:        uint32(s.n),
+			keys:     uint32(p.keys + 4),
+			vals:     uint32(p.values + 4),
+			children: uint32(s.children),
+			flags:    uint32(p.flags + 4),
+			gaps:     uint32(p.gaps + 4),
+			levels:   uint32(p.levels + 4),
+			ids:      uint32(p.ids + 4),
+			keyLen:   wide,
+			valLen:   wide,
+		},
 	}
 }
 
@@ -247,7 +265,7 @@ func checkEnds(what string, ends []byte, block int) error {
 func (nd *Node) ends(pos uint32) []byte { return nd.buf[pos:][:4+4*nd.n] }
 
 func (nd *Node) checkKeys(block int) error {
-	if err := checkEnds("key", nd.ends(nd.keyEnds), block); err != nil {
+	if err := checkEnds("key", nd.ends(nd.keyEnds()), block); err != nil {
 		return err
 	}
 	var last []byte
@@ -265,7 +283,7 @@ func (nd *Node) checkKeys(block int) error {
 }
 
 func (nd *Node) checkValues(block int) error {
-	if err := checkEnds("value", nd.ends(nd.valEnds), block); err != nil {
+	if err := checkEnds("value", nd.ends(nd.valEnds()), block); err != nil {
 		return err
 	}
 	flags := nd.buf[nd.flags:][:nd.n]
@@ -339,6 +357,7 @@ func (nd *Node) checkChildren() error {
 // setPrefix finds what all keys begin with: since they are sorted, what the first and the last begin with. What a Search needs
 // most times is copied to one place: the keys and their ends are many cache lines.
 func (nd *Node) setPrefix() {
+	nd.setLengths()
 	defer nd.setWords()
 	if nd.n < 2 {
 		return
@@ -359,6 +378,28 @@ func (nd *Node) setWords() {
 		}
 		nd.words[i] = word(k[nd.prefix:])
 	}
+}
+
+func (nd *Node) setLengths() {
+	nd.keyLen, nd.valLen = nd.oneLength(nd.keyEnds()), nd.oneLength(nd.valEnds())
+	nd.plain = bytes.Count(nd.buf[nd.flags:][:nd.n], []byte{0}) == int(nd.n)
+}
+
+// oneLength returns the length that all elements of a block have, or wide.
+func (nd *Node) oneLength(ends uint32) uint16 {
+	if nd.n == 0 {
+		return wide
+	}
+	_, length := nd.bounds(ends, 0)
+	if length >= wide {
+		return wide
+	}
+	for i := range nd.Len() {
+		if _, end := nd.bounds(ends, i); end != uint32(i+1)*length {
+			return wide
+		}
+	}
+	return uint16(length)
 }
 
 // bounds returns where element i of a block begins and ends. ends is where its vector of ends begins with its count.
@@ -385,18 +426,40 @@ func (nd *Node) Len() int { return int(nd.n) }
 
 // Key returns the key of entry i, borrowed.
 func (nd *Node) Key(i int) []byte {
-	start, end := nd.bounds(nd.keyEnds, i)
+	if l := uint32(nd.keyLen); l != wide && uint(i) < uint(nd.n) {
+		at := nd.keys + uint32(i)*l
+		return nd.buf[at : at+l : at+l]
+	}
+	start, end := nd.bounds(nd.keyEnds(), i)
 	return nd.buf[nd.keys+start : nd.keys+end : nd.keys+end]
+}
+
+// Head returns the first eight bytes of the key of entry i as a big-endian number, zeros for those that it lacks. It is had without waiting for
+// the key. Where two heads differ, they are in the order of the keys.
+func (nd *Node) Head(i int) uint64 {
+	if nd.prefix >= 8 {
+		return nd.common
+	}
+	return nd.common | nd.words[i]>>(8*nd.prefix)
 }
 
 // rawValue returns what the value block holds for entry i.
 func (nd *Node) rawValue(i int) []byte {
-	start, end := nd.bounds(nd.valEnds, i)
+	if l := uint32(nd.valLen); l != wide && uint(i) < uint(nd.n) {
+		at := nd.vals + uint32(i)*l
+		return nd.buf[at : at+l : at+l]
+	}
+	start, end := nd.bounds(nd.valEnds(), i)
 	return nd.buf[nd.vals+start : nd.vals+end : nd.vals+end]
 }
 
 // flag returns the flags of entry i.
-func (nd *Node) flag(i int) byte { return nd.buf[nd.flags:][:nd.n][i] }
+func (nd *Node) flag(i int) byte {
+	if nd.plain {
+		return 0
+	}
+	return nd.buf[nd.flags:][:nd.n][i]
+}
 
 // Inline reports whether entry i holds its value itself.
 func (nd *Node) Inline(i int) bool { return nd.flag(i)&flagReference == 0 }
@@ -475,19 +538,6 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 	return nd.childIn(lo, gap), true
 }
 
-// Mark notes something about a gap, for the reader of trees: that the node in it was verified against this one. It may be called
-// concurrently. Gaps from 128 on cannot be marked.
-func (nd *Node) Mark(gap int) {
-	if uint(gap) < maxMarks {
-		atomic.OrUint32(&nd.marks[gap/32], 1<<(gap%32))
-	}
-}
-
-// Marked reports whether Mark was called for a gap.
-func (nd *Node) Marked(gap int) bool {
-	return uint(gap) < maxMarks && atomic.LoadUint32(&nd.marks[gap/32])&(1<<(gap%32)) != 0
-}
-
 // Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
 // its key is equal to key.
 func (nd *Node) Search(key []byte) (i int, found bool) {
@@ -499,18 +549,11 @@ func (nd *Node) Search(key []byte) (i int, found bool) {
 	// The eight bytes behind what all keys have in common mostly decide.
 	rest := key[nd.prefix:]
 	want, words := word(rest), nd.words
-	lo, hi := 0, len(words)
-	for lo < hi {
-		if mid := int(uint(lo+hi) >> 1); words[mid] < want {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
+	lo := below(words, want)
 	if lo == len(words) || words[lo] != want {
 		return lo, false
 	}
-	for hi = len(words); lo < hi; {
+	for hi := len(words); lo < hi; {
 		mid := int(uint(lo+hi) >> 1)
 		c := 1
 		if words[mid] == want {
@@ -526,6 +569,25 @@ func (nd *Node) Search(key []byte) (i int, found bool) {
 		}
 	}
 	return lo, false
+}
+
+// below returns how many of the sorted words are below want. What is left of a binary search is counted without branches: a processor waits
+// for all lines of it at once then, and not for one after another.
+func below(words []uint64, want uint64) int {
+	const window = 32
+	lo, hi := 0, len(words)
+	for hi-lo > window {
+		if mid := int(uint(lo+hi) >> 1); words[mid] < want {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for _, w := range words[lo:hi] {
+		_, borrow := bits.Sub64(w, want, 0)
+		lo += int(borrow)
+	}
+	return lo
 }
 
 // comparePrefix compares the beginning of key with what all keys begin with. A key that is shorter and equal as far as it goes is below.
@@ -551,7 +613,7 @@ func (nd *Node) comparePrefix(key []byte) int {
 // more than that. It compares blocks of bytes, which is several times as fast as one item after another.
 func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	if nd.n != other.n || nd.children != other.children || nd.keys != other.keys || nd.vals != other.vals ||
-		!bytes.Equal(nd.buf[nd.keyEnds:nd.ids], other.buf[other.keyEnds:other.ids]) || !bytes.Equal(nd.buf[nd.keys:nd.vals], other.buf[other.keys:other.vals]) {
+		!bytes.Equal(nd.buf[nd.keyEnds():nd.ids], other.buf[other.keyEnds():other.ids]) || !bytes.Equal(nd.buf[nd.keys:nd.vals], other.buf[other.keys:other.vals]) {
 		return 0, false
 	}
 	next = 2*nd.Len() + 1
@@ -566,14 +628,14 @@ func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	if 2*entry+1 >= next || entry >= nd.Len() {
 		return next, true
 	}
-	start, _ := nd.bounds(nd.valEnds, entry)
-	_, end := nd.bounds(nd.valEnds, min((next-1)/2, nd.Len()-1)) // values of entries behind the child that differs do not count
+	start, _ := nd.bounds(nd.valEnds(), entry)
+	_, end := nd.bounds(nd.valEnds(), min((next-1)/2, nd.Len()-1)) // values of entries behind the child that differs do not count
 	at := int(start) + mismatch(nd.buf[nd.vals+start:nd.vals+end], other.buf[nd.vals+start:nd.vals+end])
 	if at >= int(end) {
 		return next, true
 	}
 	for ; entry < nd.Len(); entry++ {
-		if _, end := nd.bounds(nd.valEnds, entry); int(end) > at {
+		if _, end := nd.bounds(nd.valEnds(), entry); int(end) > at {
 			break
 		}
 	}

@@ -2,6 +2,7 @@ package flatbuffers_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -119,8 +120,9 @@ func TestNodeRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(n, built, cmp.AllowUnexported(fb.Node{})); d != "" {
-				t.Fatal(d)
+			checkNode(t, built, c)
+			if !bytes.Equal(built.Bytes(), b) {
+				t.Fatal("BuildNode makes other bytes than AppendNode")
 			}
 			// Into memory that holds something else, behind something else.
 			dirty := bytes.Repeat([]byte{0xff}, 3+len(b)+5)
@@ -276,5 +278,22 @@ func TestEncodeNodeRefuses(t *testing.T) {
 				t.Errorf("BuildNode: %v, want %v", err, c.want)
 			}
 		})
+	}
+}
+
+// Heads are in the order of the keys where they differ, and are what Key begins with.
+func TestNodeHead(t *testing.T) {
+	for name, c := range nodeCases() {
+		n, err := fb.ParseNode(mustNode(t, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n.Len() {
+			var want [8]byte
+			copy(want[:], n.Key(i))
+			if got := n.Head(i); got != binary.BigEndian.Uint64(want[:]) {
+				t.Errorf("%s: head %x of key %x", name, got, n.Key(i))
+			}
+		}
 	}
 }

@@ -36,14 +36,52 @@ type cacheShard struct {
 	_     [32]byte // keeps the locks of two shards off one cache line
 }
 
+// cachedNode takes three cache lines.
 type cachedNode struct {
-	digest object.Digest
-	used   atomic.Bool
+	node   fb.Node // by value: a look-up finds it where it found the digest
 	owner  *Store
-	node   fb.Node       // by value: a look-up finds it where it found the digest
 	depth  atomic.Uint64 // see setDepth
-	slot   uint64
-	size   int64
+	digest object.Digest
+}
+
+func (e *cachedNode) slot() uint64 { return slotOf(e.owner, &e.digest) }
+
+func (e *cachedNode) size() int64 { return int64(len(e.node.Bytes())) + nodeOverhead }
+
+// Nodes with room for their words behind them: a look-up that has waited for the one finds the other on the same page of memory.
+type (
+	cachedNode8  = withWords[[8]uint64]
+	cachedNode16 = withWords[[16]uint64]
+	cachedNode24 = withWords[[24]uint64]
+	cachedNode32 = withWords[[32]uint64]
+	cachedNode40 = withWords[[40]uint64]
+)
+
+type withWords[W any] struct {
+	cachedNode
+	words W
+}
+
+// newCachedNode returns an empty one and memory for n words.
+func newCachedNode(n int) (*cachedNode, []uint64) {
+	switch {
+	case n <= 8:
+		e := &cachedNode8{}
+		return &e.cachedNode, e.words[:n:n]
+	case n <= 16:
+		e := &cachedNode16{}
+		return &e.cachedNode, e.words[:n:n]
+	case n <= 24:
+		e := &cachedNode24{}
+		return &e.cachedNode, e.words[:n:n]
+	case n <= 32:
+		e := &cachedNode32{}
+		return &e.cachedNode, e.words[:n:n]
+	case n <= 40:
+		e := &cachedNode40{}
+		return &e.cachedNode, e.words[:n:n]
+	}
+	return &cachedNode{}, nil
 }
 
 // NewNodeCache returns an empty cache of about the given number of bytes; 0 stands for DefaultCacheBytes.
@@ -80,9 +118,7 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	if e == nil {
 		return nil
 	}
-	if !e.used.Load() {
-		e.used.Store(true)
-	}
+	e.node.Use()
 	return &e.node
 }
 
@@ -105,29 +141,35 @@ func (e *cachedNode) knownDepth(made uint64) (uint8, bool) {
 	return uint8(v&0xff) - 1, v&0xff != 0 && v>>8 == made
 }
 
-// add keeps a node. made is for setDepth. depth is that of its record in the log, or unknownDepth.
-func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) {
+// add keeps a node and returns it as it is kept, or n where it is not. made is for setDepth. depth is that of its record in the log, or unknownDepth.
+func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) *fb.Node {
 	slot := slotOf(s, d)
-	e := &cachedNode{owner: s, digest: *d, node: *n, slot: slot, size: int64(len(n.Bytes())) + nodeOverhead}
+	e, words := newCachedNode(n.Len())
+	e.owner, e.digest = s, *d
+	n.KeepIn(&e.node, words)
 	e.setDepth(made, depth)
 	sh := &c.shards[slot%cacheShards]
-	if e.size > sh.max {
-		return
+	size := e.size()
+	if size > sh.max {
+		return n
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if old := sh.nodes.find(slot); old != nil {
-		if old.owner == s && old.digest == *d && depth != unknownDepth {
+		if old.owner != s || old.digest != *d {
+			return n
+		}
+		if depth != unknownDepth {
 			old.setDepth(made, depth)
 		}
-		return
+		return &old.node
 	}
-	for sh.bytes+e.size > sh.max && len(sh.ring) > 0 {
+	for sh.bytes+size > sh.max && len(sh.ring) > 0 {
 		if sh.hand >= len(sh.ring) {
 			sh.hand = 0
 		}
 		v := sh.ring[sh.hand]
-		if v.used.Swap(false) {
+		if v.node.TakeUse() {
 			sh.hand++
 			continue
 		}
@@ -135,13 +177,15 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, dep
 	}
 	sh.nodes.add(e)
 	sh.ring = append(sh.ring, e)
-	sh.bytes += e.size
+	sh.bytes += size
+	return &e.node
 }
 
 func (sh *cacheShard) removeLocked(i int) {
 	v, last := sh.ring[i], len(sh.ring)-1
 	sh.nodes.remove(v)
-	sh.bytes -= v.size
+	v.node.Release()
+	sh.bytes -= v.size()
 	sh.ring[i] = sh.ring[last]
 	sh.ring[last] = nil
 	sh.ring = sh.ring[:last]

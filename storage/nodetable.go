@@ -21,7 +21,7 @@ func (t *nodeTable) find(slot uint64) *cachedNode {
 		return nil
 	}
 	for i := t.home(slot); ; i = t.next(i) {
-		if e := t.places[i]; e == nil || e.slot == slot {
+		if e := t.places[i]; e == nil || e.slot() == slot {
 			return e
 		}
 	}
@@ -43,7 +43,7 @@ func (t *nodeTable) add(e *cachedNode) {
 }
 
 func (t *nodeTable) put(e *cachedNode) {
-	i := t.home(e.slot)
+	i := t.home(e.slot())
 	for t.places[i] != nil {
 		i = t.next(i)
 	}
@@ -52,10 +52,10 @@ func (t *nodeTable) put(e *cachedNode) {
 
 // remove takes an entry out and moves those behind it up that would no longer be found.
 func (t *nodeTable) remove(e *cachedNode) {
-	if t.find(e.slot) != e {
+	if t.find(e.slot()) != e {
 		return
 	}
-	i := t.home(e.slot)
+	i := t.home(e.slot())
 	for t.places[i] != e {
 		i = t.next(i)
 	}

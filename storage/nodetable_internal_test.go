@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,7 +10,10 @@ import (
 // TestNodeTableIsAMap compares the table with a map, on slots that crowd.
 func TestNodeTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var table nodeTable
+		var (
+			table nodeTable
+			owner Store
+		)
 		model := map[uint64]*cachedNode{}
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			slot := rapid.Uint64Range(0, 40*cacheShards).Draw(t, "slot")
@@ -18,7 +22,8 @@ func TestNodeTableIsAMap(t *testing.T) {
 			}
 			switch e := model[slot]; {
 			case e == nil:
-				e = &cachedNode{slot: slot}
+				e = &cachedNode{owner: &owner}
+				binary.LittleEndian.PutUint64(e.digest[1:], slot)
 				model[slot] = e
 				table.add(e)
 			case rapid.Bool().Draw(t, "remove"):

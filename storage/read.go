@@ -322,8 +322,7 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 			depth = int32(l.depth)
 		}
 	}
-	s.cache.add(s, &d, n, made, depth)
-	return n, nil
+	return s.cache.add(s, &d, n, made, depth), nil
 }
 
 // loadNode reads and verifies a node without keeping it. from says where the pieces are.
