@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -16,7 +16,8 @@ type CheckOptions struct {
 	// Ledger limits the check to one ledger, and Page to one of its pages. Empty and nil mean all.
 	Ledger string
 	Page   *PageID
-	// Repair makes a damaged index anew from the log. It never drops data, and does nothing to a page whose log is damaged.
+	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all that is whole is kept, and what is not comes from the cloud, if there is one and it
+	// has it. It never drops intact data, and takes the page from whoever only keeps it.
 	Repair bool
 	// Progress, when not nil, is called from time to time on the calling goroutine.
 	Progress func(CheckProgress)
@@ -65,6 +66,14 @@ type PageReport struct {
 	Torn         []TornTail
 	IndexRebuilt string
 	Problems     []Problem
+	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are versions of which a part of the tree is not here since it was damaged. They were told as
+	// problems once and are none any more.
+	MissingPieces int
+	Holes         []CommitID
+	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
+	CloudErr error
+	// InUse reports that the page could not be repaired, or not all of its damage told, since it is open.
+	InUse bool
 	// More reports that there are more problems than are listed.
 	More bool
 }
@@ -77,6 +86,8 @@ type Problem struct {
 	Key string
 	// Message says what is wrong.
 	Message string
+	// Fetchable reports that the cloud has what is damaged, as far as is known here.
+	Fetchable bool
 	// Repaired reports whether it was mended.
 	Repaired bool
 }
@@ -88,15 +99,18 @@ func (p Problem) String() string {
 		s += " " + p.Key
 	}
 	s += ": " + p.Message
-	if p.Repaired {
+	switch {
+	case p.Repaired:
 		s += " (repaired)"
+	case p.Fetchable:
+		s += " (the cloud has it)"
 	}
 	return s
 }
 
 // Check reads every byte of every page, verifies all that can be verified, recomputes what is derived, and reports
-// what differs. It runs beside readers and writers, but a page is repaired only while nothing else of this process has it
-// open. A problem found is in the report, not an error.
+// what differs. It runs beside readers and writers, but a page is repaired, and all of a damaged log is told, only while nothing else of this process has it
+// open. A problem found is in the report, not an error; so is a cloud that cannot be reached.
 // Errors: ErrClosed, ErrReadOnly (Repair on a read-only repository), ErrNotFound (no such page), those of ctx and of the disk.
 func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	if o.Repair && r.o.ReadOnly {
@@ -134,6 +148,8 @@ type pageCheck struct {
 	info         PageInfo
 	index, pages int
 	report       PageReport
+	compared     bool               // with what the cloud has
+	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
 }
 
 func (c *pageCheck) run(ctx context.Context) error {
@@ -142,45 +158,17 @@ func (c *pageCheck) run(ctx context.Context) error {
 		return err
 	}
 	c.report = found
-	if !c.o.Repair || !mendable(found) {
-		return nil
+	switch {
+	case c.o.Repair && (len(found.Problems) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0):
+		return c.repair(ctx)
+	case !c.o.Repair && slices.ContainsFunc(found.Problems, func(p Problem) bool { return !p.ofIndex() }):
+		return c.detail(ctx)
 	}
-	done, err := c.repo.removeIndex(ctx, pageKey{c.info.Ledger, c.info.ID})
-	if err != nil || !done {
-		return err
-	}
-	// What the index made anew does not show any more is mended; the rest is damage of the log itself.
-	again, err := c.check(ctx)
-	if err != nil {
-		return err
-	}
-	remaining := map[Problem]bool{}
-	for _, p := range again.Problems {
-		remaining[p] = true
-	}
-	for _, p := range found.Problems {
-		if !remaining[p] {
-			p.Repaired = true
-			again.Problems = append(again.Problems, p)
-		}
-	}
-	c.report = again
 	return nil
 }
 
-// mendable reports whether there are problems and none is damage of the log. Only then the index may be removed: what it says
-// about the end of a damaged log tells damage from a tail that a crash has torn.
-func mendable(r PageReport) bool {
-	for _, p := range r.Problems {
-		if strings.Contains(p.Where, "segment") || strings.Contains(p.Message, "segment ") {
-			return false
-		}
-	}
-	return len(r.Problems) > 0 && !r.More
-}
-
-// indexFile is the name of a page's index in its directory.
-const indexFile = "page.db"
+// ofIndex reports whether a problem is about the index, which is derived from the log.
+func (p *Problem) ofIndex() bool { return strings.HasPrefix(p.Where, "page.db") }
 
 // check checks the page once.
 func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
@@ -211,7 +199,10 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		p.note(e)
 		report.Problems = append(report.Problems, newProblem(e))
 	}
-	report.More = found.More
+	report.More, report.MissingPieces = found.More, found.Missing
+	for _, id := range found.Holes {
+		report.Holes = append(report.Holes, CommitID(id))
+	}
 	return report, nil
 }
 
@@ -235,39 +226,3 @@ func newProblem(err error) Problem {
 	}
 	return p
 }
-
-// removeIndex removes page.db, so that the next open makes it anew from the log, and reports whether it could: nothing else of
-// this process may have the page open.
-func (r *Repository) removeIndex(ctx context.Context, key pageKey) (bool, error) {
-	if err := r.enter(); err != nil {
-		return false, err
-	}
-	defer r.gate.leave()
-	if r.o.InMemory {
-		return false, nil
-	}
-	s, mine := r.reserve(key, "")
-	if !mine {
-		r.o.Logger.Warn("a page is not repaired while it is in use", "ledger", key.ledger, "page", key.id.String())
-		return false, nil
-	}
-	path := filepath.Join(r.pageDir(key), indexFile)
-	err := os.Remove(path)
-	if err == nil {
-		err = r.fs.SyncDir(filepath.Dir(path))
-	}
-	// Nobody has got a handle of the reservation: whoever waits for it tries again.
-	s.err = errReserved
-	r.mu.Lock()
-	delete(r.pages, key)
-	r.mu.Unlock()
-	close(s.ready)
-	close(s.gone)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, fmt.Errorf("repair: %w", err)
-	}
-	return true, ctx.Err()
-}
-
-// errReserved is what stands in for the store of a page that is being repaired. It reaches no caller.
-var errReserved = errors.New("page is being repaired")

@@ -442,7 +442,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestCheckNeverRepairsWhatTheLogHasLost(t *testing.T) {
+func TestCheckTellsWhatTheLogHasLost(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, nil)
 	p := page(t, r, "app", "page")
@@ -469,11 +469,28 @@ func TestCheckNeverRepairsWhatTheLogHasLost(t *testing.T) {
 	if report.OK() || report.Remaining() == 0 || len(report.Pages) != 1 {
 		t.Fatalf("damage was not found: %+v", report)
 	}
+	report, err = r.Check(t.Context(), ledger.CheckOptions{})
+	if err != nil || !report.OK() || report.Pages[0].MissingPieces+len(report.Pages[0].Holes) == 0 {
+		t.Fatalf("a second check: %+v, %v", report, err)
+	}
+	err = page(t, r, "app", "page").View(t.Context(), func(s *ledger.Snapshot) error {
+		if got, err := s.Get(t.Context(), []byte("k")); err != nil || string(got) != "v" {
+			t.Fatalf("what was not damaged reads %q, %v", got, err)
+		}
+		_, err := s.Get(t.Context(), []byte("long"))
+		return err
+	})
+	wantErr(t, err, ledger.ErrGone)
 	if events.count(ledger.EventCorruption) == 0 {
 		t.Error("the observer was not told")
 	}
 	closeIt(t, r)
-	for name, b := range files {
+	for name := range tree(t, pageDir(t, dir)) {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, b := range files { // from a backup
 		if err := os.WriteFile(name, []byte(b), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ type CheckReport struct {
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
-	// Holes are commits of which a part of the tree, or of the explanation, was damaged and is not here any more, as a repair has noted. That is no damage any more.
+	// Holes are commits of which a part of the tree, or of the explanation, was damaged and is not here any more, as a repair has noted, and heads without trees. That is no damage any more.
 	Holes []commit.ID
 	// Recovery is what Open had to mend.
 	Recovery Recovery
@@ -396,6 +396,9 @@ func (c *checker) commit(id commit.ID) error {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
 	if absent, err := c.treeAbsent(cm); err != nil || absent {
+		if err == nil && slices.ContainsFunc(c.heads, func(h *commit.Commit) bool { return h.ID == id }) {
+			c.hole(id) // a head comes with its tree
+		}
 		return err
 	}
 	err = c.tree(cm.Root)

@@ -37,7 +37,7 @@ type SalvageReport struct {
 	// Pieces are pieces of values that are not here any more and that something refers to. Those with Placed set are in the bucket.
 	Pieces []LostPiece
 	// Trees are commits of which a part of the tree is not here any more, newest first.
-	Trees []commit.ID
+	Trees []LostTree
 	// Commits are those that are gone though others, or tags, name them. Tags are the names of tags that are gone for that.
 	Commits []commit.ID
 	Tags    []string
@@ -45,6 +45,12 @@ type SalvageReport struct {
 	Unknown bool
 	// More says that a list is longer than is told.
 	More bool
+}
+
+// LostTree is a commit of which a part of the tree, or of its explanation, is not here any more. Unsynced says that the bucket does not have the commit.
+type LostTree struct {
+	Commit   commit.ID
+	Unsynced bool
 }
 
 // LostPiece is a piece of a value that is not here any more. Key and Commit are one place where the value stands, the newest.
@@ -497,7 +503,11 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	if y.lacks {
 		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{typ: MetadataLacks, value: []byte{1}}})
 	}
-	v.final = statusOps(v.final, statusHoles, slices.Clone(v.report.Trees))
+	ids := make([]commit.ID, len(v.report.Trees))
+	for i, t := range v.report.Trees {
+		ids[i] = t.Commit
+	}
+	v.final = statusOps(v.final, statusHoles, ids)
 	if len(v.report.Trees) > v.so.MaxLost {
 		v.report.Trees, v.report.More = v.report.Trees[:v.so.MaxLost], true
 	}
@@ -581,7 +591,7 @@ func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 		whole = whole && explained
 	}
 	if !whole && !treeless {
-		y.v.report.Trees = append(y.v.report.Trees, c.ID)
+		y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, hasKey(y.tx.Bucket(bucketUnsynced), c.ID[:])})
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (g *golden) mostlyThere(s *storage.Store, r *storage.SalvageReport) (unread
 		if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNeedsFetch) {
 			return unread, fmt.Errorf("an error that says nothing: %w", err)
 		}
-		if !slices.Contains(r.Trees, c.ID) && len(lost) == 0 {
+		if !slices.ContainsFunc(r.Trees, func(t storage.LostTree) bool { return t.Commit == c.ID }) && len(lost) == 0 {
 			return unread, fmt.Errorf("commit of generation %d does not read, and nobody has said so: %w", c.Generation, err)
 		}
 	}

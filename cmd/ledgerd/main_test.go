@@ -92,15 +92,16 @@ func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
 			return false, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":    exits,
-			"damage":   damage,
-			"fifo":     fifo,
-			"waitfile": waitFile,
-			"touchat":  touchAt,
-			"closed":   closed,
-			"count":    count,
-			"keep":     keep,
-			"lines":    lines,
+			"exits":     exits,
+			"damage":    damage,
+			"removeall": removeAll,
+			"fifo":      fifo,
+			"waitfile":  waitFile,
+			"touchat":   touchAt,
+			"closed":    closed,
+			"count":     count,
+			"keep":      keep,
+			"lines":     lines,
 
 			"unreadable": unreadable,
 		},
@@ -152,6 +153,19 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	content[size/2] ^= 0x40
 	ts.Check(os.WriteFile(name, content, 0o600))
+}
+
+// removeAll DIR PATTERN removes the files of a name below a directory.
+func removeAll(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: removeall DIR PATTERN")
+	}
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e os.DirEntry, err error) error {
+		if match, _ := filepath.Match(args[1], e.Name()); err == nil && match && !e.IsDir() {
+			return os.Remove(path)
+		}
+		return err
+	}))
 }
 
 // fifo PATH makes a named pipe.

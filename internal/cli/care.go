@@ -289,8 +289,15 @@ problem is printed with the row or object that it is about.
 The exit code is 20 when there is a problem. What is no problem but worth knowing is told
 too: the torn end of a segment after a crash, and an index that had to be rebuilt.
 
-With --repair what is derived, such as the index, is made anew from the log. It never drops
-intact data.`,
+With --repair the page is mended. What is derived, such as the index, is made anew. Of damaged
+segments all that is whole is kept, in a new segment; what is not comes from the index and from
+the cloud, if one is set that has it. The damaged bytes are set aside in the page's directory
+torn. Intact data is never dropped. The exit code is 0 when everything was mended, and 20 when
+something is gone for good, or the cloud could not be asked: then the report says what. After a
+repair a check is clean: what is gone is noted, and reading it gives an error. When the cloud
+could not be asked, --repair fetches the rest another time.
+
+A page that an app has open is not repaired; serve gives its pages up for that.`,
 		Example: `  ledgerd check
   ledgerd check src
   ledgerd check --repair`,
@@ -313,7 +320,7 @@ intact data.`,
 			return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
 		}),
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "make derived data anew where it is damaged")
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend what is damaged, with what the cloud has")
 	return cmd
 }
 
@@ -343,7 +350,7 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 		}
 	}
 	if n := report.Remaining(); n > 0 {
-		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o))
+		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o, report))
 	}
 	if !a.json && !a.quiet {
 		a.printf("%s, %s: everything verified\n", countText(len(report.Pages), "page"), sizeText(bytes))
@@ -351,9 +358,17 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 	return nil
 }
 
-func (a *app) repairHint(o ledger.CheckOptions) string {
+func (a *app) repairHint(o ledger.CheckOptions, report *ledger.CheckReport) string {
+	for _, p := range report.Pages {
+		switch {
+		case p.InUse:
+			return "close " + nameOf(p.Ledger, p.Name, p.ID) + " where it is in use, and check again"
+		case p.CloudErr != nil:
+			return a.command("check", "--repair") + ", when the cloud can be reached"
+		}
+	}
 	if o.Repair {
-		return "what could not be repaired must come from a backup"
+		return "what is gone is in a backup or nowhere"
 	}
 	return a.command("check", "--repair") + ", after a backup of the directory"
 }
@@ -371,13 +386,18 @@ type reportJSON struct {
 	Torn         []string      `json:"torn,omitempty"`
 	IndexRebuilt string        `json:"indexRebuilt,omitempty"`
 	Problems     []problemJSON `json:"problems"`
+	Missing      int           `json:"missing,omitempty"`
+	Holes        []string      `json:"holes,omitempty"`
+	InUse        bool          `json:"inUse,omitempty"`
+	CloudError   string        `json:"cloudError,omitempty"`
 }
 
 type problemJSON struct {
-	Where    string `json:"where"`
-	Key      string `json:"key,omitempty"`
-	Message  string `json:"message"`
-	Repaired bool   `json:"repaired"`
+	Where     string `json:"where"`
+	Key       string `json:"key,omitempty"`
+	Message   string `json:"message"`
+	Fetchable bool   `json:"fetchable,omitempty"`
+	Repaired  bool   `json:"repaired"`
 }
 
 func (a *app) printReport(r ledger.PageReport) error {
@@ -385,13 +405,19 @@ func (a *app) printReport(r ledger.PageReport) error {
 	if a.json {
 		j := reportJSON{
 			Page: name, ID: r.ID.String(), OK: true, Commits: r.Commits, Nodes: r.Nodes, Pieces: r.Pieces, Rows: r.Rows, Bytes: r.Bytes,
-			IndexRebuilt: r.IndexRebuilt, Problems: []problemJSON{},
+			IndexRebuilt: r.IndexRebuilt, Problems: []problemJSON{}, Missing: r.MissingPieces, InUse: r.InUse,
+		}
+		for _, id := range r.Holes {
+			j.Holes = append(j.Holes, id.String())
+		}
+		if r.CloudErr != nil {
+			j.CloudError = r.CloudErr.Error()
 		}
 		for _, t := range r.Torn {
 			j.Torn = append(j.Torn, tornText(t))
 		}
 		for _, p := range r.Problems {
-			j.Problems = append(j.Problems, problemJSON{p.Where, p.Key, p.Message, p.Repaired})
+			j.Problems = append(j.Problems, problemJSON{p.Where, p.Key, p.Message, p.Fetchable, p.Repaired})
 			j.OK = j.OK && p.Repaired
 		}
 		return a.emit(j)
@@ -404,6 +430,21 @@ func (a *app) printReport(r ledger.PageReport) error {
 	a.printRecovery(r.Torn, r.IndexRebuilt)
 	for _, p := range r.Problems {
 		a.printf("  problem   %s\n", printable(p.String()))
+	}
+	if r.More {
+		a.printf("  problem   and more\n")
+	}
+	if r.MissingPieces > 0 {
+		a.printf("  gone      %s of values, of which neither this device nor the cloud has the content\n", countText(r.MissingPieces, "piece"))
+	}
+	if len(r.Holes) > 0 {
+		a.printf("  gone      a part of the tree of %s; the cloud may have it\n", countText(len(r.Holes), "version"))
+	}
+	if r.CloudErr != nil {
+		a.printf("  cloud     could not be asked: %s\n", printable(r.CloudErr.Error()))
+	}
+	if r.InUse {
+		a.printf("  in use    so that it was left as it is\n")
 	}
 	return nil
 }

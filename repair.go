@@ -1,0 +1,437 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// indexFile is the name of a page's index in its directory.
+const indexFile = "page.db"
+
+// oldIndexSuffix stands behind the name of an index while another is made.
+const oldIndexSuffix = ".old"
+
+// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It reports false when somebody uses the page.
+func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
+	if err := r.enter(); err != nil {
+		return false, err
+	}
+	defer r.gate.leave()
+	decided, err := r.beginLeaving(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	defer decided()
+	var s *pageStore
+	for s == nil {
+		if err := r.giveUpKept(k); err != nil {
+			return false, err
+		}
+		if s, err = r.reserveToLeave(ctx, k); err != nil {
+			return false, err
+		}
+		if s == nil && !r.isKept(k) {
+			return false, nil
+		}
+	}
+	err = fn()
+	r.mu.Lock()
+	delete(r.pages, k)
+	r.mu.Unlock()
+	s.err = errLeaving
+	close(s.ready)
+	close(s.gone)
+	return true, err
+}
+
+// salvage repairs the log of a page, or says what that would be.
+func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
+	key := pageKey{c.info.Ledger, c.info.ID}
+	ok, err := c.repo.alone(ctx, key, func() error {
+		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{format.MetadataPosition}})
+		return err
+	})
+	if err == nil && !ok {
+		c.inUse()
+	}
+	return found, err
+}
+
+func (c *pageCheck) inUse() {
+	c.repo.o.Logger.Warn("a page is not repaired while it is in use", "ledger", c.info.Ledger, "page", c.info.ID.String())
+	c.report.InUse = true
+}
+
+// detail says all that is damaged in a log of which the check has only met the first damage.
+func (c *pageCheck) detail(ctx context.Context) error {
+	found, err := c.salvage(ctx, true)
+	if isDamage(err) { // the check has said so
+		return nil
+	}
+	if err != nil || found == nil || len(found.Damage) == 0 {
+		return err
+	}
+	c.takeDamage(found)
+	return nil
+}
+
+// takeDamage puts what is damaged in a log in the place of the problems that a check has met there.
+func (c *pageCheck) takeDamage(found *storage.SalvageReport) []loss {
+	c.report.Problems = slices.DeleteFunc(c.report.Problems, func(p Problem) bool { return !p.ofIndex() })
+	losses := c.losses(found)
+	for i := range losses {
+		c.report.Problems = append(c.report.Problems, losses[i].problem)
+	}
+	c.report.More = c.report.More || found.More
+	return losses
+}
+
+// loss is something that was damaged, and how to find out whether it is here again.
+type loss struct {
+	problem Problem
+	piece   *object.Digest                                      // nil for other things than pieces
+	tree    *commit.ID                                          // nil for other things than trees
+	here    func(context.Context, *storage.Store) (bool, error) // nil: repaired with the log
+}
+
+// losses lists what was damaged.
+func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
+	file, _ := c.repo.cloud.get()
+	var all []loss
+	for _, d := range found.Damage {
+		all = append(all, loss{problem: newProblem(d.Err())})
+	}
+	for _, p := range found.Pieces {
+		all = append(all, loss{
+			piece: &p.Digest,
+			problem: Problem{
+				Where: "piece", Key: p.Digest.String(), Fetchable: p.Placed && file != nil,
+				Message: fmt.Sprintf("damaged, of the value of %s in commit %s", keyText(p.Key), p.Commit.Short()),
+			},
+			here: func(_ context.Context, s *storage.Store) (bool, error) {
+				st, err := s.PieceState(p.Digest)
+				return st.Held, err
+			},
+		})
+	}
+	for _, t := range found.Trees {
+		fetchable := !t.Unsynced && file != nil
+		all = append(all, loss{
+			tree:    &t.Commit,
+			problem: Problem{Where: "tree of commit", Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
+			here: func(ctx context.Context, s *storage.Store) (bool, error) {
+				if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or comes when it is read
+					return true, nil
+				}
+				h, err := s.Commit(ctx, t.Commit)
+				if err != nil {
+					return false, err
+				}
+				return s.TreeHeld(ctx, h)
+			},
+		})
+	}
+	for _, id := range found.Commits {
+		all = append(all, loss{
+			problem: Problem{Where: "commit", Key: id.String(), Message: "damaged"},
+			here: func(ctx context.Context, s *storage.Store) (bool, error) {
+				_, err := s.Commit(ctx, id)
+				if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
+					return false, nil
+				}
+				return err == nil, err
+			},
+		})
+	}
+	for _, name := range found.Tags {
+		all = append(all, loss{
+			problem: Problem{Where: "tag", Key: keyText([]byte(name)), Message: "the commit to which it points is gone"},
+			here: func(ctx context.Context, s *storage.Store) (bool, error) {
+				tags, err := s.Tags(ctx)
+				_, ok := tags[name]
+				return ok, err
+			},
+		})
+	}
+	if found.Unknown {
+		all = append(all, loss{
+			problem: Problem{Where: "log", Message: "it is not known all that the damaged batches had: commits and tags of the last moments may be gone without a trace"},
+			here:    func(context.Context, *storage.Store) (bool, error) { return c.compared, nil },
+		})
+	}
+	return all
+}
+
+// keyText shows a key to people, shortened.
+func keyText(key []byte) string {
+	const most = 32
+	if len(key) > most {
+		return fmt.Sprintf("%q...", key[:most])
+	}
+	return fmt.Sprintf("%q", key)
+}
+
+// repair mends a page in which the check has found something.
+func (c *pageCheck) repair(ctx context.Context) error {
+	found := c.report
+	var losses []loss
+	if len(found.Problems) > 0 {
+		damage, err := c.salvage(ctx, false)
+		if isDamage(err) { // what is wrong is told
+			return nil
+		}
+		if err != nil || damage == nil {
+			return err
+		}
+		if len(damage.Damage) > 0 {
+			losses = c.takeDamage(damage)
+			found = c.report
+			c.observeRepair(damage)
+		}
+	}
+	if len(losses) == 0 && len(found.Problems) > 0 {
+		if ok, err := c.rebuildIndex(ctx); err != nil || !ok {
+			return err
+		}
+	}
+	if len(losses) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 {
+		if err := c.fetch(ctx, losses); err != nil {
+			return err
+		}
+	}
+	again, err := c.check(ctx)
+	if err != nil {
+		return err
+	}
+	again.CloudErr, again.InUse = c.report.CloudErr, c.report.InUse
+	c.report = again
+	return c.settle(ctx, found.Problems, losses)
+}
+
+// observeRepair logs what was damaged.
+func (c *pageCheck) observeRepair(damage *storage.SalvageReport) {
+	c.repo.o.Logger.Warn("a damaged log was repaired", "ledger", c.info.Ledger, "page", c.info.ID.String(), "places", len(damage.Damage),
+		"restored", damage.Restored, "pieces", len(damage.Pieces), "trees", len(damage.Trees), "commits", len(damage.Commits))
+}
+
+// settle adds the problems that were found before to what the last check says: those that are mended, and those that will never be.
+func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss) error {
+	remaining := map[Problem]bool{}
+	for _, p := range c.report.Problems {
+		remaining[p] = true
+	}
+	for _, p := range before {
+		if remaining[p] {
+			continue
+		}
+		n := slices.IndexFunc(losses, func(l loss) bool { return l.problem == p })
+		p.Repaired = true
+		if n >= 0 && losses[n].here != nil {
+			err := c.withStore(ctx, func(ctx context.Context, s *storage.Store) (err error) {
+				p.Repaired, err = losses[n].here(ctx, s)
+				return err
+			})
+			if err != nil && !isDamage(err) {
+				return err
+			}
+		}
+		c.report.Problems = append(c.report.Problems, p)
+	}
+	return nil
+}
+
+// withStore calls fn with the page's store.
+func (c *pageCheck) withStore(ctx context.Context, fn func(context.Context, *storage.Store) error) error {
+	return c.withPage(ctx, func(ctx context.Context, p *Page) error {
+		if err := p.enter(); err != nil {
+			return err
+		}
+		defer p.leave()
+		call := p.gate.context(ctx)
+		defer call.release()
+		return call.explain(fn(call, p.store))
+	})
+}
+
+func (c *pageCheck) withPage(ctx context.Context, fn func(context.Context, *Page) error) (err error) {
+	p, err := c.repo.openPage(ctx, c.ledger, c.info.ID, "", false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	return fn(ctx, p)
+}
+
+// rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It reports false when the page is in use.
+func (c *pageCheck) rebuildIndex(ctx context.Context) (done bool, err error) {
+	if c.repo.o.InMemory {
+		return false, nil
+	}
+	key := pageKey{c.info.Ledger, c.info.ID}
+	ok, err := c.repo.alone(ctx, key, func() error {
+		path := filepath.Join(c.repo.pageDir(key), indexFile)
+		if err := os.Rename(path, path+oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("repair: %w", err)
+		}
+		store, err := storage.Open(ctx, c.repo.storageOptions(key))
+		if err == nil {
+			err = store.Close()
+		}
+		if err != nil { // the old one knows what was durable
+			if back := os.Rename(path+oldIndexSuffix, path); back != nil && !errors.Is(back, fs.ErrNotExist) {
+				err = errors.Join(err, back)
+			}
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := os.Remove(path + oldIndexSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("repair: %w", err)
+		}
+		return c.repo.fs.SyncDir(filepath.Dir(path))
+	})
+	if err == nil && !ok {
+		c.inUse()
+	}
+	if isDamage(err) {
+		err = nil // the next check says it
+	}
+	return ok, err
+}
+
+// fetchedAtOnce bounds how many pieces one call asks the cloud for, and maxOldTrees how many trees of older versions are built: others come when they are read.
+const (
+	fetchedAtOnce = 1024
+	maxOldTrees   = 64
+)
+
+// fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be asked is noted in the report.
+func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
+	if file, _ := c.repo.cloud.get(); file == nil {
+		return nil
+	}
+	err := c.withPage(ctx, func(ctx context.Context, p *Page) error {
+		if err := p.Sync(ctx); err != nil { // commits, places, and what others have sent meanwhile
+			return err
+		}
+		c.compared = true
+		if err := c.fetchPieces(ctx, p, losses); err != nil {
+			return err
+		}
+		return c.fetchTrees(ctx, p, losses)
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		c.repo.o.Logger.Warn("what was damaged could not be fetched", "ledger", c.info.Ledger, "page", c.info.ID.String(), "error", err)
+		c.report.CloudErr = err
+	}
+	return nil
+}
+
+// fetchPieces fetches those pieces that were damaged and that the cloud has.
+func (c *pageCheck) fetchPieces(ctx context.Context, p *Page, losses []loss) error {
+	var wanted []object.Digest
+	flush := func() error {
+		if len(wanted) == 0 {
+			return nil
+		}
+		err := p.withSync(ctx, "fetch damaged pieces", func(ctx context.Context, s *cloudsync.Page) error {
+			_, err := s.Fetch(ctx, wanted)
+			return err
+		})
+		wanted = wanted[:0]
+		if errors.Is(err, ErrGone) {
+			return nil // it stays a problem
+		}
+		return err
+	}
+	for i := range losses {
+		if losses[i].piece == nil {
+			continue
+		}
+		if wanted = append(wanted, *losses[i].piece); len(wanted) == fetchedAtOnce {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those of other versions, as far as they are not too many. What is built for one version often mends others.
+func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
+	first, others, err := c.brokenTrees(ctx, p, losses)
+	if err != nil {
+		return err
+	}
+	c.gone = map[commit.ID]bool{}
+	for _, h := range append(first, others[:min(len(others), maxOldTrees)]...) {
+		err := p.ensureTree(ctx, h)
+		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+			c.gone[h.ID] = true // the cloud does not have it
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// brokenTrees returns the commits whose trees are to be built: heads and those with tags, and others, newest first.
+func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
+	if err := p.enter(); err != nil {
+		return nil, nil, err
+	}
+	defer p.leave()
+	ids, err := p.store.Holes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tags, err := p.store.Tags(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := map[commit.ID]bool{}
+	take := func(to *[]*commit.Commit, id commit.ID) error {
+		if seen[id] {
+			return nil
+		}
+		seen[id] = true
+		h, err := p.store.Commit(ctx, id)
+		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			*to = append(*to, h)
+		}
+		return err
+	}
+	for _, h := range p.store.Heads() {
+		err = errors.Join(err, take(&first, h.ID))
+	}
+	for _, id := range tags {
+		err = errors.Join(err, take(&first, id))
+	}
+	for _, id := range ids {
+		err = errors.Join(err, take(&others, id))
+	}
+	for i := range losses {
+		if losses[i].tree != nil {
+			err = errors.Join(err, take(&others, *losses[i].tree))
+		}
+	}
+	slices.SortFunc(others, func(a, b *commit.Commit) int { return commit.Compare(b, a) })
+	return first, others, err
+}
