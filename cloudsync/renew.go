@@ -20,16 +20,24 @@ import (
 const (
 	// maxJoins bounds how often the log is read on since others have appended meanwhile.
 	maxJoins = 16
+	// minReads is how often a log is found unreadable before it is believed: bytes that were changed on their way are right the next time, and what is given up may be nowhere else.
+	minReads = 3
 	// maxPlugs bounds the numbers that are kept from being taken once a floor is above them.
 	maxPlugs = 64
 )
 
 // joinLog reads the log to its end, and makes one of it that can be read when it cannot: see renew. A page that has nothing takes what it gets.
 func (p *Page) joinLog(ctx context.Context) error {
+	reads := 0
 	for range maxJoins {
 		_, err := p.download(ctx)
 		if err != nil && !unreadable(err) {
 			return err
+		}
+		if err != nil {
+			if reads++; reads < minReads {
+				continue
+			}
 		}
 		if p.ses.log == nil {
 			if err := p.load(ctx); err != nil {
@@ -251,7 +259,7 @@ func (p *Page) putRenewal(ctx context.Context, top uint64) (format.Position, err
 	switch {
 	case readErr == nil && bytes.Equal(there, stored):
 		return at, nil
-	case readErr == nil || errors.Is(readErr, base.ErrCorrupt):
+	case readErr == nil || errors.Is(readErr, base.ErrCorrupt), errors.Is(readErr, base.ErrNotFound): // nobody knows what became of it: another number will tell
 		return format.Position{}, errTaken
 	}
 	return format.Position{}, errors.Join(err, readErr)
