@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -124,7 +125,6 @@ type link struct {
 	epoch   int    // of the bucket with which the device was in step last
 	session int    // of the bucket when the page was opened
 	looked  bool   // the page was synced since
-	blind   bool   // the position was forgotten: only Reupload helps when the bucket is in another state
 	offline bool
 	backup  *backup
 	merges  []merge.Merged // that may be durable or not, since the power has failed
@@ -322,10 +322,9 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	if err != nil || len(unsynced) > 0 {
 		return fmt.Errorf("S9: device %d has synced, and %d commits are unsynced: %w", d.index, len(unsynced), err)
 	}
-	if d.link.session != c.epoch || d.link.blind && d.link.epoch != c.epoch { // the device has not noticed
+	if d.link.session != c.epoch { // the device has not noticed
 		return nil
 	}
-	d.link.blind = false
 	if lacks := before.minus(d.has); lacks.last() >= 0 {
 		return fmt.Errorf("S9: device %d has synced, and lacks commit %s", d.index, d.w.graph.nodes[lacks.last()].c.ID.Short())
 	}
@@ -345,15 +344,18 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	}
 	d.link.ring = ring
 	d.join()
-	before, missing := d.w.cloud.has, 0
+	before, missing, floors := d.w.cloud.has, 0, d.w.floors()
 	d.w.cloud.stats.Reuploads++
-	d.link.blind = false
 	err = d.call(ctx, stop, func(ctx context.Context) (err error) {
 		missing, err = d.link.page.Reupload(ctx)
 		return err
 	})
 	if err := d.learn(ctx); err != nil {
 		return err
+	}
+	if d.w.floors() > floors {
+		before = set{}.with(0)
+		d.w.renewed()
 	}
 	if failed := d.judge("reupload", err, errStopped); failed != nil || err != nil {
 		return failed
@@ -362,6 +364,32 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 		d.w.trace("device %d misses %d pieces", d.index, missing)
 	}
 	return d.inStep(ctx, before)
+}
+
+// floors counts the floors in the bucket.
+func (w *World) floors() (n int) {
+	for _, name := range w.cloud.b.Names() {
+		if strings.Contains(name, "/floor/") {
+			n++
+		}
+	}
+	return n
+}
+
+// renewed is called when the log has begun anew, since a device could not read it on: what it had is there as far as devices send it again.
+func (w *World) renewed() {
+	var has set
+	for _, d := range w.devices {
+		has = has.or(d.has)
+	}
+	for i := range w.graph.nodes {
+		if !has.has(i) {
+			w.excused = w.excused.with(i)
+		}
+	}
+	w.cloud.has = set{}.with(0)
+	w.cloud.lossy = w.cloud.lossy || w.dropped
+	w.trace("the log begins anew")
 }
 
 // inBucket reports whether the bucket has all that the device has.
@@ -400,7 +428,6 @@ func (d *device) forget(ctx context.Context, mask uint64) error {
 			b.Metadata = append(b.Metadata, storage.Metadata{Type: row})
 		}
 	}
-	d.link.blind = d.link.blind || mask == 0 || mask&1 == 1
 	if err := d.leave(); err != nil {
 		return err
 	}

@@ -52,9 +52,6 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 
 // healStep syncs a device, and has it make the bucket whole where that is needed.
 func (d *device) healStep(ctx context.Context) error {
-	if d.link.blind && d.link.epoch < d.w.cloud.epoch {
-		return d.reupload(ctx, 0)
-	}
 	result, err := d.sync(ctx, 0)
 	if err == nil && (errors.Is(result, cloudsync.ErrBucketReplaced) || errors.Is(result, cloudsync.ErrBucketRolledBack)) {
 		return d.reupload(ctx, 0)
