@@ -67,7 +67,7 @@ func TestCheckpointsAreWrittenWhenTheLogIsLong(t *testing.T) {
 	got := c.counts(func() { sync(t, c) })
 	sameHeads(t, a, c)
 	t.Logf("first sync: %+v, %d checkpoints, uploads %d", got, n, up)
-	if got.A > 1 || got.B > 60 || got.Down > 17*(2000*210)/10 {
+	if got.A > 2 || got.B > 60 || got.Down > 17*(2000*210)/10 {
 		t.Errorf("first sync cost %+v", got)
 	}
 	if !maps.Equal(a.content(), c.content()) {

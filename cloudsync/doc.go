@@ -10,8 +10,8 @@
 //
 // A commit is sent at once, without a look before it: who appends learns what others have appended. Else the log is looked
 // at (one get) MinPoll after something has happened, and twice as long after each look that finds nothing, up to MaxPoll.
-// A page that has read nothing looks once for checkpoints, and who is about to write one looks whether another has; nothing else lists by
-// itself. The position is verified, and the keyring in the bucket compared, when a session begins, every six hours, and
+// A page that has read nothing looks once for checkpoints, and for what there may be behind the last entry that it could read; who is about to write a checkpoint looks whether another
+// has; nothing else lists by itself. The position is verified, and the keyring in the bucket compared, when a session begins, every six hours, and
 // before an append when an hour has passed.
 //
 // # Errors

@@ -164,8 +164,34 @@ func (p *page) reopen() {
 	p.d.page(p.ledger)
 }
 
-// merge merges the heads as the root package does, without rules.
+// merge merges the heads as the root package does, without rules. Trees that it needs and that are not here are built.
 func (p *page) merge(ctx context.Context) error {
+	err := p.mergeOnce(ctx)
+	for range 3 {
+		if !errors.Is(err, base.ErrNeedsFetch) {
+			break
+		}
+		for c, walkErr := range commit.Walk(ctx, p.store, headIDs(p.store)) {
+			if walkErr != nil {
+				return walkErr
+			}
+			if err := p.BuildTree(ctx, c.ID); err != nil && !errors.Is(err, base.ErrGone) {
+				return err
+			}
+		}
+		err = p.mergeOnce(ctx)
+	}
+	return err
+}
+
+func headIDs(s *storage.Store) (ids []commit.ID) {
+	for _, h := range s.Heads() {
+		ids = append(ids, h.ID)
+	}
+	return ids
+}
+
+func (p *page) mergeOnce(ctx context.Context) error {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return err

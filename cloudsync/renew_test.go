@@ -2,7 +2,11 @@ package cloudsync_test
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"maps"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -314,6 +318,32 @@ func TestReuploadAtOnce(t *testing.T) {
 	}
 }
 
+// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later one.
+func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range 20 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+	}
+	for n := range uint64(10) {
+		w.remove(a.names().Entry(6 + n))
+	}
+	b := w.device()
+	for range 2 {
+		err := b.Sync(t.Context())
+		if e, ok := errors.AsType[*cloudlog.UnreadableError](err); !ok || e.Number != 6 {
+			t.Fatalf("%v", err)
+		}
+		b.reopen()
+	}
+	if _, err := a.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, b, a)
+	same(t, a, b)
+}
+
 // TestHoleIsNamed tells callers which entry is missing.
 func TestHoleIsNamed(t *testing.T) {
 	w := newWorld(t)
@@ -332,4 +362,118 @@ func TestHoleIsNamed(t *testing.T) {
 	if _, err := b.Reupload(t.Context()); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a page without content begins a log: %v", err)
 	}
+}
+
+var lossSeeds = flag.Int("loss-seeds", 24, "seeds of TestReuploadAfterAnyLoss")
+
+// TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the rest back now and then, and lets devices go on before anybody
+// notices. Then each device whose sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the same.
+func TestReuploadAfterAnyLoss(t *testing.T) {
+	seeds := *lossSeeds
+	if testing.Short() {
+		seeds /= 2
+	}
+	for seed := range seeds {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { anyLoss(t, uint64(seed)) })
+	}
+}
+
+func anyLoss(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	w.o.Logger = nil
+	ps := []*page{w.device(), w.device(), w.device()}
+	keys := 0
+	change := func(p *page) {
+		e := edit{"shared": text(key(keys))}
+		switch keys++; r.IntN(8) {
+		case 0:
+			e["lazy "+key(keys)] = append([]byte("lazy:"), noise(uint64(keys), 70_000)...)
+		case 1:
+			e["long "+key(keys)] = noise(uint64(keys), 1_200_000)
+		default:
+			e[key(keys)] = noise(uint64(keys), 10+r.IntN(3000))
+		}
+		p.commit(e)
+	}
+	change(ps[0])
+	sync(t, ps...)
+	old := w.b.State()
+	for range 3 + r.IntN(30) {
+		p := ps[r.IntN(3)]
+		change(p)
+		if r.IntN(3) > 0 {
+			sync(t, p)
+		}
+		if r.IntN(12) == 0 {
+			sync(t, p)
+			if err := p.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.IntN(6) == 0 {
+			old = w.b.State()
+		}
+	}
+	if r.IntN(2) == 0 {
+		sync(t, ps...)
+	}
+	if r.IntN(2) == 0 {
+		w.b.Rollback(old)
+		if _, ok := w.b.Content(format.FormatName); !ok {
+			t.Skip("all is gone")
+		}
+	}
+	share := r.IntN(4)
+	for _, n := range w.b.Names() {
+		if n == format.FormatName || r.IntN(8) >= share {
+			continue
+		}
+		if content, _ := w.b.Content(n); len(content) > 0 && r.IntN(2) == 0 && !strings.Contains(n, "/packs/") {
+			content[r.IntN(len(content))] ^= 1
+			w.b.Replace(n, content)
+		} else {
+			w.remove(n)
+		}
+	}
+	for range r.IntN(8) {
+		p := ps[r.IntN(3)]
+		if change(p); r.IntN(2) == 0 {
+			_ = p.Sync(t.Context())
+		}
+	}
+	for _, p := range ps {
+		if r.IntN(2) == 0 {
+			p.reopen()
+		}
+	}
+	if r.IntN(2) == 0 {
+		w.clock.Advance(7 * time.Hour)
+	}
+	ps = append(ps, w.device()) // who has nothing notices what others have passed
+	for good, round := 0, 0; good < 3; round++ {
+		var failed []error
+		for i, p := range ps {
+			if err := p.Sync(t.Context()); err != nil {
+				failed = append(failed, fmt.Errorf("device %d: %w", i, err))
+			}
+		}
+		w.clock.Advance(25 * time.Hour) // who stands in a hole notices
+		if good++; len(failed) == 0 {
+			continue
+		}
+		if good = 0; round > 12 {
+			t.Fatal(failed)
+		}
+		for i, p := range ps {
+			if _, err := p.Reupload(t.Context()); err != nil && round > 8 {
+				t.Logf("device %d: %v", i, err)
+			}
+		}
+	}
+	sameHeads(t, ps...)
+	if got := len(ps[0].content()); got != keys+1 {
+		t.Errorf("%d keys, want %d", got, keys+1)
+	}
+	same(t, append(ps, w.synced())...)
 }

@@ -24,6 +24,7 @@ type session struct {
 	looked  bool          // the log was read to its end once
 	offered bool          // there is no history to offer; see offerHistory
 	first   bool          // the page had read nothing when the session began
+	begun   bool          // nothing was missing behind what the page had read when it first came to the end of the log
 	tip     time.Time     // when it was last known to have nothing that is not applied; zero: not known
 	arrived bool          // commits have come since somebody was told
 	resend  bool          // an entry has condemned something that may be needed
@@ -42,6 +43,7 @@ type session struct {
 const (
 	metadataAnnounced = "announced" // the bucket's id
 	metadataRetention = "retention" // commits 8, age in ns 8
+	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
 )
 
 // checkpointRow says what is known of the newest checkpoint. As a row: number 8, content 8, size 8.
@@ -94,7 +96,7 @@ func (p *Page) load(ctx context.Context) error {
 		}
 	}
 	rows := map[string][]byte{}
-	for _, typ := range []string{metadataAnnounced, metadataRetention, format.MetadataCheckpoint, format.MetadataDevice,
+	for _, typ := range []string{metadataAnnounced, metadataRetention, metadataBegun, format.MetadataCheckpoint, format.MetadataDevice,
 		format.MetadataFloor, format.MetadataServerTime} {
 		if rows[typ], err = p.store.Metadata(ctx, typ); err != nil {
 			return fmt.Errorf("read %s: %w", typ, err)
@@ -106,6 +108,7 @@ func (p *Page) load(ctx context.Context) error {
 	}
 	id := p.s.o.Keyring.BucketID()
 	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
+	ses.begun = rows[metadataBegun] != nil
 	if b := rows[metadataRetention]; len(b) == 16 {
 		ses.retention = format.Retention{Commits: binary.BigEndian.Uint64(b), Age: time.Duration(binary.BigEndian.Uint64(b[8:]))}
 	}
@@ -332,6 +335,11 @@ func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
 			found = found || more
 			return err
 		})
+		if err == nil && !p.ses.begun {
+			if err = p.checkEnd(ctx); errors.Is(err, errMore) {
+				continue
+			}
+		}
 		if err == nil {
 			return found, nil
 		}
@@ -340,6 +348,31 @@ func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
 		}
 	}
 	return found, err
+}
+
+// errMore says that the log goes on.
+var errMore = errors.New("there is another entry")
+
+// checkEnd lists whether there is anything behind the last entry that was read, once for who begins: he has nothing by which he would notice that the log ends too early for him.
+// Errors: errMore when the next entry has come since; a *cloudlog.UnreadableError when it is missing, and there are later ones.
+func (p *Page) checkEnd(ctx context.Context) error {
+	next := p.ses.log.Position().Number + 1
+	infos, err := p.b.List(ctx, p.names.Entry(next-1), p.names.LogPrefix(), 2) // a range that ends there may come first
+	if err != nil {
+		return fmt.Errorf("look for the end of the log: %w", err)
+	}
+	for _, info := range infos {
+		switch _, from, to, _, ok := p.names.ParseName(info.Name); {
+		case !ok || to < next:
+		case from <= next:
+			return errMore
+		default:
+			return &cloudlog.UnreadableError{Number: next, Err: fmt.Errorf("read object %s: %w", p.names.Entry(next),
+				&base.CorruptError{Where: "log", Key: fmt.Sprintf("%020d", next), Want: "an entry, as there is a later one", Got: "nothing"})}
+		}
+	}
+	p.ses.begun = true
+	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: []byte{1}})
 }
 
 // supply brings what an entry needs that the page does not know since it began with a checkpoint, or read past one that has what the log does not. It returns an error that is not about that as it is.
