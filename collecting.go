@@ -76,10 +76,11 @@ type pageCollector struct {
 	begun collectMark        // guarded by turn; when run began
 
 	mu    sync.Mutex
-	seen  collectMark // guarded by mu; up to where the last collection has seen everything
-	known bool        // guarded by mu; there was one
-	state GarbageState
-	round uint64 // guarded by mu; in which it was last its turn
+	seen  collectMark  // guarded by mu; up to where the last collection has seen everything
+	known bool         // guarded by mu; there was one
+	state GarbageState // guarded by mu
+	dead  int64        // guarded by mu; what was deleted and dropped since the page was compacted
+	round uint64       // guarded by mu; in which it was last its turn
 }
 
 // collectMark is a moment in the life of a store.
@@ -143,6 +144,7 @@ func (c *pageCollector) add(pieces, nodes int, bytes int64) {
 	c.state.Pieces += pieces
 	c.state.Nodes += nodes
 	c.state.Bytes += bytes
+	c.dead += bytes
 	c.mu.Unlock()
 	c.s.observe(Event{Kind: EventCollect, Changes: pieces + nodes, Bytes: bytes})
 }
@@ -200,6 +202,13 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 	c.run = nil
 	c.ended(c.begun, err)
 	return false, bytes
+}
+
+// dropped notes that values were dropped, which leaves dead bytes in the segments.
+func (c *pageCollector) dropped(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead += bytes
 }
 
 // failed tells of an error, once.

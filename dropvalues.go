@@ -3,43 +3,118 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
-// dropValues drops the values of a page that the bucket has.
-func (e *evictor) dropValues(ctx context.Context, c *EvictResult) error {
-	k := pageKey{c.Ledger, c.ID}
-	return e.repo.withPage(ctx, k, func(p *Page) error {
+// coldness says in which order values are dropped: first those that were not read for so long, in all pages, then those of the next.
+var coldness = [...]time.Duration{24 * time.Hour, time.Hour, 0}
+
+// runValues drops values of the candidates that the bucket has.
+func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error {
+	var free []*EvictResult
+	held := int64(0)
+	for i := range candidates {
+		c := &candidates[i]
+		ok, n, err := e.measureValues(ctx, c)
+		if err != nil {
+			return err
+		}
+		if ok {
+			free = append(free, c)
+			held += n
+		}
+	}
+	want := held
+	if e.o.KeepBytes > 0 {
+		want = held - e.o.KeepBytes
+	}
+	if e.o.FreeBytes > 0 {
+		want = min(want, e.o.FreeBytes)
+	}
+	if want > 0 && !e.o.DryRun {
+		if err := e.repo.proveBucket(ctx); err != nil {
+			for _, c := range free {
+				e.keep(c, EvictUnproved, "the bucket cannot be asked: "+err.Error())
+			}
+			return ctx.Err()
+		}
+	}
+	err := e.dropValues(ctx, free, want)
+	for _, c := range free {
+		if c.Bytes > 0 || len(e.o.Pages) > 0 {
+			e.report.Evicted = append(e.report.Evicted, *c)
+		}
+	}
+	return err
+}
+
+// dropValues drops so many bytes of values of pages from which some may be dropped, the coldest first.
+func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int64) error {
+	for _, cold := range coldness {
+		for _, c := range pages {
+			left := want - e.report.FreedBytes
+			if left <= 0 {
+				return nil
+			}
+			if e.o.DryRun && cold > 0 {
+				continue // all that is counted below would be counted twice
+			}
+			err := e.withValues(ctx, c, func(p *Page) error {
+				n, err := p.store.DropCold(ctx, storage.DropOptions{Bytes: left, NotReadFor: cold, DryRun: e.o.DryRun})
+				c.Bytes += n
+				e.report.FreedBytes += n
+				if n > 0 && !e.o.DryRun {
+					p.shared.collector.dropped(n)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// withValues calls fn with a page whose values may be dropped.
+func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page) error) error {
+	err := e.repo.withPage(ctx, pageKey{c.Ledger, c.ID}, func(p *Page) error {
 		if err := p.enter(); err != nil {
 			return err
 		}
 		defer p.leave()
+		err := fn(p)
+		p.note(err)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop values of page %s of ledger %q: %w", c.ID, c.Ledger, err)
+	}
+	return nil
+}
+
+// measureValues reports whether values of a page may be dropped, and how many bytes there are.
+func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, held int64, err error) {
+	if e.openOnly && !e.repo.isOpen(pageKey{c.Ledger, c.ID}) && !e.repo.isKept(pageKey{c.Ledger, c.ID}) {
+		return false, 0, nil
+	}
+	err = e.withValues(ctx, c, func(p *Page) error {
 		bar, reason, err := e.barOfValues(ctx, p.store)
 		if err != nil {
-			p.note(err)
-			return fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, err)
+			return err
 		}
 		if bar != EvictFree {
 			e.keep(c, bar, reason)
 			return nil
 		}
-		want := int64(0)
-		if e.o.FreeBytes > 0 {
-			want = e.o.FreeBytes - e.report.FreedBytes
-		}
-		c.Bytes, err = dropPieces(ctx, p.store, want, e.o.DryRun)
-		e.report.Evicted = append(e.report.Evicted, *c)
-		e.report.FreedBytes += c.Bytes
-		if err != nil {
-			p.note(err)
-			return fmt.Errorf("drop values of page %s of ledger %q: %w", c.ID, c.Ledger, err)
-		}
-		return nil
+		ok = true
+		held, err = p.store.DropCold(ctx, storage.DropOptions{DryRun: true})
+		return err
 	})
+	return ok, held, err
 }
 
 // barOfValues says why the values of a page may not be dropped: they would not come back. Those that the bucket does not have stay anyway.
@@ -47,9 +122,6 @@ func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictB
 	file, _ := e.repo.cloud.get()
 	if file == nil {
 		return EvictNoCloud, "no cloud is set, so its values could not come back", nil
-	}
-	if e.unproved != nil {
-		return EvictUnproved, "the bucket cannot be asked: " + e.unproved.Error(), nil
 	}
 	b, err := store.Metadata(ctx, format.MetadataPosition)
 	if err != nil || b == nil {
@@ -64,50 +136,4 @@ func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictB
 		return EvictOtherCloud, fmt.Sprintf("it was synced with bucket %s, and the present one is %s", hexOf(at.Bucket), hexOf(w.BucketID)), nil
 	}
 	return EvictFree, "", err
-}
-
-// dropWindow is how many pieces are dropped before it is looked whether that is enough.
-const dropWindow = 1024
-
-// dropPieces drops pieces of values that the bucket has, in the order in which they came here, until want bytes will be free; 0 means all.
-func dropPieces(ctx context.Context, store *storage.Store, want int64, dry bool) (free int64, err error) {
-	placed, err := store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
-	if err != nil {
-		return 0, err
-	}
-	placed = slices.DeleteFunc(placed, func(p storage.PlacedPiece) bool { return p.Digest.Kind() != object.Chunk })
-	for part := range slices.Chunk(placed, dropWindow) {
-		if want > 0 && free >= want {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			return free, err
-		}
-		n, err := dropPart(ctx, store, part, dry)
-		free += n
-		if err != nil {
-			return free, err
-		}
-	}
-	return free, nil
-}
-
-func dropPart(ctx context.Context, store *storage.Store, part []storage.PlacedPiece, dry bool) (free int64, err error) {
-	if !dry {
-		digests := make([]object.Digest, len(part))
-		for i := range part {
-			digests[i] = part[i].Digest
-		}
-		return store.DropPieces(ctx, digests)
-	}
-	for i := range part {
-		st, err := store.PieceState(part[i].Digest)
-		if err != nil {
-			return free, err
-		}
-		if st.Held {
-			free += int64(part[i].Place.Bytes)
-		}
-	}
-	return free, nil
 }

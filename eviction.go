@@ -17,9 +17,12 @@ type EvictOptions struct {
 	FreeBytes int64
 	// OlderThan leaves pages alone that were closed less than this ago; 0: none.
 	OlderThan time.Duration
-	// Values keeps the pages, open or not, and drops the content of their values that the bucket has: it comes back when it is read. The values that were
-	// stored first go first. Their bytes are free once the page is compacted.
+	// Values keeps the pages, open or not, and drops the content of their values that the bucket has: it comes back when it is read. What was not read for a
+	// day goes first, in all the pages, then what was not read for an hour, and of each what was stored first; this process knows what it has read. Index pieces stay. The bytes are free
+	// once the page is compacted.
 	Values bool
+	// KeepBytes, with Values, lets so many bytes of values that the bucket has stay in all the pages together; 0: none.
+	KeepBytes int64
 	// DryRun changes nothing: the report says what would be.
 	DryRun bool
 	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the bucket cannot be asked. It is for pages that
@@ -29,12 +32,14 @@ type EvictOptions struct {
 
 func (o *EvictOptions) check() error {
 	switch {
-	case o.FreeBytes < 0 || o.OlderThan < 0:
+	case o.FreeBytes < 0 || o.OlderThan < 0 || o.KeepBytes < 0:
 		return fmt.Errorf("a size or age below 0: %w", ErrInvalid)
 	case len(o.Pages) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !o.Values:
 		return fmt.Errorf("want pages, a size to free, or an age: %w", ErrInvalid)
 	case len(o.Pages) == 0 && o.DiscardUnsynced:
 		return fmt.Errorf("what is not in the cloud is discarded of pages that are named only: %w", ErrInvalid)
+	case o.KeepBytes > 0 && !o.Values:
+		return fmt.Errorf("a size to keep is for values: %w", ErrInvalid)
 	case o.Values && o.DiscardUnsynced:
 		return fmt.Errorf("values that are not in the cloud are never dropped: %w", ErrInvalid)
 	}
@@ -134,7 +139,11 @@ type EvictReport struct {
 //
 // Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
-	e := &evictor{repo: r, o: o}
+	return (&evictor{repo: r, o: o}).evictAll(ctx)
+}
+
+func (e *evictor) evictAll(ctx context.Context) (EvictReport, error) {
+	r, o := e.repo, &e.o
 	if err := o.check(); err != nil {
 		return e.report, fmt.Errorf("evict: %w", err)
 	}
@@ -158,6 +167,7 @@ type evictor struct {
 	repo     *Repository
 	o        EvictOptions
 	report   EvictReport
+	openOnly bool  // leave pages alone that nobody has open
 	unproved error // why the bucket could not be asked
 	refused  []error
 }
@@ -165,6 +175,10 @@ type evictor struct {
 func (e *evictor) run(ctx context.Context) error {
 	candidates, err := e.candidates(ctx)
 	if err != nil || len(candidates) == 0 {
+		return errors.Join(append(e.refused, err)...)
+	}
+	if e.o.Values {
+		err := e.runValues(ctx, candidates)
 		return errors.Join(append(e.refused, err)...)
 	}
 	if file, _ := e.repo.cloud.get(); file != nil && !e.o.DryRun {
@@ -259,9 +273,6 @@ func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
 
 // evict evicts a page, or its values, unless something bars that. Errors are those that end all.
 func (e *evictor) evict(ctx context.Context, c *EvictResult) error {
-	if e.o.Values {
-		return e.dropValues(ctx, c)
-	}
 	k := pageKey{c.Ledger, c.ID}
 	bytes, err := dirSize(e.repo.fs, e.repo.pageDir(k))
 	if err != nil {

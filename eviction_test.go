@@ -337,6 +337,11 @@ func TestEvictValues(t *testing.T) {
 	if again, err := r.Evict(t.Context(), o); err != nil || again.FreedBytes != 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
+	o.KeepBytes = 1
+	for _, bad := range []ledger.EvictOptions{{Values: true, KeepBytes: -1}, {KeepBytes: 1, FreeBytes: 1}} {
+		_, err := r.Evict(t.Context(), bad)
+		wantErr(t, err, ledger.ErrInvalid)
+	}
 	w.offline(true)
 	err = p.View(t.Context(), func(s *ledger.Snapshot) error {
 		if v, err := s.Get(t.Context(), []byte("other")); err != nil || string(v) != other {
@@ -348,6 +353,24 @@ func TestEvictValues(t *testing.T) {
 	wantErr(t, err, ledger.ErrNetwork)
 	w.offline(false)
 	wantContent(t, p, map[string]string{"long": long, "other": other})
+	must(t, p.Sync(t.Context()))
+	o.KeepBytes = 600000
+	report, err = r.Evict(t.Context(), o)
+	if must(t, err); report.FreedBytes != 0 {
+		t.Errorf("%d bytes were dropped of what was to be kept", report.FreedBytes)
+	}
+	o.KeepBytes = 300000
+	report, err = r.Evict(t.Context(), o)
+	if must(t, err); report.FreedBytes < 290000 || report.FreedBytes > 330000 {
+		t.Errorf("%d bytes were dropped", report.FreedBytes)
+	}
+	o.KeepBytes = 0
+	w.offline(true)
+	_, err = r.Evict(t.Context(), o)
+	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != ledger.EvictUnproved {
+		t.Errorf("without a network: %v", err)
+	}
+	w.offline(false)
 	must(t, r.UnsetCloud(t.Context()))
 	report, err = r.Evict(t.Context(), o)
 	wantKept(t, err, report, ledger.EvictNoCloud)
@@ -464,5 +487,59 @@ func BenchmarkRemove1000(b *testing.B) {
 		for _, d := range ledgers {
 			must(b, os.RemoveAll(d))
 		}
+	}
+}
+
+// waitFor looks again and again until a condition holds that something in the background brings about.
+func waitFor(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("%s: it does not come about", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// TestValuesGoByThemselves: of the values of an open page so many stay as the options say, and when the quota is exceeded and no closed page may go, they go too. What was read
+// lately stays longest, and the files shrink.
+func TestValuesGoByThemselves(t *testing.T) {
+	for name, set := range map[string]func(*ledger.Options){
+		"a bound of values": func(o *ledger.Options) { o.ValueBytes = 1 << 20 },
+		"the quota":         func(o *ledger.Options) { o.Quota = 2 << 20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCloudWorld(t)
+			o := w.options()
+			o.SegmentBytes = 256 << 10
+			set(o)
+			r := w.device(o)
+			p := page(t, r, "l", "p")
+			want := map[string]string{}
+			for i := range 12 {
+				k := fmt.Sprintf("%02d", i)
+				want[k] = string(pseudo(uint64(i), 250000))
+				put(t, p, k, want[k])
+			}
+			must(t, p.Sync(t.Context()))
+			values := func() (held, size int64) {
+				u, err := r.Usage(t.Context())
+				must(t, err)
+				return u.Kinds.Values, u.SizeBytes
+			}
+			if n, _ := values(); n < 12*250000 {
+				t.Fatalf("%d bytes of values are held", n)
+			}
+			waitFor(t, "values are dropped", func() bool {
+				closeIt(t, page(t, r, "l", "other")) // so that it is looked at
+				n, size := values()
+				return n < 11*250000 && size <= 2<<20
+			})
+			wantContent(t, p, want)
+			checkClean(t, r)
+			closeIt(t, p)
+		})
 	}
 }

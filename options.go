@@ -52,6 +52,9 @@ type Options struct {
 	Quota int64
 	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
 	FreeSpaceFloor int64
+	// ValueBytes is how many bytes of values that the cloud has stay in the pages that are open: of more, those are dropped that were not read for longest, and come back when they are read (see
+	// EvictOptions.Values). It is looked at every few minutes. 0 means no bound.
+	ValueBytes int64
 	// Collection says how garbage is collected by itself. The zero value collects it, a little at a time.
 	Collection CollectionOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
@@ -91,7 +94,7 @@ func (o *Options) Validate() error {
 		value int64
 	}{
 		{"LockTimeout", int64(o.LockTimeout)}, {"CacheBytes", o.CacheBytes}, {"JournalBytes", o.JournalBytes}, {"SegmentBytes", o.SegmentBytes},
-		{"Quota", o.Quota}, {"FreeSpaceFloor", o.FreeSpaceFloor},
+		{"Quota", o.Quota}, {"FreeSpaceFloor", o.FreeSpaceFloor}, {"ValueBytes", o.ValueBytes},
 		{"Collection.Interval", int64(o.Collection.Interval)}, {"Collection.Time", int64(o.Collection.Time)}, {"Collection.Bytes", o.Collection.Bytes},
 	} {
 		if f.value < 0 {

@@ -253,7 +253,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 func (r *Repository) storageOptions(key pageKey) storage.Options {
 	o := storage.Options{
 		FS: r.fs, Dir: r.pageDir(key), Page: key.id, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
-		Clock: r.clock, Logger: r.o.Logger.With("ledger", key.ledger, "page", key.id.String()),
+		Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.ledger, "page", key.id.String()),
 	}
 	if r.o.InMemory {
 		r.mu.Lock()

@@ -25,7 +25,7 @@ func (r *Repository) freeBytes() (int64, error) {
 
 // startQuota starts the goroutine that evicts pages when the quota is exceeded or the disk is too full. It ends when the gate closes.
 func (r *Repository) startQuota() {
-	if r.o.ReadOnly || r.o.Quota == 0 && r.o.FreeSpaceFloor == 0 {
+	if r.o.ReadOnly || r.o.Quota == 0 && r.o.FreeSpaceFloor == 0 && r.o.ValueBytes == 0 {
 		return
 	}
 	r.quota.Go(r.runQuota)
@@ -61,13 +61,23 @@ func (r *Repository) pokeQuota() {
 	}
 }
 
-// keepQuota evicts pages until the quota and the floor are kept, or no page may go.
+// keepQuota drops values until their bound is kept, and evicts pages until the quota and the floor are kept. When no page may go any more, values of open pages go.
 func (r *Repository) keepQuota(ctx context.Context) error {
+	if r.o.ValueBytes > 0 {
+		if _, err := r.dropOpen(ctx, EvictOptions{KeepBytes: r.o.ValueBytes}); err != nil {
+			return err
+		}
+	}
 	over, err := r.excess(ctx)
 	if err != nil || over <= 0 {
 		return err
 	}
 	report, err := r.Evict(ctx, EvictOptions{FreeBytes: over})
+	if err == nil && report.FreedBytes < over {
+		var freed int64
+		freed, err = r.dropOpen(ctx, EvictOptions{FreeBytes: over - report.FreedBytes})
+		report.FreedBytes += freed
+	}
 	if err == nil && report.FreedBytes < over {
 		err = fmt.Errorf("%d bytes too many, and the %d pages that are closed may not go", over-report.FreedBytes, len(report.Kept))
 		if len(report.Kept) > 0 {
@@ -75,6 +85,24 @@ func (r *Repository) keepQuota(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// dropOpen drops values of open pages, and compacts the pages. It returns what came back.
+func (r *Repository) dropOpen(ctx context.Context, o EvictOptions) (freed int64, err error) {
+	o.Values = true
+	report, err := (&evictor{repo: r, o: o, openOnly: true}).evictAll(ctx)
+	var pages []PageRef
+	for _, c := range report.Evicted {
+		pages = append(pages, c.PageRef)
+	}
+	if err != nil || len(pages) == 0 {
+		return 0, err
+	}
+	done, err := r.Compact(ctx, CompactOptions{Pages: pages})
+	for i := range done {
+		freed += max(done[i].Freed, 0)
+	}
+	return freed, err
 }
 
 // excess returns how many bytes must go.

@@ -30,6 +30,7 @@ type Repository struct {
 	identity atomic.Pointer[identity]
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
+	recency  *storage.Recency
 	lock     *dirLock
 	usage    *usageDB
 	gate     *gate
@@ -54,6 +55,9 @@ type Repository struct {
 	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
 	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
 }
+
+// recencyPieces is of how many pieces of values it is remembered when they were read: about 1 GiB of values, with 512 KiB of memory.
+const recencyPieces = 1 << 16
 
 // testHooks replace what stands below a repository.
 type testHooks struct {
@@ -108,7 +112,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r.clock = clockOf(&r.o)
 	r.cloud = newCloud(&r.o.Sync)
-	r.cache = storage.NewNodeCache(r.o.CacheBytes)
+	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()
 		if r.o.testing != nil && r.o.testing.fs != nil {

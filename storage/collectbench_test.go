@@ -79,17 +79,8 @@ func BenchmarkCollect(b *testing.B) {
 			db, dead := fillRows(b, n)
 			b.StartTimer()
 			for batch := range slices.Chunk(dead, 4096) {
-				slices.SortFunc(batch, func(x, y [41]byte) int { return slices.Compare(x[:], y[:]) })
 				if err := db.Update(func(tx index.Tx) error {
-					for i := range batch {
-						if err := tx.Bucket("objects").Delete(batch[i][:33]); err != nil {
-							return err
-						}
-						if err := tx.Bucket("numbers").Delete(batch[i][33:]); err != nil {
-							return err
-						}
-					}
-					return nil
+					return sortedRows(batch, func(bucket string, k []byte, _ *[41]byte) error { return tx.Bucket(bucket).Delete(k) })
 				}); err != nil {
 					b.Fatal(err)
 				}
@@ -97,6 +88,23 @@ func BenchmarkCollect(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/piece")
 	})
+}
+
+// sortedRows calls fn with the rows of pieces in the order of their keys.
+func sortedRows(batch [][41]byte, fn func(bucket string, k []byte, row *[41]byte) error) error {
+	slices.SortFunc(batch, func(x, y [41]byte) int { return slices.Compare(x[:33], y[:33]) })
+	for i := range batch {
+		if err := fn("objects", batch[i][:33], &batch[i]); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(batch, func(x, y [41]byte) int { return slices.Compare(x[33:], y[33:]) })
+	for i := range batch {
+		if err := fn("numbers", batch[i][33:], &batch[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fillRows makes a bbolt file of 2 n pieces, each with a row by digest and one by number, and returns the keys of every second one.
@@ -117,22 +125,18 @@ func fillRows(b *testing.B, n int) (index.DB, [][41]byte) {
 		all = append(all, k)
 	}
 	for batch := range slices.Chunk(slices.Clone(all), 100_000) {
-		slices.SortFunc(batch, func(x, y [41]byte) int { return slices.Compare(x[:], y[:]) })
 		if err := db.Update(func(tx index.Tx) error {
-			o, err := tx.CreateBucket("objects")
-			if err != nil {
-				return err
-			}
-			m, err := tx.CreateBucket("numbers")
-			for i := range batch {
-				if err == nil {
-					err = o.Put(batch[i][:33], make([]byte, 12))
-				}
-				if err == nil {
-					err = m.Put(batch[i][33:], batch[i][:33])
+			for _, name := range []string{"objects", "numbers"} {
+				if _, err := tx.CreateBucket(name); err != nil {
+					return err
 				}
 			}
-			return err
+			return sortedRows(batch, func(bucket string, k []byte, row *[41]byte) error {
+				if v := make([]byte, 12); bucket == "objects" {
+					return tx.Bucket(bucket).Put(k, v)
+				}
+				return tx.Bucket(bucket).Put(k, row[:33])
+			})
 		}); err != nil {
 			b.Fatal(err)
 		}

@@ -168,6 +168,9 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 // and has a place in the bucket comes from the Fetcher. Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a
 // tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces); base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if s.o.Recency != nil {
+		s.o.Recency.note(&d, s.o.Clock.Now())
+	}
 	l, ok, err := s.locate(&d)
 	if err == nil && !ok {
 		var place *CloudPlace

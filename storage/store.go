@@ -39,6 +39,8 @@ type Options struct {
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
 	MemoryIndex *index.Memory
+	// Recency is told which pieces of values are read; nil: nobody is.
+	Recency *Recency
 	// Clock bounds how long a commit waits for others that are about to join its batch; nil: the machine's clock.
 	Clock clock.Clock
 	// Logger takes what happens in the background; nil: nothing is logged.

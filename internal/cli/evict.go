@@ -12,7 +12,7 @@ import (
 )
 
 type evictFlags struct {
-	free, olderThan         string
+	free, olderThan, keep   string
 	dryRun, discard, values bool
 }
 
@@ -31,11 +31,13 @@ cloud stays, and each page that was named and stays is told with the reason. --d
 pages that are named also when that loses what only this device has.
 
 --values keeps the pages and drops long values that the cloud has: they come back when they are
-read. Their bytes come back with compact.`,
+read. With --keep SIZE so much of them stays, in all the pages together; serve knows what was read lately, which
+goes last. Their bytes come back with compact.`,
 		Example: `  ledgerd evict src
   ledgerd evict --free 2G --dry-run
   ledgerd evict --older-than 30d
-  ledgerd evict media/films --values`,
+  ledgerd evict media/films --values
+  ledgerd evict --values --keep 10G`,
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.evict(ctx, cmd, args, f) })
@@ -44,6 +46,7 @@ read. Their bytes come back with compact.`,
 	flags.StringVar(&f.olderThan, "older-than", "", "evict what was closed longer ago, such as 12h, 30d or 8w")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "only say what would go")
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "lose what only this device has, of the pages that are named")
+	flags.StringVar(&f.keep, "keep", "", "with --values: so much of them stays, such as 500M or 2G")
 	flags.BoolVar(&f.values, "values", false, "drop values that the cloud has, and keep the pages")
 	return cmd
 }
@@ -75,7 +78,12 @@ func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f ev
 	if o.FreeBytes, err = parseSize(f.free); err != nil {
 		return usagef(cmd, "--free %q: %w", f.free, err)
 	}
+	if o.KeepBytes, err = parseSize(f.keep); err != nil {
+		return usagef(cmd, "--keep %q: %w", f.keep, err)
+	}
 	switch {
+	case o.KeepBytes > 0 && !f.values:
+		return usagef(cmd, "--keep is for --values")
 	case len(args) == 0 && f.discard:
 		return usagef(cmd, "--discard-unsynced is for pages that are named")
 	case len(args) == 0 && o.FreeBytes == 0 && o.OlderThan == 0 && !f.values:

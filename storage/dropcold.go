@@ -1,0 +1,100 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// DropOptions say which pieces DropCold drops.
+type DropOptions struct {
+	// Bytes is how much is enough; 0: everything that may go.
+	Bytes int64
+	// NotReadFor leaves pieces that are known to have been read less than so long ago; 0: none. What is known is in Options.Recency.
+	NotReadFor time.Duration
+	// DryRun only looks.
+	DryRun bool
+}
+
+// DropCold drops chunks of values that the bucket has, until Bytes of content will be free after compaction, and returns how many. Those go first that lie in the oldest segments, into which they
+// came first or have been compacted. It is made of DropPieces, with whose errors it ends; what was dropped until then stays so. It reads the rows of all pieces that the bucket has, twice, in transactions
+// of some thousands; its memory follows the number of segments.
+func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err error) {
+	since := uint64(0)
+	if o.NotReadFor > 0 {
+		since = minuteOf(s.o.Clock.Now().Add(-o.NotReadFor))
+	}
+	of := map[uint32]int64{} // bytes by segment
+	total := int64(0)
+	err = s.eachCold(ctx, since, func(_ object.Digest, row *objectRow) {
+		of[row.place.Segment] += pieceBytes(row)
+		total += pieceBytes(row)
+	}, func() error { return nil })
+	if err != nil {
+		return 0, fmt.Errorf("look for cold values: %w", err)
+	}
+	want := o.Bytes
+	if want <= 0 || want > total {
+		want = total
+	}
+	if o.DryRun || want == 0 {
+		return want, nil
+	}
+	last, sum := uint32(0), int64(0)
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if last, sum = id, sum+of[id]; sum >= want {
+			break
+		}
+	}
+	left := of[last] - (sum - want) // what is wanted of the last of these segments
+	var some []object.Digest
+	err = s.eachCold(ctx, since, func(d object.Digest, row *objectRow) {
+		switch {
+		case row.place.Segment > last:
+			return
+		case row.place.Segment == last && left <= 0:
+			return
+		case row.place.Segment == last:
+			left -= pieceBytes(row)
+		}
+		some = append(some, d)
+	}, func() error {
+		n, err := s.DropPieces(ctx, some)
+		free += n
+		some = some[:0]
+		return err
+	})
+	if err != nil {
+		return free, fmt.Errorf("drop cold values: %w", err)
+	}
+	return free, nil
+}
+
+// pieceBytes returns how long the content of a held piece is.
+func pieceBytes(row *objectRow) int64 { return int64(row.place.Length) - object.DigestSize - 1 }
+
+// eachCold calls fn for each chunk that is held, that the bucket has, and that is not known to have been read since a minute, 0: whenever; and after behind some of them.
+func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Digest, *objectRow), after func() error) error {
+	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
+		if len(k) != numberSize {
+			return badRow(bucketCloud, fmt.Sprintf("%x", k), "bad key")
+		}
+		d, ok := numberDigest(tx, readNumber(k))
+		if !ok {
+			return badRow(bucketCloud, fmt.Sprintf("%x", k), "a number that stands for nothing")
+		}
+		if d.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&d, since) {
+			return nil
+		}
+		row, ok, err := readObjectRow(tx, &d)
+		if err == nil && ok && row.held {
+			fn(d, &row)
+		}
+		return err
+	}, after)
+}
