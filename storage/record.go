@@ -83,7 +83,7 @@ func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o
 
 // pieceWeight is how much more a piece of a value counts than other records when it is decided whether to fold: its row lies
 // anywhere in the index, so that a transaction keeps a whole leaf in memory for it, while what commits bring clusters.
-const pieceWeight = 4
+const pieceWeight = 6
 
 // weight is what a record counts as pending rows.
 func (o *op) weight() int {

@@ -34,7 +34,7 @@ type Options struct {
 	SegmentBytes int64
 	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values, may be pending before
 	// the index is brought up to date; writers wait at twice that. A piece of a value counts
-	// four times: its rows are spread over the whole index. 0: 65536 and 32 MiB.
+	// six times: its rows are spread over the whole index. 0: 98304 and 128 MiB.
 	FoldRows  int
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
@@ -55,10 +55,10 @@ func (o Options) withDefaults() Options {
 		o.Cache = NewNodeCache(0)
 	}
 	if o.FoldRows <= 0 {
-		o.FoldRows = 65536
+		o.FoldRows = 98304
 	}
 	if o.FoldBytes <= 0 {
-		o.FoldBytes = 32 << 20
+		o.FoldBytes = 128 << 20
 	}
 	if o.Clock == nil {
 		o.Clock = clock.System
