@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -20,6 +22,8 @@ type GCOptions struct {
 	DryRun bool
 	// Grace is the time between condemning and deleting, by the bucket's clock; 0: 30 days. Less loses what devices that were away still need; it is for tests.
 	Grace time.Duration
+	// Keep are commits that are not given up here, whatever the retention says.
+	Keep []commit.ID
 }
 
 // GCReport says what was condemned and deleted.
@@ -50,7 +54,9 @@ var errAnnounced = errors.New("the log has come to need what was to be condemned
 
 // CollectGarbage condemns what nothing in the log needs, and deletes what was condemned before the grace. What is condemned: packs older than
 // a day that no entry and no kept checkpoint speaks of, as a device leaves them that ended between the upload of a pack and that of its
-// entry; and all checkpoints but the two newest. Of a page that is deleted for all devices it deletes everything but the floors, the grace after that. It syncs the page first, and reads all of the log. Ages are by the bucket's clock. Errors: as Sync.
+// entry; and all checkpoints but the two newest and those that the floor stands on. Where the bucket's retention gives history up, it first prunes that here (see GiveUp; keep are further commits that
+// stay), writes a checkpoint that stands for what is kept, condemns the entries before and what only they need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the floors, the
+// grace after that. It syncs the page first, and reads all of the log. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
@@ -67,7 +73,7 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 			return err
 		}
 		for range maxSweeps {
-			if report, err = p.sweep(ctx, o); !errors.Is(err, errAnnounced) {
+			if report, err = p.sweep(ctx, o); !errors.Is(err, errAnnounced) && !errors.Is(err, cloudlog.ErrRemake) {
 				break
 			}
 			if err := p.begin(ctx); err != nil {
@@ -76,23 +82,33 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 		}
 		return err
 	})
+	if err == nil && report.CondemnedEntries > 0 && !o.DryRun {
+		err = p.Sync(ctx) // what has lost its place and is needed is sent again
+	}
 	if err != nil {
 		return nil, err
 	}
 	return report, nil
 }
 
-// survey is what the log says of packs and checkpoints.
+// survey is what the log says of packs, checkpoints and commits.
 type survey struct {
 	packs       map[format.ID]uint64 // needed, with the number of the last entry that speaks of it
 	condemned   map[format.ID]sentence
 	checkpoints map[uint64]sentence
+	below       []sentence           // of entries; limit says below which number
+	commits     map[commit.ID]uint64 // and in which entry they are
+	since       map[uint64]uint64    // of entries whose bases were heads of the log as of an earlier one, which that was
+	first       uint64               // the first entry that is there
+	waited      uint64               // up to which entry all known devices have read
+	unread      []commit.ID          // commits of entries behind that, and what they are built on
 }
 
 // sentence says when something was condemned.
 type sentence struct {
 	number uint64
 	at     time.Time // by the bucket's clock
+	limit  uint64
 }
 
 func (s *survey) entry(e *format.Entry) error {
@@ -100,12 +116,24 @@ func (s *survey) entry(e *format.Entry) error {
 	for _, id := range needs(b) {
 		s.packs[id] = e.Number
 	}
-	if b.Condemned != nil {
-		for _, id := range b.Condemned.Packs {
-			s.condemned[id] = sentence{e.Number, e.Created}
+	for i := range b.Commits {
+		c := &b.Commits[i]
+		if s.commits[c.Commit.ID] = e.Number; e.Number > s.waited {
+			s.unread = append(append(s.unread, c.Commit.ID, c.Base.Commit), c.Commit.Parents...)
 		}
-		for _, n := range b.Condemned.Checkpoints {
-			s.checkpoints[n] = sentence{e.Number, e.Created}
+	}
+	if b.Since > 0 {
+		s.since[e.Number] = b.Since
+	}
+	if c := b.Condemned; c != nil {
+		for _, id := range c.Packs {
+			s.condemned[id] = sentence{number: e.Number, at: e.Created}
+		}
+		for _, n := range c.Checkpoints {
+			s.checkpoints[n] = sentence{number: e.Number, at: e.Created}
+		}
+		if c.Below > 0 {
+			s.below = append(s.below, sentence{e.Number, e.Created, c.Below})
 		}
 	}
 	return nil
@@ -130,6 +158,44 @@ func needs(b *format.Body) (ids []format.ID) {
 type stored struct {
 	packs       []bucket.Info
 	checkpoints []bucket.Info
+	old         []bucket.Info // entries and ranges that begin below the floor
+}
+
+func (p *Page) listStored(ctx context.Context, floor format.Floor) (have stored, err error) {
+	if have.packs, err = listAll(ctx, p.b, p.names.PacksPrefix(), ""); err != nil {
+		return have, fmt.Errorf("list packs: %w", err)
+	}
+	if have.checkpoints, err = listAll(ctx, p.b, p.names.CheckpointsPrefix(), ""); err != nil {
+		return have, fmt.Errorf("list checkpoints: %w", err)
+	}
+	if have.old, err = p.listBelow(ctx, floor.Low); err != nil {
+		return have, fmt.Errorf("list the log: %w", err)
+	}
+	return have, nil
+}
+
+// listBelow lists entries and ranges that begin below a number.
+func (p *Page) listBelow(ctx context.Context, low uint64) (all []bucket.Info, err error) {
+	after := ""
+	for low > 1 {
+		infos, err := p.b.List(ctx, after, p.names.LogPrefix(), bucket.MaxList)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range infos {
+			kind, from, _, _, ok := p.names.ParseName(info.Name)
+			if info.Name <= after || ok && from >= low {
+				return all, nil
+			}
+			if after = info.Name; ok && (kind == format.KindEntry || kind == format.KindRange) {
+				all = append(all, info)
+			}
+		}
+		if len(infos) < bucket.MaxList {
+			break
+		}
+	}
+	return all, nil
 }
 
 // sweep does one pass of the collection.
@@ -141,33 +207,164 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if now.IsZero() {
 		now = p.s.gate.now()
 	}
-	var have stored
-	if have.packs, err = listAll(ctx, p.b, p.names.PacksPrefix(), ""); err != nil {
-		return nil, fmt.Errorf("list packs: %w", err)
-	}
-	if have.checkpoints, err = listAll(ctx, p.b, p.names.CheckpointsPrefix(), ""); err != nil {
-		return nil, fmt.Errorf("list checkpoints: %w", err)
-	}
-	s := &survey{packs: map[format.ID]uint64{}, condemned: map[format.ID]sentence{}, checkpoints: map[uint64]sentence{}}
-	if err := p.history(ctx)(s.entry); err != nil {
+	have, err := p.listStored(ctx, floor)
+	if err != nil {
 		return nil, err
 	}
-	kept := have.checkpoints[max(0, len(have.checkpoints)-keptCheckpoints):]
-	if err := p.surveyCheckpoints(ctx, s, kept); err != nil {
+	s, err := p.survey(ctx, floor, &have)
+	if err != nil {
 		return nil, err
 	}
 	report := &GCReport{Floor: floor.Low}
+	next, err := p.pass(ctx, o, s, floor, &have)
+	if err != nil {
+		return nil, err
+	}
+	kept := p.keptCheckpoints(have.checkpoints, floor, next)
+	if err := p.surveyCheckpoints(ctx, s, kept); err != nil {
+		return nil, err
+	}
 	var due []bucket.Info
 	c := &format.Condemnation{}
-	p.judgePacks(s, have.packs, now, o.Grace, c, report, &due)
-	p.judgeCheckpoints(s, have.checkpoints[:len(have.checkpoints)-len(kept)], now, o.Grace, c, report, &due)
+	if next.Low > floor.Low {
+		c.Below = next.Low
+		report.CondemnedEntries = int(next.Low - max(floor.Low, 1))
+	}
+	if err := p.judgeEntries(ctx, s, have.old, floor, now, o.Grace, report, &due); err != nil {
+		return nil, err
+	}
+	low := next.Low
+	if o.DryRun { // the checkpoint that would tell what is still needed is not there
+		low = floor.Low
+	}
+	p.judgePacks(s, have.packs, low, now, o.Grace, c, report, &due)
+	p.judgeCheckpoints(s, have.checkpoints, kept, now, o.Grace, c, report, &due)
 	report.CondemnedPacks, report.CondemnedCheckpoints = len(c.Packs), len(c.Checkpoints)
-	if len(c.Packs)+len(c.Checkpoints) > 0 && !o.DryRun {
+	if (len(c.Packs)+len(c.Checkpoints) > 0 || c.Below > 0) && !o.DryRun {
 		if err := p.condemn(ctx, c); err != nil {
 			return nil, err
 		}
 	}
+	if c.Below > 0 && !o.DryRun {
+		if err := p.raiseFloor(ctx, next.Low, next.Checkpoint); err != nil {
+			return nil, err
+		}
+		floor, _ := p.ses.log.Floor()
+		report.Floor = floor.Low
+		if err := p.keepFloor(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return report, p.deleteDue(ctx, due, o.DryRun, report)
+}
+
+// survey reads the log from the first entry that is there.
+func (p *Page) survey(ctx context.Context, floor format.Floor, have *stored) (*survey, error) {
+	waited, err := p.waitedFor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := func(first uint64) (*survey, error) {
+		s := &survey{waited: waited, packs: map[format.ID]uint64{}, condemned: map[format.ID]sentence{}, checkpoints: map[uint64]sentence{}, commits: map[commit.ID]uint64{}, since: map[uint64]uint64{}, first: first}
+		from, err := p.positionAt(ctx, first-1)
+		if err == nil {
+			err = p.entriesBehind(ctx, from, s.entry)
+		}
+		return s, err
+	}
+	since, err := p.floorCreated(ctx, floor)
+	if err != nil {
+		return nil, err
+	}
+	first := p.firstWaiting(have.old, floor, since)
+	s, err := read(first)
+	if low := max(floor.Low, 1); err != nil && first < low {
+		p.s.o.Logger.Warn("what is left of the log below the floor is passed over", "ledger", p.o.Ledger, "page", p.pageID(), "error", err)
+		s, err = read(low)
+	}
+	return s, err
+}
+
+// floorCreated returns when a floor was put, by the bucket's clock.
+func (p *Page) floorCreated(ctx context.Context, floor format.Floor) (time.Time, error) {
+	if floor.K == 0 {
+		return time.Time{}, nil
+	}
+	_, created, err := p.readFloor(ctx, floor.K)
+	return created, err
+}
+
+// maxFloorBytes bounds the object of a floor.
+const maxFloorBytes = 4 << 10
+
+// readFloor reads a floor, which is there.
+func (p *Page) readFloor(ctx context.Context, k uint64) (format.Floor, time.Time, error) {
+	o, err := p.b.Get(ctx, p.names.Floor(k), 0, -1)
+	if err != nil {
+		return format.Floor{}, time.Time{}, fmt.Errorf("read floor %d: %w", k, err)
+	}
+	defer o.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(o.Body, maxFloorBytes))
+	if err != nil {
+		return format.Floor{}, time.Time{}, fmt.Errorf("read floor %d: %w", k, err)
+	}
+	f, err := format.OpenFloor(p.s.sealer, p.names, k, b)
+	return f, o.Created, err
+}
+
+// keptCheckpoints returns the checkpoints that stay: the newest, and those that a floor stands on.
+func (p *Page) keptCheckpoints(infos []bucket.Info, floors ...format.Floor) (kept []bucket.Info) {
+	for i, info := range infos {
+		kind, number, _, _, ok := p.names.ParseName(info.Name)
+		stays := ok && kind == format.KindCheckpoint && i >= len(infos)-keptCheckpoints
+		for _, f := range floors {
+			stays = stays || number > 0 && (number == f.Checkpoint || number == f.Low)
+		}
+		if ok && stays {
+			kept = append(kept, info)
+		}
+	}
+	return kept
+}
+
+// judgeEntries finds the entries and ranges below the floor whose time has come.
+func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, floor format.Floor, now time.Time, grace time.Duration, r *GCReport, due *[]bucket.Info) error {
+	low := uint64(0)
+	for k := floor.K; k > 0 && low == 0 && len(old) > 0; k-- { // floors rise: the newest whose grace is over counts
+		f, created, err := p.readFloor(ctx, k)
+		if err != nil {
+			return err
+		}
+		if created.IsZero() || now.Sub(created) < grace {
+			continue
+		}
+		low = f.Low
+		if low <= s.first {
+			break
+		}
+		ripe := uint64(0) // of what has been condemned long enough
+		for _, b := range s.below {
+			if !b.at.IsZero() && now.Sub(b.at) >= grace {
+				ripe = max(ripe, b.limit)
+			}
+		}
+		if low = min(low, ripe); low == 0 {
+			break
+		}
+	}
+	for _, info := range old {
+		kind, from, to, _, _ := p.names.ParseName(info.Name)
+		if kind == format.KindEntry {
+			to = from
+		}
+		switch {
+		case to < low:
+			*due = append(*due, info)
+		case to < floor.Low:
+			r.WaitingBytes += info.Size
+		}
+	}
+	return nil
 }
 
 // surveyCheckpoints takes the packs of checkpoints as needed for ever.
@@ -208,14 +405,14 @@ func (p *Page) readCheckpoint(ctx context.Context, number uint64) (*format.Check
 // maxCheckpointHeader bounds the header of a checkpoint, which has all commits that are kept.
 const maxCheckpointHeader = 1 << 30
 
-// judgePacks condemns packs, and finds those whose time has come.
-func (p *Page) judgePacks(s *survey, infos []bucket.Info, now time.Time, grace time.Duration, c *format.Condemnation, r *GCReport, due *[]bucket.Info) {
+// judgePacks condemns packs of which no entry from low on and no kept checkpoint speaks, and finds those whose time has come.
+func (p *Page) judgePacks(s *survey, infos []bucket.Info, low uint64, now time.Time, grace time.Duration, c *format.Condemnation, r *GCReport, due *[]bucket.Info) {
 	for _, info := range infos {
 		kind, _, _, id, ok := p.names.ParseName(info.Name)
 		if !ok || kind != format.KindPack {
 			continue
 		}
-		needed, spoken := s.packs[id]
+		needed := s.packs[id]
 		sentence, condemned := s.condemned[id]
 		switch {
 		case condemned && needed > sentence.number: // whoever did that broke the rules: nothing is lost by keeping it
@@ -223,7 +420,7 @@ func (p *Page) judgePacks(s *survey, infos []bucket.Info, now time.Time, grace t
 			*due = append(*due, info)
 		case condemned:
 			r.WaitingBytes += info.Size
-		case !spoken && now.Sub(info.Created) >= day && len(c.Packs) < maxCondemned:
+		case needed < max(low, 1) && now.Sub(info.Created) >= day && len(c.Packs) < maxCondemned:
 			c.Packs = append(c.Packs, id)
 			r.WaitingBytes += info.Size
 		}
@@ -231,10 +428,10 @@ func (p *Page) judgePacks(s *survey, infos []bucket.Info, now time.Time, grace t
 }
 
 // judgeCheckpoints does the same for checkpoints that newer ones have superseded.
-func (p *Page) judgeCheckpoints(s *survey, infos []bucket.Info, now time.Time, grace time.Duration, c *format.Condemnation, r *GCReport, due *[]bucket.Info) {
+func (p *Page) judgeCheckpoints(s *survey, infos, kept []bucket.Info, now time.Time, grace time.Duration, c *format.Condemnation, r *GCReport, due *[]bucket.Info) {
 	for _, info := range infos {
 		kind, number, _, _, ok := p.names.ParseName(info.Name)
-		if !ok || kind != format.KindCheckpoint {
+		if !ok || kind != format.KindCheckpoint || slices.Contains(kept, info) {
 			continue
 		}
 		sentence, condemned := s.checkpoints[number]
@@ -256,6 +453,11 @@ func (p *Page) condemn(ctx context.Context, c *format.Condemnation) error {
 	if err != nil {
 		return err
 	}
+	// Before it is in the log: whatever becomes of it, no piece loses more by that than its place, and is sent again when it is needed.
+	if err := p.in.Condemn(ctx, c); err != nil {
+		return err
+	}
+	p.ses.resend = true
 	packs := slices.Clone(c.Packs)
 	return p.appendAfter(ctx, o, func(ctx context.Context, entries []*format.Entry, at format.Position) error {
 		if err := p.apply(ctx, entries, at); err != nil {
@@ -285,21 +487,4 @@ func (p *Page) deleteDue(ctx context.Context, due []bucket.Info, dry bool, r *GC
 		r.DeletedBytes += info.Size
 	}
 	return nil
-}
-
-// SetRetention writes the bucket's retention into the page's log, for all devices. What it gives up is not deleted yet. Errors: as Sync; base.ErrInvalid.
-func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
-	if err := p.Sync(ctx); err != nil {
-		return err
-	}
-	return p.withTurn(ctx, "set retention", func(ctx context.Context) error {
-		o, err := p.out.Announce(ctx, &format.Body{Retention: &r})
-		if err != nil {
-			return err
-		}
-		if err := p.append(ctx, o); err != nil {
-			return err
-		}
-		return p.keepRetention(ctx, r)
-	})
 }

@@ -28,6 +28,10 @@ type PageOptions struct {
 	Merge func(ctx context.Context) error
 	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the Page.
 	Arrived func()
+	// InUse, if not nil, returns commits that are not pruned here, whatever the bucket's retention says. It must not block, nor call the Page.
+	InUse func() []commit.ID
+	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes. It must not call the Page. Nil: the Page does so itself.
+	Collect func(ctx context.Context) error
 }
 
 // Page is a page that is synced. Its methods are safe for concurrent use.
@@ -110,10 +114,10 @@ func (p *Page) connect() {
 	o.Gone = p.gone
 	fetcher := pack.NewFetcher(o)
 	p.in = ingest.New(ingest.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: quiet, Device: p.s.o.Device,
-		Announced: outgoing.Announced})
+		Announced: outgoing.Announced, Past: p.pastOf})
 	p.out = outgoing.New(outgoing.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Device: p.s.o.Device, NewID: p.s.newID,
-		Cached: p.recorder.cached,
-		Kept:   func() (format.Retention, []format.Condemnation) { return p.ses.retention, nil }})
+		Cached: p.recorder.cached, At: p.at,
+		Kept: func() (format.Retention, []format.Condemnation) { return p.ses.retention, nil }})
 	p.mu.Lock()
 	p.fetchers = append(p.fetchers, fetcher, quiet)
 	p.mu.Unlock()

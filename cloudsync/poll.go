@@ -156,7 +156,7 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 			return err
 		}
 	}
-	if p.takeUpload() {
+	if !p.held() && p.takeUpload() {
 		if _, err := p.upload(ctx); err != nil {
 			p.mu.Lock()
 			p.wantUpload = true

@@ -37,6 +37,7 @@ type session struct {
 	opened     time.Time // when the session began, by the bucket's clock
 	slack      float64   // of this device, for the next checkpoint
 	retryAt    time.Time // when a checkpoint that failed is tried again
+	holdUntil  time.Time // see held
 }
 
 // Rows of metadata that only this package knows.
@@ -109,8 +110,8 @@ func (p *Page) load(ctx context.Context) error {
 	id := p.s.o.Keyring.BucketID()
 	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
 	ses.begun = rows[metadataBegun] != nil
-	if b := rows[metadataRetention]; len(b) == 16 {
-		ses.retention = format.Retention{Commits: binary.BigEndian.Uint64(b), Age: time.Duration(binary.BigEndian.Uint64(b[8:]))}
+	if r, ok := parseRetention(rows[metadataRetention]); ok {
+		ses.retention = r
 	}
 	if b := rows[format.MetadataCheckpoint]; len(b) == 24 {
 		ses.checkpoint = checkpointRow{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
@@ -237,9 +238,13 @@ func (p *Page) passing(ctx context.Context, do func() error) error {
 	if !passed {
 		return err
 	}
+	if err := p.loseGone(ctx, floor); err != nil {
+		return err
+	}
 	if err := p.adoptAbove(ctx, floor); err != nil {
 		return err
 	}
+	p.ses.resend, p.ses.holdUntil = true, p.s.o.Clock.Now().Add(holdBack)
 	return do()
 }
 
@@ -273,6 +278,40 @@ func (p *Page) adoptAbove(ctx context.Context, floor format.Floor) error {
 		return findErr
 	}
 	return err
+}
+
+// holdBack is how long the background leaves what is to be sent until the heads are merged, when the log has passed the page by: then it goes up in one entry with
+// the merge, and nobody meets a head whose relation to the others is not known any more.
+const holdBack = 10 * time.Minute
+
+// held reports whether what is to be sent waits for a merge.
+func (p *Page) held() bool {
+	return p.several() && !p.ses.holdUntil.IsZero() && p.until(p.ses.holdUntil, p.s.o.Clock.Now()) > 0
+}
+
+// loseGone takes the places of pieces in what the bucket has deleted since the page read the log last: such pieces that are held here are sent again when they are needed. It comes before the
+// checkpoint that stands for what was missed, so that a crash between loses nothing.
+func (p *Page) loseGone(ctx context.Context, floor format.Floor) error {
+	infos, err := listAll(ctx, p.b, p.names.PacksPrefix(), "")
+	if err != nil {
+		return fmt.Errorf("list packs: %w", err)
+	}
+	there := map[format.ID]bool{}
+	for _, info := range infos {
+		if kind, _, _, id, ok := p.names.ParseName(info.Name); ok && kind == format.KindPack {
+			there[id] = true
+		}
+	}
+	err = p.in.LosePlaces(ctx, func(c storage.CloudPlace) bool {
+		if c.Entry > 0 {
+			return c.Entry < floor.Low
+		}
+		return !there[c.Pack]
+	})
+	if err != nil {
+		return fmt.Errorf("give up the places of what is deleted: %w", err)
+	}
+	return nil
 }
 
 // keepFloor keeps what the log has found out about floors, so that the next session need not look again the same day.
@@ -434,11 +473,40 @@ func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 
 // buildTree builds the tree of a commit from what the bucket has.
 func (p *Page) buildTree(ctx context.Context, id commit.ID) error {
+	past, err := p.pastOf(ctx)
+	if err != nil {
+		return err
+	}
+	return p.in.BuildTree(ctx, id, past)
+}
+
+// pastOf returns what the bucket has of the page's past. Of many checkpoints that are there it names the newest, and those that a floor stands on: they have trees that no other has.
+func (p *Page) pastOf(ctx context.Context) (ingest.Past, error) {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
 	if err != nil {
-		return fmt.Errorf("look for checkpoints: %w", err)
+		return ingest.Past{}, fmt.Errorf("look for checkpoints: %w", err)
 	}
-	return p.in.BuildTree(ctx, id, p.past(ctx, p.checkpointNumbers(infos)))
+	all := p.checkpointNumbers(infos)
+	floor, _ := p.ses.log.Floor()
+	numbers := all[max(0, len(all)-maxPast):]
+	for _, n := range []uint64{floor.Checkpoint, floor.Low} {
+		if i, there := slices.BinarySearch(numbers, n); !there && slices.Contains(all, n) {
+			numbers = slices.Insert(slices.Clone(numbers), i, n)
+		}
+	}
+	return p.past(ctx, numbers), nil
+}
+
+// maxPast is how many of the newest checkpoints a tree may be built from.
+const maxPast = 6
+
+// at says how far the log is read, and whether the bucket gives history up.
+func (p *Page) at() (number uint64, shallow bool) {
+	if p.ses.log == nil {
+		return 0, true
+	}
+	floor, _ := p.ses.log.Floor()
+	return p.ses.log.Position().Number, floor.Low > 1 || p.ses.retention != format.Retention{}
 }
 
 // checkpointNumbers returns the numbers of listed checkpoints up to the page's position, ascending.
@@ -493,6 +561,14 @@ func (p *Page) tellArrived() {
 		p.o.Arrived()
 	}
 	p.ses.arrived = false
+}
+
+// parseRetention reads the row of the retention.
+func parseRetention(b []byte) (r format.Retention, ok bool) {
+	if len(b) != 16 {
+		return r, false
+	}
+	return format.Retention{Commits: binary.BigEndian.Uint64(b), Age: time.Duration(binary.BigEndian.Uint64(b[8:]))}, true
 }
 
 func (p *Page) keepRetention(ctx context.Context, r format.Retention) error {

@@ -148,6 +148,14 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 // next makes the next entry, nil when there is nothing to send.
 func (p *Page) next(ctx context.Context) (*outgoing.Outgoing, error) {
 	if p.ses.resend {
+		// What history gives up is not sent again.
+		if n, err := p.giveUp(ctx, GiveUpOptions{Keep: p.inUse()}); err != nil {
+			return nil, err
+		} else if n > 0 {
+			if err := p.collect(ctx); err != nil {
+				return nil, err
+			}
+		}
 		p.out.Resend()
 		p.ses.resend = false
 	}

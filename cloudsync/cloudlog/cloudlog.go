@@ -164,7 +164,7 @@ type Appended struct {
 // it is found. When a CatchUp has read and applied it meanwhile, that Append returns where, and does not call settle.
 // Errors: ErrRemake, those of CatchUp, those of settle, base.ErrNetwork also when others were faster again and again.
 func (l *Log) Append(ctx context.Context, body *format.SealedBody, apply Apply, settle func(ctx context.Context, a Appended, e *format.Entry) error) (Appended, error) {
-	b := protocol.Body{ID: protocol.ID(body.ID), Device: protocol.ID(body.Body.Device), Packs: packs(body.Body), Entries: body.Body.ReliesEntries}
+	b := protocol.Body{ID: protocol.ID(body.ID), Device: protocol.ID(body.Body.Device), Packs: packs(body.Body), Entries: reliesOn(body.Body)}
 	b.Condemned, b.Below = condemned(body.Body)
 	return l.run(ctx, "append to log", protocol.StartAppend{Body: b, Prove: l.old(proofForAppend)}, body, apply, settle)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -173,8 +174,9 @@ func (l *Log) open(e protocol.GetEntry, f fetched, beyond bool) (protocol.Event,
 
 func summary(e *format.Entry) protocol.Entry {
 	s := protocol.Entry{ID: protocol.ID(e.ID), Previous: protocol.Hash(e.Previous), Hash: protocol.Hash(e.Hash), Created: protocol.TimeOf(e.Created),
-		Device: protocol.ID(e.Body.Device), Weight: weight(e), Packs: packs(e.Body), Entries: e.Body.ReliesEntries}
+		Device: protocol.ID(e.Body.Device), Weight: weight(e), Packs: packs(e.Body)}
 	s.Condemned, s.Below = condemned(e.Body)
+	s.Entries = reliesOn(e.Body)
 	return s
 }
 
@@ -188,6 +190,14 @@ func packs(b *format.Body) []protocol.ID {
 		ids = append(ids, protocol.ID(id))
 	}
 	return ids
+}
+
+// reliesOn returns the entries that a body relies on: for pieces, and for the trees of bases.
+func reliesOn(b *format.Body) []uint64 {
+	if b.Since == 0 {
+		return b.ReliesEntries
+	}
+	return append(slices.Clone(b.ReliesEntries), b.Since)
 }
 
 // condemned returns the packs that a body condemns, and below which number entries.

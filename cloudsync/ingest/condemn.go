@@ -49,6 +49,29 @@ func (s *step) condemnPlaces(ctx context.Context, c *format.Condemnation) error 
 	})
 }
 
+// LosePlaces takes the places of pieces that stand where in says: such as are held become local, and are sent again; others that are needed here are fetched before, as far as they can be.
+// It is durable when it returns nil. Errors: those of the bucket, of the disk and of ctx.
+func (p *Page) LosePlaces(ctx context.Context, in func(storage.CloudPlace) bool) error {
+	s := p.begin(rows{})
+	defer s.end()
+	if err := s.losePlaces(ctx, in, func(placed []storage.PlacedPiece) ([]storage.PlacedPiece, error) {
+		return placed, s.rescue(ctx, placed)
+	}); err != nil {
+		return err
+	}
+	return s.submit(ctx, nil)
+}
+
+// Condemn does for a condemnation of this device what Apply does for those of others. Errors: those of LosePlaces.
+func (p *Page) Condemn(ctx context.Context, c *format.Condemnation) error {
+	s := p.begin(rows{})
+	defer s.end()
+	if err := s.condemnPlaces(ctx, c); err != nil {
+		return err
+	}
+	return s.submit(ctx, nil)
+}
+
 // losePlaces takes the places of pieces, those of what is placed so that choose returns.
 func (s *step) losePlaces(ctx context.Context, in func(storage.CloudPlace) bool, choose func([]storage.PlacedPiece) ([]storage.PlacedPiece, error)) error {
 	placed, err := s.p.o.Store.PlacedIn(ctx, in)

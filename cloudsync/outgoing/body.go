@@ -163,6 +163,16 @@ func (b *builder) add(ctx context.Context, id commit.ID) (fits bool, err error) 
 		return false, nil
 	}
 	b.body.Commits = append(b.body.Commits, format.CommitChange{Commit: c, Base: from, Diff: d.diff})
+	for _, id := range c.Parents {
+		if b.body.Shallow || b.from.body[id] {
+			continue
+		}
+		if _, err := store.Commit(ctx, id); isPruned(err) {
+			b.body.Shallow = true
+		} else if err != nil {
+			return false, fmt.Errorf("read parent of commit %s: %w", c.ID.Short(), err)
+		}
+	}
 	b.from.body[id] = true
 	b.body.Explanations = append(b.body.Explanations, explained...)
 	b.deltas, b.bytes = append(b.deltas, deltas...), b.bytes+bytes

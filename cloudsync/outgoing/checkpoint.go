@@ -25,16 +25,31 @@ import (
 // is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
 // those of the bucket, the store and ctx.
 func (p *Page) WriteCheckpoint(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
-	return p.checkpoint(ctx, at, heads, true)
+	return p.checkpoint(ctx, at, heads, true, nil)
+}
+
+// Kept says what of a page's history a checkpoint has, where the bucket gives some of it up.
+type Kept struct {
+	// Gone reports commits that are left out.
+	Gone func(commit.ID) bool
+	// Trees are commits, no heads, whose trees the checkpoint has.
+	Trees []*commit.Commit
+	// Condemned is what was condemned before and is still there.
+	Condemned []format.Condemnation
+}
+
+// WriteKept is WriteCheckpoint for a part of the history. Trees of commits that are not here are left out.
+func (p *Page) WriteKept(ctx context.Context, at format.Position, heads []*commit.Commit, k Kept) (int64, error) {
+	return p.checkpoint(ctx, at, heads, true, &k)
 }
 
 // WriteHistory uploads a checkpoint of a position with commits that the log does not have: heads may be unsynced, as may be what is below them. It is how commits
 // without trees get into a bucket that lacks them. It has the tags that are synced. All else is as with WriteCheckpoint.
 func (p *Page) WriteHistory(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
-	return p.checkpoint(ctx, at, heads, false)
+	return p.checkpoint(ctx, at, heads, false, nil)
 }
 
-func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*commit.Commit, synced bool) (int64, error) {
+func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*commit.Commit, synced bool, k *Kept) (int64, error) {
 	heads = slices.DeleteFunc(slices.Clone(heads), (*commit.Commit).IsFirst)
 	if len(heads) == 0 {
 		return 0, nil
@@ -46,7 +61,7 @@ func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*comm
 	}
 	var bytes int64
 	if errors.Is(err, base.ErrNotFound) {
-		bytes, err = p.writeCheckpoint(ctx, name, at, heads, synced)
+		bytes, err = p.writeCheckpoint(ctx, name, at, heads, synced, k)
 	}
 	if errors.Is(err, bucket.ErrExists) {
 		return 0, nil
@@ -57,7 +72,7 @@ func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*comm
 	return bytes, nil
 }
 
-func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Position, heads []*commit.Commit, synced bool) (int64, error) {
+func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Position, heads []*commit.Commit, synced bool, k *Kept) (int64, error) {
 	if synced {
 		if err := p.checkSynced(ctx, heads); err != nil {
 			return 0, err
@@ -71,7 +86,10 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 	}
 	c := &format.Checkpoint{At: at}
 	var err error
-	if c.Commits, c.Heads, err = p.history(ctx, heads); err != nil {
+	if k == nil {
+		k = &Kept{}
+	}
+	if c.Commits, c.Heads, err = p.history(ctx, heads, k); err != nil {
 		return 0, err
 	}
 	if c.Tags, err = p.syncedTags(ctx, c.Commits); err != nil {
@@ -80,16 +98,25 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 	if p.o.Kept != nil {
 		c.Retention, c.Condemned = p.o.Kept()
 	}
+	c.Condemned = append(c.Condemned, k.Condemned...)
 	deltas := p.headDeltas(heads)
-	for _, d := range deltas {
+	if deltas, err = p.addTrees(ctx, c, deltas, k.Trees); err != nil {
+		return 0, err
+	}
+	for i, d := range deltas {
 		if d.diff.Bytes, d.tally, err = encode(ctx, d.from, d.to, io.Discard); err != nil {
 			return 0, err
 		}
-		c.DiffBytes = append(c.DiffBytes, d.diff.Bytes)
+		if i < len(c.Heads) {
+			c.DiffBytes = append(c.DiffBytes, d.diff.Bytes)
+		} else {
+			c.TreeBytes = append(c.TreeBytes, d.diff.Bytes)
+		}
 	}
 	if c.Packs, c.Lacks, err = p.livePacks(ctx, deltas); err != nil {
 		return 0, err
 	}
+	c.Condemned = withoutPacks(c.Condemned, c.Packs)
 	if err := p.keepRefs(ctx, c.Packs); err != nil {
 		return 0, err
 	}
@@ -129,12 +156,65 @@ func (p *Page) checkTrees(ctx context.Context, heads []*commit.Commit) error {
 	return nil
 }
 
-// history returns the commits below heads that the page knows, parents first, and where the heads are among them.
-func (p *Page) history(ctx context.Context, heads []*commit.Commit) (commits []*commit.Commit, at []uint32, err error) {
+// withoutPacks leaves packs that are used out of condemnations: whoever condemned them broke the rules.
+func withoutPacks(cs []format.Condemnation, used []format.PackRef) (out []format.Condemnation) {
+	ids := map[format.ID]bool{}
+	for i := range used {
+		ids[used[i].ID] = true
+	}
+	for _, c := range cs {
+		c.Packs = slices.DeleteFunc(slices.Clone(c.Packs), func(id format.ID) bool { return ids[id] })
+		if len(c.Packs)+len(c.Checkpoints) > 0 || c.Below > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// addTrees adds the deltas of commits that are no heads, as far as their trees are here, and says in c which these are.
+func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, ds []*delta, trees []*commit.Commit) ([]*delta, error) {
+	at := map[commit.ID]uint32{}
+	for i, k := range c.Commits {
+		at[k.ID] = uint32(i)
+	}
+	trees = slices.Clone(trees)
+	slices.SortFunc(trees, commit.CompareGeneration)
+	for _, k := range trees {
+		i, ok := at[k.ID]
+		held, err := p.o.Store.TreeHeld(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("look at the tree of commit %s: %w", k.ID.Short(), err)
+		}
+		if !ok || !held || slices.Contains(c.Heads, i) {
+			continue
+		}
+		c.Trees = append(c.Trees, i)
+		ds = append(ds, &delta{from: ds[0].to, to: p.tree(k.Root)})
+	}
+	return ds, nil
+}
+
+// history returns the commits below heads that the page knows, and k keeps, parents first, and where the heads are among them.
+func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (commits []*commit.Commit, at []uint32, err error) {
 	seen := map[commit.ID]bool{}
 	next := slices.Clone(heads)
 	for _, h := range heads {
 		seen[h.ID] = true
+	}
+	tags, err := p.taggedInBucket(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range tags { // what is between them and the heads may be given up
+		c, err := p.o.Store.Commit(ctx, id)
+		if isPruned(err) || err == nil && (seen[id] || c.IsFirst()) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read tagged commit %s: %w", id.Short(), err)
+		}
+		seen[id] = true
+		next = append(next, c)
 	}
 	for len(next) > 0 {
 		c := next[len(next)-1]
@@ -148,9 +228,12 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit) (commits []*
 				continue
 			}
 			seen[id] = true
+			if k.Gone != nil && k.Gone(id) {
+				continue
+			}
 			parent, err := p.o.Store.Commit(ctx, id)
 			switch {
-			case errors.Is(err, base.ErrNotFound): // history gave it up
+			case isPruned(err): // history gave it up
 			case err != nil:
 				return nil, nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
 			case !parent.IsFirst():
@@ -166,8 +249,8 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit) (commits []*
 	return commits, at, nil
 }
 
-// syncedTags returns the tags that are in the bucket and point to one of commits or to the first commit.
-func (p *Page) syncedTags(ctx context.Context, commits []*commit.Commit) ([]format.TagChange, error) {
+// taggedInBucket returns the tags that are in the bucket.
+func (p *Page) taggedInBucket(ctx context.Context) (map[string]commit.ID, error) {
 	all, err := p.o.Store.Tags(ctx)
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -178,6 +261,15 @@ func (p *Page) syncedTags(ctx context.Context, commits []*commit.Commit) ([]form
 	}
 	for _, t := range news {
 		delete(all, t.Name)
+	}
+	return all, nil
+}
+
+// syncedTags returns the tags that are in the bucket and point to one of commits or to the first commit.
+func (p *Page) syncedTags(ctx context.Context, commits []*commit.Commit) ([]format.TagChange, error) {
+	all, err := p.taggedInBucket(ctx)
+	if err != nil || len(all) == 0 {
+		return nil, err
 	}
 	known := map[commit.ID]bool{commit.First().ID: true}
 	for _, c := range commits {
@@ -239,8 +331,8 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 	}
 	for i, d := range ds {
 		bytes, _, err := encode(ctx, d.from, d.to, w)
-		if err == nil && bytes != c.DiffBytes[i] {
-			err = fmt.Errorf("tree of head %d gave %d bytes, then %d", i, c.DiffBytes[i], bytes)
+		if err == nil && bytes != d.diff.Bytes {
+			err = fmt.Errorf("tree %d gave %d bytes, then %d", i, d.diff.Bytes, bytes)
 		}
 		if err != nil {
 			return 0, err

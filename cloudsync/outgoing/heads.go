@@ -76,7 +76,11 @@ func withoutAncestors(ctx context.Context, store *storage.Store, cs []*commit.Co
 				continue
 			}
 			var err error
-			if covered, err = commit.IsAncestor(ctx, knownCommits{store}, c, other); err != nil {
+			covered, err = commit.IsAncestor(ctx, knownCommits{store}, c, other)
+			if errors.Is(err, base.ErrGone) { // what is between was given up, as it is of no head
+				covered, err = c.Generation < other.Generation, nil
+			}
+			if err != nil {
 				return nil, fmt.Errorf("look for the heads of the log: %w", err)
 			}
 		}
@@ -118,7 +122,7 @@ type candidate struct {
 // tree: these are what a device has that begins with the newest checkpoint.
 func (b *bases) of(ctx context.Context, c *commit.Commit) ([]candidate, error) {
 	if q, ok := b.p.pendingDiffOf(c.ID); ok { // it is uploaded: another base would upload it again
-		if k, ok, err := b.uploaded(ctx, q.key.base); err != nil || ok {
+		if k, ok, err := b.stillGood(ctx, q.key.base); err != nil || ok {
 			return []candidate{k}, err
 		}
 	}
@@ -195,6 +199,16 @@ func (b *bases) add(ctx context.Context, to []candidate, c *commit.Commit) ([]ca
 		to = append(to, candidate{format.Base{Commit: c.ID}, b.p.tree(c.Root)})
 	}
 	return to, nil
+}
+
+// stillGood is uploaded, but for a base that the bucket may have given up since.
+func (b *bases) stillGood(ctx context.Context, from format.Base) (k candidate, ok bool, err error) {
+	if _, shallow := b.p.at(); shallow && !from.Empty {
+		if ok, err := b.allowed(ctx, from.Commit); err != nil || !ok {
+			return k, false, err
+		}
+	}
+	return b.uploaded(ctx, from)
 }
 
 // uploaded returns the tree from which an uploaded diff leads, if it is here.

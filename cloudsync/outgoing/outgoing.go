@@ -29,6 +29,8 @@ type Options struct {
 	Cached func(number uint64) (format.RangeEntry, bool)
 	// Kept returns what a checkpoint says of the bucket beside commits: its retention, and what is condemned and not deleted. Nil: neither.
 	Kept func() (format.Retention, []format.Condemnation)
+	// At returns the number of the entry up to which the page has read the log, and shallow whether the bucket gives history up, so that parents of what is sent may be given up. Nil: 0 and false.
+	At func() (number uint64, shallow bool)
 }
 
 // Page makes what goes up for one page. Its calls run one at a time. It holds no resources between calls.
@@ -76,12 +78,27 @@ func (p *Page) Announce(ctx context.Context, b *format.Body) (*Outgoing, error) 
 
 // seal seals a body that has the lists in their final form.
 func (p *Page) seal(b *format.Body, more bool) (*Outgoing, error) {
+	bases := basesOf(b)
+	if number, shallow := p.at(); len(b.Commits) > 0 {
+		b.Shallow = b.Shallow || shallow
+		if len(bases) > 0 {
+			b.Since = number
+		}
+	}
 	sealed, err := format.SealBody(p.o.Sealer, p.o.Names, p.o.NewID(), b)
 	if err != nil {
 		return nil, fmt.Errorf("make log entry: %w", err)
 	}
 	settle := func(number uint64) *storage.SyncBatch { return p.settle(sealed, number) }
-	return &Outgoing{Body: sealed, Settle: settle, Commits: len(b.Commits), Bases: basesOf(b), More: more}, nil
+	return &Outgoing{Body: sealed, Settle: settle, Commits: len(b.Commits), Bases: bases, More: more}, nil
+}
+
+// at is Options.At.
+func (p *Page) at() (number uint64, shallow bool) {
+	if p.o.At == nil {
+		return 0, false
+	}
+	return p.o.At()
 }
 
 // basesOf returns the commits outside a body from which its diffs lead.

@@ -1,0 +1,238 @@
+package cloudsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// silence is how long a device is waited for that has not said how far it has read, by the bucket's clock.
+const silence = 180 * day
+
+// GiveUpOptions say how history is given up on this device.
+type GiveUpOptions struct {
+	// Retention, when not nil, counts instead of what is known of the bucket's.
+	Retention *format.Retention
+	// Keep are further commits that stay.
+	Keep []commit.ID
+	// DryRun changes nothing: the commits are only counted.
+	DryRun bool
+}
+
+// SetRetention writes the bucket's retention into the page's log, for all devices. What it gives up is not deleted yet. Errors: as Sync; base.ErrInvalid.
+func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
+	if err := p.Sync(ctx); err != nil {
+		return err
+	}
+	return p.withTurn(ctx, "set retention", func(ctx context.Context) error {
+		if p.ses.retention == r {
+			return nil
+		}
+		o, err := p.out.Announce(ctx, &format.Body{Retention: &r})
+		if err != nil {
+			return err
+		}
+		if err := p.append(ctx, o); err != nil {
+			return err
+		}
+		return p.keepRetention(ctx, r)
+	})
+}
+
+// Retention returns what is known of the bucket's retention. Errors: those of the store and of ctx, base.ErrClosed.
+func (p *Page) Retention(ctx context.Context) (r format.Retention, err error) {
+	ctx, leave, err := p.enter(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer leave()
+	b, err := p.store.Metadata(ctx, metadataRetention)
+	if err != nil {
+		return r, p.outward(fmt.Errorf("read the retention: %w", err))
+	}
+	r, _ = parseRetention(b)
+	return r, nil
+}
+
+// GiveUp prunes on this device the commits that the bucket's retention gives up, and returns how many. Heads, tagged and unsynced commits stay, and what merging with known devices needs: all that they have not read as far as
+// their notes in the bucket tell, with what it is built on. A device whose last note is older than 180 days by the bucket's clock is not known any more. Commits that something in memory needs stay for the next time.
+// Errors: those of the bucket (nothing was pruned then), of the store and of ctx, base.ErrClosed.
+func (p *Page) GiveUp(ctx context.Context, o GiveUpOptions) (pruned int, err error) {
+	err = p.withTurn(ctx, "give history up", func(ctx context.Context) error {
+		pruned, err = p.giveUp(ctx, o)
+		return err
+	})
+	return pruned, err
+}
+
+func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (int, error) {
+	r := p.ses.retention
+	if o.Retention != nil {
+		r = *o.Retention
+	}
+	if r == (format.Retention{}) {
+		return 0, nil
+	}
+	waited, err := p.waitedFor(ctx)
+	if err != nil {
+		return 0, err
+	}
+	keep := slices.Clone(o.Keep)
+	if err := p.eachUnread(ctx, waited, func(id commit.ID) { keep = append(keep, id) }); err != nil {
+		return 0, err
+	}
+	ids, err := p.unkept(ctx, r, keep)
+	if err != nil || len(ids) == 0 || o.DryRun {
+		return len(ids), err
+	}
+	kept, err := p.store.Prune(ctx, ids)
+	if errors.Is(err, base.ErrConflict) {
+		err = nil // what is in use stays for the next time
+	}
+	return len(ids) - len(kept), err
+}
+
+// unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and what these are built on, and keep, aside.
+func (p *Page) unkept(ctx context.Context, r format.Retention, keep []commit.ID) ([]commit.ID, error) {
+	tags, err := p.store.Tags(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read tags: %w", err)
+	}
+	for _, id := range tags {
+		keep = append(keep, id)
+	}
+	heads := p.store.Heads() // before the unsynced ones are read: what is committed in between counts there
+	unsynced, err := p.store.Unsynced(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for what is not synced: %w", err)
+	}
+	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
+	if err != nil {
+		return nil, fmt.Errorf("list commits: %w", err)
+	}
+	page := gc.Page{History: p.store, Heads: heads, All: all, Keep: keep, Unsynced: unsynced}
+	return gc.Prune(ctx, page, gc.Policy{Commits: int(min(r.Commits, math.MaxInt)), Age: r.Age}, p.s.gate.now())
+}
+
+// waitedFor returns up to which entry all known devices have read the log.
+func (p *Page) waitedFor(ctx context.Context) (uint64, error) {
+	least := p.ses.log.Position().Number
+	infos, err := listAll(ctx, p.b, p.names.DevicesPrefix(), "")
+	if err != nil {
+		return 0, fmt.Errorf("look for the notes of devices: %w", err)
+	}
+	now := p.s.gate.now()
+	newest := map[format.ID]bucket.Info{}
+	numbers := map[format.ID]uint64{}
+	for _, info := range infos {
+		kind, number, _, id, ok := p.names.ParseName(info.Name)
+		if !ok || kind != format.KindDevice || id == p.s.o.Device || !info.Created.IsZero() && now.Sub(info.Created) > silence {
+			continue
+		}
+		if _, there := newest[id]; !there || number > numbers[id] {
+			newest[id], numbers[id] = info, number
+		}
+	}
+	for id, info := range newest {
+		if numbers[id] >= least {
+			continue
+		}
+		stored, err := readAll(ctx, p.b, info.Name, maxNoteBytes)
+		if err == nil {
+			err = format.OpenDevice(p.s.sealer, p.names, id, numbers[id], stored)
+		}
+		switch {
+		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrCorrupt): // a newer one has taken its place, or nobody of us has written it
+		case err != nil:
+			return 0, fmt.Errorf("read the note of a device: %w", err)
+		default:
+			least = numbers[id]
+		}
+	}
+	return least, nil
+}
+
+// maxNoteBytes bounds a stored note of a device.
+const maxNoteBytes = 4 << 10
+
+// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs.
+func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)) error {
+	floor, _ := p.ses.log.Floor()
+	from, err := p.positionAt(ctx, max(number, floor.Low, 1)-1)
+	if err != nil {
+		return err
+	}
+	err = p.entriesBehind(ctx, from, func(e *format.Entry) error {
+		if e.Number <= number {
+			return nil
+		}
+		for i := range e.Body.Commits {
+			c := &e.Body.Commits[i]
+			fn(c.Commit.ID)
+			for _, id := range c.Commit.Parents {
+				fn(id)
+			}
+			if !c.Base.Empty {
+				fn(c.Base.Commit)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read what other devices have not read: %w", err)
+	}
+	return nil
+}
+
+// positionAt returns the position behind an entry before the page's own position, as the entry that follows it tells.
+func (p *Page) positionAt(ctx context.Context, number uint64) (format.Position, error) {
+	at := p.ses.log.Position()
+	switch {
+	case number == 0:
+		return format.Position{Bucket: at.Bucket}, nil
+	case number >= at.Number:
+		return at, nil
+	}
+	name := p.names.Entry(number + 1)
+	o, err := p.b.Get(ctx, name, 0, format.HeaderBytes)
+	if err != nil {
+		return at, fmt.Errorf("look for entry %d: %w", number+1, err)
+	}
+	defer o.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(o.Body, format.HeaderBytes))
+	if err != nil {
+		return at, fmt.Errorf("read %s: %w", name, err)
+	}
+	h, _, err := format.OpenHeader(p.s.sealer, p.names, number+1, b)
+	if err != nil {
+		return at, err
+	}
+	return format.Position{Bucket: at.Bucket, Number: number, Hash: h.Previous}, nil
+}
+
+// firstWaiting returns the number of the first entry that is there without a gap up to the floor: those below it are deleted.
+func (p *Page) firstWaiting(old []bucket.Info, floor format.Floor, since time.Time) uint64 {
+	there := map[uint64]bool{}
+	for _, info := range old {
+		kind, from, _, _, ok := p.names.ParseName(info.Name)
+		// What was created later stands at the name of one that was deleted.
+		if ok && kind == format.KindEntry && info.Size > 0 && (since.IsZero() || info.Created.IsZero() || !info.Created.After(since)) {
+			there[from] = true
+		}
+	}
+	n := max(floor.Low, 1)
+	for n > 1 && there[n-1] {
+		n--
+	}
+	return n
+}

@@ -1,0 +1,273 @@
+package cloudsync_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+func collectBucket(t *testing.T, p *page, o cloudsync.GCOptions) *cloudsync.GCReport {
+	t.Helper()
+	r, err := p.CollectGarbage(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func keepLast(t *testing.T, p *page, n uint64) {
+	t.Helper()
+	if err := p.SetRetention(t.Context(), format.Retention{Commits: n}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// history returns how many commits the heads of a page reach.
+func (p *page) history() (n int) {
+	var ids []commit.ID
+	for _, h := range p.store.Heads() {
+		ids = append(ids, h.ID)
+	}
+	for _, err := range commit.Walk(p.d.w.t.Context(), p.store, ids) {
+		if err != nil {
+			p.d.w.t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+func sameContent(t *testing.T, ps ...*page) {
+	t.Helper()
+	for i, p := range ps {
+		if !maps.Equal(p.content(), ps[0].content()) {
+			t.Errorf("page %d has other content", i)
+		}
+	}
+}
+
+// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are condemned, and go after 30 days; devices follow, such as were there, such as come back late, and new ones.
+func TestRetentionEndToEnd(t *testing.T) {
+	w := newWorld(t)
+	a, b, away := w.device(), w.device(), w.device()
+	for i := range 12 {
+		a.commit(edit{"big": noise(uint64(i), 1_500_000), key(i): text("x")})
+		sync(t, a, b)
+		if i < 9 {
+			sync(t, away)
+		}
+	}
+	tagged, err := a.store.Commit(t.Context(), a.store.NewestHead().Parents[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.store.SetTag(t.Context(), "release", tagged.ID); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, a, b)
+	away.close()
+	delete(away.d.pages, "notes")
+	w.clock.Advance(200 * 24 * time.Hour) // longer than anybody waits
+	sync(t, b)
+	b.reopen() // says how far it is
+	b = b.d.pages["notes"]
+	keepLast(t, a, 1)
+	sync(t, b)
+
+	dry := collectBucket(t, a, cloudsync.GCOptions{DryRun: true})
+	if dry.CondemnedEntries == 0 || a.history() < 12 {
+		t.Errorf("dry run: %+v", dry)
+	}
+	before := len(w.packs())
+	r := collectBucket(t, a, cloudsync.GCOptions{})
+	if r.CondemnedEntries < 12 || r.CondemnedPacks < 8 || r.DeletedObjects != 0 || r.Floor < 12 {
+		t.Errorf("the first collection: %+v", r)
+	}
+	if n := a.history(); n > 3 {
+		t.Errorf("%d commits are left here", n)
+	}
+	sync(t, b)
+	if n := b.history(); n > 3 {
+		t.Errorf("%d commits are left on another device", n)
+	}
+	if n := len(w.packs()); n > before+2 {
+		t.Errorf("what was given up was sent again: %d packs, then %d", before, n)
+	}
+	w.clock.Advance(29 * 24 * time.Hour)
+	if r := collectBucket(t, b, cloudsync.GCOptions{}); r.DeletedObjects != 0 {
+		t.Errorf("after 29 days: %+v", r)
+	}
+	w.clock.Advance(25 * time.Hour)
+	if r := collectBucket(t, b, cloudsync.GCOptions{}); r.DeletedObjects < 20 || r.DeletedBytes < 12_000_000 {
+		t.Errorf("after 30 days: %+v", r)
+	}
+	if n := len(w.entryNames("")); n > 12 {
+		t.Errorf("%d entries are left", n)
+	}
+	if n := len(w.packs()); n > before/2 {
+		t.Errorf("%d packs are left of %d", n, before)
+	}
+	fresh := w.device()
+	sync(t, fresh)
+	sameHeads(t, a, fresh)
+	sameContent(t, a, b, fresh)
+	if tags, err := fresh.store.Tags(t.Context()); err != nil || tags["release"] != tagged.ID {
+		t.Errorf("tags %v, %v", tags, err)
+	}
+	// The content of the tag is there, for the new device too, also behind a checkpoint that was written for another reason.
+	a.commit(edit{"after": text("x")})
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := w.device()
+	sync(t, late, fresh)
+	for _, p := range []*page{fresh, late} {
+		if err := p.BuildTree(t.Context(), tagged.ID); err != nil {
+			t.Errorf("the tree of the tag: %v", err)
+		}
+		if held, err := p.store.TreeHeld(t.Context(), tagged); err != nil || !held {
+			t.Errorf("the tree of the tag: %t, %v", held, err)
+		}
+	}
+	// The device that was away comes back with a commit of its own.
+	away.d.page("notes")
+	away = away.d.pages["notes"]
+	own := away.commit(edit{"own": text("late"), key(3): text("changed")})
+	sync(t, away, a, b, late)
+	sameHeads(t, a, b, late, away)
+	sameContent(t, a, b, late, away)
+	if c := a.content(); c["own"] != "late" || c["after"] != "x" {
+		t.Errorf("own %q, after %q", c["own"], c["after"])
+	}
+	if _, err := late.store.Commit(t.Context(), own.Parents[0]); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+		t.Errorf("what the late commit was built on: %v", err)
+	}
+	last := w.device()
+	sync(t, last)
+	sameContent(t, a, last)
+}
+
+// TestRetentionWaitsForDevices keeps what a known device has not read, until it has been silent for 180 days.
+func TestRetentionWaitsForDevices(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.commit(edit{"k": text("0")})
+	sync(t, a, b)
+	b.close()
+	delete(b.d.pages, "notes")
+	for i := range 5 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+	}
+	keepLast(t, a, 1)
+	for days, want := range map[int]int{0: 7, 1: 7} {
+		w.clock.Advance(time.Duration(days) * 24 * time.Hour)
+		if _, err := a.GiveUp(t.Context(), cloudsync.GiveUpOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := a.history(); n != want {
+			t.Errorf("%d commits are kept for the other device, want %d", n, want)
+		}
+	}
+	b.d.page("notes")
+	b = b.d.pages["notes"]
+	b.commit(edit{"b": text("b")})
+	sync(t, b, a, b)
+	sameHeads(t, a, b)
+	b.close()
+	delete(b.d.pages, "notes")
+	a.commit(edit{"k": text("1")})
+	a.commit(edit{"k": text("2")})
+	sync(t, a)
+	w.clock.Advance(181 * 24 * time.Hour)
+	if n, err := a.GiveUp(t.Context(), cloudsync.GiveUpOptions{DryRun: true}); err != nil || n < 8 {
+		t.Errorf("%d commits, %v", n, err)
+	}
+	if _, err := a.GiveUp(t.Context(), cloudsync.GiveUpOptions{}); err != nil || a.history() != 1 {
+		t.Errorf("%d commits, %v", a.history(), err)
+	}
+}
+
+// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their trees are built from that.
+func TestRetentionOfAWindow(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	var cs []*commit.Commit
+	for i := range 240 {
+		cs = append(cs, a.commit(edit{key(i % 50): fmt.Appendf(nil, "%d", i)}))
+		if i%3 == 0 {
+			sync(t, a)
+		}
+		if i%40 == 39 {
+			if err := a.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sync(t, a)
+	keepLast(t, a, 100)
+	r := collectBucket(t, a, cloudsync.GCOptions{})
+	if r.CondemnedEntries == 0 || r.Floor < 20 {
+		t.Fatalf("%+v", r)
+	}
+	w.clock.Advance(31 * 24 * time.Hour)
+	if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects < 20 {
+		t.Errorf("%+v", r)
+	}
+	b := w.device()
+	sync(t, b)
+	sameContent(t, a, b)
+	if n := b.history(); n < 100 || n > 101 {
+		t.Errorf("%d commits", n)
+	}
+	for _, i := range []int{140, 141, 170, 200, 230, 239} {
+		if err := b.BuildTree(t.Context(), cs[i].ID); err != nil {
+			t.Errorf("the tree of commit %d: %v", i, err)
+		}
+	}
+}
+
+// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would be condemned.
+func TestFloorIsOvertaken(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	keepLast(t, a, 1)
+	sync(t, b)
+	b.commit(edit{"b": text("1")})
+	fired, busy := 0, false
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if !busy && fired < 2 && op == bucket.OpPut && strings.Contains(name, "/log/") {
+			busy = true
+			fired++
+			sync(t, b) // between the checkpoint and the condemnation
+			b.commit(edit{"b": fmt.Appendf(nil, "%d", fired)})
+			busy = false
+		}
+		return nil
+	})
+	r := collectBucket(t, a, cloudsync.GCOptions{})
+	w.b.SetBefore(nil)
+	if fired == 0 || r.Floor < 2 {
+		t.Errorf("%+v after %d", r, fired)
+	}
+	w.clock.Advance(40 * 24 * time.Hour)
+	sync(t, a, b)
+	collectBucket(t, b, cloudsync.GCOptions{})
+	c := w.device()
+	sync(t, a, b, c)
+	sameContent(t, a, b, c)
+	for _, n := range w.entryNames("") {
+		if strings.HasSuffix(n, "00001") {
+			t.Error("the first entry is still there")
+		}
+	}
+}
