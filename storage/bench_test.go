@@ -159,3 +159,41 @@ func BenchmarkPlaces(b *testing.B) {
 		b.ReportMetric(float64(st.BytesWritten)/n, "logB/place")
 	}
 }
+
+// BenchmarkSyncQueries asks a page with 10 000 unsynced commits what sync asks for each entry, after one more commit, and again when nothing has changed.
+func BenchmarkSyncQueries(b *testing.B) {
+	s := open(b, options(b))
+	fill(b, s, 1000)
+	for i := range 10_000 {
+		if p := commitOne(b, s, benchKey(i%1000), binary.BigEndian.AppendUint64(nil, uint64(i))); p == nil || p.Wait() != nil {
+			b.Fatal("commit failed")
+		}
+	}
+	ask := func(b *testing.B) {
+		for range 6 {
+			if _, err := s.Metadata(b.Context(), "position"); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for range 3 {
+			if ids, err := s.Unsynced(b.Context()); err != nil || len(ids) < 10_000 {
+				b.Fatalf("%d unsynced, %v", len(ids), err)
+			}
+		}
+	}
+	for _, changes := range []bool{false, true} {
+		b.Run(map[bool]string{false: "same", true: "changed"}[changes], func(b *testing.B) {
+			ask(b)
+			for i := 0; b.Loop(); i++ {
+				if changes {
+					b.StopTimer()
+					if p := commitOne(b, s, benchKey(i%1000), binary.BigEndian.AppendUint64(nil, uint64(i))); p == nil || p.Wait() != nil {
+						b.Fatal("commit failed")
+					}
+					b.StartTimer()
+				}
+				ask(b)
+			}
+		})
+	}
+}

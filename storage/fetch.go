@@ -80,14 +80,9 @@ func (s *Store) needsTree(d *object.Digest) error {
 	return nil
 }
 
-func (s *Store) pendingCommits() (out []pendingOp) {
-	pending, _ := s.pendingSync(true)
-	for _, o := range pending {
-		if o.kind == recCommit {
-			out = append(out, o)
-		}
-	}
-	return out
+func (s *Store) pendingCommits() []pendingOp {
+	pending, _ := s.pendingSync(true, func(o *op) bool { return o.kind == recCommit })
+	return pending
 }
 
 // AddFetched stores pieces that are synced and were not held, in one batch, and returns when they are durable. Pieces that are held or that

@@ -26,6 +26,7 @@ type overlay struct {
 	rows    int                          // guarded by mu; weights of the records in batches
 	bytes   int64                        // guarded by mu; bytes of small records pending in batches
 	folds   uint64                       // guarded by mu; how often drop has been called
+	changes uint64                       // guarded by mu; counts batches that may change which commits are unsynced
 }
 
 // parentPair are the parents of a merge, the smaller id first, as commits list them.
@@ -40,6 +41,8 @@ type pendingBatch struct {
 	// touches counts the pieces of which records of sync in it say something, each as often as that.
 	touches int
 	alone   bool // see standsAlone
+	// syncs are those of the records that sync asks for again and again: commits, tags, metadata, and what changes their status. Most records of a batch are nodes.
+	syncs []*op
 }
 
 func newOverlay() *overlay {
@@ -252,6 +255,9 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 			b.rows += ops[i].weight()
 			b.touches += ops[i].touches()
 			b.alone = b.alone || standsAlone(ops[i].kind)
+			if forSync(ops[i].kind) {
+				b.syncs = append(b.syncs, &ops[i])
+			}
 			if ops[i].kind != recPiece {
 				b.bytes += int64(ops[i].place.Length)
 			}
@@ -263,6 +269,9 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 		i--
 	}
 	ov.batches = slices.Insert(ov.batches, i, b)
+	if len(b.syncs) > 0 {
+		ov.changes++
+	}
 	ov.rows += b.rows
 	ov.bytes += b.bytes
 }
@@ -326,4 +335,39 @@ func (ov *overlay) each(fn func(o *op)) (folds uint64) {
 		}
 	}
 	return ov.folds
+}
+
+// forSync reports whether records of a kind are kept in pendingBatch.syncs.
+func forSync(kind byte) bool {
+	switch kind {
+	case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recForgotten, recPruned:
+		return true
+	}
+	return false
+}
+
+// eachSync calls fn with every pending record that forSync is for, in the order of the log. folds is for foldedSince.
+func (ov *overlay) eachSync(fn func(o *op)) (folds uint64) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	for _, b := range ov.batches {
+		for _, o := range b.syncs {
+			fn(o)
+		}
+	}
+	return ov.folds
+}
+
+// changesNow returns a number that is another one when commits may have become unsynced, or synced, since.
+func (ov *overlay) changesNow() uint64 {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.changes
+}
+
+// changed gives changesNow another value.
+func (ov *overlay) changed() {
+	ov.mu.Lock()
+	defer ov.mu.Unlock()
+	ov.changes++
 }

@@ -122,6 +122,8 @@ type Store struct {
 
 	fetcher atomic.Pointer[Fetcher] // nil: there is none
 
+	lastUnsynced unsyncedCommits
+
 	indexMu     sync.RWMutex  // held for writing while the index is replaced
 	index       index.DB      // guarded by indexMu
 	rebuilt     bool          // guarded by indexMu; at most once while open

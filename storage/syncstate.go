@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -143,38 +144,50 @@ type pendingOp struct {
 	*op
 }
 
-// pendingSync returns the pending records that are about commits, tags and metadata, in the order of the log, and, if submitted is set,
+// pendingSync returns those of the pending records about commits, tags and metadata that wanted is true for, in the order of the log, and, if submitted is set,
 // behind them those that are not durable yet. folds is for foldedSince.
-func (s *Store) pendingSync(submitted bool) (out []pendingOp, folds uint64) {
+func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendingOp, folds uint64) {
 	pick := func(o *op) {
-		switch o.kind {
-		case recCommit, recTag, recTagReceived, recTagSynced, recStatus, recMetadata, recForgotten, recPruned:
+		if wanted(o) {
 			out = append(out, pendingOp{o.number, o})
 		}
 	}
 	if !submitted {
-		return out, s.over.each(pick)
+		folds = s.over.eachSync(pick)
+		return out, folds
 	}
 	s.mu.Lock() // no group becomes durable meanwhile
 	defer s.mu.Unlock()
-	folds = s.over.each(pick)
+	folds = s.over.eachSync(pick)
 	for _, g := range []*group{s.appending, s.group} {
 		if g == nil {
 			continue
 		}
 		for _, ops := range g.parts {
 			for i := range ops {
-				pick(&ops[i])
+				if forSync(ops[i].kind) {
+					pick(&ops[i])
+				}
 			}
 		}
 	}
 	return out, folds
 }
 
-// viewPending calls fn with a state of the rows and those of the pending records that it does not reflect.
-func (s *Store) viewPending(submitted bool, fn func(tx index.Tx, pending []pendingOp) error) error {
+// What records are wanted of pendingSync.
+var (
+	ofCommits = func(o *op) bool {
+		return o.kind == recCommit || o.kind == recStatus || o.kind == recForgotten || o.kind == recPruned
+	}
+	ofTags = func(o *op) bool {
+		return o.kind == recTag || o.kind == recTagReceived || o.kind == recTagSynced || o.kind == recForgotten
+	}
+)
+
+// viewPending calls fn with a state of the rows and those of the wanted pending records that it does not reflect.
+func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx index.Tx, pending []pendingOp) error) error {
 	for {
-		pending, folds := s.pendingSync(submitted) // read before the rows: a fold may move them there meanwhile
+		pending, folds := s.pendingSync(submitted, wanted) // read before the rows: a fold may move them there meanwhile
 		err := s.view(func(tx index.Tx) error {
 			if len(pending) == 0 {
 				return fn(tx, nil)
@@ -199,14 +212,12 @@ func (s *Store) viewPending(submitted bool, fn func(tx index.Tx, pending []pendi
 // Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is none. The slice is the caller's. Errors
 // match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
-	err = s.viewPending(true, func(tx index.Tx, pending []pendingOp) error {
+	wanted := func(o *op) bool { return o.kind == recForgotten || o.kind == recMetadata && o.sync.typ == typ }
+	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
 		value = nil
-		found := false
-		for _, o := range slices.Backward(pending) {
-			if o.kind == recForgotten || o.kind == recMetadata && o.sync.typ == typ {
-				value, found = bytes.Clone(o.sync.value), true
-				break
-			}
+		found := len(pending) > 0
+		if found {
+			value = bytes.Clone(pending[len(pending)-1].sync.value)
 		}
 		v := tx.Bucket(bucketMetadata).Get([]byte(typ))
 		if found || v == nil {
@@ -251,7 +262,7 @@ func (ts *tagState) apply(o *op) {
 
 // readTags returns the durable tags.
 func (s *Store) readTags() (ts tagState, err error) {
-	err = s.viewPending(false, func(tx index.Tx, pending []pendingOp) error {
+	err = s.viewPending(false, ofTags, func(tx index.Tx, pending []pendingOp) error {
 		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
 		c := tx.Bucket(bucketTags).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
@@ -302,9 +313,29 @@ func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	return ids, err
 }
 
+// unsyncedCommits remembers what Unsynced has found.
+type unsyncedCommits struct {
+	mu          sync.Mutex
+	found       bool                 // guarded by mu, as all below
+	changes     uint64               // of the overlay, when it was looked
+	ids         []commit.ID          // not changed but replaced
+	generations map[commit.ID]uint64 // of ids
+}
+
+// at returns a copy of what was found when the overlay had that number of changes.
+func (u *unsyncedCommits) at(changes uint64) ([]commit.ID, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.ids), u.found && u.changes == changes
+}
+
 func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
+	changes := s.over.changesNow() // before anything is read
+	if ids, ok := s.lastUnsynced.at(changes); ok {
+		return ids, s.viewOnce(func(index.Tx) error { return nil }) // the page may be closed
+	}
 	var unsynced map[commit.ID]bool
-	err := s.viewPending(false, func(tx index.Tx, pending []pendingOp) error {
+	err := s.viewPending(false, ofCommits, func(tx index.Tx, pending []pendingOp) error {
 		unsynced = map[commit.ID]bool{}
 		c := tx.Bucket(bucketUnsynced).Cursor()
 		for k, _ := c.First(); k != nil; k, _ = c.Next() {
@@ -318,25 +349,34 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*commit.Commit, 0, len(unsynced))
+	u := &s.lastUnsynced
+	u.mu.Lock()
+	known := u.generations
+	u.mu.Unlock()
+	generations := make(map[commit.ID]uint64, len(unsynced)) // known is not changed any more
+	ids := make([]commit.ID, 0, len(unsynced))
 	for id := range unsynced {
-		c, err := s.Commit(ctx, id)
-		if errors.Is(err, base.ErrNotFound) {
-			err = badRow(bucketUnsynced, id.String(), "a commit that is not there")
+		generation, ok := known[id]
+		if !ok {
+			c, err := s.Commit(ctx, id)
+			if errors.Is(err, base.ErrNotFound) {
+				err = badRow(bucketUnsynced, id.String(), "a commit that is not there")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("unsynced commit: %w", err)
+			}
+			generation = c.Generation
 		}
-		if err != nil {
-			return nil, fmt.Errorf("unsynced commit: %w", err)
-		}
-		all = append(all, c)
+		generations[id] = generation
+		ids = append(ids, id)
 	}
-	slices.SortFunc(all, func(a, b *commit.Commit) int {
-		return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
+	slices.SortFunc(ids, func(a, b commit.ID) int {
+		return cmp.Or(cmp.Compare(generations[a], generations[b]), a.Compare(b))
 	})
-	ids := make([]commit.ID, len(all))
-	for i, c := range all {
-		ids[i] = c.ID
-	}
-	return ids, nil
+	u.mu.Lock()
+	u.found, u.changes, u.ids, u.generations = true, changes, ids, generations
+	u.mu.Unlock()
+	return slices.Clone(ids), nil
 }
 
 // applyStatuses lets the set of unsynced commits follow pending records.
@@ -392,7 +432,7 @@ type commitStatus struct{ unsynced, treeless bool }
 // statuses returns those of commits that are there, durable or submitted.
 func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
 	var out map[commit.ID]commitStatus
-	err := s.viewPending(true, func(tx index.Tx, pending []pendingOp) error {
+	err := s.viewPending(true, ofCommits, func(tx index.Tx, pending []pendingOp) error {
 		out = make(map[commit.ID]commitStatus, len(ids))
 		for _, id := range ids {
 			out[id] = commitStatus{unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil, treeless: tx.Bucket(bucketTreeless).Get(id[:]) != nil}
