@@ -34,14 +34,14 @@ func (p *Page) joinLog(ctx context.Context) error {
 		if err != nil && !unreadable(err) {
 			return err
 		}
-		if err != nil {
-			if reads++; reads < minReads {
-				continue
-			}
-		}
 		if p.ses.log == nil {
 			if err := p.load(ctx); err != nil {
 				return err
+			}
+		}
+		if err != nil {
+			if reads++; reads < minReads {
+				continue
 			}
 		}
 		at := p.ses.log.Position()
@@ -70,6 +70,8 @@ func unreadable(err error) bool {
 	case errors.Is(err, base.ErrUnsupported):
 		return false
 	case inLog || inEntry:
+		return true
+	case errors.Is(err, ErrBucketRolledBack), errors.Is(err, ErrBucketReplaced): // all else was forgotten: the log does not go with the checkpoint with which it was joined
 		return true
 	}
 	class := bucket.ClassOf(err)
