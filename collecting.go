@@ -31,8 +31,11 @@ type CollectionOptions struct {
 	Interval time.Duration
 	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means DefaultCollectTime.
 	Time time.Duration
-	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes.
+	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes. When much of a page is garbage its files are compacted, and what is written by that
+	// counts too: further rounds do less for it.
 	Bytes int64
+	// NoCompact leaves compaction to Repository.Compact.
+	NoCompact bool
 }
 
 func (o CollectionOptions) withDefaults() CollectionOptions {
@@ -48,6 +51,12 @@ const sweepEvery = time.Hour
 
 // maxCycles bounds the cycles of one collection of a page: sync may keep a collector from knowing what it needs to know.
 const maxCycles = 5
+
+// A page is compacted in the background when at least compactBytes, and the compactPart-th part of its segments, were deleted or dropped since it was compacted last.
+const (
+	compactBytes = 8 << 20
+	compactPart  = 3
+)
 
 // A step in the background is small: writers wait for a fold at most as long as one takes.
 var backgroundSteps = storage.CollectOptions{Numbers: 1 << 14, Candidates: 1 << 14, Deletions: 1024}
@@ -204,6 +213,42 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 	return false, bytes
 }
 
+// wantsCompaction reports whether much of the page's segments is garbage that this process has made.
+func (c *pageCollector) wantsCompaction() bool {
+	c.mu.Lock()
+	dead := c.dead
+	c.mu.Unlock()
+	return dead >= compactBytes && dead*compactPart >= c.s.store.Stats().SegmentBytes
+}
+
+// compact compacts the page in the background. It returns how many bytes that may have written.
+func (c *pageCollector) compact() (written int64) {
+	select {
+	case c.turn <- struct{}{}:
+	default:
+		return 0
+	}
+	defer func() { <-c.turn }()
+	c.mu.Lock()
+	c.dead = 0 // what stays is spread over segments that are not worth it
+	c.mu.Unlock()
+	was := c.s.store.Stats().BytesWritten
+	r, err := c.s.store.Compact(c.ctx, storage.CompactOptions{})
+	st := c.s.store.Stats()
+	c.mu.Lock()
+	c.seen.written += st.BytesWritten - was // that leaves no garbage
+	c.mu.Unlock()
+	switch {
+	case c.ctx.Err() != nil:
+	case err != nil:
+		c.s.note(err)
+		c.s.log().Warn("a page cannot be compacted", "error", err)
+	case r.Replaced > 0:
+		c.s.log().Info("a page was compacted", "segments", r.Replaced, "freed", r.Freed+r.IndexBefore-r.IndexAfter)
+	}
+	return int64(st.BytesWritten-was) + r.IndexAfter
+}
+
 // dropped notes that values were dropped, which leaves dead bytes in the segments.
 func (c *pageCollector) dropped(bytes int64) {
 	c.mu.Lock()
@@ -232,6 +277,7 @@ func (r *Repository) startCollecting() {
 }
 
 func (r *Repository) runCollecting() {
+	debt := int64(0) // what compaction has written beyond what a round may
 	for round := uint64(1); ; round++ {
 		tick, release := r.clock.After(r.o.Collection.Interval)
 		select {
@@ -241,20 +287,24 @@ func (r *Repository) runCollecting() {
 			return
 		}
 		release()
-		r.collectRound(round)
+		if debt -= r.o.Collection.Bytes; debt < 0 {
+			left := r.collectRound(round, -debt)
+			debt = r.compactRound() - left
+		}
+		debt = max(debt, 0)
 		r.stage("collected", pageKey{})
 	}
 }
 
-// collectRound collects garbage of open pages, step by step in turn, within the budget of a round. Those go first that have waited longest.
-func (r *Repository) collectRound(round uint64) {
-	o := r.o.Collection
-	end, left := r.clock.Now().Add(o.Time), o.Bytes
+// collectRound collects garbage of open pages, step by step in turn, within the budget of a round. Those go first that have waited longest. It returns what is left of the bytes.
+func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
+	end := r.clock.Now().Add(r.o.Collection.Time)
+	left = bytes
 	for pages := r.toCollect(); len(pages) > 0; {
 		var again []*pageCollector
 		for _, c := range pages {
 			if r.gate.closed() || left <= 0 || !r.clock.Now().Before(end) {
-				return
+				return max(left, 0)
 			}
 			c.mu.Lock()
 			c.round = round
@@ -266,18 +316,37 @@ func (r *Repository) collectRound(round uint64) {
 		}
 		pages = again
 	}
+	return max(left, 0)
 }
 
-// toCollect returns the collectors of open pages that may have garbage, that which waits longest first.
-func (r *Repository) toCollect() []*pageCollector {
+// compactRound compacts a page of which much is garbage. It returns how many bytes that has written.
+func (r *Repository) compactRound() int64 {
+	if r.o.Collection.NoCompact || r.gate.closed() {
+		return 0
+	}
+	for _, c := range r.openCollectors() {
+		if c.wantsCompaction() {
+			return c.compact()
+		}
+	}
+	return 0
+}
+
+// openCollectors returns the collectors of the pages that are open, in any order.
+func (r *Repository) openCollectors() (open []*pageCollector) {
 	r.mu.Lock()
-	var open []*pageCollector
+	defer r.mu.Unlock()
 	for _, s := range r.pages {
 		if len(s.handles) > 0 && !s.closing { // so it is ready
 			open = append(open, s.collector)
 		}
 	}
-	r.mu.Unlock()
+	return open
+}
+
+// toCollect returns the collectors of open pages that may have garbage, that which waits longest first.
+func (r *Repository) toCollect() []*pageCollector {
+	open := r.openCollectors()
 	now := r.clock.Now()
 	rounds := map[*pageCollector]uint64{}
 	open = slices.DeleteFunc(open, func(c *pageCollector) bool { return !c.due(now) })

@@ -177,7 +177,7 @@ func TestGarbageGoesByItself(t *testing.T) {
 
 // TestRoundsAreBounded: a round deletes as much as it may and to the step more, and pages take turns.
 func TestRoundsAreBounded(t *testing.T) {
-	w := newCollectWorld(t, Options{Collection: CollectionOptions{Bytes: 1}})
+	w := newCollectWorld(t, Options{Collection: CollectionOptions{Bytes: 1, NoCompact: true}})
 	var pages []*Page
 	for i := range 3 {
 		p := w.page(fmt.Sprint(i))
@@ -331,4 +331,42 @@ func cmpErr(err, otherwise error) error {
 		return err
 	}
 	return otherwise
+}
+
+// TestFilesShrinkByThemselves: when much of a page was garbage its files are compacted, what that writes counts as work of further rounds, and an option leaves it.
+func TestFilesShrinkByThemselves(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		w := newCollectWorld(t, Options{SegmentBytes: 1 << 20, Collection: CollectionOptions{Bytes: 1 << 20, NoCompact: off}})
+		p := w.page("p")
+		defer p.Close()
+		_, err := p.Update(t.Context(), func(tx *Tx) error { return tx.Put(t.Context(), []byte("k"), bytes.Repeat([]byte("value"), 1000)) })
+		check(t, err)
+		w.giveUp(p, 21<<20)
+		size := func() int64 {
+			n, err := dirSize(w.r.fs, w.r.pageDir(p.shared.key))
+			check(t, err)
+			return n
+		}
+		was, rounds := size(), 0
+		for ; w.state(p).Due; rounds++ {
+			if w.round(); rounds > 200 {
+				t.Fatal("it does not come to an end")
+			}
+		}
+		if now := size(); (now < was/2) == off || rounds < 2 {
+			t.Errorf("off: %v; %d bytes became %d in %d rounds", off, was, now, rounds)
+		}
+		check(t, hasValue(p))
+	}
+}
+
+// hasValue reports whether the page has the value that a test has put.
+func hasValue(p *Page) error {
+	return p.View(context.Background(), func(s *Snapshot) error {
+		v, err := s.Get(context.Background(), []byte("k"))
+		if err == nil && len(v) != 5000 {
+			err = fmt.Errorf("%d bytes", len(v))
+		}
+		return err
+	})
 }
