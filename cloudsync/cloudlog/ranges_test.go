@@ -138,7 +138,7 @@ func TestRangeIsReadFromWhereTheLogGoesOn(t *testing.T) {
 		if _, err := d.CatchUp(t.Context(), true, d.apply); err != nil || d.at != positions[32] {
 			t.Errorf("from %d: %v, position %v", from, err, d.at)
 		}
-		if read, most := d.meter.Counts().Down-before, int64((32-from)*entry+256<<10); read > most {
+		if read, most := d.meter.Counts().Down-before, int64((32-from)*entry+64<<10); read > most {
 			t.Errorf("from %d: read %d bytes, want at most %d", from, read, most)
 		}
 		for i, e := range d.applied {

@@ -19,7 +19,7 @@ import (
 const maxFloorBytes = 4 << 10
 
 // rangeStart is how much of a range is read with its table when the log goes on somewhere within it.
-const rangeStart = 256 << 10
+const rangeStart = 64 << 10
 
 // rangeInHand is a range that was read, from entry first on. from is 0 when there is none.
 type rangeInHand struct {
