@@ -28,14 +28,14 @@ func (w *world) at(s mem.State) *world {
 	return &world{t: w.t, clock: w.clock, b: b, ring: w.ring, master: w.master, o: w.o, n: w.n + 100}
 }
 
-// portion is how many values a commit changes.
-const portion = 50
+// portion returns how many values of a length a commit changes.
+func portion(length int) int { return min(50, 100_000/length) }
 
 // change returns edit i of a page.
 func change(i, values, length int) edit {
-	e := edit{}
-	for k := range portion {
-		e[key((portion*i+k)*7%values)] = noise(uint64(1<<20+portion*i+k), length)
+	e, n := edit{}, portion(length)
+	for k := range n {
+		e[key((n*i+k)*7%values)] = noise(uint64(1<<20+n*i+k), length)
 	}
 	return e
 }
@@ -54,8 +54,8 @@ func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.St
 	a.commit(all)
 	sync(w.t, a)
 	for i := 0; len(*states) < checkpoints; i++ {
-		if i*portion > 4*values*checkpoints {
-			w.t.Fatalf("%d checkpoints after %d changes of %d values", len(*states), i*portion, values)
+		if i*portion(length) > 4*values*checkpoints {
+			w.t.Fatalf("%d checkpoints after %d changes of %d values", len(*states), i*portion(length), values)
 		}
 		a.commit(change(i, values, length))
 		sync(w.t, a)
@@ -66,7 +66,7 @@ func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.St
 // TestFirstSyncAtTheWorstMoment lets a device begin just before a checkpoint is written, when the log is longest. What does not stand in the
 // entries themselves counts as well: the first commit is a diff, or a pack, of its own.
 func TestFirstSyncAtTheWorstMoment(t *testing.T) {
-	for _, c := range []struct{ values, length, checkpoints int }{{8000, 200, 2}, {2000, 1000, 1}} {
+	for _, c := range []struct{ values, length, checkpoints int }{{8000, 200, 2}, {2000, 1000, 5}, {3000, 300, 3}, {150, 20_000, 3}} {
 		t.Run(fmt.Sprint(c.length), func(t *testing.T) {
 			w := newWorld(t)
 			a := w.device()

@@ -208,7 +208,7 @@ func (p *Page) renew(ctx context.Context, s *logSurvey, why error) error {
 		return fmt.Errorf("begin the log anew: %w", err)
 	}
 	p.ses.resend = true
-	if err := p.knowCheckpoint(ctx, checkpointRow{number: at.Number, content: p.ses.checkpoint.content, size: uint64(size)}, 0); err != nil {
+	if err := p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0); err != nil {
 		return err
 	}
 	if err := p.load(ctx); err != nil {

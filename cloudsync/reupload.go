@@ -144,7 +144,7 @@ func (p *Page) writeHistory(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("settle the checkpoint of history: %w", err)
 	}
-	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, content: p.ses.checkpoint.content, size: uint64(size)}, 0)
+	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0)
 }
 
 // treeless returns commits that cannot be sent, since their trees are not here, at most so many.

@@ -47,16 +47,16 @@ const (
 	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
 )
 
-// checkpointRow says what is known of the newest checkpoint. As a row: number 8, content 8, size 8.
+// checkpointRow says what is known of the newest checkpoint. As a row: number 8, room 8, size 8.
 type checkpointRow struct {
-	number  uint64 // 0: none is known
-	content uint64 // what the page held when it was measured last: keys and values that come down with it
-	size    uint64 // of the object
+	number uint64 // 0: none is known
+	room   uint64 // how long the log behind a checkpoint may be, as the page was when it was measured last; see roomFor
+	size   uint64 // of the object
 }
 
 func (c checkpointRow) encode() []byte {
 	b := binary.BigEndian.AppendUint64(nil, c.number)
-	b = binary.BigEndian.AppendUint64(b, c.content)
+	b = binary.BigEndian.AppendUint64(b, c.room)
 	return binary.BigEndian.AppendUint64(b, c.size)
 }
 

@@ -66,8 +66,8 @@ func (p *Page) writeRanges(ctx context.Context, number uint64) {
 	}
 }
 
-// checkpointIfDue writes a checkpoint when the log behind the last one is longer than half of what the page holds; the first one when
-// the log is longer than that and a half. Each device adds a little of its own, so that one is usually first, and looks whether another was.
+// checkpointIfDue writes a checkpoint when the log behind the last one is longer than half of what the page holds, or than what who begins with the checkpoint can read of it so that all
+// he reads is not much more than one and a half times that; the first one when the log is three times as long. Each device adds a little of its own, so that one is usually first, and looks whether another was.
 func (p *Page) checkpointIfDue(ctx context.Context) error {
 	since, err := p.since(ctx)
 	if err != nil || since <= p.checkpointAt() {
@@ -82,9 +82,11 @@ func (p *Page) checkpointIfDue(ctx context.Context) error {
 		return err
 	}
 	// The page may have grown since it was measured.
-	if row.content, err = p.measure(ctx, heads[len(heads)-1]); err != nil {
+	m, err := p.measure(ctx, heads[len(heads)-1])
+	if err != nil {
 		return err
 	}
+	row.room = m.room()
 	if err := p.knowRow(ctx, row); err != nil || since <= p.checkpointAt() {
 		return err
 	}
@@ -103,7 +105,7 @@ func (p *Page) knowRow(ctx context.Context, row checkpointRow) error {
 // checkpointAt returns the length of the log at which this device writes a checkpoint.
 func (p *Page) checkpointAt() uint64 {
 	row := p.ses.checkpoint
-	bound := float64(max(row.content, row.size)) / 2
+	bound := float64(max(row.room, row.size/2))
 	if row.number == 0 {
 		bound *= 3
 	}
@@ -125,7 +127,7 @@ func (p *Page) othersCheckpoint(ctx context.Context, since uint64) (uint64, erro
 		}
 		// Entries are of about one length: the share of them is that of the bytes.
 		since = uint64(float64(since) * float64(at-number) / float64(at-row.number))
-		return since, p.knowCheckpoint(ctx, checkpointRow{number: number, content: row.content, size: uint64(max(infos[i].Size, 0))}, since)
+		return since, p.knowCheckpoint(ctx, checkpointRow{number: number, room: row.room, size: uint64(max(infos[i].Size, 0))}, since)
 	}
 	return since, nil
 }
@@ -140,7 +142,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, heads []*commit.Commit) erro
 	if size > 0 {
 		p.s.checkpoints.Add(1)
 	}
-	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, content: p.ses.checkpoint.content, size: uint64(size)}, 0)
+	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0)
 }
 
 // Checkpoint writes a checkpoint now, after a Sync. It does nothing when there is one of the present position. Errors: as Sync; those of the store.
@@ -179,44 +181,69 @@ func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Co
 	return p.outward(err)
 }
 
-// measure returns about how many bytes come down with a commit: keys, values, and a little for each entry. It walks over the whole tree.
-func (p *Page) measure(ctx context.Context, c *commit.Commit) (uint64, error) {
-	total, err := p.measureNode(ctx, c.Root)
-	if err != nil {
-		return 0, fmt.Errorf("measure the page: %w", err)
-	}
-	return total, nil
+// measured is what a page holds, and what of it comes down to a new device.
+type measured struct {
+	content uint64 // bytes of keys and values, but for LAZY ones
+	cost    uint64 // about what a checkpoint of it has, and what is read of packs with it
 }
 
+// room returns how long the log behind a checkpoint may be: half of the content, less when the checkpoint and its packs are so much longer than the content that
+// a new device would read more than 1.66 times the content in all. Slack and what ranges add to the log take an eighth of that.
+func (m measured) room() uint64 {
+	least, most := m.content/4, m.content/2
+	all := m.content / 100 * 166
+	if all < m.cost {
+		return least
+	}
+	return max(least, min(most, (all-m.cost)/9*8))
+}
+
+// measure walks over the whole tree of a commit.
+func (p *Page) measure(ctx context.Context, c *commit.Commit) (measured, error) {
+	var m measured
+	if err := p.measureNode(ctx, c.Root, &m); err != nil {
+		return m, fmt.Errorf("measure the page: %w", err)
+	}
+	return m, nil
+}
+
+// What stands in a checkpoint beside a key or value, beside the name of a value, and about a piece in the table of its pack and in index pieces. Chunks are not shorter than leastChunk in the mean.
+const (
+	eachPart, eachName, eachPiece = 2, 37, 82
+	leastChunk                    = 12 << 10
+)
+
 // measureNode measures a subtree. It goes no deeper than trees have levels, since the store verifies nodes.
-func (p *Page) measureNode(ctx context.Context, d object.Digest) (uint64, error) {
-	const each = 8
+func (p *Page) measureNode(ctx context.Context, d object.Digest, m *measured) error {
 	if d == commit.First().Root { // the empty tree is not stored
-		return 0, nil
+		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	n, err := p.store.Node(ctx, d)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	total := uint64(0)
 	for i := range n.Len() {
-		if total += uint64(len(n.Key(i))) + each; n.Inline(i) {
-			total += uint64(len(n.Value(i)))
-		} else if e := n.Entry(i); e.Priority == object.Eager {
-			total += e.Size
+		key := uint64(len(n.Key(i)))
+		m.content, m.cost = m.content+key, m.cost+key+eachPart
+		if n.Inline(i) {
+			value := uint64(len(n.Value(i)))
+			m.content, m.cost = m.content+value, m.cost+value+eachPart
+			continue
+		}
+		m.cost += eachName
+		if e := n.Entry(i); e.Priority == object.Eager {
+			m.content, m.cost = m.content+e.Size, m.cost+e.Size+outgoing.Waste(e.Size)+eachPiece*(e.Size/leastChunk)+eachPiece/2
 		}
 	}
 	for i := range n.NumChildren() {
-		below, err := p.measureNode(ctx, n.Child(i).Digest)
-		if err != nil {
-			return 0, err
+		if err := p.measureNode(ctx, n.Child(i).Digest, m); err != nil {
+			return err
 		}
-		total += below
 	}
-	return total, nil
+	return nil
 }
 
 // tell says in the bucket how far this device has read, if it has read on since it last said so, and not more than once a day.

@@ -31,6 +31,8 @@ type Checkpoint struct {
 	Retention Retention
 	// Packs hold all live pieces of values of Heads and Trees, whose places in entries are thus not needed.
 	Packs []PackRef
+	// Partial are those of Packs of which not all frames are live.
+	Partial []PartialPack
 	// Condemned is what is condemned and still there, oldest first.
 	Condemned []Condemnation
 	// Lacks says that there may be values with pieces that nobody has sent.
@@ -56,13 +58,15 @@ const MaxCondemnations = 4096
 //	        number of heads (uvarint); for each: which commit (uvarint), length of its diff (uvarint)
 //	        tags, none removed; retention; packs
 //	        number of condemnations (uvarint), condemnations
-//	        flags (1), unless they are 0: bit 0, values may have pieces that nobody has sent; bit 1, trees follow
+//	        flags (1), unless they are 0: bit 0, values may have pieces that nobody has sent; bit 1, trees follow; bit 2, partial packs follow
 //	        number of trees (uvarint, not 0); for each: which commit (uvarint), length of its diff (uvarint)
+//	        partial packs
 const (
 	checkpointPrefix = 1 + 8
 	checkpointWhere  = "checkpoint"
 	checkpointLacks  = 1 << 0
 	checkpointTrees  = 1 << 1
+	checkpointParts  = 1 << 2
 
 	// maxCommitBytes is more than the longest commit has.
 	maxCommitBytes = 20 << 10
@@ -73,6 +77,7 @@ const (
 func (c *Checkpoint) EncodeTo(w io.Writer) error {
 	sortTags(c.Tags)
 	sortPacks(c.Packs)
+	slices.SortFunc(c.Partial, func(a, b PartialPack) int { return compareIDs(a.ID, b.ID) })
 	for i := range c.Condemned {
 		c.Condemned[i].sort()
 	}
@@ -137,12 +142,18 @@ func (c *Checkpoint) tail() []byte {
 	if len(c.Trees) > 0 {
 		flags |= checkpointTrees
 	}
+	if len(c.Partial) > 0 {
+		flags |= checkpointParts
+	}
 	if flags == 0 {
 		return b
 	}
 	b = append(b, flags)
 	if len(c.Trees) > 0 {
 		b = appendTrees(b, c.Trees, c.TreeBytes)
+	}
+	if len(c.Partial) > 0 {
+		b = appendPartial(b, c.Partial)
 	}
 	return b
 }
@@ -168,6 +179,9 @@ func (c *Checkpoint) check() error {
 		return errors.New("retention has a negative age")
 	}
 	if err := checkPacks(c.Packs); err != nil {
+		return err
+	}
+	if err := checkPartial(c.Partial, c.Packs); err != nil {
 		return err
 	}
 	if len(c.Condemned) > MaxCondemnations {
@@ -353,13 +367,16 @@ func (c *Checkpoint) parseTail(b []byte) error {
 		}
 	}
 	if d.err == nil && len(d.b) > d.at {
-		flags := d.flags(checkpointWhere, checkpointLacks|checkpointTrees)
+		flags := d.flags(checkpointWhere, checkpointLacks|checkpointTrees|checkpointParts)
 		if flags == 0 {
 			d.failf("flags 0")
 		}
 		c.Lacks = flags&checkpointLacks != 0
 		if flags&checkpointTrees != 0 {
 			c.Trees, c.TreeBytes = d.trees("trees", 1, len(c.Commits))
+		}
+		if d.err == nil && flags&checkpointParts != 0 {
+			c.Partial = d.partial()
 		}
 	}
 	return d.end()

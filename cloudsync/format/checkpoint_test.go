@@ -138,6 +138,15 @@ func TestCheckpointsThatNobodyWrites(t *testing.T) {
 		"negative age":            func(c *format.Checkpoint) { c.Retention.Age = -1 },
 		"pack twice":              func(c *format.Checkpoint) { c.Packs[1] = c.Packs[0] },
 		"pack condemned":          func(c *format.Checkpoint) { c.Condemned[0].Packs[0] = c.Packs[0].ID },
+		"part of no pack":         func(c *format.Checkpoint) { c.Partial = partial(0x22, 0, 1) },
+		"part of a lazy pack":     func(c *format.Checkpoint) { c.Partial = partial(0x21, 0, 1) },
+		"part twice":              func(c *format.Checkpoint) { c.Partial = append(partial(0x20, 0, 1), partial(0x20, 0, 1)...) },
+		"nothing of a pack":       func(c *format.Checkpoint) { c.Partial = partial(0x20) },
+		"no frames":               func(c *format.Checkpoint) { c.Partial = partial(0x20, 1, 0) },
+		"spans that are one":      func(c *format.Checkpoint) { c.Partial = partial(0x20, 0, 2, 2, 1) },
+		"spans that overlap":      func(c *format.Checkpoint) { c.Partial = partial(0x20, 0, 2, 1, 1) },
+		"spans of 2^32 frames":    func(c *format.Checkpoint) { c.Partial = partial(0x20, 2, 1<<32-1) },
+		"a frame beyond any":      func(c *format.Checkpoint) { c.Partial = partial(0x20, format.MaxPackPieces, 1) },
 		"nothing condemned":       func(c *format.Checkpoint) { c.Condemned[1].Below = 0 },
 		"itself condemned":        func(c *format.Checkpoint) { c.Condemned[0].Checkpoints[1] = 40 },
 		"later entries condemned": func(c *format.Checkpoint) { c.Condemned[1].Below = 41 },
@@ -152,8 +161,28 @@ func TestCheckpointsThatNobodyWrites(t *testing.T) {
 	}
 }
 
+// partial returns spans of a pack: first, count and so on.
+func partial(pack byte, spans ...uint32) []format.PartialPack {
+	p := format.PartialPack{ID: id(pack)}
+	for i := 0; i < len(spans); i += 2 {
+		p.Spans = append(p.Spans, format.FrameSpan{First: spans[i], Count: spans[i+1]})
+	}
+	return []format.PartialPack{p}
+}
+
+func TestPartialPackHas(t *testing.T) {
+	p := &partial(1, 2, 3, 9, 1)[0]
+	for frame := range uint32(12) {
+		if want := frame >= 2 && frame < 5 || frame == 9; p.Has(frame) != want {
+			t.Errorf("frame %d: %v", frame, !want)
+		}
+	}
+}
+
 func TestBadCheckpoints(t *testing.T) {
 	c, _ := fullCheckpoint(t)
+	bare := len(encodeCheckpoint(t, c)) // without what may be left out
+	c.Trees, c.TreeBytes, c.Partial = []uint32{0}, []uint64{7}, partial(0x20, 1, 3, 7, 1)
 	good := encodeCheckpoint(t, c)
 	read := func(b []byte, limit int) error {
 		_, err := format.ReadCheckpoint(bytes.NewReader(b), int64(limit))
@@ -161,6 +190,9 @@ func TestBadCheckpoints(t *testing.T) {
 	}
 	for n := range good {
 		mustRefuse(t, "cut", "checkpoint", read(good[:n], len(good)))
+		if n == bare {
+			continue
+		}
 		shorter := bytes.Clone(good[:n])
 		if n >= 9 {
 			binary.BigEndian.PutUint64(shorter[1:], uint64(n-9))

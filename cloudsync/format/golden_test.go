@@ -95,6 +95,7 @@ func TestGolden(t *testing.T) {
 	golden(t, "body-renewed", mustEncode(t, &format.Body{Device: id(1), Renewed: true}))
 	c, _ := fullCheckpoint(t)
 	golden(t, "checkpoint", encodeCheckpoint(t, c))
+	golden(t, "checkpoint-more", encodeCheckpoint(t, moreCheckpoint(t)))
 	golden(t, "packtable", packTable().Encode())
 	golden(t, "range", mustRange(t, 33, rangeEntries()))
 	golden(t, "position", format.Position{Bucket: id(2), Number: 7, Hash: hash(3)}.Encode())
@@ -252,6 +253,29 @@ func readBody(o *other, b *format.Body) {
 	o.want("chunk", b.Pieces[0].Content, o.part())
 	o.numbers("kind", 1)
 	o.want("index", b.Pieces[1].Content, o.part())
+	o.want("the rest", nil, o.b)
+}
+
+// moreCheckpoint is fullCheckpoint with what may be left out at the end of the header.
+func moreCheckpoint(t *testing.T) *format.Checkpoint {
+	c, _ := fullCheckpoint(t)
+	c.Lacks, c.Trees, c.TreeBytes, c.Partial = true, []uint32{0}, []uint64{77}, partial(0x20, 1, 3, 7, 1)
+	return c
+}
+
+func TestASecondImplementationReadsTheEndOfTheGoldenCheckpoint(t *testing.T) {
+	bare, more := stored(t, "checkpoint", nil), stored(t, "checkpoint-more", nil)
+	o := &other{t, more}
+	o.take(1)
+	if header := int(binary.BigEndian.Uint64(o.take(8))); header != len(o.b) {
+		t.Fatalf("header of %d bytes, there are %d", header, len(o.b))
+	}
+	o.want("what is always there", bare[9:], o.take(len(bare)-9))
+	o.want("flags", []byte{7}, o.take(1))
+	o.numbers("trees", 1, 0, 77)
+	o.numbers("partial packs", 1)
+	o.want("pack", bytes.Repeat([]byte{0x20}, 16), o.take(16))
+	o.numbers("spans: left out, frames", 2, 1, 3, 3, 1)
 	o.want("the rest", nil, o.b)
 }
 

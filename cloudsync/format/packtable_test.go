@@ -3,6 +3,7 @@ package format_test
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,6 +146,35 @@ func openPack(s *seal.Sealer, id format.ID, stored []byte) error {
 		}
 	}
 	return nil
+}
+
+// TestPacksOfARow reads lists of packs back, and refuses what is none.
+func TestPacksOfARow(t *testing.T) {
+	if b := format.EncodePacks(nil); b != nil {
+		t.Errorf("no packs are %x", b)
+	}
+	if packs, err := format.ParsePacks(nil); packs != nil || err != nil {
+		t.Errorf("nothing is %v, %v", packs, err)
+	}
+	packs := []format.PackRef{{ID: id(3), Bytes: 1000, Pieces: 3, Eager: true}, {ID: id(2), Bytes: 1, Pieces: 1}}
+	b := format.EncodePacks(slices.Clone(packs))
+	slices.Reverse(packs)
+	if got, err := format.ParsePacks(b); err != nil || !slices.Equal(got, packs) {
+		t.Errorf("read %v, %v", got, err)
+	}
+	for n := range b {
+		if n > 0 {
+			_, err := format.ParsePacks(b[:n])
+			mustRefuse(t, "cut", "list of packs", err)
+		}
+	}
+	_, err := format.ParsePacks(append(slices.Clone(b), 0))
+	mustRefuse(t, "longer", "list of packs", err)
+	_, err = format.ParsePacks(format.EncodePacks(append(packs, packs[0])))
+	mustRefuse(t, "twice", "list of packs", err)
+	if _, err := format.ParsePacks(append([]byte{2}, b[1:]...)); !isA[*base.FormatError](err) {
+		t.Errorf("newer version: %v", err)
+	}
 }
 
 func FuzzDecodePackTable(f *testing.F) {

@@ -14,6 +14,8 @@ const (
 	MetadataDevice     = "device"
 	MetadataCheckpoint = "checkpoint"
 	MetadataSince      = "since"
+	// MetadataAdoptedPacks has the packs of the checkpoint with which the page began, as EncodePacks writes them: their places are known, and what the bucket has under their names.
+	MetadataAdoptedPacks = "adoptedpacks"
 	// MetadataLacks is there, with the value 1, when values of the page may have pieces that nobody has sent. Package storage goes by it too.
 	MetadataLacks = "lacks"
 )

@@ -191,6 +191,11 @@ func TestAnyCheckpointRoundTrips(t *testing.T) {
 		for range rapid.IntRange(0, 3).Draw(r, "condemned") {
 			c.Condemned = append(c.Condemned, format.Condemnation{Packs: idsOf(r, "packs", 0xcc), Checkpoints: numbersOf(r, "checkpoints", 1, 999), Below: rapid.Uint64Range(2, 1000).Draw(r, "below")})
 		}
+		for i := range c.Packs {
+			if c.Packs[i].Eager && rapid.Bool().Draw(r, "partial") {
+				c.Partial = append(c.Partial, format.PartialPack{ID: c.Packs[i].ID, Spans: spansOf(r)})
+			}
+		}
 		b := encodeCheckpoint(t, c)
 		got, err := format.ReadCheckpoint(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
@@ -203,4 +208,14 @@ func TestAnyCheckpointRoundTrips(t *testing.T) {
 			r.Fatal("encoding again gives other bytes")
 		}
 	})
+}
+
+func spansOf(r *rapid.T) (spans []format.FrameSpan) {
+	end := rapid.Uint32Range(0, 3).Draw(r, "first frame")
+	for range rapid.IntRange(1, 4).Draw(r, "spans") {
+		s := format.FrameSpan{First: end, Count: rapid.Uint32Range(1, 200).Draw(r, "frames")}
+		spans = append(spans, s)
+		end = s.First + s.Count + rapid.Uint32Range(1, 300).Draw(r, "gap")
+	}
+	return spans
 }

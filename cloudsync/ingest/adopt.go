@@ -58,7 +58,7 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Resul
 	if len(a.c.Commits) > 0 && !a.created.IsZero() {
 		s.rows.server = a.created
 	}
-	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}})); err != nil {
+	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}}, a.packsRow())); err != nil {
 		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
 	}
 	return a.c.At, s.res, nil
@@ -117,6 +117,31 @@ func (a *adoption) row() storage.Metadata {
 	b := binary.BigEndian.AppendUint64(nil, a.number)
 	b = binary.BigEndian.AppendUint64(b, 0)
 	return storage.Metadata{Type: format.MetadataCheckpoint, Value: binary.BigEndian.AppendUint64(b, uint64(a.size))}
+}
+
+// packsRow returns the row of the packs whose places come with the checkpoint.
+func (a *adoption) packsRow() storage.Metadata {
+	return storage.Metadata{Type: format.MetadataAdoptedPacks, Value: format.EncodePacks(a.c.Packs)}
+}
+
+// adopted reports whether the places of a pack came with the checkpoint with which the page began: an entry that announces it says nothing new.
+func (s *step) adopted(ctx context.Context, id format.ID) (bool, error) {
+	if s.adoptedPacks == nil {
+		b, err := s.p.o.Store.Metadata(ctx, format.MetadataAdoptedPacks)
+		if err != nil {
+			return false, fmt.Errorf("read the packs of the checkpoint: %w", err)
+		}
+		packs, err := format.ParsePacks(b)
+		if err != nil {
+			return false, fmt.Errorf("read the packs of the checkpoint: %w", err)
+		}
+		s.adoptedPacks = map[format.ID]struct{}{}
+		for i := range packs {
+			s.adoptedPacks[packs[i].ID] = struct{}{}
+		}
+	}
+	_, ok := s.adoptedPacks[id]
+	return ok, nil
 }
 
 // open opens the object and reads its header. The stream goes on with the diffs of the heads.
@@ -300,8 +325,13 @@ func puts(r *diffReader) func(yield func(fb.Entry, error) bool) {
 func (a *adoption) values(ctx context.Context) error {
 	s := a.s
 	s.rows.lacks = s.rows.lacks || a.c.Lacks
-	for _, ref := range a.c.Packs {
-		if err := a.pack(ctx, ref); err != nil {
+	parts := a.c.Partial
+	for _, ref := range a.c.Packs { // in the order of parts
+		var part *format.PartialPack
+		if len(parts) > 0 && parts[0].ID == ref.ID {
+			part, parts = &parts[0], parts[1:]
+		}
+		if err := a.pack(ctx, ref, part); err != nil {
 			return err
 		}
 	}
@@ -339,11 +369,17 @@ func (a *adoption) values(ctx context.Context) error {
 	return nil
 }
 
-// pack takes a pack. A page that has content may hold all of it.
-func (a *adoption) pack(ctx context.Context, ref format.PackRef) error {
+// pack takes a pack, of which part says what is read, nil: all. A page that has content may hold all of it.
+func (a *adoption) pack(ctx context.Context, ref format.PackRef, part *format.PartialPack) error {
 	s := a.s
+	take := func() error {
+		if part == nil {
+			return s.pack(ctx, ref, ref.Eager)
+		}
+		return s.packPart(ctx, ref, part)
+	}
 	if a.bare || !ref.Eager {
-		return s.pack(ctx, ref, ref.Eager)
+		return take()
 	}
 	name := s.p.o.Names.Pack(ref.ID)
 	places, err := pack.ReadTable(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
@@ -351,12 +387,15 @@ func (a *adoption) pack(ctx context.Context, ref format.PackRef) error {
 		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
 	}
 	for _, p := range places {
+		if part != nil && !part.Has(p.Place.Frame) {
+			continue
+		}
 		st, err := s.look(p.Digest)
 		if err != nil {
 			return err
 		}
 		if !st.held {
-			return s.pack(ctx, ref, true)
+			return take()
 		}
 	}
 	return s.takePlaces(ctx, places, false)

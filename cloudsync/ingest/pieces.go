@@ -145,6 +145,37 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 	return s.takePlaces(ctx, places, whole)
 }
 
+// packPart takes where the pieces of a pack are, and those that stand in some of its frames.
+func (s *step) packPart(ctx context.Context, ref format.PackRef, part *format.PartialPack) error {
+	name := s.p.o.Names.Pack(ref.ID)
+	var came, others []storage.PlacedPiece
+	var disk error
+	err := pack.StreamPart(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref, part.Spans, func(p storage.PlacedPiece, content []byte) error {
+		if content == nil {
+			others = append(others, p)
+			return nil
+		}
+		if err := checkPiece(p.Digest, content); err != nil {
+			return err
+		}
+		came = append(came, p)
+		s.res.Bytes += int64(len(content))
+		disk = s.j.PutPiece(ctx, p.Digest, content)
+		return disk
+	})
+	if disk != nil {
+		return disk
+	}
+	if err != nil {
+		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
+	}
+	s.res.Pieces += len(came)
+	if err := s.takePlaces(ctx, others, false); err != nil {
+		return err
+	}
+	return s.takePlaces(ctx, came, true)
+}
+
 // takePlaces records where the pieces of a pack stand; held says that the journal got them.
 func (s *step) takePlaces(ctx context.Context, places []storage.PlacedPiece, held bool) error {
 	for _, p := range places {

@@ -34,6 +34,8 @@ type step struct {
 	// present is the body that is being taken, nil for a checkpoint; relied says that what it relies on has been read.
 	present *format.Body
 	relied  bool
+	// adoptedPacks are those of the row format.MetadataAdoptedPacks, nil when it has not been read.
+	adoptedPacks map[format.ID]struct{}
 	// shallow says that history was given up here, once that was asked.
 	shallow, asked bool
 	// anew is the checkpoint of an entry that begins the log anew, nil when there is none.
@@ -94,6 +96,13 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 	for _, ref := range e.Body.Packs {
 		if slices.Contains(recorded, ref.ID) {
 			continue // its places were recorded when it was uploaded
+		}
+		if !ref.Eager {
+			if known, err := s.adopted(ctx, ref.ID); err != nil {
+				return err
+			} else if known {
+				continue
+			}
 		}
 		if err := s.pack(ctx, ref, fresh && ref.Eager); err != nil {
 			return err

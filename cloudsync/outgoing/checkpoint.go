@@ -113,7 +113,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 			c.TreeBytes = append(c.TreeBytes, d.diff.Bytes)
 		}
 	}
-	if c.Packs, c.Lacks, err = p.livePacks(ctx, deltas); err != nil {
+	if err = p.livePacks(ctx, c, deltas); err != nil {
 		return 0, err
 	}
 	c.Condemned = withoutPacks(c.Condemned, c.Packs)
@@ -298,20 +298,17 @@ func (p *Page) headDeltas(heads []*commit.Commit) []*delta {
 	return ds
 }
 
-// livePacks returns the packs that hold the values of the heads, after it has uploaded what no pack holds.
-// lacks says that there are pieces that nobody has sent, in these values or, as is known, in others.
-func (p *Page) livePacks(ctx context.Context, ds []*delta) (refs []format.PackRef, lacks bool, err error) {
+// livePacks finds the packs that hold the values of the heads, after it has uploaded what no pack holds and what no pack that is worth to be read does, and whether there are pieces
+// that nobody has sent, in these values or, as is known, in others.
+func (p *Page) livePacks(ctx context.Context, c *format.Checkpoint, ds []*delta) (err error) {
 	l := p.newLive(ctx)
 	defer l.g.close()
-	if err := l.g.deltas(ds, l.values); err != nil {
-		return nil, false, err
+	if c.Packs, c.Partial, err = l.find(ctx, ds); err != nil {
+		return err
 	}
 	known, err := p.lacks(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	refs, err = l.refs(ctx)
-	return refs, l.g.lacks || known, err
+	c.Lacks = l.g.lacks || known
+	return err
 }
 
 // putCheckpoint seals a checkpoint and stores it.

@@ -12,16 +12,43 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// live finds the packs in which the pieces of live values stand. Pieces that stand in entries alone, or nowhere, go to new packs.
+// live finds the packs in which the pieces of live values stand. Pieces that stand in entries alone, or nowhere, go to new packs, as do those of packs of which so little is live
+// that reading them costs too much.
 type live struct {
-	g     *gatherer
-	packs map[format.ID]bool // whether it has pieces of EAGER values
+	g         *gatherer
+	packs     map[format.ID]*livePack
+	described []format.PackRef       // as refs returned them last
+	left      map[format.ID]struct{} // packs whose live pieces of EAGER values go to new ones
 }
 
 func (p *Page) newLive(ctx context.Context) *live {
-	l := &live{g: p.newGatherer(ctx), packs: map[format.ID]bool{}}
+	l := &live{g: p.newGatherer(ctx), packs: map[format.ID]*livePack{}, left: map[format.ID]struct{}{}}
 	l.g.forced, l.g.limit = true, 0
 	return l
+}
+
+// find looks through the values of the diffs, and once more when there are packs that are to be left.
+func (l *live) find(ctx context.Context, ds []*delta) (refs []format.PackRef, parts []format.PartialPack, err error) {
+	other := uint64(0) // what who begins reads beside packs
+	for _, d := range ds {
+		other += d.diff.Bytes
+	}
+	for again := true; ; again = false {
+		if err := l.g.deltas(ds, l.values); err != nil {
+			return nil, nil, err
+		}
+		if refs, err = l.refs(ctx); err != nil {
+			return nil, nil, err
+		}
+		reads := l.reads(refs)
+		if again {
+			l.left = leave(reads, other)
+		}
+		if !again || len(l.left) == 0 {
+			return refs, partsOf(reads), nil
+		}
+		l.packs = map[format.ID]*livePack{}
+	}
 }
 
 // values finds the pieces of values, all of them: where an index piece stands says nothing about where those stand that it lists. Index
@@ -61,11 +88,21 @@ func (l *live) found(st *storage.PieceState, eager bool) (move bool) {
 	case !st.Held && !st.Synced:
 		l.g.lacks = true
 		return false // I4
-	case st.Synced && st.Place.Entry == 0:
-		l.packs[st.Place.Pack] = l.packs[st.Place.Pack] || eager
-		return false
+	case !st.Synced || st.Place.Entry != 0:
+		return true
 	}
-	return true
+	if _, left := l.left[st.Place.Pack]; left && eager && st.Held {
+		return true
+	}
+	k := l.packs[st.Place.Pack]
+	if k == nil {
+		k = &livePack{}
+		l.packs[st.Place.Pack] = k
+	}
+	if eager {
+		k.add(&st.Place)
+	}
+	return false
 }
 
 // index finds an index piece and what is below it.
@@ -103,28 +140,31 @@ func (l *live) index(d object.Digest, eager bool, depth int) error {
 func (l *live) refs(ctx context.Context) ([]format.PackRef, error) {
 	p := l.g.p
 	for id, ref := range l.g.sent {
-		l.packs[id] = l.packs[id] || ref.Eager
+		if l.packs[id] == nil {
+			l.packs[id] = &livePack{whole: ref.Eager}
+		}
 	}
-	known, err := p.knownRefs(ctx)
+	known, err := p.knownRefs(ctx, l.described)
 	if err != nil {
 		return nil, err
 	}
 	refs := make([]format.PackRef, 0, len(l.packs))
 	var unknown []int
-	for id, eager := range l.packs {
+	for id, k := range l.packs {
 		ref, ok := known[id]
 		if !ok {
 			unknown = append(unknown, len(refs))
 		}
-		ref.ID, ref.Eager = id, eager
+		ref.ID, ref.Eager = id, k.eager()
 		refs = append(refs, ref)
 	}
 	err = each(ctx, len(unknown), func(ctx context.Context, i int) error { return p.describe(ctx, &refs[unknown[i]]) })
+	l.described = refs
 	return refs, err
 }
 
-// knownRefs returns the packs about which the bucket need not be asked.
-func (p *Page) knownRefs(ctx context.Context) (map[format.ID]format.PackRef, error) {
+// knownRefs returns the packs about which the bucket need not be asked, or need not be asked again.
+func (p *Page) knownRefs(ctx context.Context, described []format.PackRef) (map[format.ID]format.PackRef, error) {
 	v, err := p.o.Store.Metadata(ctx, MetadataRefs)
 	if err != nil {
 		return nil, fmt.Errorf("read row of known packs: %w", err)
@@ -133,9 +173,18 @@ func (p *Page) knownRefs(ctx context.Context) (map[format.ID]format.PackRef, err
 	if err != nil {
 		return nil, fmt.Errorf("read row of known packs: %w", err)
 	}
+	if v, err = p.o.Store.Metadata(ctx, format.MetadataAdoptedPacks); err != nil {
+		return nil, fmt.Errorf("read row of the checkpoint's packs: %w", err)
+	}
+	adopted, err := format.ParsePacks(v)
+	if err != nil {
+		return nil, fmt.Errorf("read row of the checkpoint's packs: %w", err)
+	}
+	refs = append(refs, adopted...)
 	p.mu.Lock()
 	refs = append(refs, p.pending.refs()...)
 	p.mu.Unlock()
+	refs = append(refs, described...)
 	known := make(map[format.ID]format.PackRef, len(refs))
 	for _, r := range refs {
 		known[r.ID] = r

@@ -298,7 +298,7 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size 
 		if c := f.known.get(id); c != nil { // read by a flight that has just ended
 			return c, nil
 		}
-		c, err := readContents(ctx, src, f.o.Sealer, f.o.Names, id, size, tailBytes)
+		_, c, err := readContents(ctx, src, f.o.Sealer, f.o.Names, id, size, tailBytes)
 		if err == nil {
 			f.known.add(id, c)
 		} else if v, ok := errors.AsType[*base.FormatError](err); ok && v.What == sealedObject {

@@ -51,8 +51,7 @@ func ReadTable(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.Pa
 	if err := checkRef(src, &ref); err != nil {
 		return nil, err
 	}
-	guess := tableRoom + pieceTableBytes*int64(ref.Pieces) + frameTableBytes*int64(ref.Bytes/format.FrameBytes)
-	c, err := readContents(ctx, src, s, n, ref.ID, int64(ref.Bytes), max(tailBytes, guess))
+	_, c, err := readContents(ctx, src, s, n, ref.ID, int64(ref.Bytes), tableGuess(&ref))
 	if err != nil {
 		return nil, src.wrap(err)
 	}
@@ -60,6 +59,11 @@ func ReadTable(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.Pa
 		return nil, err
 	}
 	return place(&ref, c.keyIndex, c.frames, c.pieces), nil
+}
+
+// tableGuess returns about how long the table of a pack is, rather more than less. The number of frames is not known: how much they were compressed, neither.
+func tableGuess(ref *format.PackRef) int64 {
+	return tableRoom + pieceTableBytes*int64(ref.Pieces) + frameTableBytes*int64(format.PackBytes/format.FrameBytes)
 }
 
 // ReadTableOf is ReadTable for who knows nothing of a pack but its id. It takes a request more.
@@ -72,7 +76,7 @@ func ReadTableOf(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.
 	if err := body.Close(); err != nil {
 		return nil, src.wrap(err)
 	}
-	c, err := readContents(ctx, src, s, n, id, size, tailBytes)
+	_, c, err := readContents(ctx, src, s, n, id, size, tailBytes)
 	if err != nil {
 		return nil, src.wrap(err)
 	}
@@ -113,16 +117,75 @@ func Stream(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageN
 		if err != nil {
 			return src.wrap(err)
 		}
-		pieces := c.inFrame(uint32(i))
-		if err := verify(src, plain, pieces); err != nil {
+		given, err := give(src, plain, c.inFrame(uint32(i)), places, fn)
+		if err != nil {
 			return err
 		}
-		for _, p := range pieces {
-			if err := fn(places[0], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
-				return err
-			}
-			places = places[1:]
+		places = places[given:]
+	}
+	return nil
+}
+
+// give verifies the pieces of a frame and gives them to fn, with their places, and returns how many they are.
+func give(src *source, plain []byte, pieces []format.PackPiece, places []storage.PlacedPiece, fn func(p storage.PlacedPiece, content []byte) error) (int, error) {
+	if err := verify(src, plain, pieces); err != nil {
+		return 0, err
+	}
+	for k, p := range pieces {
+		if err := fn(places[k], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+			return 0, err
 		}
+	}
+	return len(pieces), nil
+}
+
+// StreamPart is Stream for who wants some frames of a pack only: it reads the table with one request, and each span with another. Pieces that stand in other frames are given too, in
+// their turn, with nil for content. Of spans beyond the pack's end nothing is read. It holds one span.
+func StreamPart(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef, spans []format.FrameSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
+	src := packSource(b, n, ref.ID)
+	if err := checkRef(src, &ref); err != nil {
+		return err
+	}
+	r, c, err := readContents(ctx, src, s, n, ref.ID, int64(ref.Bytes), tableGuess(&ref))
+	if err != nil {
+		return src.wrap(err)
+	}
+	if err := checkCount(src, &ref, c); err != nil {
+		return err
+	}
+	buf := streamPool.Get().(*[]byte)
+	defer streamPool.Put(buf)
+	places := place(&ref, c.keyIndex, c.frames, c.pieces)
+	var read []byte // what was read of the present span and not opened yet
+	var end uint32  // of that span
+	for i, f := range c.frames {
+		if len(spans) > 0 && uint32(i) == spans[0].First {
+			end = min(spans[0].First+spans[0].Count, uint32(len(c.frames)))
+			last := c.frames[end-1]
+			if read, _, err = src.read(ctx, f.Offset, last.Offset+int64(last.SealedBytes)-f.Offset, int64(ref.Bytes), *buf); err != nil {
+				return src.wrap(err)
+			}
+			*buf, spans = read, spans[1:]
+		}
+		pieces := c.inFrame(uint32(i))
+		if uint32(i) >= end {
+			for k := range pieces {
+				if err := fn(places[k], nil); err != nil {
+					return err
+				}
+			}
+			places = places[len(pieces):]
+			continue
+		}
+		plain, err := r.OpenFrame(i, read[:f.SealedBytes])
+		if err != nil {
+			return src.wrap(err)
+		}
+		read = read[f.SealedBytes:]
+		if _, err := give(src, plain, pieces, places, fn); err != nil {
+			return err
+		}
+		places = places[len(pieces):]
 	}
 	return nil
 }
@@ -146,9 +209,8 @@ func checkCount(src *source, ref *format.PackRef, c *contents) error {
 }
 
 // readContents reads the table of a pack of size bytes, of which guess bytes of the end are read at first.
-func readContents(ctx context.Context, src *source, s *seal.Sealer, n format.PageNames, id format.ID, size, guess int64) (*contents, error) {
-	_, c, err := openContents(&tail{ctx: ctx, s: src, size: size, guess: guess}, src, s, n, id, size)
-	return c, err
+func readContents(ctx context.Context, src *source, s *seal.Sealer, n format.PageNames, id format.ID, size, guess int64) (*seal.Reader, *contents, error) {
+	return openContents(&tail{ctx: ctx, s: src, size: size, guess: guess}, src, s, n, id, size)
 }
 
 // openContents opens and checks the table of a pack.
