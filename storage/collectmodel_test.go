@@ -32,7 +32,9 @@ type garden struct {
 	tagged map[string]commit.ID
 	pins   map[commit.ID][]func()
 	open   []*planting
-	synced bool // something of sync has been done
+	synced bool            // something of sync has been done
+	olds   []*index.Memory // copies of page.db
+	full   bool            // the disk is
 
 	deleted int
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -330,11 +331,48 @@ var crashScripts = []crashScript{
 		}
 		cycles(w.t, c, 2)
 	}},
+	{name: "prune, collect and compact", fast: true, o: storage.Options{SegmentBytes: 4096}, run: func(w *world) {
+		for round := range 3 {
+			w.commit(many(0, 30))
+			w.commitFlushed(edit{"large": noise(w.rng, 12<<10)}, 1)
+			for i := range 3 {
+				w.commit(small(i))
+				w.commit(small(i + 40))
+			}
+			w.giveUp()
+			cycles(w.t, w.s.NewCollector(storage.CollectOptions{Deletions: 20}), 1+round%2)
+			_, err := w.s.Compact(w.t.Context(), storage.CompactOptions{MinDeadShare: compactShares[round], MaxBytes: 6000})
+			w.must(err)
+			if round == 1 {
+				w.reopen()
+			}
+		}
+		w.commit(small(1)) // to what there was before
+	}},
 	{name: "split node", fast: true, run: func(w *world) {
 		e := splitNode(w.rng)
 		w.commit(e)
 		w.commit(edit{sortedKeys(e)[5]: noise(w.rng, 100)})
 	}},
+}
+
+// giveUp prunes all commits but the heads.
+func (w *world) giveUp() {
+	heads := w.s.Heads()
+	var ids []commit.ID
+	w.mu.Lock()
+	if w.given == nil {
+		w.given = map[commit.ID]bool{}
+	}
+	for _, c := range w.acked {
+		if !slices.ContainsFunc(heads, func(h *commit.Commit) bool { return h.ID == c.ID }) {
+			ids = append(ids, c.ID)
+			w.given[c.ID] = true
+		}
+	}
+	w.mu.Unlock()
+	_, err := w.s.Prune(context.Background(), ids)
+	w.must(err)
 }
 
 // syncScript does n random steps of sync, with folds and reopenings between.

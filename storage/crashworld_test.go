@@ -80,6 +80,8 @@ type world struct {
 	ackExplained map[commit.ID][]object.Digest       // guarded by mu
 	decided      map[object.Digest]map[string][]byte // guarded by mu
 
+	given map[commit.ID]bool // guarded by mu; commits that were pruned, or may be
+
 	model *syncModel // of what sync knows; nil: not looked at
 	cloud *cloud     // what a Fetcher gives; nil: there is none
 
@@ -431,8 +433,11 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	maybe := w.maybe[:len(w.maybe):len(w.maybe)]
 	tags := maps.Clone(w.tags)
 	w.mu.Unlock()
+	w.mu.Lock()
+	given := maps.Clone(w.given)
+	w.mu.Unlock()
 	for _, c := range p.acked {
-		if _, err := s.Commit(ctx, c.ID); err != nil {
+		if _, err := s.Commit(ctx, c.ID); err != nil && !given[c.ID] {
 			return fmt.Errorf("acknowledged commit of generation %d: %w", c.Generation, err)
 		}
 	}
@@ -441,7 +446,7 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	for _, c := range slices.Backward(maybe) {
 		here, err := w.verifyMerge(s, p, c, func() (bool, error) {
 			_, err := s.Commit(ctx, c.ID)
-			if errors.Is(err, base.ErrNotFound) {
+			if errors.Is(err, base.ErrNotFound) || given[c.ID] && errors.Is(err, base.ErrGone) {
 				return false, nil
 			}
 			return err == nil, err
@@ -456,11 +461,14 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	want := maps.Clone(present)
 	for _, c := range present {
 		for _, parent := range c.Parents {
-			if present[parent] == nil {
+			if present[parent] == nil && !given[parent] {
 				return fmt.Errorf("commit %s is there without its parent %s", c.ID, parent)
 			}
 			delete(want, parent)
 		}
+	}
+	if len(given) > 0 && len(want) > 1 {
+		delete(want, commit.First().ID) // its children were pruned
 	}
 	heads := s.Heads()
 	for _, h := range heads {
@@ -472,8 +480,10 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 		return fmt.Errorf("%d heads, want %d: %w", len(heads), len(want), errHeads)
 	}
 	look := heads
-	if len(p.acked) > 0 {
-		look = append(look, p.acked[rng.IntN(len(p.acked))])
+	if n := len(p.acked); n > 0 {
+		if c := p.acked[rng.IntN(n)]; !given[c.ID] {
+			look = append(look, c)
+		}
 	}
 	for _, c := range look {
 		if err := w.verifyContent(s, c); err != nil {

@@ -150,8 +150,11 @@ func (s *Store) openIndex() (*segment.Position, error) {
 		}
 		if err == nil && st != nil {
 			s.state = *st
-			if st.position.Number == 0 { // begun and never folded
-				return nil, nil
+			if st.position.Number == 0 { // begun; a first fold that did not end may have left rows, which point to what is compacted since
+				if ahead, err := hasRows(db); err != nil || !ahead {
+					return nil, err
+				}
+				return nil, s.beginIndex("the first fold of page.db did not end")
 			}
 			return &st.position, nil
 		}
@@ -177,6 +180,16 @@ func (s *Store) openIndexFile(o index.Options) (index.DB, error) {
 		return nil, err
 	}
 	return index.OpenFile(path, o)
+}
+
+// hasRows reports whether a fold has begun to write rows.
+func hasRows(db index.DB) (has bool, err error) {
+	err = db.View(func(tx index.Tx) error {
+		k, _ := tx.Bucket(bucketNumbers).Cursor().First()
+		has = k != nil
+		return nil
+	})
+	return has, err
 }
 
 // readState returns nil for an index in which nothing has been folded yet. With an error that matches errOldIndex it returns the state of
