@@ -222,7 +222,7 @@ func (p *Page) writeKept(ctx context.Context, s *survey, have *stored, heads []*
 	}
 	p.s.checkpoints.Add(1)
 	have.checkpoints = append(have.checkpoints, bucket.Info{Name: p.names.Checkpoint(at.Number), Size: size})
-	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, content: p.ses.checkpoint.content, size: uint64(size)}, 0)
+	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0)
 }
 
 // stepUnlessEmpty is goOn for who finds that another device has just written a checkpoint of the same entry.
