@@ -294,9 +294,9 @@ func TestOlderIndex(t *testing.T) {
 		t.Errorf("recovery when it has been made anew: %+v", r)
 	}
 	w.close()
-	setIndexVersion(t, path, 5)
+	setIndexVersion(t, path, 200)
 	_, err := storage.Open(t.Context(), w.o)
-	if f := new(base.FormatError); !errors.As(err, &f) || f.Found != 5 {
+	if f := new(base.FormatError); !errors.As(err, &f) || f.Found != 200 {
 		t.Errorf("newer: got %v, want a FormatError", err)
 	}
 }
