@@ -107,3 +107,43 @@ func TestCheckpointCostsReadersLittle(t *testing.T) {
 		t.Error("contents differ")
 	}
 }
+
+// TestDeadPartsOfPacksAreNotRead has a pack of 10 MB of which a part in the middle is dead.
+func TestDeadPartsOfPacksAreNotRead(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	all := edit{}
+	for i := range 24 {
+		all[key(i)] = noise(uint64(i), 400_000)
+	}
+	a.commit(all)
+	sync(t, a)
+	dead := edit{}
+	for i := range 8 {
+		dead[key(i+8)] = text("none")
+	}
+	a.commit(dead)
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := w.device()
+	got := b.counts(func() { sync(t, b) })
+	sameHeads(t, a, b)
+	if !maps.Equal(a.content(), b.content()) {
+		t.Error("contents differ")
+	}
+	const live = 16 * 400_000
+	t.Logf("a new device: %+v", got)
+	if got.Down > live+live/16 || got.Down < live || got.B > 20 {
+		t.Errorf("a new device cost %+v, for %d bytes that are live", got, live)
+	}
+	c := w.device() // it has the values already
+	c.commit(all)
+	sync(t, c)
+	sync(t, a, b, c)
+	sync(t, a, b, c)
+	sameHeads(t, a, b, c)
+	if !maps.Equal(a.content(), c.content()) || !maps.Equal(a.content(), b.content()) {
+		t.Error("contents differ")
+	}
+}
