@@ -17,10 +17,10 @@ import (
 
 // WriteCheckpoint uploads the checkpoint of a position at which the page stands: the commits that the page knows below heads, which are
 // the heads as of that position, the trees of the heads as diffs, and all tags. Pieces of the heads' values that stand in log entries alone go into
-// packs first, of which the next body tells. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
+// packs first, of which the next body tells; so do those of EAGER values that stand in packs of which little is live, until a new device reads little that is dead. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
 // the first commit.
 //
-// It holds the commits, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
+// It holds the commits, 96 bytes for each frame of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
 // bucket about packs that neither an earlier checkpoint of this page nor the last body has described. Errors match base.ErrInvalid for a head that
 // is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
 // those of the bucket, the store and ctx.

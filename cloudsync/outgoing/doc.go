@@ -36,6 +36,7 @@
 //	16  id of the object
 //	    bytes of its plaintext
 //
+// The row sync_metadata/adoptedpacks, of package ingest, has the packs of the checkpoint with which the page began (format.EncodePacks).
 // The row sync_metadata/packrefs has the packs that the last checkpoint written here lists, so that the next one asks the bucket only
 // about others: a version byte 1, then their number and for each id, bytes, pieces and the byte 0 or 1 as above.
 //
