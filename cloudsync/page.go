@@ -2,6 +2,7 @@ package cloudsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -310,7 +311,8 @@ func (p *Page) isSynced(ctx context.Context, id commit.ID) (bool, error) {
 }
 
 // Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of content came. Pieces that are here, or that
-// nobody has sent, are passed over. Errors: base.ErrNetwork, base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
+// nobody has sent, are passed over. When something is not where it should be, it catches up with the log and looks there once more. Errors: base.ErrNetwork, base.ErrGone,
+// base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
 func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -321,7 +323,14 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 	fetcher := p.fetchers[len(p.fetchers)-2]
 	p.mu.Unlock()
 	n, err := fetcher.FetchAll(ctx, pieces)
-	return n, p.outward(err)
+	if !errors.Is(err, base.ErrGone) {
+		return n, p.outward(err)
+	}
+	if err := p.gone(ctx, pieces[0]); err != nil { // it is gone only when the log says nothing else
+		return n, p.outward(fmt.Errorf("catch up with the log: %w", err))
+	}
+	more, err := fetcher.FetchAll(ctx, pieces)
+	return n + more, p.outward(err)
 }
 
 // goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the reader's request.

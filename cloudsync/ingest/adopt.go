@@ -384,7 +384,7 @@ func (a *adoption) pack(ctx context.Context, ref format.PackRef, part *format.Pa
 	name := s.p.o.Names.Pack(ref.ID)
 	places, err := pack.ReadTable(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
 	if err != nil {
-		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
+		return badPack(name, err)
 	}
 	for _, p := range places {
 		if part != nil && !part.Has(p.Place.Frame) {

@@ -2,10 +2,12 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -140,9 +142,17 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 		return disk
 	}
 	if err != nil {
-		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
+		return badPack(name, err)
 	}
 	return s.takePlaces(ctx, places, whole)
+}
+
+// badPack returns the error of a pack that could not be read. One that is not there is gone: whoever announced it, or relies on it, has had it.
+func badPack(name string, err error) error {
+	if errors.Is(err, base.ErrNotFound) {
+		return fmt.Errorf("read pack %s: %w: %w", name, base.ErrGone, err)
+	}
+	return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
 }
 
 // packPart takes where the pieces of a pack are, and those that stand in some of its frames.
@@ -167,7 +177,7 @@ func (s *step) packPart(ctx context.Context, ref format.PackRef, part *format.Pa
 		return disk
 	}
 	if err != nil {
-		return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
+		return badPack(name, err)
 	}
 	s.res.Pieces += len(came)
 	if err := s.takePlaces(ctx, others, false); err != nil {
