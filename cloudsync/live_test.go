@@ -274,3 +274,35 @@ func TestClockThatJumpsStopsNothing(t *testing.T) {
 		w.eventually("the other device", time.Second, func() bool { return b.store.NewestHead().ID == a.store.NewestHead().ID }, a.d, b.d)
 	}
 }
+
+// TestStalledBucketIsTriedAgain has a bucket that answers nothing for a while: the background goes on by itself.
+func TestStalledBucketIsTriedAgain(t *testing.T) {
+	w := liveWorld(t)
+	w.o.Stall = time.Minute
+	d := w.newDevice()
+	hang, entered := make(chan struct{}), make(chan struct{}, 100)
+	if err := d.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := w.o
+	o.Keyring, o.Device, o.Bucket = w.ring, d.id, &onceHanging{Bucket: w.b, h: hanging{w.b, hang, entered}}
+	d.s = cloudsync.New(o)
+	a := d.page("notes")
+	a.commit(edit{"k": text("v")})
+	<-entered
+	w.eventually("the upload", time.Minute, func() bool { return a.State().Unsynced == 0 }, d)
+}
+
+// onceHanging is a bucket whose first get hangs.
+type onceHanging struct {
+	bucket.Bucket
+	h    hanging
+	once atomic.Bool
+}
+
+func (b *onceHanging) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
+	if !b.once.Swap(true) {
+		return b.h.Get(ctx, name, off, n)
+	}
+	return b.Bucket.Get(ctx, name, off, n)
+}

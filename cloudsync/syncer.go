@@ -39,6 +39,9 @@ type Options struct {
 	Limits Limits
 	// MinPoll and MaxPoll bound the pause between two looks for new entries; 0: 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
+	// Stall is for how long the bucket may let nothing happen within a request, up to twice that, before it is made again. 0: a minute by the system's clock, for ever by another
+	// one; negative: for ever.
+	Stall time.Duration
 	// Paused begins in pause.
 	Paused bool
 	// Manual starts no goroutine that syncs by itself: only Sync does.
@@ -48,6 +51,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Clock == nil {
 		o.Clock = clock.System
+	}
+	if o.Stall == 0 && o.Clock == clock.System {
+		o.Stall = time.Minute
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -101,7 +107,11 @@ func New(o Options) *Syncer {
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
 		formatTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
 	s.meter = bucket.NewMeter(o.Bucket)
-	s.gate = newGate(s.meter, o.Clock, o.Limits)
+	var b bucket.Bucket = s.meter
+	if o.Stall > 0 {
+		b = bucket.NewPatient(b, o.Clock, o.Stall)
+	}
+	s.gate = newGate(b, o.Clock, o.Limits)
 	s.b = bucket.NewRetry(s.gate, bucket.RetryOptions{Clock: o.Clock, Jitter: s.random, OnRetry: func(error, time.Duration) { s.retries.Add(1) }})
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
