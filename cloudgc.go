@@ -18,8 +18,8 @@ type CloudGCReport struct {
 	cloudsync.GCReport
 }
 
-// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30 days ago or earlier by the bucket's own clock, for the pages that are here. Other
-// devices may write meanwhile. Errors: those of Sync.
+// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30 days ago or earlier by the bucket's own clock, for the pages that are here. Where the bucket's
+// retention gives history up, that is given up here first. Other devices may write meanwhile. Errors: those of Sync.
 func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
 	keys, err := r.pageDirs()
 	if err != nil {
@@ -43,8 +43,37 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 		}
 		all = append(all, report)
 	}
+	gone, err := r.collectDeleted(ctx, o)
+	if all = append(all, gone...); err != nil {
+		return all, err
+	}
 	if _, link := r.cloud.get(); link != nil {
 		r.remember(link)
+	}
+	return all, nil
+}
+
+// collectDeleted collects what pages have left in the bucket that are deleted for all devices and not here any more.
+func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
+	away, err := r.awayPages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
+	}
+	for _, p := range away {
+		if p.kind != absentDeleted {
+			continue
+		}
+		link, err := r.connect(ctx)
+		if err != nil {
+			return all, fmt.Errorf("collect the garbage of the bucket: %w", err)
+		}
+		got, err := link.syncer.SweepDeleted(ctx, p.key.ledger, p.key.id, o)
+		if err != nil {
+			return all, fmt.Errorf("page %s of ledger %q: %w", p.key.id, p.key.ledger, err)
+		}
+		if got != nil {
+			all = append(all, CloudGCReport{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, GCReport: *got})
+		}
 	}
 	return all, nil
 }

@@ -29,7 +29,8 @@ type Retention struct {
 type CollectOptions struct {
 	// Pages are the pages, nil all.
 	Pages []PageRef
-	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices.
+	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices; without one given, a page follows
+	// the setting that its bucket has.
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
@@ -47,13 +48,15 @@ type PageCollection struct {
 	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
 	Pieces, Nodes int
 	Bytes         int64
-	// InBucket reports that the retention was made the bucket's setting; what that gives up is pruned by CollectCloud, and here once the bucket has done so.
+	// InBucket reports that the retention was made the bucket's setting, or would be. In the bucket CollectCloud gives up what it gives up.
 	InBucket bool
+	// PruneErr says why the page does not follow its bucket's retention now, such as that there is no network; its garbage was collected all the same.
+	PruneErr error
 }
 
 // Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
 // open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
-// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync.
+// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -93,7 +96,11 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 func (r Retention) policy() gc.Policy { return gc.Policy{Commits: r.Commits, Age: r.Age} }
 
 func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection) error {
-	if o.Retention != nil {
+	if _, ok := p.ledger.repo.Cloud(); ok {
+		if err := p.followBucket(ctx, o, c); err != nil {
+			return err
+		}
+	} else if o.Retention != nil {
 		if err := p.giveUp(ctx, o, c); err != nil {
 			return err
 		}
@@ -109,17 +116,32 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	})
 }
 
-// giveUp applies a retention to the page: to its history here, or, with a cloud, to the bucket's.
-func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) error {
-	if _, ok := p.ledger.repo.Cloud(); ok {
+// followBucket prunes what the bucket's retention gives up, after it has set it when there is one to set.
+func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollection) error {
+	give := cloudsync.GiveUpOptions{Keep: p.shared.positions(), DryRun: o.DryRun}
+	if o.Retention != nil {
+		give.Retention = &format.Retention{Commits: uint64(o.Retention.Commits), Age: o.Retention.Age}
 		c.InBucket = true
-		if o.DryRun {
-			return nil
-		}
-		return p.withSync(ctx, "set the retention", func(ctx context.Context, s *cloudsync.Page) error {
-			return s.SetRetention(ctx, format.Retention{Commits: uint64(o.Retention.Commits), Age: o.Retention.Age})
-		})
+	} else if r, err := cloudsync.RetentionOf(ctx, p.store); err != nil || r == (format.Retention{}) {
+		return err
 	}
+	err := p.withSync(ctx, "follow the bucket's retention", func(ctx context.Context, s *cloudsync.Page) (err error) {
+		if o.Retention != nil && !o.DryRun {
+			if err := s.SetRetention(ctx, *give.Retention); err != nil {
+				return err
+			}
+		}
+		c.Pruned, err = s.GiveUp(ctx, give)
+		return err
+	})
+	if o.Retention == nil && err != nil && ctx.Err() == nil {
+		c.PruneErr, err = err, nil
+	}
+	return err
+}
+
+// giveUp applies a retention to the history of a page without a cloud.
+func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) error {
 	tags, err := p.store.Tags(ctx)
 	if err != nil {
 		return err

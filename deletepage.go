@@ -10,6 +10,9 @@ import (
 type DeleteOptions struct {
 	// DiscardUnsynced deletes also what only this device has.
 	DiscardUnsynced bool
+	// Everywhere deletes the page for all devices: the bucket says so from now on, CollectCloud empties it after 30 days, and other devices keep what they have but sync the page no more. A page with
+	// the same name can never again be synced through this bucket. It needs the network.
+	Everywhere bool
 }
 
 // DeletedPage is what became of a page.
@@ -21,13 +24,15 @@ type DeletedPage struct {
 	Bytes int64
 	// InCloud reports that the bucket still has the page: opening it by its name or id, or a Sync that names it, fetches it again.
 	InCloud bool
+	// Everywhere reports that the page is deleted for all devices.
+	Everywhere bool
 	// Discarded reports that something went with it that only this device had.
 	Discarded bool
 }
 
 // DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not bring it back unless it is named. What the bucket has of it stays there.
 // A page that is open, or has what only this device has, is refused with an *EvictError; without a cloud that is every page into which something was ever put. A crash leaves the page whole or
-// gone. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// gone. With DeleteOptions.Everywhere the page need not be here. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
 	d := DeletedPage{PageRef: page}
 	err := r.deleting(ctx, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
@@ -89,7 +94,44 @@ func (r *Repository) deleting(ctx context.Context, fn func(context.Context) erro
 	return nil
 }
 
+// deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that may be refused; who is interrupted between calls again.
 func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
+	if !o.Everywhere {
+		return r.deleteHere(ctx, d, o)
+	}
+	link, err := r.connect(ctx)
+	if err == nil {
+		err = r.checkBucket(ctx, link)
+	}
+	if err != nil {
+		return err
+	}
+	err = r.deleteHere(ctx, d, o)
+	if errors.Is(err, ErrNotFound) { // it may be in the bucket alone
+		announced, listErr := link.syncer.Announced(ctx)
+		for _, a := range announced {
+			if a.Ledger == d.Ledger && a.Page == d.ID {
+				d.Name, err = a.Name, nil
+			}
+		}
+		if a, absenceErr := r.readAbsence(pageKey{d.Ledger, d.ID}); absenceErr == nil && a != nil { // deleted here before
+			d.Name, err = a.name, nil
+		}
+		if err != nil {
+			return errors.Join(err, listErr)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID); err != nil {
+		return fmt.Errorf("page %s of ledger %q is deleted here, and not yet for all: %w", d.ID, d.Ledger, err)
+	}
+	d.InCloud, d.Everywhere = false, true
+	return nil
+}
+
+func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
 	k := pageKey{d.Ledger, d.ID}
 	release, err := r.takeAway(ctx, k)
 	if err != nil {

@@ -73,3 +73,146 @@ func TestHistoryThatWasGivenUp(t *testing.T) {
 	}
 	checkClean(t, r)
 }
+
+// TestRetentionOfTheBucket sets the retention on one device: it and the other prune with their next collections, and what only one has not sent stays.
+func TestRetentionOfTheBucket(t *testing.T) {
+	ctx := t.Context()
+	w := newCloudWorld(t)
+	a, b := w.device(w.options()), w.device(w.options())
+	pa := page(t, a, "notes", "inbox")
+	for i := range 10 {
+		put(t, pa, "n", string(key(i)))
+	}
+	syncAll(t, a, b)
+	pb := page(t, b, "notes", "inbox")
+	put(t, pa, "m", "1")
+	syncAll(t, a, b)
+	length := func(p *ledger.Page) (n int) {
+		for _, err := range p.Log(ctx) {
+			must(t, err)
+			n++
+		}
+		return n
+	}
+	last := ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}
+	dry := last
+	dry.DryRun = true
+	got, err := a.Collect(ctx, dry)
+	must(t, err)
+	// The other device has told how far it had read when it closed the page: before the last commit.
+	if got[0].Pruned != 9 || !got[0].InBucket || length(pa) != 12 {
+		t.Errorf("dry run: %+v, %d commits", got[0], length(pa))
+	}
+	got, err = a.Collect(ctx, last)
+	must(t, err)
+	if got[0].Pruned != 9 || !got[0].InBucket || length(pa) != 2 {
+		t.Errorf("%+v, %d commits", got[0], length(pa))
+	}
+	put(t, pb, "own", "1")
+	put(t, pb, "own", "2")
+	w.offline(true)
+	got, err = b.Collect(ctx, ledger.CollectOptions{})
+	must(t, err)
+	if got[0].Pruned != 0 || got[0].PruneErr != nil {
+		t.Errorf("before the setting came: %+v", got[0])
+	}
+	w.offline(false)
+	must(t, errorOf(b.Sync(ctx)))
+	put(t, pb, "own", "3")
+	w.offline(true)
+	got, err = b.Collect(ctx, ledger.CollectOptions{})
+	must(t, err)
+	if got[0].Pruned != 0 || !errors.Is(got[0].PruneErr, ledger.ErrNetwork) {
+		t.Errorf("without a network: %+v", got[0])
+	}
+	w.offline(false)
+	got, err = b.Collect(ctx, ledger.CollectOptions{})
+	must(t, err)
+	if got[0].Pruned == 0 || got[0].InBucket || length(pb) != 2 {
+		t.Errorf("%+v, %d commits", got[0], length(pb))
+	}
+	syncAll(t, b, a)
+	wantContent(t, pa, map[string]string{"n": string(key(9)), "m": "1", "own": "3"})
+	reports, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
+	must(t, err)
+	if len(reports) != 1 || reports[0].CondemnedEntries == 0 || reports[0].Floor == 0 {
+		t.Errorf("%+v", reports)
+	}
+	syncAll(t, a, b)
+	wantContent(t, pb, map[string]string{"n": string(key(9)), "m": "1", "own": "3"})
+	c := w.device(w.options())
+	syncAll(t, c)
+	pc := page(t, c, "notes", "inbox")
+	wantContent(t, pc, map[string]string{"n": string(key(9)), "m": "1", "own": "3"})
+	put(t, pc, "c", "1")
+	syncAll(t, c, a, b)
+	wantContent(t, pa, map[string]string{"n": string(key(9)), "m": "1", "own": "3", "c": "1"})
+	for _, r := range []*ledger.Repository{a, b, c} {
+		checkClean(t, r)
+	}
+}
+
+// TestDeletePageEverywhere deletes a page for all devices, and then one that is not here; the bucket is emptied by a device that has it no more.
+func TestDeletePageEverywhere(t *testing.T) {
+	ctx := t.Context()
+	w := newCloudWorld(t)
+	a, b := w.device(w.options()), w.device(w.options())
+	refs := map[string]ledger.PageRef{}
+	for _, name := range []string{"one", "two"} {
+		refs[name] = evictable(t, a, "l", name, "k", "v")
+	}
+	syncAll(t, a, b)
+	everywhere := ledger.DeleteOptions{Everywhere: true}
+	p := page(t, a, "l", "one")
+	put(t, p, "k", "only here")
+	closeIt(t, p)
+	_, err := a.DeletePage(ctx, refs["one"], everywhere)
+	wantErr(t, err, ledger.ErrConflict)
+	must(t, errorOf(a.Sync(ctx)))
+	w.offline(true)
+	_, err = a.DeletePage(ctx, refs["one"], everywhere)
+	wantErr(t, err, ledger.ErrNetwork)
+	w.offline(false)
+	d, err := a.DeletePage(ctx, refs["one"], everywhere)
+	must(t, err)
+	if !d.Everywhere || d.InCloud || d.Bytes == 0 {
+		t.Errorf("%+v", d)
+	}
+	if d, err = a.DeletePage(ctx, refs["one"], everywhere); err != nil || !d.Everywhere {
+		t.Errorf("once more: %+v, %v", d, err)
+	}
+	_, err = a.DeletePage(ctx, ledger.PageRef{Ledger: "l", ID: ledger.PageID{7}}, everywhere)
+	wantErr(t, err, ledger.ErrNotFound)
+	done, err := a.Sync(ctx)
+	must(t, err)
+	if len(done) != 1 {
+		t.Errorf("%d pages are synced", len(done))
+	}
+	c := w.device(w.options())
+	d, err = c.DeletePage(ctx, refs["two"], everywhere) // it never was there
+	must(t, err)
+	if !d.Everywhere || d.Name != "two" {
+		t.Errorf("%+v", d)
+	}
+	if names := namesHere(t, b); len(names) != 2 {
+		t.Errorf("the other device has %v", names)
+	}
+	_, err = a.DeletePage(ctx, refs["two"], ledger.DeleteOptions{DiscardUnsynced: true})
+	must(t, err)
+	objects := len(w.bucket.Names())
+	reports, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
+	if err != nil || len(w.bucket.Names()) != objects {
+		t.Errorf("%+v, %v", reports, err)
+	}
+	if _, err = a.CollectCloud(ctx, ledger.CloudGCOptions{Grace: 1}); err != nil {
+		t.Error(err)
+	}
+	for _, n := range w.bucket.Names() {
+		if strings.Contains(n, "/log/") || strings.Contains(n, "/packs/") {
+			t.Errorf("the bucket has %s", n)
+		}
+	}
+	if len(w.bucket.Names()) >= objects {
+		t.Error("nothing was deleted")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
@@ -36,22 +37,30 @@ func (p *Page) DeleteEverywhere(ctx context.Context) error {
 	})
 }
 
-// putFloor puts a floor, unless there is one of its number, or an answer was lost: who calls it looks then.
 func (p *Page) putFloor(ctx context.Context, f format.Floor) error {
-	sealed, err := format.SealFloor(p.s.sealer, p.names, f)
+	return p.s.putFloor(ctx, p.b, p.names, f)
+}
+
+// putFloor puts a floor, unless there is one of its number, or an answer was lost: who calls it looks then.
+func (s *Syncer) putFloor(ctx context.Context, b bucket.Bucket, names format.PageNames, f format.Floor) error {
+	sealed, err := format.SealFloor(s.sealer, names, f)
 	if err != nil {
 		return fmt.Errorf("seal floor %d: %w", f.K, err)
 	}
-	err = p.b.PutIfAbsent(ctx, p.names.Floor(f.K), int64(len(sealed)), bytes.NewReader(sealed))
+	err = b.PutIfAbsent(ctx, names.Floor(f.K), int64(len(sealed)), bytes.NewReader(sealed))
 	if err != nil && !errors.Is(err, bucket.ErrExists) && !bucket.Ambiguous(err) {
 		return fmt.Errorf("put floor %d: %w", f.K, err)
 	}
 	return nil
 }
 
-// withdraw deletes the announcement of the page.
 func (p *Page) withdraw(ctx context.Context) error {
-	if err := p.b.Delete(ctx, format.AnnouncementName(p.s.o.Keyring, p.o.Ledger, p.store.Page())); err != nil {
+	return p.s.withdraw(ctx, p.b, p.o.Ledger, p.store.Page())
+}
+
+// withdraw deletes the announcement of a page.
+func (s *Syncer) withdraw(ctx context.Context, b bucket.Bucket, ledger string, page [16]byte) error {
+	if err := b.Delete(ctx, format.AnnouncementName(s.o.Keyring, ledger, page)); err != nil {
 		return fmt.Errorf("delete the announcement: %w", err)
 	}
 	return nil
@@ -66,32 +75,84 @@ func (p *Page) sweepDeleted(ctx context.Context, o GCOptions) (*GCReport, error)
 	if !floor.Deleted {
 		return nil, fmt.Errorf("look for the floor that deletes the page: %w", ErrBucketRolledBack)
 	}
-	since, err := p.deletedSince(ctx, floor.K)
+	return p.s.sweepDeleted(ctx, p.b, p.names, floor, o)
+}
+
+// DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is here. Errors: as there.
+func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
+	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
+	err := s.checkFormat(ctx, b, proofAnew)
+	for range maxFloors {
+		if err != nil {
+			break
+		}
+		var floor format.Floor
+		if floor, _, err = s.lookFloor(ctx, b, names); err != nil {
+			break
+		}
+		if floor.Deleted {
+			return s.outward(s.withdraw(ctx, b, ledger, page))
+		}
+		err = s.putFloor(ctx, b, names, format.Floor{K: floor.K + 1, Deleted: true})
+	}
+	if err == nil {
+		err = fmt.Errorf("put a floor: %w", bucket.ErrExists)
+	}
+	return s.outward(fmt.Errorf("delete the page for all: %w", err))
+}
+
+// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx, base.ErrClosed.
+func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte, o GCOptions) (*GCReport, error) {
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
+	floor, _, err := s.lookFloor(ctx, b, names)
+	var report *GCReport
+	if err == nil && floor.Deleted {
+		report, err = s.sweepDeleted(ctx, b, names, floor, o)
+	}
+	if err != nil {
+		return nil, s.outward(fmt.Errorf("collect what a deleted page has left: %w", err))
+	}
+	return report, nil
+}
+
+// lookFloor looks for the newest floor of a page that need not be here.
+func (s *Syncer) lookFloor(ctx context.Context, b bucket.Bucket, names format.PageNames) (format.Floor, time.Time, error) {
+	at := format.Position{Bucket: format.ID(s.o.Keyring.BucketID())}
+	return cloudlog.New(cloudlog.Options{Bucket: b, Sealer: s.sealer, Names: names, Clock: s.o.Clock, Jitter: s.random64, At: at}).LookFloor(ctx)
+}
+
+func (s *Syncer) sweepDeleted(ctx context.Context, b bucket.Bucket, names format.PageNames, floor format.Floor, o GCOptions) (*GCReport, error) {
+	since, err := s.deletedSince(ctx, b, names.Floor(floor.K))
 	if err != nil {
 		return nil, err
 	}
 	report := &GCReport{}
-	for _, prefix := range []string{p.names.LogPrefix(), p.names.PacksPrefix(), p.names.CheckpointsPrefix(), p.names.DevicesPrefix()} {
-		infos, err := listAll(ctx, p.b, prefix, "")
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", prefix, err)
-		}
-		if since >= o.Grace {
-			if err := p.deleteDue(ctx, infos, o.DryRun, report); err != nil {
-				return nil, err
+	for _, prefix := range []string{names.LogPrefix(), names.PacksPrefix(), names.CheckpointsPrefix(), names.DevicesPrefix()} {
+		for more := true; more; { // a page of names at a time, since there may be very many
+			infos, err := b.List(ctx, "", prefix, bucket.MaxList)
+			if err != nil {
+				return nil, fmt.Errorf("list %s: %w", prefix, err)
 			}
-			continue
-		}
-		for _, info := range infos {
-			report.WaitingBytes += info.Size
+			if more = len(infos) == bucket.MaxList && since >= o.Grace && !o.DryRun; since >= o.Grace {
+				if err := deleteDue(ctx, b, infos, o.DryRun, report); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			for _, info := range infos {
+				report.WaitingBytes += info.Size
+			}
 		}
 	}
 	return report, nil
 }
 
-// deletedSince returns how long ago a page was deleted, by the bucket's clock, 0 when that does not say.
-func (p *Page) deletedSince(ctx context.Context, k uint64) (time.Duration, error) {
-	o, err := p.b.Get(ctx, p.names.Floor(k), 0, 0)
+// deletedSince returns how long ago a page was deleted by the floor of a name, by the bucket's clock, 0 when that does not say.
+func (s *Syncer) deletedSince(ctx context.Context, b bucket.Bucket, name string) (time.Duration, error) {
+	o, err := b.Get(ctx, name, 0, 0)
 	if err != nil {
 		return 0, fmt.Errorf("look when the page was deleted: %w", err)
 	}
@@ -100,7 +161,7 @@ func (p *Page) deletedSince(ctx context.Context, k uint64) (time.Duration, error
 	}
 	now := o.ServerTime
 	if now.IsZero() {
-		now = p.s.gate.now()
+		now = s.gate.now()
 	}
 	if o.Created.IsZero() {
 		return 0, nil

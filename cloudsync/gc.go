@@ -204,6 +204,9 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	if floor.Deleted { // since Sync has looked
+		return p.sweepDeleted(ctx, o)
+	}
 	if now.IsZero() {
 		now = p.s.gate.now()
 	}
@@ -229,8 +232,11 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if next.Low > floor.Low {
 		c.Below = next.Low
 		report.CondemnedEntries = int(next.Low - max(floor.Low, 1))
+		if have.old, err = p.listBelow(ctx, next.Low); err != nil {
+			return nil, fmt.Errorf("list the log: %w", err)
+		}
 	}
-	if err := p.judgeEntries(ctx, s, have.old, floor, now, o.Grace, report, &due); err != nil {
+	if err := p.judgeEntries(ctx, s, have.old, floor, next.Low, now, o.Grace, report, &due); err != nil {
 		return nil, err
 	}
 	low := next.Low
@@ -255,7 +261,7 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 			return nil, err
 		}
 	}
-	return report, p.deleteDue(ctx, due, o.DryRun, report)
+	return report, deleteDue(ctx, p.b, due, o.DryRun, report)
 }
 
 // survey reads the log from the first entry that is there.
@@ -327,8 +333,8 @@ func (p *Page) keptCheckpoints(infos []bucket.Info, floors ...format.Floor) (kep
 	return kept
 }
 
-// judgeEntries finds the entries and ranges below the floor whose time has come.
-func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, floor format.Floor, now time.Time, grace time.Duration, r *GCReport, due *[]bucket.Info) error {
+// judgeEntries finds the entries and ranges below the floor whose time has come. Those below next wait.
+func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, floor format.Floor, next uint64, now time.Time, grace time.Duration, r *GCReport, due *[]bucket.Info) error {
 	low := uint64(0)
 	for k := floor.K; k > 0 && low == 0 && len(old) > 0; k-- { // floors rise: the newest whose grace is over counts
 		f, created, err := p.readFloor(ctx, k)
@@ -360,7 +366,7 @@ func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, f
 		switch {
 		case to < low:
 			*due = append(*due, info)
-		case to < floor.Low:
+		case to < max(floor.Low, next):
 			r.WaitingBytes += info.Size
 		}
 	}
@@ -476,10 +482,10 @@ func (p *Page) condemn(ctx context.Context, c *format.Condemnation) error {
 }
 
 // deleteDue deletes what was condemned long enough ago.
-func (p *Page) deleteDue(ctx context.Context, due []bucket.Info, dry bool, r *GCReport) error {
+func deleteDue(ctx context.Context, b bucket.Bucket, due []bucket.Info, dry bool, r *GCReport) error {
 	for _, info := range due {
 		if !dry {
-			if err := p.b.Delete(ctx, info.Name); err != nil {
+			if err := b.Delete(ctx, info.Name); err != nil {
 				return fmt.Errorf("delete %s: %w", info.Name, err)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // silence is how long a device is waited for that has not said how far it has read, by the bucket's clock.
@@ -49,16 +50,11 @@ func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
 	})
 }
 
-// Retention returns what is known of the bucket's retention. Errors: those of the store and of ctx, base.ErrClosed.
-func (p *Page) Retention(ctx context.Context) (r format.Retention, err error) {
-	ctx, leave, err := p.enter(ctx)
+// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing is given up. Errors: those of the store and of ctx.
+func RetentionOf(ctx context.Context, store *storage.Store) (r format.Retention, err error) {
+	b, err := store.Metadata(ctx, metadataRetention)
 	if err != nil {
-		return r, err
-	}
-	defer leave()
-	b, err := p.store.Metadata(ctx, metadataRetention)
-	if err != nil {
-		return r, p.outward(fmt.Errorf("read the retention: %w", err))
+		return r, fmt.Errorf("read the retention: %w", err)
 	}
 	r, _ = parseRetention(b)
 	return r, nil

@@ -261,9 +261,13 @@ func (a *app) cloudGCCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove from the bucket what no version needs",
-		Long: `Condemn packs and checkpoints in the bucket that no kept commit needs, and delete what was condemned 30 days ago or
-earlier, by the bucket's own clock. Other devices may write meanwhile; one that was away for less
-than 30 days loses nothing.`,
+		Long: `Condemn packs, checkpoints and entries of the log in the bucket that no kept commit needs, and delete what was condemned 30
+days ago or earlier, by the bucket's own clock. Other devices may write meanwhile; one that was away for less
+than 30 days loses nothing, and one that comes back later begins with what is kept.
+
+Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a checkpoint of the page is
+written first, about as long as its keys and short values. Of pages that were deleted for all devices
+everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
 		Args: cobra.NoArgs,

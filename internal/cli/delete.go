@@ -10,22 +10,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-type deleteFlags struct{ yes, discard bool }
+type deleteFlags struct{ yes, discard, everywhere bool }
 
 func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
 	cmd := &cobra.Command{
 		Use:     "delete LEDGER/PAGE | LEDGER/",
 		GroupID: groupCare,
-		Short:   "Delete a page, or all pages of a ledger, on this device",
+		Short:   "Delete a page, or all pages of a ledger, on this device or for all",
 		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a ledger. LEDGER alone is the ledger's
 root page. This cannot be taken back, so --yes must be said.
 
 What the cloud has of it stays there, for other devices; here the page is in no list any more, and sync brings it
 back only when it is named. What only this device has is not deleted without --discard-unsynced;
-without a cloud that is everything. A page that is open, in serve for instance, is refused.`,
+without a cloud that is everything. A page that is open, in serve for instance, is refused.
+
+With --everywhere the page is deleted for all devices that share the bucket. They keep what they have, and sync it no
+more; cloud gc, on any of them, empties the bucket of it 30 days later. A page of that name cannot be synced
+through this bucket any more.`,
 		Example: `  ledgerd delete notes/old --yes
-  ledgerd delete scratch/ --yes --discard-unsynced`,
+  ledgerd delete scratch/ --yes --discard-unsynced
+  ledgerd delete notes/old --everywhere --yes`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePages,
 	}
@@ -34,6 +39,7 @@ without a cloud that is everything. A page that is open, in serve for instance, 
 	})
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "delete without asking")
+	flags.BoolVar(&f.everywhere, "everywhere", false, "delete it for all devices that share the bucket")
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "delete also what only this device has")
 	return cmd
 }
@@ -43,6 +49,7 @@ type deleteJSON struct {
 	Page      string `json:"page"`
 	Bytes     int64  `json:"bytes"`
 	InCloud   bool   `json:"inCloud"`
+	All       bool   `json:"everywhere,omitempty"`
 	Discarded bool   `json:"discarded,omitempty"`
 }
 
@@ -58,7 +65,7 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 	if !f.yes {
 		return usagef(cmd, "what is deleted cannot be brought back: say --yes")
 	}
-	o := ledger.DeleteOptions{DiscardUnsynced: f.discard}
+	o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere}
 	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 		var pages []ledger.DeletedPage
 		var err error
@@ -83,13 +90,16 @@ func (a *app) deleted(p *ledger.DeletedPage) error {
 	name := nameOf(p.Ledger, p.Name, p.ID)
 	switch {
 	case a.json:
-		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Discarded})
+		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Everywhere, p.Discarded})
 	case a.quiet:
 		return nil
 	}
 	rest := ""
 	if p.Discarded {
 		rest = ", with what only this device had"
+	}
+	if p.Everywhere {
+		rest += "; for all devices, and from the bucket with cloud gc in 30 days"
 	}
 	if p.InCloud {
 		rest += "; the cloud still has what it had"

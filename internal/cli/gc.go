@@ -30,8 +30,10 @@ files of the page until ledgerd compact gives its space back.
 last D (such as 12h, 30d, 8w); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
 the present heads needs. This cannot be taken back, so --yes must be said. --dry-run counts.
 
-For a repository with a cloud the rules become the setting of these pages in the bucket, for all
-devices: see ledgerd cloud gc.`,
+For a repository with a cloud the rules become the setting of these pages in the bucket, for all devices: each follows
+it with its next gc, this one at once, and ledgerd cloud gc removes from the bucket what it
+gives up. Without rules gc follows the setting that there is. What another device has not read stays until it has,
+or has not been heard of for 180 days.`,
 		Example: `  ledgerd gc
   ledgerd gc notes --keep-within 30d --dry-run
   ledgerd gc --keep-last 1 --yes`,
@@ -54,6 +56,7 @@ type gcJSON struct {
 	Nodes    int    `json:"deletedNodes"`
 	Bytes    int64  `json:"deletedBytes"`
 	InBucket bool   `json:"retentionInBucket,omitempty"`
+	PruneErr string `json:"pruneError,omitempty"`
 	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
@@ -99,20 +102,29 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	name := nameOf(c.Ledger, c.Name, c.ID)
 	switch {
 	case a.json:
-		return a.emit(gcJSON{name, c.Pruned, c.Pieces, c.Nodes, c.Bytes, c.InBucket, dry})
+		j := gcJSON{Page: name, Pruned: c.Pruned, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
+		if c.PruneErr != nil {
+			j.PruneErr = c.PruneErr.Error()
+		}
+		return a.emit(j)
 	case a.quiet:
 		return nil
 	}
 	what := []string{}
 	switch {
+	case dry:
+		what = append(what, countText(c.Pruned, "commit")+" would be given up")
+	case c.Pruned > 0 || c.InBucket:
+		what = append(what, countText(c.Pruned, "commit")+" given up")
+	}
+	switch {
 	case c.InBucket && dry:
 		what = append(what, "the rules would become the bucket's setting")
 	case c.InBucket:
 		what = append(what, "the rules are the bucket's setting now")
-	case dry:
-		what = append(what, countText(c.Pruned, "commit")+" would be given up")
-	case c.Pruned > 0:
-		what = append(what, countText(c.Pruned, "commit")+" given up")
+	}
+	if c.PruneErr != nil {
+		what = append(what, "history stays: "+printable(c.PruneErr.Error()))
 	}
 	if !dry {
 		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))
