@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -368,5 +370,159 @@ func hasValue(p *Page) error {
 			err = fmt.Errorf("%d bytes", len(v))
 		}
 		return err
+	})
+}
+
+// collectNow gives all history up that may go, and collects everything.
+func collectNow(ctx context.Context, r *Repository) error {
+	o := CollectOptions{}
+	if _, ok := r.Cloud(); !ok {
+		o.Retention = &Retention{Commits: 1}
+	}
+	_, err := r.Collect(ctx, o)
+	return err
+}
+
+// TestCollectWhileSomethingRuns collects in the midst of a transaction, of a merge, of an upload and of a download: what they have in hand stays.
+func TestCollectWhileSomethingRuns(t *testing.T) {
+	ctx := t.Context()
+	content := func(n byte) []byte {
+		b := make([]byte, 6<<20)
+		_, _ = rand.NewChaCha8([32]byte{n}).Read(b) // never fails
+		return b
+	}
+	wantLong := func(t *testing.T, p *Page, key string, n byte) {
+		t.Helper()
+		check(t, p.View(ctx, func(s *Snapshot) error {
+			v, err := s.Get(ctx, []byte(key))
+			if err == nil && !bytes.Equal(v, content(n)) {
+				err = fmt.Errorf("%q has other content", key)
+			}
+			return err
+		}))
+		rep, err := p.store.Check(ctx, storage.CheckOptions{})
+		if err != nil || len(rep.Problems) > 0 {
+			t.Errorf("check: %v, %v", rep.Problems, err)
+		}
+	}
+	putLong := func(tx *Tx, key string, n byte) error {
+		return tx.PutReader(ctx, []byte(key), bytes.NewReader(content(n)), -1, Eager)
+	}
+	page := func(t *testing.T, o *Options) (*Repository, *Page) {
+		o.InMemory, o.Merge.Manual = true, true
+		r, err := Open(ctx, "", o)
+		check(t, err)
+		t.Cleanup(func() { check(t, r.Close()) })
+		p, err := openIt(ctx, r)
+		check(t, err)
+		return r, p
+	}
+
+	t.Run("transaction", func(t *testing.T) {
+		r, p := page(t, &Options{})
+		_, err := p.Update(ctx, func(tx *Tx) error { return putLong(tx, "old", 1) })
+		check(t, err)
+		tx, err := p.Begin(ctx, nil)
+		check(t, err)
+		check(t, putLong(tx, "new", 2))
+		check(t, tx.Delete(ctx, []byte("old")))
+		check(t, collectNow(ctx, r))
+		check(t, putLong(tx, "again", 1)) // the same pieces, which are there still
+		_, err = p.Update(ctx, func(tx *Tx) error { return tx.Delete(ctx, []byte("old")) })
+		check(t, err)
+		check(t, collectNow(ctx, r))
+		_, err = tx.Commit(ctx)
+		check(t, err)
+		_, err = p.Merge(ctx)
+		check(t, err)
+		check(t, collectNow(ctx, r))
+		_, err = p.Refresh(ctx)
+		check(t, err)
+		wantLong(t, p, "new", 2)
+		wantLong(t, p, "again", 1)
+	})
+
+	t.Run("merge", func(t *testing.T) {
+		var r *Repository
+		asked := 0
+		inner := ResolverFunc(func(ctx context.Context, c *MergeConflict) (Resolution, error) {
+			asked++
+			return KeepLeft(), collectNow(ctx, r)
+		})
+		o := &Options{}
+		o.Merge.Rules = func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(inner)} }
+		var p *Page
+		r, p = page(t, o)
+		base, err := p.Update(ctx, func(tx *Tx) error { return putLong(tx, "k", 1) })
+		check(t, err)
+		for n := byte(2); n < 4; n++ {
+			tx, err := p.Begin(ctx, &TxOptions{Base: base})
+			check(t, err)
+			check(t, putLong(tx, "k", n))
+			check(t, putLong(tx, fmt.Sprint(n), n))
+			_, err = tx.Commit(ctx)
+			check(t, err)
+		}
+		_, err = p.Merge(ctx)
+		check(t, err)
+		_, err = p.Refresh(ctx)
+		check(t, err)
+		check(t, collectNow(ctx, r))
+		if asked == 0 {
+			t.Error("the resolver was not asked")
+		}
+		wantLong(t, p, "k", 2)
+		wantLong(t, p, "2", 2)
+		wantLong(t, p, "3", 3)
+	})
+
+	t.Run("sync", func(t *testing.T) {
+		w := newEvictWorld(t)
+		r, _ := w.device(w.mem)
+		p := w.page(r)
+		defer p.Close()
+		_, err := p.Update(ctx, func(tx *Tx) error { return putLong(tx, "one", 1) })
+		check(t, err)
+		_, err = p.Update(ctx, func(tx *Tx) error { return errors.Join(putLong(tx, "two", 2), tx.Delete(ctx, []byte("one"))) })
+		check(t, err)
+		collect := func(r *Repository) (calls *int) {
+			calls = new(int)
+			var inside sync.Mutex
+			w.bucket.SetBefore(func(bucket.Op, string) error {
+				inside.Lock()
+				defer inside.Unlock()
+				if *calls++; *calls > 20 {
+					return nil
+				}
+				return collectNow(ctx, r)
+			})
+			return calls
+		}
+		up := collect(r)
+		check(t, p.Sync(ctx))
+		w.bucket.SetBefore(nil)
+		other, err := w.open(vfs.NewMem())
+		check(t, err)
+		defer other.Close()
+		_, err = other.SetCloud(ctx, CloudOptions{URL: "mem:x", KeyFile: w.key})
+		check(t, err)
+		q := w.page(other)
+		defer q.Close()
+		down := collect(other)
+		check(t, q.Sync(ctx))
+		w.bucket.SetBefore(nil)
+		if *up < 3 || *down < 3 {
+			t.Errorf("collected %d and %d times", *up, *down)
+		}
+		for _, p := range []*Page{p, q} {
+			wantLong(t, p, "two", 2)
+			old, err := p.At(ctx, CommitID(p.store.Heads()[0].Parents[0]))
+			check(t, err)
+			v, err := old.Get(ctx, []byte("one"))
+			if err != nil || !bytes.Equal(v, content(1)) {
+				t.Errorf("the commit before: %d bytes, %v", len(v), err)
+			}
+			check(t, old.Close())
+		}
 	})
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,10 +107,10 @@ func boltPut(db *bbolt.DB, rng *rand.Rand, n int) error {
 // deletions. What is written and kept is counted until the repository is closed, so folds and the last fold are in it.
 //
 // written-B is what the process gave to calls that write; disk-B is what the whole machine gave to the disk meanwhile, in blocks of 4 KiB
-// and with the file system's own journal, so it counts on a machine that does nothing else.
+// and with the file system's own journal, so it counts on a machine that does nothing else. index-% is what page.db takes on the disk at the end, of what the segments take.
 func BenchmarkCommits10000(b *testing.B) {
 	n := scaled(10_000, 30)
-	var given, disk, logged, length, onDisk, perCommit, processor []float64
+	var given, disk, logged, length, onDisk, perCommit, processor, index []float64
 	for b.Loop() {
 		dir := copied(b, millionPage(b))
 		lengthBefore, diskBefore := sizes(b, dir)
@@ -124,6 +125,7 @@ func BenchmarkCommits10000(b *testing.B) {
 		processor = append(processor, us(processorTime(b)-used)/float64(n))
 		after := writtenSoFar(b)
 		lengthAfter, diskAfter := sizes(b, dir)
+		index = append(index, indexShare(b, dir))
 		per := func(v float64) float64 { return v / float64(n) }
 		given, disk = append(given, per(float64(after.given-before.given))), append(disk, per(float64(after.disk-before.disk)))
 		logged = append(logged, per(float64(stats.WrittenBytes)))
@@ -133,8 +135,28 @@ func BenchmarkCommits10000(b *testing.B) {
 	report(b, map[string]float64{
 		"written-B/commit": median(given), "disk-B/commit": median(disk), "logged-B/commit": median(logged),
 		"kept-B/commit": median(onDisk), "kept-length-B/commit": median(length), "us/commit": median(perCommit),
-		"processor-us/commit": median(processor), "commits": float64(n),
+		"processor-us/commit": median(processor), "commits": float64(n), "index-%": 100 * median(index),
 	})
+}
+
+// indexShare returns what the index files in a directory take on the disk, relative to the segments.
+func indexShare(b *testing.B, dir string) float64 {
+	b.Helper()
+	var index, rest int64
+	for _, name := range filesIn(b, dir) {
+		fi, err := os.Stat(name)
+		must(b, err)
+		switch {
+		case fi.Name() == "page.db":
+			index += allocated(fi)
+		case filepath.Ext(name) == ".seg":
+			rest += allocated(fi)
+		}
+	}
+	if rest == 0 {
+		b.Fatalf("no segments in %s", dir)
+	}
+	return float64(index) / float64(rest)
 }
 
 // mixedCommits makes n commits: in turn an update of a random key, an insertion of a new one, and a deletion.

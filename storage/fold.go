@@ -250,8 +250,16 @@ func (w *planWriter) finish(last func(index.Tx) error) error {
 	return runSteps(w.db, w.steps)
 }
 
+// spreadFill is how full pages are made that a fold splits in families into which it puts rows all over: as many come to one page at once, halves would stay half empty.
+const spreadFill = 0.8
+
+var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
+
 func runSteps(db index.DB, steps []step) error {
 	err := db.Update(func(tx index.Tx) error {
+		for _, name := range spreadFamilies {
+			tx.Bucket(name).SetFillPercent(spreadFill)
+		}
 		for _, s := range steps {
 			if err := s.run(tx); err != nil {
 				return err
