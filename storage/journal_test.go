@@ -3,10 +3,13 @@ package storage_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -77,4 +80,53 @@ func commitRoot(t testing.TB, s *storage.Store, j *storage.Journal, root [33]byt
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestNodesOfAJournalStayWhatTheyAre reads a node out of the memory of a journal, which uses that again after it has written it.
+func TestNodesOfAJournalStayWhatTheyAre(t *testing.T) {
+	o := options(t)
+	o.Cache = storage.NewNodeCache(1) // so that the journal is asked
+	s := open(t, o)
+	j := s.NewJournal()
+	rng := rand.New(rand.NewPCG(1, 2))
+	put := func(pieces int) {
+		for range pieces {
+			content := noise(rng, 60<<10)
+			if err := j.PutPiece(t.Context(), object.Sum(0, content), content); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(40) // from then on its memory stays where it is
+	root, err := btree.Build(t.Context(), o.Page, j, func(yield func(fb.Entry, error) bool) {
+		for i := range 2000 {
+			if !yield(fb.Entry{Key: fmt.Appendf(nil, "key %06d", i), Inline: true, Value: noise(rng, 100), Size: 100}, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := map[object.Digest]*fb.Node{}
+	var walk func(d object.Digest)
+	walk = func(d object.Digest) {
+		n, err := j.Node(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read[d] = n
+		for i := range n.NumChildren() {
+			walk(n.Child(i).Digest)
+		}
+	}
+	walk(root)
+	put(300)
+	for d, n := range read {
+		if err := d.Verify(n.Bytes()); err != nil {
+			t.Fatalf("a node that was read before: %v", err)
+		}
+	}
+	j.Rollback()
+	closeStore(t, s)
 }

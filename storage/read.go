@@ -69,7 +69,9 @@ func (j *Journal) locate(d *object.Digest) (located, bool, error) {
 		return l, ok, err
 	}
 	if o, ok := j.find(d); ok {
-		return o.located(), true, nil
+		l := o.located()
+		l.content = bytes.Clone(l.content) // the journal uses its memory again, and who reads may keep what he has read
+		return l, true, nil
 	}
 	return located{}, false, nil
 }
