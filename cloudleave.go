@@ -88,49 +88,30 @@ func (s *pageStore) knowsOther(ctx context.Context, id format.ID) (bool, error) 
 	return err == nil && format.ID(w.BucketID) != id, err
 }
 
-// fetchEverything brings here what the page has in its cloud only: trees of older commits and pieces of values. The caller has
+// fetchEverything brings here what the page has in its cloud only: trees of older commits and pieces of values. What nobody has any more does not keep it. The caller has
 // the cloud's turn. The error matches ErrNeedsFetch when the cloud is not the one that has them.
 func (p *Page) fetchEverything(ctx context.Context) error {
-	var trees, heads []commit.ID
-	for _, h := range p.store.Heads() {
-		heads = append(heads, h.ID)
-	}
-	for c, err := range commit.Walk(ctx, storedCommits{p}, heads) {
-		if err != nil {
-			return err
-		}
-		held, err := p.store.TreeHeld(ctx, c)
-		if err != nil {
-			return err
-		}
-		if !held {
-			trees = append(trees, c.ID)
-		}
-	}
-	placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+	trees, err := p.treeless(ctx)
 	if err != nil {
 		return err
 	}
-	var pieces []object.Digest
-	for _, piece := range placed {
-		st, err := p.store.PieceState(piece.Digest)
-		if err != nil {
-			return err
-		}
-		if !st.Held {
-			pieces = append(pieces, piece.Digest)
-		}
-	}
-	if len(trees) == 0 && len(pieces) == 0 {
-		return nil
+	pieces, err := p.onlyInCloud(ctx)
+	if err != nil || len(trees)+len(pieces) == 0 {
+		return err
 	}
 	synced, err := p.shared.syncedInTurn(ctx)
 	if err != nil {
 		return fmt.Errorf("%d older versions and %d pieces of values are in the former cloud only, which cannot be reached: %w: %w", len(trees), len(pieces), ErrNeedsFetch, err)
 	}
-	for _, id := range trees {
-		if err := synced.BuildTree(ctx, id); err != nil {
-			return fmt.Errorf("fetch the tree of commit %s: %w", id.Short(), err)
+	if len(trees) > 0 {
+		err := synced.BuildTrees(ctx, trees)
+		if errors.Is(err, ErrGone) {
+			p.ledger.repo.o.Logger.Warn("older versions are gone in the former cloud", "ledger", p.ledger.name, "page", p.shared.key.id.String(), "error", err)
+		} else if err != nil {
+			return fmt.Errorf("fetch the trees of %d commits: %w", len(trees), err)
+		}
+		if pieces, err = p.onlyInCloud(ctx); err != nil { // with the trees it became known where their values are
+			return err
 		}
 	}
 	for part := range slices.Chunk(pieces, fetchWindow) {
@@ -139,6 +120,45 @@ func (p *Page) fetchEverything(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// treeless returns the commits whose trees are not here.
+func (p *Page) treeless(ctx context.Context) (ids []commit.ID, err error) {
+	var heads []commit.ID
+	for _, h := range p.store.Heads() {
+		heads = append(heads, h.ID)
+	}
+	for c, err := range commit.Walk(ctx, storedCommits{p}, heads) {
+		if err != nil {
+			return nil, err
+		}
+		held, err := p.store.TreeHeld(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if !held {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, nil
+}
+
+// onlyInCloud returns the pieces that are in the cloud and not here.
+func (p *Page) onlyInCloud(ctx context.Context) (pieces []object.Digest, err error) {
+	placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	for _, piece := range placed {
+		st, err := p.store.PieceState(piece.Digest)
+		if err != nil {
+			return nil, err
+		}
+		if !st.Held {
+			pieces = append(pieces, piece.Digest)
+		}
+	}
+	return pieces, nil
 }
 
 // readObject returns a whole object of at most limit bytes.

@@ -381,3 +381,9 @@ func (p *Page) lockSoon(ctx context.Context) error {
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 	return p.withTurn(ctx, "build the tree of "+id.Short(), func(ctx context.Context) error { return p.buildTree(ctx, id) })
 }
+
+// BuildTrees makes the trees of several commits, as BuildTree does, with the log read twice in all when they are many. Errors: those of BuildTree; when one is gone, all others that are not
+// have been built.
+func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
+	return p.withTurn(ctx, fmt.Sprintf("build the trees of %d commits", len(ids)), func(ctx context.Context) error { return p.buildTrees(ctx, ids) })
+}

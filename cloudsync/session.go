@@ -28,6 +28,7 @@ type session struct {
 	tip     time.Time     // when it was last known to have nothing that is not applied; zero: not known
 	arrived bool          // commits have come since somebody was told
 	resend  bool          // an entry has condemned something that may be needed
+	trees   []commit.ID   // that the entries which could not be applied need
 
 	announced  bool // the page's announcement is in the bucket
 	checkpoint checkpointRow
@@ -426,7 +427,7 @@ func (p *Page) supply(ctx context.Context, err error) error {
 		if err := p.load(ctx); err != nil {
 			return err
 		}
-		if err := p.buildTree(ctx, tree.Commit); err != nil {
+		if err := p.buildTrees(ctx, append(p.ses.trees, tree.Commit)); err != nil {
 			return fmt.Errorf("build the tree of %s for %s: %w", tree.Commit.Short(), tree.Object, err)
 		}
 		return nil
@@ -480,6 +481,45 @@ func (p *Page) buildTree(ctx context.Context, id commit.ID) error {
 	return p.in.BuildTree(ctx, id, past)
 }
 
+// buildTrees is buildTree for several commits.
+func (p *Page) buildTrees(ctx context.Context, ids []commit.ID) error {
+	past, err := p.pastOf(ctx)
+	if err != nil {
+		return err
+	}
+	return p.in.BuildTrees(ctx, ids, past)
+}
+
+// basesOf returns the commits that entries need the trees of, as far as they are here without.
+func (p *Page) basesOf(ctx context.Context, entries []*format.Entry) (ids []commit.ID, err error) {
+	seen := map[commit.ID]bool{}
+	for _, e := range entries {
+		for i := range e.Body.Commits {
+			seen[e.Body.Commits[i].Commit.ID] = true
+			from := e.Body.Commits[i].Base
+			if from.Empty || seen[from.Commit] {
+				continue
+			}
+			seen[from.Commit] = true
+			c, err := p.store.Commit(ctx, from.Commit)
+			if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
+				continue
+			}
+			held := false
+			if err == nil {
+				held, err = p.store.TreeHeld(ctx, c)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look for the trees that entries need: %w", err)
+			}
+			if !held {
+				ids = append(ids, from.Commit)
+			}
+		}
+	}
+	return ids, nil
+}
+
 // pastOf returns what the bucket has of the page's past. Of many checkpoints that are there it names the newest, and those that a floor stands on: they have trees that no other has.
 func (p *Page) pastOf(ctx context.Context) (ingest.Past, error) {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
@@ -530,7 +570,12 @@ func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		p.s.o.Logger.Warn("commits have come with values of which nobody has sent all pieces", "ledger", p.o.Ledger, "page", p.pageID(), "pieces", res.Missing)
 	}
 	if err != nil {
-		p.ses.log = nil
+		p.ses.log, p.ses.trees = nil, nil
+		if _, ok := errors.AsType[*ingest.NeedsTreeError](err); ok { // others will be needed next
+			if trees, lookErr := p.basesOf(ctx, entries); lookErr == nil {
+				p.ses.trees = trees
+			}
+		}
 		if durable, posErr := p.storedPosition(ctx); posErr == nil { // some entries may have been applied
 			p.change(func() { p.position = durable.Number })
 		}
