@@ -40,6 +40,10 @@ type CollectStats struct {
 	// their records take in the segments, which compaction gives back.
 	Pieces, Nodes int
 	Bytes         int64
+	// Dropped counts chunks to which nothing known refers, and which the bucket has: they were dropped, since it is not known that they are garbage.
+	// DroppedBytes is about what they take in the segments.
+	Dropped      int
+	DroppedBytes int64
 	// Aborted counts pieces that looked like garbage and were found to be wanted shortly before they would have been deleted.
 	Aborted int
 	// Journals counts journals whose transient pieces were given up.
@@ -53,7 +57,7 @@ type CollectStats struct {
 // A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can refer to it: no commit is here without its tree, no live index
 // piece is not held, in a whole cycle and since, and since the beginning of the cycle before nothing of sync has come and no journal is open that is
 // older. So what only this device has stays while it is not known who needs it: a piece may have come on account of an index piece
-// that is not held, and have been condemned in the bucket.
+// that is not held, and have been condemned in the bucket. Chunks that the bucket has are dropped meanwhile: their place stays.
 //
 // A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
 type Collector struct {
@@ -61,10 +65,11 @@ type Collector struct {
 	o     CollectOptions
 	stats CollectStats
 
-	cursor  uint64      // number from which the walk goes on
-	pending []candidate // found, sorted by digest
-	again   bool        // something was left behind the cursor: another cycle will find it
-	indexes uint64      // whose numbers these are
+	cursor  uint64          // number from which the walk goes on
+	pending []candidate     // found, sorted by digest
+	idle    []object.Digest // chunks to be dropped when the fold turn is given back
+	again   bool            // something was left behind the cursor: another cycle will find it
+	indexes uint64          // whose numbers these are
 
 	blind     bool  // a live index piece is not held, as far as this cycle has seen
 	quiet     quiet // since the beginning of this cycle
@@ -114,19 +119,47 @@ func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	if err := s.Fold(ctx); err != nil {
 		return false, fmt.Errorf("collect: %w", err)
 	}
+	if more, err = c.stepInTurn(ctx); err == nil {
+		err = c.dropIdle(ctx)
+	}
+	if err != nil {
+		return true, fmt.Errorf("collect: %w", err)
+	}
+	return more, nil
+}
+
+// dropIdle drops what the walk has found that may be garbage and that the bucket has.
+func (c *Collector) dropIdle(ctx context.Context) error {
+	idle := c.idle
+	c.idle = nil
+	if len(idle) == 0 {
+		return nil
+	}
+	n, err := c.s.DropPieces(ctx, idle)
+	c.stats.DroppedBytes += n
+	if err != nil {
+		return err
+	}
+	c.stats.Dropped += len(idle)
+	return nil
+}
+
+// stepInTurn waits for the fold turn and does a step.
+func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
+	s := c.s
 	select {
 	case s.foldTurn <- struct{}{}:
 	case <-ctx.Done():
-		return false, fmt.Errorf("collect: %w", ctx.Err())
+		return false, ctx.Err()
 	}
 	defer func() { <-s.foldTurn }()
 	if made := s.indexes.Load(); made != c.indexes { // other numbers
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
 	if more, err = c.step(ctx); err != nil {
-		c.pending = nil
+		c.pending, c.idle = nil, nil
 		c.again = true
-		return true, fmt.Errorf("collect: %w", err)
+		return true, err
 	}
 	return more, nil
 }
@@ -156,7 +189,7 @@ func (c *Collector) step(ctx context.Context) (more bool, err error) {
 	}
 	c.stats.Cycles++
 	c.started = false
-	c.settled = c.deleted() == c.before && !c.again && c.lastQuiet.known && (c.blind || !c.lastBlind)
+	c.settled = c.deleted() == c.before && len(c.idle) == 0 && !c.again && c.lastQuiet.known && (c.blind || !c.lastBlind)
 	again := c.again
 	c.again = false
 	return again, nil
@@ -173,7 +206,9 @@ func (c *Collector) begin() {
 	s.freed = s.freed[:0]
 }
 
-func (c *Collector) deleted() int { return c.stats.Pieces + c.stats.Nodes + c.stats.Journals }
+func (c *Collector) deleted() int {
+	return c.stats.Pieces + c.stats.Nodes + c.stats.Journals + c.stats.Dropped
+}
 
 // takeFreed adds what deletions have left to the candidates, as far as the walk has passed it.
 func (c *Collector) takeFreed() {
@@ -324,7 +359,7 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		cursor, found, stray, blind := uint64(0), []candidate(nil), []uint64(nil), false
+		cursor, found, stray, idle, blind := uint64(0), []candidate(nil), []uint64(nil), []object.Digest(nil), false
 		err := s.viewOnce(func(tx index.Tx) error {
 			if _, err := w.ofRows(tx); err != nil {
 				return err
@@ -340,14 +375,14 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 				}
 				cursor = (cursor/sumBlock + 1) * sumBlock
 			}
-			found, stray, blind = k.garbage, k.strays, k.blind
+			found, stray, idle, blind = k.garbage, k.strays, k.idle, k.blind
 			return nil
 		})
 		if err != nil {
 			return false, err
 		}
 		c.cursor, c.blind = cursor, c.blind || blind
-		c.pending, strays = append(c.pending, found...), append(strays, stray...)
+		c.pending, strays, c.idle = append(c.pending, found...), append(strays, stray...), append(c.idle, idle...)
 		if cursor >= s.state.next {
 			ended = true
 			break
@@ -387,6 +422,8 @@ type judge struct {
 	w        *wantedNow
 	local    bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
 	placed   bool // and those that the bucket has
+	drop     bool // of those that the bucket has, chunks may be dropped if they must not go
+	idle     []object.Digest
 	garbage  []candidate
 	rows     []objectRow // of garbage
 	strays   []uint64
@@ -396,16 +433,19 @@ type judge struct {
 
 func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 	k := &judge{c: c, tx: tx, w: w, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor()}
-	if first, _ := tx.Bucket(bucketTreeless).Cursor().First(); first != nil || !c.lastQuiet.known || c.lastBlind || c.blind {
-		return k
-	}
 	s := c.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.syncs != c.lastQuiet.syncs {
+	calm := c.lastQuiet.known && s.syncs == c.lastQuiet.syncs
+	s.mu.Unlock()
+	if !calm {
 		return k
 	}
-	k.placed = w.oldest > c.lastQuiet.journal
+	noOlder := w.oldest > c.lastQuiet.journal
+	if first, _ := tx.Bucket(bucketTreeless).Cursor().First(); first != nil || c.lastBlind || c.blind {
+		k.drop = noOlder
+		return k
+	}
+	k.placed = noOlder
 	first, _ := tx.Bucket(bucketMetadata).Cursor().First()
 	k.local = k.placed || first == nil // in a page that syncs with nothing, journals say what they rely on
 	return k
@@ -473,12 +513,13 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	case !d.Kind().IsNode() && !k.local && hasKey(k.tx.Bucket(bucketLocal), appendNumber(nil, number)):
 		return nil
 	case !d.Kind().IsNode() && !k.placed && hasKey(k.tx.Bucket(bucketCloud), appendNumber(nil, number)):
+		if k.drop && row.held && d.Kind() == object.Chunk && !k.inJournal(number) {
+			k.idle = append(k.idle, d)
+		}
 		return nil
 	}
-	for _, j := range k.w.journals {
-		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
-			return nil
-		}
+	if k.inJournal(number) {
+		return nil
 	}
 	k.garbage = append(k.garbage, candidate{d, number, row.held && b.base[at] && d.Kind() == object.NodeBit})
 	if k.keepRows {
@@ -487,7 +528,17 @@ func (k *judge) number(b *block, number, at uint64, v []byte) error {
 	return nil
 }
 
-// again looks at candidates once more. It returns those that are garbage, sorted by digest, and their rows.
+// inJournal reports whether a piece belongs to a journal that is not committed.
+func (k *judge) inJournal(number uint64) bool {
+	for _, j := range k.w.journals {
+		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest, and their rows.
 func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, rows []objectRow, err error) {
 	numbers := make([]uint64, len(of))
 	for i := range of {

@@ -98,3 +98,46 @@ func TestCondemnedBehindUnheldIndex(t *testing.T) {
 	w.must(checkClean(w.s))
 	w.close()
 }
+
+// TestUnknownGarbageIsDropped: while something is not known, chunks that the bucket has and to which nothing refers are dropped, and their place stays: they can be read, and are deleted when
+// all is known. What only this device has stays.
+func TestUnknownGarbageIsDropped(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
+	w.open()
+	bucket := &cloud{pieces: map[object.Digest][]byte{}}
+	w.s.SetFetcher(bucket)
+	long, synced, local := noise(w.rng, 300<<10), noise(w.rng, 3000), noise(w.rng, 3000)
+	s, l := object.Sum(object.Chunk, synced), object.Sum(object.Chunk, local)
+	w.commit(edit{"s": synced, "l": local})
+	place := entryPlace(1)
+	w.sync(nil, storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: s, Place: place}}})
+	bucket.put(s, synced)
+	w.receiveEntry(w.newLazyValue(long), len(long))
+	w.commit(edit{"s": nil, "l": nil})
+	w.pruneAll()
+	settle := func() storage.CollectStats {
+		t.Helper()
+		c := w.s.NewCollector(storage.CollectOptions{})
+		for n := 0; !c.Settled(); n++ {
+			if cycles(t, c, 1); n > 8 {
+				t.Fatal("the collector does not come to rest")
+			}
+		}
+		return c.Stats()
+	}
+	if st := settle(); st.Dropped != 1 {
+		t.Errorf("%+v", st)
+	}
+	wantState(t, w.s, s, false, &place)
+	wantState(t, w.s, l, true, nil)
+	if got, err := w.s.Piece(t.Context(), s); err != nil || !bytes.Equal(got, synced) {
+		t.Errorf("what was dropped: %d bytes, %v", len(got), err)
+	}
+	w.commit(edit{"b": nil})
+	w.pruneAll()
+	settle()
+	wantState(t, w.s, s, false, nil)
+	wantState(t, w.s, l, false, nil)
+	w.must(checkClean(w.s))
+	w.close()
+}

@@ -18,10 +18,8 @@ func (k *judge) isLive(number uint64) (bool, error) {
 	for open := []uint64{number}; len(open) > 0; {
 		n := open[len(open)-1]
 		open = open[:len(open)-1]
-		for _, j := range k.w.journals {
-			if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, n)) {
-				return true, nil
-			}
+		if k.inJournal(n) {
+			return true, nil
 		}
 		// A row that is missing must not make it look dead.
 		if _, err := readBlock(k.tx, k.tx.Bucket(bucketRefs).Cursor(), blockOf(n)); err != nil {
