@@ -191,7 +191,7 @@ func (r *record) encode(b []byte) []byte {
 	if r.id == 0 {
 		return append(b, 0)
 	}
-	return append(b, r.id, r.number, uint8(r.prev), uint8(r.prev>>8), uint8(r.tok), uint8(r.tok>>8), r.day, r.packs, r.condemned, r.below, r.commit)
+	return append(b, r.id, r.number, uint8(r.prev), uint8(r.prev>>8), uint8(r.tok), uint8(r.tok>>8), r.day, r.packs, r.condemned, r.below, r.base, r.commit)
 }
 
 func (d *modelDevice) encode(b []byte) []byte {

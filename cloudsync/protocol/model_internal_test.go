@@ -26,6 +26,7 @@ type record struct {
 	packs     uint8 // bits: announced or relied on
 	condemned uint8 // bits
 	below     uint8
+	base      uint8 // of which entry's heads the diffs lead from, 0 for none
 	commit    uint8 // bit
 }
 
@@ -55,8 +56,12 @@ func modelTime(day uint8) Time {
 }
 
 func (r record) entry() Entry {
-	return Entry{ID: modelID('e', r.id), Previous: token(r.prev), Hash: r.hash(), Created: modelTime(r.day), Device: modelID('d', r.id>>4), Weight: 1,
+	e := Entry{ID: modelID('e', r.id), Previous: token(r.prev), Hash: r.hash(), Created: modelTime(r.day), Device: modelID('d', r.id>>4), Weight: 1,
 		Packs: packIDs(r.packs), Condemned: packIDs(r.condemned), Below: uint64(r.below)}
+	if r.base > 0 {
+		e.Entries = []uint64{uint64(r.base)}
+	}
+	return e
 }
 
 // world is the state of everything.
@@ -269,13 +274,13 @@ func (x *model) makeBody(d *modelDevice, i int, s step) (upload bool) {
 		packs = d.uploaded
 	}
 	d.attempt++
-	d.body = record{id: uint8(i)<<4 | d.attempt, packs: packs, commit: s.commit}
+	d.body = record{id: uint8(i)<<4 | d.attempt, packs: packs, base: uint8(d.at.Number), commit: s.commit}
 	return false
 }
 
 func (r record) machineBody() Body {
 	e := r.entry()
-	return Body{ID: e.ID, Device: e.Device, Packs: e.Packs, Condemned: e.Condemned, Below: e.Below}
+	return Body{ID: e.ID, Device: e.Device, Packs: e.Packs, Entries: e.Entries, Condemned: e.Condemned, Below: e.Below}
 }
 
 // collect sets the next deletion, if there is one that can still become possible.

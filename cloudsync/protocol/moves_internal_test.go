@@ -189,6 +189,10 @@ func (x *model) land(w *world, r record) bool {
 			violate("commit %x is in the log twice", r.commit)
 		case t.condemned&r.packs != 0:
 			violate("entry %d relies on packs that entry %d condemned", r.number, n)
+		case r.base > 0 && t.below > r.base:
+			violate("entry %d is built on the log as of entry %d, and entry %d has given up what is below %d", r.number, r.base, n, t.below)
+		case n > r.below && t.base > 0 && t.base < r.below:
+			violate("entry %d gives up what is below %d, and entry %d is built on the log as of entry %d", r.number, r.below, n, t.base)
 		case n > 1 && t.packs&r.condemned != 0:
 			violate("entry %d condemns packs that entry %d relies on", r.number, n)
 		}

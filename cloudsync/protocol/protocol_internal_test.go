@@ -31,6 +31,10 @@ var scenarios = []scenario{
 		{{kind: doWrite, commit: c0}},
 		{{kind: doCondemn, pack: p0, below: true}, {kind: doFloor}, {kind: doCollect}},
 		{{kind: doCatchUp}, {kind: doWrite, commit: c1}}}},
+	{name: "built on", length: 3, at: []uint8{2, 3, 3}, faults: 1, programs: [][]step{
+		{{kind: doWrite, commit: c0}},
+		{{kind: doCondemn, below: true}, {kind: doFloor}, {kind: doWrite, commit: c1}},
+		{{kind: doWrite, commit: c2}}}},
 	{name: "reader", length: 3, at: []uint8{1, 3}, jumps: 2, programs: [][]step{
 		{{kind: doCatchUp}},
 		{{kind: doCondemn, pack: p0, below: true}, {kind: doFloor}, {kind: doWrite, commit: c0}, {kind: doCollect}}}},
@@ -117,6 +121,12 @@ var bugs = []struct {
 		m.rules.condemned = func(*Body, map[ID]struct{}, uint64) bool { return false }
 	}, "condemned"},
 	{"condemns what is needed", func(m *model) { m.rules.needs = func(*Body, *Entry) bool { return false } }, "condemned"},
+	{"builds on what is given up", func(m *model) {
+		m.rules.condemns = func(b *Body, e *Entry) bool { return condemns(&Body{Packs: b.Packs}, e) }
+	}, "built on"},
+	{"gives up what others have built on", func(m *model) {
+		m.rules.needs = func(b *Body, e *Entry) bool { return needs(b, &Entry{Packs: e.Packs}) }
+	}, "built on"},
 	{"ignores the age of the floor", func(m *model) { m.rules.stale = func(Time, Time) bool { return false } }, "away"},
 	{"takes every entry at a free name for a part of the log", func(m *model) { m.rules.junk = func(Time, Time) bool { return false } }, "away"},
 	{"takes every gap for the end", func(m *model) { m.rules.expected = func(uint64, uint64, bool) bool { return false } }, "reader"},
