@@ -24,6 +24,8 @@ type GCOptions struct {
 	Grace time.Duration
 	// Keep are commits that are not given up here, whatever the retention says.
 	Keep []commit.ID
+
+	erase *erasure
 }
 
 // GCReport says what was condemned and deleted.
@@ -223,12 +225,16 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := p.keptCheckpoints(have.checkpoints, floor, next)
+	c := &format.Condemnation{}
+	kept := p.keptCheckpoints(s, have.checkpoints, floor, next)
+	if o.erase != nil {
+		kept = slices.DeleteFunc(kept, func(i bucket.Info) bool { return i.Name != p.names.Checkpoint(next.Checkpoint) })
+		c.Packs = o.erase.packsIn(p.names, have.packs, s)
+	}
 	if err := p.surveyCheckpoints(ctx, s, kept); err != nil {
 		return nil, err
 	}
 	var due []bucket.Info
-	c := &format.Condemnation{}
 	if next.Low > floor.Low {
 		c.Below = next.Low
 		report.CondemnedEntries = int(next.Low - max(floor.Low, 1))
@@ -318,15 +324,23 @@ func (p *Page) readFloor(ctx context.Context, k uint64) (format.Floor, time.Time
 	return f, o.Created, err
 }
 
-// keptCheckpoints returns the checkpoints that stay: the newest, and those that a floor stands on.
-func (p *Page) keptCheckpoints(infos []bucket.Info, floors ...format.Floor) (kept []bucket.Info) {
-	for i, info := range infos {
+// keptCheckpoints returns the checkpoints that stay: the newest that are not condemned, and those that a floor stands on.
+func (p *Page) keptCheckpoints(s *survey, infos []bucket.Info, floors ...format.Floor) (kept []bucket.Info) {
+	newest := 0
+	for _, info := range slices.Backward(infos) {
 		kind, number, _, _, ok := p.names.ParseName(info.Name)
-		stays := ok && kind == format.KindCheckpoint && i >= len(infos)-keptCheckpoints
-		for _, f := range floors {
-			stays = stays || number > 0 && (number == f.Checkpoint || number == f.Low)
+		if !ok || kind != format.KindCheckpoint {
+			continue
 		}
-		if ok && stays {
+		_, condemned := s.checkpoints[number]
+		stays := !condemned && newest < keptCheckpoints
+		if stays {
+			newest++
+		}
+		for _, f := range floors {
+			stays = stays || number == f.Checkpoint || number == f.Low
+		}
+		if stays {
 			kept = append(kept, info)
 		}
 	}
@@ -421,6 +435,8 @@ func (p *Page) judgePacks(s *survey, infos []bucket.Info, low uint64, now time.T
 		needed := s.packs[id]
 		sentence, condemned := s.condemned[id]
 		switch {
+		case slices.Contains(c.Packs, id):
+			r.WaitingBytes += info.Size
 		case condemned && needed > sentence.number: // whoever did that broke the rules: nothing is lost by keeping it
 		case condemned && now.Sub(sentence.at) >= grace:
 			*due = append(*due, info)

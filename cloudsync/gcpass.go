@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -19,18 +19,23 @@ import (
 // maxKeptTrees is how many commits, beside the heads, a checkpoint has trees of.
 const maxKeptTrees = 64
 
+// maxErasedTrees is how many it has when a value is erased from history.
+const maxErasedTrees = 1024
+
 // pass prepares that the floor passes entries whose commits the bucket's retention gives up, if there are such: it prunes these here, and writes a checkpoint that stands for what is kept. The
 // floor that it returns is to be put once the entries below it are condemned; it is the present one when there is nothing to pass.
 //
 // Of a commit that is kept, and is no head, the tree must still be given: by the new checkpoint, for at most maxKeptTrees of them, or by the entries from the floor on together with the
 // checkpoint at the floor.
 func (p *Page) pass(ctx context.Context, o GCOptions, s *survey, floor format.Floor, have *stored) (next format.Floor, err error) {
-	if p.ses.retention == (format.Retention{}) {
+	if p.ses.retention == (format.Retention{}) && o.erase == nil {
 		return floor, nil
 	}
-	gone, err := p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse()))
-	if err != nil {
-		return floor, err
+	var gone []commit.ID
+	if p.ses.retention != (format.Retention{}) {
+		if gone, err = p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse())); err != nil {
+			return floor, err
+		}
 	}
 	if !o.DryRun {
 		if err := p.prune(ctx, gone); err != nil {
@@ -50,7 +55,12 @@ func (p *Page) pass(ctx context.Context, o GCOptions, s *survey, floor format.Fl
 		return floor, err
 	}
 	low, trees := p.passTo(s, have, rest)
-	if low <= max(floor.Low, 1) || !frees(s, heads, rest, low) {
+	if o.erase != nil { // no checkpoint that was there before may stay
+		if low, trees = p.ses.log.Position().Number, rest; len(rest) > maxErasedTrees {
+			return floor, fmt.Errorf("carry the trees of %d commits over, of at most %d: %w", len(rest), maxErasedTrees, base.ErrTooLarge)
+		}
+	}
+	if low <= max(floor.Low, 1) || o.erase == nil && !frees(s, heads, rest, low) {
 		return floor, nil
 	}
 	at := p.ses.log.Position()
@@ -112,11 +122,15 @@ func nextFloor(f format.Floor, low, checkpoint uint64) (format.Floor, bool) {
 	return format.Floor{K: n.K, Low: n.Low, Checkpoint: n.Checkpoint}, ok
 }
 
-// keptBelow returns the synced commits that are kept and are no heads of the log.
+// keptBelow returns the synced commits that are kept, are no heads of the log, and that heads and tags still lead to.
 func (p *Page) keptBelow(ctx context.Context, heads []*commit.Commit, gone map[commit.ID]bool) (kept []commit.ID, err error) {
-	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
+	tags, err := p.store.Tags(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list commits: %w", err)
+		return nil, fmt.Errorf("read tags: %w", err)
+	}
+	from := slices.Collect(maps.Values(tags))
+	for _, h := range heads {
+		from = append(from, h.ID)
 	}
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil {
@@ -130,9 +144,12 @@ func (p *Page) keptBelow(ctx context.Context, heads []*commit.Commit, gone map[c
 	for _, h := range heads {
 		not[h.ID] = true
 	}
-	for _, id := range all {
-		if !gone[id] && !not[id] {
-			kept = append(kept, id)
+	for c, err := range commit.Walk(ctx, p.store, from) {
+		if err != nil {
+			return nil, fmt.Errorf("look for what is kept: %w", err)
+		}
+		if !gone[c.ID] && !not[c.ID] {
+			kept = append(kept, c.ID)
 		}
 	}
 	return kept, nil

@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 )
 
 func collectBucket(t *testing.T, p *page, o cloudsync.GCOptions) *cloudsync.GCReport {
@@ -268,6 +271,85 @@ func TestFloorIsOvertaken(t *testing.T) {
 	for _, n := range w.entryNames("") {
 		if strings.HasSuffix(n, "00001") {
 			t.Error("the first entry is still there")
+		}
+	}
+}
+
+// TestErase gives commits up by name: all devices prune them, and the bucket is rid of the value after the grace, while the rest of the history stays.
+func TestErase(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	var cs []*commit.Commit
+	secret := noise(99, 1_200_000)
+	for i := range 8 {
+		e := edit{key(i): text("x")}
+		switch i {
+		case 1:
+			e["stays"] = noise(7, 900_000) // in one pack with the next, perhaps
+		case 2:
+			e["secret"] = secret
+		case 5:
+			e["secret"] = nil
+		}
+		cs = append(cs, a.commit(e))
+		if i != 1 {
+			sync(t, a, b)
+		}
+		if i == 3 {
+			if err := a.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var gone []commit.ID
+	var roots []object.Digest
+	for _, c := range cs[2:5] {
+		gone = append(gone, c.ID)
+		e, ok, err := btree.Tree{Page: testPage, Source: a.store, Root: c.Root}.Get(t.Context(), []byte("secret"))
+		if err != nil || !ok {
+			t.Fatal(err)
+		}
+		roots = append(roots, e.Digest)
+	}
+	st, err := a.store.PieceState(roots[0])
+	if err != nil || !st.Synced {
+		t.Fatal(err)
+	}
+	if _, err := a.Erase(t.Context(), []commit.ID{cs[7].ID}, nil); !errors.Is(err, base.ErrConflict) {
+		t.Errorf("a head: %v", err)
+	}
+	before := w.packs()
+	r, err := a.Erase(t.Context(), gone, roots)
+	if err != nil || r.CondemnedEntries < 6 || r.CondemnedPacks == 0 || r.CondemnedCheckpoints == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	sync(t, b, a)
+	for _, p := range []*page{a, b} {
+		if st, err := p.store.PieceState(roots[0]); err != nil || st.Held || st.Synced {
+			t.Errorf("the value is here: %+v, %v", st, err)
+		}
+		if _, err := p.store.Commit(t.Context(), cs[4].ID); !errors.Is(err, base.ErrGone) {
+			t.Errorf("a commit that held it: %v", err)
+		}
+	}
+	w.clock.Advance(31 * 24 * time.Hour)
+	collectBucket(t, b, cloudsync.GCOptions{})
+	left := w.packs()
+	for _, id := range before {
+		if strings.Contains(id, format.ID(st.Place.Pack).String()) && slices.Contains(left, id) {
+			t.Error("the pack with the value is still there")
+		}
+	}
+	if n := len(w.entryNames("")); n > 4 {
+		t.Errorf("%d entries are left", n)
+	}
+	c := w.device()
+	sync(t, c)
+	sameHeads(t, a, c)
+	sameContent(t, a, b, c)
+	for _, i := range []int{5, 6} { // what is older hangs on nothing any more
+		if err := c.BuildTree(t.Context(), cs[i].ID); err != nil {
+			t.Errorf("the tree of commit %d: %v", i, err)
 		}
 	}
 }

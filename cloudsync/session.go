@@ -563,6 +563,11 @@ func (p *Page) checkpointNumbers(infos []bucket.Info) (numbers []uint64) {
 // apply is the Apply of the page's log. After an error the log is made anew: what came before a bad entry has been applied.
 func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Position) error {
 	p.begins(&p.down)
+	for _, e := range entries { // before the position moves: who ends between does it again
+		if err := p.prune(ctx, e.Body.GivenUp); err != nil {
+			return err
+		}
+	}
 	res, err := p.in.Apply(ctx, entries, at)
 	p.ses.resend = p.ses.resend || res.Condemned
 	p.ses.arrived = p.ses.arrived || res.Commits > 0
@@ -591,6 +596,9 @@ func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		if err := p.keepRetention(ctx, *res.Retention); err != nil {
 			return err
 		}
+	}
+	if err := p.prune(ctx, res.GivenUp); err != nil { // such as came with these entries
+		return err
 	}
 	serverTime, err := p.store.Metadata(ctx, format.MetadataServerTime)
 	if err != nil {

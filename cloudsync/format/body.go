@@ -23,6 +23,7 @@ const (
 	MaxPackObjectBytes = 64 << 20  // a pack as stored
 	MaxBodyPieces      = 16 << 10  // pieces in one body
 	MaxBodyTags        = 16 << 10  // changes of tags in one body
+	MaxGivenUp         = 16 << 10  // commits that one body gives up
 )
 
 // MaxDiffBytes bounds the plaintext of one diff.
@@ -117,6 +118,8 @@ type Body struct {
 	// Renewed says that the log begins anew here, behind entries that are missing or damaged: the checkpoint of this entry's number stands for all that the bucket has of the
 	// log before. What somebody has read there that is not in it, he sends again.
 	Renewed bool
+	// GivenUp are commits that no device keeps from here on, whatever the retention says, ascending.
+	GivenUp []commit.ID
 }
 
 // Elsewhere returns about how many bytes who reads b reads besides its entry: diffs that are objects of their own, and packs with pieces of EAGER values.
@@ -140,7 +143,7 @@ func (b *Body) check() (index map[commit.ID]int, err error) {
 	if b.Device.IsZero() {
 		return nil, errors.New("fingerprint of the device is zero")
 	}
-	if len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) == 0 && b.Retention == nil && b.Condemned == nil && !b.Renewed {
+	if len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) == 0 && b.Retention == nil && b.Condemned == nil && !b.Renewed && len(b.GivenUp) == 0 {
 		return nil, errors.New("it changes nothing")
 	}
 	if index, err = b.checkCommits(); err != nil {
@@ -239,6 +242,14 @@ func (b *Body) checkObjects() error {
 	}
 	if b.Retention != nil && b.Retention.Age < 0 {
 		return errors.New("retention has a negative age")
+	}
+	if len(b.GivenUp) > MaxGivenUp {
+		return fmt.Errorf("%d commits are given up, at most %d: %w", len(b.GivenUp), MaxGivenUp, base.ErrTooLarge)
+	}
+	for i, id := range b.GivenUp {
+		if id.IsZero() || id == commit.First().ID || i > 0 && b.GivenUp[i-1].Compare(id) >= 0 {
+			return errors.New("commits that are given up are not sorted, one is there twice, or is none")
+		}
 	}
 	if b.Since > MaxNumber || (b.Since > 0 || b.Shallow) && len(b.Commits) == 0 {
 		return fmt.Errorf("%d commits on the log as of entry %d, shallow %t", len(b.Commits), b.Since, b.Shallow)
@@ -342,6 +353,7 @@ func (b *Body) sort() {
 	sortPacks(b.Packs)
 	slices.SortFunc(b.Relies, compareIDs)
 	slices.Sort(b.ReliesEntries)
+	slices.SortFunc(b.GivenUp, commit.ID.Compare)
 	sortTags(b.Tags)
 	if b.Condemned != nil {
 		b.Condemned.sort()

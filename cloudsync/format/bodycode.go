@@ -34,6 +34,7 @@ import (
 //	               bit 10: parents of commits may have been given up; no list
 //	               bit 11: the number (uvarint) of the entry as of which bases outside the body were heads of the log
 //	               bit 12: the log begins anew with the checkpoint of this number; no list
+//	               bit 13: given up     number (uvarint), ids of commits (32 each)
 //
 // A diff is its length (uvarint) and its bytes, or, as an object, its id (16) and the length of its plaintext (uvarint).
 const (
@@ -50,6 +51,7 @@ const (
 	isShallow
 	hasSince
 	beginsAnew
+	hasGivenUp
 	knownLists = 1<<iota - 1
 )
 
@@ -105,6 +107,12 @@ func (b *Body) Encode() ([]byte, error) {
 	if b.Since > 0 {
 		out = binary.AppendUvarint(out, b.Since)
 	}
+	if len(b.GivenUp) > 0 {
+		out = binary.AppendUvarint(out, uint64(len(b.GivenUp)))
+		for i := range b.GivenUp {
+			out = append(out, b.GivenUp[i][:]...)
+		}
+	}
 	if len(out) > MaxBodyBytes {
 		return nil, b.tooLarge(len(out))
 	}
@@ -129,7 +137,7 @@ func (b *Body) leastBytes() (n int) {
 func (b *Body) lists() (flags uint16) {
 	for bit, there := range []bool{
 		len(b.Commits) > 0, len(b.Explanations) > 0, len(b.Packs) > 0, len(b.Relies) > 0, len(b.ReliesEntries) > 0,
-		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks, b.Shallow, b.Since > 0, b.Renewed,
+		len(b.Tags) > 0, b.Retention != nil, b.Condemned != nil, len(b.Pieces) > 0, b.Lacks, b.Shallow, b.Since > 0, b.Renewed, len(b.GivenUp) > 0,
 	} {
 		if there {
 			flags |= 1 << bit
@@ -249,6 +257,11 @@ func ParseBody(p []byte) (*Body, error) {
 	}
 	if lists&hasSince != 0 {
 		b.Since = d.uvarint("as of which entry", 1, MaxNumber)
+	}
+	if lists&hasGivenUp != 0 {
+		for range d.count("commits that are given up", 1, commit.IDSize) {
+			b.GivenUp = append(b.GivenUp, d.commitID())
+		}
 	}
 	if err := d.end(); err != nil {
 		return nil, err

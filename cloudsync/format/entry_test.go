@@ -189,6 +189,8 @@ func TestBodiesThatNobodyWrites(t *testing.T) {
 		"relies on condemned entries": func(b *format.Body) { b.Condemned.Below = 4 },
 		"is built on the condemned":   func(b *format.Body) { b.Since, b.Condemned.Below = 2, 3 },
 		"is built on no number":       func(b *format.Body) { b.Since = format.MaxNumber + 1 },
+		"gives a commit up twice":     func(b *format.Body) { b.GivenUp = []commit.ID{{1}, {1}} },
+		"gives the first commit up":   func(b *format.Body) { b.GivenUp = []commit.ID{commit.First().ID} },
 		"condemns its own pack":       func(b *format.Body) { b.Condemned.Packs[0] = b.Packs[0].ID },
 		"condemns nothing":            func(b *format.Body) { *b.Condemned = format.Condemnation{} },
 		"condemns pack 0":             func(b *format.Body) { b.Condemned.Packs[0] = format.ID{} },

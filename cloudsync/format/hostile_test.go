@@ -261,7 +261,7 @@ func TestSpoiltBodies(t *testing.T) {
 	other = append(other, 0)
 	for name, b := range map[string][]byte{
 		"version 0":               append([]byte{0}, plain[1:]...),
-		"unknown list":            append([]byte{1, 32}, plain[2:]...),
+		"unknown list":            append([]byte{1, 64}, plain[2:]...),
 		"only that it is shallow": append([]byte{1, 4, 0}, plain[3:19]...),
 		"only that it lacks":      append([]byte{1, 2, 0}, plain[3:19]...),
 		"no lists":                append([]byte{1, 0, 0}, plain[3:19]...),

@@ -125,9 +125,12 @@ func bodies(tb testing.TB) *rapid.Generator[*format.Body] {
 			b.Shallow, b.Since = rapid.Bool().Draw(t, "shallow"), rapid.SampledFrom([]uint64{0, 100, 1000}).Draw(t, "since")
 		}
 		b.Renewed = rapid.Bool().Draw(t, "renewed")
+		for i := range rapid.IntRange(0, 2).Draw(t, "given up") {
+			b.GivenUp = append(b.GivenUp, commit.ID{byte(i + 1)})
+		}
 		return b
 	}).Filter(func(b *format.Body) bool {
-		return len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) > 0 || b.Retention != nil || b.Condemned != nil || b.Renewed
+		return len(b.Commits)+len(b.Pieces)+len(b.Packs)+len(b.Tags) > 0 || b.Retention != nil || b.Condemned != nil || b.Renewed || len(b.GivenUp) > 0
 	})
 }
 

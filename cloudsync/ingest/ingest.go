@@ -75,6 +75,8 @@ type Result struct {
 	Condemned bool
 	// Retention is what the last entry that speaks of it says, nil when none does.
 	Retention *format.Retention
+	// GivenUp are the commits that entries give up by name.
+	GivenUp []commit.ID
 }
 
 func (r *Result) add(o Result) {
@@ -85,6 +87,7 @@ func (r *Result) add(o Result) {
 	r.Nodes += o.Nodes
 	r.NodesRead += o.NodesRead
 	r.Condemned = r.Condemned || o.Condemned
+	r.GivenUp = append(r.GivenUp, o.GivenUp...)
 	if o.Retention != nil {
 		r.Retention = o.Retention
 	}

@@ -146,6 +146,7 @@ func (s *step) announced(b *format.Body, own bool) ([]format.ID, error) {
 func (s *step) settle(e *format.Entry) {
 	s.bytes += e.Stored
 	s.res.Bytes += int64(e.Stored)
+	s.res.GivenUp = append(s.res.GivenUp, e.Body.GivenUp...)
 	if e.Body.Retention != nil {
 		r := *e.Body.Retention
 		s.res.Retention = &r

@@ -10,7 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-type deleteFlags struct{ yes, discard, everywhere bool }
+type deleteFlags struct {
+	yes, discard, everywhere bool
+	history                  string
+}
 
 func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
@@ -27,10 +30,16 @@ without a cloud that is everything. A page that is open, in serve for instance, 
 
 With --everywhere the page is deleted for all devices that share the bucket. They keep what they have, and sync it no
 more; cloud gc, on any of them, empties the bucket of it 30 days later. A page of that name cannot be synced
-through this bucket any more.`,
+through this bucket any more.
+
+With --from-history KEY the page stays, and what KEY had before is erased: all versions in which it has something else than
+now are given up, and what only they have, and older versions are cut off with them, but for tagged ones. The
+page's files are written anew without it at once. With a cloud other devices follow with their next sync, and cloud gc
+removes it from the bucket 30 days later. To erase what KEY has now, rm it first.`,
 		Example: `  ledgerd delete notes/old --yes
   ledgerd delete scratch/ --yes --discard-unsynced
-  ledgerd delete notes/old --everywhere --yes`,
+  ledgerd delete notes/old --everywhere --yes
+  ledgerd delete notes --from-history password --yes`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePages,
 	}
@@ -39,6 +48,7 @@ through this bucket any more.`,
 	})
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "delete without asking")
+	flags.StringVar(&f.history, "from-history", "", "erase from the page's history what this key had before")
 	flags.BoolVar(&f.everywhere, "everywhere", false, "delete it for all devices that share the bucket")
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "delete also what only this device has")
 	return cmd
@@ -65,6 +75,12 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 	if !f.yes {
 		return usagef(cmd, "what is deleted cannot be brought back: say --yes")
 	}
+	if f.history != "" {
+		if whole || f.everywhere || f.discard {
+			return usagef(cmd, "--from-history wants one page, and no other flag than --yes")
+		}
+		return a.erase(ctx, cmd, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}, f.history)
+	}
 	o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere}
 	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 		var pages []ledger.DeletedPage
@@ -83,6 +99,40 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 			}
 		}
 		return a.deleteRefused(err)
+	})
+}
+
+// eraseJSON is what delete --from-history --json prints.
+type eraseJSON struct {
+	Page     string `json:"page"`
+	Commits  int    `json:"prunedCommits"`
+	Bytes    int64  `json:"bytes"`
+	InBucket bool   `json:"inBucket"`
+}
+
+func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, text string) error {
+	key, err := a.key(cmd, text)
+	if err != nil {
+		return err
+	}
+	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		e, err := repo.EraseFromHistory(ctx, page, key)
+		if err != nil {
+			return err
+		}
+		name := nameOf(e.Ledger, e.Name, e.ID)
+		switch {
+		case a.json:
+			return a.emit(eraseJSON{name, e.Commits, e.Bytes, e.InBucket})
+		case a.quiet:
+			return nil
+		}
+		rest := ""
+		if e.InBucket {
+			rest = "; from the bucket with cloud gc in 30 days"
+		}
+		a.printf("%s: %s given up, %s freed%s\n", name, countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)), rest)
+		return nil
 	})
 }
 

@@ -1,0 +1,166 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Erasure says what was erased from the history of a page.
+type Erasure struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	// Commits counts the commits that were given up.
+	Commits int
+	// Bytes is by how much the page has become smaller on the disk.
+	Bytes int64
+	// InBucket reports that it was condemned in the bucket, too: CollectCloud deletes it there after 30 days.
+	InBucket bool
+}
+
+// EraseFromHistory erases from the history of a page what a key had before: it gives up all commits in which the key has something else than in the page's heads, and what only these have, and writes the page's
+// files anew without it, at once. To erase what a key has now, delete it first. Older history than such commits is cut off with them, but for tagged commits. With a cloud all devices give the commits up when they
+// sync next, and the bucket is rid of them 30 days after, by CollectCloud; what is tagged elsewhere meanwhile stays there.
+//
+// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up as well. It may be called again after an error.
+// Errors: ErrNotFound (no such page, or no commit in which the key had anything else), ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle), ErrTooLarge (with a cloud, more than 1024 commits stay: give
+// history up first), ErrReadOnly, ErrClosed, those of Sync and of the disk.
+func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte) (Erasure, error) {
+	e := Erasure{PageRef: page}
+	if err := r.enter(); err != nil {
+		return e, err
+	}
+	defer r.gate.leave()
+	if r.o.ReadOnly {
+		return e, fmt.Errorf("erase from history: the repository is open for reading: %w", ErrReadOnly)
+	}
+	k := pageKey{page.Ledger, page.ID}
+	here, err := r.isHere(k)
+	if err == nil && !here {
+		err = ErrNotFound
+	}
+	if err == nil {
+		err = r.withPage(ctx, k, func(p *Page) error {
+			e.Name = p.Name()
+			return p.erase(ctx, key, &e)
+		})
+	}
+	if err != nil {
+		return e, fmt.Errorf("erase from the history of page %s of ledger %q: %w", page.ID, page.Ledger, err)
+	}
+	return e, nil
+}
+
+func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
+	_, e.InBucket = p.ledger.repo.Cloud()
+	if e.InBucket {
+		if err := p.Sync(ctx); err != nil {
+			return err
+		}
+	}
+	ids, values, err := p.holders(ctx, key)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ErrNotFound)
+	}
+	for _, id := range p.shared.positions() {
+		if slices.Contains(ids, id) {
+			return fmt.Errorf("a handle of the page stands on commit %s: %w", id.Short(), ErrConflict)
+		}
+	}
+	before, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
+	if err != nil {
+		return err
+	}
+	if e.InBucket {
+		err = p.withSync(ctx, "erase in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+			_, err := s.Erase(ctx, ids, values)
+			return err
+		})
+	} else {
+		_, err = p.store.Prune(ctx, ids)
+	}
+	if err == nil {
+		err = p.shared.collector.all(ctx, func(storage.CollectStats) {})
+	}
+	if err == nil {
+		_, err = p.store.Compact(ctx, storage.CompactOptions{MinDeadShare: math.SmallestNonzeroFloat64})
+	}
+	if err != nil {
+		return err
+	}
+	after, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
+	e.Commits, e.Bytes = len(ids), before-after
+	return err
+}
+
+// holders returns the commits that have something else under a key than the heads, and the roots of what they have. Errors: ErrConflict for one that is tagged.
+func (p *Page) holders(ctx context.Context, key []byte) (ids []commit.ID, values []object.Digest, err error) {
+	heads := p.store.Heads()
+	same := func(t btree.Tree, has bool, value []byte, d object.Digest) (bool, error) {
+		e, ok, err := t.Get(ctx, key)
+		return err == nil && ok == has && (!ok || e.Digest == d && string(e.Value) == string(value)), err
+	}
+	isHead := map[commit.ID]bool{commit.First().ID: true}
+	for _, h := range heads {
+		isHead[h.ID] = true
+	}
+	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range all {
+		if isHead[id] {
+			continue
+		}
+		c, err := p.durableCommit(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		e, has, err := p.tree(c).Get(ctx, key)
+		switch {
+		case errors.Is(err, ErrGone): // nobody can tell what it had
+			ids = append(ids, id)
+			continue
+		case err != nil:
+			return nil, nil, err
+		case !has:
+			continue
+		}
+		now := true
+		for _, h := range heads {
+			is, err := same(p.tree(h), has, e.Value, e.Digest)
+			if err != nil {
+				return nil, nil, err
+			}
+			now = now && is
+		}
+		if now {
+			continue
+		}
+		if ids = append(ids, id); !e.Inline && !slices.Contains(values, e.Digest) {
+			values = append(values, e.Digest)
+		}
+	}
+	tags, err := p.store.Tags(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for name, id := range tags {
+		if slices.Contains(ids, id) {
+			return nil, nil, fmt.Errorf("tag %q keeps commit %s, in which the key has what is to be erased: %w", name, id.Short(), ErrConflict)
+		}
+	}
+	return ids, values, nil
+}

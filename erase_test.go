@@ -1,0 +1,114 @@
+package ledger_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+)
+
+// holds returns a file below dir that has text in it, "" when none has.
+func holds(t *testing.T, dir, text string) (found string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(text)) {
+			found = path
+		}
+		return err
+	}))
+	return found
+}
+
+func pageRef(p *ledger.Page) ledger.PageRef { return ledger.PageRef{Ledger: "notes", ID: p.ID()} }
+
+// TestEraseFromHistory erases a short and a long value: no file has them any more.
+func TestEraseFromHistory(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	r := open(t, dir, nil)
+	p := page(t, r, "notes", "inbox")
+	put(t, p, "a", "1")
+	short, long := "hunter2-hunter2", strings.Repeat("correct horse battery staple ", 20_000)
+	put(t, p, "password", short)
+	put(t, p, "b", "1")
+	put(t, p, "password", long)
+	put(t, p, "c", "1")
+	_, err := r.EraseFromHistory(ctx, pageRef(p), []byte("a"))
+	wantErr(t, err, ledger.ErrNotFound)
+	tagged, err := p.Resolve(ctx, "HEAD~1")
+	must(t, err)
+	put(t, p, "password", "none")
+	must(t, p.Tag(ctx, "release", tagged))
+	_, err = r.EraseFromHistory(ctx, pageRef(p), []byte("password"))
+	if wantErr(t, err, ledger.ErrConflict); !strings.Contains(err.Error(), "release") {
+		t.Error(err)
+	}
+	must(t, p.DeleteTag(ctx, "release"))
+	put(t, p, "d", "1")
+	e, err := r.EraseFromHistory(ctx, pageRef(p), []byte("password"))
+	must(t, err)
+	if e.Commits != 4 || e.Bytes < int64(len(long))/2 || e.InBucket {
+		t.Errorf("%+v", e)
+	}
+	wantContent(t, p, map[string]string{"a": "1", "b": "1", "c": "1", "d": "1", "password": "none"})
+	checkClean(t, r)
+	closeIt(t, p)
+	closeIt(t, r)
+	for _, text := range []string{short, "correct horse battery staple"} {
+		if f := holds(t, dir, text); f != "" {
+			t.Errorf("%s has %q", f, text)
+		}
+	}
+}
+
+// TestEraseFromTheBucket erases a value from the history of two devices and from the bucket.
+func TestEraseFromTheBucket(t *testing.T) {
+	ctx := t.Context()
+	w := newCloudWorld(t)
+	a, b := w.device(w.options()), w.device(w.options())
+	pa := page(t, a, "notes", "inbox")
+	put(t, pa, "k", "1")
+	syncAll(t, a, b)
+	pb := page(t, b, "notes", "inbox")
+	old := put(t, pa, "password", strings.Repeat("secret ", 200_000))
+	put(t, pa, "k", "2")
+	syncAll(t, a, b)
+	put(t, pa, "password", "none")
+	put(t, pa, "k", "3")
+	closeIt(t, pb)
+	syncAll(t, a, b)
+	e, err := a.EraseFromHistory(ctx, pageRef(pa), []byte("password"))
+	must(t, err)
+	if e.Commits != 2 || !e.InBucket {
+		t.Errorf("%+v", e)
+	}
+	syncAll(t, b, a)
+	pb = page(t, b, "notes", "inbox")
+	for _, p := range []*ledger.Page{pa, pb} {
+		if _, err := p.At(ctx, old); err == nil {
+			t.Error("the commit is there")
+		}
+		wantContent(t, p, map[string]string{"k": "3", "password": "none"})
+	}
+	if _, err := a.CollectCloud(ctx, ledger.CloudGCOptions{Grace: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range w.bucket.Names() {
+		if strings.Contains(n, "/log/") && n[len(n)-1] < '4' {
+			t.Errorf("the bucket has %s", n)
+		}
+	}
+	c := w.device(w.options())
+	syncAll(t, c)
+	wantContent(t, page(t, c, "notes", "inbox"), map[string]string{"k": "3", "password": "none"})
+	checkClean(t, a)
+	checkClean(t, b)
+}
