@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/internal/base"
@@ -52,6 +53,9 @@ var (
 	ErrCloudRolledBack = cloudlog.ErrRolledBack
 	// ErrCloudReplaced reports a bucket with another history than this device has seen. It matches ErrConflict.
 	ErrCloudReplaced = cloudlog.ErrReplaced
+	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a page cannot be synced; the error names it. See Repository.Reupload. It comes with
+	// ErrCorrupt, ErrGone or ErrNotFound.
+	ErrCloudDamaged = cloudsync.ErrBucketDamaged
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.

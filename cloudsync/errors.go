@@ -17,6 +17,9 @@ var (
 	ErrBucketReplaced = cloudlog.ErrReplaced
 	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches ErrBucketRolledBack too.
 	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", cloudlog.ErrRolledBack)
+	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which sync of a page cannot go on; the error names it. Page.Reupload on a device that has what was
+	// in it mends that. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+	ErrBucketDamaged = errors.New("something in the bucket is missing or damaged")
 	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
 	ErrDeleted = cloudlog.ErrDeleted
 )
@@ -47,3 +50,9 @@ func needsUser(err error) bool {
 func wrongBucket(err error) bool {
 	return errors.Is(err, ErrBucketRolledBack) || errors.Is(err, ErrBucketReplaced)
 }
+
+// damagedError is an error that matches ErrBucketDamaged too.
+type damagedError struct{ error }
+
+func (e damagedError) Unwrap() error        { return e.error }
+func (e damagedError) Is(target error) bool { return target == ErrBucketDamaged }

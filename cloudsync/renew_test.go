@@ -356,8 +356,11 @@ func TestHoleIsNamed(t *testing.T) {
 	w.remove(name)
 	b := w.device()
 	err := b.Sync(t.Context())
-	if e, ok := errors.AsType[*cloudlog.UnreadableError](err); !ok || e.Number != 1 || !strings.Contains(err.Error(), name) {
+	if e, ok := errors.AsType[*cloudlog.UnreadableError](err); !ok || e.Number != 1 || !strings.Contains(err.Error(), name) || !errors.Is(err, cloudsync.ErrBucketDamaged) {
 		t.Fatalf("%v", err)
+	}
+	if st := b.State(); st.Download != cloudsync.Failing || !errors.Is(st.DownloadErr, cloudsync.ErrBucketDamaged) {
+		t.Errorf("state %+v", st)
 	}
 	if _, err := b.Reupload(t.Context()); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a page without content begins a log: %v", err)

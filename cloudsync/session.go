@@ -219,9 +219,12 @@ func (p *Page) ready(ctx context.Context) error {
 	return err
 }
 
-// explain finds out why the bucket does not have what the device has seen, when err says so.
+// explain finds out why the bucket does not have what the device has seen, when err says so, and tells damage of the bucket from such of this device.
 func (p *Page) explain(ctx context.Context, err error) error {
 	if !wrongBucket(err) {
+		if unreadable(err) {
+			return damagedError{err}
+		}
 		return err
 	}
 	p.ses.log = nil // the next round proves it anew

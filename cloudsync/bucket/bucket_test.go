@@ -85,7 +85,7 @@ func TestStatusTable(t *testing.T) {
 		409: {{bucket.ClassBusy, false}, {bucket.ClassBusy, true}, {bucket.ClassBusy, true}},
 		429: {{bucket.ClassBusy, false}, {bucket.ClassBusy, true}, {bucket.ClassBusy, true}},
 		412: {{bucket.ClassBusy, false}, {bucket.ClassExists, false}, {bucket.ClassBusy, false}},
-		400: all(bucket.ClassInvalid), 405: all(bucket.ClassInvalid), 413: all(bucket.ClassInvalid), 416: all(bucket.ClassInvalid),
+		400: all(bucket.ClassInvalid), 405: all(bucket.ClassInvalid), 413: all(bucket.ClassQuota), 416: all(bucket.ClassInvalid),
 		501: all(bucket.ClassInvalid), 505: all(bucket.ClassInvalid),
 		0:   {{bucket.ClassCorrupt, false}, {bucket.ClassCorrupt, true}, {bucket.ClassCorrupt, true}},
 		200: {{bucket.ClassCorrupt, false}, {bucket.ClassCorrupt, true}, {bucket.ClassCorrupt, true}},

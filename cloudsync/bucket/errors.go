@@ -151,12 +151,12 @@ func ClassOf(err error) Class {
 //	status                  get, list     put                   delete
 //	304, 410                not found     ambiguous             not found
 //	401, 403                denied        denied                denied
-//	402, 507                quota         quota                 quota
+//	402, 413, 507           quota         quota                 quota
 //	404                     not found     not found (bucket)    not found
 //	408, 499                retryable     ambiguous             ambiguous
 //	409, 429                busy          busy, ambiguous       busy, ambiguous
 //	412                     busy          exists                busy
-//	413, 416, other 4xx     invalid       invalid               invalid
+//	416, other 4xx          invalid       invalid               invalid
 //	501, 505                invalid       invalid               invalid
 //	other 5xx               retryable     ambiguous             ambiguous
 //	any other               corrupt       corrupt, ambiguous    corrupt, ambiguous
@@ -173,7 +173,7 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return ClassDenied, false
-	case http.StatusPaymentRequired, http.StatusInsufficientStorage:
+	case http.StatusPaymentRequired, http.StatusInsufficientStorage, http.StatusRequestEntityTooLarge: // what is sent is never large: a limit is in the way
 		return ClassQuota, false
 	case http.StatusNotFound:
 		return ClassNotFound, false
