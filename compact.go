@@ -33,7 +33,7 @@ type PageCompaction struct {
 	Segments int
 }
 
-// Compact gives the space of what was deleted back to the system: it writes those segments of the pages anew of which much is garbage, a few at a time, and
+// Compact gives the space of what was deleted back to the system: it writes those segments of the pages anew of which a fifth or more is garbage, a few at a time, and
 // page.db when more than half of it is free. Readers and writers go on. It needs room for what is live in one segment, or half of page.db, before it
 // gives any back. A crash at any moment loses nothing; what is left over goes when the page is opened next. ctx may end it at any time: what was
 // done stays done.
@@ -84,9 +84,12 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	return all, errors.Join(errs...)
 }
 
+// compactShare is which part of a segment must be garbage for it to be written anew when that is asked for: what stays is less than a quarter of what is live.
+const compactShare = 0.2
+
 func (p *Page) compact(ctx context.Context, o CompactOptions, c *PageCompaction) error {
 	c.Name = p.Name()
-	so := storage.CompactOptions{DryRun: o.DryRun}
+	so := storage.CompactOptions{DryRun: o.DryRun, MinDeadShare: compactShare}
 	if o.Progress != nil {
 		so.Progress = func(done, total int64) { o.Progress(*c, done, total) }
 	}

@@ -56,8 +56,11 @@ const (
 	// those, they are put together.
 	smallShare = 8
 	maxSmall   = 8
-	// maxRounds bounds how often segments are chosen anew because bases that lie in them were left by what was rewritten.
-	maxRounds = 3
+	// baseShare is which part of the page bases must be for those to decide the order.
+	baseShare = 50
+	// maxRounds bounds how often segments are chosen anew, because of what the round before has made garbage: bases that what was written whole
+	// needed, and deletions of what is not there any more.
+	maxRounds = 4
 )
 
 // Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites segments of which a part is garbage, a few at
@@ -96,8 +99,13 @@ type compaction struct {
 	done int64
 	all  int64
 	know map[uint32]segment.Description
-	// bases counts those that were deleted in this round because what needed them is stored whole now.
-	bases int
+	// newestFirst is the order of this round.
+	newestFirst bool
+	baseBytes   int64 // of dead nodes that are kept as bases
+	wholeBytes  int64 // what a node takes that is stored whole, on average
+	deletions   int64 // bytes of deletions that were seen to stay, of what is not there
+	looked      bool  // whether the log has it none the less
+	stale       *staleNames
 }
 
 // segmentCandidate is a segment that may be worth rewriting.
@@ -105,6 +113,8 @@ type segmentCandidate struct {
 	id    uint32
 	bytes int64
 	dead  int64 // at most; once it was examined, as it is
+	bases int64 // in dead: of nodes that stay until what needs them has been written whole
+	grows int64 // by how much differences are longer when they are written whole
 	small bool
 }
 
@@ -120,17 +130,30 @@ func (c *compaction) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for range maxRounds {
-		c.bases = 0
-		if err := c.find(ctx); err != nil {
+	for round := range maxRounds {
+		if err := c.find(ctx, round); err != nil {
 			return err
 		}
+		written, looked := c.r.Written, c.looked
 		for len(c.todo) > 0 {
 			if err := c.step(ctx); err != nil {
 				return err
 			}
+			if c.wantsLook() && !c.newestFirst {
+				if err := c.lookForStale(ctx); err != nil {
+					return err
+				}
+			}
 		}
-		if c.bases == 0 {
+		if c.o.DryRun {
+			break
+		}
+		if c.wantsLook() {
+			if err := c.lookForStale(ctx); err != nil {
+				return err
+			}
+		}
+		if c.r.Written == written && c.looked == looked {
 			break
 		}
 	}
@@ -145,8 +168,8 @@ func (s *Store) diskBytes() int64 {
 }
 
 // find chooses segments by the bytes that rows point to. What else is live in them shows when they are read.
-func (c *compaction) find(ctx context.Context) error {
-	live, err := c.s.liveBytes(ctx)
+func (c *compaction) find(ctx context.Context, round int) error {
+	live, err := c.liveBytes(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,27 +192,63 @@ func (c *compaction) find(ctx context.Context) error {
 			c.all += k.bytes
 		}
 	}
-	// Oldest first: what takes something away can go when nothing older is left.
-	slices.SortFunc(c.todo, func(a, b segmentCandidate) int { return cmp.Compare(a.id, b.id) })
+	// Oldest first: what takes something away can go when nothing older is left. But where there are many bases, newest first the first time: a
+	// base goes when what needs it has been written whole, and is older than that.
+	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
+	slices.SortFunc(c.todo, func(a, b segmentCandidate) int {
+		if c.newestFirst {
+			a, b = b, a
+		}
+		return cmp.Compare(a.id, b.id)
+	})
 	return nil
+}
+
+// wantsLook reports whether many deletions stay, and it is not known for what.
+func (c *compaction) wantsLook() bool { return c.deletions >= c.s.minDeletions && !c.looked }
+
+// lookForStale finds out what deletions must stay for.
+func (c *compaction) lookForStale(ctx context.Context) (err error) {
+	s := c.s
+	select {
+	case s.foldTurn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	upTo := s.state.position.Number
+	<-s.foldTurn
+	c.looked = true
+	c.stale, err = s.findStale(ctx, upTo)
+	return err
 }
 
 // emptyBytes is the length of a segment without batches.
 const emptyBytes = 32
 
 func (c *compaction) worth(k *segmentCandidate) bool {
-	return k.dead > 0 && float64(k.dead) >= c.o.MinDeadShare*float64(k.bytes)
+	gain := k.dead - k.grows
+	return gain > 0 && float64(gain) >= c.o.MinDeadShare*float64(k.bytes)
 }
 
-// liveBytes returns, for each segment, the bytes of the records to which rows of objects point.
-func (s *Store) liveBytes(ctx context.Context) (map[uint32]int64, error) {
+// liveBytes returns, for each segment, the bytes of the records of what is held. Bases that are not are left out: some of them can go.
+func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 	live := map[uint32]int64{}
-	err := s.eachRow(ctx, bucketObjects, func(_ index.Tx, k, v []byte) error {
+	nodes, bytes := int64(0), int64(0)
+	defer func() { c.wholeBytes = bytes / max(1, nodes) }()
+	c.baseBytes = 0
+	err := c.s.eachRow(ctx, bucketObjects, func(_ index.Tx, k, v []byte) error {
 		row, ok := parseObjectRow(v)
 		if !ok {
 			return badRow(bucketObjects, fmt.Sprintf("%x", k), "bad row")
 		}
-		if row.held || row.dead {
+		if row.kind == recNode && (row.held || row.dead) {
+			nodes++
+			bytes += int64(row.place.Length)
+		}
+		if row.dead {
+			c.baseBytes += int64(row.place.Length)
+		}
+		if row.held {
 			live[row.place.Segment] += int64(row.place.Length)
 		}
 		return nil
@@ -228,11 +287,17 @@ func (c *compaction) step(ctx context.Context) error {
 		if err := c.examine(ctx, k, &t); err != nil {
 			return err
 		}
+		if c.wantsLook() && !c.newestFirst { // what is older has been rewritten
+			if len(inputs) > 0 {
+				break
+			}
+			return nil
+		}
 		if !t.small && !c.worth(&t) {
 			c.pass(&t)
 			continue
 		}
-		more := t.bytes - t.dead
+		more := t.bytes - t.dead + t.bases + t.grows // the bases are there for a while
 		if len(inputs) > 0 && live+more > c.o.MaxBytes {
 			break
 		}
@@ -240,7 +305,7 @@ func (c *compaction) step(ctx context.Context) error {
 			small++
 		}
 		c.pass(&t)
-		inputs, live, dead = append(inputs, t.id), live+more, dead+t.dead
+		inputs, live, dead = append(inputs, t.id), live+more, dead+t.dead-t.grows
 	}
 	if len(inputs) == 0 || small == 1 && len(inputs) == 1 {
 		return nil
@@ -288,7 +353,7 @@ func (s *Store) covered(id uint32) bool {
 
 // judge prepares a judgement on segments that are not named yet.
 func (c *compaction) judge() *judgement {
-	return &judgement{s: c.s, inputs: map[uint32]bool{}, used: map[uint64]bool{}}
+	return &judgement{s: c.s, inputs: map[uint32]bool{}, used: map[uint64]bool{}, bases: map[uint64]bool{}, stale: c.stale}
 }
 
 // killBefore is the number of C2 for a judgement on some segments.
@@ -320,7 +385,8 @@ func (c *compaction) killBefore(inputs map[uint32]bool) (uint64, error) {
 
 // examine finds out how much of a segment is live.
 func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandidate) (err error) {
-	k.inputs, k.used = map[uint32]bool{t.id: true}, map[uint64]bool{}
+	k.deletions = 0
+	k.inputs, k.used, k.bases = map[uint32]bool{t.id: true}, map[uint64]bool{}, map[uint64]bool{}
 	if k.killBefore, err = c.killBefore(k.inputs); err != nil {
 		return err
 	}
@@ -328,9 +394,9 @@ func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandid
 		return err
 	}
 	c.r.Examined++
-	t.dead = 0
+	t.dead, t.bases, t.grows = 0, 0, 0
 	empty := int64(0) // what the batch before takes if nothing of it is live
-	return c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
+	err = c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
 		verdicts, err := k.batch(info, recs)
 		if err != nil {
 			return err
@@ -345,7 +411,15 @@ func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandid
 			before += size(&recs[i])
 		}
 		for i := range verdicts {
-			after += size(&verdicts[i].as)
+			v := &verdicts[i]
+			n := size(&v.as)
+			switch {
+			case v.whole:
+				t.grows += max(0, c.wholeBytes-n)
+			case v.free:
+				t.bases += n
+			}
+			after += n
 		}
 		t.dead += before - after
 		if len(verdicts) == 0 {
@@ -353,6 +427,9 @@ func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandid
 		}
 		return nil
 	})
+	t.dead += t.bases
+	c.deletions += k.deletions
+	return err
 }
 
 // lastTags finds the last batches that set tags.
@@ -413,7 +490,6 @@ func (c *compaction) finish(ctx context.Context, inputs []uint32) ([]uint32, err
 func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
 	s := c.s
 	k := c.judge()
-	k.whole = true
 	for _, id := range inputs {
 		k.inputs[id] = true
 	}
@@ -463,11 +539,9 @@ func (c *compaction) deleteBases(ctx context.Context, from int) error {
 	l := s.NewCollector(CollectOptions{})
 	l.indexes, l.cursor = s.indexes.Load(), 1<<64-1
 	for l.takeFreed(); len(l.pending) > 0; l.takeFreed() {
-		n := len(l.pending)
 		if err := l.delete(ctx); err != nil {
 			return err
 		}
-		c.bases += n
 	}
 	return nil
 }

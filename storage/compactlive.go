@@ -22,7 +22,8 @@ import (
 //	C2  A record that takes something away (a deletion, a burial, a drop, the pruning of a commit, the removal of metadata, the commit of a journal, as far as
 //	    that ends the state of a transient piece) stays until nothing older is left that it is about. That is so when each other segment begins
 //	    behind it, or was made by a compaction that knew of it: killBefore is the least number for which it is not. Deletions, and what
-//	    prunes commits, also stay while their piece or commit is there again.
+//	    prunes commits, also stay while their piece or commit is there again. They go, too, when the whole log has nothing that they are
+//	    about, which is looked for when they are many (see staleNames).
 //	C3  Journals that are no more are not named: a piece of one that was committed belongs to journal 0, so that it is local unless it has a place,
 //	    and so does the use of a piece, if that does not follow from what stores it.
 //	C4  Places of pieces, and what takes them away, stay as long as the piece has a row: whether a drop had an effect depends on them.
@@ -39,7 +40,9 @@ type judgement struct {
 	killBefore uint64            // see C2: records that take away may go up to this number
 	lastTag    map[string]uint64 // number of the last batch in the inputs that sets the tag; nil while that is being found out
 	used       map[uint64]bool   // numbers of pieces for which a use of journal 0 was written
-	whole      bool              // differences to dead bases are written whole
+	stale      *staleNames       // nil: not known
+	deletions  int64             // bytes of deletions that stay of what is not there
+	bases      map[uint64]bool   // numbers of dead nodes: whether the inputs have all that needs them
 }
 
 // verdict is what becomes of a record.
@@ -48,6 +51,7 @@ type verdict struct {
 	as    segment.Record
 	keep  bool
 	whole bool // a difference that is to be written whole
+	free  bool // a base that can go when the differences among the inputs are whole
 }
 
 // batch returns what becomes of the records of a batch.
@@ -135,7 +139,9 @@ func (k *judgement) decide(tx index.Tx, v *verdict, summary *op) (err error) {
 	case recPlaces, recCondemned, recDropped, recDeleted, recBuried:
 		return k.pieces(tx, v, killed)
 	case recPruned:
-		o.sync.ids = slices.DeleteFunc(o.sync.ids, func(id commit.ID) bool { return killed && !k.hasCommit(tx, id) })
+		o.sync.ids = slices.DeleteFunc(o.sync.ids, func(id commit.ID) bool {
+			return (killed || k.stale.takesNothing(id[:], o.number)) && !k.hasCommit(tx, id)
+		})
 		v.keep = len(o.sync.ids) > 0
 		v.rewrite()
 	case recForgotten, recAbandoned:
@@ -247,12 +253,43 @@ func (k *judgement) node(tx index.Tx, v *verdict) error {
 		v.rewrite()
 		return nil
 	}
-	if !v.keep || o.kind != recDelta || !row.held || !k.whole {
-		return nil
+	switch {
+	case !v.keep:
+	case row.dead:
+		v.free, err = k.frees(tx, row.number)
+	case o.kind == recDelta:
+		var base objectRow
+		base, _, err = readObjectRow(tx, o.base)
+		v.whole = base.dead
 	}
-	base, _, err := readObjectRow(tx, o.base)
-	v.whole = base.dead
 	return err
+}
+
+// frees reports whether all differences to a base are among the inputs: then it can go when they have been written whole.
+func (k *judgement) frees(tx index.Tx, base uint64) (bool, error) {
+	if free, ok := k.bases[base]; ok {
+		return free, nil
+	}
+	k.bases[base] = false // should the rows be damaged and run in a circle
+	sources, err := objectSources(tx, base, refBase)
+	if err != nil {
+		return false, err
+	}
+	for i := range sources {
+		row, _, err := readObjectRow(tx, &sources[i])
+		if err != nil {
+			return false, err
+		}
+		free := k.inputs[row.place.Segment] && (row.held || row.dead)
+		if free && row.dead {
+			free, err = k.frees(tx, row.number)
+		}
+		if err != nil || !free {
+			return false, err
+		}
+	}
+	k.bases[base] = true
+	return true, nil
 }
 
 func (k *judgement) hasCommit(tx index.Tx, id commit.ID) bool {
@@ -296,7 +333,14 @@ func (k *judgement) pieces(tx index.Tx, v *verdict, killed bool) (err error) {
 		}
 		switch {
 		case o.kind == recDeleted, o.kind == recBuried:
-			return !ok && killed
+			if ok {
+				return false
+			}
+			goes := killed || k.stale.takesNothing(d[:], o.number)
+			if !goes {
+				k.deletions += object.DigestSize
+			}
+			return goes
 		case o.kind == recDropped && ok:
 			return killed && !d.Kind().IsIndex()
 		}

@@ -9,6 +9,9 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
+// SetMinDeletions makes compaction look sooner for what deletions are about. Nobody may use the page meanwhile.
+func SetMinDeletions(s *Store, n int64) { s.minDeletions = n }
+
 // SetFoldTxRows makes folds write so many rows in one transaction.
 func SetFoldTxRows(s *Store, n int) {
 	s.foldTurn <- struct{}{}

@@ -38,7 +38,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
 		foldTurn: make(chan struct{}, 1), compactTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: make(chan struct{}, 1), numbers: &numberCache{},
-		foldTxRows: foldTxRows, maxTouches: maxTouches,
+		foldTxRows: foldTxRows, maxTouches: maxTouches, minDeletions: minDeletions,
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
