@@ -26,12 +26,17 @@ import (
 
 // passing is the clock of the bucket and of what syncs: who waits has waited at once, and that time has passed for all.
 type passing struct {
-	w    *World
-	skew time.Duration
+	w *World
+	d *device // whose clock it is; nil: the bucket's
 }
 
 // Now implements clock.Clock.
-func (p passing) Now() time.Time { return epoch.Add(time.Duration(p.w.now.Load()) + p.skew) }
+func (p passing) Now() time.Time {
+	if p.d != nil {
+		return p.d.Now()
+	}
+	return epoch.Add(time.Duration(p.w.now.Load()))
+}
 
 // After implements clock.Clock.
 func (p passing) After(d time.Duration) (<-chan time.Time, func()) {
@@ -51,6 +56,7 @@ type cloud struct {
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
+	torn   bool // objects are missing in the midst of what is there
 	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }
@@ -62,7 +68,7 @@ type keptBucket struct {
 }
 
 func (w *World) newCloud(ctx context.Context) error {
-	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, 0}}), has: set{}.with(0), tags: map[string]map[commit.ID]bool{}}
+	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, nil}}), has: set{}.with(0), tags: map[string]map[commit.ID]bool{}}
 	w.cloud = c
 	random := seeded(w.h.Seed, 1<<32)
 	var err error
@@ -159,7 +165,7 @@ func (d *device) join() {
 	l := d.link
 	l.opened++
 	l.syncer = cloudsync.New(cloudsync.Options{
-		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d.Skew}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
+		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
 	})
 	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeAll})
 	l.session, l.looked = d.w.cloud.epoch, false
@@ -240,6 +246,9 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 // judge returns nil if a call to the bucket may have ended with err (S9).
 func (d *device) judge(what string, err error, targets ...error) error {
 	f := &d.w.cloud.faults
+	if slices.Contains(targets, errStopped) { // the store says that the context has ended, the rest why
+		targets = append(targets, context.Canceled)
+	}
 	if d.link.offline || *f != (mem.Faults{}) {
 		targets = append(targets, base.ErrNetwork)
 	}
@@ -252,8 +261,11 @@ func (d *device) judge(what string, err error, targets ...error) error {
 	if d.w.cloud.lossy {
 		targets = append(targets, base.ErrGone, base.ErrNeedsFetch)
 	}
+	if d.w.cloud.torn {
+		targets = append(targets, base.ErrCorrupt, base.ErrNotFound, base.ErrGone, base.ErrNeedsFetch)
+	}
 	if err == nil || slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }) {
-		if errors.Is(err, errStopped) || d.dark() { // what it says depends on which of several requests was the last
+		if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) || d.dark() { // what it says depends on which of several requests was the last
 			err = errStopped
 		}
 		d.w.trace("device %d: %s: heads %s, %v", d.index, what, nodeIDs(d.heads), err)

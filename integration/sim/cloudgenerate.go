@@ -26,10 +26,18 @@ type Hazards struct {
 	Sweeping bool
 	// Pruning gives up history.
 	Pruning bool
+	// Rewriting compacts segments.
+	Rewriting bool
+	// Newcomers are devices that are cloned from the bucket.
+	Newcomers bool
+	// Years by which clocks are set forward and back.
+	Years bool
+	// Damage takes single objects out of the bucket, and wipes it or rolls it back while processes go on.
+	Damage bool
 }
 
 // AllHazards is every one of them.
-var AllHazards = Hazards{true, true, true, true, true, true, true, true}
+var AllHazards = Hazards{true, true, true, true, true, true, true, true, true, true, true, true}
 
 // GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three to six devices on a page of 5 to 40 keys.
 func GenerateCloud(seed uint64, steps int, z Hazards) History {
@@ -118,6 +126,9 @@ func (g *cloudGenerator) sweeps(z Hazards) {
 	if z.Pruning && !g.one(3) {
 		g.add(4, Prune)
 	}
+	if z.Rewriting && g.one(2) {
+		g.add(2, Compact)
+	}
 }
 
 func (g *cloudGenerator) add(n int, kinds ...Kind) {
@@ -136,9 +147,10 @@ func (g *cloudGenerator) collection() (steps []Step) {
 
 type cloudGenerator struct {
 	generator
-	kinds []Kind // each as often as it is likely
-	large int    // one value in so many is of up to a MiB; 0: none
-	bulky bool   // most values have one of a few lengths, so that values and chunks come back
+	kinds   []Kind // each as often as it is likely
+	large   int    // one value in so many is of up to a MiB; 0: none
+	damages bool   // trouble comes while processes go on
+	bulky   bool   // most values have one of a few lengths, so that values and chunks come back
 	// collects lets garbage be condemned and, when its time has come, deleted.
 	collects bool
 }
@@ -211,6 +223,15 @@ func (g *cloudGenerator) choose(z Hazards) {
 	if z.Trouble && g.one(5) {
 		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
 	}
+	if z.Newcomers && g.one(4) {
+		add(1, Clone)
+	}
+	if z.Years && g.one(4) {
+		add(2, Reset)
+	}
+	if g.damages = z.Damage && g.one(10); g.damages {
+		add(1, Lose, Lose, Keep, Rollback, Reupload)
+	}
 }
 
 func (g *cloudGenerator) next(i int) Step {
@@ -238,10 +259,21 @@ func (g *cloudGenerator) next(i int) Step {
 		if s.At = g.rng.IntN(16); g.one(2) {
 			s.Stop, s.Apart = 1+g.rng.IntN(8), g.one(2)
 		}
+	case Rollback, Wipe:
+		s.Apart = g.damages && g.one(2)
+	case Lose:
+		s.Base = g.rng.IntN(100)
+	case Reset:
+		s.Base = []int{-520, -52, -1, 0, 1, 52, 520}[g.rng.IntN(7)]
 	case Sweep:
 		s.Base = 1 + g.rng.IntN(12)
 	case SweepCrash:
 		s.Base, s.At, s.Apart = g.rng.IntN(8), g.rng.IntN(8), slices.Contains(g.kinds, Prune) && g.one(2)
+		if slices.Contains(g.kinds, Compact) && g.one(2) {
+			s.Heads, s.At = 1, g.rng.IntN(24)
+		}
+	case Compact:
+		s.Apart = g.one(3)
 	case Prune:
 		s.Base = 1 + g.rng.IntN(4)
 	case Pin:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
@@ -72,30 +74,94 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		c.kept = &keptBucket{c.b.State(), c.has, c.epoch}
 	case Rollback:
 		if c.kept != nil {
-			return w.trouble(ctx, "rolled back", c.kept.has, func() { c.b.Rollback(c.kept.state) })
+			return w.trouble(ctx, "rolled back", c.kept.has, s.Apart, func() { c.b.Rollback(c.kept.state) })
 		}
 	case Wipe:
-		return w.trouble(ctx, "wiped", set{}.with(0), c.b.Wipe)
+		return w.trouble(ctx, "wiped", set{}.with(0), s.Apart, c.b.Wipe)
+	case Clone:
+		return w.clone(ctx)
+	case Reset:
+		d.skew.Store(int64(s.Base) * int64(7*24*time.Hour))
+	case Lose:
+		return w.lose(ctx, s.Base)
 	case Reupload:
 		return d.reupload(ctx, s.Stop)
 	}
 	return nil
 }
 
-// trouble changes the bucket, which then has only some commits, and begins all processes anew: a device looks whether the bucket is the one that it knows when it
-// begins, and before it appends to a log at which it has not looked for an hour.
-func (w *World) trouble(ctx context.Context, what string, has set, change func()) error {
+// trouble changes the bucket, which then has only some commits, and begins all processes anew, unless they go on: a device looks whether the bucket is the one that it knows when it
+// begins, and before it appends to a log at which it has not looked for an hour. Until then it may put entries above a hole.
+func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, change func()) error {
 	change()
 	w.cloud.epoch++
 	w.cloud.has = has
 	w.cloud.lossy = w.cloud.lossy || w.dropped
-	w.trace("the bucket is %s", what)
+	w.trace("the bucket is %s, processes go on: %t", what, goOn)
+	if goOn {
+		w.cloud.torn = true
+		return nil
+	}
 	for _, d := range w.devices {
 		if err := d.reopen(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lose takes an object away from the bucket. What no device has any more may be lost with it.
+func (w *World) lose(ctx context.Context, n int) error {
+	var names []string
+	for _, name := range w.cloud.b.Names() {
+		if strings.Contains(name, "/log/") || strings.Contains(name, "/packs/") || strings.Contains(name, "/checkpoints/") {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	name := names[n%len(names)]
+	w.trace("the bucket loses %s", name)
+	w.cloud.epoch++
+	w.cloud.torn = true
+	w.renewed()
+	w.now.Add(int64(time.Minute)) // it was written a while ago
+	return w.cloud.b.Delete(ctx, name)
+}
+
+// clone makes a new device from what the bucket has. That it does not get all, or nothing, is no error.
+func (w *World) clone(ctx context.Context) error {
+	if len(w.devices) >= maxDevices {
+		return nil
+	}
+	d, err := w.newClone(ctx)
+	if err == nil {
+		_, err = d.sync(ctx, 0)
+	}
+	return err
+}
+
+// maxDevices is how many devices there may be with clones.
+const maxDevices = 8
+
+// newClone makes a device that connects with the bucket.
+func (w *World) newClone(ctx context.Context) (*device, error) {
+	d, err := w.newDevice(ctx, Device{Name: "clone"}, len(w.devices))
+	if err != nil {
+		return nil, err
+	}
+	w.devices = append(w.devices, d) // so that it is closed
+	ring, err := w.connect(ctx, seeded(w.h.Seed, 1<<33|uint64(d.index)))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.leave(); err != nil {
+		return nil, err
+	}
+	d.link.ring = ring
+	d.join()
+	return d, nil
 }
 
 // upkeep is a call that syncs first.
@@ -144,6 +210,9 @@ func (d *device) read(ctx context.Context, n int) error {
 	if err == nil && b.String() != want {
 		return fmt.Errorf("S1: device %d reads another value of %s", d.index, e.Key)
 	}
+	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+		return err
+	}
 	return d.judge("read "+string(e.Key), err)
 }
 
@@ -183,6 +252,9 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 		_, err = d.link.page.Fetch(ctx, pieces)
 		return err
 	})
+	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+		return err
+	}
 	return d.judge("fetch", err, errStopped)
 }
 
@@ -346,7 +418,7 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 		return failed
 	}
 	d.w.cloud.stats.Crashes++
-	acked := err == nil
+	acked := err == nil && d.link.session == d.w.cloud.epoch
 	merges := d.link.merges
 	d.link.merges = nil
 	if err := d.comeBack(ctx, rows); err != nil {

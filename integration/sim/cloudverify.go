@@ -30,6 +30,11 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 		must = must.or(d.has)
 	}
 	w.excused = w.excused.minus(must)
+	if c.torn {
+		if err := w.mend(ctx); err != nil {
+			return 0, err
+		}
+	}
 	heads, merges := len(w.graph.bases(must)), w.graph.merges
 	limit := 2*len(w.devices) + 2
 	for round := 1; round <= limit; round++ {
@@ -48,6 +53,19 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 		return round, w.rest(ctx)
 	}
 	return limit, fmt.Errorf("S4: after %d rounds device 0 has heads %s, device 1 %s", limit, nodeIDs(w.devices[0].heads), nodeIDs(w.devices[1].heads))
+}
+
+// mend lets every device make the bucket whole. What one cannot do since it has nothing itself, others do.
+func (w *World) mend(ctx context.Context) error {
+	for range 2 {
+		for _, i := range w.rng.Perm(len(w.devices)) {
+			if err := w.devices[i].reupload(ctx, 0); err != nil {
+				return err
+			}
+		}
+	}
+	w.cloud.torn = false
+	return nil
 }
 
 // healStep syncs a device, and has it make the bucket whole where that is needed.
@@ -94,20 +112,10 @@ func (w *World) rest(ctx context.Context) error {
 
 // verifyCloud holds what devices and bucket have to the promises.
 func (w *World) verifyCloud(ctx context.Context, head *node) error {
-	clone, err := w.newDevice(ctx, Device{Name: "clone"}, len(w.devices))
+	clone, err := w.newClone(ctx)
 	if err != nil {
 		return err
 	}
-	w.devices = append(w.devices, clone) // so that it is closed
-	ring, err := w.connect(ctx, seeded(w.h.Seed, 1<<33))
-	if err != nil {
-		return err
-	}
-	if err := clone.leave(); err != nil {
-		return err
-	}
-	clone.link.ring = ring
-	clone.join()
 	if err := clone.healStep(ctx); err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}

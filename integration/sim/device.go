@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
@@ -54,6 +55,8 @@ type device struct {
 	shop     workshop           // what a process has under way
 	pruned   set                // commits of has that may be gone, since they were pruned here or elsewhere
 
+	skew atomic.Int64 // of its clock, in nanoseconds
+
 	power sync.Mutex
 	torn  uint64   // guarded by power: how the power failure tears what is not durable
 	fails int      // guarded by power: operations of the file system until the power fails; below 0: it does not
@@ -65,6 +68,7 @@ func (w *World) newDevice(ctx context.Context, as Device, i int) (*device, error
 	if d.Table {
 		d.table = split.NewTable([]byte{byte(i)})
 	}
+	d.skew.Store(int64(as.Skew))
 	d.knowNothing()
 	if w.cloud != nil {
 		d.newLink()
@@ -121,7 +125,7 @@ func (d *device) inject(op vfs.Op) error {
 }
 
 // Now implements clock.Clock.
-func (d *device) Now() time.Time { return epoch.Add(time.Duration(d.w.now.Load()) + d.Skew) }
+func (d *device) Now() time.Time { return epoch.Add(time.Duration(d.w.now.Load() + d.skew.Load())) }
 
 // After implements clock.Clock: nothing waits in a simulation.
 func (d *device) After(time.Duration) (<-chan time.Time, func()) {

@@ -24,7 +24,7 @@
 // GenerateCloud makes histories in which devices exchange commits through nothing but a bucket. Each has what syncs a page in an app, told to do so by steps; requests fail, answers are lost,
 // bodies are cut and changed; callers leave and the power fails at any request or write, in the midst of a sync. Values of some keys come when they are read. Pieces and whole
 // pages are given up, disks are replaced by backups and by those of others, rows about the bucket are lost, garbage is collected while weeks pass, and the bucket itself is wiped or
-// put back. Healing then ends the faults, begins all processes anew and lets all sync, or upload anew who is told to.
+// put back, or loses single objects, while processes begin anew or go on. Clocks are set to other years, and devices are cloned. Healing then ends the faults, begins all processes anew and lets all sync, or upload anew who is told to.
 //
 //	S9: a call to the bucket ends well, or with an error that what happens explains: no network, a bad object, another bucket, its caller has left. After a sync that ended well
 //	    nothing is unsynced here, and everything is here that any device had been told is in the bucket.
@@ -34,7 +34,7 @@
 //
 // # With garbage
 //
-// GenerateGarbage makes histories of one or two devices that give history up, take snapshots, leave transactions open and crash while their garbage is collected: the collector does a
+// GenerateGarbage makes histories of one or two devices that give history up, take snapshots, leave transactions open, compact and crash while their garbage is collected: the collector does a
 // step between any two steps, and in the midst of syncs. Some histories of GenerateCloud have that, too. In the end everything is collected.
 //
 //	S12: no step of the collector fails; what was pruned is gone, and nothing else. Snapshots, and all commits that are kept, can be read: each piece is here, or in the bucket. After two
@@ -44,8 +44,7 @@
 // Prune gives up what gc.Prune says, with the heads of all devices and backups in mind: as if the bucket told how far each device is. Nobody commits on something above which others have pruned, nor
 // tags it. Where a tree went with a bucket, merges make do without, each device with what it has: then S2, S3, S5 and S7 are not asked for.
 //
-// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, a move to a bucket with other keys by choice, and a process that goes on
-// with a bucket that was put back.
+// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, and a move to a bucket with other keys by choice.
 //
 // The package imports what a device is made of: storage with what lies under it, merge, and cloudsync with package mem as its bucket. S7 follows from the edits alone: it would find a mistake that model and merge share.
 //

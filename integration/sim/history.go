@@ -40,7 +40,7 @@ type Cloud struct {
 type Device struct {
 	// Name goes into its commits. Devices may share one, and it may be empty.
 	Name string
-	// Skew is how far its clock is ahead.
+	// Skew is how far its clock is ahead, until a Reset.
 	Skew time.Duration
 	// Table tells that the device cuts values in its own way, as before it joined a bucket.
 	Table bool
@@ -113,15 +113,23 @@ const (
 	Restore
 	// Forget removes rows of what the device knows of the bucket: those that the bits of Heads choose, in their order; 0: all of them.
 	Forget
-	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it.
+	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it. Processes begin anew then, unless Apart is set.
 	Keep
 	Rollback
 	Wipe
 	// Reupload makes the bucket whole again from what the device has.
 	Reupload
-	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the power fails, after a Prune if Apart is set.
+	// Clone makes a new device from what the bucket has; it has the next number.
+	Clone
+	// Reset sets the clock of the device: it is then ahead by as many weeks as Base says.
+	Reset
+	// Lose takes an object of the log, a pack or a checkpoint out of the bucket: that with the number Base.
+	Lose
+	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the power fails, after a Prune if Apart is set, and before a Compact if Heads is not 0.
 	Sweep
 	SweepCrash
+	// Compact rewrites segments in which something is dead, or, if Apart is set, a half.
+	Compact
 	// Prune takes commits out of the history, except for so many of the newest as Base says, and for what is unsynced, tagged, or needed to merge with any device.
 	Prune
 	// Pin takes a snapshot of the commit so many before the newest received one, as Base says; Unpin reads the whole of the oldest snapshot and gives it up.
@@ -133,7 +141,7 @@ const (
 )
 
 var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash", "Sync", "SyncCrash", "Network", "Read", "Fetch", "Drop", "Evict", "Build",
-	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload", "Sweep", "SweepCrash", "Prune", "Pin", "Unpin", "Begin", "End"}
+	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload", "Clone", "Reset", "Lose", "Sweep", "SweepCrash", "Compact", "Prune", "Pin", "Unpin", "Begin", "End"}
 
 // String returns the name of the constant.
 func (k Kind) String() string { return kindNames[k] }

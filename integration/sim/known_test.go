@@ -62,6 +62,40 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Reupload, Device: 2},
 			{Kind: sim.Sync},
 		}}},
+		{"the log loses the entry with whose checkpoint all begin", sim.History{Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("m19", "0", 0)},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Lose, Base: 1},
+		}}},
+		{"the log loses its only entry, and who has made it says no word", sim.History{Sweep: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "j", 0)},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Lose},
+			{Kind: sim.SyncCrash, Device: 1, At: 11},
+		}}},
+		{"a bucket is rolled back, and a process that goes on puts an entry above a hole", sim.History{Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l00", "1", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Keep},
+			{Kind: sim.Edit, Changes: set("l01", "1", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Rollback, Apart: true},
+			{Kind: sim.Edit, Changes: set("l02", "1", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Sync, Device: 1},
+		}}},
+		{"pieces have moved to another pack when they are fetched", sim.History{Sweep: true, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "f"}}, Steps: []sim.Step{
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Device: 2, Changes: set("z08", "1", 393693)},
+			{Kind: sim.Collect, Device: 2},
+			{Kind: sim.Collect, Device: 3},
+			{Kind: sim.Edit, Changes: set("z00", "16002", 0)},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Edit, Changes: set("z00", "16008", 530632)},
+			{Kind: sim.Collect, After: 2 * 24 * time.Hour},
+			{Kind: sim.Collect, After: 31 * 24 * time.Hour, Device: 1},
+			{Kind: sim.Fetch, Device: 3},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := test.h

@@ -24,6 +24,8 @@ type SweepResult struct {
 	Steps, Deleted, Aborted, Abandoned int
 	// Pruned counts commits, on each device that pruned them, and Snapshots those that were read to the end.
 	Pruned, Snapshots int
+	// Rewritten counts segments that were rewritten.
+	Rewritten int
 }
 
 func (r *SweepResult) add(o SweepResult) {
@@ -33,6 +35,7 @@ func (r *SweepResult) add(o SweepResult) {
 	r.Abandoned += o.Abandoned
 	r.Pruned += o.Pruned
 	r.Snapshots += o.Snapshots
+	r.Rewritten += o.Rewritten
 }
 
 // workshop is what a process has under way beside its store: it ends with it.
@@ -130,6 +133,8 @@ func (w *World) shopStep(ctx context.Context, d *device, s Step) error {
 		}
 	case SweepCrash:
 		return d.sweepCrash(ctx, s)
+	case Compact:
+		return d.compact(ctx, s.Apart)
 	case Prune:
 		return d.prune(ctx, s.Base)
 	case Pin:
@@ -342,11 +347,29 @@ func (d *device) sweepCrash(ctx context.Context, s Step) error {
 	for i := 0; i <= s.Base && err == nil; i++ {
 		err = d.sweep(ctx)
 	}
+	if err == nil && s.Heads != 0 {
+		err = d.compact(ctx, false)
+	}
 	if err != nil && !errors.Is(err, errCrash) && !errors.Is(err, base.ErrConflict) {
 		return err
 	}
 	d.w.trace("device %d crashes while it sweeps", d.index)
 	return d.comeBack(ctx, rows)
+}
+
+// compact rewrites segments.
+func (d *device) compact(ctx context.Context, half bool) error {
+	share := 0.001
+	if half {
+		share = 0
+	}
+	r, err := d.s.Compact(ctx, storage.CompactOptions{MinDeadShare: share})
+	if err != nil {
+		return fmt.Errorf("S12: device %d: %w", d.index, err)
+	}
+	d.w.swept.Rewritten += r.Replaced
+	d.w.trace("device %d compacts: %d of %d segments", d.index, r.Replaced, r.Examined)
+	return nil
 }
 
 // readHeld reads what the device holds of a commit whose tree it has, and compares it with the model (S12). A piece that is not held must be in the bucket.

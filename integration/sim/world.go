@@ -194,7 +194,7 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Crash:
 		err = d.crash(ctx, s.Changes, s.At)
 		w.trace("device %d crashes during %s: heads %s", d.index, s.fields(), nodeIDs(d.heads))
-	case Sweep, SweepCrash, Prune, Pin, Unpin, Begin, End:
+	case Sweep, SweepCrash, Compact, Prune, Pin, Unpin, Begin, End:
 		err = w.shopStep(ctx, d, s)
 	default:
 		err = w.cloudStep(ctx, d, s)
