@@ -1,10 +1,13 @@
 package cloudsync
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -139,11 +142,15 @@ func (p *Page) waitedFor(ctx context.Context) (uint64, error) {
 			newest[id], numbers[id] = info, number
 		}
 	}
-	for id, info := range newest {
+	// Those that are furthest behind come first, in one order everywhere: then one note is read if it is good.
+	ids := slices.SortedFunc(maps.Keys(newest), func(a, b format.ID) int {
+		return cmp.Or(cmp.Compare(numbers[a], numbers[b]), bytes.Compare(a[:], b[:]))
+	})
+	for _, id := range ids {
 		if numbers[id] >= least {
-			continue
+			break
 		}
-		stored, err := readAll(ctx, p.b, info.Name, maxNoteBytes)
+		stored, err := readAll(ctx, p.b, newest[id].Name, maxNoteBytes)
 		if err == nil {
 			err = format.OpenDevice(p.s.sealer, p.names, id, numbers[id], stored)
 		}
