@@ -61,6 +61,9 @@ const (
 // A step in the background is small: writers wait for a fold at most as long as one takes.
 var backgroundSteps = storage.CollectOptions{Numbers: 1 << 14, Candidates: 1 << 14, Deletions: 1024}
 
+// A step on request is larger, and small enough for those who commit meanwhile.
+var requestedSteps = storage.CollectOptions{Numbers: 1 << 16, Candidates: 1 << 16, Deletions: 2048}
+
 // GarbageState says what was collected of a page since it was opened.
 type GarbageState struct {
 	// Due reports that the next round will look for garbage.
@@ -167,7 +170,7 @@ func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectSt
 	}
 	defer func() { <-c.turn }()
 	c.run = nil
-	begun, run := c.mark(), c.s.store.NewCollector(storage.CollectOptions{})
+	begun, run := c.mark(), c.s.store.NewCollector(requestedSteps)
 	for !run.Settled() && run.Stats().Cycles < maxCycles {
 		was := run.Stats()
 		_, err := run.Step(ctx)
