@@ -70,6 +70,8 @@ type PageReport struct {
 	// problems once and are none any more.
 	MissingPieces int
 	Holes         []CommitID
+	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
+	Rescued []Rescue
 	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
 	CloudErr error
 	// InUse reports that the page could not be repaired, or not all of its damage told, since it is open.
@@ -148,7 +150,8 @@ type pageCheck struct {
 	info         PageInfo
 	index, pages int
 	report       PageReport
-	compared     bool               // with what the cloud has
+	compared     bool // with what the cloud has
+	rescued      []Rescue
 	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
 }
 

@@ -110,7 +110,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 	file, _ := c.repo.cloud.get()
 	var all []loss
 	for _, d := range found.Damage {
-		all = append(all, loss{problem: newProblem(d.Err())})
+		all = append(all, loss{problem: Problem{Where: d.Where(), Message: d.Got}})
 	}
 	for _, p := range found.Pieces {
 		all = append(all, loss{
@@ -206,7 +206,11 @@ func (c *pageCheck) repair(ctx context.Context) error {
 		}
 	}
 	if len(losses) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 {
-		if err := c.fetch(ctx, losses); err != nil {
+		err := c.fetch(ctx, losses)
+		if err == nil {
+			err = c.rescueHeads(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -214,7 +218,7 @@ func (c *pageCheck) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	again.CloudErr, again.InUse = c.report.CloudErr, c.report.InUse
+	again.CloudErr, again.InUse, again.Rescued = c.report.CloudErr, c.report.InUse, c.rescued
 	c.report = again
 	return c.settle(ctx, found.Problems, losses)
 }

@@ -246,8 +246,8 @@ func (c *checker) history() error {
 	if err != nil {
 		return err
 	}
-	// Those with holes come last: what others reach is verified by then.
-	for _, holes := range []bool{false, true} {
+	// Those with holes come first: commits that were made on them have the same holes.
+	for _, holes := range []bool{true, false} {
 		for _, id := range ids {
 			if err := c.ctx.Err(); err != nil {
 				return fmt.Errorf("check: %w", err)

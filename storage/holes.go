@@ -54,6 +54,11 @@ func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error)
 	return true, nil
 }
 
+// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at each of them. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
+	return s.treeWhole(ctx, c.Root)
+}
+
 // nodesHeld reports whether a node and all below it are here, but for those in seen, which are.
 func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.Digest]bool) (bool, error) {
 	if d == btree.EmptyRoot || seen[d] {

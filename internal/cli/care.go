@@ -389,7 +389,16 @@ type reportJSON struct {
 	Missing      int           `json:"missing,omitempty"`
 	Holes        []string      `json:"holes,omitempty"`
 	InUse        bool          `json:"inUse,omitempty"`
+	Rescued      []rescueJSON  `json:"rescued,omitempty"`
 	CloudError   string        `json:"cloudError,omitempty"`
+}
+
+type rescueJSON struct {
+	Head      string `json:"head"`
+	Commit    string `json:"commit"`
+	Older     string `json:"older"`
+	Entries   int64  `json:"entries"`
+	FromOlder int64  `json:"fromOlder"`
 }
 
 type problemJSON struct {
@@ -409,6 +418,9 @@ func (a *app) printReport(r ledger.PageReport) error {
 		}
 		for _, id := range r.Holes {
 			j.Holes = append(j.Holes, id.String())
+		}
+		for _, s := range r.Rescued {
+			j.Rescued = append(j.Rescued, rescueJSON{s.Head.String(), s.Commit.String(), s.Older.String(), s.Entries, s.FromOlder})
 		}
 		if r.CloudErr != nil {
 			j.CloudError = r.CloudErr.Error()
@@ -439,6 +451,13 @@ func (a *app) printReport(r ledger.PageReport) error {
 	}
 	if len(r.Holes) > 0 {
 		a.printf("  gone      a part of the tree of %s; the cloud may have it\n", countText(len(r.Holes), "version"))
+	}
+	for _, s := range r.Rescued {
+		a.printf("  rescued   commit %s has what is left of commit %s: %s", s.Commit.Short(), s.Head.Short(), countText(s.Entries, "entry"))
+		if s.FromOlder > 0 {
+			a.printf(", %d of them as they were in commit %s", s.FromOlder, s.Older.Short())
+		}
+		a.printf("\n")
 	}
 	if r.CloudErr != nil {
 		a.printf("  cloud     could not be asked: %s\n", printable(r.CloudErr.Error()))

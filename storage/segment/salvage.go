@@ -28,8 +28,10 @@ type Damage struct {
 	Got        string
 }
 
-// Err returns the damage as an error that names the place.
-func (d Damage) Err() error { return corrupt(d.Segment, d.Start, d.Got) }
+// Where names the place.
+func (d Damage) Where() string {
+	return fmt.Sprintf("segment %s at offset %d", FileName(d.Segment), d.Start)
+}
 
 // Part is a batch of a log that is being salvaged, or what stands where a damaged one lay.
 type Part struct {

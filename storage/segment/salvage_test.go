@@ -58,7 +58,7 @@ func (s *smallLog) salvaged(t *testing.T, what string, m *vfs.Mem, most int) {
 	if len(damage) == 0 {
 		t.Fatalf("%s: no damage found", what)
 	}
-	l, _, err := segment.Open(t.Context(), options(m), &s.pos, nil)
+	_, _, err := segment.Open(t.Context(), options(m), &s.pos, nil)
 	if err == nil {
 		t.Fatalf("%s: an index from before is believed", what)
 	}
@@ -66,7 +66,7 @@ func (s *smallLog) salvaged(t *testing.T, what string, m *vfs.Mem, most int) {
 		t.Fatalf("%s: with an index from before: %v", what, err)
 	}
 	got := map[uint64][]rec{}
-	l, _, err = segment.Open(t.Context(), options(m), nil, func(info segment.BatchInfo, recs []segment.Record) error {
+	l, _, err := segment.Open(t.Context(), options(m), nil, func(info segment.BatchInfo, recs []segment.Record) error {
 		for _, r := range recs {
 			got[info.Number] = append(got[info.Number], rec{r.Kind, string(r.Payload)})
 		}
