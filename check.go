@@ -151,6 +151,7 @@ type pageCheck struct {
 	index, pages int
 	report       PageReport
 	compared     bool // with what the cloud has
+	again        bool // something can be sent only after heads were rescued
 	rescued      []Rescue
 	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
 }

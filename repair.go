@@ -59,7 +59,8 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.SalvageReport, err error) {
 	key := pageKey{c.info.Ledger, c.info.ID}
 	ok, err := c.repo.alone(ctx, key, func() error {
-		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{format.MetadataPosition}})
+		file, _ := c.repo.cloud.get()
+		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{format.MetadataPosition}, Again: file != nil})
 		return err
 	})
 	if err == nil && !ok {
@@ -135,6 +136,9 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 					return true, nil
 				}
 				h, err := s.Commit(ctx, t.Commit)
+				if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
+					return false, nil
+				}
 				if err != nil {
 					return false, err
 				}
@@ -162,6 +166,18 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 				_, ok := tags[name]
 				return ok, err
 			},
+		})
+	}
+	for _, id := range found.Explanations {
+		all = append(all, loss{
+			problem: Problem{Where: "explanation of merge", Key: id.String(), Message: "damaged: why it decided as it did is not known any more"},
+			here:    func(context.Context, *storage.Store) (bool, error) { return false, nil },
+		})
+	}
+	if found.Again > 0 {
+		all = append(all, loss{
+			problem: Problem{Where: "history", Message: fmt.Sprintf("%d commits build on damaged ones", found.Again), Fetchable: true},
+			here:    func(context.Context, *storage.Store) (bool, error) { return c.compared, nil },
 		})
 	}
 	if found.Unknown {
@@ -209,6 +225,9 @@ func (c *pageCheck) repair(ctx context.Context) error {
 		err := c.fetch(ctx, losses)
 		if err == nil {
 			err = c.rescueHeads(ctx)
+		}
+		if err == nil && c.again {
+			err = c.noteCloud(ctx, c.withPage(ctx, func(ctx context.Context, p *Page) error { return p.Sync(ctx) }))
 		}
 		if err != nil {
 			return err
@@ -324,15 +343,21 @@ func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
 		return nil
 	}
 	err := c.withPage(ctx, func(ctx context.Context, p *Page) error {
-		if err := p.Sync(ctx); err != nil { // commits, places, and what others have sent meanwhile
+		err := p.Sync(ctx) // commits, places, and what others have sent meanwhile
+		if c.again = errors.Is(err, ErrNeedsFetch); err != nil && !c.again {
 			return err
 		}
-		c.compared = true
+		c.compared = true // what came is here; what could not be sent for want of its tree goes once there is one
 		if err := c.fetchPieces(ctx, p, losses); err != nil {
 			return err
 		}
 		return c.fetchTrees(ctx, p, losses)
 	})
+	return c.noteCloud(ctx, err)
+}
+
+// noteCloud notes that the cloud could not be asked.
+func (c *pageCheck) noteCloud(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

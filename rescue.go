@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -78,8 +79,13 @@ func (c *pageCheck) rescue(ctx context.Context, p *Page, head *commit.Commit) er
 	return nil
 }
 
-// wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at last the first commit.
+// wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at last the first commit. The tree of the newest one that the cloud has is fetched.
 func (p *Page) wholeAncestor(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
+	local, err := p.store.Unsynced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asked := false
 	for n, next := 1, 1; !c.IsFirst(); n++ {
 		up, err := p.store.Commit(ctx, c.Parents[0])
 		if errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
@@ -88,10 +94,16 @@ func (p *Page) wholeAncestor(ctx context.Context, c *commit.Commit) (*commit.Com
 		if err != nil {
 			return nil, err
 		}
-		if c = up; n < next {
+		c = up
+		if ask := !asked && !slices.Contains(local, c.ID); ask {
+			asked = true
+			if err := p.ensureTree(ctx, c); ctx.Err() != nil {
+				return nil, err
+			}
+		} else if n < next {
 			continue
 		}
-		next *= 2
+		next = 2 * n
 		if whole, err := p.store.TreeWhole(ctx, c); whole || err != nil {
 			return c, err
 		}

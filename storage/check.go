@@ -39,7 +39,7 @@ type CheckReport struct {
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
-	// Holes are commits of which a part of the tree, or of the explanation, was damaged and is not here any more, as a repair has noted, and heads without trees. That is no damage any more.
+	// Holes are commits of which a part of the tree was damaged and is not here any more, as a repair has noted, and heads without trees. That is no damage any more.
 	Holes []commit.ID
 	// Recovery is what Open had to mend.
 	Recovery Recovery
@@ -301,10 +301,6 @@ func (c *checker) explanations() error {
 		_, err := c.lookUp(id)
 		if err == nil {
 			err = c.tree(root)
-		}
-		if isMissingPiece(err) && c.treeless(id) {
-			c.hole(id)
-			continue
 		}
 		if err != nil {
 			if err := c.problem(fmt.Errorf("check explanation of commit %s: %w", id, err)); err != nil {

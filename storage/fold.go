@@ -548,6 +548,9 @@ func (p *plan) writeHistory(tx index.Tx, st *state) error {
 		var err error
 		switch h.o.kind {
 		case recStatus:
+			if h.o.sync.status == statusUnexplained {
+				continue // once explanations are written
+			}
 			err = writeStatus(tx, h.o.sync)
 		case recSummary:
 			err = dropHeads(tx, st, h.o.sync.ids)
@@ -622,7 +625,44 @@ func (p *plan) writeExplanations(tx index.Tx) error {
 			return err
 		}
 	}
+	for _, h := range p.history {
+		if h.o.kind != recStatus || h.o.sync.status != statusUnexplained {
+			continue
+		}
+		for _, id := range h.o.sync.ids {
+			if err := dropExplanation(tx, id); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all explanations that it knows of.
+func dropExplanation(tx index.Tx, merge commit.ID) error {
+	b := tx.Bucket(bucketConflicts)
+	v := b.Get(merge[:])
+	if v == nil {
+		return nil
+	}
+	root, err := parseConflictRow(merge[:], v)
+	if err != nil {
+		return err
+	}
+	row, ok, err := readObjectRow(tx, &root)
+	if err != nil {
+		return err
+	}
+	c, err := parseCommitRow(merge[:], tx.Bucket(bucketCommits).Get(merge[:]))
+	if err != nil {
+		return err
+	}
+	if ok && c.Root != root {
+		if err := dropCommitRef(tx, row.number, merge); err != nil {
+			return err
+		}
+	}
+	return b.Delete(bytes.Clone(merge[:]))
 }
 
 // wantFold wakes the folder when enough is pending.

@@ -84,7 +84,7 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 	return true, nil
 }
 
-// Holes returns the commits of which a part of the tree, or of its explanation, is not here, though the rest is: repair has found that (see Salvage). Those that have become whole again since are made
+// Holes returns the commits of which a part of the tree is not here, though the rest is: repair has found that (see Salvage). Those that have become whole again since are made
 // ones like others, unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
 	var flagged []commit.ID
@@ -131,13 +131,6 @@ func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole boo
 	}
 	if whole, err = s.treeWhole(ctx, c.Root); err != nil || !whole {
 		return false, false, err
-	}
-	if root, ok, err := s.Explanation(ctx, id); err != nil || ok {
-		if err != nil {
-			return false, false, err
-		}
-		whole, err = s.treeWhole(ctx, root)
-		return false, whole, err
 	}
 	return false, true, nil
 }

@@ -456,6 +456,10 @@ func (s *Store) reindexInTurn(ctx context.Context, reason string) bool {
 		return false
 	}
 	s.rebuilt = true
+	if err := s.log.Verify(ctx, nil); err != nil { // the index knows what was in a damaged log: Salvage needs it
+		s.o.Logger.Error("index cannot be made anew from a damaged log", "page", fmt.Sprintf("%x", s.o.Page), "reason", reason, "error", err)
+		return false
+	}
 	if err := s.rebuild(ctx, reason, s.state.position.Number); err != nil {
 		s.o.Logger.Error("index could not be made anew", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
 		return false

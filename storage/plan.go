@@ -114,6 +114,9 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 			if err != nil {
 				return err
 			}
+			if m.absent && p.s.absent != nil {
+				p.s.absent(m.o)
+			}
 			chunk = append(chunk, m)
 			if len(chunk) == planChunk {
 				if err := p.addChunk(chunk); err != nil {

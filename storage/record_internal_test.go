@@ -225,7 +225,7 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"part of a digest":   {Kind: recDropped, Payload: leaf[:32]},
 		"condemned node":     {Kind: recCondemned, Payload: node[:]},
 		"too many":           {Kind: recDropped, Payload: bytes.Repeat(leaf[:], maxRecordEntries+1)},
-		"unknown status":     {Kind: recStatus, Payload: append([]byte{5}, make([]byte, 32)...)},
+		"unknown status":     {Kind: recStatus, Payload: append([]byte{6}, make([]byte, 32)...)},
 		"status of nothing":  {Kind: recStatus, Payload: []byte{1}},
 		"part of an id":      {Kind: recStatus, Payload: append([]byte{1}, make([]byte, 33)...)},
 		"no type":            {Kind: recMetadata, Payload: []byte{1, 0, 1}},

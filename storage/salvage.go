@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -24,6 +26,9 @@ type SalvageOptions struct {
 	DryRun bool
 	// Resync are types of metadata that are removed if batches are gone of which nobody knows any more what was in them: so that sync reads anew what the bucket has.
 	Resync []string
+	// Again says that the bucket has the page: commits that build on what is gone are given up if it is not known all that is gone, since they come again with what they build on. What only this
+	// device has of them stays as a new commit.
+	Again bool
 	// MaxLost bounds each list of the report; 0: 1000.
 	MaxLost int
 }
@@ -38,6 +43,10 @@ type SalvageReport struct {
 	Pieces []LostPiece
 	// Trees are commits of which a part of the tree is not here any more, newest first.
 	Trees []LostTree
+	// Explanations are merges whose explanations are gone.
+	Explanations []commit.ID
+	// Again counts commits that were given up since they come again (see SalvageOptions).
+	Again int
 	// Commits are those that are gone though others, or tags, name them. Tags are the names of tags that are gone for that.
 	Commits []commit.ID
 	Tags    []string
@@ -47,7 +56,7 @@ type SalvageReport struct {
 	More bool
 }
 
-// LostTree is a commit of which a part of the tree, or of its explanation, is not here any more. Unsynced says that the bucket does not have the commit.
+// LostTree is a commit of which a part of the tree is not here any more. Unsynced says that the bucket does not have the commit.
 type LostTree struct {
 	Commit   commit.ID
 	Unsynced bool
@@ -94,13 +103,15 @@ type salvage struct {
 	s      *Store // reads records of the damaged log
 	old    *oldIndex
 
-	kept     map[uint64][]segment.Record // what stays of damaged batches, without payloads, by number
-	known    map[commit.ID]bool          // commits that whole batches name
-	restored []op                        // from the old index
-	at       uint64                      // number of the batch to which they go
-	slot     bool                        // that is a damaged one
-	final    []op                        // that mark what is gone
-	prune    []op                        // each in a batch of its own
+	kept     map[uint64][]segment.Record   // what stays of damaged batches, without payloads, by number
+	useless  map[segment.Place]bool        // records of nodes in whole batches that cannot be made any more: were they to stay, they might be one day, and places would depend on when
+	explains map[commit.ID][]segment.Place // records of explanations in whole batches
+	known    map[commit.ID]bool            // commits that whole batches name
+	restored []op                          // from the old index
+	at       uint64                        // number of the batch to which they go
+	slot     bool                          // that is a damaged one
+	final    []op                          // that mark what is gone
+	prune    []op                          // each in a batch of its own
 }
 
 func (v *salvage) run(ctx context.Context) (err error) {
@@ -127,8 +138,19 @@ func (v *salvage) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	v.useless, v.explains = map[segment.Place]bool{}, map[commit.ID][]segment.Place{}
+	v.s.absent = func(o *op) {
+		if o.place.Length > 0 {
+			v.useless[o.place] = true
+		}
+	}
 	if err := v.fold(ctx, 0, func(b *rebuilder) error { return v.survey(ctx, b) }); err != nil || v.so.DryRun {
 		return err
+	}
+	for place := range v.useless {
+		if err := v.log.Rewrite(place.Segment); err != nil {
+			return err
+		}
 	}
 	return v.replace(ctx)
 }
@@ -152,8 +174,10 @@ func (v *salvage) findKnown(ctx context.Context) error {
 			v.at, v.slot = d.Number, true
 		}
 	}
-	if v.old != nil && v.at == 0 {
-		v.at = v.log.Free(v.old.st.position.Number)
+	if v.old != nil { // all that is gone came no later than this
+		if free := v.log.Free(v.old.st.position.Number); free > v.at {
+			v.at, v.slot = free, false
+		}
 	}
 	return v.log.Each(ctx, func(p segment.Part) error {
 		if p.Damaged {
@@ -243,7 +267,7 @@ func freeBatch(number uint64) segment.BatchInfo {
 // ops returns the records of a batch, or those that stay of a damaged one.
 func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, error) {
 	if !p.Damaged {
-		return parseRecords(p.Records, p.Info)
+		return v.parse(p.Records, p.Info)
 	}
 	recs, done := v.kept[p.Info.Number]
 	if !done {
@@ -262,7 +286,18 @@ func (v *salvage) ops(ctx context.Context, b *rebuilder, p segment.Part) ([]op, 
 	if err != nil {
 		return nil, err
 	}
-	return parseRecords(full, p.Info)
+	return v.parse(full, p.Info)
+}
+
+// parse parses records, and notes where explanations are.
+func (v *salvage) parse(recs []segment.Record, info segment.BatchInfo) ([]op, error) {
+	ops, err := parseRecords(recs, info)
+	for i := range ops {
+		if o := &ops[i]; o.kind == recExplain && v.explains != nil {
+			v.explains[*o.merge] = append(v.explains[*o.merge], o.place)
+		}
+	}
+	return ops, err
 }
 
 // load reads the payloads of records that are kept.
@@ -427,7 +462,9 @@ func (v *salvage) replace(ctx context.Context) error {
 	err := v.log.Replace(ctx, func(p segment.Part, out *segment.Batch) error {
 		if !p.Damaged {
 			for _, r := range p.Records {
-				out.Add(r.Kind, r.Payload)
+				if !v.useless[r.Place] {
+					out.Add(r.Kind, r.Payload)
+				}
 			}
 			return nil
 		}
@@ -436,7 +473,9 @@ func (v *salvage) replace(ctx context.Context) error {
 			return err
 		}
 		for _, r := range recs {
-			out.Add(r.Kind, r.Payload)
+			if !v.useless[r.Place] {
+				out.Add(r.Kind, r.Payload)
+			}
 		}
 		if v.slot && p.Info.Number == v.at {
 			addOps(out, here)
@@ -486,12 +525,13 @@ type surveyor struct {
 	commit     commit.ID
 	uses       []op
 	lacks      bool
-	pieces     map[object.Digest]bool
+	broken     map[commit.ID]bool // that are given up, since they come again
+	heads      int                // that there will be
 }
 
 // survey finds what the log, as it will be, refers to and does not have, and notes what is to be written about that.
 func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
-	y := &surveyor{v: v, b: b, pieces: map[object.Digest]bool{}}
+	y := &surveyor{v: v, b: b, broken: map[commit.ID]bool{}}
 	err := b.db.View(func(tx index.Tx) error {
 		y.tx = tx
 		return y.run(ctx)
@@ -508,6 +548,10 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 		ids[i] = t.Commit
 	}
 	v.final = statusOps(v.final, statusHoles, ids)
+	v.final = statusOps(v.final, statusUnexplained, slices.Clone(v.report.Explanations))
+	if len(v.report.Explanations) > v.so.MaxLost {
+		v.report.Explanations, v.report.More = v.report.Explanations[:v.so.MaxLost], true
+	}
 	if len(v.report.Trees) > v.so.MaxLost {
 		v.report.Trees, v.report.More = v.report.Trees[:v.so.MaxLost], true
 	}
@@ -519,10 +563,18 @@ func (y *surveyor) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if y.v.report.Unknown && y.v.so.Again {
+		if err := y.giveUp(ctx, all); err != nil {
+			return err
+		}
+	}
 	gone := map[commit.ID][]commit.ID{}
 	for _, c := range all {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if y.broken[c.ID] {
+			continue
 		}
 		for _, p := range c.Parents {
 			if p != commit.First().ID && y.tx.Bucket(bucketCommits).Get(p[:]) == nil && !hasKey(y.tx.Bucket(bucketShallow), shallowKey(p, c.ID)) {
@@ -537,7 +589,14 @@ func (y *surveyor) run(ctx context.Context) error {
 		return err
 	}
 	y.prune(gone)
-	if err := y.heads(all); err != nil {
+	for id, places := range y.v.explains {
+		if y.gone(id) {
+			for _, place := range places {
+				y.v.useless[place] = true
+			}
+		}
+	}
+	if err := y.keepHead(all); err != nil {
 		return err
 	}
 	if y.v.report.Unknown {
@@ -546,6 +605,54 @@ func (y *surveyor) run(ctx context.Context) error {
 				y.v.final = append(y.v.final, op{kind: recMetadata, sync: &syncOp{typ: typ, removed: true}})
 			}
 		}
+	}
+	return nil
+}
+
+// gone reports whether a commit will not be here.
+func (y *surveyor) gone(id commit.ID) bool {
+	return y.broken[id] || id != commit.First().ID && y.tx.Bucket(bucketCommits).Get(id[:]) == nil
+}
+
+// giveUp gives up the commits that build on what is gone. What a head of them has that only this device has becomes a commit on the newest that stays.
+func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
+	up := slices.Clone(all)
+	slices.SortFunc(up, func(a, b *commit.Commit) int { return cmp.Compare(a.Generation, b.Generation) })
+	var ids []commit.ID
+	stays := commit.First()
+	for _, c := range up {
+		if slices.ContainsFunc(c.Parents, y.gone) {
+			y.broken[c.ID] = true
+			ids = append(ids, c.ID)
+		} else {
+			stays = c
+		}
+	}
+	y.v.report.Again = len(ids)
+	for _, c := range all {
+		if !y.broken[c.ID] || !hasKey(y.tx.Bucket(bucketHeads), c.ID[:]) || !hasKey(y.tx.Bucket(bucketUnsynced), c.ID[:]) {
+			continue
+		}
+		y.commit = c.ID
+		whole, err := y.node(ctx, c.Root, 0)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, true})
+			continue
+		}
+		next, err := commit.New(commit.Params{Now: time.Unix(0, c.Timestamp), Root: c.Root, Parents: []*commit.Commit{stays}, Message: "repaired: the content of " + c.ID.Short()})
+		if err != nil {
+			return err
+		}
+		y.v.final = append(y.v.final, op{kind: recCommit, commit: next})
+		y.heads++
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), maxRecordEntries)
+		y.v.prune = append(y.v.prune, op{kind: recPruned, sync: &syncOp{ids: ids[:n:n]}})
+		ids = ids[n:]
 	}
 	return nil
 }
@@ -568,14 +675,11 @@ func (y *surveyor) commits() ([]*commit.Commit, error) {
 // trees looks at the tree of a commit and at that of its explanation.
 func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 	y.commit = c.ID
-	treeless := hasKey(y.tx.Bucket(bucketTreeless), c.ID[:])
-	if treeless {
-		row, _, err := readObjectRow(y.tx, &c.Root)
-		if err != nil || !row.held {
-			return err // it came without
-		}
+	treeless, whole := hasKey(y.tx.Bucket(bucketTreeless), c.ID[:]), true
+	row, _, err := readObjectRow(y.tx, &c.Root)
+	if err == nil && (row.held || !treeless) { // else it came without
+		whole, err = y.node(ctx, c.Root, 0)
 	}
-	whole, err := y.node(ctx, c.Root, 0)
 	if err != nil {
 		return err
 	}
@@ -588,7 +692,9 @@ func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 		if err != nil {
 			return err
 		}
-		whole = whole && explained
+		if !explained {
+			y.v.report.Explanations = append(y.v.report.Explanations, c.ID)
+		}
 	}
 	if !whole && !treeless {
 		y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, hasKey(y.tx.Bucket(bucketUnsynced), c.ID[:])})
@@ -701,7 +807,7 @@ func (y *surveyor) tags() error {
 		if err != nil {
 			return err
 		}
-		if id == commit.First().ID || y.tx.Bucket(bucketCommits).Get(id[:]) != nil {
+		if !y.gone(id) {
 			continue
 		}
 		t := &tagChange{name: string(k), deleted: true}
@@ -739,14 +845,23 @@ func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
 	}
 }
 
-// heads sees to it that there is a head: all that there were may be gone.
-func (y *surveyor) heads(all []*commit.Commit) error {
-	if k, _ := y.tx.Bucket(bucketHeads).Cursor().First(); k != nil {
+// keepHead sees to it that there is a head: all that there were may be gone.
+func (y *surveyor) keepHead(all []*commit.Commit) error {
+	cur := y.tx.Bucket(bucketHeads).Cursor()
+	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+		if !y.broken[commit.ID(k)] {
+			y.heads++
+		}
+	}
+	if y.heads > 0 {
 		return nil
 	}
 	parent := commit.First()
-	if len(all) > 0 {
-		parent = all[0]
+	for _, c := range all {
+		if !y.broken[c.ID] {
+			parent = c
+			break
+		}
 	}
 	c, err := commit.New(commit.Params{Root: parent.Root, Parents: []*commit.Commit{parent}, Message: "repaired"})
 	if err != nil {

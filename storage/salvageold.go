@@ -139,7 +139,7 @@ func (v *salvage) compareOld(b *rebuilder) error {
 	}
 	for ids := r.summary; len(ids) > 0; {
 		n := min(len(ids), maxRecordEntries)
-		v.restored = append(v.restored, op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}})
+		v.final = append(v.final, op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}}) // behind all commits
 		ids = ids[n:]
 	}
 	v.report.Restored = len(v.restored)

@@ -127,6 +127,7 @@ type Store struct {
 	indexMu      sync.RWMutex  // held for writing while the index is replaced
 	index        index.DB      // guarded by indexMu
 	rebuilt      bool          // guarded by indexMu; at most once while open
+	absent       func(*op)     // set by Salvage only: told the records that count for nothing, since what they need is not there
 	replaying    bool          // set by Open only: what is folded may be a log from which garbage was compacted away
 	outdated     string        // set by Open only: why the index is to be made anew when the log is open
 	state        state         // guarded by foldTurn

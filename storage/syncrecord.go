@@ -18,7 +18,7 @@ import (
 //	             the plaintext, length: uvarints. The container is 0 and the id of a pack (16), or 1 and the number of an entry (uvarint).
 //	condemned    digests 33 of pieces whose place is gone
 //	dropped      digests 33 of pieces whose content is given up, as far as they have a place
-//	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not; then ids 32 of commits
+//	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the explanation of the merge is gone; then ids 32 of commits
 //	tagReceived  as tag: from elsewhere, unless it was changed here and that is unsynced
 //	tagSynced    as tag: this change of a tag is in the bucket
 //	metadata     1 (0: the row is removed), length of the type (1 byte), type, value
@@ -39,7 +39,9 @@ const (
 	statusSynced   = 1
 	statusUnsynced = 2
 	statusTree     = 3
-	statusHoles    = 4 // repair has found that a part of the tree is not here
+	// Repair has found that a part of the tree is not here, or that the explanation of a merge is gone.
+	statusHoles       = 4
+	statusUnexplained = 5
 )
 
 // The containers of places.
@@ -239,7 +241,7 @@ func parseSync(o op, p []byte, bad func(string) (op, error)) (op, error) {
 			return bad("a bad list of pieces")
 		}
 	case recStatus:
-		if len(p) == 0 || p[0] < statusSynced || p[0] > statusHoles || !y.parseIDs(p[1:]) {
+		if len(p) == 0 || p[0] < statusSynced || p[0] > statusUnexplained || !y.parseIDs(p[1:]) {
 			return bad("bad statuses of commits")
 		}
 		y.status = p[0]

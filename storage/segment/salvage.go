@@ -95,6 +95,26 @@ func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Re
 	return s, nil
 }
 
+// Rewrite says that a segment is to be replaced though it is not damaged, since something in it is of no use any more. One that is not there is passed over.
+func (s *Salvage) Rewrite(id uint32) error {
+	if s.bad[id] != nil || s.l.segs[id] == nil {
+		return nil
+	}
+	h, err := s.header(id)
+	if err != nil {
+		return err
+	}
+	r := &remains{id: id, size: s.l.segs[id].size, head: h}
+	s.good = slices.DeleteFunc(s.good, func(e extent) bool {
+		if e.segment == id {
+			r.extents = append(r.extents, e)
+		}
+		return e.segment == id
+	})
+	s.bad[id] = r
+	return nil
+}
+
 // Close releases the files.
 func (s *Salvage) Close() error { return s.l.Close() }
 

@@ -1,0 +1,329 @@
+package ledger_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// sickPage is a repository on disk with one page, synced or not, that is damaged again and again.
+type sickPage struct {
+	*cloudWorld
+	dir, page string
+	o         *ledger.Options
+	files     map[string]string
+	state     mem.State
+	want      map[string]string
+	rng       *rand.Rand
+}
+
+// newSickPage makes a page that has rows of every kind. With a cloud all but the last commit is in the bucket if local is set.
+func newSickPage(t *testing.T, cloud, local bool) *sickPage {
+	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
+		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
+	}
+	s := &sickPage{cloudWorld: newCloudWorld(t), dir: t.TempDir(), rng: rand.New(rand.NewPCG(7, 8))}
+	s.o = s.options()
+	s.o.InMemory, s.o.SegmentBytes = false, 96<<10
+	r := open(t, s.dir, s.o)
+	p := page(t, r, "app", "page")
+	for i := range 30 {
+		put(t, p, string(key(i)), fmt.Sprint(i), "counter", fmt.Sprint(i))
+	}
+	put(t, p, "long", string(pseudo(1, 200_000)), "again", string(pseudo(2, 9_000)))
+	must(t, p.Tag(t.Context(), "tagged", ledger.CommitID{}))
+	tx, err := p.Begin(t.Context(), nil)
+	must(t, err)
+	must(t, tx.Put(t.Context(), []byte("counter"), []byte("mine")))
+	put(t, p, "counter", "theirs")
+	if _, err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if cloud {
+		if _, err := r.SetCloud(t.Context(), s.cloud()); err != nil {
+			t.Fatal(err)
+		}
+		syncAll(t, r)
+		if local {
+			put(t, p, "local", string(pseudo(3, 9_000)))
+			must(t, p.Tag(t.Context(), "fresh", ledger.CommitID{}))
+		}
+	}
+	s.want = pageContent(t, p)
+	closeIt(t, r)
+	s.page = pageDir(t, s.dir)
+	s.files = tree(t, s.page)
+	s.state = s.bucket.State()
+	return s
+}
+
+// restore puts the page's files back, and the bucket's objects.
+func (s *sickPage) restore() {
+	s.t.Helper()
+	s.bucket.Rollback(s.state)
+	must(s.t, os.RemoveAll(s.page))
+	must(s.t, os.Mkdir(s.page, 0o700))
+	for name, b := range s.files {
+		must(s.t, os.WriteFile(name, []byte(b), 0o600))
+	}
+}
+
+// check checks the page once.
+func (s *sickPage) check(o ledger.CheckOptions) ledger.PageReport {
+	s.t.Helper()
+	r := open(s.t, s.dir, s.o)
+	defer closeIt(s.t, r)
+	report, err := r.Check(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return report.Pages[0]
+}
+
+func remaining(r ledger.PageReport) (all []string) {
+	for _, p := range r.Problems {
+		if !p.Repaired && p.Where != "explanation of merge" { // which no bucket has
+			all = append(all, p.String())
+		}
+	}
+	return all
+}
+
+// TestRepairRows damages, removes, moves and copies rows of every kind in page.db: a check names the family, or opening has found it; repair mends it, and a second check is clean.
+func TestRepairRows(t *testing.T) {
+	s := newSickPage(t, true, true)
+	families := []string{}
+	db, err := index.OpenFile(filepath.Join(s.page, "page.db"), index.Options{ReadOnly: true})
+	must(t, err)
+	must(t, db.View(func(tx index.Tx) error { families = tx.Buckets(); return nil }))
+	must(t, db.Close())
+	changes := map[string]func(b index.Bucket, k, v []byte) error{
+		"damaged": func(b index.Bucket, k, v []byte) error {
+			if len(v) == 0 {
+				return b.Put(k, []byte{1})
+			}
+			v[len(v)/2] ^= 4
+			return b.Put(k, v)
+		},
+		"removed": func(b index.Bucket, k, _ []byte) error { return b.Delete(k) },
+		"moved": func(b index.Bucket, k, v []byte) error {
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+			return b.Put(other(k), v)
+		},
+		"copied": func(b index.Bucket, k, v []byte) error { return b.Put(other(k), v) },
+	}
+	filled := 0
+	for _, family := range families {
+		for what, change := range changes {
+			if testing.Short() && (len(family)+len(what))%2 == 0 {
+				continue
+			}
+			s.restore()
+			db, err := index.OpenFile(filepath.Join(s.page, "page.db"), index.Options{NoSync: true})
+			must(t, err)
+			empty := false
+			must(t, db.Update(func(tx index.Tx) error {
+				b := tx.Bucket(family)
+				c := b.Cursor()
+				k, v := c.First()
+				for range s.rng.IntN(3) {
+					if nk, nv := c.Next(); nk != nil {
+						k, v = nk, nv
+					}
+				}
+				if empty = k == nil; empty {
+					return nil
+				}
+				return change(b, bytes.Clone(k), bytes.Clone(v))
+			}))
+			must(t, db.Close())
+			if empty {
+				continue
+			}
+			filled++
+			name := family + ", " + what
+			found := s.check(ledger.CheckOptions{})
+			told := strings.Join(remaining(found), "; ") + found.IndexRebuilt
+			if told == "" {
+				if family == "state" && (what == "copied") || family == "numbers" && what == "copied" {
+					continue // a row that nothing looks for
+				}
+				t.Errorf("%s: a check finds nothing", name)
+			}
+			mended := s.check(ledger.CheckOptions{Repair: true})
+			if left := remaining(mended); len(left) > 0 {
+				t.Errorf("%s: told %q, not mended: %q", name, told, left)
+			}
+			if again := s.check(ledger.CheckOptions{}); len(again.Problems) > 0 || again.IndexRebuilt != "" {
+				t.Errorf("%s: a second check: %q %s", name, remaining(again), again.IndexRebuilt)
+			}
+		}
+	}
+	r := open(t, s.dir, s.o)
+	wantContent(t, page(t, r, "app", "page"), s.want)
+	closeIt(t, r)
+	t.Logf("%d rows", filled)
+}
+
+// other returns another key near k.
+func other(k []byte) []byte {
+	k = bytes.Clone(k)
+	k[len(k)-1] ^= 0x10
+	return k
+}
+
+// segmentFiles returns the names of the page's segments.
+func (s *sickPage) segmentFiles() []string {
+	return slices.DeleteFunc(sortedKeys(s.files), func(n string) bool { return !strings.HasSuffix(n, ".seg") })
+}
+
+// injure damages a segment in some way.
+func (s *sickPage) injure(name string) (what string) {
+	b := []byte(s.files[name])
+	at := s.rng.IntN(len(b))
+	switch s.rng.IntN(6) {
+	case 0:
+		must(s.t, os.RemoveAll(name))
+		return "removed " + filepath.Base(name)
+	case 1:
+		b, what = b[:at], "cut"
+	case 2:
+		clear(b[at:min(len(b), at+s.rng.IntN(5000)+1)])
+		b[at], what = b[at]^0xff, "zeros"
+	default:
+		b[at] ^= 1 << s.rng.IntN(8)
+		what = "flip"
+	}
+	must(s.t, os.WriteFile(name, b, 0o600))
+	return fmt.Sprintf("%s at %d of %s", what, at, filepath.Base(name))
+}
+
+// TestRepairFromCloud damages segments, and page.db too now and then, of a page that is in the bucket: it comes back whole. What only this device has may be gone; then that is told.
+func TestRepairFromCloud(t *testing.T) {
+	cases := 20
+	if testing.Short() {
+		cases = 10
+	}
+	if n, _ := strconv.Atoi(os.Getenv("LEDGER_TIER")); n > 1 {
+		cases = 200
+	}
+	for _, local := range []bool{false, true} {
+		s := newSickPage(t, true, local)
+		if n, err := strconv.Atoi(os.Getenv("LEDGER_SEED")); err == nil {
+			s.rng = rand.New(rand.NewPCG(uint64(n), 8))
+		}
+		lost := 0
+		for i := range cases {
+			lost += s.mend(fmt.Sprintf("case %d, local %v", i, local), local)
+		}
+		t.Logf("%d cases, local %v: %d in which something was gone", cases, local, lost)
+	}
+}
+
+// mend damages the page and repairs it. It returns 1 when something was gone.
+func (s *sickPage) mend(what string, local bool) (lost int) {
+	s.t.Helper()
+	s.restore()
+	names := s.segmentFiles()
+	for range 1 + s.rng.IntN(len(names)) {
+		what += ", " + s.injure(names[s.rng.IntN(len(names))])
+	}
+	indexed := s.rng.IntN(3) > 0
+	if !indexed {
+		what += ", no page.db"
+		must(s.t, os.Remove(filepath.Join(s.page, "page.db")))
+	}
+	if found := s.check(ledger.CheckOptions{}); indexed && len(found.Problems) == 0 {
+		s.t.Fatalf("%s: no damage is found", what)
+	}
+	report := s.check(ledger.CheckOptions{Repair: true})
+	left := remaining(report)
+	if report.CloudErr != nil || !local && (len(left) > 0 || len(report.Rescued) > 0) {
+		s.t.Fatalf("%s: not mended: %q, %+v", what, left, report)
+	}
+	again := s.check(ledger.CheckOptions{})
+	if len(again.Problems) > 0 || len(left) == 0 && again.MissingPieces+len(again.Holes) > 0 {
+		s.t.Fatalf("%s: a second check: %+v\nREPAIR %+v", what, again, report)
+	}
+	r := open(s.t, s.dir, s.o)
+	defer closeIt(s.t, r)
+	syncAll(s.t, r)
+	p := page(s.t, r, "app", "page")
+	err := p.View(s.t.Context(), func(sn *ledger.Snapshot) error {
+		for k, v := range s.want {
+			got, err := sn.Get(s.t.Context(), []byte(k))
+			if k == "local" && (errors.Is(err, ledger.ErrGone) || errors.Is(err, ledger.ErrNotFound)) {
+				if lost = 1; indexed && len(left) == 0 {
+					return fmt.Errorf("key %q is gone, and nobody has said so: %w", k, err)
+				}
+				continue
+			}
+			if err != nil || string(got) != v {
+				return fmt.Errorf("key %q: other content, %w", k, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("%s: %v; told %q; %+v", what, err, left, report)
+	}
+	return lost
+}
+
+// TestRepairOffline repairs a page while the bucket cannot be reached, and again when it can.
+func TestRepairOffline(t *testing.T) {
+	s := newSickPage(t, true, true)
+	for i, name := range s.segmentFiles() {
+		s.restore()
+		must(t, os.Remove(name))
+		s.offline(true)
+		first := s.check(ledger.CheckOptions{Repair: true})
+		if len(remaining(first)) == 0 || first.CloudErr == nil && i == 0 {
+			t.Fatalf("%s: offline: %+v", name, first)
+		}
+		if again := s.check(ledger.CheckOptions{}); len(again.Problems) > 0 {
+			t.Fatalf("%s: a second check: %+v", name, again)
+		}
+		s.offline(false)
+		second := s.check(ledger.CheckOptions{Repair: true})
+		if len(remaining(second)) > 0 || second.CloudErr != nil {
+			t.Fatalf("%s: online: %+v", name, second)
+		}
+		r := open(t, s.dir, s.o)
+		syncAll(t, r)
+		if _, err := r.Collect(t.Context(), ledger.CollectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p := page(t, r, "app", "page")
+		err := p.View(t.Context(), func(sn *ledger.Snapshot) error {
+			for k, v := range s.want {
+				got, err := sn.Get(t.Context(), []byte(k))
+				if k == "local" && (errors.Is(err, ledger.ErrGone) || errors.Is(err, ledger.ErrNotFound)) {
+					continue // only this device had it
+				}
+				if err != nil || string(got) != v {
+					return fmt.Errorf("key %q: %w", k, err)
+				}
+			}
+			return nil
+		})
+		must(t, err)
+		closeIt(t, r)
+	}
+}
