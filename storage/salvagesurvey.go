@@ -1,0 +1,369 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// surveyor looks for what is not here any more.
+type surveyor struct {
+	v          *salvage
+	b          *rebuilder
+	tx         index.Tx
+	known, bad bitset // numbers of nodes and pieces that were looked at, and of nodes that have holes below
+	commit     commit.ID
+	uses       []op
+	lacks      bool
+	broken     map[commit.ID]bool // that are given up, since they come again
+	heads      int                // that there will be
+}
+
+// survey finds what the log, as it will be, refers to and does not have, and notes what is to be written about that.
+func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
+	y := &surveyor{v: v, b: b, broken: map[commit.ID]bool{}}
+	err := b.db.View(func(tx index.Tx) error {
+		y.tx = tx
+		return y.run(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	v.final = append(v.final, y.uses...)
+	if y.lacks {
+		v.final = append(v.final, op{kind: recMetadata, sync: &syncOp{typ: MetadataLacks, value: []byte{1}}})
+	}
+	ids := make([]commit.ID, len(v.report.Trees))
+	for i, t := range v.report.Trees {
+		ids[i] = t.Commit
+	}
+	v.final = statusOps(v.final, statusHoles, ids)
+	v.final = statusOps(v.final, statusUnexplained, slices.Clone(v.report.Explanations))
+	if len(v.report.Explanations) > v.so.MaxLost {
+		v.report.Explanations, v.report.More = v.report.Explanations[:v.so.MaxLost], true
+	}
+	if len(v.report.Trees) > v.so.MaxLost {
+		v.report.Trees, v.report.More = v.report.Trees[:v.so.MaxLost], true
+	}
+	return nil
+}
+
+func (y *surveyor) run(ctx context.Context) error {
+	all, err := y.commits()
+	if err != nil {
+		return err
+	}
+	if y.v.report.Unknown && y.v.so.Again {
+		if err := y.giveUp(ctx, all); err != nil {
+			return err
+		}
+	}
+	gone := map[commit.ID][]commit.ID{}
+	for _, c := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if y.broken[c.ID] {
+			continue
+		}
+		for _, p := range c.Parents {
+			if p != commit.First().ID && y.tx.Bucket(bucketCommits).Get(p[:]) == nil && !hasKey(y.tx.Bucket(bucketShallow), shallowKey(p, c.ID)) {
+				gone[p] = append(gone[p], c.ID)
+			}
+		}
+		if err := y.trees(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := y.tags(); err != nil {
+		return err
+	}
+	y.prune(gone)
+	for id, places := range y.v.explains {
+		if y.gone(id) {
+			for _, place := range places {
+				y.v.useless[place] = true
+			}
+		}
+	}
+	if err := y.keepHead(all); err != nil {
+		return err
+	}
+	if y.v.report.Unknown {
+		for _, typ := range y.v.so.Resync {
+			if y.tx.Bucket(bucketMetadata).Get([]byte(typ)) != nil {
+				y.v.final = append(y.v.final, op{kind: recMetadata, sync: &syncOp{typ: typ, removed: true}})
+			}
+		}
+	}
+	return nil
+}
+
+// gone reports whether a commit will not be here.
+func (y *surveyor) gone(id commit.ID) bool {
+	return y.broken[id] || id != commit.First().ID && y.tx.Bucket(bucketCommits).Get(id[:]) == nil
+}
+
+// giveUp gives up the commits that build on what is gone. What a head of them has that only this device has becomes a commit on the newest that stays.
+func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
+	up := slices.Clone(all)
+	slices.SortFunc(up, func(a, b *commit.Commit) int { return cmp.Compare(a.Generation, b.Generation) })
+	var ids []commit.ID
+	stays := commit.First()
+	for _, c := range up {
+		if slices.ContainsFunc(c.Parents, y.gone) {
+			y.broken[c.ID] = true
+			ids = append(ids, c.ID)
+		} else {
+			stays = c
+		}
+	}
+	y.v.report.Again = len(ids)
+	for _, c := range all {
+		if !y.broken[c.ID] || !hasKey(y.tx.Bucket(bucketHeads), c.ID[:]) || !hasKey(y.tx.Bucket(bucketUnsynced), c.ID[:]) {
+			continue
+		}
+		y.commit = c.ID
+		whole, err := y.node(ctx, c.Root, 0)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, true})
+			continue
+		}
+		next, err := commit.New(commit.Params{Now: time.Unix(0, c.Timestamp), Root: c.Root, Parents: []*commit.Commit{stays}, Message: "repaired: the content of " + c.ID.Short()})
+		if err != nil {
+			return err
+		}
+		y.v.final = append(y.v.final, op{kind: recCommit, commit: next})
+		y.heads++
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), maxRecordEntries)
+		y.v.prune = append(y.v.prune, op{kind: recPruned, sync: &syncOp{ids: ids[:n:n]}})
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// commits returns all commits, newest first.
+func (y *surveyor) commits() ([]*commit.Commit, error) {
+	var all []*commit.Commit
+	cur := y.tx.Bucket(bucketCommits).Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		c, err := parseCommitRow(k, v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *commit.Commit) int { return commit.Compare(b, a) })
+	return all, nil
+}
+
+// trees looks at the tree of a commit and at that of its explanation.
+func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
+	y.commit = c.ID
+	treeless, whole := hasKey(y.tx.Bucket(bucketTreeless), c.ID[:]), true
+	row, _, err := readObjectRow(y.tx, &c.Root)
+	if err == nil && (row.held || !treeless) { // else it came without
+		whole, err = y.node(ctx, c.Root, 0)
+	}
+	if err != nil {
+		return err
+	}
+	if row := y.tx.Bucket(bucketConflicts).Get(c.ID[:]); row != nil {
+		root, err := parseConflictRow(c.ID[:], row)
+		if err != nil {
+			return err
+		}
+		explained, err := y.node(ctx, root, 0)
+		if err != nil {
+			return err
+		}
+		if !explained {
+			y.v.report.Explanations = append(y.v.report.Explanations, c.ID)
+		}
+	}
+	if !whole && !treeless {
+		y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, hasKey(y.tx.Bucket(bucketUnsynced), c.ID[:])})
+	}
+	return nil
+}
+
+// node reports whether all nodes of a tree are here.
+func (y *surveyor) node(ctx context.Context, d object.Digest, depth int) (whole bool, err error) {
+	if d == btree.EmptyRoot {
+		return true, nil
+	}
+	row, ok, err := readObjectRow(y.tx, &d)
+	if err != nil || !ok || depth > maxTreeDepth {
+		return false, err
+	}
+	if y.known.set(row.number) {
+		return !y.bad.has(row.number), nil
+	}
+	n, err := y.load(ctx, d)
+	if err != nil || n == nil {
+		y.bad.set(row.number)
+		return false, err
+	}
+	whole = true
+	for i := range n.NumChildren() {
+		w, err := y.node(ctx, n.Child(i).Digest, depth+1)
+		if err != nil {
+			return false, err
+		}
+		whole = whole && w
+	}
+	for i := range n.Len() {
+		if e := n.Entry(i); !n.Inline(i) {
+			if err := y.piece(&e.Digest, e.Key, 0); err != nil {
+				return false, err
+			}
+		}
+	}
+	if !whole {
+		y.bad.set(row.number)
+	}
+	return whole, nil
+}
+
+// maxTreeDepth bounds how deep nodes refer to each other: levels fall from one to the next.
+const maxTreeDepth = 256
+
+func (y *surveyor) load(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := y.v.s.loadNodeFresh(ctx, d, y.b, 0)
+	return n, passDamage(err)
+}
+
+// piece looks at a piece of a value and at those below it.
+func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
+	row, ok, err := readObjectRow(y.tx, d)
+	if err != nil || !ok || depth > maxIndexDepth || y.known.set(row.number) {
+		return err
+	}
+	k := appendNumber(nil, row.number)
+	placed := hasKey(y.tx.Bucket(bucketCloud), k)
+	if !row.held {
+		y.lacks = y.lacks || !placed
+		if y.v.old == nil && !placed || y.v.old.had(d) {
+			y.lose(d, key, placed)
+		}
+		return nil
+	}
+	if !placed && !hasKey(y.tx.Bucket(bucketLocal), k) {
+		y.uses = append(y.uses, op{kind: recUse, digest: *d})
+	}
+	if !d.Kind().IsIndex() {
+		return nil
+	}
+	l, err := locatedRow(y.tx, &row)
+	if err != nil {
+		return err
+	}
+	content, err := y.v.s.content(d, &l)
+	if err != nil {
+		return err
+	}
+	ix, err := fb.ParseIndex(content)
+	if err != nil {
+		return nil // what lists it is wrong: Check says so
+	}
+	for i := range ix.Len() {
+		child := ix.Child(i)
+		if err := y.piece(&child.Digest, key, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (y *surveyor) lose(d *object.Digest, key []byte, placed bool) {
+	r := y.v.report
+	if len(r.Pieces) == y.v.so.MaxLost {
+		r.More = true
+		return
+	}
+	r.Pieces = append(r.Pieces, LostPiece{Digest: *d, Placed: placed, Commit: y.commit, Key: slices.Clone(key)})
+}
+
+// tags removes tags whose commits are gone, here only.
+func (y *surveyor) tags() error {
+	cur := y.tx.Bucket(bucketTags).Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		id, err := parseTagRow(string(k), v)
+		if err != nil {
+			return err
+		}
+		if !y.gone(id) {
+			continue
+		}
+		t := &tagChange{name: string(k), deleted: true}
+		y.v.final = append(y.v.final, op{kind: recTag, tag: t}, op{kind: recTagSynced, tag: t})
+		y.v.report.Tags = append(y.v.report.Tags, t.name)
+		if !slices.Contains(y.v.report.Commits, id) {
+			y.v.report.Commits = append(y.v.report.Commits, id)
+		}
+	}
+	return nil
+}
+
+// prune makes commits that are gone ones that were pruned: their children stay.
+func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
+	v := y.v
+	var o *op
+	for id, children := range gone {
+		if !slices.Contains(v.report.Commits, id) {
+			v.report.Commits = append(v.report.Commits, id)
+		}
+		for len(children) > 0 {
+			some := children[:min(len(children), maxPrunedChildren)]
+			children = children[len(some):]
+			if o == nil || len(o.sync.ids) == maxRecordEntries || len(o.sync.children)+len(some) > maxPrunedChildren {
+				v.prune = append(v.prune, op{kind: recPruned, sync: &syncOp{}})
+				o = &v.prune[len(v.prune)-1]
+			}
+			o.sync.ids = append(o.sync.ids, id)
+			o.sync.children = append(o.sync.children, some...)
+		}
+	}
+	slices.SortFunc(v.report.Commits, commit.ID.Compare)
+	if len(v.report.Commits) > v.so.MaxLost {
+		v.report.Commits, v.report.More = v.report.Commits[:v.so.MaxLost], true
+	}
+}
+
+// keepHead sees to it that there is a head: all that there were may be gone.
+func (y *surveyor) keepHead(all []*commit.Commit) error {
+	cur := y.tx.Bucket(bucketHeads).Cursor()
+	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+		if !y.broken[commit.ID(k)] {
+			y.heads++
+		}
+	}
+	if y.heads > 0 {
+		return nil
+	}
+	parent := commit.First()
+	for _, c := range all {
+		if !y.broken[c.ID] {
+			parent = c
+			break
+		}
+	}
+	c, err := commit.New(commit.Params{Root: parent.Root, Parents: []*commit.Commit{parent}, Message: "repaired"})
+	if err != nil {
+		return err
+	}
+	y.v.final = append(y.v.final, op{kind: recCommit, commit: c})
+	return nil
+}
