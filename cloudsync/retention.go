@@ -82,6 +82,13 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (int, error) {
 	if r == (format.Retention{}) {
 		return 0, nil
 	}
+	floor, _, err := p.ses.log.LookFloor(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if floor.Deleted || p.ses.log.Position().Number+1 < floor.Low {
+		return 0, nil // this device has to read on first, as far as it can
+	}
 	waited, err := p.waitedFor(ctx)
 	if err != nil {
 		return 0, err

@@ -103,3 +103,17 @@ func TestWhyEndsWhereHistoryWasGivenUp(t *testing.T) {
 		t.Error("a step for a key that nobody has")
 	}
 }
+
+// TestMergeOfMergesWithoutTheirParents does not take a merge for one that has nothing of its own because what it has merged was pruned.
+func TestMergeOfMergesWithoutTheirParents(t *testing.T) {
+	p := newTestPage()
+	a, b := p.commit(t, 1, edit{"a": "1"}), p.commit(t, 2, edit{"b": "1"})
+	left := p.commit(t, 3, edit{"b": "1"}, a, b)
+	c, d := p.commit(t, 3, edit{"c": "1"}), p.commit(t, 4, edit{"d": "1"})
+	right := p.commit(t, 5, edit{"d": "1"}, c, d)
+	m := shallow{p, setOf(a, b, c, d), nil}.merge(t, left, right)
+	want := map[string]string{"a": "1", "b": "1", "c": "1", "d": "1"}
+	if got := p.content(t, m.Commit.Root); !maps.Equal(got, want) || m.How != merge.ThreeWay {
+		t.Errorf("content %v, %d", got, m.How)
+	}
+}

@@ -16,7 +16,7 @@ type Relation struct {
 	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
 	// ancestor of the other, it is the only one.
 	Bases []*commit.Commit
-	// LeftOwn and RightOwn tell whether a side has a commit that the other has not and that is no merge.
+	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit that the other has not and that is no merge.
 	LeftOwn, RightOwn bool
 }
 
@@ -53,9 +53,13 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		case marks == ofRight:
 			r.RightOwn = r.RightOwn || len(v.commit.Parents) < 2
 		}
-		if err := w.markParents(ctx, v.commit, marks); err != nil {
+		pruned, err := w.markParents(ctx, v.commit, marks)
+		if err != nil {
 			return Relation{}, err
 		}
+		// Below a commit whose parents were pruned may be anything: a side that shows nothing but merges may have commits of its own there.
+		r.LeftOwn = r.LeftOwn || pruned && marks == ofLeft
+		r.RightOwn = r.RightOwn || pruned && marks == ofRight
 	}
 	if len(r.Bases) == 0 && w.pruned {
 		r.Bases = []*commit.Commit{commit.First()}
@@ -117,22 +121,23 @@ func (w *relater) next() *visit {
 	return v
 }
 
-func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) error {
+// markParents puts the parents of a commit into the queue, and reports whether one was pruned.
+func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) (pruned bool, err error) {
 	for _, id := range child.Parents {
 		c, err := w.parent(ctx, id)
 		if errors.Is(err, base.ErrGone) {
-			w.pruned = true
+			w.pruned, pruned = true, true
 			continue
 		}
 		if err != nil {
-			return err
+			return pruned, err
 		}
 		if c.Generation >= child.Generation {
-			return corruptCommit(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
+			return pruned, corruptCommit(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
 		}
 		w.mark(c, m)
 	}
-	return nil
+	return pruned, nil
 }
 
 func (w *relater) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {

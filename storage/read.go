@@ -500,7 +500,7 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 	s.mu.Lock()
 	s.over.mu.RLock()
 	for id := range s.over.commits {
-		if _, chained := s.unsettled[id]; !chained { // I2
+		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
 			found[id] = true
 		}
 	}

@@ -46,6 +46,9 @@ func TestReceivedWithoutParents(t *testing.T) {
 		if h := w.s.Heads(); len(h) != 3 || h[0].ID != head.ID || h[1].ID != onOwn.ID || h[2].ID != d.ID {
 			t.Errorf("%s: %d heads", when, len(h))
 		}
+		if ids, err := w.s.FindCommits(t.Context(), own.ID[:], false, 2); err != nil || len(ids) != 0 {
+			t.Errorf("%s: the pruned commit is listed: %v, %v", when, ids, err)
+		}
 		n := 0
 		for _, err := range commit.Walk(t.Context(), w.s, []commit.ID{d.ID}) {
 			w.must(err)
