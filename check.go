@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -151,6 +152,7 @@ type pageCheck struct {
 	index, pages int
 	report       PageReport
 	compared     bool // with what the cloud has
+	adrift       bool // there is a cloud, and no position in it: a repair before may not have come to asking it
 	again        bool // something can be sent only after heads were rescued
 	rescued      []Rescue
 	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
@@ -163,7 +165,7 @@ func (c *pageCheck) run(ctx context.Context) error {
 	}
 	c.report = found
 	switch {
-	case c.o.Repair && (len(found.Problems) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0):
+	case c.o.Repair && (len(found.Problems) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 || c.adrift):
 		return c.repair(ctx)
 	case !c.o.Repair && slices.ContainsFunc(found.Problems, func(p Problem) bool { return !p.ofIndex() }):
 		return c.detail(ctx)
@@ -195,6 +197,10 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 	found, err := p.store.Check(call, storage.CheckOptions{Progress: c.progress})
 	if err != nil {
 		return report, call.explain(err)
+	}
+	if file, _ := c.repo.cloud.get(); file != nil {
+		at, err := p.store.Metadata(call, format.MetadataPosition)
+		c.adrift = err == nil && at == nil
 	}
 	report.Commits, report.Nodes, report.Pieces = int64(found.Commits), int64(found.Nodes), int64(found.Pieces)
 	report.Rows, report.Bytes = int64(found.Rows), found.Bytes

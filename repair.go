@@ -221,7 +221,7 @@ func (c *pageCheck) repair(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(losses) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 {
+	if len(losses) > 0 || len(found.Holes) > 0 || found.MissingPieces > 0 || c.adrift {
 		err := c.fetch(ctx, losses)
 		if err == nil {
 			err = c.rescueHeads(ctx)
