@@ -726,11 +726,6 @@ func (p *Page) past(ctx context.Context, checkpoints []uint64) ingest.Past {
 	}}
 }
 
-// history gives the entries from the first one on up to the page's position, read anew.
-func (p *Page) history(ctx context.Context) func(yield func(*format.Entry) error) error {
-	return func(yield func(*format.Entry) error) error { return p.entriesBehind(ctx, format.Position{}, yield) }
-}
-
 // entriesBehind gives the entries behind a position up to the page's position, read anew. Where a floor has passed what is missing, it goes on behind the
 // floor's checkpoint, so that there may be gaps: what stood there is gone.
 func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
