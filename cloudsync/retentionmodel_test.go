@@ -18,7 +18,7 @@ import (
 
 var (
 	retentionSeed = flag.Uint64("retention.seed", 0, "run the history of this seed alone, and tell what happens")
-	retentionRuns = flag.Int("retention.runs", 20, "how many random histories with retention are run")
+	retentionRuns = flag.Int("retention.runs", 14, "how many random histories with retention are run")
 )
 
 // TestRetentionHistories runs random histories of devices that come and go for long times while history is given up in the bucket: whatever was put is on every device in the end, every tag has its content, and
