@@ -353,3 +353,39 @@ func TestErase(t *testing.T) {
 		}
 	}
 }
+
+// TestReuploadShallowHistory makes a wiped bucket whole again from devices that have given history up.
+func TestReuploadShallowHistory(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	for i := range 5 {
+		a.commit(edit{"k": fmt.Appendf(nil, "%d", i), "big": noise(uint64(i), 3000)})
+	}
+	sync(t, a, b)
+	keepLast(t, a, 2)
+	for _, p := range []*page{a, b} {
+		sync(t, p)
+		if _, err := p.GiveUp(t.Context(), cloudsync.GiveUpOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collectBucket(t, a, cloudsync.GCOptions{})
+	sync(t, b)
+	w.b.Wipe()
+	w.connect()
+	for _, p := range []*page{a, b} {
+		p.reopen()
+	}
+	a, b = a.d.pages["notes"], b.d.pages["notes"]
+	for _, p := range []*page{a, b} {
+		if missing, err := p.Reupload(t.Context()); err != nil || missing != 0 {
+			t.Fatalf("%d pieces are missing, %v", missing, err)
+		}
+	}
+	b.commit(edit{"b": text("1")})
+	sync(t, b, a)
+	c := w.device()
+	sync(t, c)
+	sameHeads(t, a, b, c)
+	sameContent(t, a, b, c)
+}
