@@ -2,6 +2,7 @@ package bench
 
 import (
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"testing"
 	"time"
@@ -78,6 +79,33 @@ func allocations(fn func()) float64 {
 	fn()
 	runtime.ReadMemStats(&after)
 	return float64(after.Mallocs - before.Mallocs)
+}
+
+// peakHeap calls fn and returns how many bytes of heap were in use at the most, beyond those before, as seen every few milliseconds: garbage that was not collected yet included.
+func peakHeap(fn func()) float64 {
+	inUse := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	before, peak := inUse(), uint64(0)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			peak = max(peak, inUse())
+			select {
+			case <-done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	fn()
+	close(done)
+	<-ended
+	return float64(peak) - float64(before)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

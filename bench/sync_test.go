@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -175,9 +174,10 @@ func (c *cycle) untilCheckpoint(keys int) (commits int, asked usage) {
 // firstSync clones a device at the worst moment, and states what that costs for each byte of content. Content are the keys and
 // values that the page has at that moment.
 func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
-	runtime.GC()
+	cloud := c.cloud.at(c.worst)
 	start := time.Now()
-	d := c.cloud.at(c.worst).clone(c.b)
+	var d *device
+	heap := peakHeap(func() { d = cloud.clone(c.b) })
 	took := time.Since(start)
 	u, content := d.t.usage(), float64(million().bytes())
 	entries := d.at
@@ -186,6 +186,7 @@ func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
 	metrics[prefix+"first-requests"] = float64(u.requests())
 	metrics[prefix+"first-requests-allowed"] = content/(4<<20) + 100
 	metrics[prefix+"first-s"] = took.Seconds()
+	metrics[prefix+"first-heap-MB"] = heap / 1e6
 	metrics[prefix+"first-entries"] = float64(entries)
 	metrics[prefix+"first-checkpoint/content"] = float64(u.dnBytes[kindCheckpoint]) / content
 	metrics[prefix+"first-log/content"] = float64(u.dnBytes[kindEntry]+u.dnBytes[kindRange]+u.dnBytes[kindPack]) / content
@@ -226,7 +227,7 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	must(b, ingest(b, page, "value", data))
 	command(b, ".", "sync", "-f", dir)
 	var p pair
-	var uploaded, puts []float64
+	var uploaded, puts, heap []float64
 	var processor samples
 	ours := func() time.Duration {
 		to := tempDir(b)
@@ -234,7 +235,8 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 		must(b, err)
 		command(b, ".", "sync", "-f", dir)
 		before, used := repo.SyncMetrics(), processorTime(b)
-		d := settled(func() { must(b, page.Sync(b.Context())) })
+		var d time.Duration
+		heap = append(heap, peakHeap(func() { d = timed(func() { must(b, page.Sync(b.Context())) }) }))
 		processor.add(processorTime(b) - used)
 		after := repo.SyncMetrics()
 		uploaded = append(uploaded, float64(after.UpBytes-before.UpBytes)/float64(len(data)))
@@ -256,6 +258,6 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	report(b, map[string]float64{
 		"ratio":     1 / p.ratio(), // of speeds
 		"sync-MB/s": mbPerSecond(len(data), p.ours.median()), "cp+sync-MB/s": mbPerSecond(len(data), p.theirs.median()),
-		"processor-ms": ms(processor.median()), "uploaded/value": median(uploaded), "PUT": median(puts),
+		"processor-ms": ms(processor.median()), "uploaded/value": median(uploaded), "PUT": median(puts), "heap-MB": median(heap) / 1e6,
 	})
 }
