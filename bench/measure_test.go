@@ -2,6 +2,7 @@ package bench
 
 import (
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"testing"
@@ -81,14 +82,15 @@ func allocations(fn func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// peakHeap calls fn and returns how many bytes of heap were in use at the most, beyond those before, as seen every few milliseconds: garbage that was not collected yet included.
+// peakHeap calls fn and returns how many bytes of heap were live at the most, beyond those before, as collections of the garbage have found, of which there are more than usual.
 func peakHeap(fn func()) float64 {
 	inUse := func() uint64 {
-		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
 	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	before, peak := inUse(), uint64(0)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -105,7 +107,7 @@ func peakHeap(fn func()) float64 {
 	fn()
 	close(done)
 	<-ended
-	return float64(peak) - float64(before)
+	return max(0, float64(peak)-float64(before))
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
