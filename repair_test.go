@@ -216,9 +216,9 @@ func (s *sickPage) injure(name string) (what string) {
 
 // TestRepairFromCloud damages segments, and page.db too now and then, of a page that is in the bucket: it comes back whole. What only this device has may be gone; then that is told.
 func TestRepairFromCloud(t *testing.T) {
-	cases := 20
+	cases := 12
 	if testing.Short() {
-		cases = 10
+		cases = 6
 	}
 	if n, _ := strconv.Atoi(os.Getenv("LEDGER_TIER")); n > 1 {
 		cases = 200

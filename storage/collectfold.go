@@ -309,8 +309,15 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	if !d.Kind().IsNode() {
 		return out, nil
 	}
-	if lacks, err := s.lacksPart(&d, from); err != nil || lacks {
+	// A part that is missing was garbage and compacted away, or was damaged: then the node was never folded.
+	compacted, err := s.log.Compacted()
+	if err != nil {
 		return out, err
+	}
+	if compacted {
+		if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
+			return out, err
+		}
 	}
 	n, err := s.wholeNode(ctx, d, from)
 	if err == nil && n != nil {

@@ -54,6 +54,19 @@ func (g *golden) salvaged(o storage.Options, whole bool) (unread int, err error)
 	if err == nil { // and it goes on
 		err = s.SetTag(ctx, "after", s.NewestHead().ID)
 	}
+	if err == nil && g.rng.IntN(4) == 0 {
+		before := unread
+		cycles(g.t, s.NewCollector(storage.CollectOptions{}), 2) // what is reachable stays, holes or not
+		if unread, err = g.mostlyThere(s, r); err == nil && unread != before {
+			err = fmt.Errorf("%d commits do not read after collection, %d before", unread, before)
+		}
+		if err != nil {
+			return unread, err
+		}
+		if _, err = s.Compact(ctx, storage.CompactOptions{MinDeadShare: 0.001}); err == nil {
+			err = checkClean(s)
+		}
+	}
 	return unread, err
 }
 
@@ -153,7 +166,7 @@ func TestSalvage(t *testing.T) {
 				unread += n
 			}
 		}
-		st := stride(len(b), 12)
+		st := stride(len(b), 6*tier())
 		for off := rng.IntN(min(32, st)); off < len(b); off += 1 + rng.IntN(2*st) {
 			each("flip", off, func(m *vfs.Mem) { damage(t, m, path, flip(off, 1<<rng.IntN(8), b)) })
 		}
