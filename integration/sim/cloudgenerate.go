@@ -118,7 +118,7 @@ func (g *cloudGenerator) sweeps(z Hazards) {
 	g.add(1, Sweep, Begin, End)
 	g.add(2, Pin, Unpin)
 	if g.one(2) {
-		g.add(1, Begin, End)
+		g.add(3, Begin, End)
 	}
 	if z.Crashes {
 		g.add(1, SweepCrash)

@@ -176,6 +176,9 @@ func (d *device) prune(ctx context.Context, keep int) error {
 		if slices.Contains(kept, id) {
 			continue
 		}
+		if d.pinned(id) {
+			return fmt.Errorf("S12: device %d has pruned commit %s, of which it has a snapshot or on which it has a transaction", d.index, id.Short())
+		}
 		if _, err := d.s.Commit(ctx, id); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
 			return fmt.Errorf("S12: device %d has pruned commit %s: %w", d.index, id.Short(), err)
 		}
@@ -234,6 +237,12 @@ func (d *device) markPruned(ids []commit.ID) {
 func (d *device) uses(id commit.ID) bool {
 	n := d.w.graph.byID[id]
 	return slices.Contains(d.heads, n) || len(d.shop.open) > 0 || slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n == n })
+}
+
+// pinned reports whether there is a snapshot of a commit, or a transaction on it.
+func (d *device) pinned(id commit.ID) bool {
+	return slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n.c.ID == id }) ||
+		slices.ContainsFunc(d.shop.open, func(t *transaction) bool { return t.parent.c.ID == id })
 }
 
 // mayLack reports whether a commit that the device must have is gone because it was pruned, here or in what others have sent.

@@ -3,10 +3,12 @@ package sim
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -36,6 +38,46 @@ func (w *World) verifySwept(ctx context.Context) error {
 		w.swept.Deleted += c.Stats().Pieces + c.Stats().Nodes
 		if err := d.verifySwept(ctx); err != nil {
 			return err
+		}
+		if err := d.readOld(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOld reads the whole of the oldest commits whose trees are not here: what only they need has not been collected, as far as it is in the bucket.
+func (d *device) readOld(ctx context.Context) error {
+	for left, i := 2, 0; d.link != nil && !d.w.lossy() && left > 0 && i < len(d.received); i++ {
+		n := d.received[i]
+		if gone, err := d.mayLack(ctx, n); gone || err != nil || d.w.cloud.epoch > 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if held, err := d.s.TreeHeld(ctx, n.c); held || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		left--
+		if err := d.link.page.BuildTree(ctx, n.c.ID); err != nil {
+			return fmt.Errorf("S12: device %d: %w", d.index, err)
+		}
+		err := d.walkValues(ctx, n.c.Root, func(e *fb.Entry) error {
+			got, err := d.readValue(ctx, e)
+			if err == nil && got != n.value(string(e.Key)) {
+				err = errors.New("another value than the model's")
+			}
+			if err != nil {
+				err = fmt.Errorf("value of %s in commit %s: %w", e.Key, n.c.ID.Short(), err)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("S12: device %d: %w", d.index, err)
 		}
 	}
 	return nil
