@@ -74,6 +74,8 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		c.kept = &keptBucket{c.b.State(), c.has, c.epoch}
 	case Rollback:
 		if c.kept != nil {
+			// Who has put packs there since, and no entry, does not notice: he announces them all the same, and nobody can read on until somebody uploads anew.
+			c.torn = true
 			return w.trouble(ctx, "rolled back", c.kept.has, s.Apart, func() { c.b.Rollback(c.kept.state) })
 		}
 	case Wipe:

@@ -84,6 +84,13 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync},
 			{Kind: sim.Sync, Device: 1},
 		}}},
+		{"a bucket is put back that has lost a pack and no entry", sim.History{Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "0", 1108)},
+			{Kind: sim.Collect},
+			{Kind: sim.Keep},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Rollback},
+		}}},
 		{"pieces have moved to another pack when they are fetched", sim.History{Sweep: true, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "f"}}, Steps: []sim.Step{
 			{Kind: sim.Sync},
 			{Kind: sim.Edit, Device: 2, Changes: set("z08", "1", 393693)},
