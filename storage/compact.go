@@ -506,6 +506,9 @@ func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
 	if err != nil {
 		return err
 	}
+	if k.keepsDead {
+		w.KeepsDead()
+	}
 	before, after := w.Bytes()
 	if err := w.Install(); err != nil {
 		if errors.Is(err, base.ErrReadOnly) {

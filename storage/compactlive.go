@@ -21,7 +21,8 @@ import (
 //	    then it only says that its journal uses the piece, or that a node is used, which it may have brought back.
 //	C2  A record that takes something away (a deletion, a burial, a drop, the pruning of a commit, the removal of metadata, the commit of a journal, as far as
 //	    that ends the state of a transient piece) stays until nothing older is left that it is about. That is so when each other segment begins
-//	    behind it, or was made by a compaction that knew of it: killBefore is the least number for which it is not. Deletions, and what
+//	    behind it, or was made by a compaction that knew of it and kept nothing that
+//	    was taken away, such as a base: killBefore is the least number for which it is not. Deletions, and what
 //	    prunes commits, also stay while their piece or commit is there again. They go, too, when the whole log has nothing that they are
 //	    about, which is looked for when they are many (see staleNames).
 //	C3  Journals that are no more are not named: a piece of one that was committed belongs to journal 0, so that it is local unless it has a place,
@@ -40,6 +41,7 @@ type judgement struct {
 	killBefore uint64            // see C2: records that take away may go up to this number
 	lastTag    map[string]uint64 // number of the last batch in the inputs that sets the tag; nil while that is being found out
 	used       map[uint64]bool   // numbers of pieces for which a use of journal 0 was written
+	keepsDead  bool              // what is kept holds references again when the log is folded without what took it away
 	stale      *staleNames       // nil: not known
 	deletions  int64             // bytes of deletions that stay of what is not there
 	bases      map[uint64]bool   // numbers of dead nodes: whether the inputs have all that needs them
@@ -176,6 +178,7 @@ func (k *judgement) piece(tx index.Tx, v *verdict) error {
 		o.kind, o.content = recUse, nil
 		return k.use(tx, v)
 	}
+	k.keepsDead = k.keepsDead || !here
 	if o.journal != 0 && k.settled(tx, o.journal, row.number) && (!here || k.hasStatus(tx, row.number)) {
 		o.journal = 0
 		v.rewrite()
@@ -256,6 +259,7 @@ func (k *judgement) node(tx index.Tx, v *verdict) error {
 	switch {
 	case !v.keep:
 	case row.dead:
+		k.keepsDead = true
 		v.free, err = k.frees(tx, row.number)
 	case o.kind == recDelta:
 		var base objectRow

@@ -190,6 +190,10 @@ func (r *Rewrite) Segment() uint32 { return r.id }
 // Bytes returns the length in bytes of the segments that are replaced, and that of the replacement.
 func (r *Rewrite) Bytes() (before, after uint64) { return r.in, r.off }
 
+// KeepsDead notes that records were taken over that count only together with others which took away what they store: then the replacement does not say
+// what it was judged by.
+func (r *Rewrite) KeepsDead() { r.head.judged = 0 }
+
 // Discard removes the replacement.
 func (r *Rewrite) Discard() error {
 	l := r.l
@@ -431,7 +435,7 @@ func (l *Log) endCopy() {
 
 // Description is what the header of a segment and the frame of its first batch say.
 type Description struct {
-	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0 for other segments.
+	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0 after KeepsDead and for other segments.
 	Replacement bool
 	Judged      uint64
 	// First is the number of the first batch, 0 when there is none.
