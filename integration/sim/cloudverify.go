@@ -185,6 +185,7 @@ func (d *device) readValue(ctx context.Context, e *fb.Entry) (string, error) {
 		return string(e.Value), nil
 	}
 	var b strings.Builder
+	b.Grow(int(e.Size))
 	_, err := split.NewReader(ctx, d.s, e.Digest, e.Size).WriteTo(&b)
 	return b.String(), err
 }
