@@ -319,8 +319,11 @@ func (w *world) trouble(r *ledger.Repository) {
 		}
 		_, err := r.SetCloud(ctx, o)
 		w.out.say(err)
-		_, _, err = ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), o)
+		c, _, err := ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), o)
 		w.out.say(err)
+		if c != nil {
+			w.must(c.Close())
+		}
 	}
 	// Each object of the log damaged in turn, for who begins.
 	n, most := 0, 12
