@@ -45,6 +45,8 @@ type PageCollection struct {
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
+	// Waiting counts those that stay for the time being, since a device that uses the bucket has not told that it has read them. Devices tell at most once a day.
+	Waiting int
 	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
 	Pieces, Nodes int
 	Bytes         int64
@@ -125,13 +127,14 @@ func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollec
 	} else if r, err := cloudsync.RetentionOf(ctx, p.store); err != nil || r == (format.Retention{}) {
 		return err
 	}
-	err := p.withSync(ctx, "follow the bucket's retention", func(ctx context.Context, s *cloudsync.Page) (err error) {
+	err := p.withSync(ctx, "follow the bucket's retention", func(ctx context.Context, s *cloudsync.Page) error {
 		if o.Retention != nil && !o.DryRun {
 			if err := s.SetRetention(ctx, *give.Retention); err != nil {
 				return err
 			}
 		}
-		c.Pruned, err = s.GiveUp(ctx, give)
+		n, err := s.GiveUp(ctx, give)
+		c.Pruned, c.Waiting = n.Pruned, n.Waiting
 		return err
 	})
 	if o.Retention == nil && err != nil && ctx.Err() == nil {

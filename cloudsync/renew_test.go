@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,16 +245,16 @@ func TestReuploadEndsAnywhere(t *testing.T) {
 		sync(t, b)
 		w.remove(a.names().Entry(3))
 		b.commit(edit{"b": text("y")})
-		n := 0
+		var n atomic.Int64
 		w.b.SetBefore(func(bucket.Op, string) error {
-			if n++; n >= at {
+			if n.Add(1) >= int64(at) {
 				return errNet
 			}
 			return nil
 		})
 		_, err := b.Reupload(t.Context())
 		w.b.SetBefore(nil)
-		over := n < at
+		over := n.Load() < int64(at)
 		if over != (err == nil) {
 			t.Fatalf("request %d: %v", at, err)
 		}
@@ -295,9 +296,9 @@ func TestReuploadAtOnce(t *testing.T) {
 		for i, p := range []*page{a, b, c} {
 			p.commit(edit{"own " + key(i): text("y")})
 		}
-		n := 0
+		var n atomic.Int64
 		w.b.SetBefore(func(bucket.Op, string) error {
-			if n++; n == at {
+			if n.Add(1) == int64(at) {
 				if missing, err := c.Reupload(t.Context()); err != nil || missing != 0 {
 					t.Errorf("request %d: %d missing, %v", at, missing, err)
 				}
@@ -312,7 +313,7 @@ func TestReuploadAtOnce(t *testing.T) {
 			sync(t, a, b, c)
 		}
 		same(t, a, b, c, w.synced())
-		if n < at {
+		if n.Load() < int64(at) {
 			break
 		}
 	}

@@ -63,49 +63,68 @@ func RetentionOf(ctx context.Context, store *storage.Store) (r format.Retention,
 	return r, nil
 }
 
-// GiveUp prunes on this device the commits that the bucket's retention gives up, and returns how many. Heads, tagged and unsynced commits stay, and what merging with known devices needs: all that they have not read as far as
-// their notes in the bucket tell, with what it is built on. A device whose last note is older than 180 days by the bucket's clock is not known any more. Commits that something in memory needs stay for the next time.
-// Errors: those of the bucket (nothing was pruned then), of the store and of ctx, base.ErrClosed.
-func (p *Page) GiveUp(ctx context.Context, o GiveUpOptions) (pruned int, err error) {
-	err = p.withTurn(ctx, "give history up", func(ctx context.Context) error {
-		pruned, err = p.giveUp(ctx, o)
-		return err
-	})
-	return pruned, err
+// GaveUp counts commits.
+type GaveUp struct {
+	Pruned int
+	// Waiting are those that the retention gives up, and that stay because a known device has not read them, or what is built on them.
+	Waiting int
 }
 
-func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (int, error) {
+// GiveUp prunes on this device the commits that the bucket's retention gives up, and counts them. Heads, tagged and unsynced commits stay, and what merging with known devices needs: all that they have not read as far as
+// their notes in the bucket tell, with what it is built on. A device whose last note is older than 180 days by the bucket's clock is not known any more. Commits that something in memory needs stay for the next time.
+// Errors: those of the bucket (nothing was pruned then), of the store and of ctx, base.ErrClosed.
+func (p *Page) GiveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error) {
+	err = p.withTurn(ctx, "give history up", func(ctx context.Context) error {
+		n, err = p.giveUp(ctx, o)
+		return err
+	})
+	return n, err
+}
+
+func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error) {
 	r := p.ses.retention
 	if o.Retention != nil {
 		r = *o.Retention
 	}
 	if r == (format.Retention{}) {
-		return 0, nil
+		return n, nil
 	}
 	floor, _, err := p.ses.log.LookFloor(ctx)
 	if err != nil {
-		return 0, err
+		return n, err
 	}
 	if floor.Deleted || p.ses.log.Position().Number+1 < floor.Low {
-		return 0, nil // this device has to read on first, as far as it can
+		return n, nil // this device has to read on first, as far as it can
 	}
 	waited, err := p.waitedFor(ctx)
 	if err != nil {
-		return 0, err
+		return n, err
 	}
 	keep := slices.Clone(o.Keep)
 	if err := p.eachUnread(ctx, waited, func(id commit.ID) { keep = append(keep, id) }); err != nil {
-		return 0, err
+		return n, err
 	}
 	ids, err := p.unkept(ctx, r, keep)
-	if err != nil || len(ids) == 0 || o.DryRun {
-		return len(ids), err
+	if err != nil {
+		return n, err
+	}
+	if len(keep) > len(o.Keep) {
+		alone, err := p.unkept(ctx, r, slices.Clone(o.Keep))
+		if err != nil {
+			return n, err
+		}
+		n.Waiting = len(alone) - len(ids)
+	}
+	n.Pruned = len(ids)
+	if n.Pruned == 0 || o.DryRun {
+		return n, nil
 	}
 	kept, err := p.store.Prune(ctx, ids)
+	n.Pruned -= len(kept)
 	if errors.Is(err, base.ErrConflict) {
 		err = nil // what is in use stays for the next time
 	}
-	return len(ids) - len(kept), err
+	return n, err
 }
 
 // unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and what these are built on, and keep, aside.

@@ -100,7 +100,7 @@ func (h *retentionRun) step() {
 		h.logf("device %d collects in the bucket: %+v", i, *r)
 	case k < 17:
 		n, err := p.GiveUp(h.t.Context(), cloudsync.GiveUpOptions{})
-		h.logf("device %d gives up %d commits, %v", i, n, err)
+		h.logf("device %d gives up %+v commits, %v", i, n, err)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func (p *Page) next(ctx context.Context) (*outgoing.Outgoing, error) {
 		// What history gives up is not sent again.
 		if n, err := p.giveUp(ctx, GiveUpOptions{Keep: p.inUse()}); err != nil {
 			return nil, err
-		} else if n > 0 {
+		} else if n.Pruned > 0 {
 			if err := p.collect(ctx); err != nil {
 				return nil, err
 			}

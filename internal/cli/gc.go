@@ -52,6 +52,7 @@ or has not been heard of for 180 days.`,
 type gcJSON struct {
 	Page     string `json:"page"`
 	Pruned   int    `json:"prunedCommits"`
+	Waiting  int    `json:"waitingCommits,omitempty"`
 	Pieces   int    `json:"deletedPieces"`
 	Nodes    int    `json:"deletedNodes"`
 	Bytes    int64  `json:"deletedBytes"`
@@ -102,7 +103,7 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	name := nameOf(c.Ledger, c.Name, c.ID)
 	switch {
 	case a.json:
-		j := gcJSON{Page: name, Pruned: c.Pruned, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
+		j := gcJSON{Page: name, Pruned: c.Pruned, Waiting: c.Waiting, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
 		if c.PruneErr != nil {
 			j.PruneErr = c.PruneErr.Error()
 		}
@@ -116,6 +117,9 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 		what = append(what, countText(c.Pruned, "commit")+" would be given up")
 	case c.Pruned > 0 || c.InBucket:
 		what = append(what, countText(c.Pruned, "commit")+" given up")
+	}
+	if c.Waiting > 0 {
+		what = append(what, countText(c.Waiting, "commit")+" to wait until other devices have read on")
 	}
 	switch {
 	case c.InBucket && dry:

@@ -76,11 +76,9 @@ func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
 	s := seed(page, info.Segment, info.Start)
 	f := frame{number: info.Number, recordsBytes: uint32(b.Bytes()), records: uint32(b.Len()), ends: uint32(len(ends))}
 	f.put(b.buf, s)
-	length := len(b.buf)
-	out := appendEnds(b.buf, ends)
+	out := appendEnds(b.buf, ends) // b.buf itself stays: a journal reads what it has written meanwhile
 	info.CRC = crc32.Update(s, castagnoli, out)
 	out = binary.BigEndian.AppendUint32(out, info.CRC)
-	b.buf = out[:length]
 	info.End = info.Start + uint64(len(out))
 	return out
 }
@@ -94,7 +92,7 @@ func (b *Batch) placesAt(info BatchInfo) []Place {
 	return out
 }
 
-// Payload returns the payload of a record. It is valid until the next Add or Reset and must not be changed.
+// Payload returns the payload of a record. It is valid until the next Add or Reset and must not be changed. It may be called while the batch is being appended.
 func (b *Batch) Payload(i int) []byte {
 	p := b.places[i]
 	end := p.Offset + uint64(p.Length)
