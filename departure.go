@@ -15,12 +15,13 @@ import (
 
 // departure says how a page leaves.
 type departure struct {
-	kind      absenceKind
-	sizeBytes int64
-	name      string
-	unproved  error // why the bucket could not be asked
-	dry       bool
-	discard   bool // what only this device has
+	kind       absenceKind
+	sizeBytes  int64
+	name       string
+	unproved   error // why the bucket could not be asked
+	dry        bool
+	discard    bool // what only this device has
+	usageStays bool // for who removes the usage of many pages together
 }
 
 // departed says what came of it.
@@ -186,6 +187,9 @@ func (r *Repository) leave(k pageKey, d *departure, st *standing) (gone string, 
 	r.mu.Lock()
 	delete(r.indexes, dir)
 	r.mu.Unlock()
+	if d.usageStays {
+		return gone, nil
+	}
 	if err := r.usage.removed(k.ledger, k.id, d.kind == absentDeleted); err != nil {
 		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", k.ledger, "page", k.id.String(), "error", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ledgerd/ledger/pageusage"
 )
 
 // EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and OlderThan: then the one that was closed longest ago goes first,
@@ -184,6 +186,7 @@ func (e *evictor) run(ctx context.Context) error {
 	if file, _ := e.repo.cloud.get(); file != nil && !e.o.DryRun {
 		e.unproved = e.repo.proveBucket(ctx)
 	}
+	defer e.removeUsage()
 	for i := range candidates {
 		if e.o.FreeBytes > 0 && e.report.FreedBytes >= e.o.FreeBytes {
 			break
@@ -193,6 +196,20 @@ func (e *evictor) run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(e.refused...)
+}
+
+// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two syncs. After a crash the next start does it.
+func (e *evictor) removeUsage() {
+	gone := make([]pageusage.Usage, 0, len(e.report.Evicted))
+	for _, c := range e.report.Evicted {
+		gone = append(gone, pageusage.Usage{Page: pageusage.Page{Ledger: c.Ledger, ID: c.ID}, Closed: c.LastClosed})
+	}
+	if len(gone) == 0 || e.o.DryRun {
+		return
+	}
+	if err := e.repo.usage.db.RemoveClosed(gone); err != nil {
+		e.repo.o.Logger.Warn("the usage of pages that are away stays listed", "pages", len(gone), "error", err)
+	}
 }
 
 // proveBucket asks the bucket whether it is the one that is remembered.
@@ -281,6 +298,7 @@ func (e *evictor) evict(ctx context.Context, c *EvictResult) error {
 	c.Bytes = bytes
 	res, err := e.repo.depart(ctx, k, departure{
 		kind: absentEvicted, sizeBytes: bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
+		usageStays: true,
 	})
 	switch {
 	case err != nil:

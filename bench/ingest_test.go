@@ -89,7 +89,7 @@ func BenchmarkSmallCommitsDuringIngest(b *testing.B) {
 			file := newAppender(b, dir)
 			between := func() {
 				quiet = append(quiet, c.commits(b, scaled(500, 20), nil)...)
-				for range 10 {
+				for range scaled(100, 10) { // as many as the ingest writes, in all: a disk may take the first ones faster than it can go on
 					batch.add(timed(func() { file.appendAndSync(b, data[:4<<20]) }))
 				}
 			}

@@ -1,6 +1,7 @@
 package pageusage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -468,6 +469,32 @@ func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
 // Remove forgets the usage of p, for a page whose local copy is gone, and keeps its name. That there is
 // none is no error. Errors: those of Flush, and base.ErrReadOnly.
 func (d *DB) Remove(p Page) error { return d.remove(p, false) }
+
+// RemoveClosed is Remove for several pages in one transaction, each only if it was last closed when its Usage says: a page that was opened since
+// is there again. Errors: those of Remove.
+func (d *DB) RemoveClosed(gone []Usage) error {
+	for i := range gone {
+		if err := gone[i].Page.check(); err != nil {
+			return err
+		}
+	}
+	return d.update("remove page usage", func(tx index.Tx) error {
+		b := tx.Bucket(openedBucket)
+		if b == nil {
+			return nil
+		}
+		for i := range gone {
+			key := gone[i].Page.key()
+			if gone[i].Open || !bytes.Equal(b.Get(key), encodeTime(uint64(gone[i].Closed.UnixNano()))) {
+				continue
+			}
+			if err := errors.Join(deleteRow(tx, openedBucket, key), deleteRow(tx, sizesBucket, key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
 
 // Forget forgets the usage of p and its name, for a page that was deleted. Errors: those of Remove.
 func (d *DB) Forget(p Page) error { return d.remove(p, true) }

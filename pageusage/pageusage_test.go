@@ -87,6 +87,15 @@ func TestUsage(t *testing.T) {
 	if _, err := d.Get(page("ab", 1)); !errors.Is(err, base.ErrNotFound) {
 		t.Errorf("get removed: %v", err)
 	}
+	must(t, d.MarkClosed(page("c", 1), at(60)))
+	must(t, d.MarkClosed(page("c", 2), at(61)))
+	must(t, d.RemoveClosed([]pageusage.Usage{
+		{Page: page("c", 1), Closed: at(60)},
+		{Page: page("c", 2), Closed: at(60)}, // closed again since
+		{Page: page("a", 1), Closed: at(60)}, // opened since
+		{Page: page("none", 1), Closed: at(60)},
+	}))
+	equal(t, "list", list(t, d.List()), []string{"a/1@open", "a/2@50", "b/1@50", "c/2@61"})
 	must(t, d.Close())
 	must(t, d.Close())
 	for what, err := range map[string]error{"mark": d.MarkOpened(page("a", 1)), "flush": d.Flush(), "name": d.SetPageName(page("a", 1), "x")} {
@@ -105,7 +114,7 @@ func TestUsage(t *testing.T) {
 	if rec.Created || rec.Closed != 1 {
 		t.Errorf("%+v", rec)
 	}
-	equal(t, "reopened", list(t, d.List()), []string{"a/1@100", "a/2@50", "b/1@50"})
+	equal(t, "reopened", list(t, d.List()), []string{"a/1@100", "a/2@50", "b/1@50", "c/2@61"})
 	u, err := d.Get(page("a", 1))
 	if err != nil || u.Open || !u.Closed.Equal(at(100)) {
 		t.Errorf("%+v %v", u, err)
