@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -69,8 +68,8 @@ type Info struct {
 	Modified time.Time
 }
 
-// WriteFile creates name with the given content and makes content and name durable. It fails with fs.ErrExist when
-// the name is taken. After an error a part of the file may be there.
+// WriteFile creates name with the given content and makes the content durable; the name is when its directory has been synced, after it was renamed to where
+// it belongs. It fails with fs.ErrExist when the name is taken. After an error a part of the file may be there.
 func WriteFile(fsys FS, name string, content []byte) (err error) {
 	f, err := fsys.Create(name)
 	if err != nil {
@@ -83,7 +82,7 @@ func WriteFile(fsys FS, name string, content []byte) (err error) {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", name, err)
 	}
-	return fsys.SyncDir(filepath.Dir(name))
+	return nil
 }
 
 // ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer than maxBytes.
