@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,8 +117,8 @@ func TestCommitOnSomethingOlderThanTheCheckpoint(t *testing.T) {
 
 // TestCheckpointThatIsTooLargeIsPassedOver has so much history that a checkpoint of it cannot be taken in one step. Messages stand for 190 000 commits.
 func TestCheckpointThatIsTooLargeIsPassedOver(t *testing.T) {
-	if os.Getenv("LEDGER_TIER") < "2" {
-		t.Skip("takes ten seconds")
+	if testing.Short() {
+		t.Skip("makes a checkpoint of 32 MiB")
 	}
 	w := newWorld(t)
 	a := w.device()
