@@ -39,6 +39,7 @@ type session struct {
 	slack      float64   // of this device, for the next checkpoint
 	retryAt    time.Time // when a checkpoint that failed is tried again
 	holdUntil  time.Time // see held
+	trusted    time.Time // when packs that no entry has named were last believed only after a look
 }
 
 // Rows of metadata that only this package knows.

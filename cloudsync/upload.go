@@ -132,6 +132,7 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	if err != nil {
 		p.ses.log = nil // an entry may have landed without its answer
 		p.ses.tip = time.Time{}
+		p.out.Doubt()
 		err = p.explain(ctx, err)
 	}
 	p.mu.Lock()
@@ -158,6 +159,11 @@ func (p *Page) next(ctx context.Context) (*outgoing.Outgoing, error) {
 		}
 		p.out.Resend()
 		p.ses.resend = false
+	}
+	now := p.s.o.Clock.Now()
+	if age := now.Sub(p.ses.trusted); age < 0 || age >= proofForWriting {
+		p.out.Doubt()
+		p.ses.trusted = now
 	}
 	o, err := p.out.Next(ctx)
 	if err == nil && o != nil {

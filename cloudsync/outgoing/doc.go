@@ -12,6 +12,7 @@
 //	I2: an index piece becomes synced only after all the pieces that it lists. So a walk may stop at a synced piece.
 //	I3: a pack is in the metadata row from the moment in which one of its pieces is synced until the entry that announces it
 //	    counts.
+//	    What was uploaded by an earlier life of the process, or before an error, is looked for once more before that entry.
 //	I4: what is not synced and not held is not sent: nobody here has it.
 //	I5: memory follows neither the number of changes nor the length of values: a diff beyond 16 MiB, sealed, lies in a
 //	    temporary file, and pieces leave for packs when they are more than 1 MiB.

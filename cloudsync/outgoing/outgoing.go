@@ -43,6 +43,8 @@ type Page struct {
 
 	mu      sync.Mutex
 	pending pending // guarded by mu; as in the row of packs
+	// sure are packs of pending that were uploaded, or looked for, since the last doubt. Guarded by mu.
+	sure map[format.ID]bool
 }
 
 // New returns a Page. It asks neither the store nor the bucket for anything.

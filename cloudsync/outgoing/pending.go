@@ -3,6 +3,7 @@ package outgoing
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,6 +21,8 @@ const (
 	rowVersion = 1
 	// maxRefs bounds the row of the last checkpoint's packs. The bucket is asked about more.
 	maxRefs = 32 << 10
+	// condemnedTogether is how many pieces lose their place in one batch.
+	condemnedTogether = 8 << 10
 )
 
 // pending are objects in packs/ that no entry has named yet.
@@ -306,10 +309,114 @@ func (p *Page) loadPending(ctx context.Context, unsynced []commit.ID) error {
 	if read.packs, err = p.placed(ctx, read.packs); err != nil {
 		return err
 	}
+	if read.packs, err = p.there(ctx, read); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pending = read
 	return nil
+}
+
+// Doubt makes the next call look whether the packs that no entry has named yet are still in the bucket. It is to be called after an error, and when the last call is long ago: the
+// bucket may be in an older state since. Those of an earlier life of the process are always looked for.
+func (p *Page) Doubt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sure = nil
+}
+
+// uploadedNow notes that a pack is in the bucket.
+func (p *Page) uploadedNow(id format.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sure == nil {
+		p.sure = map[format.ID]bool{}
+	}
+	p.sure[id] = true
+}
+
+// there returns the packs of q that are in the bucket, as they were uploaded; it asks about those only that were not uploaded since the last doubt. What stood in the others is
+// local again, durably, with the index pieces of all packs of q, which may list such (I2).
+func (p *Page) there(ctx context.Context, q pending) ([]pendingPack, error) {
+	p.mu.Lock()
+	var ask []format.PackRef
+	for i := range q.packs {
+		if ref := q.packs[i].ref; !p.sure[ref.ID] {
+			ask = append(ask, ref)
+		}
+	}
+	p.mu.Unlock()
+	absent := make([]bool, len(ask))
+	err := each(ctx, len(ask), func(ctx context.Context, i int) error {
+		name := p.o.Names.Pack(ask[i].ID)
+		size, _, err := look(ctx, p.o.Bucket, name)
+		absent[i] = errors.Is(err, base.ErrNotFound) || err == nil && uint64(size) != ask[i].Bytes
+		if err != nil && !absent[i] {
+			return fmt.Errorf("look for pack %s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	lost := map[format.ID]bool{}
+	for i := range ask {
+		if absent[i] {
+			lost[ask[i].ID] = true
+		}
+	}
+	if len(lost) > 0 {
+		if err := p.lose(ctx, &q, lost); err != nil {
+			return nil, err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sure = make(map[format.ID]bool, len(q.packs))
+	for i := range q.packs {
+		p.sure[q.packs[i].ref.ID] = true
+	}
+	return q.packs, nil
+}
+
+// lose takes packs out of q and of its row, and the places of what stood in them.
+func (p *Page) lose(ctx context.Context, q *pending, lost map[format.ID]bool) error {
+	waiting := map[format.ID]bool{}
+	for i := range q.packs {
+		waiting[q.packs[i].ref.ID] = true
+	}
+	placed, err := p.o.Store.PlacedIn(ctx, func(c storage.CloudPlace) bool { return waiting[c.Pack] })
+	if err != nil {
+		return fmt.Errorf("look at the pieces of packs that are gone: %w", err)
+	}
+	q.packs = slices.DeleteFunc(q.packs, func(k pendingPack) bool { return lost[k.ref.ID] })
+	var condemned []object.Digest
+	for i := range placed {
+		if lost[placed[i].Place.Pack] || placed[i].Digest.Kind().IsIndex() {
+			condemned = append(condemned, placed[i].Digest)
+		}
+	}
+	p.lookLocal = true // what a checkpoint has moved belongs to no unsynced commit
+	// The row comes last: packs that stand in it without pieces are passed over.
+	for some := range slices.Chunk(condemned, condemnedTogether) {
+		if err := p.submit(ctx, &storage.SyncBatch{Condemned: some}); err != nil {
+			return fmt.Errorf("take the places of %d pieces in packs that are gone: %w", len(condemned), err)
+		}
+	}
+	if err := p.submit(ctx, &storage.SyncBatch{Metadata: []storage.Metadata{q.row()}}); err != nil {
+		return fmt.Errorf("forget packs that are gone: %w", err)
+	}
+	return nil
+}
+
+// submit makes a batch durable.
+func (p *Page) submit(ctx context.Context, b *storage.SyncBatch) error {
+	pending, err := p.o.Store.SubmitSync(ctx, nil, b)
+	if err != nil {
+		return err
+	}
+	return pending.Wait()
 }
 
 // placed returns those of packs in which pieces still stand. Others were condemned, or all their pieces have later places: nobody needs to

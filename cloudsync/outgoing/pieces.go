@@ -312,6 +312,7 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 	if err != nil {
 		return err
 	}
+	g.p.uploadedNow(ref.ID)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sent[ref.ID] = ref
