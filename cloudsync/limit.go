@@ -57,6 +57,13 @@ func (l *limiter) take(ctx context.Context, n float64) error {
 	}
 }
 
+// give gives back what was taken and not used.
+func (l *limiter) give(n float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tokens = min(l.burst, l.tokens+n)
+}
+
 // gate is a Bucket that keeps Limits, and learns from answers what the bucket's clock says. It stands below a Retry, so
 // that every try is limited, and above a Meter, which counts what was really sent.
 type gate struct {
@@ -95,9 +102,18 @@ func (g *gate) now() time.Time {
 	return g.clock.Now().Add(g.offset)
 }
 
+// request waits until a request may be made. Who leaves before that has made none.
+func (g *gate) request(ctx context.Context) error {
+	err := g.requests.take(ctx, 1)
+	if err != nil {
+		g.requests.give(1)
+	}
+	return err
+}
+
 // PutIfAbsent implements bucket.Bucket.
 func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
-	if err := g.requests.take(ctx, 1); err != nil {
+	if err := g.request(ctx); err != nil {
 		return bucket.NewError(ctx, bucket.OpPut, name, false, err)
 	}
 	if g.up != nil {
@@ -114,7 +130,7 @@ func (g *gate) PutIfAbsent(ctx context.Context, name string, size int64, content
 
 // Get implements bucket.Bucket.
 func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
-	if err := g.requests.take(ctx, 1); err != nil {
+	if err := g.request(ctx); err != nil {
 		return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, err)
 	}
 	o, err := g.b.Get(ctx, name, off, n)
@@ -130,7 +146,7 @@ func (g *gate) Get(ctx context.Context, name string, off, n int64) (bucket.Objec
 
 // List implements bucket.Bucket.
 func (g *gate) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
-	if err := g.requests.take(ctx, 1); err != nil {
+	if err := g.request(ctx); err != nil {
 		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
 	}
 	return g.b.List(ctx, after, prefix, limit)
@@ -138,7 +154,7 @@ func (g *gate) List(ctx context.Context, after, prefix string, limit int) ([]buc
 
 // Delete implements bucket.Bucket.
 func (g *gate) Delete(ctx context.Context, name string) error {
-	if err := g.requests.take(ctx, 1); err != nil {
+	if err := g.request(ctx); err != nil {
 		return bucket.NewError(ctx, bucket.OpDelete, name, false, err)
 	}
 	return g.b.Delete(ctx, name)

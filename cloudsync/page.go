@@ -68,6 +68,8 @@ type Page struct {
 	stopRound   context.CancelCauseFunc // ends the round of the background, nil when there is none
 	wantUpload  bool                    // there may be something to send
 	wantUpkeep  bool                    // a barrier has left it to the background
+	holding     bool                    // what is to be sent waits for a merge, until holdUntil or a change
+	holdUntil   time.Time
 	nextPoll    time.Time
 	interval    time.Duration
 	barriers    barriers
@@ -88,6 +90,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.down.activity = Pending
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = scoped{s.b, p.ctx}
+	p.connect() // before anybody can close it
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -98,12 +101,20 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 		p.close(s.ctx)
 		return p
 	}
-	p.connect()
 	if !s.o.Manual {
-		p.calls.Go(p.run)
+		p.start()
 	}
 	s.notify()
 	return p
+}
+
+// start starts the background, unless the page is closed already.
+func (p *Page) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closing {
+		p.calls.Go(p.run)
+	}
 }
 
 // connect makes what works on a log, anew when that is another one. The caller has the turn, or nobody else the page.

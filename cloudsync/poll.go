@@ -20,7 +20,7 @@ func (p *Page) run() {
 			return
 		}
 		p.mu.Lock()
-		if p.wantUpload {
+		if p.wantUpload && !p.holding {
 			changed = nil // one more change changes nothing
 		}
 		p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Page) rest(wait time.Duration, changed <-chan struct{}) bool {
 	select { // whatever woke it: this channel is not looked at again
 	case <-changed:
 		p.change(func() {
-			p.wantUpload = true
+			p.wantUpload, p.holding = true, false // it may be the merge that is waited for
 			if p.up.activity == Idle {
 				p.up.activity = Pending
 			}
@@ -63,7 +63,7 @@ func (p *Page) wake(again bool) {
 	if again {
 		p.mu.Lock()
 		p.up.notBefore, p.down.notBefore = time.Time{}, time.Time{}
-		p.wantUpload = true
+		p.wantUpload, p.holding = true, false
 		if p.down.err != nil {
 			p.nextPoll = time.Time{}
 		}
@@ -96,6 +96,9 @@ func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	poll := max(p.until(p.nextPoll, now), p.until(p.down.notBefore, now))
 	send := p.until(p.up.notBefore, now)
 	a := agenda{poll: poll == 0, upkeep: p.wantUpkeep}
+	if p.holding {
+		send = max(send, p.until(p.holdUntil, now))
+	}
 	if p.wantUpload && p.down.err == nil {
 		a.send = send == 0
 		return a, min(poll, send)
@@ -156,7 +159,7 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 			return err
 		}
 	}
-	if !p.held() && p.takeUpload() {
+	if !p.hold() && p.takeUpload() {
 		if _, err := p.upload(ctx); err != nil {
 			p.mu.Lock()
 			p.wantUpload = true
@@ -167,6 +170,15 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 	p.succeeded(ctx)
 	p.upkeep(ctx)
 	return nil
+}
+
+// hold reports whether what is to be sent waits for a merge, and has the background wait for that, or for the end of the time.
+func (p *Page) hold() bool {
+	held := p.held()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holding, p.holdUntil = held, p.ses.holdUntil
+	return held
 }
 
 // takeUpload reports whether there may be something to send that may be sent now, and takes it over.

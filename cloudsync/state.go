@@ -165,6 +165,9 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 		d.err = err
 		d.failures++
 		d.activity = d.failing()
+		if d == &p.up {
+			p.wantUpload = true // that it is well again is found out by trying, also when there is nothing to send
+		}
 		d.notBefore = now.Add(p.s.backoff(d.activity, d.failures))
 	})
 }
