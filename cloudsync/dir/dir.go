@@ -244,9 +244,16 @@ func (b *session) write(ctx context.Context, size int64, content io.Reader) (tem
 }
 
 func (b *session) fill(ctx context.Context, f *os.File, size int64, content io.Reader) (modified time.Time, err error) {
-	buf := make([]byte, min(copyBytes, size+1))
-	onlyWriter := struct{ io.Writer }{f} // so that the context is looked at between parts
-	if _, err := io.CopyBuffer(onlyWriter, &ctxReader{ctx, bucket.ReadExact(content, size)}, buf); err != nil {
+	exact := &ctxReader{ctx, bucket.ReadExact(content, size)}
+	if size >= partBytes {
+		part := parts.Get().(*[]byte)
+		defer parts.Put(part)
+		err = writeLarge(f, exact, *part)
+	} else {
+		onlyWriter := struct{ io.Writer }{f} // so that the context is looked at between parts
+		_, err = io.CopyBuffer(onlyWriter, exact, make([]byte, min(copyBytes, size+1)))
+	}
+	if err != nil {
 		return modified, err
 	}
 	if err := b.step("sync"); err != nil {

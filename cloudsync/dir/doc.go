@@ -9,6 +9,8 @@
 // "partial" at most; Open removes those that are older than a day. An object that was found to exist is made durable too before
 // ErrExists is returned, so that nobody builds on what a power cut takes.
 //
+// On Linux, objects of a MiB and more are written past the page cache, as far as the file system can.
+//
 // Some file systems have no links (FAT, exFAT, some shares). There a put creates the file of the object's name with the
 // suffix "!" in place of "=", exclusively, as a claim; whoever holds the claim looks whether the object exists, renames
 // its file to the object's name, and removes the claim. A put that finds a claim fails with ClassBusy. A kill between may leave
@@ -27,7 +29,7 @@
 // Created is the time of the file's last change, and ServerTime the clock of the machine. On a share the first is
 // that of the server, so the two may differ; who compares ages compares creation times.
 //
-// The package imports cloudsync/bucket, internal/base and internal/clock of the module, and must not import
+// The package imports cloudsync/bucket, internal/base and internal/clock of the module and golang.org/x/sys/unix, and must not import
 // anything that knows of pages. Invariants: D1: a file with an object's path is complete, synced, and never changed. D2: when a put
 // has returned nil, the object survives a power cut. D3: no path leads out of the root. A Bucket is safe for concurrent use, also by several processes. It
 // starts no goroutines. It may change with any release.

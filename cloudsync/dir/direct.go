@@ -1,0 +1,60 @@
+package dir
+
+import (
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"syscall"
+)
+
+const (
+	// partBytes is how much of a large object is written at once, and the length from which an object is large.
+	partBytes = 1 << 20
+	// blockBytes is what places, lengths and addresses are multiples of where a write passes the page cache: enough for every disk with blocks of at most as much.
+	blockBytes = 4096
+)
+
+// parts has buffers of partBytes that begin at a multiple of blockBytes.
+var parts = sync.Pool{New: func() any {
+	b := make([]byte, partBytes+blockBytes)
+	first := -reflect.ValueOf(b).Pointer() & (blockBytes - 1)
+	b = b[first : first+partBytes : first+partBytes]
+	return &b
+}}
+
+// writeLarge writes a large object past the page cache, where the system and the file system can: who has just uploaded it does not read it again, and
+// a copy there would take as much processor time as sealing it, and the place of what is read. part is what is read and written at once.
+func writeLarge(f *os.File, content io.Reader, part []byte) error {
+	direct := setDirect(f, true) == nil
+	for {
+		n, err := io.ReadFull(content, part)
+		ended := err == io.EOF || err == io.ErrUnexpectedEOF // not one that content has wrapped
+		if err != nil && !ended {
+			return err
+		}
+		rest := part[:n]
+		if whole := n &^ (blockBytes - 1); direct && whole > 0 {
+			written, err := f.Write(rest[:whole])
+			if err != nil && !errors.Is(err, syscall.EINVAL) {
+				return err
+			}
+			rest = rest[written:]
+		}
+		if direct && len(rest) > 0 { // the end of the object, or the file system takes no such writes
+			if err := setDirect(f, false); err != nil {
+				return err
+			}
+			direct = false
+		}
+		if len(rest) > 0 {
+			if _, err := f.Write(rest); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return nil
+		}
+	}
+}
