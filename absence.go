@@ -23,6 +23,7 @@ import (
 //
 //	A1  Where the page's directory is, the page is here and whole; a file {page}.away beside it says nothing and goes at the next opening.
 //	A2  To leave, the file is written first, durably; then the directory is renamed to {page}.gone-{n}, durably; only then is anything in it removed.
+//	    Pages that leave together take each of these steps for all of them.
 //	A3  To come back, a page is made and filled as {page}.coming, and renamed once it is whole.
 //	A4  Directories of those two names are nobody's: they are removed when the repository is opened.
 const (

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
@@ -37,37 +36,54 @@ var errLeaving = errors.New("page is leaving")
 // depart removes the local copy of a page (A2), unless something bars it. While it looks at the page it holds the page's place among the open ones, and gives it up to
 // whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone. Who only keeps it (see Keep) gives way, and waits till then.
 func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
-	decided, err := r.beginLeaving(ctx, k)
+	l, err := r.prepareToLeave(ctx, k, d)
 	if err != nil {
 		return departed{}, err
 	}
-	defer decided()
+	r.leaveTogether(ctx, []*leaver{l})
+	return l.done, l.err
+}
+
+// prepareToLeave looks whether a page may leave. When it may, the leaver has its place among the open ones, until leaveTogether or somebody who wants to open it takes
+// that; when it may not, or only that was asked, leaveTogether does nothing with it.
+func (r *Repository) prepareToLeave(ctx context.Context, k pageKey, d departure) (l *leaver, err error) {
+	decided, err := r.beginLeaving(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	l = &leaver{key: k, d: d}
+	defer func() {
+		if l.s == nil {
+			decided()
+		}
+	}()
 	var s *pageStore
 	for s == nil {
-		if done, over, err := r.askKept(ctx, k, d); over || err != nil {
-			return done, err
+		done, over, err := r.askKept(ctx, k, d)
+		if over || err != nil {
+			l.done = done
+			return l, err
 		}
 		if s, err = r.reserveToLeave(ctx, k); err != nil {
-			return departed{}, err
+			return l, err
 		}
 		if s == nil && !r.isKept(k) {
-			return departed{bar: EvictOpen, reason: "it is open"}, nil
+			l.done = departed{bar: EvictOpen, reason: "it is open"}
+			return l, nil
 		}
 	}
-	done, gone, err := r.tryDepart(ctx, s, d)
-	r.mu.Lock()
-	delete(r.pages, k)
-	r.mu.Unlock()
-	s.err = errLeaving
-	close(s.ready)
-	close(s.gone)
-	if gone != "" {
-		r.stage("gone", k)
-		if removeErr := r.fs.RemoveAll(gone); removeErr != nil { // A4
-			err = errors.Join(err, fmt.Errorf("remove what is left of the page: %w", removeErr))
-		}
+	r.stage("looking", k)
+	if l.st, err = r.standing(ctx, k); err == nil {
+		l.done = d.judge(l.st)
+		err = ctx.Err()
 	}
-	return done, err
+	if err == nil && l.done.bar == EvictFree && !d.dry {
+		l.s, l.decided = s, decided
+		r.offer(l)
+	} else {
+		r.freePlace(s)
+	}
+	return l, err
 }
 
 // beginLeaving has one at a time look whether a page leaves. decided must be called.
@@ -93,6 +109,13 @@ func (r *Repository) beginLeaving(ctx context.Context, k pageKey) (decided func(
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// isBusy reports whether prepareToLeave might have to wait for others.
+func (r *Repository) isBusy(k pageKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving[k] != nil || r.pages[k] != nil
 }
 
 // departing returns a channel that is closed when it is decided whether a page leaves, nil when nobody looks at that.
@@ -127,30 +150,6 @@ func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore,
 	}
 }
 
-// tryDepart looks at a page whose place the caller has, and renames its directory. gone is the new name, "" when the page stays.
-func (r *Repository) tryDepart(ctx context.Context, s *pageStore, d departure) (done departed, gone string, err error) {
-	r.stage("looking", s.key)
-	st, err := r.standing(ctx, s.key)
-	if err != nil {
-		return departed{}, "", err
-	}
-	if done = d.judge(st); done.bar != EvictFree || d.dry {
-		return done, "", ctx.Err()
-	}
-	r.mu.Lock()
-	wanted := s.wanted // who comes later waits
-	r.mu.Unlock()
-	switch {
-	case wanted:
-		return departed{bar: EvictOpen, reason: "it was opened meanwhile"}, "", nil
-	case ctx.Err() != nil:
-		return departed{}, "", ctx.Err()
-	}
-	r.stage("decided", s.key)
-	gone, err = r.leave(s.key, &d, st)
-	return done, gone, err
-}
-
 // judge says what becomes of a page that stands as st says.
 func (d *departure) judge(st *standing) departed {
 	done := departed{bar: st.bar, reason: st.reason}
@@ -161,39 +160,6 @@ func (d *departure) judge(st *standing) departed {
 		done = departed{discarded: true}
 	}
 	return done
-}
-
-// leave writes why the page is away, unless nobody has it, and renames its directory.
-func (r *Repository) leave(k pageKey, d *departure, st *standing) (gone string, err error) {
-	dir := r.pageDir(k)
-	away := &absence{kind: d.kind, bucket: st.at.Bucket, number: st.at.Number, since: max(r.clock.Now().UnixNano(), 0), sizeBytes: d.sizeBytes, name: d.name}
-	inCloud := st.at.Number > 0
-	if inCloud {
-		err = r.writeAbsence(k, away)
-	} else {
-		err = r.removeAbsence(k)
-	}
-	if err != nil {
-		return "", err
-	}
-	gone = fmt.Sprintf("%s%s%d", dir, goneMark, r.departures.Add(1))
-	if err := r.fs.Rename(dir, gone); err != nil {
-		return "", errors.Join(fmt.Errorf("rename the directory of the page: %w", err), r.removeAbsence(k))
-	}
-	if err := r.fs.SyncDir(filepath.Dir(dir)); err != nil {
-		// Whether the page is here after a power cut is not known: nothing of it may be removed.
-		return "", errors.Join(fmt.Errorf("make it durable that the page is away: %w", err), r.fs.Rename(gone, dir))
-	}
-	r.mu.Lock()
-	delete(r.indexes, dir)
-	r.mu.Unlock()
-	if d.usageStays {
-		return gone, nil
-	}
-	if err := r.usage.removed(k.ledger, k.id, d.kind == absentDeleted); err != nil {
-		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", k.ledger, "page", k.id.String(), "error", err)
-	}
-	return gone, nil
 }
 
 // standing is how a page stands to the cloud.
@@ -268,26 +234,30 @@ func (r *Repository) look(ctx context.Context, store *storage.Store, st *standin
 
 // judge finds what bars the eviction of a page that is not blank.
 func (r *Repository) judge(ctx context.Context, store *storage.Store, st *standing) error {
-	file, _ := r.cloud.get()
-	if file == nil {
-		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
-		return nil
-	}
-	w, err := file.wrapped()
-	if err != nil {
+	if err := r.judgeBucket(st); err != nil || st.bar != EvictFree {
 		return err
 	}
-	switch {
-	case st.at.Number > 0 && st.at.Bucket != format.ID(w.BucketID):
-		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
-		return nil
-	case st.unsynced+st.tags > 0 || st.local || st.at.Number == 0:
+	if st.unsynced+st.tags > 0 || st.local || st.at.Number == 0 {
 		st.bars(EvictUnsynced, "%s", st.missing())
 		return nil
 	}
 	tag, err := onlyHere(ctx, store)
 	if err == nil && tag != "" {
 		st.bars(EvictOnlyHere, "tag %q keeps a version that the bucket may have given up", tag)
+	}
+	return err
+}
+
+// judgeBucket finds out whether the page was synced with the present bucket, if at all.
+func (r *Repository) judgeBucket(st *standing) error {
+	file, _ := r.cloud.get()
+	if file == nil {
+		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
+		return nil
+	}
+	w, err := file.wrapped()
+	if err == nil && st.at.Number > 0 && st.at.Bucket != format.ID(w.BucketID) {
+		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
 	}
 	return err
 }

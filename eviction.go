@@ -187,13 +187,8 @@ func (e *evictor) run(ctx context.Context) error {
 		e.unproved = e.repo.proveBucket(ctx)
 	}
 	defer e.removeUsage()
-	for i := range candidates {
-		if e.o.FreeBytes > 0 && e.report.FreedBytes >= e.o.FreeBytes {
-			break
-		}
-		if err := e.evict(ctx, &candidates[i]); err != nil {
-			return err
-		}
+	if err := e.evict(ctx, candidates); err != nil {
+		return err
 	}
 	return errors.Join(e.refused...)
 }
@@ -288,27 +283,91 @@ func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
 	}
 }
 
-// evict evicts a page, or its values, unless something bars that. Errors are those that end all.
-func (e *evictor) evict(ctx context.Context, c *EvictResult) error {
-	k := pageKey{c.Ledger, c.ID}
-	bytes, err := dirSize(e.repo.fs, e.repo.pageDir(k))
-	if err != nil {
-		return fmt.Errorf("measure page %s: %w", c.ID, err)
+// evictBatch is how many pages leave together: enough that their syncs do not count, and few enough that who opens one of them waits some ten milliseconds.
+const evictBatch = 64
+
+// evict evicts pages in their order, many together, unless something bars that. Errors end it; what had been looked at by then still goes.
+func (e *evictor) evict(ctx context.Context, candidates []EvictResult) (err error) {
+	var batch []*leaving
+	end := func() error {
+		err := e.leave(ctx, batch)
+		batch = nil
+		return err
 	}
-	c.Bytes = bytes
-	res, err := e.repo.depart(ctx, k, departure{
-		kind: absentEvicted, sizeBytes: bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
+	defer func() {
+		if len(batch) > 0 {
+			err = errors.Join(err, end())
+		}
+	}()
+	expected := int64(0) // of what is in the batch
+	for i := range candidates {
+		c := &candidates[i]
+		enough := e.o.FreeBytes > 0 && e.report.FreedBytes+expected >= e.o.FreeBytes
+		// A batch holds pages, so it must not wait for others: two that wait for each other's would wait for ever.
+		if enough || len(batch) >= evictBatch || e.repo.isBusy(pageKey{c.Ledger, c.ID}) {
+			if err := end(); err != nil {
+				return err
+			}
+			expected = 0
+			if e.o.FreeBytes > 0 && e.report.FreedBytes >= e.o.FreeBytes {
+				return nil
+			}
+		}
+		l, err := e.prepare(ctx, c)
+		if err != nil {
+			return err
+		}
+		batch = append(batch, &leaving{c, l})
+		if l.goes() {
+			expected += c.Bytes
+		}
+	}
+	return nil
+}
+
+// leaving is a candidate and what comes of it.
+type leaving struct {
+	c *EvictResult
+	l *leaver
+}
+
+// prepare looks whether a page may go.
+func (e *evictor) prepare(ctx context.Context, c *EvictResult) (*leaver, error) {
+	k := pageKey{c.Ledger, c.ID}
+	var err error
+	if c.Bytes, err = dirSize(e.repo.fs, e.repo.pageDir(k)); err != nil {
+		return nil, fmt.Errorf("measure page %s: %w", c.ID, err)
+	}
+	l, err := e.repo.prepareToLeave(ctx, k, departure{
+		kind: absentEvicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
 		usageStays: true,
 	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, err)
-	case res.bar != EvictFree:
-		e.keep(c, res.bar, res.reason)
-		return nil
+	if err != nil {
+		return nil, fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, err)
 	}
-	c.Discarded = res.discarded
-	e.report.Evicted = append(e.report.Evicted, *c)
-	e.report.FreedBytes += c.Bytes
-	return nil
+	return l, nil
+}
+
+// leave has the pages of a batch leave, and reports what came of each.
+func (e *evictor) leave(ctx context.Context, batch []*leaving) error {
+	all := make([]*leaver, len(batch))
+	for i := range batch {
+		all[i] = batch[i].l
+	}
+	e.repo.leaveTogether(ctx, all)
+	var errs []error
+	for _, b := range batch {
+		c, l := b.c, b.l
+		switch {
+		case l.err != nil:
+			errs = append(errs, fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, l.err))
+		case l.done.bar != EvictFree:
+			e.keep(c, l.done.bar, l.done.reason)
+		default:
+			c.Discarded = l.done.discarded
+			e.report.Evicted = append(e.report.Evicted, *c)
+			e.report.FreedBytes += c.Bytes
+		}
+	}
+	return errors.Join(errs...)
 }

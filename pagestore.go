@@ -40,6 +40,7 @@ type pageStore struct {
 	users   int                // guarded by repo.mu; handles that count as use of the page
 	leaving bool               // it only holds the place of a page that is about to be evicted
 	wanted  bool               // guarded by repo.mu; somebody waits for that place
+	offered bool               // guarded by repo.mu; who wants that place may have it at once
 
 	useTurn chan struct{} // holds one token: one at a time notes the use of the page
 }
@@ -147,7 +148,12 @@ func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool, kind handleKi
 	select {
 	case <-s.ready:
 	default:
-		s.wanted = s.wanted || kind == handleUse
+		if kind == handleUse {
+			s.wanted = true
+			if s.offered {
+				s.takeOfferedLocked()
+			}
+		}
 		return nil, s.ready, nil
 	}
 	switch {

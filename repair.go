@@ -46,12 +46,7 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 		}
 	}
 	err = fn()
-	r.mu.Lock()
-	delete(r.pages, k)
-	r.mu.Unlock()
-	s.err = errLeaving
-	close(s.ready)
-	close(s.gone)
+	r.freePlace(s)
 	return true, err
 }
 
