@@ -39,6 +39,9 @@ type session struct {
 	slack      float64   // of this device, for the next checkpoint
 	retryAt    time.Time // when a checkpoint that failed is tried again
 	holdUntil  time.Time // see held
+	own        ownRow    // see proveOwn
+	ownSince   time.Time // when this session has put the first of them; zero: another one has
+	proved     uint64    // up to which entry proveOwn has found all
 	trusted    time.Time // when packs that no entry has named were last believed only after a look
 }
 
@@ -99,7 +102,7 @@ func (p *Page) load(ctx context.Context) error {
 		}
 	}
 	rows := map[string][]byte{}
-	for _, typ := range []string{metadataAnnounced, metadataRetention, metadataBegun, format.MetadataCheckpoint, format.MetadataDevice,
+	for _, typ := range []string{metadataAnnounced, metadataRetention, metadataBegun, metadataOwn, format.MetadataCheckpoint, format.MetadataDevice,
 		format.MetadataFloor, format.MetadataServerTime} {
 		if rows[typ], err = p.store.Metadata(ctx, typ); err != nil {
 			return fmt.Errorf("read %s: %w", typ, err)
@@ -127,6 +130,7 @@ func (p *Page) load(ctx context.Context) error {
 		ses.floor = floorRow{format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])},
 			time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
 	}
+	p.loadOwn(rows[metadataOwn], at.Number)
 	p.newLog(at)
 	p.applied(at, rows[format.MetadataServerTime])
 	return nil
@@ -339,6 +343,9 @@ func (p *Page) fresh() bool {
 // download applies all entries that are there, and reports whether there were any.
 func (p *Page) download(ctx context.Context) (bool, error) {
 	found, err := p.catchUp(ctx)
+	if err == nil {
+		err = p.proveOwn(ctx)
+	}
 	if err == nil {
 		err = p.keepFloor(ctx)
 	}

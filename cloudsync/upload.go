@@ -228,6 +228,9 @@ func (p *Page) appendAfter(ctx context.Context, o *outgoing.Outgoing, apply clou
 	if err := p.s.checkFormat(ctx, p.b, proofForWriting); err != nil {
 		return err
 	}
+	if err := p.proveOwn(ctx); err != nil {
+		return err
+	}
 	if err := p.announce(ctx); err != nil {
 		return err
 	}
@@ -272,6 +275,8 @@ func (p *Page) settle(ctx context.Context, o *outgoing.Outgoing, a cloudlog.Appe
 	}
 	b.Metadata = append(b.Metadata, storage.Metadata{Type: format.MetadataPosition, Value: a.Position.Encode()},
 		storage.Metadata{Type: format.MetadataSince, Value: binary.BigEndian.AppendUint64(nil, since)})
+	own := p.ownAppended()
+	b.Metadata = append(b.Metadata, own...)
 	pending, err := p.store.SubmitSync(ctx, nil, b)
 	if err == nil {
 		err = pending.Wait()
@@ -279,6 +284,7 @@ func (p *Page) settle(ctx context.Context, o *outgoing.Outgoing, a cloudlog.Appe
 	if err != nil {
 		return fmt.Errorf("settle entry %d: %w", a.Position.Number, err)
 	}
+	p.noteOwn(own)
 	return nil
 }
 
