@@ -23,6 +23,9 @@ func Label(n format.PageNames) seal.Label {
 // packRoom is the length of the greatest pack whose buffer need not grow again: plaintext, overhead of frames, table of 1 024 pieces.
 const packRoom = format.PackBytes + format.PackBytes/128
 
+// smallPack is the length beyond which the buffer of a pack gets packRoom at once.
+const smallPack = 1 << 20
+
 // frameRoom is more than a sealed frame is longer than its plaintext.
 const frameRoom = 1 << 10
 
@@ -239,8 +242,8 @@ func (w *buffer) grow(n int) {
 		return
 	}
 	room := max(need, 2*cap(w.b))
-	if need <= packRoom {
-		room = min(room, packRoom)
+	if need > smallPack && need <= packRoom {
+		room = packRoom // it will be full: growing again would copy it, and leave as much behind
 	}
 	w.b = append(make([]byte, 0, room), w.b...)
 }

@@ -32,7 +32,7 @@ type Uploader struct {
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
 	frames   chan frame
-	free     chan []byte // plaintext of frames, to be used again
+	free     chan []byte // content of frames, to be used again
 	uploader *carrier
 
 	filling  [2]*filling // by sort; the caller's
@@ -62,14 +62,14 @@ const (
 
 // filling is a pack that is being filled.
 type filling struct {
-	order  int // among all packs
-	bytes  int // of plaintext, that of the present frame included
-	plain  []byte
+	order  int                // among all packs
+	bytes  int                // of plaintext, that of the present frame included
+	plain  []byte             // of the present frame, behind a byte of room
 	pieces []format.PackPiece // of the present frame; Frame is set when it is sealed
 	held   map[object.Digest]struct{}
 }
 
-// frame is the plaintext of a frame on its way to be sealed.
+// frame is the plaintext of a frame, behind a byte of room, on its way to be sealed.
 type frame struct {
 	sort   int
 	order  int // of its pack
@@ -122,7 +122,7 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
 		u.begun++
 		u.filling[sort] = f
 	}
-	if len(f.plain)+len(content) > format.FrameBytes {
+	if len(f.plain)-1+len(content) > format.FrameBytes {
 		if err := u.send(sort, false); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
 	if f.plain == nil {
 		f.plain = u.newPlain()
 	}
-	f.pieces = append(f.pieces, format.PackPiece{Digest: d, At: uint32(len(f.plain)), Bytes: uint32(len(content))})
+	f.pieces = append(f.pieces, format.PackPiece{Digest: d, At: uint32(len(f.plain) - 1), Bytes: uint32(len(content))})
 	f.plain = append(f.plain, content...)
 	f.bytes += len(content)
 	f.held[d] = struct{}{}
@@ -163,13 +163,13 @@ func (u *Uploader) has(d object.Digest) bool {
 	return u.recent.has(d)
 }
 
-// newPlain returns an empty slice with room for a frame.
+// newPlain returns a byte of room, with space for a frame behind it.
 func (u *Uploader) newPlain() []byte {
 	select {
 	case b := <-u.free:
-		return b[:0]
+		return b[:1]
 	default:
-		return make([]byte, 0, format.FrameBytes)
+		return make([]byte, 1, 1+format.FrameBytes)
 	}
 }
 

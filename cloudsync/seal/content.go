@@ -43,16 +43,26 @@ type codec struct {
 
 // appendContent appends plain with its flags to dst: compressed where that makes it shorter.
 func appendContent(dst, plain []byte) []byte {
-	start := len(dst)
-	if c, err := coder(); err == nil && len(plain) >= minCompress {
-		dst = append(dst, flagZstd)
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(plain)))
-		if dst = c.enc.EncodeAll(plain, dst); len(dst)-start < 1+len(plain) {
-			return dst
-		}
+	dst, shorter := appendCompressed(dst, plain)
+	if shorter {
+		return dst
 	}
-	dst = append(dst[:start], 0)
-	return append(dst, plain...)
+	return append(append(dst, 0), plain...)
+}
+
+// appendCompressed appends the content of a plaintext that compression makes shorter. Else it returns dst as it was, or that with more room.
+func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
+	start := len(dst)
+	c, err := coder()
+	if err != nil || len(plain) < minCompress {
+		return dst, false
+	}
+	dst = append(dst, flagZstd)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(plain)))
+	if dst = c.enc.EncodeAll(plain, dst); len(dst)-start < 1+len(plain) {
+		return dst, true
+	}
+	return dst[:start], false
 }
 
 // decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext beyond limit is refused

@@ -41,7 +41,7 @@
 //	4   4  index of the data key; 0 in plaintext
 //	8  16  id, random
 //
-// Content is plaintext as it is sealed: compressed if that makes it shorter, so that it is never longer than the plaintext
+// Content is plaintext as it is sealed: compressed if that was tried and makes it shorter, so that it is never longer than the plaintext
 // and one byte:
 //
 //	0   1  flags: bit 0, compressed

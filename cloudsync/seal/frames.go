@@ -35,14 +35,21 @@ func parseRecordHead(b []byte) (kind byte, recordBytes int) {
 	return b[0], recordHead + int(b[1])<<16 + int(b[2])<<8 + int(b[3]) + tagBytes
 }
 
-// sealRecord appends a record to dst. plain is so short that its content fits the head.
-func (o *object) sealRecord(dst []byte, kind byte, number uint64, plain []byte) []byte {
+// sealRecord appends a record to dst. content is a byte of room, which it sets, and a plaintext, which is so short that it fits the head. With try the plaintext
+// is compressed where that makes it shorter, which it reports.
+func (o *object) sealRecord(dst []byte, kind byte, number uint64, content []byte, try bool) (sealed []byte, shorter bool) {
 	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
-	dst = appendContent(dst, plain)
-	head := appendRecordHead(nil, kind, len(dst)-start-recordHead)
-	copy(dst[start:], head)
-	return o.sealContent(dst, start+recordHead, kind, number, head)
+	if try {
+		dst = append(dst, 0, 0, 0, 0)
+		if dst, shorter = appendCompressed(dst, content[1:]); shorter {
+			head := appendRecordHead(nil, kind, len(dst)-start-recordHead)
+			copy(dst[start:], head)
+			return o.sealContent(dst, start+recordHead, kind, number, head), true
+		}
+	}
+	content[0] = 0
+	dst = appendRecordHead(dst[:start], kind, len(content))
+	return o.aead.Seal(dst, nonce(kind, number), content, o.bind(dst[start:])), false
 }
 
 // openRecord opens a whole record. Which kinds are allowed is for the caller to say.

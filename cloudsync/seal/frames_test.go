@@ -332,7 +332,7 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 					ended, whole = i == len(parts)-1 && rapid.Bool().Draw(rt, "said"), true
 					want = append(want, p)
 					var n int
-					if n, err = w.WriteFrame(p, ended); n != len(want)-1 {
+					if n, err = w.WriteFrame(append([]byte{7}, p...), ended); n != len(want)-1 {
 						rt.Errorf("frame %d, want %d", n, len(want)-1)
 					}
 				}
@@ -342,7 +342,7 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 			}
 			if ended {
 				_, err1 := w.Write([]byte("more"))
-				_, err2 := w.WriteFrame(nil, true)
+				_, err2 := w.WriteFrame([]byte{0}, true)
 				if !errors.Is(err1, base.ErrClosed) || !errors.Is(err2, base.ErrClosed) {
 					rt.Errorf("behind the last frame: %v, %v", err1, err2)
 				}
@@ -367,8 +367,11 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.WriteFrame(make([]byte, seal.MaxFrameBytes+1), false); !errors.Is(err, base.ErrTooLarge) {
+	if _, err := w.WriteFrame(make([]byte, 1+seal.MaxFrameBytes+1), false); !errors.Is(err, base.ErrTooLarge) {
 		t.Errorf("a frame that is too long: %v", err)
+	}
+	if _, err := w.WriteFrame(nil, false); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("a frame without room: %v", err)
 	}
 }
 

@@ -167,7 +167,7 @@ func TestContentsOfAHostileMember(t *testing.T) {
 		_, _ = w.EndFrame()
 		_, _ = w.Write([]byte("fghij"))
 		w.emitHeld(kindLast)
-		record := w.o.sealRecord(nil, kindTable, 0, contents)
+		record, _ := w.o.sealRecord(nil, kindTable, 0, append([]byte{0}, contents...), true)
 		sealed := binary.BigEndian.AppendUint32(append(append(out.Bytes(), record...), w.o.header()...), uint32(len(record)))
 		r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), hostile)
 		if err == nil {
@@ -212,7 +212,7 @@ type endless struct {
 
 func (e *endless) Read(p []byte) (int, error) {
 	if len(e.rest) == 0 {
-		e.rest = e.o.sealRecord(nil, kindFrame, e.number, []byte("x"))
+		e.rest, _ = e.o.sealRecord(nil, kindFrame, e.number, []byte("\x00x"), true)
 		e.number++
 	}
 	n := copy(p, e.rest)

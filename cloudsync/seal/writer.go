@@ -15,10 +15,11 @@ import (
 type Writer struct {
 	w      io.Writer
 	o      *object
-	plain  []byte // of the frame that is being filled
+	held   []byte // the content of the frame that is being filled: a byte of room and plaintext; or empty
 	ended  bool   // the frame is complete, and waits to be told whether it is the last
 	last   bool   // the last frame has been written
 	out    []byte
+	hope   hope
 	frames []Frame
 	table  []byte
 	at     int64
@@ -55,9 +56,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 		if w.last {
 			return written, errBehindLast
 		}
-		n := min(len(p), MaxFrameBytes-len(w.plain))
-		w.plain = append(w.plain, p[:n]...)
-		w.ended = len(w.plain) == MaxFrameBytes
+		if len(w.held) == 0 {
+			w.held = append(w.held, 0)
+		}
+		n := min(len(p), maxContent-len(w.held))
+		w.held = append(w.held, p[:n]...)
+		w.ended = len(w.held) == maxContent
 		p, written = p[n:], written+n
 	}
 	return written, w.err
@@ -67,17 +71,18 @@ func (w *Writer) Write(p []byte) (int, error) {
 // that ended. Without anything written since the last frame ended, it does nothing and returns the number of that one; at
 // the start of an object it is -1.
 func (w *Writer) EndFrame() (int, error) {
-	if len(w.plain) > 0 {
+	if len(w.held) > 0 {
 		w.ended = true
 		return len(w.frames), w.err
 	}
 	return len(w.frames) - 1, w.err
 }
 
-// WriteFrame adds a frame that has plain, of at most MaxFrameBytes, and returns its number. It spares a copy of it; what was written before is a frame by
-// itself. last says that it is the last one of the object: nothing can be written behind it. plain is not retained. Errors: as Write.
-func (w *Writer) WriteFrame(plain []byte, last bool) (int, error) {
-	if len(w.plain) > 0 {
+// WriteFrame adds a frame and returns its number. content is a byte of room, which WriteFrame sets, and the plaintext behind it, of at most MaxFrameBytes: it is sealed from there, which
+// spares a copy. What was written before is a frame by itself. last says that the frame is the last one of the object: nothing can be written behind it. content is not retained. Errors: as
+// Write; base.ErrInvalid for no byte of room.
+func (w *Writer) WriteFrame(content []byte, last bool) (int, error) {
+	if len(w.held) > 0 {
 		w.emitHeld(kindFrame)
 	}
 	switch {
@@ -85,14 +90,16 @@ func (w *Writer) WriteFrame(plain []byte, last bool) (int, error) {
 		return 0, w.err
 	case w.last:
 		return 0, errBehindLast
-	case len(plain) > MaxFrameBytes:
-		return 0, fmt.Errorf("seal frame of %d bytes, limit %d: %w", len(plain), MaxFrameBytes, base.ErrTooLarge)
+	case len(content) == 0:
+		return 0, fmt.Errorf("seal frame without a byte of room: %w", base.ErrInvalid)
+	case len(content) > maxContent:
+		return 0, fmt.Errorf("seal frame of %d bytes, limit %d: %w", len(content)-1, MaxFrameBytes, base.ErrTooLarge)
 	}
 	kind := byte(kindFrame)
 	if last {
 		kind, w.last = kindLast, true
 	}
-	w.emit(kind, plain)
+	w.emit(kind, content)
 	return len(w.frames) - 1, w.err
 }
 
@@ -116,14 +123,14 @@ func (w *Writer) Close() error {
 		w.emitHeld(kindLast)
 	}
 	if w.err == nil {
-		w.out = w.o.sealRecord(w.out[:0], kindTable, 0, appendContents(nil, w.frames, w.table))
+		w.out, _ = w.o.sealRecord(w.out[:0], kindTable, 0, appendContents([]byte{0}, w.frames, w.table), true)
 		tableBytes := len(w.out)
 		w.out = append(w.out, w.o.header()...)
 		w.out = binary.BigEndian.AppendUint32(w.out, uint32(tableBytes))
 		w.write(w.out)
 	}
 	err := w.err
-	w.plain, w.out, w.table = nil, nil, nil
+	w.held, w.out, w.table = nil, nil, nil
 	if w.err == nil {
 		w.err = fmt.Errorf("write sealed object: %w", base.ErrClosed)
 	}
@@ -138,27 +145,36 @@ func (w *Writer) Size() int64 { return w.at }
 
 // emitHeld seals and writes the frame that is being filled.
 func (w *Writer) emitHeld(kind byte) {
-	w.emit(kind, w.plain)
-	w.plain, w.ended = w.plain[:0], false
+	if len(w.held) == 0 {
+		w.held = append(w.held, 0)
+	}
+	w.emit(kind, w.held)
+	w.held, w.ended = w.held[:0], false
 }
 
 // emit seals and writes a frame.
-func (w *Writer) emit(kind byte, plain []byte) {
+func (w *Writer) emit(kind byte, content []byte) {
 	if len(w.frames) == MaxFrames {
 		w.err = fmt.Errorf("seal %s of more than %d frames: %w", w.o.label.Role, MaxFrames, base.ErrTooLarge)
 		return
 	}
 	var out []byte
-	if below, ok := w.w.(interface{ AvailableBuffer() []byte }); ok {
+	below, ok := w.w.(interface{ AvailableBuffer() []byte })
+	if ok {
 		out = below.AvailableBuffer()
 	}
-	if cap(out) >= len(plain)+FrameOverhead {
-		out = w.o.sealRecord(out, kind, uint64(len(w.frames)), plain)
-	} else {
-		w.out = w.o.sealRecord(w.out[:0], kind, uint64(len(w.frames)), plain)
-		out = w.out
+	if ok = cap(out) >= len(content)-1+FrameOverhead; !ok {
+		out = w.out[:0]
 	}
-	w.frames = append(w.frames, Frame{Offset: w.at, SealedBytes: len(out), PlainBytes: len(plain)})
+	try := w.hope.worth(content[1:])
+	out, shorter := w.o.sealRecord(out, kind, uint64(len(w.frames)), content, try)
+	if try {
+		w.hope.tried(shorter)
+	}
+	if !ok {
+		w.out = out
+	}
+	w.frames = append(w.frames, Frame{Offset: w.at, SealedBytes: len(out), PlainBytes: len(content) - 1})
 	w.write(out)
 }
 

@@ -1,0 +1,84 @@
+package seal
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+func noiseOf(seed byte, n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{seed}).Read(b)
+	return b
+}
+
+func TestLooksRandom(t *testing.T) {
+	const n = 128 << 10
+	text := bytes.Repeat([]byte("some text of a few letters, "), n/20)[:n]
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := []byte(base64.StdEncoding.EncodeToString(noiseOf(9, 1<<20)))
+	for name, c := range map[string]struct {
+		plain []byte
+		want  bool
+	}{
+		"noise":             {noiseOf(1, n), true},
+		"short noise":       {noiseOf(1, 2*sampleBytes-1), false},
+		"the shortest":      {noiseOf(2, 2*sampleBytes), true},
+		"compressed":        {enc.EncodeAll(long, nil)[:n], true},
+		"text":              {text, false},
+		"base64":            {long[:n], false},
+		"zeros":             {make([]byte, n), false},
+		"an eighth is text": {append(noiseOf(3, n*7/8), text[:n/8]...), false},
+		"records":           {bytes.Repeat(append(noiseOf(4, 28), 0, 0, 0, 1), n/32), false},
+		"nothing":           {nil, false},
+	} {
+		if got := looksRandom(c.plain); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestFramesThatAreWorthCompressing says which frames are compressed: what looks as if it could be, always; what looks random and repeats itself, where the try comes to it.
+func TestFramesThatAreWorthCompressing(t *testing.T) {
+	const n = 64 << 10
+	noise := noiseOf(5, n)
+	text := bytes.Repeat([]byte("some text of a few letters, "), n/20)[:n]
+	double := append(bytes.Clone(noise[:n/2]), noise[:n/2]...)
+	ring, err := NewKeyring(AES256GCM, bytes.NewReader(noiseOf(6, 4096)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewSealer(ring, nil).NewWriter(io.Discard, Label{Role: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := 0
+	frame := func(what string, plain []byte, want bool) {
+		t.Helper()
+		if _, err := w.WriteFrame(append([]byte{0}, plain...), false); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Frames()[number].SealedBytes < len(plain); got != want {
+			t.Errorf("frame %d, %s: compressed %v, want %v", number, what, got, want)
+		}
+		number++
+	}
+	frame("the first", double, true)
+	frame("behind one that was compressed", double, true)
+	frame("noise", noise, false)
+	for range vainFrames {
+		frame("behind noise", double, false)
+	}
+	frame("the next try", double, true)
+	frame("behind the next try", double, true)
+	frame("noise", noise, false)
+	frame("text behind noise", text, true)
+	frame("behind text", double, true)
+}
