@@ -144,20 +144,15 @@ func (s *Store) foldInto(
 // write brings the plan to the index. Small plans take one transaction. In large ones the rows of objects and references go
 // ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
-	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows}
 	firstNew := st.next
+	st.next, p.given = p.next, nil
+	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
-	w.addObjects(p)
+	w.addObjects(p, firstNew)
 	w.addRefs(p, firstNew)
 	w.addStatuses(p)
-	st.next = p.next
-	if w.weight() > w.most {
-		if err := reserveNumbers(p.db, st.next); err != nil {
-			return err
-		}
-	}
-	if err := w.flushTo(w.most); err != nil {
-		return err
+	if w.err != nil {
+		return w.err
 	}
 	if err := p.settle(ctx); err != nil {
 		return err
@@ -196,12 +191,17 @@ func reserveNumbers(db index.DB, next uint64) error {
 	}}})
 }
 
-// planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows.
+// planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows. It holds those of the next
+// transaction only.
 type planWriter struct {
-	ctx   context.Context
-	db    index.DB
-	steps []step
-	most  int // weight of the steps of one transaction
+	ctx    context.Context
+	db     index.DB
+	next   uint64 // below it numbers are reserved before the first transaction
+	steps  []step
+	weight int   // of steps
+	most   int   // weight of the steps of one transaction
+	ahead  bool  // a transaction was written
+	err    error // of a transaction; then nothing more is written
 }
 
 // step writes about one row. Its weight says how much of the index a transaction keeps in memory for it.
@@ -213,41 +213,33 @@ type step struct {
 func (w *planWriter) add(run func(index.Tx) error) { w.addWeight(1, run) }
 
 func (w *planWriter) addWeight(weight int, run func(index.Tx) error) {
-	w.steps = append(w.steps, step{run, weight})
+	if len(w.steps) > 0 && w.weight+weight > w.most {
+		w.flush()
+	}
+	if w.err == nil {
+		w.steps, w.weight = append(w.steps, step{run, weight}), w.weight+weight
+	}
 }
 
-// weight returns the weight of all steps that are left.
-func (w *planWriter) weight() int {
-	sum := 0
-	for i := range w.steps {
-		sum += w.steps[i].weight
+// flush writes the steps that have come.
+func (w *planWriter) flush() {
+	if w.err = w.ctx.Err(); w.err != nil {
+		w.err = fmt.Errorf("fold: %w", w.err)
+		return
 	}
-	return sum
-}
-
-// flushTo writes steps until at most the given weight is left.
-func (w *planWriter) flushTo(weight int) error {
-	for left := w.weight(); left > weight; {
-		if err := w.ctx.Err(); err != nil {
-			return fmt.Errorf("fold: %w", err)
-		}
-		n, sum := 0, 0
-		for n < len(w.steps) && (n == 0 || sum+w.steps[n].weight <= w.most) {
-			sum += w.steps[n].weight
-			n++
-		}
-		if err := runSteps(w.db, w.steps[:n]); err != nil {
-			return err
-		}
-		w.steps, left = w.steps[n:], left-sum
+	if !w.ahead {
+		w.err = reserveNumbers(w.db, w.next)
 	}
-	return nil
+	if w.err == nil {
+		w.err = runSteps(w.db, w.steps)
+	}
+	clear(w.steps)
+	w.steps, w.weight, w.ahead = w.steps[:0], 0, true
 }
 
 // finish writes what is left together with last.
 func (w *planWriter) finish(last func(index.Tx) error) error {
-	w.add(last)
-	return runSteps(w.db, w.steps)
+	return runSteps(w.db, append(w.steps, step{last, 1}))
 }
 
 // spreadFill is how full pages are made that a fold splits in families into which it puts rows all over: as many come to one page at once, halves would stay half empty.
@@ -284,24 +276,26 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 	}
 }
 
-// addObjects writes a row for each piece that is held and for each that was mentioned for the first time.
-func (w *planWriter) addObjects(p *plan) {
-	held := len(p.objects)
-	for i := range p.order {
-		d := &p.order[i]
-		p.objects = append(p.objects, plannedObject{digest: d, number: p.given[*d]})
+// addObjects writes a row for each piece that is held and for each that was mentioned for the first time, in the order of their digests.
+func (w *planWriter) addObjects(p *plan, firstNew uint64) {
+	slices.SortStableFunc(p.objects, func(a, b plannedObject) int { return a.digest.Compare(*b.digest) })
+	mentioned := make([]uint32, len(p.order))
+	for i := range mentioned {
+		mentioned[i] = uint32(i)
 	}
-	slices.SortStableFunc(p.objects[:held], compareObjects)
-	slices.SortFunc(p.objects[held:], compareObjects)
-	mentioned := p.objects[held:]
+	slices.SortFunc(mentioned, func(a, b uint32) int { return p.order[a].Compare(p.order[b]) })
+	mention := func() {
+		i := mentioned[0]
+		w.addObject(&plannedObject{digest: &p.order[i], number: firstNew + uint64(i)})
+		mentioned = mentioned[1:]
+	}
 	var last *object.Digest
-	for i := range p.objects[:held] {
+	for i := range p.objects {
 		o := &p.objects[i]
-		for len(mentioned) > 0 && compareObjects(mentioned[0], *o) < 0 {
-			w.addObject(&mentioned[0])
-			mentioned = mentioned[1:]
+		for len(mentioned) > 0 && p.order[mentioned[0]].Compare(*o.digest) < 0 {
+			mention()
 		}
-		if len(mentioned) > 0 && *mentioned[0].digest == *o.digest {
+		if len(mentioned) > 0 && p.order[mentioned[0]] == *o.digest {
 			mentioned = mentioned[1:]
 		}
 		if last == nil || *last != *o.digest {
@@ -310,12 +304,10 @@ func (w *planWriter) addObjects(p *plan) {
 		}
 		last = o.digest
 	}
-	for i := range mentioned {
-		w.addObject(&mentioned[i])
+	for len(mentioned) > 0 {
+		mention()
 	}
 }
-
-func compareObjects(a, b plannedObject) int { return a.digest.Compare(*b.digest) }
 
 func (w *planWriter) addObject(o *plannedObject) {
 	w.addWeight(pieceWeight, func(tx index.Tx) error {

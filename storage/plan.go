@@ -55,7 +55,7 @@ type plannedObject struct {
 	stored *op
 	number uint64
 	base   uint64
-	old    objectRow // of a node that was kept as a base only: it is held again, where it was
+	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
 }
 
 // plannedRef is a reference from a source to a destination.
@@ -276,7 +276,8 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	}
 	planned := plannedObject{digest: &o.digest, stored: o, number: n}
 	if ok && row.dead { // what is stored as a difference to it relies on the record that was before
-		planned.old = row
+		old := row
+		planned.old = &old
 	} else if o.kind == recDelta {
 		if planned.base, err = p.number(tx, o.base); err != nil {
 			return err
@@ -290,7 +291,8 @@ func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 func (p *plan) revive(tx index.Tx, o *op, n uint64) error {
 	row, ok, err := readObjectRow(tx, &o.digest)
 	if err == nil && ok && row.dead {
-		p.objects = append(p.objects, plannedObject{digest: &o.digest, number: n, old: row})
+		old := row
+		p.objects = append(p.objects, plannedObject{digest: &o.digest, number: n, old: &old})
 	}
 	return err
 }
@@ -312,7 +314,7 @@ func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
 
 // addBase notes that a stored difference needs its base.
 func (p *plan) addBase(o *plannedObject) {
-	if o.stored != nil && o.stored.kind == recDelta && !o.old.dead {
+	if o.stored != nil && o.stored.kind == recDelta && o.old == nil {
 		p.refs = append(p.refs, plannedRef{refKey{o.base, refBase}, o.number})
 	}
 }
@@ -320,8 +322,8 @@ func (p *plan) addBase(o *plannedObject) {
 // row returns the row of a planned object.
 func (po *plannedObject) row() objectRow {
 	r := objectRow{number: po.number}
-	if po.old.dead {
-		r = po.old
+	if po.old != nil {
+		r = *po.old
 		r.held, r.dead = true, false
 	} else if o := po.stored; o != nil {
 		r.held, r.kind, r.place, r.depth, r.base = true, o.kind, o.place, o.depth, po.base
