@@ -248,6 +248,11 @@ func (w *walker) buckets(t *tree, p page) error {
 			w.im.prefetch(c.root)
 		}
 	}
+	for i := range p.count() { // height will look at their first children
+		if c := t.child(p, i); c.root != 0 {
+			w.prefetchFirst(c.root)
+		}
+	}
 	for i := range p.count() {
 		c := t.child(p, i)
 		if c.root == 0 {
@@ -258,4 +263,11 @@ func (w *walker) buckets(t *tree, p page) error {
 		}
 	}
 	return nil
+}
+
+// prefetchFirst has the first child of a branch read ahead. Damage is found when the branch is visited.
+func (w *walker) prefetchFirst(id uint64) {
+	if p, err := w.im.page(id); err == nil && p.flags() == branchFlag && p.count() > 0 {
+		w.im.prefetch(p.child(0))
+	}
 }
