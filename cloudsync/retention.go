@@ -14,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/internal/base"
@@ -42,25 +43,66 @@ func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
 		if p.ses.retention == r {
 			return nil
 		}
-		o, err := p.out.Announce(ctx, &format.Body{Retention: &r})
+		o, err := p.retentionEntry(ctx, r)
 		if err != nil {
 			return err
 		}
 		if err := p.append(ctx, o); err != nil {
 			return err
 		}
-		return p.keepRetention(ctx, r)
+		p.ses.retention, p.ses.carried = r, false
+		return nil
 	})
+}
+
+// retentionEntry makes an entry that says which retention there is, by which that is known here too.
+func (p *Page) retentionEntry(ctx context.Context, r format.Retention) (*outgoing.Outgoing, error) {
+	o, err := p.out.Announce(ctx, &format.Body{Retention: &r})
+	if err != nil {
+		return nil, err
+	}
+	row := format.RetentionRow{Retention: r, Bucket: format.ID(p.s.o.Keyring.BucketID())}
+	settle := o.Settle
+	o.Settle = func(number uint64) *storage.SyncBatch {
+		b := settle(number)
+		b.Metadata = append(b.Metadata, storage.Metadata{Type: format.MetadataRetention, Value: row.Encode()})
+		return b
+	}
+	return o, nil
+}
+
+// carried returns an entry with the retention that another log had, or one that is lost, when the present one says nothing of any; nil when there is no such, or no log to say it in.
+func (p *Page) carried(ctx context.Context) (*outgoing.Outgoing, error) {
+	heads := p.store.Heads()
+	if !p.ses.carried || !p.ses.looked || p.ses.log == nil || p.ses.log.Position().Number == 0 && len(heads) == 1 && heads[0].IsFirst() {
+		return nil, nil
+	}
+	return p.retentionEntry(ctx, p.ses.retention)
+}
+
+// knowRetention takes the row of the retention.
+func (p *Page) knowRetention(row []byte) {
+	r := format.ParseRetentionRow(row)
+	p.ses.retention = r.Retention
+	p.ses.carried = r.Retention != format.Retention{} && r.Bucket != format.ID(p.s.o.Keyring.BucketID())
+}
+
+// carryRetention keeps what is known of the retention, as what the present log may not say, before all else that is known of the log is forgotten.
+func (p *Page) carryRetention(ctx context.Context) error {
+	r, err := RetentionOf(ctx, p.store)
+	if err != nil || r == (format.Retention{}) {
+		return err
+	}
+	return p.keep(ctx, storage.Metadata{Type: format.MetadataRetention, Value: format.RetentionRow{Retention: r}.Encode()})
 }
 
 // RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing is given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (r format.Retention, err error) {
-	b, err := store.Metadata(ctx, metadataRetention)
+	b, err := store.Metadata(ctx, format.MetadataRetention)
 	if err != nil {
 		return r, fmt.Errorf("read the retention: %w", err)
 	}
-	r, _ = parseRetention(b)
-	return r, nil
+	return format.ParseRetentionRow(b).Retention, nil
 }
 
 // GaveUp counts commits.
@@ -85,6 +127,8 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 	r := p.ses.retention
 	if o.Retention != nil {
 		r = *o.Retention
+	} else if p.ses.carried {
+		return n, nil // the log may say something else
 	}
 	if r == (format.Retention{}) {
 		return n, nil

@@ -3,6 +3,7 @@ package cloudsync_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -388,4 +390,100 @@ func TestReuploadShallowHistory(t *testing.T) {
 	sync(t, c)
 	sameHeads(t, a, b, c)
 	sameContent(t, a, b, c)
+}
+
+// TestRetentionIsCarriedOver sets the retention, and then has the bucket wiped, replaced, rolled back or damaged: uploading anew sets it again, unless the bucket says something else.
+func TestRetentionIsCarriedOver(t *testing.T) {
+	retentionOf := func(p *page) format.Retention {
+		t.Helper()
+		r, err := cloudsync.RetentionOf(t.Context(), p.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const n = 7
+	for name, c := range map[string]struct {
+		lose func(w *world, a *page, old mem.State)
+		want uint64
+	}{
+		"wiped":       {func(w *world, _ *page, _ mem.State) { w.b.Wipe(); w.connect() }, n},
+		"rolled back": {func(w *world, _ *page, old mem.State) { w.b.Rollback(old) }, n},
+		"damaged":     {func(w *world, a *page, _ mem.State) { w.remove(a.names().Entry(4)) }, n},
+		"another that says something": {func(w *world, _ *page, _ mem.State) {
+			w.b.Wipe()
+			w.connect()
+			c := w.device()
+			c.commit(edit{"c": text("x")})
+			sync(t, c)
+			keepLast(t, c, 5)
+		}, 5},
+		"another that keeps all": {func(w *world, _ *page, _ mem.State) {
+			w.b.Wipe()
+			w.connect()
+			c := w.device()
+			c.commit(edit{"c": text("x")})
+			sync(t, c)
+			keepLast(t, c, 5)
+			keepLast(t, c, 0)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b := steady(t, w)
+			old := w.b.State()
+			keepLast(t, a, n)
+			sync(t, b)
+			a.commit(edit{"more": text("x")})
+			sync(t, a, b)
+			c.lose(w, a, old)
+			for _, p := range []*page{a, b} {
+				p.reopen()
+				if _, err := p.Reupload(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fresh := w.synced()
+			for i, p := range []*page{a, b, fresh} {
+				sync(t, p)
+				if r := retentionOf(p); r != (format.Retention{Commits: c.want}) {
+					t.Errorf("page %d has %+v", i, r)
+				}
+			}
+			same(t, a, b, fresh)
+			if n := a.counts(func() { sync(t, a, b) }); n.A != 0 {
+				t.Errorf("it is said again: %+v", n)
+			}
+		})
+	}
+}
+
+// TestRetentionIsCarriedThroughACrash ends a device at every request of an upload to an empty bucket.
+func TestRetentionIsCarriedThroughACrash(t *testing.T) {
+	w := newWorld(t)
+	a, _ := steady(t, w)
+	keepLast(t, a, 7)
+	w.b.Wipe()
+	w.connect()
+	for at := 1; ; at++ {
+		a.reopen()
+		n := 0
+		w.b.SetBefore(func(bucket.Op, string) error {
+			if n++; n >= at {
+				return fs.ErrPermission
+			}
+			return nil
+		})
+		_, err := a.Reupload(t.Context())
+		w.b.SetBefore(nil)
+		if r, err := cloudsync.RetentionOf(t.Context(), a.store); err != nil || r.Commits != 7 {
+			t.Fatalf("request %d: %+v, %v", at, r, err)
+		}
+		if err == nil {
+			break
+		}
+	}
+	if r, err := cloudsync.RetentionOf(t.Context(), w.synced().store); err != nil || r.Commits != 7 {
+		t.Errorf("a new device has %+v, %v", r, err)
+	}
 }

@@ -75,6 +75,9 @@ func (p *Page) startOver(ctx context.Context) error {
 
 // forget makes the page one that knows nothing of the bucket, but that there may be pieces which only the bucket had.
 func (p *Page) forget(ctx context.Context) error {
+	if err := p.carryRetention(ctx); err != nil {
+		return err
+	}
 	if err := p.store.ForgetCloud(ctx, false); err != nil {
 		return fmt.Errorf("forget the bucket: %w", err)
 	}
@@ -104,12 +107,12 @@ func (p *Page) offerHistory(ctx context.Context, limit int) error {
 	if err != nil || len(treeless) == 0 {
 		return err
 	}
-	retention := p.ses.retention
-	o, err := p.out.Announce(ctx, &format.Body{Retention: &retention})
+	o, err := p.retentionEntry(ctx, p.ses.retention)
 	if err == nil {
 		err = p.append(ctx, o)
 	}
 	if err == nil {
+		p.ses.carried = false
 		err = p.writeHistory(ctx)
 	}
 	if err != nil {

@@ -35,6 +35,7 @@ type session struct {
 	device     deviceRow
 	floor      floorRow
 	retention  format.Retention
+	carried    bool      // the log does not say so yet: another one did, or one that is lost
 	opened     time.Time // when the session began, by the bucket's clock
 	slack      float64   // of this device, for the next checkpoint
 	retryAt    time.Time // when a checkpoint that failed is tried again
@@ -48,7 +49,6 @@ type session struct {
 // Rows of metadata that only this package knows.
 const (
 	metadataAnnounced = "announced" // the bucket's id
-	metadataRetention = "retention" // commits 8, age in ns 8
 	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
 )
 
@@ -102,7 +102,7 @@ func (p *Page) load(ctx context.Context) error {
 		}
 	}
 	rows := map[string][]byte{}
-	for _, typ := range []string{metadataAnnounced, metadataRetention, metadataBegun, metadataOwn, format.MetadataCheckpoint, format.MetadataDevice,
+	for _, typ := range []string{metadataAnnounced, format.MetadataRetention, metadataBegun, metadataOwn, format.MetadataCheckpoint, format.MetadataDevice,
 		format.MetadataFloor, format.MetadataServerTime} {
 		if rows[typ], err = p.store.Metadata(ctx, typ); err != nil {
 			return fmt.Errorf("read %s: %w", typ, err)
@@ -115,9 +115,7 @@ func (p *Page) load(ctx context.Context) error {
 	id := p.s.o.Keyring.BucketID()
 	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
 	ses.begun = rows[metadataBegun] != nil
-	if r, ok := parseRetention(rows[metadataRetention]); ok {
-		ses.retention = r
-	}
+	p.knowRetention(rows[format.MetadataRetention])
 	if b := rows[format.MetadataCheckpoint]; len(b) == 24 {
 		ses.checkpoint = checkpointRow{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
 	}
@@ -604,9 +602,7 @@ func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		}
 	}
 	if res.Retention != nil {
-		if err := p.keepRetention(ctx, *res.Retention); err != nil {
-			return err
-		}
+		p.ses.retention, p.ses.carried = *res.Retention, false
 	}
 	if err := p.prune(ctx, res.GivenUp); err != nil { // such as came with these entries
 		return err
@@ -625,20 +621,6 @@ func (p *Page) tellArrived() {
 		p.o.Arrived()
 	}
 	p.ses.arrived = false
-}
-
-// parseRetention reads the row of the retention.
-func parseRetention(b []byte) (r format.Retention, ok bool) {
-	if len(b) != 16 {
-		return r, false
-	}
-	return format.Retention{Commits: binary.BigEndian.Uint64(b), Age: time.Duration(binary.BigEndian.Uint64(b[8:]))}, true
-}
-
-func (p *Page) keepRetention(ctx context.Context, r format.Retention) error {
-	p.ses.retention = r
-	b := binary.BigEndian.AppendUint64(nil, r.Commits)
-	return p.keep(ctx, storage.Metadata{Type: metadataRetention, Value: binary.BigEndian.AppendUint64(b, uint64(r.Age))})
 }
 
 // keep makes rows of metadata durable.
@@ -706,11 +688,6 @@ func (p *Page) adopt(ctx context.Context, info bucket.Info, number uint64) error
 	}
 	p.ses.arrived = p.ses.arrived || res.Commits > 0
 	p.ses.resend = p.ses.resend || res.Condemned
-	if res.Retention != nil {
-		if err := p.keepRetention(ctx, *res.Retention); err != nil {
-			return err
-		}
-	}
 	if err := p.knowCheckpoint(ctx, checkpointRow{number: number, size: uint64(max(info.Size, 0))}, 0); err != nil {
 		return err
 	}

@@ -124,6 +124,9 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 			sent++
 			again = 0
 			more = o.More || p.ses.resend
+			if o.Body.Body.Retention != nil { // see carried; what else there is comes behind it
+				p.ses.carried, more = false, true
+			}
 		case again < maxRemakes:
 			again++
 			err = p.mend(ctx, err)
@@ -172,7 +175,10 @@ func (p *Page) next(ctx context.Context) (*outgoing.Outgoing, error) {
 		p.out.Doubt()
 		p.ses.trusted = now
 	}
-	o, err := p.out.Next(ctx)
+	o, err := p.carried(ctx)
+	if err == nil && o == nil {
+		o, err = p.out.Next(ctx)
+	}
 	if err == nil && o != nil {
 		p.begins(&p.up)
 	}

@@ -123,7 +123,10 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 	return nil
 }
 
-// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync, as one record of the log: for another bucket.
+// MetadataRetention is the type of the one metadata row that ForgetCloud leaves: what a user has set is no knowledge of a bucket.
+const MetadataRetention = "retention"
+
+// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention, as one record of the log: for another bucket.
 // Pieces that are not held lose their place. Commits whose tree is not here stay so and become unsynced too. With keep set it is
 // refused with base.ErrNeedsFetch while there is a synced piece that is not held. It returns when that is durable; the rows follow with
 // the next fold. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.

@@ -212,7 +212,9 @@ func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx in
 // Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is none. The slice is the caller's. Errors
 // match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
-	wanted := func(o *op) bool { return o.kind == recForgotten || o.kind == recMetadata && o.sync.typ == typ }
+	wanted := func(o *op) bool {
+		return o.kind == recForgotten && typ != MetadataRetention || o.kind == recMetadata && o.sync.typ == typ
+	}
 	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
 		value = nil
 		found := len(pending) > 0

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
 // Types of metadata rows of storage.
@@ -18,7 +19,35 @@ const (
 	MetadataAdoptedPacks = "adoptedpacks"
 	// MetadataLacks is there, with the value 1, when values of the page may have pieces that nobody has sent. Package storage goes by it too.
 	MetadataLacks = "lacks"
+	// MetadataRetention has what is known of the bucket's retention, as RetentionRow writes it. It stays when all else of a bucket is forgotten: see package storage.
+	MetadataRetention = "retention"
 )
+
+// RetentionRow is what a page knows of its bucket's retention. As a row: commits 8, age in nanoseconds 8, bucket id 16.
+type RetentionRow struct {
+	Retention
+	// Bucket is whose log says so; zero, or that of another bucket: the present log does not say so yet.
+	Bucket ID
+}
+
+// Encode returns the value of the metadata row, nil for a bucket that keeps all: that needs no row.
+func (r RetentionRow) Encode() []byte {
+	if r.Retention == (Retention{}) {
+		return nil
+	}
+	b := binary.BigEndian.AppendUint64(nil, r.Commits)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Age))
+	return append(b, r.Bucket[:]...)
+}
+
+// ParseRetentionRow reads what Encode wrote. What it cannot have written says nothing.
+func ParseRetentionRow(b []byte) (r RetentionRow) {
+	if len(b) != 32 || binary.BigEndian.Uint64(b[8:]) > 1<<63-1 {
+		return r
+	}
+	r.Commits, r.Age, r.Bucket = binary.BigEndian.Uint64(b), time.Duration(binary.BigEndian.Uint64(b[8:])), ID(b[16:])
+	return r
+}
 
 // Position says how far a device has read a page's log. The zero value of Number says that it has read nothing.
 type Position struct {

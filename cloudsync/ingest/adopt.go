@@ -356,10 +356,7 @@ func (a *adoption) values(ctx context.Context) error {
 	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false, len(a.skipped) > 0); err != nil {
 		return err
 	}
-	if a.c.Retention != (format.Retention{}) {
-		r := a.c.Retention
-		s.res.Retention = &r
-	}
+	s.retain(a.c.Retention)
 	for i := range a.c.Condemned {
 		s.res.Condemned = true
 		if err := s.condemnPlaces(ctx, &a.c.Condemned[i]); err != nil {

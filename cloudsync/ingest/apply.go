@@ -27,6 +27,8 @@ type rows struct {
 	adopted  bool      // see MetadataAdopted; not written
 	lacks    bool      // values may have pieces that nobody has sent
 	hadLacks bool      // that was known
+
+	retention *format.RetentionRow // nil: stays as it is
 }
 
 func (p *Page) readRows(ctx context.Context) (rows, error) {
@@ -75,6 +77,9 @@ func (r *rows) metadata() []storage.Metadata {
 	}
 	if r.lacks && !r.hadLacks {
 		m = append(m, storage.Metadata{Type: format.MetadataLacks, Value: []byte{1}})
+	}
+	if r.retention != nil {
+		m = append(m, storage.Metadata{Type: format.MetadataRetention, Value: r.retention.Encode()})
 	}
 	return m
 }
@@ -151,7 +156,7 @@ func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows)
 	if err := s.submit(ctx, s.rows.metadata()); err != nil {
 		return 0, Result{}, fmt.Errorf("apply entries %d to %d: %w", entries[0].Number, entries[n-1].Number, err)
 	}
-	s.rows.server, s.rows.changed, s.rows.hadLacks = time.Time{}, false, s.rows.lacks
+	s.rows.server, s.rows.changed, s.rows.hadLacks, s.rows.retention = time.Time{}, false, s.rows.lacks, nil
 	*r = s.rows
 	return n, s.res, nil
 }

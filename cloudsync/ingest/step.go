@@ -142,14 +142,19 @@ func (s *step) announced(b *format.Body, own bool) ([]format.ID, error) {
 	return recorded, nil
 }
 
+// retain notes what the bucket says of its retention.
+func (s *step) retain(r format.Retention) {
+	s.res.Retention = &r
+	s.rows.retention = &format.RetentionRow{Retention: r, Bucket: s.p.bucketID()}
+}
+
 // settle counts an entry that is good.
 func (s *step) settle(e *format.Entry) {
 	s.bytes += e.Stored
 	s.res.Bytes += int64(e.Stored)
 	s.res.GivenUp = append(s.res.GivenUp, e.Body.GivenUp...)
 	if e.Body.Retention != nil {
-		r := *e.Body.Retention
-		s.res.Retention = &r
+		s.retain(*e.Body.Retention)
 	}
 	s.rows.position.Number, s.rows.position.Hash = e.Number, e.Hash
 	s.rows.since += uint64(e.Stored) + e.Body.Elsewhere()
