@@ -1,7 +1,7 @@
 // Package cloudsync keeps the pages of a repository in step with a bucket, and so with every other device that uses it
 // (design section 9).
 //
-// A Syncer belongs to one repository and one bucket. Each open page has a Page, which by itself, in one goroutine, looks
+// A Syncer belongs to one repository and one bucket. Each open page has a Page, which by itself, in one goroutine beside one that waits for commits, looks
 // for entries of others in the page's log and appends what was committed here; Sync is the barrier for who wants to know
 // that both is done. What an entry means is package ingest's, what goes up is made by package outgoing, and cloudlog reads
 // and appends; this package says when, how often, and what happens when it fails.

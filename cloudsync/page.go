@@ -114,6 +114,7 @@ func (p *Page) start() {
 	defer p.mu.Unlock()
 	if !p.closing {
 		p.calls.Go(p.run)
+		p.calls.Go(p.follow)
 	}
 }
 
@@ -283,8 +284,12 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 		return err
 	}
 	defer leave()
-	if _, err := p.store.Commit(ctx, id); err != nil {
-		return fmt.Errorf("wait for commit %s: %w", id.Short(), err)
+	c, err := p.store.Commit(ctx, id)
+	if err == nil {
+		err = p.store.WaitDurable(c) // before that it does not count as unsynced
+	}
+	if err != nil {
+		return p.outward(fmt.Errorf("wait for commit %s: %w", id.Short(), err))
 	}
 	p.mu.Lock()
 	before := p.failures

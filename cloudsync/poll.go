@@ -14,24 +14,15 @@ const forever = time.Duration(-1)
 // run is the background of a page: one round after another, whenever one is due.
 func (p *Page) run() {
 	for p.ctx.Err() == nil {
-		changed := p.store.SyncChanged()
 		wait, alive := p.step()
-		if !alive {
-			return
-		}
-		p.mu.Lock()
-		if p.wantUpload && !p.holding {
-			changed = nil // one more change changes nothing
-		}
-		p.mu.Unlock()
-		if !p.rest(wait, changed) {
+		if !alive || !p.rest(wait) {
 			return
 		}
 	}
 }
 
 // rest waits until something is due, and reports whether the page goes on.
-func (p *Page) rest(wait time.Duration, changed <-chan struct{}) bool {
+func (p *Page) rest(wait time.Duration) bool {
 	var due <-chan time.Time
 	if wait != forever {
 		var release func()
@@ -41,21 +32,50 @@ func (p *Page) rest(wait time.Duration, changed <-chan struct{}) bool {
 	select {
 	case <-p.ctx.Done():
 		return false
-	case <-changed:
 	case <-p.poke:
 	case <-due:
 	}
-	select { // whatever woke it: this channel is not looked at again
-	case <-changed:
+	return true
+}
+
+// follow tells the background, and who watches, of what there is to send, also in the midst of a round.
+func (p *Page) follow() {
+	changed := p.store.SyncChanged()
+	for {
+		select {
+		case <-changed:
+		case <-p.ctx.Done():
+			return
+		}
+		changed = p.store.SyncChanged() // before the round that may see what has changed
 		p.change(func() {
 			p.wantUpload, p.holding = true, false // it may be the merge that is waited for
 			if p.up.activity == Idle {
 				p.up.activity = Pending
 			}
 		})
-	default:
+		p.wake(false)
+		if !p.taken() {
+			return
+		}
 	}
-	return true
+}
+
+// taken waits until one more change would change something, and reports whether the page goes on.
+func (p *Page) taken() bool {
+	for {
+		p.mu.Lock()
+		known, moved := p.wantUpload && !p.holding && p.up.activity != Idle, p.moved
+		p.mu.Unlock()
+		if !known {
+			return true
+		}
+		select {
+		case <-moved:
+		case <-p.ctx.Done():
+			return false
+		}
+	}
 }
 
 // wake wakes the background. again lets it try at once what has failed, and look for entries.
@@ -176,8 +196,11 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 func (p *Page) hold() bool {
 	held := p.held()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.holding, p.holdUntil = held, p.ses.holdUntil
+	same := p.holding == held
+	p.mu.Unlock()
+	if !same || held {
+		p.change(func() { p.holding, p.holdUntil = held, p.ses.holdUntil })
+	}
 	return held
 }
 
@@ -185,12 +208,12 @@ func (p *Page) hold() bool {
 func (p *Page) takeUpload() bool {
 	now := p.s.o.Clock.Now()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.wantUpload || p.until(p.up.notBefore, now) > 0 {
-		return false
+	due := p.wantUpload && p.until(p.up.notBefore, now) <= 0
+	p.mu.Unlock()
+	if due {
+		p.change(func() { p.wantUpload = false })
 	}
-	p.wantUpload = false
-	return true
+	return due
 }
 
 // schedule says when to look next: soon after something has happened, later and later if not.

@@ -110,3 +110,24 @@ func TestWhoLeavesTakesNoRequest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestManyFailuresLoseNoCommit has a page fail to send a commit more often than commits may go before pieces that wait.
+func TestManyFailuresLoseNoCommit(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": text("v")})
+	w.b.SetBefore(func(op bucket.Op, _ string) error {
+		if op == bucket.OpPut {
+			return fs.ErrPermission
+		}
+		return nil
+	})
+	for i := range 40 {
+		if err := a.Sync(t.Context()); !errors.Is(err, fs.ErrPermission) {
+			t.Fatalf("sync %d without rights: %v", i, err)
+		}
+	}
+	w.b.SetBefore(nil)
+	sync(t, a)
+	sameHeads(t, a)
+}

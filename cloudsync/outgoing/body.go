@@ -85,7 +85,10 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 		return nil, err
 	}
 	b.body.Lacks = known || g.lacks
-	if b.isEmpty() {
+	switch {
+	case b.isEmpty() && resend && len(ids) > 0: // no local pieces have waited: the commits need not
+		return p.Next(ctx)
+	case b.isEmpty():
 		return nil, nil
 	}
 	return p.seal(b.body, more || p.lookLocal)
