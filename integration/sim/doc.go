@@ -44,7 +44,7 @@
 // Prune gives up what gc.Prune says, with the heads of all devices and backups in mind: as if the bucket told how far each device is. Nobody commits on something above which others have pruned, nor
 // tags it. Where a tree went with a bucket, merges make do without, each device with what it has: then S2, S3, S5 and S7 are not asked for.
 //
-// Not simulated: several syncs of one page at a time and the background (devices take turns), several pages, and a move to a bucket with other keys by choice.
+// Not simulated here: several syncs of one page at a time, the background and several pages (see package background; devices take turns), and a move to a bucket with other keys by choice.
 //
 // The package imports what a device is made of: storage with what lies under it, merge, and cloudsync with package mem as its bucket. S7 follows from the edits alone: it would find a mistake that model and merge share.
 //
