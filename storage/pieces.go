@@ -22,50 +22,80 @@ const (
 
 // Pieces looks pieces of values up, as PieceState does, calls want for each of them, in order, and gives fn the content, verified, of those for which want returned
 // true, in order, behind the want of that and of some hundred that follow. One that is not held comes as with Piece. It costs much less than a PieceState and a Piece for each,
-// the more the closer to each other the pieces stand in the log: this is for who reads whole values.
+// the more the closer to each other the pieces stand in the log: this is for who reads whole values. Some are read while fn has others.
 //
-// content is lent until fn returns. Pieces holds about a MiB. It waits for the disk, and for the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first
+// content is lent until fn returns. Pieces holds about two MiB. It waits for the disk, and for the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first
 // one ends it.
 func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
-	r := readers.Get().(*reader)
-	defer r.release()
-	for first := 0; first < len(ds); first += togetherPieces {
-		some := ds[first:min(first+togetherPieces, len(ds))]
-		if err := r.pieces(ctx, s, some, first, want, fn); err != nil {
+	w := &wantedPieces{s: s, ds: ds, want: want}
+	some, err := w.next()
+	if err != nil || len(some) == 0 {
+		return err
+	}
+	now, ahead := newReader(), newReader()
+	var reading sync.WaitGroup
+	defer func() {
+		reading.Wait() // fn may have ended the goroutine
+		readers.Put(now)
+		readers.Put(ahead)
+	}()
+	now.read(s, some)
+	for {
+		more, err := w.next()
+		if len(more) > 0 {
+			reading.Go(func() { ahead.read(s, more) })
+		}
+		if giveErr := give(ctx, s, some, fn); giveErr != nil {
+			return giveErr
+		}
+		if err != nil || len(more) == 0 {
 			return err
 		}
+		reading.Wait()
+		now, ahead, some = ahead, now, more
 	}
-	return nil
 }
 
-// pieces is Pieces for some of them, of which the first is number first of all.
-func (r *reader) pieces(ctx context.Context, s *Store, ds []object.Digest, first int, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
-	states, err := s.statesOf(ds)
+// wantedPieces are the pieces of a call of Pieces that are wanted.
+type wantedPieces struct {
+	s     *Store
+	ds    []object.Digest
+	want  func(i int, st *PieceState) bool
+	asked int           // how many of ds want was asked about
+	rest  []wantedPiece // wanted, and not returned by next yet
+}
+
+// next returns the next ones, of togetherBytes or one; none at the end.
+func (w *wantedPieces) next() ([]wantedPiece, error) {
+	for len(w.rest) == 0 && w.asked < len(w.ds) {
+		if err := w.ask(w.ds[w.asked:min(w.asked+togetherPieces, len(w.ds))]); err != nil {
+			return nil, err
+		}
+	}
+	n, bytes := 0, 0
+	for n < len(w.rest) && (n == 0 || bytes+int(w.rest[n].at.place.Length) <= togetherBytes) {
+		bytes += int(w.rest[n].at.place.Length)
+		n++
+	}
+	some := w.rest[:n]
+	w.rest = w.rest[n:]
+	return some, nil
+}
+
+// ask looks pieces up, and which of them are wanted.
+func (w *wantedPieces) ask(ds []object.Digest) error {
+	states, err := w.s.statesOf(ds)
 	if err != nil {
 		return fmt.Errorf("look %d pieces up: %w", len(ds), err)
 	}
-	clear(r.wanted)
-	r.wanted = r.wanted[:0]
+	w.rest = make([]wantedPiece, 0, len(ds))
 	for i := range states {
 		st := &states[i]
-		if want(first+i, &PieceState{Held: st.held, Synced: st.placed, Place: st.place}) {
-			r.wanted = append(r.wanted, wantedPiece{i: first + i, d: &ds[i], held: st.held, at: &st.at})
+		if w.want(w.asked+i, &PieceState{Held: st.held, Synced: st.placed, Place: st.place}) {
+			w.rest = append(w.rest, wantedPiece{i: w.asked + i, d: &ds[i], held: st.held, at: &st.at})
 		}
 	}
-	for rest := r.wanted; len(rest) > 0; {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		n, bytes := 0, 0
-		for n < len(rest) && (n == 0 || bytes+int(rest[n].at.place.Length) <= togetherBytes) {
-			bytes += int(rest[n].at.place.Length)
-			n++
-		}
-		if err := r.give(ctx, s, rest[:n], fn); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
+	w.asked += len(ds)
 	return nil
 }
 
@@ -116,12 +146,6 @@ func (ov *overlay) spokenOf(ds []object.Digest) (which map[int]struct{}, folds u
 	return which, ov.folds
 }
 
-// reader reads pieces that stand close to each other.
-type reader struct {
-	wanted []wantedPiece
-	buf    []byte // at least togetherBytes and the gaps, once it was needed
-}
-
 // wantedPiece is a piece that is to be read. content is nil for one that is read alone.
 type wantedPiece struct {
 	i       int
@@ -132,24 +156,30 @@ type wantedPiece struct {
 	sum     object.Digest
 }
 
-var readers = sync.Pool{New: func() any { return new(reader) }}
-
-func (r *reader) release() {
-	clear(r.wanted)
-	r.wanted = r.wanted[:0]
-	readers.Put(r)
+// reader reads pieces that stand close to each other.
+type reader struct {
+	buf []byte // with room for togetherBytes and the gaps
 }
 
-// give reads some pieces, verifies them together, and gives their contents to fn. What cannot be read so, or is not what it should be, is read alone, which finds out why.
-func (r *reader) give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, content []byte) error) error {
-	if r.buf == nil {
-		r.buf = make([]byte, 0, togetherBytes+limits.MaxPieceBytes)
-	}
+var readers = sync.Pool{New: func() any { return &reader{make([]byte, 0, togetherBytes+limits.MaxPieceBytes)} }}
+
+func newReader() *reader { return readers.Get().(*reader) }
+
+// read reads some pieces and verifies them together. What cannot be read so, or is not what it should be, has no content then. The others have it until read is
+// called again.
+func (r *reader) read(s *Store, some []wantedPiece) {
 	r.buf = r.buf[:0]
 	for n := 0; n < len(some); {
 		n += r.readNext(s, some[n:])
 	}
 	verifyEach(some)
+}
+
+// give gives the contents of some pieces to fn. What has none is read alone, which finds out why.
+func give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, content []byte) error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
 	for k := range some {
 		w := &some[k]
 		content := w.content

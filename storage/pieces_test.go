@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -81,6 +82,46 @@ func TestPiecesAreLookedUpAndReadTogether(t *testing.T) {
 	if err = w.s.Pieces(t.Context(), []object.Digest{ds[1], unknown}, all, func(int, []byte) error { return nil }); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a piece that is not there: %v", err)
 	}
+	w.close()
+}
+
+// TestPiecesAreReadAhead reads several MiB with fn looking at what it was lent until it returns, and ends in the middle.
+func TestPiecesAreReadAhead(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	e := edit{}
+	var ds []object.Digest
+	for i := range 1200 {
+		content := noise(w.rng, 4000)
+		e[fmt.Sprintf("value %04d", i)] = content
+		ds = append(ds, object.Sum(0, content))
+	}
+	w.commit(e)
+	w.must(w.s.Fold(t.Context()))
+	all := func(int, *storage.PieceState) bool { return true }
+	enough := errors.New("enough")
+	for _, end := range []int{len(ds), 0, 300, 600, 1199} {
+		n := 0
+		err := w.s.Pieces(t.Context(), ds, all, func(i int, content []byte) error {
+			if i == end {
+				return enough
+			}
+			if err := ds[i].Verify(content); err != nil || i != n {
+				t.Fatalf("piece %d instead of %d: %v", i, n, err)
+			}
+			n++
+			return nil
+		})
+		if n != end || (err == nil) != (end == len(ds)) || err != nil && !errors.Is(err, enough) {
+			t.Errorf("%d pieces instead of %d: %v", n, end, err)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.s.Pieces(t.Context(), ds, all, func(int, []byte) error { runtime.Goexit(); return nil })
+	}()
+	<-ended
 	w.close()
 }
 
