@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/storage"
@@ -239,7 +241,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 		return nil, err
 	}
 	if !r.o.ReadOnly {
-		if err := makeLedgerDir(r.fs, r.ledgersDir(), s.key.ledger); err != nil {
+		if err := r.makeLedgerDir(s.key.ledger); err != nil {
 			return nil, err
 		}
 	}
@@ -254,6 +256,26 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 		}
 	}
 	return storage.Open(ctx, o)
+}
+
+// makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may have many pages.
+func (r *Repository) makeLedgerDir(ledger string) error {
+	r.mu.Lock()
+	made := r.ledgerDirs[ledger]
+	r.mu.Unlock()
+	if made {
+		_, err := r.fs.Stat(filepath.Join(r.ledgersDir(), ledgerDirName(ledger)))
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := makeLedgerDir(r.fs, r.ledgersDir(), ledger); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.ledgerDirs[ledger] = true
+	r.mu.Unlock()
+	return nil
 }
 
 func (r *Repository) storageOptions(key pageKey) storage.Options {

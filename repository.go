@@ -44,11 +44,12 @@ type Repository struct {
 	once     sync.Once
 	closeErr error
 
-	mu      sync.Mutex
-	pages   map[pageKey]*pageStore    // guarded by mu
-	indexes map[string]*index.Memory  // guarded by mu; of the pages of a repository in memory, by directory
-	leaving map[pageKey]chan struct{} // guarded by mu; pages that may be about to leave, closed when that is decided
-	moving  map[pageKey]chan struct{} // guarded by mu; pages that are away and are brought back or deleted, closed at the end
+	mu         sync.Mutex
+	pages      map[pageKey]*pageStore    // guarded by mu
+	ledgerDirs map[string]bool           // guarded by mu; ledgers whose directory this process has made or found, durably
+	indexes    map[string]*index.Memory  // guarded by mu; of the pages of a repository in memory, by directory
+	leaving    map[pageKey]chan struct{} // guarded by mu; pages that may be about to leave, closed when that is decided
+	moving     map[pageKey]chan struct{} // guarded by mu; pages that are away and are brought back or deleted, closed at the end
 
 	departures atomic.Uint64 // counts pages that left, for names
 
@@ -107,7 +108,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r := &Repository{
 		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1),
-		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{}, leaving: map[pageKey]chan struct{}{}, moving: map[pageKey]chan struct{}{},
+		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{}, ledgerDirs: map[string]bool{}, leaving: map[pageKey]chan struct{}{}, moving: map[pageKey]chan struct{}{},
 		ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)

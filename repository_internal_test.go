@@ -1,0 +1,60 @@
+package ledger
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// listing counts how often each directory is listed.
+type listing struct {
+	vfs.FS
+	listed map[string]int
+}
+
+func (l *listing) ReadDir(dir string) ([]vfs.Info, error) {
+	l.listed[dir]++
+	return l.FS.ReadDir(dir)
+}
+
+// TestLedgerIsListedOnce: opening a page costs no more in a ledger that has many. A directory that somebody has removed meanwhile is made again.
+func TestLedgerIsListedOnce(t *testing.T) {
+	fs := &listing{vfs.NewMem(), map[string]int{}}
+	w := newEvictWorld(t)
+	r, err := w.open(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.Ledger("l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		p, err := l.Page(t.Context(), fmt.Sprint(i%10))
+		if err == nil {
+			err = p.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(r.ledgersDir(), ledgerDirName("l"))
+	if n := fs.listed[dir]; n != 1 {
+		t.Errorf("listed %d times", n)
+	}
+	if err := fs.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Page(t.Context(), "other")
+	if err == nil {
+		err = p.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
