@@ -170,13 +170,15 @@ func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) 
 	return err
 }
 
-// positions returns where the handles of the page stand.
+// positions returns where the handles of the page stand, but for those that only keep it, which nobody reads through.
 func (s *pageStore) positions() []commit.ID {
 	s.repo.mu.Lock()
 	defer s.repo.mu.Unlock()
 	var at []commit.ID
 	for p := range s.handles {
-		at = append(at, p.position.Load().ID)
+		if !p.kept {
+			at = append(at, p.position.Load().ID)
+		}
 	}
 	return at
 }

@@ -67,6 +67,9 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 			return err
 		}
 	}
+	if _, err := p.Refresh(ctx); err != nil { // what came down is newer than where this handle stands
+		return err
+	}
 	ids, values, err := p.holders(ctx, key)
 	if err != nil {
 		return err

@@ -112,3 +112,23 @@ func TestEraseFromTheBucket(t *testing.T) {
 	checkClean(t, a)
 	checkClean(t, b)
 }
+
+// TestEraseOnWhoIsBehind erases on a device that has to read first what the others have done, while the page is kept there.
+func TestEraseOnWhoIsBehind(t *testing.T) {
+	ctx := t.Context()
+	w := newCloudWorld(t)
+	a, b := w.device(w.options()), w.device(w.options())
+	pa := page(t, a, "notes", "inbox")
+	put(t, pa, "password", strings.Repeat("secret ", 1000))
+	syncAll(t, a, b)
+	kept, err := b.Keep(ctx, pageRef(pa))
+	must(t, err)
+	defer func() { must(t, kept.Release()) }()
+	put(t, pa, "password", "none")
+	must(t, pa.Sync(ctx))
+	e, err := b.EraseFromHistory(ctx, pageRef(pa), []byte("password"))
+	must(t, err)
+	if e.Commits != 1 {
+		t.Errorf("%+v", e)
+	}
+}
