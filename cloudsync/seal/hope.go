@@ -4,8 +4,8 @@ const (
 	// vainFrames is how many frames in a row are sealed without trying to compress them.
 	vainFrames = 15
 	// sampleBytes is how many bytes of a frame are counted, in stretches of stretchBytes from all over it. A shorter frame is always tried.
-	sampleBytes, stretchBytes = 4096, 64
-	// maxPairs is how many pairs of equal bytes the sample of a frame that looks random has at the most: 1.05 times what is to be expected of random ones, nine
+	sampleBytes, stretchBytes = 2048, 64
+	// maxPairs is how many pairs of equal bytes the sample of a frame that looks random has at the most: 1.05 times what is to be expected of random ones, four
 	// deviations. Bytes that have no more could be coded, each by itself, in 0.99 of their length at the best.
 	maxPairs = sampleBytes * (sampleBytes - 1) / 2 * 105 / (100 * 256)
 )

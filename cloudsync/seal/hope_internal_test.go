@@ -19,6 +19,11 @@ func noiseOf(seed byte, n int) []byte {
 func TestLooksRandom(t *testing.T) {
 	const n = 128 << 10
 	text := bytes.Repeat([]byte("some text of a few letters, "), n/20)[:n]
+	for seed := range byte(200) {
+		if !looksRandom(noiseOf(seed, n)) {
+			t.Errorf("noise %d does not look random", seed)
+		}
+	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
 	if err != nil {
 		t.Fatal(err)
