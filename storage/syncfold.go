@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/object"
@@ -47,8 +48,10 @@ func (p *plan) noteTouched(parts [][]op) error {
 		return nil
 	}
 	p.skip, p.touchedIn = map[uint64]bool{}, map[uint64][]*touchedPiece{}
+	all := slices.Collect(maps.Values(p.touched))
+	slices.SortFunc(all, func(a, b *touchedPiece) int { return a.digest.Compare(b.digest) }) // as the rows stand: the pages of one are those of the next
 	return p.db.View(func(tx index.Tx) error {
-		for _, t := range p.touched {
+		for _, t := range all {
 			var err error
 			t.pieceState, t.row, err = readPieceState(tx, &t.digest, func(row *objectRow) bool { return reflects(p.reflected, row.place) })
 			if err != nil {
@@ -142,10 +145,7 @@ func (p *plan) commitTouched(tx index.Tx, journal uint64) error {
 
 // writeTouched writes all rows of the pieces that sync touches.
 func (p *plan) writeTouched(tx index.Tx) error {
-	all := make([]*touchedPiece, 0, len(p.touched))
-	for _, t := range p.touched {
-		all = append(all, t)
-	}
+	all := slices.Collect(maps.Values(p.touched))
 	slices.SortFunc(all, func(a, b *touchedPiece) int { return cmp.Compare(a.number, b.number) })
 	for _, t := range all {
 		if err := t.write(tx); err != nil {
