@@ -223,7 +223,8 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	key, source := filepath.Join(dir, "key"), filepath.Join(dir, "source")
 	must(b, ledger.CreateKeyFile(key))
 	must(b, os.WriteFile(source, data, 0o600))
-	repo, page := openPage(b, filepath.Join(dir, "repo"), ledger.Options{CacheBytes: ledger.DefaultCacheBytes, Sync: ledger.SyncOptions{Manual: true}})
+	options := ledger.Options{CacheBytes: ledger.DefaultCacheBytes, Sync: ledger.SyncOptions{Manual: true}}
+	repo, page := openPage(b, filepath.Join(dir, "repo"), options)
 	must(b, ingest(b, page, "value", data))
 	command(b, ".", "sync", "-f", dir)
 	var p pair
@@ -233,6 +234,8 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 		to := tempDir(b)
 		_, err := repo.SetCloud(b.Context(), ledger.CloudOptions{URL: "dir:" + filepath.Join(to, "bucket"), KeyFile: key})
 		must(b, err)
+		closePage(b, repo, page) // so that the index knows that the new bucket has nothing
+		repo, page = openPage(b, filepath.Join(dir, "repo"), options)
 		command(b, ".", "sync", "-f", dir)
 		before, used := repo.SyncMetrics(), processorTime(b)
 		d := settled(func() { must(b, page.Sync(b.Context())) })
