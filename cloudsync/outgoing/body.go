@@ -71,7 +71,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if resend {
 		err = p.resend(ctx, g)
 	} else {
-		err = g.deltas(b.deltas, func(roots []object.Digest, eager bool) error { return g.pieces(roots, eager, 0) })
+		err = g.deltas(b.deltas, g.pieces)
 	}
 	if errors.Is(err, errAnnounce) {
 		return p.announcePacks(g)
@@ -251,7 +251,7 @@ func (p *Page) resend(ctx context.Context, g *gatherer) error {
 			p.lookLocal = false
 			return nil
 		}
-		if err := g.pieces(ds, false, 0); err != nil {
+		if err := g.pieces(ds, false); err != nil {
 			return err
 		}
 		uploaded := len(g.sent)

@@ -26,6 +26,8 @@ const (
 	maxRelies = 1 << 16
 	// maxDepth is the greatest number of index pieces above a chunk.
 	maxDepth = 16
+	// queuedPieces is how many pieces are looked up and read together.
+	queuedPieces = 2048
 )
 
 // errAnnounce says that so many packs wait to be announced that this has to be done first.
@@ -39,6 +41,9 @@ type gatherer struct {
 	// forced sends all to packs. limit is how many packs may wait for their announcement.
 	forced bool
 	limit  int
+
+	queue  []object.Digest // pieces on their way to be taken, in order
+	queued map[object.Digest]struct{}
 
 	inline      []inlinePiece
 	inlineBytes int
@@ -71,38 +76,56 @@ type waitingPiece struct {
 
 func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	return &gatherer{
-		p: p, ctx: ctx, limit: maxPending, inlined: map[object.Digest]struct{}{},
+		p: p, ctx: ctx, limit: maxPending, queued: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
 		relied: map[object.Digest]struct{}{}, reliesPacks: map[format.ID]struct{}{}, reliesEntries: map[uint64]struct{}{},
 		flight: map[object.Digest]uint64{}, waiting: map[object.Digest]waitingPiece{}, sent: map[format.ID]format.PackRef{},
 	}
 }
 
-// pieces takes the local pieces below ds, and these. It does not look below pieces that are synced (I2). depth is how many index pieces are above them.
-func (g *gatherer) pieces(ds []object.Digest, eager bool, depth int) error {
-	for len(ds) > 0 {
-		// Index pieces go one by one, as what is below one may be what stands behind it.
-		n := slices.IndexFunc(ds, func(d object.Digest) bool { return d.Kind().IsIndex() })
-		if n < 0 {
-			n = len(ds)
+// pieces takes the local pieces below ds, and these. It does not look below pieces that are synced (I2).
+func (g *gatherer) pieces(ds []object.Digest, eager bool) error {
+	err := g.walk(ds, eager, 0)
+	if err == nil {
+		err = g.takeQueued(eager)
+	}
+	g.queue = g.queue[:0]
+	clear(g.queued)
+	return err
+}
+
+// walk queues the pieces below ds, and these. depth is how many index pieces are above them.
+func (g *gatherer) walk(ds []object.Digest, eager bool, depth int) error {
+	for _, d := range ds {
+		var err error
+		if d.Kind().IsIndex() {
+			err = g.index(d, eager, depth)
+		} else {
+			err = g.enqueue(d, eager)
 		}
-		if err := g.chunks(ds[:n], eager); err != nil {
+		if err != nil {
 			return err
 		}
-		if ds = ds[n:]; len(ds) == 0 {
-			break
-		}
-		if err := g.index(ds[0], eager, depth); err != nil {
-			return err
-		}
-		ds = ds[1:]
 	}
 	return nil
 }
 
-// chunks takes those of some chunks that are local.
-func (g *gatherer) chunks(ds []object.Digest, eager bool) error {
-	ds = g.notTaken(ds)
-	return g.p.o.Store.Pieces(g.ctx, ds, func(_ int, st *storage.PieceState) bool {
+// enqueue queues a piece, which is looked up and read together with others: those of one index piece are too few for a disk and several processors.
+func (g *gatherer) enqueue(d object.Digest, eager bool) error {
+	if g.taken(d) {
+		return nil
+	}
+	g.queue = append(g.queue, d)
+	g.queued[d] = struct{}{}
+	if len(g.queue) < queuedPieces {
+		return nil
+	}
+	return g.takeQueued(eager)
+}
+
+// takeQueued takes those of the queued pieces that are local.
+func (g *gatherer) takeQueued(eager bool) error {
+	ds := g.queue
+	err := g.p.o.Store.Pieces(g.ctx, ds, func(_ int, st *storage.PieceState) bool {
 		if st.Synced {
 			g.rely(&st.Place)
 			return false
@@ -110,9 +133,12 @@ func (g *gatherer) chunks(ds []object.Digest, eager bool) error {
 		g.lacks = g.lacks || !st.Held // I4
 		return st.Held
 	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
+	g.queue = g.queue[:0]
+	clear(g.queued)
+	return err
 }
 
-// index takes the local pieces below an index piece, and that.
+// index queues the pieces below an index piece, and that.
 func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	if g.taken(d) {
 		return nil
@@ -140,10 +166,10 @@ func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	if err != nil {
 		return err
 	}
-	if err := g.pieces(children, eager, depth+1); err != nil {
+	if err := g.walk(children, eager, depth+1); err != nil {
 		return err
 	}
-	return g.take(d, content, eager)
+	return g.enqueue(d, eager)
 }
 
 // relyBelow notes that the body relies on the pieces of a value that was synced before, as far as its index pieces are held: who began with a checkpoint that did
@@ -196,6 +222,9 @@ func childrenOf(d object.Digest, content []byte, depth int) ([]object.Digest, er
 
 // taken reports whether a piece that is not synced yet is on its way.
 func (g *gatherer) taken(d object.Digest) bool {
+	if _, ok := g.queued[d]; ok {
+		return true
+	}
 	if _, ok := g.inlined[d]; ok {
 		return true
 	}
