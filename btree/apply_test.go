@@ -72,7 +72,7 @@ func TestGroupingDoesNotMatter(t *testing.T) {
 type quiet struct{ *store }
 
 func (q quiet) PutNode(_ context.Context, n btree.NewNode) error {
-	q.nodes[n.Digest] = n.View
+	q.nodes[n.Digest] = n.View.Clone()
 	return nil
 }
 

@@ -51,7 +51,7 @@ type openNode struct {
 	// Entries come from old nodes in runs. best is the node with the longest run so far.
 	run, best origin
 	// What it is made of when it is closed.
-	view   *fb.Node
+	node   fb.Node
 	digest object.Digest
 	stored bool // the old tree has it
 }
@@ -317,11 +317,11 @@ func (b *builder) settleLevel(ctx context.Context, level int, nodes []*openNode)
 		if err := n.encode(level); err != nil {
 			return err
 		}
-		if !n.stored && len(n.view.Bytes()) <= limits.MaxPieceBytes {
+		if !n.stored && len(n.node.Bytes()) <= limits.MaxPieceBytes {
 			b.sum = append(b.sum, n)
 		}
 	}
-	object.SumEach(object.NodeBit, len(b.sum), func(i int) ([]byte, *object.Digest) { return b.sum[i].view.Bytes(), &b.sum[i].digest })
+	object.SumEach(object.NodeBit, len(b.sum), func(i int) ([]byte, *object.Digest) { return b.sum[i].node.Bytes(), &b.sum[i].digest })
 	for _, n := range nodes {
 		if err := b.put(ctx, n); err != nil {
 			return err
@@ -338,12 +338,10 @@ func (b *builder) settleLevel(ctx context.Context, level int, nodes []*openNode)
 
 // encode makes the node, and finds out whether the old tree has it.
 func (n *openNode) encode(level int) error {
-	view, err := fb.BuildNode(level, n.entries, n.children)
-	if err != nil {
+	if err := n.node.Rebuild(level, n.entries, n.children); err != nil {
 		return orCorrupt(n.best.digest, err)
 	}
-	n.view = view
-	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(view.Bytes()) {
+	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(n.node.Bytes()) {
 		n.digest, n.stored = o.digest, true
 	}
 	return nil
@@ -354,8 +352,8 @@ func (b *builder) put(ctx context.Context, n *openNode) error {
 	if n.stored {
 		return nil
 	}
-	content := n.view.Bytes()
-	nn := NewNode{Content: content, View: n.view, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
+	content := n.node.Bytes()
+	nn := NewNode{Content: content, View: &n.node, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
 	if nn.Split {
 		var err error
 		n.digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, func(ctx context.Context, p split.Piece) error {
@@ -377,10 +375,10 @@ func (n *openNode) reset() {
 	clear(n.entries) // they pin old nodes
 	n.entries, n.children, n.arena = n.entries[:0], n.children[:0], n.arena[:0]
 	if cap(n.arena) > maxArena || cap(n.entries) > maxEntries {
-		n.entries, n.children, n.arena = nil, nil, nil
+		n.entries, n.children, n.arena, n.node = nil, nil, nil, fb.Node{}
 	}
 	n.size, n.run, n.best = 0, origin{}, origin{}
-	n.parent, n.view, n.stored, n.digest = nil, nil, false, object.Digest{}
+	n.parent, n.stored, n.digest = nil, false, object.Digest{}
 }
 
 // release forgets everything but the buffers.

@@ -76,7 +76,7 @@ func (s *store) PutPiece(_ context.Context, d object.Digest, content []byte) err
 }
 
 func (s *store) PutNode(_ context.Context, n btree.NewNode) error {
-	view, err := fb.ParseNode(n.Content)
+	view, err := fb.ParseNode(bytes.Clone(n.Content))
 	if err != nil {
 		return err
 	}

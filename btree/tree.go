@@ -21,7 +21,7 @@ type Source interface {
 
 // Sink takes the nodes that Apply and Build make.
 type Sink interface {
-	// PutNode takes a new node; n.Content and n.View are the sink's from now on, and must not be changed.
+	// PutNode takes a new node. n.Content and n.View are valid only during the call; a clone of n.View may be kept.
 	PutNode(ctx context.Context, n NewNode) error
 	// PutPiece takes a piece of a node that is longer than limits.MaxPieceBytes, before PutNode of that node. content is
 	// valid only during the call. Pieces that the sink has already may come again.

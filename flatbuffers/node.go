@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 	"sort"
 	"sync/atomic"
 
@@ -227,21 +228,23 @@ func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
 }
 
 func newView(b []byte, level int, s nodeShape, p *nodePlaces) *Node {
-	return &Node{
-		places: places{
-			level:    uint8(level),
-			buf:      b,
-			n:        uint32(s.n),
-			keys:     uint32(p.keys + 4),
-			vals:     uint32(p.values + 4),
-			children: uint32(s.children),
-			flags:    uint32(p.flags + 4),
-			gaps:     uint32(p.gaps + 4),
-			levels:   uint32(p.levels + 4),
-			ids:      uint32(p.ids + 4),
-			keyLen:   wide,
-			valLen:   wide,
-		},
+	return &Node{places: viewPlaces(b, level, s, p)}
+}
+
+func viewPlaces(b []byte, level int, s nodeShape, p *nodePlaces) places {
+	return places{
+		level:    uint8(level),
+		buf:      b,
+		n:        uint32(s.n),
+		keys:     uint32(p.keys + 4),
+		vals:     uint32(p.values + 4),
+		children: uint32(s.children),
+		flags:    uint32(p.flags + 4),
+		gaps:     uint32(p.gaps + 4),
+		levels:   uint32(p.levels + 4),
+		ids:      uint32(p.ids + 4),
+		keyLen:   wide,
+		valLen:   wide,
 	}
 }
 
@@ -369,8 +372,11 @@ func (nd *Node) setPrefix() {
 	}
 }
 
+// NamesNothing reports whether the node has neither children nor values outside of it.
+func (nd *Node) NamesNothing() bool { return nd.plain && nd.children == 0 }
+
 func (nd *Node) setWords() {
-	nd.words = make([]uint64, nd.n)
+	nd.words = slices.Grow(nd.words[:0], nd.Len())[:nd.n]
 	for i := range nd.words {
 		k := nd.Key(i)
 		if i == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -45,16 +46,33 @@ func AppendNode(dst []byte, level int, entries []Entry, children []Child) ([]byt
 
 // BuildNode is EncodeNode that returns the view of the new bytes, without verifying them again.
 func BuildNode(level int, entries []Entry, children []Child) (*Node, error) {
-	s, err := measureNode(level, entries, children)
-	if err != nil {
+	nd := new(Node)
+	if err := nd.Rebuild(level, entries, children); err != nil {
 		return nil, err
 	}
-	p := s.places()
-	b := make([]byte, p.end)
-	writeNode(b, level, entries, children, &p, s)
-	nd := newView(b, level, s, &p)
-	nd.setPrefix()
 	return nd, nil
+}
+
+// Rebuild makes nd what BuildNode returns, in the memory of the node that it was before, if any: nobody may have that any more, and
+// entries and children must not lie there. nd is one that no cache keeps. On an error it stays as it was.
+func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
+	s, err := measureNode(level, entries, children)
+	if err != nil {
+		return err
+	}
+	p := s.places()
+	b := extend(nd.buf[:0], p.end)
+	writeNode(b, level, entries, children, &p, s)
+	nd.places, nd.prefix, nd.common = viewPlaces(b, level, s, &p), 0, 0
+	nd.setPrefix()
+	return nil
+}
+
+// Clone returns a view of a copy of the bytes, for who keeps a node that will be rebuilt.
+func (nd *Node) Clone() *Node {
+	c := &Node{words: slices.Clone(nd.words), common: nd.common, prefix: nd.prefix, places: nd.places}
+	c.buf = bytes.Clone(nd.buf)
+	return c
 }
 
 // extend returns b longer by n bytes; what is in them is not defined.
@@ -101,7 +119,7 @@ func measureNode(level int, entries []Entry, children []Child) (nodeShape, error
 		}
 		s.keyBytes += len(e.Key)
 		if e.Inline {
-			if e.Priority != object.Eager || e.Size != uint64(len(e.Value)) || e.Digest != (object.Digest{}) {
+			if e.Priority != object.Eager || e.Size != uint64(len(e.Value)) || !e.Digest.IsZero() {
 				return s, invalidNode("inline entry %d with size %d, priority %s and digest %s", i, e.Size, e.Priority, e.Digest.Short())
 			}
 			s.valueByte += len(e.Value)

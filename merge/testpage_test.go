@@ -103,7 +103,7 @@ func (m *memory) PutNode(_ context.Context, n btree.NewNode) error {
 			return err
 		}
 	}
-	view, err := fb.ParseNode(n.Content)
+	view, err := fb.ParseNode(bytes.Clone(n.Content))
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,10 @@ var messagePool = sync.Pool{New: func() any { return new([]multihash.Message) }}
 func (d Digest) Kind() Kind { return Kind(d[0]) }
 
 // IsZero reports whether d is the zero Digest.
-func (d Digest) IsZero() bool { return d == Digest{} }
+func (d Digest) IsZero() bool { // every entry that is put is asked: comparing with Digest{} is a call
+	n := binary.NativeEndian
+	return n.Uint64(d[0:])|n.Uint64(d[8:])|n.Uint64(d[16:])|n.Uint64(d[24:])|uint64(d[32]) == 0
+}
 
 // Valid reports whether the prefix byte has only known bits.
 func (d Digest) Valid() bool { return d.Kind()&^knownBits == 0 }

@@ -176,14 +176,14 @@ func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte)
 	return j.flushIfFull(ctx)
 }
 
-// PutNode adds a tree node: as difference to its base where that is shorter, else whole. n.Content is kept.
+// PutNode adds a tree node: as difference to its base where that is shorter, else whole.
 func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	if err := j.usable(); err != nil {
 		return err
 	}
 	if n.Split {
 		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
-		j.s.cache.add(j.s, &n.Digest, n.View, 0, unknownDepth)
+		j.cache(&n)
 		return j.flushIfFull(ctx)
 	}
 	if _, ok := j.find(&n.Digest); ok {
@@ -195,12 +195,20 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	}
 	if script != nil {
 		b := n.Base
-		j.add(op{kind: recDelta, digest: n.Digest, base: &b, depth: depth}, script)
+		j.add(op{kind: recDelta, digest: n.Digest, base: &b, depth: depth, bare: n.View.NamesNothing()}, script)
 	} else {
-		j.add(op{kind: recNode, digest: n.Digest}, n.Content)
+		j.add(op{kind: recNode, digest: n.Digest, bare: n.View.NamesNothing()}, n.Content)
 	}
-	j.s.cache.add(j.s, &n.Digest, n.View, 0, unknownDepth)
+	j.cache(&n)
 	return j.flushIfFull(ctx)
+}
+
+// cache keeps a new node for who reads the tree next. Of the many leaves of a bulk load that take nobody's place it keeps none: they would
+// only drive out what is in use.
+func (j *Journal) cache(n *btree.NewNode) {
+	if j.out == nil || n.View.Level() > 0 || !n.Base.IsZero() {
+		j.s.cache.add(j.s, &n.Digest, n.View.Clone(), 0, unknownDepth)
+	}
 }
 
 // dropHeld takes out the nodes that the page holds already. They are looked up together, shortly before they go to the log: a
@@ -461,7 +469,7 @@ func (j *Journal) finishFlush() error {
 	if b := j.busy; b != nil && j.err == nil {
 		b.batch.Reset()
 		clear(b.mine)
-		j.spare = &journalPart{batch: b.batch, grown: b.grown, mine: b.mine, spans: b.spans[:0]}
+		j.spare = &journalPart{batch: b.batch, grown: b.grown, mine: b.mine, spans: b.spans[:0], ops: make([]op, 0, len(b.ops))}
 	}
 	j.busy, j.wait = nil, nil
 	return j.err

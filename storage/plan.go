@@ -132,6 +132,8 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 // targets returns what the piece that o stores refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
+	case o.bare:
+		return nil, nil
 	case o.kind == recUse && o.digest.Kind().IsNode():
 		return p.revivedTargets(ctx, o)
 	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:

@@ -57,6 +57,7 @@ type op struct {
 	kind    byte
 	depth   uint8         // of a delta
 	origin  byte          // of a commit
+	bare    bool          // of a node: it is known to refer to nothing
 	digest  object.Digest // of the piece; of an explanation the root
 	ord     uint32        // which record of its batch it is
 	number  uint64        // of its batch; 0 while the batch is not durable

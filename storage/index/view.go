@@ -67,7 +67,12 @@ func (tx *txState) names() (names []string) {
 }
 
 // viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it is used.
-type viewTx struct{ txState }
+type viewTx struct {
+	txState
+	name string // of bucket
+	// The bucket that was asked for last: who looks many rows up asks for one again and again.
+	bucket *viewBucket
+}
 
 func (tx *viewTx) Bucket(name string) (b Bucket) {
 	if tx.done {
@@ -82,6 +87,9 @@ func (tx *viewTx) Bucket(name string) (b Bucket) {
 	if tx.failed {
 		return nil
 	}
+	if tx.bucket != nil && tx.name == name {
+		return tx.bucket
+	}
 	t, err := tx.root.bucket([]byte(name))
 	if err != nil {
 		_ = tx.fail(err)
@@ -90,7 +98,8 @@ func (tx *viewTx) Bucket(name string) (b Bucket) {
 	if t == nil {
 		return nil
 	}
-	return &viewBucket{tx: tx, t: *t}
+	tx.name, tx.bucket = name, &viewBucket{tx: tx, t: *t}
+	return tx.bucket
 }
 
 func (tx *viewTx) Buckets() []string {
