@@ -169,7 +169,7 @@ func (u *Uploader) newPlain() []byte {
 	case b := <-u.free:
 		return b[:1]
 	default:
-		return make([]byte, 1, 1+format.FrameBytes)
+		return make([]byte, 1, format.FrameBytes+seal.FrameOverhead)
 	}
 }
 

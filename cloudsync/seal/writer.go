@@ -78,8 +78,8 @@ func (w *Writer) EndFrame() (int, error) {
 	return len(w.frames) - 1, w.err
 }
 
-// WriteFrame adds a frame and returns its number. content is a byte of room, which WriteFrame sets, and the plaintext behind it, of at most MaxFrameBytes: it is sealed from there, which
-// spares a copy. What was written before is a frame by itself. last says that the frame is the last one of the object: nothing can be written behind it. content is not retained. Errors: as
+// WriteFrame adds a frame and returns its number. content is a byte of room and the plaintext behind it, of at most MaxFrameBytes. WriteFrame seals it where it stands, for which
+// FrameOverhead bytes more of capacity are enough, so that afterwards there is something else in it. What was written before is a frame by itself. last says that the frame is the last one of the object: nothing can be written behind it. content is not retained. Errors: as
 // Write; base.ErrInvalid for no byte of room.
 func (w *Writer) WriteFrame(content []byte, last bool) (int, error) {
 	if len(w.held) > 0 {
