@@ -16,6 +16,7 @@ import (
 	"google.golang.org/api/googleapi"
 	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
+	"google.golang.org/api/option/internaloption"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/base"
@@ -48,25 +49,26 @@ type Bucket struct {
 var _ bucket.Bucket = (*Bucket)(nil)
 
 // Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name. It makes no request,
-// except that finding credentials may take one; ctx bounds that. The caller closes the Bucket.
+// except that finding credentials may take one, to the machine's own service, of a few seconds; tokens come with the first request. The caller closes the Bucket.
 // Errors: base.ErrInvalid, fs.ErrPermission when there are no usable credentials.
 func Open(ctx context.Context, url string, o Options) (*Bucket, error) {
 	name, prefix, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket: %w", err)
 	}
-	auth := []option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}
+	// Tokens are fetched under the context of the request that needs one: the older library keeps that of the opening, which ends before the first token does.
+	auth := []option.ClientOption{option.WithScopes(storage.ScopeReadWrite), internaloption.EnableNewAuthLibrary()}
 	switch {
 	case os.Getenv("STORAGE_EMULATOR_HOST") != "":
 		auth = []option.ClientOption{option.WithoutAuthentication()}
 	case o.CredentialsFile != "":
 		auth = append(auth, option.WithAuthCredentialsFile(option.ServiceAccount, o.CredentialsFile))
 	}
-	transport, err := newTransport(ctx, auth)
+	transport, err := newTransport(context.WithoutCancel(ctx), auth)
 	if err != nil {
 		return nil, fmt.Errorf("find credentials for %s: %w: %w", url, os.ErrPermission, err)
 	}
-	client, err := storage.NewClient(ctx, option.WithHTTPClient(&http.Client{Transport: transport}))
+	client, err := storage.NewClient(context.WithoutCancel(ctx), option.WithHTTPClient(&http.Client{Transport: transport}))
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", url, err)
 	}
