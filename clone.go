@@ -35,7 +35,7 @@ func openClone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Re
 	open.Sync.Passphrase = c.Passphrase
 	pass := secret.New(c.Passphrase)
 	// Nothing is made before the key is known to fit.
-	j := &joining{openers: bucketsOf(&open.Sync), clock: clockOf(&open), file: file, pass: pass}
+	j := &joining{openers: bucketsOf(&open.Sync), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
 	ring, err := j.join(ctx, false)
 	if errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("there is nothing of Ledger's in %s: %w", file.url, err)

@@ -252,7 +252,7 @@ func (r *Repository) takeSecret(s secret.Bytes) error {
 
 // join becomes a device of the bucket of file; see joining.join.
 func (r *Repository) join(ctx context.Context, file *cloudFile, pass secret.Bytes) (*seal.Keyring, error) {
-	j := &joining{openers: r.buckets(), clock: r.clock, file: file, pass: pass, chunking: r.identity.Load().secret[:]}
+	j := &joining{openers: r.buckets(), clock: r.clock, stall: stallOf(&r.o), file: file, pass: pass, chunking: r.identity.Load().secret[:]}
 	return j.join(ctx, true)
 }
 
@@ -260,6 +260,7 @@ func (r *Repository) join(ctx context.Context, file *cloudFile, pass secret.Byte
 type joining struct {
 	openers  bucket.Openers
 	clock    clock.Clock
+	stall    time.Duration
 	file     *cloudFile
 	pass     secret.Bytes
 	chunking []byte        // the secret for chunking of a bucket that has none yet
@@ -269,12 +270,13 @@ type joining struct {
 // join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers of it. With create, the bucket is proved to be fit, and gets a
 // keyring when it has none.
 func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
-	b, err := j.openers.Open(ctx, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create})
+	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
 	if err != nil {
 		return nil, err
 	}
 	defer bucket.Close(b) // it was only asked: nothing is lost when that fails
-	j.bare, j.b = b, bucket.NewRetry(b, bucket.RetryOptions{Clock: j.clock})
+	j.bare = patient(b, j.clock, j.stall)
+	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
 	ring, err := j.existing(ctx)
 	if errors.Is(err, ErrNotFound) && create {
 		return j.first(ctx)
@@ -315,7 +317,7 @@ func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 	if err := j.probe(ctx); err != nil {
 		return nil, err
 	}
-	if _, _, err := cloudsync.Connect(ctx, j.b, master, true, j.chunking, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
+	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, j.chunking, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
 		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
 	}
 	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
@@ -371,12 +373,12 @@ func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions
 	if o == nil {
 		o = &SyncOptions{}
 	}
-	b, err := bucketsOf(o).Open(ctx, url, bucket.OpenOptions{CredentialsFile: credentialsFile})
+	b, err := openBucket(ctx, bucketsOf(o), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, bucket.DefaultStall)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	defer bucket.Close(b) // see join
-	report, err := bucket.Probe(ctx, b, "")
+	report, err := bucket.Probe(ctx, patient(b, clock.System, bucket.DefaultStall), "")
 	if err == nil {
 		err = report.Err()
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -15,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
@@ -96,9 +98,43 @@ func bucketsOf(o *SyncOptions) bucket.Openers {
 	return all
 }
 
+// stallOf returns for how long, up to twice that, a bucket may let nothing happen; 0: for ever, since it is a test that makes the time.
+func stallOf(o *Options) time.Duration {
+	if o.testing != nil && o.testing.clock != nil {
+		return 0
+	}
+	return bucket.DefaultStall
+}
+
+// patient returns b with that bound.
+func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket {
+	if stall <= 0 {
+		return b
+	}
+	return bucket.NewPatient(b, c, stall)
+}
+
+// errNoAnswer ends the opening of a bucket that takes too long.
+var errNoAnswer = fmt.Errorf("the store does not answer: %w", base.ErrNetwork)
+
+// openBucket opens a bucket, which may take up to twice stall: what a store has to be asked for that is little.
+func openBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, stall time.Duration) (bucket.Bucket, error) {
+	bounded := ctx
+	if stall > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeoutCause(ctx, 2*stall, errNoAnswer)
+		defer cancel()
+	}
+	b, err := openers.Open(bounded, url, o)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil && !errors.Is(err, errNoAnswer) {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return b, err
+}
+
 // openDir opens a bucket in a directory.
-func openDir(_ context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
-	return dir.Open(url[len("dir:"):], dir.Options{MustExist: o.MustExist})
+func openDir(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
+	return dir.Open(ctx, url[len("dir:"):], dir.Options{MustExist: o.MustExist})
 }
 
 // lateBucket opens its bucket when it is first used: that the network, a disk or credentials are missing is then trouble of a request, which is
@@ -264,9 +300,9 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	o := &r.o.Sync
 	syncer := cloudsync.New(cloudsync.Options{
 		Bucket: b, Keyring: ring, Device: file.device, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
-		MinPoll: o.MinPoll, MaxPoll: o.MaxPoll, Paused: o.Paused || file.paused, Manual: o.Manual,
+		MinPoll: o.MinPoll, MaxPoll: o.MaxPoll, Paused: o.Paused || file.paused, Manual: o.Manual, Stall: stallOf(&r.o),
 	})
-	return &cloudLink{bucket: b, own: bucket.NewMeter(b), ring: ring, syncer: syncer}, nil
+	return &cloudLink{bucket: b, own: bucket.NewMeter(patient(b, r.clock, stallOf(&r.o))), ring: ring, syncer: syncer}, nil
 }
 
 // masterKey returns the key with which w was wrapped, or with which a new keyring is to be wrapped when w is nil.

@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 		o.Clock = clock.System
 	}
 	if o.Stall == 0 && o.Clock == clock.System {
-		o.Stall = time.Minute
+		o.Stall = bucket.DefaultStall
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

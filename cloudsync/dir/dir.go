@@ -43,6 +43,7 @@ type Bucket struct {
 	clock   clock.Clock
 	noLinks bool
 	closed  atomic.Bool
+	held    *held
 	step    func(what string) error // for tests: called before each step of a put
 }
 
@@ -72,11 +73,19 @@ var _ bucket.Bucket = (*Bucket)(nil)
 
 // Open makes a bucket of the directory path, which it makes when it does not exist. It removes what puts that were
 // killed a day ago or earlier have left.
-// Errors: base.ErrNotFound, base.ErrInvalid, fs.ErrPermission, base.ErrNoSpace.
-func Open(path string, o Options) (*Bucket, error) {
+// Errors: base.ErrNotFound, base.ErrInvalid, fs.ErrPermission, base.ErrNoSpace, the cause of ctx.
+func Open(ctx context.Context, path string, o Options) (*Bucket, error) {
 	if o.Clock == nil {
 		o.Clock = clock.System
 	}
+	b, err := await(ctx, new(held), func() (*Bucket, error) { return open(path, o) }, nil)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("open directory as bucket: %w", err)
+	}
+	return b, err
+}
+
+func open(path string, o Options) (*Bucket, error) {
 	if path == "" {
 		return nil, fmt.Errorf("open directory as bucket: %w: empty path", base.ErrInvalid)
 	}
@@ -97,7 +106,7 @@ func Open(path string, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("open directory as bucket: %w", err)
 	}
 	defer root.Close()
-	b := &Bucket{path: abs, clock: o.Clock, noLinks: o.NoLinks, step: func(string) error { return nil }}
+	b := &Bucket{path: abs, clock: o.Clock, noLinks: o.NoLinks, held: new(held), step: func(string) error { return nil }}
 	if err := (&session{b, root}).clean(); err != nil {
 		return nil, fmt.Errorf("remove leftovers of bucket: %w", err)
 	}
@@ -127,7 +136,7 @@ func makeDurable(dir string) error {
 	return errors.Join(syncOpenDir(f), f.Close())
 }
 
-// Close lets calls after it fail with base.ErrClosed. Those that are under way, and open bodies, go on.
+// Close lets calls after it fail with base.ErrClosed. Those that are under way, open bodies, and what was left to a disk that does not answer go on.
 func (b *Bucket) Close() error {
 	b.closed.Store(true)
 	return nil
@@ -166,25 +175,33 @@ func (b *session) removeLeftover(path string) error {
 	return err
 }
 
-// PutIfAbsent implements bucket.Bucket. It blocks for the disk, which no context ends.
+// PutIfAbsent implements bucket.Bucket.
 func (d *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	if err := bucket.CheckPut(ctx, name, size); err != nil {
 		return err
 	}
+	l := &lent{r: content}
+	defer l.takeBack()
+	created, err := await(ctx, d.held, func() (time.Time, error) { return d.putWhole(ctx, name, size, l) }, nil)
+	if err != nil {
+		return failed(ctx, bucket.OpPut, name, true, err)
+	}
+	bucket.ReportCreated(ctx, created)
+	return nil
+}
+
+// putWhole is PutIfAbsent for who waits.
+func (d *Bucket) putWhole(ctx context.Context, name string, size int64, content io.Reader) (time.Time, error) {
 	b, err := d.begin(bucket.OpPut, name)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	defer b.root.Close()
 	created, landed, err := b.put(ctx, pathOf(name), size, content)
 	if errors.Is(err, errClaimed) {
-		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassBusy, Ambiguous: true, Err: err}
+		return created, &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassBusy, Ambiguous: true, Err: err}
 	}
-	if err != nil {
-		return bucket.NewError(ctx, bucket.OpPut, name, landed, err)
-	}
-	bucket.ReportCreated(ctx, created)
-	return nil
+	return created, bucket.NewError(ctx, bucket.OpPut, name, landed, err)
 }
 
 // put returns whether the object may be there although it fails.
@@ -380,20 +397,25 @@ func (d *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	if err := bucket.CheckGet(ctx, name, off); err != nil {
 		return bucket.Object{}, err
 	}
-	b, err := d.begin(bucket.OpGet, name)
+	o, err := await(ctx, d.held, func() (bucket.Object, error) {
+		b, err := d.begin(bucket.OpGet, name)
+		if err != nil {
+			return bucket.Object{}, err
+		}
+		defer b.root.Close()
+		return b.get(ctx, name, off, n)
+	}, func(o bucket.Object) { _ = o.Body.Close() }) // nobody wants it any more
 	if err != nil {
-		return bucket.Object{}, err
-	}
-	defer b.root.Close()
-	o, err := b.get(ctx, name, off, n)
-	if err != nil {
-		return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, err)
+		return bucket.Object{}, failed(ctx, bucket.OpGet, name, false, err)
 	}
 	return o, nil
 }
 
 func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.Object, err error) {
 	path := pathOf(name)
+	if err := b.step("get"); err != nil {
+		return o, err
+	}
 	info, err := b.root.Lstat(path) // before the open: that of a pipe would wait
 	if err != nil {
 		return o, err
@@ -411,7 +433,7 @@ func (b *session) get(ctx context.Context, name string, off, n int64) (o bucket.
 	if err != nil {
 		return o, errors.Join(err, f.Close())
 	}
-	return bucket.Object{Body: &body{ctx: ctx, name: name, f: f, off: off, left: n}, Size: info.Size(), Created: info.ModTime(), ServerTime: b.clock.Now()}, nil
+	return bucket.Object{Body: &body{ctx: ctx, held: b.held, step: b.step, name: name, f: f, off: off, left: n}, Size: info.Size(), Created: info.ModTime(), ServerTime: b.clock.Now()}, nil
 }
 
 // Delete implements bucket.Bucket. It removes directories that become empty.
@@ -419,12 +441,21 @@ func (d *Bucket) Delete(ctx context.Context, name string) error {
 	if err := bucket.CheckDelete(ctx, name); err != nil {
 		return err
 	}
+	_, err := await(ctx, d.held, func() (struct{}, error) { return struct{}{}, d.remove(ctx, name) }, nil)
+	return failed(ctx, bucket.OpDelete, name, true, err)
+}
+
+// remove is Delete for who waits.
+func (d *Bucket) remove(ctx context.Context, name string) error {
 	b, err := d.begin(bucket.OpDelete, name)
 	if err != nil {
 		return err
 	}
 	defer b.root.Close()
 	path := pathOf(name)
+	if err := b.step("remove"); err != nil {
+		return err
+	}
 	err = b.root.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -446,10 +477,13 @@ func (b *Bucket) String() string { return "dir:" + b.path }
 // body is a range of a file. Where the file is shorter than it was, it fails.
 type body struct {
 	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
+	held *held
+	step func(what string) error
 	name string
 	f    *os.File
 	off  int64
 	left int64
+	part []byte // what was read of the file last
 }
 
 // Read implements io.Reader.
@@ -460,7 +494,7 @@ func (y *body) Read(p []byte) (int, error) {
 	if y.left == 0 {
 		return 0, io.EOF
 	}
-	n, err := y.f.ReadAt(p[:min(int64(len(p)), y.left)], y.off)
+	n, err := y.read(p[:min(int64(len(p)), y.left)])
 	y.off, y.left = y.off+int64(n), y.left-int64(n)
 	switch {
 	case n > 0 || err == nil:
@@ -469,6 +503,25 @@ func (y *body) Read(p []byte) (int, error) {
 		err = &base.CorruptError{Where: "bucket", Key: y.name, Want: fmt.Sprintf("%d bytes more", y.left), Got: "end of file"}
 	}
 	return 0, bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
+}
+
+// read reads a part of the file. It does not read into p itself, which is the caller's when he has left.
+func (y *body) read(p []byte) (int, error) {
+	if n := min(len(p), copyBytes); len(y.part) < n {
+		y.part = make([]byte, n)
+	}
+	part, off := y.part[:min(len(p), len(y.part))], y.off
+	n, err := await(y.ctx, y.held, func() (int, error) {
+		if err := y.step("read"); err != nil {
+			return 0, err
+		}
+		n, err := y.f.ReadAt(part, off)
+		if n > 0 {
+			err = nil // it comes again
+		}
+		return n, err
+	}, nil)
+	return copy(p, part[:n]), err
 }
 
 // Close implements io.Closer. It may be called again.

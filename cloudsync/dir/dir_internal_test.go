@@ -52,7 +52,7 @@ func TestKilledPut(t *testing.T) {
 		for _, at := range all {
 			t.Run(fmt.Sprintf("no links %v, %s", noLinks, at), func(t *testing.T) {
 				where := t.TempDir()
-				b, err := Open(where, Options{NoLinks: noLinks})
+				b, err := Open(t.Context(), where, Options{NoLinks: noLinks})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestKilledPut(t *testing.T) {
 				if <-done; !reached {
 					t.Fatal("no such step")
 				}
-				if b, err = Open(where, Options{NoLinks: noLinks}); err != nil {
+				if b, err = Open(t.Context(), where, Options{NoLinks: noLinks}); err != nil {
 					t.Fatal(err)
 				}
 				want := "second"
@@ -102,7 +102,7 @@ func TestFailingPut(t *testing.T) {
 	for noLinks, all := range steps {
 		for _, at := range all {
 			for errno, class := range map[error]bucket.Class{syscall.ENOSPC: bucket.ClassQuota, syscall.EACCES: bucket.ClassDenied, syscall.EIO: bucket.ClassRetryable} {
-				b, err := Open(t.TempDir(), Options{NoLinks: noLinks})
+				b, err := Open(t.Context(), t.TempDir(), Options{NoLinks: noLinks})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -141,11 +141,11 @@ func TestFailingPut(t *testing.T) {
 func TestOvertakenPut(t *testing.T) {
 	for noLinks := range steps {
 		where := t.TempDir()
-		b, err := Open(where, Options{NoLinks: noLinks})
+		b, err := Open(t.Context(), where, Options{NoLinks: noLinks})
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := Open(where, Options{NoLinks: noLinks})
+		second, err := Open(t.Context(), where, Options{NoLinks: noLinks})
 		if err != nil {
 			t.Fatal(err)
 		}

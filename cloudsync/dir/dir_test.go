@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB, path string, o dir.Options) *dir.Bucket {
 	t.Helper()
-	b, err := dir.Open(path, o)
+	b, err := dir.Open(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,10 +214,10 @@ func TestDirectoryThatGoesAndComes(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x", "y")
-	if _, err := dir.Open(path, dir.Options{MustExist: true}); !errors.Is(err, base.ErrNotFound) {
+	if _, err := dir.Open(t.Context(), path, dir.Options{MustExist: true}); !errors.Is(err, base.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := dir.Open("", dir.Options{}); !errors.Is(err, base.ErrInvalid) {
+	if _, err := dir.Open(t.Context(), "", dir.Options{}); !errors.Is(err, base.ErrInvalid) {
 		t.Error(err)
 	}
 	b := open(t, path, dir.Options{})
@@ -234,7 +234,7 @@ func TestOpen(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dir.Open(file, dir.Options{}); err == nil {
+	if _, err := dir.Open(t.Context(), file, dir.Options{}); err == nil {
 		t.Error("opened a file")
 	}
 }

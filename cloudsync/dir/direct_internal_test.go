@@ -26,7 +26,7 @@ func pattern(n int) []byte {
 }
 
 func TestLargeObjects(t *testing.T) {
-	b, err := Open(t.TempDir(), Options{})
+	b, err := Open(t.Context(), t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestLargeWritesThatAreRefused(t *testing.T) {
 
 func TestLargeContentThatIsNotAsSaid(t *testing.T) {
 	where := t.TempDir()
-	b, err := Open(where, Options{})
+	b, err := Open(t.Context(), where, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,10 @@
 //
 // The package imports cloudsync/bucket, internal/base and internal/clock of the module and golang.org/x/sys/unix, and must not import
 // anything that knows of pages. Invariants: D1: a file with an object's path is complete, synced, and never changed. D2: when a put
-// has returned nil, the object survives a power cut. D3: no path leads out of the root. A Bucket is safe for concurrent use, also by several processes. It
-// starts no goroutines. It may change with any release.
+// has returned nil, the object survives a power cut. D3: no path leads out of the root. A Bucket is safe for concurrent use, also by several processes. It may change with any release.
+//
+// # Disks that do not answer
+//
+// No context ends a call of the system, and that of a share whose server is gone may take for ever. So each call runs in a goroutine that its caller leaves half a second after his context
+// has ended; it ends when the disk answers, and touches nothing of the caller's until then. When 16 are left so, calls fail at once, as with a network that is gone. Close waits for none of them.
 package dir

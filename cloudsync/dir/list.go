@@ -41,16 +41,21 @@ func (d *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
 		return nil, err
 	}
-	b, err := d.begin(bucket.OpList, prefix)
-	if err != nil {
-		return nil, err
-	}
-	defer b.root.Close()
-	infos, err := b.list(ctx, after, prefix, limit)
-	return infos, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
+	infos, err := await(ctx, d.held, func() ([]bucket.Info, error) {
+		b, err := d.begin(bucket.OpList, prefix)
+		if err != nil {
+			return nil, err
+		}
+		defer b.root.Close()
+		return b.list(ctx, after, prefix, limit)
+	}, nil)
+	return infos, failed(ctx, bucket.OpList, prefix, false, err)
 }
 
 func (b *session) list(ctx context.Context, after, prefix string, limit int) (infos []bucket.Info, err error) {
+	if err := b.step("list"); err != nil {
+		return nil, err
+	}
 	todo := &items{{path: ".", isDir: true}}
 	for todo.Len() > 0 && len(infos) < limit {
 		if err := context.Cause(ctx); err != nil {

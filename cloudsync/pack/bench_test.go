@@ -51,7 +51,7 @@ func BenchmarkUpload(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		copying += copyFile(b, source)
-		d, err := dir.Open(b.TempDir(), dir.Options{})
+		d, err := dir.Open(b.Context(), b.TempDir(), dir.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

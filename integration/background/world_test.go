@@ -292,7 +292,7 @@ func (w *world) settle() {
 // step begins what a step says.
 func (w *world) step(i int, s Step) {
 	d := w.devices[s.Device]
-	p := d.run.pages[s.Page]
+	var p *page
 	w.trace("%s step %d: %v device %d page %d", w.now().Format("02 15:04:05.000"), i, s.Kind, s.Device, s.Page)
 	d.settled()
 	switch p = d.run.pages[s.Page]; s.Kind {
