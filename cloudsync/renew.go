@@ -26,8 +26,8 @@ const (
 	maxPlugs = 64
 )
 
-// joinLog reads the log to its end, and makes one of it that can be read when it cannot: see renew. A page that has nothing takes what it gets.
-func (p *Page) joinLog(ctx context.Context) error {
+// joinLog reads the log to its end, and makes one of it that can be read when it cannot, or when something in the bucket is damaged: see renew. A page that has nothing takes what it gets.
+func (p *Page) joinLog(ctx context.Context, d *damage) error {
 	reads := 0
 	for range maxJoins {
 		_, err := p.download(ctx)
@@ -51,10 +51,15 @@ func (p *Page) joinLog(ctx context.Context) error {
 			return surveyErr
 		case err == nil && s.top > at.Number && s.next:
 			continue // somebody has appended
-		case err == nil && s.top <= at.Number:
+		case err == nil && s.top <= at.Number && !d.renews():
 			return p.passGaps(ctx, s)
+		case err == nil && s.top <= at.Number:
+			err = d.why
 		case err == nil:
 			err = fmt.Errorf("read on behind entry %d: there is none, and there is entry %d: %w", at.Number, s.top, base.ErrCorrupt)
+		}
+		if err := p.leaveDamaged(ctx, d); err != nil {
+			return err
 		}
 		return p.renew(ctx, s, err)
 	}

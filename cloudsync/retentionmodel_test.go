@@ -182,6 +182,9 @@ func (h *retentionRun) end() {
 		if r, err := p.store.Check(h.t.Context(), storage.CheckOptions{}); err != nil || len(r.Problems) > 0 {
 			h.t.Errorf("device %d: %+v, %v", i, r, err)
 		}
+		if r, err := p.Page.Check(h.t.Context(), cloudsync.CheckOptions{}); err != nil || len(r.Damaged) > 0 {
+			h.t.Errorf("the bucket as device %d sees it: %+v, %v", i, r, err)
+		}
 	}
 	tags, err := last.store.Tags(h.t.Context())
 	if err != nil || !maps.Equal(tags, h.ids) {

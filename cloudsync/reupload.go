@@ -29,7 +29,7 @@ func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 		return 0, err
 	}
 	defer leave()
-	err = p.reupload(ctx)
+	err = p.reupload(ctx, nil)
 	if err == nil {
 		err = p.store.MissingPieces(ctx, func(object.Digest) error { missing++; return nil })
 	}
@@ -39,13 +39,14 @@ func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	return missing, p.outward(err)
 }
 
-func (p *Page) reupload(ctx context.Context) error {
+// reupload is Reupload. d, if not nil, is what is damaged in the bucket.
+func (p *Page) reupload(ctx context.Context, d *damage) error {
 	for range maxReuploads {
 		held, err := p.lock(ctx)
 		if err != nil {
 			return err
 		}
-		if err = p.startOver(held); err == nil {
+		if err = p.startOver(held, d); err == nil {
 			return p.barrier(ctx, held)
 		}
 		p.unlock()
@@ -57,7 +58,7 @@ func (p *Page) reupload(ctx context.Context) error {
 }
 
 // startOver forgets the bucket, joins the log that is there, and offers as history what cannot go up otherwise.
-func (p *Page) startOver(ctx context.Context) error {
+func (p *Page) startOver(ctx context.Context, d *damage) error {
 	if err := p.s.checkFormat(ctx, p.b, proofAnew); err != nil { // before anything is forgotten (I2)
 		return err
 	}
@@ -67,7 +68,10 @@ func (p *Page) startOver(ctx context.Context) error {
 	if err := p.ready(ctx); err != nil {
 		return err
 	}
-	if err := p.joinLog(ctx); err != nil {
+	if err := p.dropSpare(ctx, d); err != nil {
+		return err
+	}
+	if err := p.joinLog(ctx, d); err != nil {
 		return err
 	}
 	return p.offerHistory(ctx, allCommits)

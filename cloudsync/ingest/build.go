@@ -117,11 +117,25 @@ func (b *builder) build(ctx context.Context) error {
 	return last.submit(ctx, nil)
 }
 
-// buildIn makes the tree in a step.
+// buildIn makes the tree in a step. When the past does not lead to it, or something in it is damaged, the commit may have been sent once more, behind a checkpoint that has it without its
+// tree: a device that made the bucket whole again does so.
 func (b *builder) buildIn(ctx context.Context, last *step) error {
-	if err := b.planFromNewest(ctx); err != nil {
+	err := b.tryIn(ctx, last, false)
+	if err == nil || !noUse(err) {
 		return err
 	}
+	if again := b.tryIn(ctx, last, true); again == nil || !noUse(again) {
+		return again
+	}
+	return err
+}
+
+// tryIn is buildIn once. again says to begin with checkpoints that have the commit without its tree.
+func (b *builder) tryIn(ctx context.Context, last *step, again bool) error {
+	if err := b.planFromNewest(ctx, again); err != nil {
+		return err
+	}
+	b.put, b.least = 0, 0
 	b.s = b.p.begin(rows{})
 	defer func() { b.s.end() }()
 	b.root = b.from
@@ -141,11 +155,11 @@ func (b *builder) buildIn(ctx context.Context, last *step) error {
 	return err
 }
 
-// planFromNewest plans with the newest checkpoint from which a chain leads to the target, at last with none.
-func (b *builder) planFromNewest(ctx context.Context) error {
+// planFromNewest plans with the newest checkpoint from which a chain leads to the target, at last with none. again: see tryIn.
+func (b *builder) planFromNewest(ctx context.Context, again bool) error {
 	for i := len(b.log.Checkpoints) - 1; i >= max(0, len(b.log.Checkpoints)-maxStarts); i-- {
 		st, within, err := b.readStart(ctx, b.log.Checkpoints[i])
-		if err == nil && !within {
+		if err == nil && within == again {
 			b.start = st
 			if err = b.plan(ctx); err == nil {
 				return nil
@@ -155,7 +169,9 @@ func (b *builder) planFromNewest(ctx context.Context) error {
 			return err
 		}
 	}
-	b.start = nil
+	if b.start = nil; again {
+		return base.ErrGone
+	}
 	return b.plan(ctx)
 }
 

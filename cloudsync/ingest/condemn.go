@@ -62,6 +62,18 @@ func (p *Page) LosePlaces(ctx context.Context, in func(storage.CloudPlace) bool)
 	return s.submit(ctx, nil)
 }
 
+// ForgetPlaces takes the places of pieces that stand where in says, and fetches none. Such as are held become local, others are missing. It is durable when it returns nil. Errors: those of
+// the disk and of ctx.
+func (p *Page) ForgetPlaces(ctx context.Context, in func(storage.CloudPlace) bool) error {
+	s := p.begin(rows{})
+	defer s.end()
+	err := s.losePlaces(ctx, in, func(placed []storage.PlacedPiece) ([]storage.PlacedPiece, error) { return placed, nil })
+	if err != nil {
+		return err
+	}
+	return s.submit(ctx, nil)
+}
+
 // Condemn does for a condemnation of this device what Apply does for those of others. Errors: those of LosePlaces.
 func (p *Page) Condemn(ctx context.Context, c *format.Condemnation) error {
 	s := p.begin(rows{})

@@ -41,6 +41,9 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	}
 	trailer := tail[len(tail)-trailerBytes:]
 	o, err := s.openObject(l, trailer, shapeFramed)
+	if errors.Is(err, base.ErrUnsupported) {
+		err = notCut(r, l, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +60,18 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	}
 	rd := &Reader{r: r, o: o}
 	return rd, rd.parse(record, end)
+}
+
+// notCut returns newer, which says that the trailer is of a newer format, unless the head is of the present one: then the end of the object is missing, or something else stands there.
+func notCut(r io.ReaderAt, l Label, newer error) error {
+	head, err := readRange(r, l, 0, headerBytes)
+	switch {
+	case err != nil:
+		return err
+	case head[0] == formatVersion:
+		return l.corrupt("a trailer", "something else at the end", nil)
+	}
+	return newer
 }
 
 // parse opens the record of the table of contents and reads it.

@@ -1,0 +1,127 @@
+package cloudsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// damage is what Check has found in the bucket.
+type damage struct {
+	packs map[[16]byte]bool // packs and diffs that are damaged, or not there
+	spare []string          // other objects that are damaged, and can go
+	log   bool              // something else is damaged, or one of packs may be a diff
+	why   error             // about the first
+}
+
+// renews reports whether the log is to begin anew because of it.
+func (d *damage) renews() bool { return d != nil && (len(d.packs) > 0 || d.log) }
+
+// dropSpare deletes what is damaged and of no use.
+func (p *Page) dropSpare(ctx context.Context, d *damage) error {
+	if d == nil {
+		return nil
+	}
+	for _, name := range d.spare {
+		if err := p.drop(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop deletes a damaged object.
+func (p *Page) drop(ctx context.Context, name string) error {
+	if err := p.b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+		return fmt.Errorf("delete damaged object %s: %w", name, err)
+	}
+	return nil
+}
+
+// unsyncTogether is how many commits become unsynced in one batch.
+const unsyncTogether = 4096
+
+// leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins anew. What can still be read of damaged packs, and is not here, is fetched; then the
+// packs are deleted: so the other devices learn that what stood there is to be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.
+func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
+	if !d.renews() {
+		return nil
+	}
+	in := func(c storage.CloudPlace) bool { return c.Entry == 0 && d.packs[c.Pack] }
+	if err := p.salvage(ctx, in); err != nil {
+		return err
+	}
+	if err := p.in.ForgetPlaces(ctx, in); err != nil {
+		return fmt.Errorf("take the places in damaged packs: %w", err)
+	}
+	for id := range d.packs {
+		if err := p.drop(ctx, p.names.Pack(id)); err != nil {
+			return err
+		}
+	}
+	if !d.log {
+		return nil
+	}
+	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
+	if err != nil {
+		return fmt.Errorf("list commits: %w", err)
+	}
+	for some := range slices.Chunk(all, unsyncTogether) {
+		var b storage.SyncBatch
+		for _, id := range some {
+			if id != commit.First().ID {
+				b.Unsynced = append(b.Unsynced, id)
+			}
+		}
+		pending, err := p.store.SubmitSync(ctx, nil, &b)
+		if err == nil {
+			err = pending.Wait()
+		}
+		if err != nil {
+			return fmt.Errorf("send all commits again: %w", err)
+		}
+	}
+	return nil
+}
+
+// salvage fetches the pieces that are not here from damaged packs, frame by frame, as far as these can be read.
+func (p *Page) salvage(ctx context.Context, in func(storage.CloudPlace) bool) error {
+	placed, err := p.store.PlacedIn(ctx, in)
+	if err != nil {
+		return fmt.Errorf("look what stands in damaged packs: %w", err)
+	}
+	type frame struct {
+		pack   [16]byte
+		number uint32
+	}
+	frames := map[frame][]object.Digest{}
+	for _, q := range placed {
+		st, err := p.store.PieceState(q.Digest)
+		if err != nil {
+			return fmt.Errorf("look for piece %s: %w", q.Digest.Short(), err)
+		}
+		if !st.Held {
+			f := frame{q.Place.Pack, q.Place.Frame}
+			frames[f] = append(frames[f], q.Digest)
+		}
+	}
+	p.mu.Lock()
+	fetcher := p.fetchers[len(p.fetchers)-1]
+	p.mu.Unlock()
+	for _, ds := range frames {
+		_, err := fetcher.FetchAll(ctx, ds)
+		if err != nil && !pack.Damaged(err) && !errors.Is(err, base.ErrGone) && bucket.ClassOf(err) != bucket.ClassCorrupt {
+			return fmt.Errorf("fetch what can be read of damaged packs: %w", err)
+		}
+	}
+	return nil
+}
