@@ -559,21 +559,52 @@ func (p *plan) writeHistory(tx index.Tx, st *state) error {
 func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
 	c := o.commit
 	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
+		return promoteCommit(tx, st, o)
+	}
+	if o.origin == originAhead {
+		return addCommit(tx, o, root)
+	}
+	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
+		return err
+	}
+	st.addHead(c.ID)
+	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
+		return err
+	}
+	return addCommit(tx, o, root)
+}
+
+// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes again as one that does.
+func promoteCommit(tx index.Tx, st *state, o *op) error {
+	c, treeless := o.commit, tx.Bucket(bucketTreeless)
+	if o.origin == originAhead || !bytes.Equal(treeless.Get(c.ID[:]), aheadRow) {
 		return nil
 	}
 	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
 		return err
 	}
 	st.addHead(c.ID)
-	rows := []row{
-		{bucketCommits, c.ID[:], c.Encode()},
-		{bucketHeads, c.ID[:], headRow(c)},
+	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
+		return err
 	}
+	if o.origin == originTreeless {
+		return treeless.Put(c.ID[:], nil)
+	}
+	return treeless.Delete(c.ID[:])
+}
+
+// addCommit writes the rows of a commit, but for those about heads.
+func addCommit(tx index.Tx, o *op, root uint64) error {
+	c := o.commit
+	rows := []row{{bucketCommits, c.ID[:], c.Encode()}}
 	if o.origin == originLocal {
 		rows = append(rows, row{bucketUnsynced, c.ID[:], unsyncedRow(c)})
 	}
 	if o.origin == originTreeless {
 		rows = append(rows, row{bucketTreeless, c.ID[:], nil})
+	}
+	if o.origin == originAhead {
+		rows = append(rows, row{bucketTreeless, c.ID[:], aheadRow})
 	}
 	if len(c.Parents) == 2 {
 		rows = append(rows, row{bucketMerges, mergeKey(c.Parents[0], c.Parents[1], c.ID), nil})

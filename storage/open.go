@@ -87,7 +87,9 @@ func (s *Store) open(ctx context.Context) error {
 	s.over.each(func(o *op) {
 		switch o.kind {
 		case recCommit:
-			heads = withCommit(heads, o.commit)
+			if o.origin != originAhead {
+				heads = withCommit(heads, o.commit)
+			}
 		case recPruned, recSummary:
 			heads = withoutCommits(heads, o.sync.ids)
 		}

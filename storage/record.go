@@ -43,6 +43,7 @@ const (
 	originLocal    = 0 // made on this device: not in the bucket yet
 	originBucket   = 1 // from the bucket, with its tree
 	originTreeless = 2 // from the bucket; the tree need not be here
+	originAhead    = 3 // as originTreeless, ahead of what is built on it: it changes no heads
 )
 
 // maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
@@ -86,11 +87,17 @@ func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o
 // anywhere in the index, so that a transaction keeps a whole leaf in memory for it, while what commits bring clusters.
 const pieceWeight = 6
 
+// historyWeight is how much more a commit counts that comes as a part of history: many of these come together, each with rows anywhere in several families, and one
+// transaction writes all that a fold brings.
+const historyWeight = 24
+
 // weight is what a record counts as pending rows.
 func (o *op) weight() int {
 	switch {
 	case o.kind == recPiece || o.kind == recUse:
 		return pieceWeight
+	case o.kind == recCommit && o.origin >= originTreeless:
+		return historyWeight
 	case o.sync != nil:
 		return 1 + pieceWeight*o.touches() + len(o.sync.ids)
 	}
@@ -183,7 +190,7 @@ func parseRecord(r segment.Record) (op, error) {
 		}
 		o.content = p
 	case recCommit:
-		if len(p) == 0 || p[0] > originTreeless {
+		if len(p) == 0 || p[0] > originAhead {
 			return bad("an unknown origin of a commit")
 		}
 		o.origin = p[0]

@@ -45,6 +45,7 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recExplain, merge: &merge, digest: split},
 		{kind: recCommit, origin: originBucket, content: c.Encode()},
 		{kind: recCommit, origin: originTreeless, content: c.Encode()},
+		{kind: recCommit, origin: originAhead, content: c.Encode()},
 		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{
 			{leaf, CloudPlace{Pack: [16]byte{1, 2}, Frame: 300, Offset: 1 << 40, SealedBytes: 70000, At: 5, Bytes: 1 << 16, KeyIndex: 2}},
 			{index, CloudPlace{Pack: [16]byte{1, 2}, KeyIndex: 2}},
@@ -233,7 +234,7 @@ func TestSyncRecordsAreStrict(t *testing.T) {
 		"removed with value": {Kind: recMetadata, Payload: []byte{0, 1, 'a', 'b'}},
 		"long value":         {Kind: recMetadata, Payload: append([]byte{1, 1, 'a'}, make([]byte, maxMetadataBytes+1)...)},
 		"forgotten and more": {Kind: recForgotten, Payload: []byte{0}},
-		"unknown origin":     {Kind: recCommit, Payload: []byte{3}},
+		"unknown origin":     {Kind: recCommit, Payload: []byte{4}},
 		"nothing buried":     {Kind: recBuried},
 		"buried piece":       {Kind: recBuried, Payload: leaf[:]},
 	} {

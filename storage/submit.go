@@ -36,11 +36,12 @@ type group struct {
 	batch    *segment.Batch
 	parts    [][]op
 	commits  []*commit.Commit
-	inner    []commit.ID   // those of them that are no heads
-	news     bool          // there is something to upload in it
-	journals []*Journal    // that were submitted with it: what they rely on is wanted until it is durable
-	done     chan struct{} // closed when the batch is durable or has failed
-	err      error         // valid once done is closed
+	ahead    []*commit.Commit // that change no heads
+	inner    []commit.ID      // those of them that are no heads
+	news     bool             // there is something to upload in it
+	journals []*Journal       // that were submitted with it: what they rely on is wanted until it is durable
+	done     chan struct{}    // closed when the batch is durable or has failed
+	err      error            // valid once done is closed
 }
 
 // Pending is a submission on its way to the disk.
@@ -361,15 +362,19 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	s.over.settle(g.parts, done)
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
-		delete(s.unsettled, c.ID)
-		if s.parents != nil {
-			for _, p := range c.Parents {
-				s.parents[p] = true
+	}
+	for _, cs := range [][]*commit.Commit{g.commits, g.ahead} {
+		for _, c := range cs {
+			delete(s.unsettled, c.ID)
+			if s.parents != nil {
+				for _, p := range c.Parents {
+					s.parents[p] = true
+				}
 			}
 		}
 	}
 	s.heads = withoutCommits(s.heads, g.inner)
-	if len(g.commits) > 0 && !s.closed && s.headsChanged != nil {
+	if len(g.commits)+len(g.inner) > 0 && !s.closed && s.headsChanged != nil {
 		changed = append(changed, s.headsChanged)
 		s.headsChanged = nil
 	}
@@ -378,7 +383,7 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 		s.syncChanged = nil
 	}
 	s.counters.groups.Add(1)
-	s.counters.commits.Add(uint64(len(g.commits)))
+	s.counters.commits.Add(uint64(len(g.commits) + len(g.ahead)))
 	close(g.done)
 	s.wantFold()
 	return changed
@@ -405,8 +410,10 @@ func (s *Store) failLocked(g *group, err error) {
 		for _, ops := range g.parts {
 			s.over.hide(ops)
 		}
-		for _, c := range g.commits {
-			delete(s.unsettled, c.ID)
+		for _, cs := range [][]*commit.Commit{g.commits, g.ahead} {
+			for _, c := range cs {
+				delete(s.unsettled, c.ID)
+			}
 		}
 		g.err = err
 		close(g.done)

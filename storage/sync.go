@@ -31,11 +31,16 @@ type PlacedPiece struct {
 
 // ReceivedCommit is a commit that came from the bucket. Treeless says that its tree may not be here: it is known as a part of history only. Shallow says that those of its
 // parents that are not here were given up: they count as pruned. Inner says that what was built on it was, so that it is no head.
+//
+// Ahead says that it is a part of history whose heads come in a later batch: it is treeless, and neither becomes a head nor are its parents none any more because of it.
+// When that batch does not come, Anew lets a commit that came ahead count as if it were new, when it comes again; for others it says nothing.
 type ReceivedCommit struct {
 	Commit   *commit.Commit
 	Treeless bool
 	Shallow  bool
 	Inner    bool
+	Ahead    bool
+	Anew     bool
 }
 
 // TagChange is a change of a tag: it points to Commit, or is removed.
@@ -65,6 +70,8 @@ type SyncBatch struct {
 	// are here or were pruned, unless it is Shallow. A commit that is here already and unsynced becomes synced; one that came treeless and comes again with its tree is
 	// treeless no more.
 	Commits []ReceivedCommit
+	// Inner are commits that are here, and no heads any more since what is built on them came ahead.
+	Inner []commit.ID
 	// Synced are commits that were made here and are unsynced no more. Unsynced ones are to be sent again.
 	Synced, Unsynced []commit.ID
 	// Places are pieces that the bucket holds: they become synced. A later place of a piece replaces an earlier one. Condemned are pieces whose place is gone, or

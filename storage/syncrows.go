@@ -112,11 +112,21 @@ func parseMetadataRow(typ string, v []byte) ([]byte, error) {
 	return b, nil
 }
 
+// aheadRow is the value of the row of a treeless commit that came ahead (see ReceivedCommit).
+var aheadRow = []byte{1}
+
 // syncRow appends what a row of a family of sync says in the notation of the seed.
 func syncRow(tx index.Tx, family string, k, v []byte, add func(string, ...string)) error {
 	switch family {
 	case bucketTreeless:
-		add("", hex.EncodeToString(k))
+		switch {
+		case len(v) == 0:
+			add("", hex.EncodeToString(k))
+		case bytes.Equal(v, aheadRow):
+			add("ahead", hex.EncodeToString(k))
+		default:
+			return badRow(family, hex.EncodeToString(k), "bad value")
+		}
 	case bucketNewTags:
 		t, err := parseNewTagRow(string(k), v)
 		if err != nil {

@@ -429,7 +429,7 @@ func (s *Store) applyStatuses(tx index.Tx, pending []pendingOp, unsynced map[com
 }
 
 // commitStatus is what is known of a commit beside what it says.
-type commitStatus struct{ unsynced, treeless bool }
+type commitStatus struct{ unsynced, treeless, ahead bool }
 
 // statuses returns those of commits that are there, durable or submitted.
 func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
@@ -437,7 +437,8 @@ func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
 	err := s.viewPending(true, ofCommits, func(tx index.Tx, pending []pendingOp) error {
 		out = make(map[commit.ID]commitStatus, len(ids))
 		for _, id := range ids {
-			out[id] = commitStatus{unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil, treeless: tx.Bucket(bucketTreeless).Get(id[:]) != nil}
+			v := tx.Bucket(bucketTreeless).Get(id[:])
+			out[id] = commitStatus{unsynced: tx.Bucket(bucketUnsynced).Get(id[:]) != nil, treeless: v != nil, ahead: bytes.Equal(v, aheadRow)}
 		}
 		for _, o := range pending {
 			applyStatus(o.op, out)
@@ -453,7 +454,8 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 	switch o.kind {
 	case recCommit:
 		if st, ok := of[o.commit.ID]; ok {
-			of[o.commit.ID] = commitStatus{o.origin == originLocal, st.treeless || o.origin == originTreeless}
+			promoted := st.ahead && o.origin != originAhead
+			of[o.commit.ID] = commitStatus{unsynced: o.origin == originLocal, treeless: st.treeless && !promoted || o.origin >= originTreeless, ahead: o.origin == originAhead}
 		}
 	case recStatus:
 		for _, id := range o.sync.ids {
@@ -467,9 +469,9 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 			case statusUnsynced:
 				st.unsynced = true
 			case statusTree:
-				st.treeless = false
+				st.treeless, st.ahead = false, false
 			case statusHoles:
-				st.treeless = true
+				st.treeless, st.ahead = true, false
 			}
 			of[id] = st
 		}

@@ -62,6 +62,9 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 			return nil, err
 		}
 	}
+	if len(b.Inner) > 0 && len(withoutCommits(s.chained, b.Inner)) == 0 && !slices.ContainsFunc(fresh, func(r ReceivedCommit) bool { return !r.Ahead && !r.Inner }) {
+		return nil, fmt.Errorf("submit step of sync after which there is no head: %w", base.ErrInvalid)
+	}
 	fresh = slices.DeleteFunc(fresh, func(r ReceivedCommit) bool {
 		if s.unsettled[r.Commit.ID] == nil {
 			return false
@@ -82,7 +85,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	for _, r := range fresh {
 		ops = append(ops, s.addReceivedLocked(g, r))
 	}
-	ops = append(ops, s.dropInnerLocked(g, fresh)...)
+	ops = append(ops, s.dropInnerLocked(g, append(innerOf(fresh), b.Inner...))...)
 	for _, o := range append(explained, rest...) {
 		addRecord(g.batch, &o, nil)
 		ops = append(ops, o)
@@ -112,24 +115,35 @@ func (s *Store) pinTagged(b *SyncBatch) (release func()) {
 // addReceivedLocked adds a commit from the bucket to a group. It is synced from the beginning.
 func (s *Store) addReceivedLocked(g *group, r ReceivedCommit) op {
 	o := op{kind: recCommit, commit: r.Commit, origin: originBucket}
-	if r.Treeless {
+	switch {
+	case r.Ahead:
+		o.origin = originAhead
+	case r.Treeless:
 		o.origin = originTreeless
 	}
 	addRecord(g.batch, &o, r.Commit.Encode())
-	g.commits = append(g.commits, r.Commit)
 	s.unsettled[r.Commit.ID] = g
+	if r.Ahead {
+		g.ahead = append(g.ahead, r.Commit)
+		return o
+	}
+	g.commits = append(g.commits, r.Commit)
 	s.chained = withCommit(s.chained, r.Commit)
 	return o
 }
 
-// dropInnerLocked has those of received commits that are no heads count as none.
-func (s *Store) dropInnerLocked(g *group, rs []ReceivedCommit) (ops []op) {
-	var ids []commit.ID
+// innerOf returns those of received commits that are no heads because of what is not here.
+func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 	for _, r := range rs {
-		if r.Inner {
+		if r.Inner && !r.Ahead {
 			ids = append(ids, r.Commit.ID)
 		}
 	}
+	return ids
+}
+
+// dropInnerLocked has commits count as no heads.
+func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	g.inner = append(g.inner, ids...)
 	s.chained = withoutCommits(s.chained, ids)
 	for len(ids) > 0 {
@@ -194,7 +208,7 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 			return err
 		}
 	}
-	bytes += (len(b.Tags)+len(b.SyncedTags))*300 + (len(b.Synced)+len(b.Unsynced))*40
+	bytes += (len(b.Tags)+len(b.SyncedTags))*300 + (len(b.Synced)+len(b.Unsynced)+len(b.Inner))*40
 	if bytes > MaxSyncBytes {
 		return fmt.Errorf("%d bytes, limit %d: %w", bytes, MaxSyncBytes, base.ErrTooLarge)
 	}
@@ -294,7 +308,12 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 		return nil, nil, 0, 0, err
 	}
 	var synced, treed []commit.ID
+	anew := map[commit.ID]bool{}
 	for _, id := range ids {
+		if st[id].ahead && here[id].Anew {
+			anew[id] = true
+			continue
+		}
 		if st[id].unsynced {
 			synced = append(synced, id)
 		}
@@ -302,7 +321,25 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 			treed = append(treed, id)
 		}
 	}
-	return fresh, statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), epoch, prunes, nil
+	return withAnew(b.Commits, fresh, anew), statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), epoch, prunes, nil
+}
+
+// withAnew adds those of given to fresh whose ids are in anew, in the order of given: parents come before children.
+func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []ReceivedCommit {
+	if len(anew) == 0 {
+		return fresh
+	}
+	for _, r := range fresh {
+		anew[r.Commit.ID] = true
+	}
+	var out []ReceivedCommit
+	for _, r := range given {
+		if anew[r.Commit.ID] {
+			delete(anew, r.Commit.ID)
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // ops returns the records of a step that stand behind its commits. known are those about commits that were here.
