@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -115,8 +116,8 @@ func TestCommitOnSomethingOlderThanTheCheckpoint(t *testing.T) {
 	}
 }
 
-// TestCheckpointThatIsTooLargeIsPassedOver has so much history that a checkpoint of it cannot be taken in one step. Messages stand for 190 000 commits.
-func TestCheckpointThatIsTooLargeIsPassedOver(t *testing.T) {
+// TestCheckpointOfLongHistory has so much history that a checkpoint of it cannot be taken in one step of storage. Messages stand for 190 000 commits.
+func TestCheckpointOfLongHistory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a checkpoint of 32 MiB")
 	}
@@ -141,6 +142,19 @@ func TestCheckpointThatIsTooLargeIsPassedOver(t *testing.T) {
 	b := w.device()
 	sync(t, b)
 	sameHeads(t, a, b)
+	if row, err := b.store.Metadata(t.Context(), ingest.MetadataAdopted); err != nil || row == nil {
+		t.Errorf("it was passed over: %v", err)
+	}
+	n, head := 0, b.store.NewestHead()
+	for _, err := range commit.Walk(t.Context(), b.store, []commit.ID{head.ID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if uint64(n) != head.Generation+1 {
+		t.Errorf("%d commits, up to generation %d", n, head.Generation)
+	}
 }
 
 func TestBadCheckpointIsPassedOver(t *testing.T) {

@@ -672,7 +672,7 @@ func (p *Page) findAbove(ctx context.Context, least uint64) (bool, error) {
 
 // passedOver reports whether a checkpoint that could not be taken is of no use, so that another one is tried.
 func passedOver(err error) bool {
-	// One that is too large for a step of storage, with some 190 000 commits, is no use either: the log has it all.
+	// One that is too large for a step of storage, with heads and trees of 32 MiB of commits, is no use either: the log has it all.
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrTooLarge)
 }
 

@@ -160,15 +160,17 @@ func (c *Checkpoint) tail() []byte {
 
 // check returns what is wrong with the values of c, whose lists are sorted.
 func (c *Checkpoint) check() error {
-	if err := c.At.check(); err != nil {
+	if err := c.checkAt(); err != nil {
 		return err
-	}
-	if c.At.Number == 0 {
-		return errors.New("it stands for no entry")
 	}
 	if err := c.checkCommits(); err != nil {
 		return err
 	}
+	return c.checkLists()
+}
+
+// checkLists is check for what follows the heads.
+func (c *Checkpoint) checkLists() error {
 	if err := checkTags(c.Tags); err != nil {
 		return err
 	}
@@ -213,37 +215,41 @@ func (c *Condemnation) reach() uint64 {
 	return n
 }
 
+func (c *Checkpoint) checkAt() error {
+	if err := c.At.check(); err != nil {
+		return err
+	}
+	if c.At.Number == 0 {
+		return errors.New("it stands for no entry")
+	}
+	return nil
+}
+
 // checkCommits verifies the commits and which of them are heads.
 func (c *Checkpoint) checkCommits() error {
-	if (len(c.Commits) == 0) != (len(c.Heads) == 0) || len(c.Heads) != len(c.DiffBytes) || len(c.Trees) != len(c.TreeBytes) {
-		return fmt.Errorf("%d heads, %d diffs, %d commits", len(c.Heads), len(c.DiffBytes), len(c.Commits))
-	}
-	index := make(map[commit.ID]int, len(c.Commits))
-	for i, k := range c.Commits {
-		if k == nil || k.IsFirst() {
-			return errors.New("the first commit of a page is implied")
+	h := &History{}
+	for _, k := range c.Commits {
+		if k == nil {
+			return errors.New("a commit is nil")
 		}
-		if _, ok := index[k.ID]; ok {
-			return fmt.Errorf("commit %s is there twice", k.ID.Short())
-		}
-		index[k.ID] = i
-	}
-	isParent, isTaken := make([]bool, len(c.Commits)), make([]bool, len(c.Commits))
-	for i, k := range c.Commits {
-		for _, p := range k.Parents {
-			at, ok := index[p]
-			if ok && at >= i {
-				return fmt.Errorf("commit %s stands before its parent", k.ID.Short())
-			}
-			if ok {
-				isParent[at] = true
-			}
+		if err := h.add(k); err != nil {
+			return err
 		}
 	}
+	return c.checkTrees(h)
+}
+
+// checkTrees verifies which of the commits are heads, and which others have trees.
+func (c *Checkpoint) checkTrees(h *History) error {
+	commits := h.Len()
+	if (commits == 0) != (len(c.Heads) == 0) || len(c.Heads) != len(c.DiffBytes) || len(c.Trees) != len(c.TreeBytes) {
+		return fmt.Errorf("%d heads, %d diffs, %d commits", len(c.Heads), len(c.DiffBytes), commits)
+	}
+	isParent, isTaken := h.IsParent(), make([]bool, commits)
 	var total uint64
 	taken := func(k uint32, bytes uint64) error {
-		if int64(k) >= int64(len(c.Commits)) || isTaken[k] {
-			return fmt.Errorf("commit %d of %d has a tree twice", k, len(c.Commits))
+		if int64(k) >= int64(commits) || isTaken[k] {
+			return fmt.Errorf("commit %d of %d has a tree twice", k, commits)
 		}
 		isTaken[k] = true
 		if bytes > MaxDiffBytes-total {
@@ -252,11 +258,11 @@ func (c *Checkpoint) checkCommits() error {
 		total += bytes
 		return nil
 	}
-	for i, h := range c.Heads {
-		if int64(h) < int64(len(c.Commits)) && isParent[h] {
-			return fmt.Errorf("commit %d of %d is no head", h, len(c.Commits))
+	for i, k := range c.Heads {
+		if int64(k) < int64(commits) && isParent[k] {
+			return fmt.Errorf("commit %d of %d is no head", k, commits)
 		}
-		if err := taken(h, c.DiffBytes[i]); err != nil {
+		if err := taken(k, c.DiffBytes[i]); err != nil {
 			return err
 		}
 	}
@@ -283,40 +289,62 @@ func (c *Checkpoint) CheckAt(bucket ID, number uint64) error {
 // ReadCheckpoint reads what EncodeTo wrote from r, and nothing more, so that the diffs come next. Its header is at most limit bytes
 // long; besides what it returns it holds no commit. Errors: *base.CorruptError, *base.FormatError, those of r.
 func ReadCheckpoint(r io.Reader, limit int64) (*Checkpoint, error) {
+	var commits []*commit.Commit
+	c, _, err := StreamCheckpoint(r, limit, func(k *commit.Commit) error {
+		commits = append(commits, k)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.Commits = commits
+	return c, nil
+}
+
+// StreamCheckpoint is ReadCheckpoint that gives the commits to take, one by one in their order, and returns a checkpoint without them, and what there is to know of all of them. Whether they
+// are as they should be is known when it has returned. It returns the error of take.
+func StreamCheckpoint(r io.Reader, limit int64, take func(*commit.Commit) error) (*Checkpoint, *History, error) {
 	var prefix [checkpointPrefix]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
-		return nil, readError(checkpointWhere, early(err))
+		return nil, nil, readError(checkpointWhere, early(err))
 	}
 	if err := checkVersion(checkpointWhere, prefix[0]); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	length := binary.BigEndian.Uint64(prefix[1:])
 	if length > uint64(max(limit, 0)) {
-		return nil, corrupt(checkpointWhere, fmt.Errorf("header of %d bytes, at most %d", length, limit))
+		return nil, nil, corrupt(checkpointWhere, fmt.Errorf("header of %d bytes, at most %d", length, limit))
 	}
 	w := &window{r: r, more: int64(length)}
-	c := &Checkpoint{}
-	if err := c.readCommits(w); err != nil {
-		return nil, err
+	c, h := &Checkpoint{}, &History{}
+	if err := c.readCommits(w, h, take); err != nil {
+		return nil, nil, err
 	}
 	rest, err := io.ReadAll(io.MultiReader(bytes.NewReader(w.rest()), io.LimitReader(r, w.more)))
 	if err == nil && int64(len(rest)) != w.left() {
 		err = errEarly
 	}
 	if err != nil {
-		return nil, readError(checkpointWhere, err)
+		return nil, nil, readError(checkpointWhere, err)
 	}
-	if err := c.parseTail(rest); err != nil {
-		return nil, err
+	if err := c.parseTail(rest, h.Len()); err != nil {
+		return nil, nil, err
 	}
-	if err := c.check(); err != nil {
-		return nil, corrupt(checkpointWhere, err)
+	err = c.checkAt()
+	if err == nil {
+		err = c.checkTrees(h)
 	}
-	return c, nil
+	if err == nil {
+		err = c.checkLists()
+	}
+	if err != nil {
+		return nil, nil, corrupt(checkpointWhere, err)
+	}
+	return c, h, nil
 }
 
-// readCommits reads position and commits, and leaves w before the heads.
-func (c *Checkpoint) readCommits(w *window) error {
+// readCommits reads position and commits, which it gives to take, and leaves w before the heads.
+func (c *Checkpoint) readCommits(w *window, h *History, take func(*commit.Commit) error) error {
 	if err := w.fill(positionBytes + binary.MaxVarintLen64); err != nil {
 		return readError(checkpointWhere, err)
 	}
@@ -343,16 +371,21 @@ func (c *Checkpoint) readCommits(w *window) error {
 		if err != nil {
 			return corrupt(checkpointWhere, fmt.Errorf("commit %d: %w", i, err))
 		}
-		c.Commits = append(c.Commits, k)
+		if err := h.add(k); err != nil {
+			return corrupt(checkpointWhere, err)
+		}
+		if err := take(k); err != nil {
+			return err
+		}
 		w.at += d.at
 	}
 	return nil
 }
 
 // parseTail reads the header from the heads on.
-func (c *Checkpoint) parseTail(b []byte) error {
+func (c *Checkpoint) parseTail(b []byte, commits int) error {
 	d := &decoder{where: checkpointWhere, b: b}
-	c.Heads, c.DiffBytes = d.trees("heads", 0, len(c.Commits))
+	c.Heads, c.DiffBytes = d.trees("heads", 0, commits)
 	c.Tags = d.tags(0, leastHeldTag, math.MaxInt)
 	c.Retention = d.retention()
 	c.Packs = d.packs(0)
@@ -373,7 +406,7 @@ func (c *Checkpoint) parseTail(b []byte) error {
 		}
 		c.Lacks = flags&checkpointLacks != 0
 		if flags&checkpointTrees != 0 {
-			c.Trees, c.TreeBytes = d.trees("trees", 1, len(c.Commits))
+			c.Trees, c.TreeBytes = d.trees("trees", 1, commits)
 		}
 		if d.err == nil && flags&checkpointParts != 0 {
 			c.Partial = d.partial()

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -20,18 +21,22 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// maxHeaderBytes bounds the header of a checkpoint, which is held: some 300 000 commits.
-const maxHeaderBytes = 64 << 20
+// maxHeaderBytes bounds the header of a checkpoint: some 1.5 million commits. Of each commit 50 bytes are held, the rest goes to a temporary file.
+const maxHeaderBytes = 256 << 20
+
+// MetadataAhead is the type of the row that is there while a part of the history of a checkpoint is here, ahead of its heads: the number of the checkpoint (8). When it is not adopted
+// after all, the commits that are here count when the log brings them.
+const MetadataAhead = "ahead"
 
 // Adopt takes over the checkpoint of a number, and returns the position behind it, from which Apply goes on. The page has read less of the log than the checkpoint stands for;
 // usually nothing. Commits that it has of its own stay: they are not synced.
 //
 // The heads come with their trees and their EAGER values, other commits as a part of history whose trees BuildTree makes. It is one batch of storage, behind what is said in the
-// comment of the package. Adopt blocks for the bucket and the disk; memory does not depend on the number of entries of the trees.
+// comment of the package, and behind the history, when that is long. Adopt blocks for the bucket and the disk; memory does not depend on the number of entries of the trees, and takes 50 bytes for each commit.
 //
 // Errors: an *EntryError for a checkpoint or pack that is bad; base.ErrInvalid for a page that has read more; those of the bucket (base.ErrNotFound when it is not there), of the disk
 // and of ctx.
-func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Result, error) {
+func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, res Result, err error) {
 	r, err := p.readRows(ctx)
 	if err != nil {
 		return format.Position{}, Result{}, err
@@ -43,6 +48,7 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Resul
 	s := p.begin(r)
 	defer s.end()
 	a := &adoption{s: s, number: number, name: name}
+	defer func() { err = cmp.Or(err, a.close()) }()
 	if err := a.read(ctx); err != nil {
 		return format.Position{}, Result{}, nameFault(name, err)
 	}
@@ -50,24 +56,27 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (format.Position, Resul
 		return format.Position{}, Result{}, nameFault(name, err)
 	}
 	if r.position.Number > 0 { // what it has read since may not be in the bucket any more
-		if err := s.unsync(ctx, a.c); err != nil {
+		if err := s.unsync(ctx, a.known()); err != nil {
 			return format.Position{}, Result{}, nameFault(name, err)
 		}
 	}
+	if err := a.history(ctx); err != nil {
+		return format.Position{}, Result{}, nameFault(name, err)
+	}
 	s.rows.position, s.rows.since = a.c.At, 0
-	if len(a.c.Commits) > 0 && !a.created.IsZero() {
+	if a.h.Len() > 0 && !a.created.IsZero() {
 		s.rows.server = a.created
 	}
-	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}}, a.packsRow())); err != nil {
+	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}}, a.packsRow(), storage.Metadata{Type: MetadataAhead})); err != nil {
 		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
 	}
 	return a.c.At, s.res, nil
 }
 
 // TakeHistory takes over the commits of the checkpoint of a number, with what else Adopt takes for them, if a wanted one is among them; found reports that. The page may have read any part of the log: its position, tags, and
-// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have.
+// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have. All commits are one batch of storage.
 //
-// Errors: those of Adopt.
+// Errors: those of Adopt; base.ErrTooLarge for more commits than such a batch takes.
 func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID) (res Result, found bool, err error) {
 	_, res, err = p.takeHistory(ctx, number, &wanted)
 	if errors.Is(err, errNotWanted) {
@@ -76,15 +85,19 @@ func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID)
 	return res, err == nil, err
 }
 
-// takeHistory is TakeHistory, without a wanted commit when that is nil. It returns the header of the checkpoint.
-func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID) (*format.Checkpoint, Result, error) {
+// takeHistory is TakeHistory, without a wanted commit when that is nil. It returns what the checkpoint has of the history.
+func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID) (k *knownHistory, res Result, err error) {
 	name := p.o.Names.Checkpoint(number)
 	s := p.begin(rows{})
 	defer s.end()
 	a := &adoption{s: s, number: number, name: name, beside: true, wanted: wanted}
-	err := a.read(ctx)
+	defer func() { err = cmp.Or(err, a.close()) }()
+	err = a.read(ctx)
 	if err == nil {
 		err = a.values(ctx)
+	}
+	if err == nil {
+		err = a.history(ctx)
 	}
 	if err != nil {
 		return nil, Result{}, nameFault(name, err)
@@ -92,7 +105,7 @@ func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID
 	if err := s.submit(ctx, []storage.Metadata{{Type: MetadataAdopted, Value: []byte{1}}}); err != nil {
 		return nil, Result{}, fmt.Errorf("take history from %s: %w", name, err)
 	}
-	return a.c, s.res, nil
+	return a.known(), s.res, nil
 }
 
 // errNotWanted says that a checkpoint does not have the wanted commit.
@@ -103,12 +116,17 @@ type adoption struct {
 	s       *step
 	number  uint64
 	name    string
-	c       *format.Checkpoint
-	size    int64 // of the object
+	c       *format.Checkpoint // without commits
+	h       *format.History
+	spool   spool                     // has the commits
+	special map[uint32]*commit.Commit // those with trees, and those with tags
+	size    int64                     // of the object
 	created time.Time
-	skipped map[int]struct{} // commits that are below such as are here, and were given up here
-	bare    bool             // the page has no commits
-	beside  bool             // the page has read the log; see TakeHistory
+	skipped []bool                 // commits that are below such as are here, and were given up here; nil: none
+	inner   []bool                 // commits that are kept because of tags, since what was built on them was given up
+	outside map[commit.ID]struct{} // parents that are here, and not in the checkpoint
+	bare    bool                   // the page has no commits
+	beside  bool                   // the page has read the log; see TakeHistory
 	wanted  *commit.ID
 }
 
@@ -144,16 +162,17 @@ func (s *step) adopted(ctx context.Context, id format.ID) (bool, error) {
 	return ok, nil
 }
 
-// open opens the object and reads its header. The stream goes on with the diffs of the heads.
+// open opens the object and reads its header. The stream goes on with the diffs of the heads. The caller closes what it returns, and the adoption.
 func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, error) {
 	o, err := p.o.Bucket.Get(ctx, a.name, 0, -1)
 	if err != nil {
 		return nil, nil, err
 	}
 	a.size, a.created = o.Size, o.Created
+	a.spool = spool{dir: p.o.Store.TempDir(), limit: p.bounds.spool}
 	st, err := p.o.Sealer.NewStream(o.Body, p.o.Names.CheckpointLabel(a.number))
 	if err == nil {
-		a.c, err = format.ReadCheckpoint(st, maxHeaderBytes)
+		a.c, a.h, err = format.StreamCheckpoint(st, maxHeaderBytes, a.spool.add)
 	}
 	if err == nil {
 		err = a.c.CheckAt(p.bucketID(), a.number)
@@ -161,7 +180,44 @@ func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, 
 	if err != nil {
 		return nil, nil, errors.Join(badObject("", err), o.Body.Close())
 	}
+	if err := a.load(ctx); err != nil {
+		return nil, nil, errors.Join(err, o.Body.Close())
+	}
 	return st, o.Body, nil
+}
+
+// close removes what was kept beside memory.
+func (a *adoption) close() error { return a.spool.close() }
+
+// load reads the commits that come with trees and those that have tags.
+func (a *adoption) load(ctx context.Context) error {
+	a.special = map[uint32]*commit.Commit{}
+	for _, list := range [][]uint32{a.c.Heads, a.c.Trees} {
+		for _, i := range list {
+			a.special[i] = nil
+		}
+	}
+	for _, t := range a.c.Tags {
+		if i, ok := a.h.Find(t.Commit); ok {
+			a.special[uint32(i)] = nil
+		}
+	}
+	return a.each(ctx, func(i int, c *commit.Commit) error {
+		if _, ok := a.special[uint32(i)]; ok {
+			a.special[uint32(i)] = c
+		}
+		return nil
+	})
+}
+
+// each calls fn with each commit.
+func (a *adoption) each(ctx context.Context, fn func(i int, c *commit.Commit) error) error {
+	return a.spool.each(func(i int, c *commit.Commit) error {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		return fn(i, c)
+	})
 }
 
 // read reads the object: what it says of commits, and the trees of the heads.
@@ -171,8 +227,10 @@ func (a *adoption) read(ctx context.Context) error {
 		return err
 	}
 	defer body.Close()
-	if a.wanted != nil && !slices.ContainsFunc(a.c.Commits, func(c *commit.Commit) bool { return c.ID == *a.wanted }) {
-		return errNotWanted
+	if a.wanted != nil {
+		if _, ok := a.h.Find(*a.wanted); !ok {
+			return errNotWanted
+		}
 	}
 	if err := a.commits(ctx); err != nil {
 		return err
@@ -192,59 +250,72 @@ func (a *adoption) commits(ctx context.Context) error {
 	s := a.s
 	hs := s.p.o.Store.Heads()
 	a.bare = len(hs) == 1 && hs[0].IsFirst()
-	if err := a.skip(ctx); err != nil {
+	here, err := a.skip(ctx)
+	if err != nil {
 		return err
 	}
-	trees, heads := map[commit.ID]struct{}{}, map[commit.ID]struct{}{}
-	for i := range a.trees() {
-		c, _ := a.treeOf(i)
-		trees[c.ID] = struct{}{}
-		if i < len(a.c.Heads) {
-			heads[c.ID] = struct{}{}
-		}
-	}
-	for _, c := range a.c.Commits { // so that what has no child, and is no head, has lost what was built on it
-		for _, p := range c.Parents {
-			heads[p] = struct{}{}
-		}
-	}
-	if err := a.checkIslands(heads); err != nil {
+	if err := a.islands(); err != nil {
 		return err
 	}
-	for i, unproved := range a.c.Commits {
-		c, err := reparse(unproved)
-		if _, skip := a.skipped[i]; skip && err == nil {
-			a.c.Commits[i] = c
-			continue
+	err = a.each(ctx, func(i int, c *commit.Commit) error {
+		if a.skips(i) {
+			return nil
 		}
-		if err == nil {
-			err = s.parents(ctx, c, true)
+		if err := s.parentsBy(ctx, c, true, a.parent); err != nil {
+			return fmt.Errorf("commit %s: %w", c.ID, err)
 		}
-		if err != nil {
-			return fmt.Errorf("commit %s: %w", unproved.ID, err)
-		}
-		known, _, err := s.find(ctx, c.ID)
-		if err != nil {
-			return err
-		}
-		if known == nil {
+		if !here[i] {
 			s.res.Commits++
 		}
-		s.commits[c.ID], a.c.Commits[i] = c, c // not to hold two of each
-		_, tree := trees[c.ID]
-		_, outer := heads[c.ID]
-		s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: !tree, Shallow: true, Inner: !outer})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, c := range a.special {
+		if !a.skips(int(i)) {
+			s.commits[c.ID] = c
+		}
 	}
 	return nil
 }
 
-// checkIslands verifies that what has no child and is no head is kept because of a tag. That heads have no child reading has proved.
-func (a *adoption) checkIslands(outer map[commit.ID]struct{}) error {
-	for _, c := range a.c.Commits {
-		if _, ok := outer[c.ID]; ok || slices.ContainsFunc(a.c.Tags, func(t format.TagChange) bool { return t.Commit == c.ID }) {
+// parent is step.find for the parent of a commit of the checkpoint. Of one that is in the checkpoint it gives what is compared with a child.
+func (a *adoption) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	i, ok := a.h.Find(id)
+	if ok && !a.skips(i) {
+		generation, timestamp := a.h.Order(i)
+		return &commit.Commit{ID: id, Generation: generation, Timestamp: timestamp}, nil
+	}
+	c, _, err := a.s.find(ctx, id)
+	if err == nil && c != nil && !ok && !c.IsFirst() {
+		if a.outside == nil {
+			a.outside = map[commit.ID]struct{}{}
+		}
+		a.outside[id] = struct{}{}
+	}
+	return c, err
+}
+
+func (a *adoption) skips(i int) bool { return a.skipped != nil && a.skipped[i] }
+
+// islands verifies that what has no child and is no head is kept because of a tag: what was built on it was given up. That heads have no child reading has proved.
+func (a *adoption) islands() error {
+	a.inner = make([]bool, a.h.Len())
+	for i, is := range a.h.IsParent() {
+		a.inner[i] = !is
+	}
+	for _, i := range a.c.Heads {
+		a.inner[i] = false
+	}
+	for i, inner := range a.inner {
+		if !inner {
 			continue
 		}
-		return bad("commit %s has no child, no tag, and is no head", c.ID)
+		c := a.special[uint32(i)]
+		if c == nil || !slices.ContainsFunc(a.c.Tags, func(t format.TagChange) bool { return t.Commit == c.ID }) {
+			return bad("commit %d of %d has no child, no tag, and is no head", i, a.h.Len())
+		}
 	}
 	return nil
 }
@@ -252,34 +323,134 @@ func (a *adoption) checkIslands(outer map[commit.ID]struct{}) error {
 // treeOf returns the commit to which the diff of a number leads, and the length of that diff: first those of heads, then those of other commits.
 func (a *adoption) treeOf(i int) (*commit.Commit, uint64) {
 	if n := len(a.c.Heads); i >= n {
-		return a.c.Commits[a.c.Trees[i-n]], a.c.TreeBytes[i-n]
+		return a.special[a.c.Trees[i-n]], a.c.TreeBytes[i-n]
 	}
-	return a.c.Commits[a.c.Heads[i]], a.c.DiffBytes[i]
+	return a.special[a.c.Heads[i]], a.c.DiffBytes[i]
 }
 
 // trees returns how many commits come with trees.
 func (a *adoption) trees() int { return len(a.c.Heads) + len(a.c.Trees) }
 
-// skip finds the commits that are not here though what is built on them is: they were given up here, and stay so.
-func (a *adoption) skip(ctx context.Context) error {
-	a.skipped = map[int]struct{}{}
-	below := map[commit.ID]struct{}{}
-	for i := len(a.c.Commits) - 1; i >= 0; i-- {
-		c := a.c.Commits[i]
+// skip finds the commits that are not here though what is built on them is: they were given up here, and stay so. It returns which are here.
+func (a *adoption) skip(ctx context.Context) (here []bool, err error) {
+	here, gone := make([]bool, a.h.Len()), make([]bool, a.h.Len())
+	err = a.each(ctx, func(i int, c *commit.Commit) error {
 		known, _, err := a.s.find(ctx, c.ID)
 		if err != nil && !errors.Is(err, base.ErrGone) {
 			return err
 		}
-		_, is := below[c.ID]
-		if known == nil && (is || err != nil) {
-			a.skipped[i] = struct{}{}
+		here[i], gone[i] = known != nil, err != nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	below := make([]bool, a.h.Len())
+	for i := a.h.Len() - 1; i >= 0; i-- {
+		if !here[i] && (below[i] || gone[i]) {
+			if a.skipped == nil {
+				a.skipped = make([]bool, a.h.Len())
+			}
+			a.skipped[i] = true
 		}
-		if known == nil && !is && err == nil {
+		if !here[i] && !below[i] && !gone[i] {
 			continue
 		}
-		for _, p := range c.Parents {
-			below[p] = struct{}{}
+		for _, p := range a.h.Parents(i) {
+			below[p] = true
 		}
+	}
+	return here, nil
+}
+
+// knownHistory is what a checkpoint has of a page's history.
+type knownHistory struct {
+	h         *format.History
+	outside   map[commit.ID]struct{} // parents that are here, and not in the checkpoint
+	retention format.Retention
+}
+
+func (a *adoption) known() *knownHistory { return &knownHistory{a.h, a.outside, a.c.Retention} }
+
+// history puts the commits into the step. When they are many, those that are no heads go ahead of it, a part at a time: the heads of the page change with the step, all at once.
+func (a *adoption) history(ctx context.Context) error {
+	s := a.s
+	trees, heads := map[uint32]bool{}, map[uint32]bool{}
+	for _, i := range slices.Concat(a.c.Heads, a.c.Trees) {
+		trees[i] = true
+	}
+	for _, i := range a.c.Heads {
+		heads[i] = true
+	}
+	if a.beside || a.h.Len() <= s.p.bounds.ahead && a.spool.bytes <= aheadBytes {
+		return a.each(ctx, func(i int, c *commit.Commit) error {
+			if !a.skips(i) {
+				k := uint32(i)
+				s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: !trees[k], Shallow: true, Inner: a.inner[i], Anew: heads[k]})
+			}
+			return nil
+		})
+	}
+	if err := a.historyAhead(ctx, heads); err != nil {
+		return err
+	}
+	for _, list := range [][]uint32{a.c.Trees, a.c.Heads} {
+		for _, i := range list {
+			if !a.skips(int(i)) {
+				s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: a.special[i], Shallow: true, Anew: heads[i]})
+			}
+		}
+	}
+	return nil
+}
+
+// aheadBytes is how long commits may be that go into one batch.
+const aheadBytes = 4 << 20
+
+// historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which heads of the page have children then.
+func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) error {
+	s := a.s
+	was := map[commit.ID]bool{}
+	for _, c := range slices.Concat(s.p.o.Store.Heads(), s.p.o.Store.ChainedHeads()) {
+		was[c.ID] = !c.IsFirst()
+	}
+	batch := storage.SyncBatch{Metadata: []storage.Metadata{{Type: MetadataAhead, Value: binary.BigEndian.AppendUint64(nil, a.number)}}}
+	bytes := 0
+	flush := func() error {
+		if len(batch.Commits) == 0 {
+			return nil
+		}
+		pending, err := s.p.o.Store.SubmitSync(ctx, nil, &batch)
+		if err == nil {
+			err = pending.Wait()
+		}
+		batch, bytes = storage.SyncBatch{}, 0
+		return err
+	}
+	err := a.each(ctx, func(i int, c *commit.Commit) error {
+		if a.skips(i) {
+			return nil
+		}
+		for _, p := range c.Parents {
+			if was[p] {
+				was[p] = false
+				s.b.Inner = append(s.b.Inner, p)
+			}
+		}
+		if heads[uint32(i)] {
+			return nil
+		}
+		batch.Commits = append(batch.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
+		if bytes += len(c.Encode()); len(batch.Commits) < s.p.bounds.ahead && bytes < aheadBytes {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return fmt.Errorf("take over the history: %w", err)
 	}
 	return nil
 }
@@ -338,7 +509,7 @@ func (a *adoption) values(ctx context.Context) error {
 	for i := range a.trees() {
 		from := btree.EmptyRoot
 		if i > 0 {
-			from = a.c.Commits[a.c.Heads[0]].Root
+			from = a.special[a.c.Heads[0]].Root
 		}
 		c, _ := a.treeOf(i)
 		for d, err := range btree.Diff(ctx, s.tree(from), s.tree(c.Root), nil) {
@@ -353,7 +524,7 @@ func (a *adoption) values(ctx context.Context) error {
 	if err := s.values.settle(ctx); err != nil || a.beside {
 		return err
 	}
-	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false, len(a.skipped) > 0); err != nil {
+	if err := s.tags(ctx, &format.Body{Tags: a.c.Tags}, false, a.skipped != nil); err != nil {
 		return err
 	}
 	s.retain(a.c.Retention)

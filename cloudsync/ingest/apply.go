@@ -27,6 +27,7 @@ type rows struct {
 	adopted  bool      // see MetadataAdopted; not written
 	lacks    bool      // values may have pieces that nobody has sent
 	hadLacks bool      // that was known
+	ahead    uint64    // see MetadataAhead; 0 when there is no such row
 
 	retention *format.RetentionRow // nil: stays as it is
 }
@@ -60,6 +61,12 @@ func (p *Page) readRows(ctx context.Context) (rows, error) {
 	}
 	r.lacks = value != nil
 	r.hadLacks = r.lacks
+	if value, err = p.o.Store.Metadata(ctx, MetadataAhead); err != nil {
+		return r, fmt.Errorf("read what has come ahead: %w", err)
+	}
+	if len(value) == 8 {
+		r.ahead = binary.BigEndian.Uint64(value)
+	}
 	return r, nil
 }
 
@@ -80,6 +87,9 @@ func (r *rows) metadata() []storage.Metadata {
 	}
 	if r.retention != nil {
 		m = append(m, storage.Metadata{Type: format.MetadataRetention, Value: r.retention.Encode()})
+	}
+	if r.ahead > 0 && r.position.Number >= r.ahead {
+		m = append(m, storage.Metadata{Type: MetadataAhead})
 	}
 	return m
 }
@@ -123,7 +133,7 @@ func (p *Page) Apply(ctx context.Context, entries []*format.Entry, at format.Pos
 // applyGroup applies the first entries, as many as share a batch, and returns how many. With an error, those before the one that has it have been applied.
 func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows) (int, Result, error) {
 	var taken Result
-	var anew *format.Checkpoint
+	var anew *knownHistory
 	if entries[0].Body.Renewed {
 		var err error
 		if anew, taken, err = p.beginsAnew(ctx, entries[0].Number); err != nil {
@@ -157,6 +167,9 @@ func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows)
 		return 0, Result{}, fmt.Errorf("apply entries %d to %d: %w", entries[0].Number, entries[n-1].Number, err)
 	}
 	s.rows.server, s.rows.changed, s.rows.hadLacks, s.rows.retention = time.Time{}, false, s.rows.lacks, nil
+	if s.rows.position.Number >= s.rows.ahead {
+		s.rows.ahead = 0
+	}
 	*r = s.rows
 	return n, s.res, nil
 }

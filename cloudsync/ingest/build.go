@@ -1,11 +1,11 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/format"
@@ -178,6 +178,7 @@ func (b *builder) planFromNewest(ctx context.Context, again bool) error {
 // readStart reads the header of a checkpoint. within says that the target is before it, and none of its heads.
 func (b *builder) readStart(ctx context.Context, number uint64) (st *start, within bool, err error) {
 	a := &adoption{number: number, name: b.p.o.Names.Checkpoint(number)}
+	defer func() { err = cmp.Or(err, a.close()) }()
 	_, closer, err := a.open(ctx, b.p)
 	if err != nil {
 		return nil, false, err
@@ -193,12 +194,14 @@ func (b *builder) readStart(ctx context.Context, number uint64) (st *start, with
 	if _, ok := st.heads[prefix(b.target.ID)]; ok {
 		return st, false, nil
 	}
-	return st, slices.ContainsFunc(a.c.Commits, func(c *commit.Commit) bool { return c.ID == b.target.ID }), nil
+	_, within = a.h.Find(b.target.ID)
+	return st, within, nil
 }
 
 // headTree makes the tree of a head of the checkpoint.
-func (b *builder) headTree(ctx context.Context) error {
+func (b *builder) headTree(ctx context.Context) (err error) {
 	a := &adoption{s: b.s, number: b.start.at.Number, name: b.start.name}
+	defer func() { err = cmp.Or(err, a.close()) }()
 	st, closer, err := a.open(ctx, b.p)
 	if err != nil {
 		return err

@@ -21,12 +21,12 @@
 //
 // Commits, tags, places and the position of an entry are one batch of storage, so that the position never runs ahead of the data. Small entries that follow each
 // other share a batch. Ahead of it go, for large entries, pieces of values as transient ones, and places of pieces in bounded batches; pieces that were fetched
-// from older packs are stored when they come. All of these are true by themselves, so that they do no harm when the entry turns out to be bad, or the process ends.
+// from older packs are stored when they come; and the history of a checkpoint with much of it, when all else of the checkpoint is good. All of these are true by themselves, so that they do no harm when the entry turns out to be bad, or the process ends.
 //
 // # Rules
 //
-// Memory is bounded by constants, not by what is read: diffs stream, packs stream, values are walked piece by piece; the header of a checkpoint and its commits are
-// held. No index piece is walked twice in one value, so that an index that lists the same piece again and again costs what it takes in storage.
+// Memory is bounded by constants, not by what is read: diffs stream, packs stream, values are walked piece by piece. Of each commit of a checkpoint 50 bytes are held; the commits
+// themselves wait in a temporary file, and go to the page a part at a time, when they are many, ahead of the heads. No index piece is walked twice in one value, so that an index that lists the same piece again and again costs what it takes in storage.
 //
 // The package imports, of the module, format, pack, seal and bucket of cloudsync, storage and what is below it. It must not import protocol, cloudlog, outgoing or
 // the worker. It starts no goroutines, and reads no clock. The calls of one Page run one at a time; local writers may go on beside them. It may change with any

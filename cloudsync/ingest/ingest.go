@@ -51,9 +51,11 @@ type bounds struct {
 	known int
 	// scratch is how many bytes of trees that are not wanted may lie in a journal before it is made anew.
 	scratch int
+	// ahead is how many commits of a checkpoint are one batch, and spool how many bytes of them are held in memory.
+	ahead, spool int
 }
 
-var defaultBounds = bounds{places: 32 << 10, missing: 4096, waiting: 1024, known: 64 << 10, scratch: 3 << 20}
+var defaultBounds = bounds{places: 32 << 10, missing: 4096, waiting: 1024, known: 64 << 10, scratch: 3 << 20, ahead: 2048, spool: spoolBytes}
 
 // New returns the Page of a store. It reads nothing.
 func New(o Options) *Page { return &Page{o: o, page: o.Store.Page(), bounds: defaultBounds} }

@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// beginsAnew prepares the page for an entry that begins the log anew: it takes what the checkpoint of that number has, and returns the
-// checkpoint, nil when there is none that is good. It is a step of its own, true by itself.
-func (p *Page) beginsAnew(ctx context.Context, number uint64) (*format.Checkpoint, Result, error) {
+// beginsAnew prepares the page for an entry that begins the log anew: it takes what the checkpoint of that number has, and returns what
+// that is, nil when there is no checkpoint that is good. It is a step of its own, true by itself.
+func (p *Page) beginsAnew(ctx context.Context, number uint64) (*knownHistory, Result, error) {
 	c, res, err := p.takeHistory(ctx, number, nil)
 	if noUse(err) {
 		return nil, Result{}, nil
@@ -35,30 +35,38 @@ func isPruned(err error) bool {
 
 // renew takes an entry that begins the log anew. The bucket has of the log before it what the checkpoint of its number has: commits that were read there
 // and are not in it are unsynced again, and places in what is not in the bucket any more are none. Nor is a place in an entry before of a piece that is held: another entry may stand there
-// by now. c is nil when the checkpoint is not there: then nothing is known to be in the bucket.
-func (s *step) renew(ctx context.Context, c *format.Checkpoint) error {
-	if err := s.unsync(ctx, c); err != nil {
+// by now. k is nil when the checkpoint is not there: then nothing is known to be in the bucket.
+func (s *step) renew(ctx context.Context, k *knownHistory) error {
+	if err := s.unsync(ctx, k); err != nil {
 		return err
 	}
 	s.res.Condemned = true
 	return s.loseAbsent(ctx, true)
 }
 
-// unsync makes the commits unsynced again that the bucket had, and that are neither in a checkpoint nor ancestors of what is. Where the bucket's retention gives commits up, the
+// unsync makes the commits unsynced again that the bucket had, and that are neither in k nor ancestors of what is. Where the bucket's retention gives commits up, the
 // older ones than the checkpoint has are none of these.
-func (s *step) unsync(ctx context.Context, c *format.Checkpoint) error {
+func (s *step) unsync(ctx context.Context, k *knownHistory) error {
 	covered := map[commit.ID]bool{commit.First().ID: true}
 	oldest := int64(math.MinInt64)
-	if c != nil {
-		if c.Retention != (format.Retention{}) {
-			oldest = math.MaxInt64
-			for _, k := range c.Commits {
-				oldest = min(oldest, k.Timestamp)
-			}
-		}
-		if err := s.walk(ctx, covered, c.Commits, func(*commit.Commit) {}); err != nil {
+	if k == nil {
+		k = &knownHistory{h: &format.History{}}
+	}
+	if k.retention != (format.Retention{}) {
+		oldest = k.h.Oldest()
+	}
+	var outside []*commit.Commit
+	for id := range k.outside {
+		c, _, err := s.find(ctx, id)
+		if err != nil && !isPruned(err) {
 			return err
 		}
+		if c != nil {
+			outside = append(outside, c)
+		}
+	}
+	if err := s.walk(ctx, covered, k.h, outside, func(*commit.Commit) {}); err != nil {
+		return err
 	}
 	ids, err := s.p.o.Store.Unsynced(ctx)
 	if err != nil {
@@ -68,18 +76,22 @@ func (s *step) unsync(ctx context.Context, c *format.Checkpoint) error {
 	for _, id := range ids {
 		unsynced[id] = true
 	}
-	return s.walk(ctx, covered, s.p.o.Store.Heads(), func(k *commit.Commit) {
-		if !unsynced[k.ID] && k.Timestamp >= oldest {
-			s.b.Unsynced = append(s.b.Unsynced, k.ID)
+	return s.walk(ctx, covered, k.h, s.p.o.Store.Heads(), func(c *commit.Commit) {
+		if !unsynced[c.ID] && c.Timestamp >= oldest {
+			s.b.Unsynced = append(s.b.Unsynced, c.ID)
 		}
 	})
 }
 
-// walk calls fn with commits and their ancestors, as far as they are here, that are not in seen yet, and notes them there.
-func (s *step) walk(ctx context.Context, seen map[commit.ID]bool, from []*commit.Commit, fn func(*commit.Commit)) error {
+// walk calls fn with commits and their ancestors, as far as they are here, that are neither in h nor in seen yet, and notes them there.
+func (s *step) walk(ctx context.Context, seen map[commit.ID]bool, h *format.History, from []*commit.Commit, fn func(*commit.Commit)) error {
+	in := func(id commit.ID) bool {
+		_, ok := h.Find(id)
+		return ok || seen[id]
+	}
 	var next []*commit.Commit
 	for _, c := range from {
-		if !seen[c.ID] {
+		if !in(c.ID) {
 			seen[c.ID] = true
 			next = append(next, c)
 		}
@@ -92,7 +104,7 @@ func (s *step) walk(ctx context.Context, seen map[commit.ID]bool, from []*commit
 			return context.Cause(ctx)
 		}
 		for _, id := range c.Parents {
-			if seen[id] {
+			if in(id) {
 				continue
 			}
 			seen[id] = true

@@ -39,7 +39,7 @@ type step struct {
 	// shallow says that history was given up here, once that was asked.
 	shallow, asked bool
 	// anew is the checkpoint of an entry that begins the log anew, nil when there is none.
-	anew *format.Checkpoint
+	anew *knownHistory
 }
 
 // mine is what a step knows of a piece and the page does not yet.
@@ -215,7 +215,7 @@ func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool
 	if err != nil {
 		return err
 	}
-	if known != nil {
+	if known != nil && (!here || s.rows.ahead == 0) { // else it may have come ahead, without its tree
 		if here {
 			s.b.Synced = append(s.b.Synced, c.ID)
 		}
@@ -236,7 +236,7 @@ func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool
 		return bad("the diff leads to the tree %s, the commit has %s", root, c.Root)
 	}
 	s.commits[c.ID], s.taken[c.ID] = c, c
-	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: shallow})
+	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: shallow, Anew: known != nil})
 	s.res.Commits++
 	return nil
 }
@@ -261,9 +261,17 @@ func reparse(c *commit.Commit) (*commit.Commit, error) {
 
 // parents verifies what follows from the parents of a commit, all of which must be here or given up: here, or, with shallow, elsewhere.
 func (s *step) parents(ctx context.Context, c *commit.Commit, shallow bool) error {
+	return s.parentsBy(ctx, c, shallow, func(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+		p, _, err := s.find(ctx, id)
+		return p, err
+	})
+}
+
+// parentsBy is parents with another way to find them.
+func (s *step) parentsBy(ctx context.Context, c *commit.Commit, shallow bool, find func(context.Context, commit.ID) (*commit.Commit, error)) error {
 	ps := make([]*commit.Commit, 0, len(c.Parents))
 	for _, id := range c.Parents {
-		p, _, err := s.find(ctx, id)
+		p, err := find(ctx, id)
 		switch {
 		case errors.Is(err, base.ErrGone), err == nil && p == nil && shallow:
 			continue
