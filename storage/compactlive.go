@@ -269,14 +269,15 @@ func (k *judgement) node(tx index.Tx, v *verdict) error {
 	return err
 }
 
-// frees reports whether all differences to a base are among the inputs: then it can go when they have been written whole.
+// frees reports whether all differences to a base are among the inputs: then it can go when they have been written whole. One that has none left
+// waits for the collector, and is written as often as its segment is.
 func (k *judgement) frees(tx index.Tx, base uint64) (bool, error) {
 	if free, ok := k.bases[base]; ok {
 		return free, nil
 	}
 	k.bases[base] = false // should the rows be damaged and run in a circle
 	sources, err := objectSources(tx, base, refBase)
-	if err != nil {
+	if err != nil || len(sources) == 0 {
 		return false, err
 	}
 	for i := range sources {
