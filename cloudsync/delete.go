@@ -16,8 +16,8 @@ import (
 const maxFloors = 16
 
 // DeleteEverywhere deletes the page for all devices: the newest floor says so from then on, and for ever, and the announcement of the page goes. What the bucket has of it is deleted by CollectGarbage after the
-// grace. Every device, this one too, keeps what it has, and its calls that need the log end with ErrDeleted once it has seen the floor: at the latest when it sends or receives something a day after it looked
-// last. What it sends until then is lost to the others. A page that is deleted already is no error. Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack
+// grace. Every device, this one too, keeps what it has, and its calls that need the log end with ErrDeleted from its next look at the log on; should what closes that not have been put, at the latest
+// when it sends or receives something a day after it looked for floors last. What it sends until then is lost to the others. A page that is deleted already is no error. Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack
 // and ErrBucketReplaced.
 func (p *Page) DeleteEverywhere(ctx context.Context) error {
 	return p.withTurn(ctx, "delete the page for all", func(ctx context.Context) error {
@@ -27,6 +27,7 @@ func (p *Page) DeleteEverywhere(ctx context.Context) error {
 				return err
 			}
 			if floor.Deleted {
+				p.s.closeLog(ctx, p.b, p.names, p.ses.log.Position().Number)
 				return p.withdraw(ctx)
 			}
 			if err := p.putFloor(ctx, format.Floor{K: floor.K + 1, Deleted: true}); err != nil {
@@ -35,6 +36,28 @@ func (p *Page) DeleteEverywhere(ctx context.Context) error {
 		}
 		return fmt.Errorf("put a floor: %w", bucket.ErrExists)
 	})
+}
+
+// closeLog puts an object without content behind the last entry of a deleted page's log, so that who looks for that entry next, or wants to put one, looks for the floor that explains it. Entries up to
+// known are known. That it does not work is no error: floors are looked for once a day.
+func (s *Syncer) closeLog(ctx context.Context, b bucket.Bucket, names format.PageNames, known uint64) {
+	err := bucket.ErrExists
+	for n := 0; n < maxFloors && errors.Is(err, bucket.ErrExists); n++ {
+		last, closed := known, false
+		err = eachListed(ctx, b, names.LogPrefix(), names.Entry(known), func(info bucket.Info) {
+			if _, _, to, _, ok := names.ParseName(info.Name); ok && to > last {
+				last, closed = to, info.Size == 0
+			}
+		})
+		if err != nil || closed {
+			break
+		}
+		err = b.PutIfAbsent(ctx, names.Entry(last+1), 0, bytes.NewReader(nil))
+		known = last
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Logger.Warn("the log of a deleted page could not be closed", "error", err)
+	}
 }
 
 func (p *Page) putFloor(ctx context.Context, f format.Floor) error {
@@ -91,6 +114,7 @@ func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]b
 			break
 		}
 		if floor.Deleted {
+			s.closeLog(ctx, b, names, max(floor.Low, 1)-1)
 			return s.outward(s.withdraw(ctx, b, ledger, page))
 		}
 		err = s.putFloor(ctx, b, names, format.Floor{K: floor.K + 1, Deleted: true})

@@ -105,7 +105,7 @@ func (p *Page) surveyLog(ctx context.Context) (*logSurvey, error) {
 	s := &logSurvey{floor: floor}
 	at := p.ses.log.Position().Number
 	covered := max(floor.Low, 1) - 1 // all up to it is there, or a gap that is noted
-	err = eachListed(ctx, p.b, p.names.LogPrefix(), func(info bucket.Info) {
+	err = eachListed(ctx, p.b, p.names.LogPrefix(), "", func(info bucket.Info) {
 		_, from, to, _, ok := p.names.ParseName(info.Name)
 		if !ok {
 			return
@@ -122,7 +122,7 @@ func (p *Page) surveyLog(ctx context.Context) (*logSurvey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the log: %w", err)
 	}
-	err = eachListed(ctx, p.b, p.names.CheckpointsPrefix(), func(info bucket.Info) {
+	err = eachListed(ctx, p.b, p.names.CheckpointsPrefix(), "", func(info bucket.Info) {
 		if kind, number, _, _, ok := p.names.ParseName(info.Name); ok && kind == format.KindCheckpoint {
 			s.top = max(s.top, number)
 			if number <= at {
@@ -139,9 +139,9 @@ func (p *Page) surveyLog(ctx context.Context) (*logSurvey, error) {
 	return s, nil
 }
 
-// eachListed calls fn for all objects below prefix, in order.
-func eachListed(ctx context.Context, b bucket.Bucket, prefix string, fn func(bucket.Info)) error {
-	for after := ""; ; {
+// eachListed calls fn for all objects below prefix behind after, in order.
+func eachListed(ctx context.Context, b bucket.Bucket, prefix, after string, fn func(bucket.Info)) error {
+	for {
 		infos, err := b.List(ctx, after, prefix, bucket.MaxList)
 		if err != nil {
 			return err
