@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -18,8 +19,8 @@ var (
 	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches ErrBucketRolledBack too.
 	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", cloudlog.ErrRolledBack)
 	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which sync of a page cannot go on; the error names it. Page.Reupload on a device that has what was
-	// in it mends that. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
-	ErrBucketDamaged = errors.New("something in the bucket is missing or damaged")
+	// in it mends that, and Page.Check what Reupload does not see. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+	ErrBucketDamaged = pack.ErrDamaged
 	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
 	ErrDeleted = cloudlog.ErrDeleted
 )

@@ -54,7 +54,7 @@ func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, 
 		if errors.Is(err, base.ErrNotFound) {
 			err = fmt.Errorf("%w: %w", base.ErrGone, err)
 		}
-		return came.Load(), fmt.Errorf("fetch %d pieces: %w", len(pieces), err)
+		return came.Load(), tell(fmt.Errorf("fetch %d pieces: %w", len(pieces), err))
 	}
 	return came.Load(), nil
 }

@@ -121,7 +121,7 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 		content, err = f.fetchMoved(ctx, d, place, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fetch piece %s: %w", d.Short(), err)
+		return nil, tell(fmt.Errorf("fetch piece %s: %w", d.Short(), err))
 	}
 	return content, nil
 }

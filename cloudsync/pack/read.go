@@ -23,6 +23,23 @@ func Damaged(err error) bool {
 	return ok && (c.Where == kindPack || c.Where == kindEntry || c.Where == kindRange)
 }
 
+// ErrDamaged reports that something in the bucket is missing or damaged. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+var ErrDamaged = errors.New("something in the bucket is missing or damaged")
+
+// damagedError is an error that matches ErrDamaged too.
+type damagedError struct{ error }
+
+func (e damagedError) Unwrap() error        { return e.error }
+func (e damagedError) Is(target error) bool { return target == ErrDamaged }
+
+// tell lets an error match ErrDamaged if it is about the bucket rather than about this device.
+func tell(err error) error {
+	if Damaged(err) || errors.Is(err, base.ErrGone) && errors.Is(err, base.ErrNotFound) {
+		return damagedError{err}
+	}
+	return err
+}
+
 // source is an object of the bucket that is read.
 type source struct {
 	b     bucket.Bucket

@@ -76,11 +76,11 @@ func (a *app) cloudCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cloud",
 		GroupID: groupCloud,
-		Short:   "Set, show, prove and clean the bucket that devices share",
+		Short:   "Set, show, prove, check and clean the bucket that devices share",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
+	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
 	return cmd
 }
 

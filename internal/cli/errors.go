@@ -111,7 +111,8 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
 		{ledger.ErrCloudRolledBack, "if the bucket was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudReplaced, "if the bucket was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
-		{ledger.ErrCloudDamaged, "restore what is named, or on a device that has what was in it: " + a.command("sync", "--reupload")},
+		{ledger.ErrCloudDamaged, "restore what is named; or, on a device that has what was in it, " + a.command("sync", "--reupload") + ", or " +
+			a.command("cloud", "check", "--repair") + " where that does not help"},
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
 		{ledger.ErrNoSpace, "make room on the disk; the repository is as it was before"},

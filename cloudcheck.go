@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync"
+)
+
+// CloudCheckOptions say how CheckCloud goes about it.
+type CloudCheckOptions struct {
+	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it, and deletes damaged packs.
+	Repair bool
+	// Progress, if not nil, is told how many objects, and how many bytes of them, were read of all pages. It must not block.
+	Progress func(objects int, bytes int64)
+}
+
+// CloudCheckReport says what the bucket has of one page, and what is wrong with it.
+type CloudCheckReport struct {
+	PageRef
+	// Name is the page's human name, "" when there is none.
+	Name string
+	cloudsync.CheckReport
+	// Err says why the page could not be checked, or not be repaired.
+	Err error
+}
+
+// CheckCloud reads everything that the bucket has of the pages that are here, or of those that are named, and that a device may need, and verifies it: every entry and range of the logs, every piece of the packs, diffs and checkpoints. It
+// names what is damaged, and what is missing as far as anything tells. It costs a read of the bucket, and holds a few objects of up to 64 MiB. Sync goes on meanwhile.
+//
+// With Repair a page with damage then does what Reupload does, and its log begins anew behind the damage: other devices follow by themselves, and send what they have of what was damaged. Without
+// damage nothing is written.
+//
+// Damage is no error. A page that cannot be checked keeps no other from it: its report has the error, which comes with the reports too. Errors: those of Sync.
+func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) ([]CloudCheckReport, error) {
+	keys, err := r.pageDirs()
+	if err != nil {
+		return nil, fmt.Errorf("check the bucket: %w", err)
+	}
+	if _, err := r.connect(ctx); err != nil {
+		return nil, fmt.Errorf("check the bucket: %w", err)
+	}
+	for _, ref := range only {
+		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+			return nil, fmt.Errorf("check the bucket: page %s of ledger %q: %w", ref.ID, ref.Ledger, ErrNotFound)
+		}
+	}
+	var all []CloudCheckReport
+	var errs []error
+	var objects int
+	var bytes int64
+	for _, k := range keys {
+		report := CloudCheckReport{PageRef: PageRef{k.ledger, k.id}}
+		if len(only) > 0 && !slices.Contains(only, report.PageRef) {
+			continue
+		}
+		page := cloudsync.CheckOptions{Repair: o.Repair}
+		if o.Progress != nil {
+			page.Progress = func(n int, size int64) { o.Progress(objects+n, bytes+size) }
+		}
+		report.Err = r.withPage(ctx, k, func(p *Page) error {
+			report.Name = p.Name()
+			return p.withSync(ctx, "check the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+				got, err := s.Check(ctx, page)
+				if got != nil {
+					report.CheckReport = *got
+				}
+				return err
+			})
+		})
+		objects, bytes = objects+report.Objects, bytes+report.Bytes
+		all = append(all, report)
+		if report.Err != nil {
+			errs = append(errs, fmt.Errorf("page %s of ledger %q: %w", k.id, k.ledger, report.Err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if _, link := r.cloud.get(); link != nil {
+		r.remember(link)
+	}
+	return all, errors.Join(errs...)
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) cloudCheckCommand() *cobra.Command {
+	var repair bool
+	cmd := &cobra.Command{
+		Use:   "check [LEDGER/PAGE...]",
+		Short: "Verify everything in the bucket, and repair it",
+		Long: `Read everything that the bucket has of the pages that are here, and verify it: each entry of the logs, each piece of
+each value, checkpoints. What is damaged or missing is named. It costs as much as reading the bucket does,
+and can be interrupted at any time.
+
+--repair uploads anew what is damaged, as far as this device has it. The log of such a page begins anew;
+damaged packs are deleted once what can still be read of them is here. Other devices learn of it when they sync
+next, and send what they have of it. What nobody has sent then is told as missing.
+
+The exit code is 20 when there is damage, and 0 when all of it was repaired. What the disk here has, ledgerd check verifies.`,
+		Example: `  ledgerd cloud check
+  ledgerd cloud check --repair notes`,
+		ValidArgsFunction: a.completePages,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		var only []ledger.PageRef
+		for _, arg := range args {
+			name, err := parsePageName(cmd, arg)
+			if err != nil {
+				return err
+			}
+			only = append(only, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+		}
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, repair, only) })
+	})
+	cmd.Flags().BoolVar(&repair, "repair", false, "upload anew what is damaged")
+	return cmd
+}
+
+func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bool, only []ledger.PageRef) error {
+	o := ledger.CloudCheckOptions{Repair: repair}
+	p := a.startProgress(ctx, "checking", "objects")
+	if p != nil {
+		o.Progress = func(objects int, bytes int64) {
+			p.update(func(c *counters) { c.files, c.bytes = int64(objects), bytes })
+		}
+	}
+	reports, err := repo.CheckCloud(ctx, o, only...)
+	p.finish()
+	objects, bytes, left := 0, int64(0), 0
+	for _, r := range reports {
+		if err := a.printCloudCheck(r); err != nil {
+			return err
+		}
+		objects, bytes = objects+r.Objects, bytes+r.Bytes
+		if !r.Repaired {
+			left += len(r.Damaged) + r.More
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"), isOrAre(left), ledger.ErrCorrupt)
+		return withHint(err, "on a device that has what was in them: %s", a.command("cloud", "check", "--repair"))
+	}
+	if !a.json && !a.quiet {
+		a.printf("%s, %s: everything verified\n", countText(objects, "object"), sizeText(bytes))
+	}
+	return nil
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// cloudCheckJSON is what cloud check --json prints for each page.
+type cloudCheckJSON struct {
+	Page     string              `json:"page"`
+	Objects  int                 `json:"objects"`
+	Bytes    int64               `json:"bytes"`
+	Damaged  []damagedObjectJSON `json:"damaged"`
+	More     int                 `json:"more,omitempty"`
+	Repaired bool                `json:"repaired"`
+	Missing  int                 `json:"missing,omitempty"`
+	Error    string              `json:"error,omitempty"`
+}
+
+type damagedObjectJSON struct {
+	Object  string `json:"object"`
+	Message string `json:"message"`
+}
+
+func (a *app) printCloudCheck(r ledger.CloudCheckReport) error {
+	name := nameOf(r.Ledger, r.Name, r.ID)
+	if a.json {
+		j := cloudCheckJSON{Page: name, Objects: r.Objects, Bytes: r.Bytes, Damaged: []damagedObjectJSON{}, More: r.More, Repaired: r.Repaired, Missing: r.Missing}
+		for _, d := range r.Damaged {
+			j.Damaged = append(j.Damaged, damagedObjectJSON{d.Name, d.Err.Error()})
+		}
+		if r.Err != nil {
+			j.Error = r.Err.Error()
+		}
+		return a.emit(j)
+	}
+	done := ""
+	if r.Repaired {
+		done = "uploaded anew: "
+	}
+	for _, d := range r.Damaged {
+		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), printable(d.Err.Error()))
+	}
+	if r.More > 0 {
+		a.printf("%s: %s%s more\n", name, done, countText(r.More, "object"))
+	}
+	if r.Missing > 0 {
+		a.printf("%s: %s missing, which no device has sent yet\n", name, countText(r.Missing, "piece"))
+	}
+	return nil
+}
