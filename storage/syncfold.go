@@ -171,18 +171,28 @@ func (t *touchedPiece) write(tx index.Tx) error {
 	}
 	k := appendNumber(nil, t.number)
 	puts := []struct {
-		bucket string
-		set    bool
-		value  []byte
+		bucket   string
+		was, set bool
+		value    []byte
 	}{
-		{bucketCloud, t.placed, nil}, {bucketSynced, t.placed, nil}, {bucketLocal, t.local, nil},
+		{bucketCloud, t.was.placed, t.placed, nil}, {bucketSynced, t.was.placed, t.placed, nil}, {bucketLocal, t.was.local, t.local, nil},
 	}
 	if t.placed {
 		puts[0].value = cloudRow(&t.digest, &t.place)
 		puts[1].value = binary.AppendUvarint(nil, uint64(t.place.KeyIndex))
 	}
 	for _, r := range puts {
-		if err := setRow(tx.Bucket(r.bucket), k, r.set, r.value); err != nil {
+		b := tx.Bucket(r.bucket)
+		var err error
+		switch { // what noteTouched has seen is not looked for again
+		case r.set && !r.was:
+			err = b.Put(k, r.value)
+		case r.set:
+			err = setRow(b, k, true, r.value)
+		case r.was:
+			err = b.Delete(k)
+		}
+		if err != nil {
 			return err
 		}
 	}
