@@ -356,7 +356,7 @@ func (d *deletion) run(tx index.Tx, gone []doomed) error {
 				return err
 			}
 			if ok {
-				refs = append(refs, plannedRef{refKey{row.number, g.targets[j].typ}, g.row.number})
+				refs = append(refs, newRef(refKey{row.number, g.targets[j].typ}, g.row.number))
 			}
 		}
 	}
@@ -373,13 +373,11 @@ func (d *deletion) run(tx index.Tx, gone []doomed) error {
 
 // unrefer removes references and notes the destinations that were left.
 func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
-	slices.SortFunc(refs, func(a, b plannedRef) int {
-		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
-	})
+	slices.SortFunc(refs, compareRefs)
 	last := uint64(0)
 	for len(refs) > 0 {
 		n := 1
-		for n < len(refs) && blockOf(refs[n].dest) == blockOf(refs[0].dest) {
+		for n < len(refs) && blockOf(refs[n].dest()) == blockOf(refs[0].dest()) {
 			n++
 		}
 		err := eachKey(tx, refs[:n], func(b index.Bucket, k refKey, sources []uint64) (uint64, error) {
@@ -390,10 +388,10 @@ func (d *deletion) unrefer(tx index.Tx, refs []plannedRef) error {
 			return err
 		}
 		for _, r := range refs[:n] {
-			if r.dest != last && !referred(tx, r.dest) {
-				d.freed = append(d.freed, r.dest)
+			if dest := r.dest(); dest != last && !referred(tx, dest) {
+				d.freed = append(d.freed, dest)
 			}
-			last = r.dest
+			last = r.dest()
 		}
 		refs = refs[n:]
 	}

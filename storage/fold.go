@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -145,7 +144,7 @@ func (s *Store) foldInto(
 // ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
-	st.next, p.given = p.next, nil
+	st.next, p.given = p.next, digestTable{}
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
@@ -321,13 +320,11 @@ const refsOfStep = 64
 
 // addRefs adds the references, by destination. What this plan has numbered has no rows yet.
 func (w *planWriter) addRefs(p *plan, firstNew uint64) {
-	slices.SortFunc(p.refs, func(a, b plannedRef) int {
-		return cmp.Or(cmp.Compare(a.dest, b.dest), cmp.Compare(a.typ, b.typ), cmp.Compare(a.source, b.source))
-	})
+	slices.SortFunc(p.refs, compareRefs)
 	for refs := p.refs; len(refs) > 0; {
 		n, keys := 1, 1
-		for n < len(refs) && blockOf(refs[n].dest) == blockOf(refs[0].dest) {
-			if refs[n].refKey != refs[n-1].refKey {
+		for n < len(refs) && blockOf(refs[n].dest()) == blockOf(refs[0].dest()) {
+			if refs[n].packed != refs[n-1].packed {
 				if keys == refsOfStep {
 					break
 				}
@@ -351,17 +348,17 @@ func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 // eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are sorted and of one block, and adds what it
 // returns to the sum of the block.
 func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
-	block, sum := blockOf(refs[0].dest), uint64(0)
+	block, sum := blockOf(refs[0].dest()), uint64(0)
 	for len(refs) > 0 {
 		n := 1
-		for n < len(refs) && refs[n].refKey == refs[0].refKey {
+		for n < len(refs) && refs[n].packed == refs[0].packed {
 			n++
 		}
 		sources := make([]uint64, n)
 		for i, r := range refs[:n] {
 			sources[i] = r.source
 		}
-		more, err := fn(tx.Bucket(bucketRefs), refs[0].refKey, slices.Compact(sources))
+		more, err := fn(tx.Bucket(bucketRefs), refs[0].key(), slices.Compact(sources))
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package storage
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -26,8 +27,8 @@ type plan struct {
 	// longer be so, since opening moves batches that may not have been synced.
 	reflected *segment.Position
 
-	given     map[object.Digest]uint64 // numbers given by this plan
-	order     []object.Digest          // the keys of given, in order; the first has number next-len(order)
+	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)
+	given     digestTable     // of order
 	objects   []plannedObject
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
@@ -58,10 +59,20 @@ type plannedObject struct {
 	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
 }
 
-// plannedRef is a reference from a source to a destination.
+// plannedRef is a reference from a source to a destination. A plan has many: a dozen for each node.
 type plannedRef struct {
-	refKey
+	packed uint64 // the key: destination, which has numberSize bytes, and type
 	source uint64
+}
+
+func newRef(k refKey, source uint64) plannedRef { return plannedRef{k.dest<<8 | uint64(k.typ), source} }
+
+func (r plannedRef) dest() uint64 { return r.packed >> 8 }
+
+func (r plannedRef) key() refKey { return refKey{r.dest(), byte(r.packed)} }
+
+func compareRefs(a, b plannedRef) int {
+	return cmp.Or(cmp.Compare(a.packed, b.packed), cmp.Compare(a.source, b.source))
 }
 
 // plannedStep is a record of a commit, with the number of its root, or of statuses of commits.
@@ -79,7 +90,7 @@ type plannedExplanation struct {
 func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64, reflected *segment.Position) *plan {
 	return &plan{
 		s: s, from: from, db: db, numbers: numbers, next: next, reflected: reflected,
-		given: map[object.Digest]uint64{}, transient: map[uint64][]uint64{},
+		transient: map[uint64][]uint64{},
 	}
 }
 
@@ -265,7 +276,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 		if err != nil {
 			return err
 		}
-		p.refs = append(p.refs, plannedRef{refKey{dest, t.typ}, n})
+		p.refs = append(p.refs, newRef(refKey{dest, t.typ}, n))
 	}
 	return nil
 }
@@ -317,7 +328,7 @@ func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
 // addBase notes that a stored difference needs its base.
 func (p *plan) addBase(o *plannedObject) {
 	if o.stored != nil && o.stored.kind == recDelta && o.old == nil {
-		p.refs = append(p.refs, plannedRef{refKey{o.base, refBase}, o.number})
+		p.refs = append(p.refs, newRef(refKey{o.base, refBase}, o.number))
 	}
 }
 
@@ -344,8 +355,8 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	if n := p.numbers.get(d); n != 0 {
 		return n, nil
 	}
-	if n, ok := p.given[*d]; ok {
-		return n, nil
+	if i, ok := p.given.find(p.order, d); ok {
+		return p.next - uint64(len(p.order)-i), nil
 	}
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil {
@@ -358,11 +369,43 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 			return 0, fmt.Errorf("number piece %s: the page has too many pieces: %w", d.Short(), base.ErrTooLarge)
 		}
 		p.next++
-		p.given[*d] = n
 		p.order = append(p.order, *d)
+		p.given.add(p.order)
 	}
 	p.numbers.put(d, n)
 	return n, nil
+}
+
+// digestTable finds digests in a list: a table of 1 + where they are, at most half full. Digests are random, so that four of their bytes say where one belongs.
+type digestTable struct{ slots []uint32 }
+
+// slot returns where a digest of the list stands in the table, or would.
+func (t *digestTable) slot(list []object.Digest, d *object.Digest) int {
+	at := int(binary.LittleEndian.Uint32(d[1:])) & (len(t.slots) - 1)
+	for t.slots[at] != 0 && list[t.slots[at]-1] != *d {
+		at = (at + 1) & (len(t.slots) - 1)
+	}
+	return at
+}
+
+// find returns where in the list a digest is.
+func (t *digestTable) find(list []object.Digest, d *object.Digest) (int, bool) {
+	if len(t.slots) == 0 {
+		return 0, false
+	}
+	i := t.slots[t.slot(list, d)]
+	return int(i) - 1, i != 0
+}
+
+// add adds the last of the list, which is not there before.
+func (t *digestTable) add(list []object.Digest) {
+	from := len(list) - 1
+	if 2*len(list) > len(t.slots) {
+		t.slots, from = make([]uint32, max(64, 2*len(t.slots))), 0
+	}
+	for i := from; i < len(list); i++ {
+		t.slots[t.slot(list, &list[i])] = uint32(i) + 1
+	}
 }
 
 // numberCache remembers the numbers of digests that were asked for, in a table where a new one takes the place of an older one. The

@@ -43,8 +43,8 @@ type End struct {
 // Place is where the payload of a record lies: its segment, its offset in the file and its length, in bytes.
 type Place struct {
 	Segment uint32
-	Offset  uint64
 	Length  uint32
+	Offset  uint64
 }
 
 // Record is one record of a batch. The meaning of Kind is the caller's.
