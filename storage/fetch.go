@@ -93,30 +93,9 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	if len(pieces) > MaxSyncPieces {
 		return fmt.Errorf("add %d fetched pieces, limit %d: %w", len(pieces), MaxSyncPieces, base.ErrTooLarge)
 	}
-	var wanted []FetchedPiece
-	sum := 0
-	given := map[object.Digest]bool{}
-	for _, p := range pieces {
-		if err := checkValueDigest(&p.Digest); err != nil {
-			return fmt.Errorf("add fetched piece: %w", err)
-		}
-		if len(p.Content) > limits.MaxPieceBytes || p.Digest.Verify(p.Content) != nil {
-			return fmt.Errorf("add fetched piece: %w", &base.CorruptError{Where: "bucket", Key: p.Digest.String(), Got: "content with another digest"})
-		}
-		if _, err := split.Children(p.Digest, p.Content); err != nil { // a fold reads what an index piece lists
-			return fmt.Errorf("add fetched piece: %w", err)
-		}
-		if sum += len(p.Content); sum > MaxSyncBytes {
-			return fmt.Errorf("add %d fetched pieces of more than %d bytes: %w", len(pieces), MaxSyncBytes, base.ErrTooLarge)
-		}
-		st, err := s.stateOf(&p.Digest)
-		if err != nil {
-			return fmt.Errorf("add fetched piece: %w", err)
-		}
-		if st.placed && !st.held && !given[p.Digest] {
-			given[p.Digest] = true
-			wanted = append(wanted, p)
-		}
+	wanted, bytes, err := s.wantedOf(pieces)
+	if err != nil {
+		return err
 	}
 	if len(wanted) == 0 {
 		return s.writable()
@@ -130,6 +109,7 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 		return err
 	}
 	g := s.groupLocked()
+	g.batch.Grow(bytes + len(wanted)*recordRoom + endsRoom)
 	ops := make([]op, len(wanted))
 	for i, p := range wanted {
 		ops[i] = op{kind: recPiece, digest: p.Digest}
@@ -138,4 +118,69 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	g.parts = append(g.parts, ops) // shown when they are durable
 	s.mu.Unlock()
 	return s.await(g)
+}
+
+const (
+	// recordRoom is more than the record of a piece is longer than its content.
+	recordRoom = object.DigestSize + 16
+	// endsRoom is about as much as follows the records of a batch.
+	endsRoom = 4 << 10
+)
+
+// wantedOf checks fetched pieces, and returns those that are synced and not held, each once, and how long they are together.
+func (s *Store) wantedOf(pieces []FetchedPiece) (wanted []FetchedPiece, bytes int, err error) {
+	ds := make([]object.Digest, len(pieces))
+	for i := range pieces {
+		p := &pieces[i]
+		if err := checkValueDigest(&p.Digest); err != nil {
+			return nil, 0, fmt.Errorf("add fetched piece: %w", err)
+		}
+		if len(p.Content) > limits.MaxPieceBytes {
+			return nil, 0, otherContent(&p.Digest)
+		}
+		if bytes += len(p.Content); bytes > MaxSyncBytes {
+			return nil, 0, fmt.Errorf("add %d fetched pieces of more than %d bytes: %w", len(pieces), MaxSyncBytes, base.ErrTooLarge)
+		}
+		ds[i] = p.Digest
+	}
+	for i, sum := range sumsOf(pieces) {
+		p := &pieces[i]
+		if sum != p.Digest {
+			return nil, 0, otherContent(&p.Digest)
+		}
+		if _, err := split.Children(p.Digest, p.Content); err != nil { // a fold reads what an index piece lists
+			return nil, 0, fmt.Errorf("add fetched piece: %w", err)
+		}
+	}
+	states, err := s.statesOf(ds)
+	if err != nil {
+		return nil, 0, fmt.Errorf("add %d fetched pieces: %w", len(pieces), err)
+	}
+	given := make(map[object.Digest]bool, len(pieces))
+	bytes = 0
+	for i := range pieces {
+		if st, p := &states[i], &pieces[i]; st.placed && !st.held && !given[p.Digest] {
+			given[p.Digest] = true
+			wanted, bytes = append(wanted, *p), bytes+len(p.Content)
+		}
+	}
+	return wanted, bytes, nil
+}
+
+func otherContent(d *object.Digest) error {
+	return fmt.Errorf("add fetched piece: %w", &base.CorruptError{Where: "bucket", Key: d.String(), Got: "content with another digest"})
+}
+
+// sumsOf returns the digests that the contents of pieces have, with the kinds that they are said to have.
+func sumsOf(pieces []FetchedPiece) []object.Digest {
+	sums := make([]object.Digest, len(pieces))
+	var byKind [4][]int // digests have two bits for the kind
+	for i := range pieces {
+		k := pieces[i].Digest.Kind() & 3
+		byKind[k] = append(byKind[k], i)
+	}
+	for kind, which := range byKind {
+		object.SumEach(object.Kind(kind), len(which), func(i int) ([]byte, *object.Digest) { return pieces[which[i]].Content, &sums[which[i]] })
+	}
+	return sums
 }
