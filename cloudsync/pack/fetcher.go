@@ -22,7 +22,7 @@ const defaultMemoryBytes = 8 << 20
 type Store interface {
 	// PieceState says what the page knows of a piece.
 	PieceState(d object.Digest) (storage.PieceState, error)
-	// AddFetched stores pieces that are synced and were not held.
+	// AddFetched stores pieces that are synced and were not held, or none when one of them is not what its digest says (base.ErrCorrupt). It does not retain their content.
 	AddFetched(ctx context.Context, pieces []storage.FetchedPiece) error
 	// Piece returns the content of a piece that is held. The slice is shared.
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)

@@ -52,8 +52,8 @@ func (o *object) sealRecord(dst []byte, kind byte, number uint64, content []byte
 	return append(dst, o.aead.Seal(content[:0], nonce(kind, number), content, o.bind(dst[start:]))...), false
 }
 
-// openRecord opens a whole record. Which kinds are allowed is for the caller to say.
-func (o *object) openRecord(number uint64, record []byte, limit int, kinds ...byte) ([]byte, error) {
+// openRecord opens a whole record. Which kinds are allowed is for the caller to say. dst is empty, and has room for the content or not, as with open.
+func (o *object) openRecord(dst []byte, number uint64, record []byte, limit int, kinds ...byte) ([]byte, error) {
 	if len(record) < recordHead {
 		return nil, o.label.corrupt("a record", fmt.Sprintf("%d bytes", len(record)), nil)
 	}
@@ -63,7 +63,7 @@ func (o *object) openRecord(number uint64, record []byte, limit int, kinds ...by
 	}
 	for _, k := range kinds {
 		if k == kind {
-			return o.open(kind, number, record[:recordHead], record[recordHead:], limit)
+			return o.open(dst, kind, number, record[:recordHead], record[recordHead:], limit)
 		}
 	}
 	return nil, o.label.corrupt(fmt.Sprintf("record %d of kind %d", number, kinds), fmt.Sprint(kind), nil)
@@ -73,6 +73,16 @@ func (o *object) openRecord(number uint64, record []byte, limit int, kinds ...by
 // object that l and ref say. record is neither changed nor retained. So a part of an object whose place is known costs one
 // range, without header and table. Errors: as Open.
 func (s *Sealer) OpenFrame(l Label, ref Ref, number int, record []byte) ([]byte, error) {
+	return s.openFrame(l, ref, number, record, nil)
+}
+
+// OpenFrameInPlace is OpenFrame for who does not need the record any more: the plaintext stands in it, unless it was compressed. After an error
+// there is nothing in it.
+func (s *Sealer) OpenFrameInPlace(l Label, ref Ref, number int, record []byte) ([]byte, error) {
+	return s.openFrame(l, ref, number, record, record[min(recordHead, len(record)):][:0])
+}
+
+func (s *Sealer) openFrame(l Label, ref Ref, number int, record, dst []byte) ([]byte, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -80,7 +90,7 @@ func (s *Sealer) OpenFrame(l Label, ref Ref, number int, record []byte) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	return o.openRecord(uint64(number), record, MaxFrameBytes, kindFrame, kindLast)
+	return o.openRecord(dst, uint64(number), record, MaxFrameBytes, kindFrame, kindLast)
 }
 
 // appendContents appends the table of contents: the number of frames, for each the length of its record and of its

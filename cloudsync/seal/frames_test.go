@@ -107,6 +107,10 @@ func TestFramesRoundTrip(t *testing.T) {
 				if err != nil || !bytes.Equal(got, full[i]) || f.PlainBytes != len(full[i]) || f.SealedBytes > f.PlainBytes+seal.FrameOverhead {
 					rt.Fatalf("frame %d: %d bytes, %v", i, len(got), err)
 				}
+				got, err = s.OpenFrameInPlace(pack, w.Ref(), i, bytes.Clone(sealed[f.Offset:f.Offset+int64(f.SealedBytes)]))
+				if err != nil || !bytes.Equal(got, full[i]) {
+					rt.Fatalf("frame %d in place: %d bytes, %v", i, len(got), err)
+				}
 			}
 		})
 	})
@@ -154,6 +158,8 @@ func TestEachChangeOfAFramedObjectIsSeen(t *testing.T) {
 			changes(sealed[f.Offset:f.Offset+int64(f.SealedBytes)], func(what string, changed []byte) {
 				_, err := s.OpenFrame(pack, w.Ref(), i, changed)
 				mustRefuse(t, fmt.Sprintf("frame %d, %s", i, what), pack, err)
+				_, err = s.OpenFrameInPlace(pack, w.Ref(), i, bytes.Clone(changed))
+				mustRefuse(t, fmt.Sprintf("frame %d in place, %s", i, what), pack, err)
 			})
 		}
 	})

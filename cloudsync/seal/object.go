@@ -161,15 +161,15 @@ func (o *object) sealContent(dst []byte, start int, kind byte, number uint64, ex
 	return o.aead.Seal(dst[:start], nonce(kind, number), dst[start:], o.bind(extra))
 }
 
-// open returns the plaintext of a sealed record, of at most limit bytes.
-func (o *object) open(kind byte, number uint64, extra, sealed []byte, limit int) ([]byte, error) {
+// open returns the plaintext of a sealed record, of at most limit bytes. dst is empty; what has room in it is opened there. It may be the beginning of sealed.
+func (o *object) open(dst []byte, kind byte, number uint64, extra, sealed []byte, limit int) ([]byte, error) {
 	if len(sealed) < 1+tagBytes {
 		return nil, o.label.corrupt("a sealed record", fmt.Sprintf("%d bytes", len(sealed)), nil)
 	}
 	if limit < 0 || len(sealed) > limit+1+tagBytes { // compression never makes a record longer
 		return nil, o.label.corrupt(fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d sealed bytes", len(sealed)), nil)
 	}
-	content, err := o.aead.Open(nil, nonce(kind, number), sealed, o.bind(extra))
+	content, err := o.aead.Open(dst, nonce(kind, number), sealed, o.bind(extra))
 	if err != nil {
 		return nil, o.label.corrupt("", "content, role, name or key differ from what was sealed", nil)
 	}

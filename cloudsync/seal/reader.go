@@ -76,7 +76,7 @@ func notCut(r io.ReaderAt, l Label, newer error) error {
 
 // parse opens the record of the table of contents and reads it.
 func (r *Reader) parse(record []byte, end int64) error {
-	content, err := r.o.openRecord(0, record, maxTableContent-1, kindTable)
+	content, err := r.o.openRecord(nil, 0, record, maxTableContent-1, kindTable)
 	if err != nil {
 		return fmt.Errorf("open table of contents: %w", err)
 	}
@@ -120,7 +120,7 @@ func (r *Reader) ReadFrame(i int) ([]byte, error) {
 	if !bytes.Equal(b[:head], r.o.header()[:head]) {
 		return nil, r.o.label.corrupt("", "header differs from the one at the end", nil)
 	}
-	return r.OpenFrame(i, b[head:])
+	return r.openFrame(i, b[head:], b[head+recordHead:head+recordHead]) // in place
 }
 
 // OpenFrame is ReadFrame for who has the record already, from a range over several frames perhaps.
@@ -128,11 +128,16 @@ func (r *Reader) OpenFrame(i int, record []byte) ([]byte, error) {
 	if i < 0 || i >= len(r.frames) {
 		return nil, fmt.Errorf("open frame %d of %d: %w", i, len(r.frames), base.ErrInvalid)
 	}
+	return r.openFrame(i, record, nil)
+}
+
+// openFrame opens the record of a frame that there is. dst: as openRecord.
+func (r *Reader) openFrame(i int, record, dst []byte) ([]byte, error) {
 	kind := byte(kindFrame)
 	if i == len(r.frames)-1 {
 		kind = kindLast
 	}
-	plain, err := r.o.openRecord(uint64(i), record, r.frames[i].PlainBytes, kind)
+	plain, err := r.o.openRecord(dst, uint64(i), record, r.frames[i].PlainBytes, kind)
 	if err != nil {
 		return nil, fmt.Errorf("open frame %d: %w", i, err)
 	}

@@ -154,7 +154,7 @@ func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, ID, error) {
 	if err != nil {
 		return nil, ID{}, err
 	}
-	plain, err := o.open(kindSingle, 0, nil, sealed[headerBytes:], min(limit, MaxObjectBytes))
+	plain, err := o.open(nil, kindSingle, 0, nil, sealed[headerBytes:], min(limit, MaxObjectBytes))
 	return plain, o.id, err
 }
 

@@ -67,7 +67,7 @@ func (s *Stream) next() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := s.o.openRecord(uint64(len(s.frames)), record, MaxFrameBytes, kindFrame, kindLast)
+	plain, err := s.o.openRecord(record[recordHead:recordHead], uint64(len(s.frames)), record, MaxFrameBytes, kindFrame, kindLast)
 	if err != nil {
 		return nil, fmt.Errorf("open frame %d: %w", len(s.frames), err)
 	}
