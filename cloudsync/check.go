@@ -75,7 +75,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	if !o.Repair || len(r.Damaged) == 0 {
 		return r, nil
 	}
-	err = p.reupload(ctx, &damage{packs: c.packs, spare: c.spare, log: c.log, why: fmt.Errorf("%s: %w", r.Damaged[0].Name, r.Damaged[0].Err)})
+	err = p.reupload(ctx, &damage{packs: c.packs, spare: c.spare, log: c.log, at: c.at, why: fmt.Errorf("%s: %w", r.Damaged[0].Name, r.Damaged[0].Err)})
 	if err == nil {
 		err = p.store.MissingPieces(ctx, func(object.Digest) error { r.Missing++; return nil })
 	}

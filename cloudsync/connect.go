@@ -51,9 +51,10 @@ func ReadWrapped(ctx context.Context, b bucket.Bucket) (*seal.Wrapped, error) {
 func readWrapped(ctx context.Context, b bucket.Bucket) (*seal.Wrapped, error) {
 	content, err := readAll(ctx, b, format.FormatName, seal.MaxKeyringBytes)
 	if err != nil {
-		return nil, err
+		return nil, damagedIf(err)
 	}
-	return seal.ParseKeyring(content)
+	w, err := seal.ParseKeyring(content)
+	return w, damagedIf(err)
 }
 
 // makeKeyring puts a new keyring, unless there is one. It reports whether the one that is there now is the one it made.

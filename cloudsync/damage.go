@@ -20,11 +20,20 @@ type damage struct {
 	packs map[[16]byte]bool // packs and diffs that are damaged, or not there
 	spare []string          // other objects that are damaged, and can go
 	log   bool              // something else is damaged, or one of packs may be a diff
+	at    uint64            // where the page stood: others may stand there too
 	why   error             // about the first
 }
 
 // renews reports whether the log is to begin anew because of it.
 func (d *damage) renews() bool { return d != nil && (len(d.packs) > 0 || d.log) }
+
+// above lets the log begin anew above where devices may stand, so that none of them meets another entry there than it has read.
+func (d *damage) above(s *logSurvey) {
+	if d.renews() && s.top < d.at {
+		s.gaps = append(s.gaps, s.top+1)
+		s.top = d.at
+	}
+}
 
 // dropSpare deletes what is damaged and of no use.
 func (p *Page) dropSpare(ctx context.Context, d *damage) error {

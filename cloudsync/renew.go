@@ -61,6 +61,7 @@ func (p *Page) joinLog(ctx context.Context, d *damage) error {
 		if err := p.leaveDamaged(ctx, d); err != nil {
 			return err
 		}
+		d.above(s)
 		return p.renew(ctx, s, err)
 	}
 	return fmt.Errorf("read a log to which others append all the time: %w", base.ErrNetwork)

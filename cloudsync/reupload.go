@@ -74,6 +74,11 @@ func (p *Page) startOver(ctx context.Context, d *damage) error {
 	if err := p.joinLog(ctx, d); err != nil {
 		return err
 	}
+	if p.ses.log.Position().Number > 0 { // whoever announced the page, that may be gone
+		if err := p.announce(ctx); err != nil {
+			return err
+		}
+	}
 	return p.offerHistory(ctx, allCommits)
 }
 

@@ -277,7 +277,7 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 		case err == nil:
 			all = append(all, read[i])
 		case !errors.Is(err, base.ErrNotFound): // else deleted since
-			bad = append(bad, fmt.Errorf("read announcement %s: %w", infos[i].Name, err))
+			bad = append(bad, damagedIf(fmt.Errorf("read announcement %s: %w", infos[i].Name, err)))
 		}
 	}
 	slices.SortFunc(all, func(a, b format.Announcement) int {

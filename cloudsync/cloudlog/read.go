@@ -174,7 +174,7 @@ func (l *Log) open(e protocol.GetEntry, f fetched, beyond bool) (protocol.Event,
 
 func summary(e *format.Entry) protocol.Entry {
 	s := protocol.Entry{ID: protocol.ID(e.ID), Previous: protocol.Hash(e.Previous), Hash: protocol.Hash(e.Hash), Created: protocol.TimeOf(e.Created),
-		Device: protocol.ID(e.Body.Device), Weight: weight(e), Packs: packs(e.Body)}
+		Device: protocol.ID(e.Body.Device), Weight: weight(e), Packs: packs(e.Body), Renewed: e.Body.Renewed}
 	s.Condemned, s.Below = condemned(e.Body)
 	s.Entries = reliesOn(e.Body)
 	return s

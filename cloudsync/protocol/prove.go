@@ -51,7 +51,7 @@ func (m *Machine) positionRead(e *EntryRead) []Effect {
 func (m *Machine) explain() []Effect {
 	switch {
 	case m.at.Number < m.floor.Low && m.broken:
-		return m.done(Done{Outcome: Replaced})
+		return m.elsewhere()
 	case m.at.Number < m.floor.Low:
 		m.proving, m.bad, m.single, m.looking = true, false, 0, true
 		return m.seek()
@@ -61,6 +61,15 @@ func (m *Machine) explain() []Effect {
 		return m.done(Done{Outcome: Bad, Number: m.at.Number})
 	}
 	return m.done(Done{Outcome: RolledBack})
+}
+
+// elsewhere ends with an entry at the position that a floor has passed, and one behind it that does not fit. When the log begins anew with that one, the entry at the position was damaged
+// for who put it: the device begins with the floor's checkpoint, as whoever the floor has passed.
+func (m *Machine) elsewhere() []Effect {
+	if m.held.Renewed {
+		return m.done(Done{Outcome: Passed})
+	}
+	return m.done(Done{Outcome: Replaced})
 }
 
 // proved goes on once the position is known to belong to the bucket.

@@ -141,7 +141,7 @@ func (m *Machine) judge() []Effect {
 	}
 	if !m.rules.chained(m.held.Previous, m.tail.Hash) {
 		if m.proving {
-			return m.done(Done{Outcome: Replaced})
+			return m.elsewhere()
 		}
 		return m.flush(thenBroken)
 	}

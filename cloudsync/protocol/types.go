@@ -70,6 +70,8 @@ type Entry struct {
 	// Condemned are the packs that it condemns, and Below, unless 0, condemns all entries with lesser numbers.
 	Condemned []ID
 	Below     uint64
+	// Renewed says that the log begins anew with it: what was before may be damaged, and the hash of it any.
+	Renewed bool
 }
 
 // Body is what the machine needs to know of a body that is to be appended.
