@@ -39,7 +39,12 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	if err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
-	if _, err := r.connect(ctx); err != nil {
+	if o.Repair {
+		err = r.inCloudTurn(ctx, r.restoreKeyring)
+	} else {
+		_, err = r.connect(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
 	for _, ref := range only {

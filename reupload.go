@@ -1,14 +1,19 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
 // Reupload makes the bucket whole again from what this device has: after it was wiped, restored from an older copy, or replaced. Keys are made anew when there are none; otherwise
-// those that are there are taken over. Each page, or those that are named, forgets what it knew of the bucket, joins the log that is there, and sends what that lacks. Nothing here is deleted. Run on each
+// those that are there are taken over; one that is damaged, or missing beside pages of this repository, is put back from what is remembered here. Each page, or those that are named, forgets what it knew of the bucket, joins the log that is there, and sends what that lacks. Nothing here is deleted. Run on each
 // device, it brings back everything that any of them has. PageSync.Missing counts the pieces that are neither here nor in the bucket.
 //
 // After a crash it is called again. Errors: those of Sync.
@@ -31,6 +36,9 @@ func (r *Repository) rejoin(ctx context.Context) error {
 	if file == nil {
 		return ErrNoCloud
 	}
+	if err := r.restoreKeyring(ctx); err != nil {
+		return err
+	}
 	r.cloud.mu.Lock()
 	pass := r.cloud.pass
 	r.cloud.mu.Unlock()
@@ -44,6 +52,75 @@ func (r *Repository) rejoin(ctx context.Context) error {
 		return nil
 	}
 	return r.adopt(ctx, &next, pass, ring, true)
+}
+
+// keyringReads is how often a keyring is found damaged before it is believed.
+const keyringReads = 3
+
+// restoreKeyring puts back the keyring that is remembered, when that of the bucket is damaged, or is not there though pages of this repository are. The caller has the cloud's turn.
+func (r *Repository) restoreKeyring(ctx context.Context) error {
+	link, err := r.connectInTurn(ctx)
+	if err != nil {
+		return err
+	}
+	file, _ := r.cloud.get()
+	b := bucket.NewRetry(link.own, bucket.RetryOptions{Clock: r.clock})
+	damaged := 0
+	for damaged < keyringReads {
+		raw, err := readObject(ctx, b, format.FormatName, seal.MaxKeyringBytes)
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err == nil {
+			_, err = seal.ParseKeyring(raw)
+		}
+		if !errors.Is(err, ErrCorrupt) { // it is good, or nothing is known of it
+			return err
+		}
+		damaged++
+	}
+	ours, err := r.announcedHere(ctx, b, link)
+	if err != nil || !ours {
+		return err
+	}
+	r.o.Logger.Warn("the keyring of the bucket is damaged or missing, and is put back", "bucket", file.url)
+	if damaged > 0 {
+		if err := b.Delete(ctx, format.FormatName); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("delete the damaged keyring: %w", err)
+		}
+	}
+	err = b.PutIfAbsent(ctx, format.FormatName, int64(len(file.keyring)), bytes.NewReader(file.keyring))
+	if err != nil && !errors.Is(err, bucket.ErrExists) {
+		return fmt.Errorf("put the keyring back: %w", err)
+	}
+	return nil
+}
+
+// announcedHere reports whether the bucket has an announcement of a page that is here, by the name that the keyring gives it: then it is the bucket of that.
+func (r *Repository) announcedHere(ctx context.Context, b bucket.Bucket, link *cloudLink) (bool, error) {
+	keys, err := r.pageDirs()
+	if err != nil {
+		return false, err
+	}
+	names := map[string]bool{}
+	for _, k := range keys {
+		names[format.AnnouncementName(link.ring, k.ledger, k.id)] = true
+	}
+	for after := ""; ; {
+		infos, err := b.List(ctx, after, format.PagesPrefix, bucket.MaxList)
+		if err != nil {
+			return false, fmt.Errorf("look whose the bucket is: %w", err)
+		}
+		for _, info := range infos {
+			if names[info.Name] {
+				return true, nil
+			}
+		}
+		if len(infos) < bucket.MaxList || infos[len(infos)-1].Name <= after {
+			return false, nil
+		}
+		after = infos[len(infos)-1].Name
+	}
 }
 
 // reupload is for a page that may have been synced with another bucket, which is gone.

@@ -299,6 +299,9 @@ func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
 		return nil
 	}
 	w, err := seal.ParseKeyring(raw)
+	if errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: object %s: %w", ErrCloudDamaged, format.FormatName, err)
+	}
 	if err != nil {
 		return fmt.Errorf("look at bucket %s: %w", file.url, err)
 	}
