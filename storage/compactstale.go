@@ -9,8 +9,11 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// staleNames are pieces, nodes and commits that are gone, and of which there is a record in the log none the less: in segments that are worth
-// keeping as they are. Only for these must the records stay that took them away. A name that looks like another one stays with it.
+// staleNames are pieces, nodes and commits that are gone, or nodes that are there as a base only, and of which there is a record in the log none the less: in segments
+// that are worth keeping as they are. Only for these must the records stay that took them away. A name that looks like another one stays with it.
+//
+// Of a base its burial must stay even if it goes before that is judged: bases go in any order, and the deletion of one that was held until then would take nothing
+// while another refers to it.
 type staleNames struct {
 	names map[uint64]struct{}
 	upTo  uint64 // what was taken away by batches up to this number
@@ -64,12 +67,11 @@ func (s *Store) findStale(ctx context.Context, upTo uint64) (*staleNames, error)
 }
 
 func (n *staleNames) add(tx index.Tx, o *op) {
-	note := func(bucket string, name []byte) {
-		if tx.Bucket(bucket).Get(name) == nil {
-			n.names[shortName(name)] = struct{}{}
+	piece := func(d *object.Digest) {
+		if row, ok := parseObjectRow(tx.Bucket(bucketObjects).Get(d[:])); !ok || row.dead {
+			n.names[shortName(d[:])] = struct{}{}
 		}
 	}
-	piece := func(d *object.Digest) { note(bucketObjects, d[:]) }
 	switch o.kind {
 	case recPiece, recUse, recNode, recDelta, recSplitNode:
 		piece(&o.digest)
@@ -78,6 +80,8 @@ func (n *staleNames) add(tx index.Tx, o *op) {
 			piece(&o.sync.places[i].Digest)
 		}
 	case recCommit:
-		note(bucketCommits, o.commit.ID[:])
+		if tx.Bucket(bucketCommits).Get(o.commit.ID[:]) == nil {
+			n.names[shortName(o.commit.ID[:])] = struct{}{}
+		}
 	}
 }
