@@ -89,7 +89,7 @@ const pieceWeight = 6
 
 // historyWeight is how much more a commit counts that comes as a part of history: many of these come together, each with rows anywhere in several families, and one
 // transaction writes all that a fold brings.
-const historyWeight = 24
+const historyWeight = 48
 
 // weight is what a record counts as pending rows.
 func (o *op) weight() int {
@@ -98,6 +98,8 @@ func (o *op) weight() int {
 		return pieceWeight
 	case o.kind == recCommit && o.origin >= originTreeless:
 		return historyWeight
+	case o.kind == recCommit && o.origin == originBucket:
+		return pieceWeight
 	case o.sync != nil:
 		return 1 + pieceWeight*o.touches() + len(o.sync.ids)
 	}

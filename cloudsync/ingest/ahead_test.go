@@ -2,12 +2,17 @@ package ingest_test
 
 import (
 	"context"
+	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // countdown is a context that is canceled when it has been asked so many times whether it is.
@@ -121,5 +126,81 @@ func TestHistoryAheadOfOwnHeads(t *testing.T) {
 			t.Error(diff)
 		}
 		d.check()
+	}
+}
+
+// watchedFS calls look before each write to a new file.
+type watchedFS struct {
+	vfs.FS
+	look func(bytes int)
+}
+
+func (w *watchedFS) Create(name string) (vfs.File, error) {
+	f, err := w.FS.Create(name)
+	return &watchedFile{f, w.look}, err
+}
+
+type watchedFile struct {
+	vfs.File
+	look func(bytes int)
+}
+
+func (w *watchedFile) WriteAt(b []byte, at int64) (int, error) {
+	w.look(len(b))
+	return w.File.WriteAt(b, at)
+}
+
+// TestLongHistoryMemory adopts a checkpoint of many commits onto a disk, and looks at how long its batches are, and how much memory is live when they are written: commits that are held
+// all at once take 2 KB each.
+func TestLongHistoryMemory(t *testing.T) {
+	n := 16_000
+	if long() {
+		n = 400_000
+	}
+	w := newWorld(t)
+	a := w.device(t)
+	c := a.commit(edit{"k": []byte("v")})
+	a.push()
+	p := a.checkpoint(c)
+	history := make([]*commit.Commit, 0, n)
+	parent := commit.First()
+	for i := range n {
+		k, err := commit.New(commit.Params{Now: time.Unix(int64(i), 0), Root: c.Root, Parents: []*commit.Commit{parent}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		history, parent = append(history, k), k
+	}
+	p.Commits, p.Heads[0] = history, uint32(n-1)
+	number := w.put(p)
+	p, history = nil, nil
+	live := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var before, most, looks, longest int64
+	fs := &watchedFS{FS: vfs.OS, look: func(bytes int) {
+		longest = max(longest, int64(bytes))
+		if bytes > 100<<10 {
+			if looks++; before > 0 && (looks%4 == 0 || bytes > 1<<20) {
+				most = max(most, live()-before)
+			}
+		}
+	}}
+	o := storage.Options{FS: fs, Dir: filepath.Join(t.TempDir(), "page"), Page: testPage, Cache: storage.NewNodeCache(1 << 20), FoldRows: 4096}
+	b := w.deviceWith(t, o, w.bucket)
+	before = live()
+	_, res, err := b.page.Adopt(t.Context(), number)
+	if err != nil || res.Commits != n {
+		t.Fatalf("%d commits, %v", res.Commits, err)
+	}
+	t.Logf("%d commits: at most %d bytes live, in %d batches of at most %d bytes", n, most, looks, longest)
+	if most == 0 || most > 12<<20+60*int64(n) || longest > 1<<20 {
+		t.Errorf("%d bytes were live, a batch had %d", most, longest)
+	}
+	if h := b.s.NewestHead(); h.ID != parent.ID {
+		t.Error("it was not adopted")
 	}
 }

@@ -55,7 +55,7 @@ type bounds struct {
 	ahead, spool int
 }
 
-var defaultBounds = bounds{places: 32 << 10, missing: 4096, waiting: 1024, known: 64 << 10, scratch: 3 << 20, ahead: 2048, spool: spoolBytes}
+var defaultBounds = bounds{places: 32 << 10, missing: 4096, waiting: 1024, known: 64 << 10, scratch: 3 << 20, ahead: 1024, spool: spoolBytes}
 
 // New returns the Page of a store. It reads nothing.
 func New(o Options) *Page { return &Page{o: o, page: o.Store.Page(), bounds: defaultBounds} }
