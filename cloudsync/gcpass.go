@@ -32,7 +32,8 @@ func (p *Page) pass(ctx context.Context, o GCOptions, s *survey, floor format.Fl
 		return floor, nil
 	}
 	var gone []commit.ID
-	if p.ses.retention != (format.Retention{}) {
+	// When entries are deleted that a device has not read which is waited for, all that is kept of what they had may be needed.
+	if p.ses.retention != (format.Retention{}) && s.first <= s.waited+1 {
 		if gone, err = p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse())); err != nil {
 			return floor, err
 		}

@@ -145,8 +145,13 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 		return n, err
 	}
 	keep := slices.Clone(o.Keep)
-	if err := p.eachUnread(ctx, waited, func(id commit.ID) { keep = append(keep, id) }); err != nil {
+	all, err := p.eachUnread(ctx, waited, func(id commit.ID) { keep = append(keep, id) })
+	if err != nil {
 		return n, err
+	}
+	if !all {
+		alone, err := p.unkept(ctx, r, keep)
+		return GaveUp{Waiting: len(alone)}, err
 	}
 	ids, err := p.unkept(ctx, r, keep)
 	if err != nil {
@@ -220,9 +225,9 @@ func (p *Page) waitedFor(ctx context.Context) (uint64, error) {
 		if numbers[id] >= least {
 			break
 		}
-		stored, err := readAll(ctx, p.b, newest[id].Name, maxNoteBytes)
-		if err == nil {
-			err = format.OpenDevice(p.s.sealer, p.names, id, numbers[id], stored)
+		err := p.readNote(ctx, newest[id].Name, id, numbers[id])
+		for n := 1; n < minReads && errors.Is(err, base.ErrCorrupt); n++ {
+			err = p.readNote(ctx, newest[id].Name, id, numbers[id])
 		}
 		switch {
 		case errors.Is(err, base.ErrNotFound), errors.Is(err, base.ErrCorrupt): // a newer one has taken its place, or nobody of us has written it
@@ -235,19 +240,42 @@ func (p *Page) waitedFor(ctx context.Context) (uint64, error) {
 	return least, nil
 }
 
+func (p *Page) readNote(ctx context.Context, name string, id format.ID, number uint64) error {
+	stored, err := readAll(ctx, p.b, name, maxNoteBytes)
+	if err == nil {
+		err = format.OpenDevice(p.s.sealer, p.names, id, number, stored)
+	}
+	return err
+}
+
 // maxNoteBytes bounds a stored note of a device.
 const maxNoteBytes = 4 << 10
 
-// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs.
-func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)) error {
+// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs. It reports false when some of these entries are deleted: then all that is still
+// kept of what they had may be needed.
+func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)) (all bool, err error) {
 	floor, _ := p.ses.log.Floor()
-	from, err := p.positionAt(ctx, max(number, floor.Low, 1)-1)
-	if err != nil {
-		return err
+	from, err := p.positionAt(ctx, number)
+	if err == nil {
+		err = p.entriesFrom(ctx, from, fn)
 	}
-	err = p.entriesBehind(ctx, from, func(e *format.Entry) error {
-		if e.Number <= number {
-			return nil
+	if number+1 < floor.Low && (errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrGone)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read what other devices have not read: %w", err)
+	}
+	return true, nil
+}
+
+// errSkipped reports that entries are gone in the midst of those that are read.
+var errSkipped = fmt.Errorf("the log was given up meanwhile: %w", base.ErrNotFound)
+
+func (p *Page) entriesFrom(ctx context.Context, from format.Position, fn func(commit.ID)) error {
+	next := from.Number
+	return p.entriesBehind(ctx, from, func(e *format.Entry) error {
+		if next++; e.Number != next {
+			return errSkipped
 		}
 		for i := range e.Body.Commits {
 			c := &e.Body.Commits[i]
@@ -261,10 +289,6 @@ func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read what other devices have not read: %w", err)
-	}
-	return nil
 }
 
 // positionAt returns the position behind an entry before the page's own position, as the entry that follows it tells.

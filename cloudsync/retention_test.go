@@ -241,6 +241,23 @@ func TestRetentionOfAWindow(t *testing.T) {
 	}
 }
 
+// TestSleepsOnAnEmptyPage finds what others have put and given up again, and what is deleted of it, while a device that had found an empty log went on, asleep.
+func TestSleepsOnAnEmptyPage(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	sync(t, b)
+	a.commit(edit{"k": text("1")})
+	keepLast(t, a, 1)
+	a.commit(edit{"k": text("2")})
+	collectBucket(t, a, cloudsync.GCOptions{})
+	w.clock.Advance(31 * 24 * time.Hour)
+	if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects == 0 {
+		t.Fatalf("%+v", r)
+	}
+	sync(t, b)
+	sameContent(t, a, b)
+}
+
 // TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would be condemned.
 func TestFloorIsOvertaken(t *testing.T) {
 	w := newWorld(t)
@@ -485,5 +502,86 @@ func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	}
 	if r, err := cloudsync.RetentionOf(t.Context(), w.synced().store); err != nil || r.Commits != 7 {
 		t.Errorf("a new device has %+v, %v", r, err)
+	}
+}
+
+// TestRetentionWaitsBelowTheFloor goes on to keep what a known device has not read when the floor has passed it, and when it is deleted: what that device had is merged as what it is, old.
+func TestRetentionWaitsBelowTheFloor(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	for i := range 6 {
+		a.commit(edit{"k": fmt.Appendf(nil, "%d", i)})
+		sync(t, a, b)
+	}
+	b.close()
+	delete(b.d.pages, "notes")
+	for i := range 5 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+	}
+	a.commit(edit{"k": nil})
+	sync(t, a)
+	keepLast(t, a, 1)
+	if r := collectBucket(t, a, cloudsync.GCOptions{}); r.CondemnedEntries == 0 {
+		t.Fatalf("%+v", r)
+	}
+	kept := a.history()
+	for _, days := range []int{0, 31, 31} {
+		w.clock.Advance(time.Duration(days) * 24 * time.Hour)
+		a.commit(edit{"days": fmt.Appendf(nil, "%d", w.clock.Now().Unix())})
+		kept++
+		collectBucket(t, a, cloudsync.GCOptions{})
+		n, err := a.GiveUp(t.Context(), cloudsync.GiveUpOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.history(); got != kept || n.Pruned > 0 || n.Waiting == 0 {
+			t.Errorf("after %d days more %d commits are kept, want %d; gave up %+v", days, got, kept, n)
+		}
+	}
+	b.d.page("notes")
+	b = b.d.pages["notes"]
+	b.commit(edit{"b": text("b")})
+	sync(t, b, a, b)
+	sameHeads(t, a, b)
+	sameContent(t, a, b)
+	if c := b.content(); c["k"] != "" || c["b"] != "b" || c[key(4)] != "x" {
+		t.Errorf("%v", c)
+	}
+}
+
+// TestKilledDeviceTells has a device tell how far it is that never comes to closing the page: others wait for it.
+func TestKilledDeviceTells(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": text("v")})
+	notes := func() (n int) {
+		for _, name := range w.b.Names() {
+			if strings.Contains(name, "/devices/") {
+				n++
+			}
+		}
+		return n
+	}
+	w.b.SetBefore(func(_ bucket.Op, name string) error {
+		if strings.Contains(name, "/devices/") {
+			return errNet // as if the process was killed before
+		}
+		return nil
+	})
+	sync(t, a)
+	a.reopen()
+	w.b.SetBefore(nil)
+	if notes() != 0 {
+		t.Fatal("it has told")
+	}
+	a.commit(edit{"k": text("w")})
+	if got := a.counts(func() { sync(t, a, a) }); notes() != 1 {
+		t.Errorf("%d notes, %+v", notes(), got)
+	}
+	a.reopen()
+	a.commit(edit{"k": text("x")})
+	if got := a.counts(func() { sync(t, a) }); notes() != 1 || got.A != 1 {
+		t.Errorf("again on the same day: %d notes, %+v", notes(), got)
 	}
 }

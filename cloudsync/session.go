@@ -37,6 +37,7 @@ type session struct {
 	retention  format.Retention
 	carried    bool      // the log does not say so yet: another one did, or one that is lost
 	opened     time.Time // when the session began, by the bucket's clock
+	untold     time.Time // when the bucket could not be told how far this device is
 	slack      float64   // of this device, for the next checkpoint
 	retryAt    time.Time // when a checkpoint that failed is tried again
 	holdUntil  time.Time // see held
@@ -372,6 +373,9 @@ const maxTrees = 64
 
 // catchUp reads the log to its end; a page that has read nothing begins with the newest checkpoint.
 func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
+	if age := p.s.o.Clock.Now().Sub(p.ses.tip); p.ses.log.Position().Number == 0 && !p.ses.tip.IsZero() && (age < 0 || age >= day) {
+		p.ses.looked = false // who has slept for long finds no first entry either way: whether there was never one, or it is deleted
+	}
 	if !p.ses.looked && p.ses.log.Position().Number == 0 {
 		p.ses.first = true
 		if found, err = p.find(ctx); err != nil {

@@ -37,10 +37,12 @@ func (p *Page) upkeep(ctx context.Context) {
 		p.complain(ctx, "a checkpoint could not be written", err)
 		p.ses.retryAt = p.s.o.Clock.Now().Add(checkpointPause)
 	}
-	if now := p.s.gate.now(); now.Sub(p.ses.opened) >= day {
+	// Not only at close and after a day: who is always killed before, as apps on telephones are, would never tell, and nobody would wait for him.
+	now := p.s.gate.now()
+	if now.Sub(p.ses.opened) >= day || !p.ses.first && now.Sub(p.ses.untold) >= day {
 		if err := p.tell(ctx, p.b); err != nil {
 			p.complain(ctx, "the bucket could not be told how far this device is", err)
-			p.ses.opened = now // not before tomorrow
+			p.ses.opened, p.ses.untold = now, now // not before tomorrow
 		}
 	}
 }
