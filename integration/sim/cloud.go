@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -196,6 +197,9 @@ func (d *device) mergeAll(ctx context.Context) error {
 
 // learn notes the commits that have come from the bucket: the store's heads are commits that somebody made, above all that it had (S1).
 func (d *device) learn(ctx context.Context) error {
+	if err := d.noticePruned(ctx); err != nil {
+		return err
+	}
 	var has set
 	heads := d.s.Heads()
 	for _, c := range heads {
@@ -208,7 +212,12 @@ func (d *device) learn(ctx context.Context) error {
 	if lost := d.has.minus(has); lost.last() >= 0 {
 		return fmt.Errorf("S1: device %d has lost commit %s", d.index, d.w.graph.nodes[lost.last()].c.ID.Short())
 	}
-	if top := d.w.graph.bases(has); len(top) != len(heads) {
+	top := d.w.graph.bases(has)
+	if d.w.retained {
+		if err := d.strangers(heads, top); err != nil {
+			return err
+		}
+	} else if len(top) != len(heads) {
 		return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
 	}
 	for i := range has.minus(d.has).all() {
@@ -218,7 +227,56 @@ func (d *device) learn(ctx context.Context) error {
 		}
 		d.hold(n)
 	}
+	if d.w.retained {
+		d.heads = d.heads[:0:0]
+		for _, c := range heads {
+			d.heads = append(d.heads, d.w.graph.byID[c.ID])
+		}
+	}
 	return nil
+}
+
+// strangers holds the heads of a device to those that the graph gives it, where history was given up. A head that it had may stand beside one that was made above it, when others have
+// given up what is between, since they did not wait for this device (S1).
+func (d *device) strangers(heads []*commit.Commit, top []*node) error {
+	for _, n := range top {
+		if !slices.ContainsFunc(heads, func(c *commit.Commit) bool { return c.ID == n.c.ID }) {
+			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+		}
+	}
+	for _, c := range heads {
+		n := d.w.graph.byID[c.ID]
+		if slices.Contains(top, n) {
+			continue
+		}
+		if !slices.Contains(d.heads, n) || !d.w.prunedAbove(n) {
+			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+		}
+	}
+	return nil
+}
+
+// needs reports whether by may know how far the device is, and that it has not read a commit, or what is built on it, which is in the log.
+func (d *device) needs(n *node, by *device) bool {
+	if !d.waitedFor() {
+		return false
+	}
+	for i := range d.w.cloud.has.and(by.has).minus(d.has).all() {
+		if q := d.w.graph.nodes[i]; q == n || slices.Contains(q.parents, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitedFor reports whether others know how far the device is.
+func (d *device) waitedFor() bool {
+	for _, name := range d.w.cloud.b.Names() {
+		if strings.Contains(name, "/devices/"+hex.EncodeToString(d.link.id[:])) {
+			return true
+		}
+	}
+	return false
 }
 
 // call calls fn with a context that ends at a request.
@@ -279,7 +337,7 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	c := d.w.cloud
 	before, asked := c.has, d.link.wire.counted()
 	m, at := d.link.syncer.Metrics(), d.link.page.State().Position
-	first := !d.link.looked
+	first := !d.link.looked || at == 0 // who has slept looks for the log anew
 	result = d.call(ctx, stop, d.link.page.Sync)
 	c.stats.Syncs++
 	if err := d.learn(ctx); err != nil {
@@ -306,12 +364,15 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	const (
 		look      = 2
 		process   = 10
-		day       = 6 // a look at the format, the floor and checkpoints; how far the device is, said anew
+		day       = 8 // a look at the format, the floor and checkpoints; how far the device is, said anew
 		rangeSize = 32
 	)
 	m, now := d.link.syncer.Metrics(), d.link.page.State().Position
 	most := look + day + asked.again + 2*int(m.Entries-was.Entries) + 2*int(now-min(now, position)) + 2*asked.read + 3*asked.packs + 3*asked.checkpoints
 	if first {
+		most += process
+	}
+	if d.w.retained { // what others have not read is looked for before history is given up
 		most += process
 	}
 	if now/rangeSize != position/rangeSize {

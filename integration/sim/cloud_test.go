@@ -8,7 +8,7 @@ import (
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
-var hazardsFlag = flag.String("hazards", "fclgbtspnydr", "what may happen in histories with a bucket: the first letters of the fields of sim.Hazards")
+var hazardsFlag = flag.String("hazards", "fclgbtspnydrk", "what may happen in histories with a bucket: the first letters of the fields of sim.Hazards")
 
 // cloudSteps is the length of a history with a bucket.
 const cloudSteps = 24
@@ -46,7 +46,7 @@ func TestGarbage(t *testing.T) {
 func hazards() sim.Hazards {
 	has := func(letter string) bool { return strings.Contains(*hazardsFlag, letter) }
 	return sim.Hazards{Faults: has("f"), Crashes: has("c"), Lazy: has("l"), Garbage: has("g"), Backups: has("b"), Trouble: has("t"), Sweeping: has("s"), Pruning: has("p"), Newcomers: has("n"), Years: has("y"),
-		Damage: has("d"), Rewriting: has("r")}
+		Damage: has("d"), Rewriting: has("r"), Keeping: has("k")}
 }
 
 // TestCloudReplay runs histories twice: equal seeds give equal requests, one by one.

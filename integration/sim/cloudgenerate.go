@@ -34,10 +34,12 @@ type Hazards struct {
 	Years bool
 	// Damage takes single objects out of the bucket, and wipes it or rolls it back while processes go on.
 	Damage bool
+	// Keeping sets how much history the bucket keeps: devices give up the rest, and later the bucket does, while others are away.
+	Keeping bool
 }
 
 // AllHazards is every one of them.
-var AllHazards = Hazards{true, true, true, true, true, true, true, true, true, true, true, true}
+var AllHazards = Hazards{true, true, true, true, true, true, true, true, true, true, true, true, true}
 
 // GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three to six devices on a page of 5 to 40 keys.
 func GenerateCloud(seed uint64, steps int, z Hazards) History {
@@ -123,7 +125,7 @@ func (g *cloudGenerator) sweeps(z Hazards) {
 	if z.Crashes {
 		g.add(1, SweepCrash)
 	}
-	if z.Pruning && !g.one(3) {
+	if z.Pruning && !g.one(3) && !g.troubled {
 		g.add(4, Prune)
 	}
 	if z.Rewriting && g.one(2) {
@@ -147,10 +149,12 @@ func (g *cloudGenerator) collection() (steps []Step) {
 
 type cloudGenerator struct {
 	generator
-	kinds   []Kind // each as often as it is likely
-	large   int    // one value in so many is of up to a MiB; 0: none
-	damages bool   // trouble comes while processes go on
-	bulky   bool   // most values have one of a few lengths, so that values and chunks come back
+	kinds []Kind // each as often as it is likely
+	large int    // one value in so many is of up to a MiB; 0: none
+	// troubled tells that buckets are lost or put back. Then nobody gives history up: what one has given up, another sends again when it makes the bucket whole, and a third may take it for a head.
+	troubled bool
+	damages  bool // trouble comes while processes go on
+	bulky    bool // most values have one of a few lengths, so that values and chunks come back
 	// collects lets garbage be condemned and, when its time has come, deleted.
 	collects bool
 }
@@ -216,11 +220,18 @@ func (g *cloudGenerator) choose(z Hazards) {
 			g.collects = true
 		}
 	}
+	keeps := z.Keeping && g.one(3)
+	if keeps { // not beside buckets that are lost; see troubled
+		g.pass = []time.Duration{1, 10, 31, 100}[g.rng.IntN(4)] * 24 * time.Hour
+		add(2, Retain, GiveUp, Collect)
+		add(1, Collect, Checkpoint, Tag)
+	}
 	if z.Backups && g.one(4) {
 		add(2, Backup, Restore)
 		add(1, Forget)
 	}
-	if z.Trouble && g.one(5) {
+	if z.Trouble && g.one(5) && !keeps {
+		g.troubled = true
 		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
 	}
 	if z.Newcomers && g.one(4) {
@@ -229,7 +240,8 @@ func (g *cloudGenerator) choose(z Hazards) {
 	if z.Years && g.one(4) {
 		add(2, Reset)
 	}
-	if g.damages = z.Damage && g.one(10); g.damages {
+	if g.damages = z.Damage && g.one(10) && !keeps; g.damages {
+		g.troubled = true
 		add(1, Lose, Lose, Keep, Rollback, Reupload)
 	}
 }
@@ -250,7 +262,11 @@ func (g *cloudGenerator) next(i int) Step {
 		s.Heads = g.mask()
 	case Deliver:
 		s.Peer, s.Heads, s.Apart = g.rng.IntN(g.devices), g.mask(), g.one(3)
-	case Sync, Fetch, Build, Checkpoint, Collect, Reupload:
+	case Retain:
+		if s.Base = g.rng.IntN(5); g.one(12) {
+			s.Stop = 1 + g.rng.IntN(12)
+		}
+	case Sync, Fetch, Build, Checkpoint, Collect, GiveUp, Reupload:
 		s.Base = g.rng.IntN(30)
 		if g.one(12) {
 			s.Stop = 1 + g.rng.IntN(12)

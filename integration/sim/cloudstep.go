@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -58,6 +59,13 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 			}
 			return err
 		})
+	case Retain:
+		w.retained, w.forgetful = true, true
+		return d.upkeep(ctx, "set retention", s.Stop, func(ctx context.Context) error {
+			return d.link.page.SetRetention(ctx, format.Retention{Commits: uint64(s.Base)})
+		})
+	case GiveUp:
+		return d.giveUp(ctx, s.Stop)
 	case Backup:
 		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfs.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
 			has: d.has, pruned: d.pruned, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
@@ -331,10 +339,12 @@ var removed commit.ID
 // base returns a received commit, so many before the newest one, whose tree the device has.
 func (d *device) base(ctx context.Context, n int) (*node, error) {
 	at := d.received[len(d.received)-1-n%len(d.received)]
-	for i := range d.w.pruned.all() { // what was there may be merged with what was above it, which has gone
-		if d.w.graph.nodes[i].above.has(at.index) {
+	if d.w.retained {
+		if d.pruned.has(at.index) {
 			return d.heads[len(d.heads)-1], nil
 		}
+	} else if d.w.prunedAbove(at) {
+		return d.heads[len(d.heads)-1], nil
 	}
 	if at.c.IsFirst() || d.link == nil {
 		return at, nil
@@ -343,6 +353,88 @@ func (d *device) base(ctx context.Context, n int) (*node, error) {
 		return at, err
 	}
 	return d.heads[len(d.heads)-1], nil
+}
+
+// prunedAbove reports whether somebody has pruned a commit above n: what was n may be merged with what was above it, which has gone.
+func (w *World) prunedAbove(n *node) bool {
+	for i := range w.pruned.all() {
+		if w.graph.nodes[i].above.has(n.index) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp has the device give up what the bucket's retention does.
+func (d *device) giveUp(ctx context.Context, stop int) error {
+	var n cloudsync.GaveUp
+	err := d.call(ctx, stop, func(ctx context.Context) (err error) {
+		n, err = d.link.page.GiveUp(ctx, cloudsync.GiveUpOptions{})
+		return err
+	})
+	d.w.swept.Pruned += n.Pruned
+	if err := d.learn(ctx); err != nil {
+		return err
+	}
+	d.w.trace("device %d gives up %d commits, %d wait", d.index, n.Pruned, n.Waiting)
+	return d.judge("give up", err, errStopped)
+}
+
+// simple reports whether what devices have told of themselves holds: no disk was exchanged, no bucket either, and nobody was silent for too long.
+func (w *World) simple() bool {
+	s := &w.cloud.stats
+	return s.Restored == 0 && s.Evictions == 0 && w.cloud.epoch == 0 && w.now.Load() < int64(170*24*time.Hour)
+}
+
+// noticePruned notes which commits the device has given up since the bucket keeps less. What is tagged and the heads stay (S12).
+func (d *device) noticePruned(ctx context.Context) error {
+	if !d.w.retained {
+		return nil
+	}
+	tags, err := d.s.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	tagged := map[commit.ID]bool{}
+	for _, id := range tags {
+		tagged[id] = true
+	}
+	for _, n := range d.received {
+		if n.c.IsFirst() || d.pruned.has(n.index) {
+			continue
+		}
+		_, err := d.s.Commit(ctx, n.c.ID)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+			return fmt.Errorf("S1: device %d: %w", d.index, err)
+		}
+		if tagged[n.c.ID] {
+			return fmt.Errorf("S12: device %d has given up commit %s, which is tagged", d.index, n.c.ID.Short())
+		}
+		if d.pinned(n.c.ID) {
+			return fmt.Errorf("S12: device %d has given up commit %s, which is in use", d.index, n.c.ID.Short())
+		}
+		if err := d.gaveUp(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gaveUp notes that the device has given a commit up. Who is the first to do so waits for devices that have not read it (S12).
+func (d *device) gaveUp(n *node) error {
+	if d.w.retained && d.w.simple() && !d.w.pruned.has(n.index) {
+		for _, other := range d.w.devices {
+			if other != d && other.needs(n, d) {
+				return fmt.Errorf("S12: device %d has given up commit %s, and device %d has told that it has not read so far", d.index, n.c.ID.Short(), other.index)
+			}
+		}
+	}
+	d.pruned, d.w.pruned = d.pruned.with(n.index), d.w.pruned.with(n.index)
+	d.w.trace("device %d has given up %s", d.index, n.c.ID.Short())
+	return nil
 }
 
 // tag changes a tag.
@@ -361,7 +453,7 @@ func (d *device) tag(ctx context.Context, s Step) error {
 		return nil
 	}
 	n := d.received[len(d.received)-1-s.Base%len(d.received)]
-	if n.c.IsFirst() || d.w.pruned.has(n.index) {
+	if n.c.IsFirst() || d.pruned.has(n.index) || d.w.pruned.has(n.index) && !d.w.retained {
 		return nil
 	}
 	to[n.c.ID] = true
@@ -496,7 +588,7 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	for i := range t.d.has.all() {
 		if c := t.d.w.graph.nodes[i].c; c.Root == id && !t.d.pruned.has(i) {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
-				if errors.Is(err, base.ErrGone) && t.d.w.cloud.epoch > 0 && !t.d.lost[c.ID] {
+				if errors.Is(err, base.ErrGone) && (t.d.w.cloud.epoch > 0 || t.d.w.retained) && !t.d.lost[c.ID] {
 					t.d.lost[c.ID] = true
 					t.d.w.forgetful = true
 					err = errTreeLost

@@ -65,7 +65,7 @@ type Step struct {
 	Apart bool
 	// At says for a Crash, SyncCrash or SweepCrash after how many operations of the file system the power fails.
 	At int
-	// Stop says for Sync, Reupload, Collect, Fetch, Build and Checkpoint at which request the context of the call ends, and for a SyncCrash at which the power
+	// Stop says for Sync, Reupload, Collect, Retain, GiveUp, Fetch, Build and Checkpoint at which request the context of the call ends, and for a SyncCrash at which the power
 	// fails: before the request is carried out, or, when Apart is set, after it. 0: at none.
 	Stop int
 }
@@ -107,6 +107,9 @@ const (
 	// Checkpoint writes a checkpoint, and Collect collects the garbage of the bucket.
 	Checkpoint
 	Collect
+	// Retain sets for all devices that so many of the newest commits are kept as Base says, 0: all; GiveUp takes from the device those that are not.
+	Retain
+	GiveUp
 	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of Peer, or of the next device that has one: with a new fingerprint if Apart
 	// is set, and always when it is another's.
 	Backup
@@ -141,7 +144,7 @@ const (
 )
 
 var kindNames = [...]string{"Edit", "Sibling", "Deliver", "Merge", "Reopen", "Crash", "Sync", "SyncCrash", "Network", "Read", "Fetch", "Drop", "Evict", "Build",
-	"Tag", "Checkpoint", "Collect", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload", "Clone", "Reset", "Lose", "Sweep", "SweepCrash", "Compact", "Prune", "Pin", "Unpin", "Begin", "End"}
+	"Tag", "Checkpoint", "Collect", "Retain", "GiveUp", "Backup", "Restore", "Forget", "Keep", "Rollback", "Wipe", "Reupload", "Clone", "Reset", "Lose", "Sweep", "SweepCrash", "Compact", "Prune", "Pin", "Unpin", "Begin", "End"}
 
 // String returns the name of the constant.
 func (k Kind) String() string { return kindNames[k] }

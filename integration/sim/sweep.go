@@ -251,9 +251,8 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 		return false, nil
 	}
 	_, err := d.s.Commit(ctx, n.c.ID)
-	if err != nil && d.w.pruned.has(n.index) && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound)) {
-		d.pruned = d.pruned.with(n.index)
-		return true, nil
+	if err != nil && (d.w.pruned.has(n.index) || d.w.retained) && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound)) {
+		return true, d.gaveUp(n)
 	}
 	if err != nil {
 		err = fmt.Errorf("S1: device %d: %w", d.index, err)

@@ -82,6 +82,7 @@ type World struct {
 	fingerprints int          // that were given to devices
 	excused      set          // commits that only devices had whose disk was replaced
 	pruned       set          // commits that any device has pruned
+	retained     bool         // somebody has said how much history the bucket keeps
 	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
 	dropped      bool         // devices have given up what the bucket had
 	cache        *storage.NodeCache
