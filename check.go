@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -210,10 +212,66 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		report.Problems = append(report.Problems, newProblem(e))
 	}
 	report.More, report.MissingPieces = found.More, found.Missing
+	if err := c.vanished(&report, p.store); err != nil {
+		return report, err
+	}
 	for _, id := range found.Holes {
 		report.Holes = append(report.Holes, CommitID(id))
 	}
 	return report, nil
+}
+
+// allGone is where a problem is told to be of a page that has no file any more.
+const allGone = "files of the page"
+
+// vanished returns how much a page took when it was closed last of which all files are gone, but for a new index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page from
+// one that nobody has written to. blank says that the store knows of nothing that was ever written.
+func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
+	if !blank {
+		return 0, nil
+	}
+	infos, err := r.fs.ReadDir(r.pageDir(k))
+	if errors.Is(err, fs.ErrNotExist) { // it was deleted
+		return 0, nil
+	}
+	if err != nil || slices.ContainsFunc(infos, func(i vfs.Info) bool { return i.Name != indexFile }) {
+		return 0, err
+	}
+	if had, err = r.usage.size(k.ledger, k.id); had <= size {
+		had = 0
+	}
+	return had, err
+}
+
+// vanished reports a page whose files are all gone.
+func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
+	key := pageKey{c.info.Ledger, c.info.ID}
+	size, err := dirSize(c.repo.fs, c.repo.pageDir(key))
+	if err != nil {
+		return err
+	}
+	had, err := c.repo.vanished(key, store.Blank(), size)
+	if err != nil || had == 0 {
+		return err
+	}
+	file, _ := c.repo.cloud.get()
+	report.Problems = append(report.Problems, Problem{
+		Where: allGone, Message: fmt.Sprintf("all are gone: they had %d bytes when the page was closed last", had), Fetchable: file != nil,
+	})
+	return nil
+}
+
+// forgetVanished has a page whose files are gone for good told once.
+func (c *pageCheck) forgetVanished() error {
+	told := slices.ContainsFunc(c.report.Problems, func(p Problem) bool { return p.Where == allGone && !p.Repaired })
+	if !told || c.report.CloudErr != nil || c.report.InUse {
+		return nil
+	}
+	size, err := dirSize(c.repo.fs, c.repo.pageDir(pageKey{c.info.Ledger, c.info.ID}))
+	if err != nil {
+		return err
+	}
+	return c.repo.usage.noteSize(c.info.Ledger, c.info.ID, size)
 }
 
 func (c *pageCheck) progress(done, total int64) {

@@ -329,7 +329,8 @@ func (s *pageStore) drop(p *Page) error {
 	s.merger.close()
 	s.collector.close()
 	st := s.store.Stats()
-	err = errors.Join(err, s.store.Close(), s.noteSize())
+	blank := s.store.Blank()
+	err = errors.Join(err, s.store.Close(), s.noteSize(blank))
 	if unused {
 		err = errors.Join(err, s.noteUse())
 	}
@@ -371,11 +372,14 @@ func (r *Repository) isKept(key pageKey) bool {
 	return s != nil && len(s.keptLocked()) > 0
 }
 
-// noteSize notes what the page takes on disk, once it is closed.
-func (s *pageStore) noteSize() error {
+// noteSize notes what the page takes on disk, once it is closed; blank says what its store said before.
+func (s *pageStore) noteSize(blank bool) error {
 	n, err := dirSize(s.repo.fs, s.repo.pageDir(s.key))
 	if err != nil {
 		return fmt.Errorf("measure page: %w", err)
+	}
+	if gone, err := s.repo.vanished(s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
+		return err
 	}
 	return s.repo.usage.noteSize(s.key.ledger, s.key.id, n)
 }

@@ -234,7 +234,7 @@ func (c *pageCheck) repair(ctx context.Context) error {
 	}
 	again.CloudErr, again.InUse, again.Rescued = c.report.CloudErr, c.report.InUse, c.rescued
 	c.report = again
-	return c.settle(ctx, found.Problems, losses)
+	return errors.Join(c.settle(ctx, found.Problems, losses), c.forgetVanished())
 }
 
 // observeRepair logs what was damaged.

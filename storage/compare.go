@@ -27,7 +27,13 @@ func (c *checker) compareRows(ahead bool) error {
 					return err
 				}
 			}
+			if err := c.checkState(have); err != nil {
+				return err
+			}
 			if err := c.compareObjects(have, want); err != nil {
+				return err
+			}
+			if err := c.checkNumbers(have); err != nil {
 				return err
 			}
 			for _, name := range []string{bucketTransient, bucketLocal, bucketSynced, bucketCloud} {
@@ -154,6 +160,58 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 		}
 	}
 	return c.compareRefs(d, have, want, h.number, w.number)
+}
+
+// checkState finds rows beside the state that nothing has put there.
+func (c *checker) checkState(have index.Tx) error {
+	cur := have.Bucket(bucketState).Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		c.report.Rows++
+		known := bytes.Equal(k, stateKey) || len(v) == 0 && (bytes.Equal(k, movingKey) || bytes.Equal(k, straysKey))
+		if known {
+			continue
+		}
+		if err := c.problemRow(bucketState, string(k), "a row that nothing has put there"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNumbers finds numbers that were never given, and those that stand for nothing although no fold was left in the midst. compareObjects has looked for those of the pieces.
+func (c *checker) checkNumbers(have index.Tx) error {
+	st, err := parseState(have.Bucket(bucketState).Get(stateKey))
+	if err != nil {
+		return c.problem(err)
+	}
+	strays := c.ahead || hasKey(have.Bucket(bucketState), straysKey)
+	cur := have.Bucket(bucketNumbers).Cursor()
+	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		c.report.Rows++
+		what := ""
+		d, ok := digestOf(v)
+		switch {
+		case len(k) != numberSize || !ok:
+			what = "no number of a piece"
+		case readNumber(k) >= st.next:
+			what = "a number that was not given"
+		case !strays:
+			row, held, err := readObjectRow(have, &d)
+			if err != nil {
+				return c.problem(err)
+			}
+			if !held || row.number != readNumber(k) {
+				what = "a number of a piece that has another"
+			}
+		}
+		if what == "" {
+			continue
+		}
+		if err := c.problemRow(bucketNumbers, hex.EncodeToString(k), what); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {

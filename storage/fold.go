@@ -172,22 +172,37 @@ func (p *plan) write(ctx context.Context, st *state) error {
 		if err := p.writeTouched(tx); err != nil {
 			return err
 		}
+		if w.clean {
+			if err := tx.Bucket(bucketState).Delete(straysKey); err != nil {
+				return err
+			}
+		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
 	})
 }
 
+// straysKey is a row of bucket state beside the state itself, with an empty value. It is there while a fold of several transactions has not ended, and for ever when one
+// never has: then there may be numbers that stand for nothing.
+var straysKey = []byte("strays")
+
 // reserveNumbers notes that numbers below next have been given, so that a fold which is done again after a crash gives none of
-// them to another digest (I6).
-func reserveNumbers(db index.DB, next uint64) error {
-	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+// them to another digest (I6). first reports that no fold before was left in the midst.
+func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
+	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
 			return err
 		}
+		if first = !hasKey(b, straysKey); first {
+			if err := b.Put(straysKey, []byte{}); err != nil {
+				return err
+			}
+		}
 		st.next = max(st.next, next)
 		return b.Put(stateKey, st.encode())
 	}}})
+	return first, err
 }
 
 // planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows. It holds those of the next
@@ -200,6 +215,7 @@ type planWriter struct {
 	weight int   // of steps
 	most   int   // weight of the steps of one transaction
 	ahead  bool  // a transaction was written
+	clean  bool  // no fold before was left in the midst
 	err    error // of a transaction; then nothing more is written
 }
 
@@ -227,7 +243,7 @@ func (w *planWriter) flush() {
 		return
 	}
 	if !w.ahead {
-		w.err = reserveNumbers(w.db, w.next)
+		w.clean, w.err = reserveNumbers(w.db, w.next)
 	}
 	if w.err == nil {
 		w.err = runSteps(w.db, w.steps)

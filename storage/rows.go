@@ -20,6 +20,7 @@ import (
 //
 //	bucket            key                                    value
 //	state             "state"                                version, page id, position, next number, ... (see state)
+//	state             "moving", "strays"                     empty, see movingKey and straysKey
 //	objects           digest 33                              number; when held: place, kind, base's number, delta depth
 //	numbers           number                                 digest 33
 //	commits           commit id 32                           FlatBuffers commit

@@ -191,6 +191,13 @@ func (s *Store) Heads() []*commit.Commit {
 	return slices.Clone(s.heads)
 }
 
+// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody has written to the page, or its files are gone. It waits for a fold that runs.
+func (s *Store) Blank() bool {
+	s.foldTurn <- struct{}{}
+	defer func() { <-s.foldTurn }()
+	return s.state.position.Number == 0 && len(s.log.Segments()) == 0
+}
+
 // NewestHead returns the greatest head by (timestamp, id), including commits that were submitted and are not durable
 // yet. Who acts on it must wait for it with WaitDurable, or submit a commit on it and wait for that.
 func (s *Store) NewestHead() *commit.Commit {
