@@ -63,10 +63,10 @@ func Main(ctx context.Context, p Process) int {
 		err = a.usage(root, err)
 		a.json = a.json || a.wantsJSON()
 	}
-	if flushErr := a.out.Flush(); err == nil || errors.Is(flushErr, syscall.EPIPE) {
+	if flushErr := a.out.Flush(); err == nil {
 		err = flushErr
 	}
-	if errors.Is(err, syscall.EPIPE) {
+	if a.out.below.closed { // a connection to a bucket may break as a pipe does: that is no such case
 		return ExitDone // whoever read the output has seen enough
 	}
 	if err == nil && a.warnings > 0 {
@@ -133,16 +133,19 @@ func (o *output) discard() bool {
 	return true
 }
 
-// touchedWriter notes that something was written.
+// touchedWriter notes that something was written, and that nobody reads it any more.
 type touchedWriter struct {
 	w       io.Writer
 	touched bool
+	closed  bool
 }
 
 // Write implements io.Writer.
 func (t *touchedWriter) Write(b []byte) (int, error) {
 	t.touched = true
-	return t.w.Write(b)
+	n, err := t.w.Write(b)
+	t.closed = t.closed || errors.Is(err, syscall.EPIPE)
+	return n, err
 }
 
 // isTerminal returns the file behind w when it is on a terminal.

@@ -127,7 +127,7 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 		return nil // as without a server: paths cannot be told
 	}
 	r := daemon.Request{Program: a.process.Program, Args: a.process.Args, Env: a.environment(cmd), Dir: dir}
-	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.process.Stdout, a.process.Stderr)
+	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.out.below, a.process.Stderr)
 	switch {
 	case err != nil:
 		return err

@@ -148,7 +148,7 @@ func TestLostClientEndsCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&wire{w: c}).send(frameRequest, []byte(`{"Version":1}`)); err != nil {
+	if err := (&wire{w: c}).send(frameRequest, fmt.Appendf(nil, `{"Version":%d}`, version)); err != nil {
 		t.Fatal(err)
 	}
 	<-began

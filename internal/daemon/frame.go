@@ -10,7 +10,7 @@ import (
 )
 
 // version is that of the frames and of Request.
-const version = 1
+const version = 2
 
 // maxFrame bounds the payload of a frame, and maxRequest that of the first one.
 const (
@@ -18,13 +18,17 @@ const (
 	maxRequest = 4 << 20
 )
 
+// window is how many frames of standard input may be on their way: what is sent is always taken at once, so that the client's interrupt, and his end, are not behind it.
+const window = 4
+
 // The kinds of frames.
 const (
 	frameRequest = 'R' // client: Request as JSON
 	frameInput   = 'i' // client: bytes of standard input
 	frameEnd     = 'e' // client: standard input ends
 	frameStop    = 'c' // client: the command is to end, as by an interrupt
-	frameWant    = 'w' // server: standard input is read
+	frameBegun   = 'b' // server: the command begins; without it nothing was done
+	frameWant    = 'w' // server: one more frame of standard input may come
 	frameOut     = '1' // server: bytes of standard output
 	frameErr     = '2' // server: bytes of standard error
 	frameExit    = 'x' // server: the exit code, one byte

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -44,10 +45,17 @@ const maxSocketPath = 103
 // requestTime is how long a client may take for its request.
 const requestTime = 10 * time.Second
 
+// farewell is for how long a client is waited for that does not take what a command writes, when the server stops.
+const farewell = 2 * time.Second
+
+// acceptPause is how long the server waits when there is not enough of something for one more connection.
+const acceptPause = 100 * time.Millisecond
+
 // Server answers on the socket of a repository.
 type Server struct {
 	path     string
 	listener *net.UnixListener
+	accept   func() (*net.UnixConn, error) // of the listener
 	wg       sync.WaitGroup
 }
 
@@ -82,7 +90,7 @@ func Listen(dir string) (*Server, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &Server{path: path, listener: l}, nil
+	return &Server{path: path, listener: l, accept: l.AcceptUnix}, nil
 }
 
 // Path returns the path of the socket.
@@ -96,10 +104,13 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 	unhook := context.AfterFunc(ctx, func() { _ = s.listener.Close() })
 	defer unhook()
 	for {
-		c, err := s.listener.AcceptUnix()
+		c, err := s.accept()
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
+			}
+			if passes(err) && pause(ctx) {
+				continue
 			}
 			return errors.Join(fmt.Errorf("accept at %s: %w", s.path, err), s.listener.Close())
 		}
@@ -107,6 +118,28 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 			defer c.Close()
 			serve(running, c, h)
 		})
+	}
+}
+
+// passes reports whether err says that there is not enough of something for one more connection: who is served gives some back.
+func passes(err error) bool {
+	for _, target := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits a while, and reports false when ctx ends.
+func pause(ctx context.Context) bool {
+	due, release := clock.System.After(acceptPause)
+	defer release()
+	select {
+	case <-due:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -131,6 +164,11 @@ func serve(ctx context.Context, c *net.UnixConn, h Handler) {
 		_ = out.send(frameExit, []byte{1})
 		return
 	}
+	if ctx.Err() != nil || out.send(frameBegun, nil) != nil {
+		return // the client sees that nothing was done
+	}
+	stopping := context.AfterFunc(ctx, func() { _ = c.SetWriteDeadline(clock.System.Now().Add(farewell)) })
+	defer stopping()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in := newInput(out)
@@ -147,10 +185,10 @@ func serve(ctx context.Context, c *net.UnixConn, h Handler) {
 	<-read
 }
 
-// input is standard input as it comes in frames. It asks for it when it is first read.
+// input is standard input as it comes in frames. It asks for it when it is first read, and for more when it has given something out.
 type input struct {
 	out   *wire
-	parts chan []byte
+	parts chan []byte // those that were asked for and came
 	done  chan struct{}
 
 	mu   sync.Mutex
@@ -162,7 +200,7 @@ type input struct {
 }
 
 func newInput(out *wire) *input {
-	return &input{out: out, parts: make(chan []byte), done: make(chan struct{})}
+	return &input{out: out, parts: make(chan []byte, window), done: make(chan struct{})}
 }
 
 // end has reads return err once what came before is read.
@@ -185,10 +223,11 @@ func (in *input) readFrames(c io.Reader, cancel context.CancelFunc) {
 			return
 		case kind == frameEnd:
 			in.end(io.EOF)
-		case kind == frameInput && len(payload) > 0:
+		case kind == frameInput:
 			select {
 			case in.parts <- payload:
-			case <-in.done:
+			default:
+				return // nobody has asked for so much
 			}
 		}
 	}
@@ -196,22 +235,45 @@ func (in *input) readFrames(c io.Reader, cancel context.CancelFunc) {
 
 // Read implements io.Reader.
 func (in *input) Read(p []byte) (int, error) {
-	if !in.asked {
-		in.asked = true
+	for want := window; !in.asked && want > 0; want-- {
 		if err := in.out.send(frameWant, nil); err != nil {
 			return 0, err
 		}
 	}
-	if len(in.rest) == 0 {
-		select {
-		case in.rest = <-in.parts:
-		case <-in.done:
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			return 0, in.err
+	in.asked = true
+	for len(in.rest) == 0 {
+		if err := in.next(); err != nil {
+			return 0, err
 		}
 	}
 	n := copy(p, in.rest)
 	in.rest = in.rest[n:]
 	return n, nil
+}
+
+// next waits for a part, and asks for another one.
+func (in *input) next() error {
+	select {
+	case in.rest = <-in.parts:
+		return in.more()
+	case <-in.done:
+	}
+	select { // what came before the end
+	case in.rest = <-in.parts:
+		return nil
+	default:
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.err
+}
+
+// more asks for another part, unless the end has come: then nobody listens.
+func (in *input) more() error {
+	select {
+	case <-in.done:
+		return nil
+	default:
+		return in.out.send(frameWant, nil)
+	}
 }

@@ -1,0 +1,38 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/cli"
+)
+
+// closedOutput is an output that nobody reads any more.
+type closedOutput struct{}
+
+func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe does is an error.
+func TestBrokenPipe(t *testing.T) {
+	dir := t.TempDir()
+	do(t, 0, "", "--dir", dir, "put", "notes", "a", "1")
+	var errs bytes.Buffer
+	if code := cli.Main(t.Context(), process([]string{"--dir", dir, "ls", "notes"}, nil, closedOutput{}, &errs)); code != cli.ExitDone || errs.Len() > 0 {
+		t.Errorf("closed output: exit code %d, %s", code, &errs)
+	}
+	var out bytes.Buffer
+	p := process([]string{"cloud", "probe", "broken:x"}, nil, &out, &errs)
+	p.Buckets = map[string]bucket.Opener{"broken": func(ctx context.Context, _ string, _ bucket.OpenOptions) (bucket.Bucket, error) {
+		return nil, fmt.Errorf("write to the store: %w", syscall.EPIPE)
+	}}
+	if code := cli.Main(t.Context(), p); code == cli.ExitDone || !strings.Contains(errs.String(), "write to the store") {
+		t.Errorf("broken connection: exit code %d, %q", code, errs.String())
+	}
+}
