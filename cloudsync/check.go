@@ -39,6 +39,8 @@ type CheckReport struct {
 	// Damaged are the objects that are damaged, or not there though they should be, of which so many more there are that are not named.
 	Damaged []DamagedObject
 	More    int
+	// Newer are objects that say that a newer version has written them. That may be damage too, of the byte that says it: they are left as they are.
+	Newer []DamagedObject
 	// Repaired says that the log begins anew without them.
 	Repaired bool
 	// Missing counts the pieces of values that are not here and that the bucket does not have; other devices may have them. It is counted after a repair alone.
@@ -255,6 +257,12 @@ func (c *checkRun) object(ctx context.Context, name string, bad func(), read fun
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return nil // it was deleted since it was listed
+	case errors.Is(err, base.ErrUnsupported):
+		c.mu.Lock()
+		if len(c.report.Newer) < maxDamages {
+			c.report.Newer = append(c.report.Newer, DamagedObject{Name: name, Err: err})
+		}
+		c.mu.Unlock()
 	case err != nil && !isDamage(err):
 		return fmt.Errorf("read object %s: %w", name, err)
 	case err != nil:
@@ -448,7 +456,7 @@ func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
 			return n, err
 		}
 		m, diffErr := c.framed(ctx, info.Name, c.p.names.DiffLabel(id))
-		if n += m; diffErr == nil || !isDamage(diffErr) {
+		if n += m; diffErr == nil || !isDamage(diffErr) && !errors.Is(diffErr, base.ErrUnsupported) { // the end of an object says better whether it is newer
 			err = diffErr
 		}
 		return n, err

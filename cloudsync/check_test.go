@@ -146,6 +146,30 @@ func buildsAll(t *testing.T, has, builds *page) {
 	}
 }
 
+// TestCheckTellsOfNewerObjects changes the byte of an announcement that says which version has written it.
+func TestCheckTellsOfNewerObjects(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": text("x"), "long": noise(1, 1_200_000)})
+	sync(t, a)
+	for _, n := range w.b.Names() {
+		if !strings.HasPrefix(n, "pages/") && !strings.Contains(n, "/packs/") {
+			continue
+		}
+		good, _ := w.b.Content(n)
+		bad := slices.Clone(good)
+		bad[0] ^= 2
+		w.b.Replace(n, bad)
+		for _, repair := range []bool{false, true} {
+			r, err := a.Check(t.Context(), cloudsync.CheckOptions{Repair: repair && !strings.Contains(n, "/packs/")})
+			if err != nil || len(r.Newer)+len(r.Damaged) != 1 || len(r.Newer) != 1 != strings.Contains(n, "/packs/") || r.Repaired {
+				t.Errorf("%s: %+v, %v", n, r, err)
+			}
+		}
+		w.b.Replace(n, good)
+	}
+}
+
 // TestRepairBySomebodyWithoutTheValue damages a pack with a lazy value, which is repaired by a device that never read it. What can still be read of it stays; the device that has the rest
 // sends it by itself.
 func TestRepairBySomebodyWithoutTheValue(t *testing.T) {

@@ -51,12 +51,12 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	}
 	reports, err := repo.CheckCloud(ctx, o, only...)
 	p.finish()
-	objects, bytes, left := 0, int64(0), 0
+	objects, bytes, left, newer := 0, int64(0), 0, 0
 	for _, r := range reports {
 		if err := a.printCloudCheck(r); err != nil {
 			return err
 		}
-		objects, bytes = objects+r.Objects, bytes+r.Bytes
+		objects, bytes, newer = objects+r.Objects, bytes+r.Bytes, newer+len(r.Newer)
 		if !r.Repaired {
 			left += len(r.Damaged) + r.More
 		}
@@ -67,6 +67,9 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	if left > 0 {
 		err := fmt.Errorf("%s in the bucket %s damaged or missing: %w", countText(left, "object"), isOrAre(left), ledger.ErrCorrupt)
 		return withHint(err, "on a device that has what was in them: %s", a.command("cloud", "check", "--repair"))
+	}
+	if newer > 0 {
+		return fmt.Errorf("%s in the bucket say that a newer program has written them: %w", countText(newer, "object"), ledger.ErrUnsupported)
 	}
 	if !a.json && !a.quiet {
 		a.printf("%s, %s: everything verified\n", countText(objects, "object"), sizeText(bytes))
@@ -88,6 +91,7 @@ type cloudCheckJSON struct {
 	Bytes    int64               `json:"bytes"`
 	Damaged  []damagedObjectJSON `json:"damaged"`
 	More     int                 `json:"more,omitempty"`
+	Newer    []damagedObjectJSON `json:"newer,omitempty"`
 	Repaired bool                `json:"repaired"`
 	Missing  int                 `json:"missing,omitempty"`
 	Error    string              `json:"error,omitempty"`
@@ -105,6 +109,9 @@ func (a *app) printCloudCheck(r ledger.CloudCheckReport) error {
 		for _, d := range r.Damaged {
 			j.Damaged = append(j.Damaged, damagedObjectJSON{d.Name, d.Err.Error()})
 		}
+		for _, d := range r.Newer {
+			j.Newer = append(j.Newer, damagedObjectJSON{d.Name, d.Err.Error()})
+		}
 		if r.Err != nil {
 			j.Error = r.Err.Error()
 		}
@@ -116,6 +123,9 @@ func (a *app) printCloudCheck(r ledger.CloudCheckReport) error {
 	}
 	for _, d := range r.Damaged {
 		a.printf("%s: %s%s: %s\n", name, done, printable(d.Name), printable(d.Err.Error()))
+	}
+	for _, d := range r.Newer {
+		a.printf("%s: %s: %s\n", name, printable(d.Name), printable(d.Err.Error()))
 	}
 	if r.More > 0 {
 		a.printf("%s: %s%s more\n", name, done, countText(r.More, "object"))

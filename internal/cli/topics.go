@@ -142,8 +142,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       CLOUD = {"url","bucket","algorithm","plaintext":BOOL,"keyFile"?,"passphrase"?:BOOL,
                       "credentialsFile"?,"device","paused":BOOL,"error"?}
     cloud probe      {"promise","ok":BOOL,"error"?}
-    cloud check      {"page","objects","bytes","damaged":[{"object","message"}],"more"?,"repaired":BOOL,
-                      "missing"?,"error"?}
+    cloud check      {"page","objects","bytes","damaged":[{"object","message"}],"more"?,
+                      "newer"?:[{"object","message"}],"repaired":BOOL,"missing"?,"error"?}
     cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
                       "deletedBytes","waitingBytes","floor"}
     key init, show   {"path","id"}
