@@ -64,6 +64,9 @@ type CorruptError = base.CorruptError
 // BucketUnfitError names the promises that a bucket broke when it was proved; see Repository.SetCloud. It matches ErrUnsupported.
 type BucketUnfitError = bucket.UnfitError
 
+// BucketError is an answer of a bucket, or that none came: what was asked for, and the name of the object. It matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
+type BucketError = bucket.Error
+
 // LockedError says who holds a repository. It matches ErrLocked.
 type LockedError = base.LockedError
 

@@ -259,6 +259,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
 	}
 	if err := r.checkBucket(call, link); err != nil {
+		r.noteFailure(call, link, err)
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
 	}
 	work, bad, err := r.pagesToSync(call, link, only)
@@ -280,6 +281,20 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	}
 	r.remember(link)
 	return done, call.explain(err)
+}
+
+// noteFailure lets Status tell, of all pages that are here, why the last sync did not begin.
+func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error) {
+	keys, listErr := r.pageDirs()
+	if listErr != nil || ctx.Err() != nil {
+		return // whoever wants to know syncs again
+	}
+	r.cloud.mu.Lock()
+	for _, k := range keys {
+		r.cloud.record.page(k.ledger, k.id).Err = err.Error()
+	}
+	r.cloud.mu.Unlock()
+	r.remember(link)
 }
 
 // checkBucket proves that the bucket is the one whose keyring is remembered.

@@ -51,12 +51,13 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	}
 	reports, err := repo.CheckCloud(ctx, o, only...)
 	p.finish()
-	objects, bytes, left, newer := 0, int64(0), 0, 0
+	objects, bytes, left, newer, repaired := 0, int64(0), 0, 0, false
 	for _, r := range reports {
 		if err := a.printCloudCheck(r); err != nil {
 			return err
 		}
 		objects, bytes, newer = objects+r.Objects, bytes+r.Bytes, newer+len(r.Newer)
+		repaired = repaired || r.Repaired
 		if !r.Repaired {
 			left += len(r.Damaged) + r.More
 		}
@@ -71,7 +72,9 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 	if newer > 0 {
 		return fmt.Errorf("%s in the bucket say that a newer program has written them: %w", countText(newer, "object"), ledger.ErrUnsupported)
 	}
-	if !a.json && !a.quiet {
+	if repaired && !a.json && !a.quiet {
+		a.printf("%s, %s: the rest was verified\n", countText(objects, "object"), sizeText(bytes))
+	} else if !a.json && !a.quiet {
 		a.printf("%s, %s: everything verified\n", countText(objects, "object"), sizeText(bytes))
 	}
 	return nil

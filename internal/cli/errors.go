@@ -103,6 +103,14 @@ func (a *app) hintOf(err error) string {
 	if _, ok := errors.AsType[*ledger.BucketUnfitError](err); ok {
 		return "name a bucket of another store; " + a.command("cloud", "probe", "URL") + " proves one without setting it"
 	}
+	if _, ok := errors.AsType[*ledger.BucketError](err); ok {
+		switch {
+		case errors.Is(err, ledger.ErrNoSpace):
+			return "make room in the bucket, or have its quota raised; nothing is lost, and sync goes on then"
+		case errors.Is(err, fs.ErrPermission):
+			return "see to the rights in the bucket, of the directory or of the credentials; nothing is lost, and sync goes on then"
+		}
+	}
 	for _, h := range []struct {
 		err  error
 		hint string

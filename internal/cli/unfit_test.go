@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,5 +38,29 @@ func TestUnfitBucketIsNoDamage(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, said)
 			}
 		})
+	}
+}
+
+// TestTroubleOfABucketIsNotOfThisDisk takes rights and room away in a bucket: the hint is about that.
+func TestTroubleOfABucketIsNotOfThisDisk(t *testing.T) {
+	for want, trouble := range map[string]error{"rights in the bucket": fs.ErrPermission, "room in the bucket": ledger.ErrNoSpace} {
+		b := mem.New(mem.Options{Clock: mem.NewAutoClock(time.Unix(2e9, 0))})
+		b.SetBefore(func(op bucket.Op, _ string) error {
+			if op == bucket.OpPut {
+				return trouble
+			}
+			return nil
+		})
+		var out, errs bytes.Buffer
+		code := cli.Main(t.Context(), cli.Process{
+			Args:  []string{"--dir", filepath.Join(t.TempDir(), "repo"), "cloud", "set", "full:x", "--plaintext"},
+			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
+			Buckets: map[string]ledger.BucketOpener{
+				"full": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },
+			},
+		})
+		if code != cli.ExitError || !strings.Contains(errs.String(), want) {
+			t.Errorf("exit code %d: %s", code, errs.String())
+		}
 	}
 }
