@@ -30,7 +30,7 @@ func Check(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNa
 		}
 		plain, err := r.ReadFrame(i)
 		if err == nil {
-			err = verify(src, plain, c.inFrame(uint32(i)))
+			err = verify(src, opened{plain, c.inFrame(uint32(i))})
 		}
 		if err != nil {
 			return size, src.wrap(err)

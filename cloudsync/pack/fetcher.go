@@ -264,7 +264,7 @@ func (f *Fetcher) readPackFrame(ctx context.Context, p storage.CloudPlace) (fram
 		return nil, err
 	}
 	ref := seal.Ref{ID: p.Pack, KeyIndex: p.KeyIndex}
-	plain, err := f.o.Sealer.OpenFrame(Label(f.o.Names), ref, int(p.Frame), record)
+	plain, err := f.o.Sealer.OpenFrameInPlace(Label(f.o.Names), ref, int(p.Frame), record)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (f *Fetcher) readPackFrame(ctx context.Context, p storage.CloudPlace) (fram
 		return nil, src.corrupt(fmt.Sprintf("frame %d of %d bytes at %d", p.Frame, p.SealedBytes, p.Offset), "a table with others")
 	}
 	pieces := c.inFrame(p.Frame)
-	if err := verify(src, plain, pieces); err != nil {
+	if err := verify(src, opened{plain, pieces}); err != nil {
 		return nil, err
 	}
 	got := make(frameContent, len(pieces))

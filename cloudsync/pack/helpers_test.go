@@ -108,7 +108,7 @@ func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
 // stream returns the pieces of a pack and their places.
 func (w *world) stream(ref format.PackRef) (ps []piece, places []storage.PlacedPiece, err error) {
 	err = pack.Stream(w.t.Context(), w.b, w.sealer, w.names, ref, func(p storage.PlacedPiece, content []byte) error {
-		ps, places = append(ps, piece{p.Digest, content}), append(places, p)
+		ps, places = append(ps, piece{p.Digest, bytes.Clone(content)}), append(places, p)
 		return nil
 	})
 	return ps, places, err

@@ -84,8 +84,8 @@ func ReadTableOf(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.
 }
 
 // Stream reads a whole pack with one request and gives every piece, verified, with its place, to fn, in the order in which they
-// stand. The places are proved before fn is first called; a piece that comes late may still turn out to be damaged. content belongs to
-// fn. It holds the whole pack, which is at most format.MaxPackObjectBytes long. Errors are those of ReadTable and of fn.
+// stand. The places are proved before fn is first called; a piece that comes late may still turn out to be damaged. content is lent
+// until fn returns. It holds the whole pack, which is at most format.MaxPackObjectBytes long. Errors are those of ReadTable and of fn.
 func Stream(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef, fn func(p storage.PlacedPiece, content []byte) error) error {
 	src := packSource(b, n, ref.ID)
 	if err := checkRef(src, &ref); err != nil {
@@ -108,35 +108,80 @@ func Stream(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageN
 	if err := checkCount(src, &ref, c); err != nil {
 		return err
 	}
-	places := place(&ref, c.keyIndex, c.frames, c.pieces)
-	for i := range c.frames {
+	g := &giver{src: src, places: place(&ref, c.keyIndex, c.frames, c.pieces), fn: fn}
+	for i, f := range c.frames {
 		if err := ctx.Err(); err != nil {
 			return src.wrap(err)
 		}
-		plain, err := r.ReadFrame(i)
+		var plain []byte
+		if i == 0 {
+			plain, err = r.ReadFrame(0) // with the head of the object
+		} else {
+			plain, err = r.OpenFrameInPlace(i, sealed[f.Offset:f.Offset+int64(f.SealedBytes)])
+		}
 		if err != nil {
 			return src.wrap(err)
 		}
-		given, err := give(src, plain, c.inFrame(uint32(i)), places, fn)
-		if err != nil {
+		if err := g.add(opened{plain, c.inFrame(uint32(i))}); err != nil {
 			return err
 		}
-		places = places[given:]
 	}
+	return g.flush()
+}
+
+// framesTogether is how many frames are verified at once: one has too few pieces to hash as many side by side as a processor can.
+const framesTogether = 8
+
+// opened is a frame that was opened, and what is said to stand in it.
+type opened struct {
+	plain  []byte
+	pieces []format.PackPiece
+}
+
+// giver verifies the pieces of frames, several at a time, and gives them to fn.
+type giver struct {
+	src    *source
+	places []storage.PlacedPiece // of those that were not given yet
+	fn     func(p storage.PlacedPiece, content []byte) error
+	frames []opened // not verified yet
+}
+
+func (g *giver) add(f opened) error {
+	if g.frames = append(g.frames, f); len(g.frames) < framesTogether {
+		return nil
+	}
+	return g.flush()
+}
+
+// flush gives the pieces of all frames that were added.
+func (g *giver) flush() error {
+	if err := verify(g.src, g.frames...); err != nil {
+		return err
+	}
+	for _, f := range g.frames {
+		for k, p := range f.pieces {
+			if err := g.fn(g.places[k], f.plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+				return err
+			}
+		}
+		g.places = g.places[len(f.pieces):]
+	}
+	g.frames = g.frames[:0]
 	return nil
 }
 
-// give verifies the pieces of a frame and gives them to fn, with their places, and returns how many they are.
-func give(src *source, plain []byte, pieces []format.PackPiece, places []storage.PlacedPiece, fn func(p storage.PlacedPiece, content []byte) error) (int, error) {
-	if err := verify(src, plain, pieces); err != nil {
-		return 0, err
+// pass gives the next n pieces without content.
+func (g *giver) pass(n int) error {
+	if err := g.flush(); err != nil {
+		return err
 	}
-	for k, p := range pieces {
-		if err := fn(places[k], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
-			return 0, err
+	for k := range n {
+		if err := g.fn(g.places[k], nil); err != nil {
+			return err
 		}
 	}
-	return len(pieces), nil
+	g.places = g.places[n:]
+	return nil
 }
 
 // StreamPart is Stream for who wants some frames of a pack only: it reads the table with one request, and each span with another. Pieces that stand in other frames are given too, in
@@ -155,11 +200,14 @@ func StreamPart(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.P
 	}
 	buf := streamPool.Get().(*[]byte)
 	defer streamPool.Put(buf)
-	places := place(&ref, c.keyIndex, c.frames, c.pieces)
+	g := &giver{src: src, places: place(&ref, c.keyIndex, c.frames, c.pieces), fn: fn}
 	var read []byte // what was read of the present span and not opened yet
 	var end uint32  // of that span
 	for i, f := range c.frames {
 		if len(spans) > 0 && uint32(i) == spans[0].First {
+			if err := g.flush(); err != nil { // what was read before is lent
+				return err
+			}
 			end = min(spans[0].First+spans[0].Count, uint32(len(c.frames)))
 			last := c.frames[end-1]
 			if read, _, err = src.read(ctx, f.Offset, last.Offset+int64(last.SealedBytes)-f.Offset, int64(ref.Bytes), *buf); err != nil {
@@ -169,25 +217,21 @@ func StreamPart(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.P
 		}
 		pieces := c.inFrame(uint32(i))
 		if uint32(i) >= end {
-			for k := range pieces {
-				if err := fn(places[k], nil); err != nil {
-					return err
-				}
+			if err := g.pass(len(pieces)); err != nil {
+				return err
 			}
-			places = places[len(pieces):]
 			continue
 		}
-		plain, err := r.OpenFrame(i, read[:f.SealedBytes])
+		plain, err := r.OpenFrameInPlace(i, read[:f.SealedBytes])
 		if err != nil {
 			return src.wrap(err)
 		}
 		read = read[f.SealedBytes:]
-		if _, err := give(src, plain, pieces, places, fn); err != nil {
+		if err := g.add(opened{plain, pieces}); err != nil {
 			return err
 		}
-		places = places[len(pieces):]
 	}
-	return nil
+	return g.flush()
 }
 
 // streamPool has buffers for whole packs.
@@ -229,27 +273,33 @@ func openContents(at io.ReaderAt, src *source, s *seal.Sealer, n format.PageName
 	return r, &contents{keyIndex: r.Ref().KeyIndex, frames: r.Frames(), pieces: t.Pieces}, nil
 }
 
-// verify looks whether the pieces of a frame have their digests (I1).
-func verify(src *source, plain []byte, pieces []format.PackPiece) error {
-	sums := make([]object.Digest, len(pieces))
-	var byKind [4][]int // digests have two bits for the kind
-	for i, p := range pieces {
-		if uint64(p.At)+uint64(p.Bytes) > uint64(len(plain)) {
-			return src.corrupt(fmt.Sprintf("a frame of %d bytes", p.At+p.Bytes), fmt.Sprint(len(plain)))
+// verify looks whether the pieces of frames have their digests (I1).
+func verify(src *source, frames ...opened) error {
+	var byKind [4][]check // digests have two bits for the kind
+	for _, f := range frames {
+		for i := range f.pieces {
+			p := &f.pieces[i]
+			if uint64(p.At)+uint64(p.Bytes) > uint64(len(f.plain)) {
+				return src.corrupt(fmt.Sprintf("a frame of %d bytes", p.At+p.Bytes), fmt.Sprint(len(f.plain)))
+			}
+			k := p.Digest.Kind() & 3
+			byKind[k] = append(byKind[k], check{want: &p.Digest, content: f.plain[p.At : p.At+p.Bytes]})
 		}
-		k := p.Digest.Kind() & 3
-		byKind[k] = append(byKind[k], i)
 	}
-	for kind, which := range byKind {
-		object.SumEach(object.Kind(kind), len(which), func(i int) ([]byte, *object.Digest) {
-			p := pieces[which[i]]
-			return plain[p.At : p.At+p.Bytes], &sums[which[i]]
-		})
-	}
-	for i, p := range pieces {
-		if sums[i] != p.Digest {
-			return src.corrupt("piece "+p.Digest.String(), "other content")
+	for kind, checks := range byKind {
+		object.SumEach(object.Kind(kind), len(checks), func(i int) ([]byte, *object.Digest) { return checks[i].content, &checks[i].sum })
+		for i := range checks {
+			if c := &checks[i]; c.sum != *c.want {
+				return src.corrupt("piece "+c.want.String(), "other content")
+			}
 		}
 	}
 	return nil
+}
+
+// check is a piece that is verified.
+type check struct {
+	want    *object.Digest
+	content []byte
+	sum     object.Digest
 }

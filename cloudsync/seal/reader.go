@@ -131,6 +131,14 @@ func (r *Reader) OpenFrame(i int, record []byte) ([]byte, error) {
 	return r.openFrame(i, record, nil)
 }
 
+// OpenFrameInPlace is OpenFrame for who does not need the record any more: see Sealer.OpenFrameInPlace.
+func (r *Reader) OpenFrameInPlace(i int, record []byte) ([]byte, error) {
+	if i < 0 || i >= len(r.frames) {
+		return nil, fmt.Errorf("open frame %d of %d: %w", i, len(r.frames), base.ErrInvalid)
+	}
+	return r.openFrame(i, record, record[min(recordHead, len(record)):][:0])
+}
+
 // openFrame opens the record of a frame that there is. dst: as openRecord.
 func (r *Reader) openFrame(i int, record, dst []byte) ([]byte, error) {
 	kind := byte(kindFrame)
