@@ -72,35 +72,60 @@ const (
 	maxCommitBytes = 20 << 10
 )
 
-// EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts the lists that are sets, and
-// holds nothing of the commits. Errors: base.ErrInvalid, those of w.
+// EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts the lists that are sets. Errors: base.ErrInvalid, those of w.
 func (c *Checkpoint) EncodeTo(w io.Writer) error {
+	return c.StreamTo(w, func(take func(*commit.Commit) error) error {
+		for _, k := range c.Commits {
+			if err := take(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// StreamTo is EncodeTo for commits that each gives to take, one by one, the same ones each time that it is called, which is twice. It holds what History holds of them, and returns the error
+// of each.
+func (c *Checkpoint) StreamTo(w io.Writer, each func(take func(*commit.Commit) error) error) error {
 	sortTags(c.Tags)
 	sortPacks(c.Packs)
 	slices.SortFunc(c.Partial, func(a, b PartialPack) int { return compareIDs(a.ID, b.ID) })
 	for i := range c.Condemned {
 		c.Condemned[i].sort()
 	}
-	if err := c.check(); err != nil {
-		return invalid(checkpointWhere, err)
-	}
-	head := binary.AppendUvarint(c.At.append(nil), uint64(len(c.Commits)))
-	tail := c.tail()
-	length := len(head) + len(tail)
+	h, length := &History{}, 0
 	var scratch []byte
-	for _, k := range c.Commits {
+	err := each(func(k *commit.Commit) error {
+		if k == nil {
+			return invalid(checkpointWhere, errors.New("a commit is nil"))
+		}
+		if err := h.add(k); err != nil {
+			return invalid(checkpointWhere, err)
+		}
 		scratch = binary.AppendUvarint(scratch[:0], uint64(len(k.Encode())))
 		length += len(scratch) + len(k.Encode())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	if err := c.check(h); err != nil {
+		return invalid(checkpointWhere, err)
+	}
+	head := binary.AppendUvarint(c.At.append(nil), uint64(h.Len()))
+	tail := c.tail()
+	length += len(head) + len(tail)
 	b := append(binary.BigEndian.AppendUint64([]byte{formatVersion}, uint64(length)), head...)
-	for _, k := range c.Commits {
-		b = appendLengthAndBytes(b, k.Encode())
-		if len(b) >= windowBytes {
-			if err := writeAll(w, b); err != nil {
-				return err
-			}
-			b = b[:0]
+	err = each(func(k *commit.Commit) error {
+		if b = appendLengthAndBytes(b, k.Encode()); len(b) < windowBytes {
+			return nil
 		}
+		err := writeAll(w, b)
+		b = b[:0]
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return writeAll(w, append(b, tail...))
 }
@@ -158,19 +183,17 @@ func (c *Checkpoint) tail() []byte {
 	return b
 }
 
-// check returns what is wrong with the values of c, whose lists are sorted.
-func (c *Checkpoint) check() error {
-	if err := c.checkAt(); err != nil {
+// check returns what is wrong with the values of c, whose lists are sorted, and whose commits are in h.
+func (c *Checkpoint) check(h *History) error {
+	if err := c.At.check(); err != nil {
 		return err
 	}
-	if err := c.checkCommits(); err != nil {
+	if c.At.Number == 0 {
+		return errors.New("it stands for no entry")
+	}
+	if err := c.checkTrees(h); err != nil {
 		return err
 	}
-	return c.checkLists()
-}
-
-// checkLists is check for what follows the heads.
-func (c *Checkpoint) checkLists() error {
 	if err := checkTags(c.Tags); err != nil {
 		return err
 	}
@@ -213,30 +236,6 @@ func (c *Condemnation) reach() uint64 {
 		n = max(n, c.Checkpoints[k-1]+1)
 	}
 	return n
-}
-
-func (c *Checkpoint) checkAt() error {
-	if err := c.At.check(); err != nil {
-		return err
-	}
-	if c.At.Number == 0 {
-		return errors.New("it stands for no entry")
-	}
-	return nil
-}
-
-// checkCommits verifies the commits and which of them are heads.
-func (c *Checkpoint) checkCommits() error {
-	h := &History{}
-	for _, k := range c.Commits {
-		if k == nil {
-			return errors.New("a commit is nil")
-		}
-		if err := h.add(k); err != nil {
-			return err
-		}
-	}
-	return c.checkTrees(h)
 }
 
 // checkTrees verifies which of the commits are heads, and which others have trees.
@@ -330,14 +329,7 @@ func StreamCheckpoint(r io.Reader, limit int64, take func(*commit.Commit) error)
 	if err := c.parseTail(rest, h.Len()); err != nil {
 		return nil, nil, err
 	}
-	err = c.checkAt()
-	if err == nil {
-		err = c.checkTrees(h)
-	}
-	if err == nil {
-		err = c.checkLists()
-	}
-	if err != nil {
+	if err := c.check(h); err != nil {
 		return nil, nil, corrupt(checkpointWhere, err)
 	}
 	return c, h, nil

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 // packs first, of which the next body tells; so do those of EAGER values that stand in packs of which little is live, until a new device reads little that is dead. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
 // the first commit.
 //
-// It holds the commits, 96 bytes for each frame of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
+// It holds 200 bytes for each commit, 96 for each frame of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
 // bucket about packs that neither an earlier checkpoint of this page nor the last body has described. Errors match base.ErrInvalid for a head that
 // is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
 // those of the bucket, the store and ctx.
@@ -85,14 +86,18 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 		return 0, err
 	}
 	c := &format.Checkpoint{At: at}
-	var err error
 	if k == nil {
 		k = &Kept{}
 	}
-	if c.Commits, c.Heads, err = p.history(ctx, heads, k); err != nil {
+	h, err := p.history(ctx, heads, k)
+	if err != nil {
 		return 0, err
 	}
-	if c.Tags, err = p.syncedTags(ctx, c.Commits); err != nil {
+	for _, head := range heads {
+		i, _ := h.find(head)
+		c.Heads = append(c.Heads, i)
+	}
+	if c.Tags, err = p.syncedTags(ctx, h); err != nil {
 		return 0, err
 	}
 	if p.o.Kept != nil {
@@ -100,7 +105,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 	}
 	c.Condemned = append(c.Condemned, k.Condemned...)
 	deltas := p.headDeltas(heads)
-	if deltas, err = p.addTrees(ctx, c, deltas, k.Trees); err != nil {
+	if deltas, err = p.addTrees(ctx, c, h, deltas, k.Trees); err != nil {
 		return 0, err
 	}
 	for i, d := range deltas {
@@ -120,7 +125,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 	if err := p.keepRefs(ctx, c.Packs); err != nil {
 		return 0, err
 	}
-	return p.putCheckpoint(ctx, name, c, deltas)
+	return p.putCheckpoint(ctx, name, c, h, deltas)
 }
 
 // checkSynced proves that what a checkpoint has is in the bucket.
@@ -172,15 +177,11 @@ func withoutPacks(cs []format.Condemnation, used []format.PackRef) (out []format
 }
 
 // addTrees adds the deltas of commits that are no heads, as far as their trees are here, and says in c which these are.
-func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, ds []*delta, trees []*commit.Commit) ([]*delta, error) {
-	at := map[commit.ID]uint32{}
-	for i, k := range c.Commits {
-		at[k.ID] = uint32(i)
-	}
+func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, h history, ds []*delta, trees []*commit.Commit) ([]*delta, error) {
 	trees = slices.Clone(trees)
 	slices.SortFunc(trees, commit.CompareGeneration)
 	for _, k := range trees {
-		i, ok := at[k.ID]
+		i, ok := h.find(k)
 		held, err := p.o.Store.TreeHeld(ctx, k)
 		if err != nil {
 			return nil, fmt.Errorf("look at the tree of commit %s: %w", k.ID.Short(), err)
@@ -194,8 +195,45 @@ func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, ds []*delta, 
 	return ds, nil
 }
 
-// history returns the commits below heads that the page knows, and k keeps, parents first, and where the heads are among them.
-func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (commits []*commit.Commit, at []uint32, err error) {
+// history has the commits of a checkpoint, which may be many, in their order: as commit.CompareGeneration says, so that parents come first.
+type history []ancestor
+
+// ancestor is what is held of a commit.
+type ancestor struct {
+	generation uint64
+	timestamp  int64
+	id         commit.ID
+}
+
+func ancestorOf(c *commit.Commit) ancestor { return ancestor{c.Generation, c.Timestamp, c.ID} }
+
+func compareAncestors(a, b ancestor) int {
+	return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.timestamp, b.timestamp), a.id.Compare(b.id))
+}
+
+// find returns where a commit is.
+func (h history) find(c *commit.Commit) (uint32, bool) {
+	i, ok := slices.BinarySearchFunc(h, ancestorOf(c), compareAncestors)
+	return uint32(i), ok
+}
+
+// each gives the commits to take.
+func (p *Page) each(ctx context.Context, h history, take func(*commit.Commit) error) error {
+	for i := range h {
+		c, err := p.o.Store.Commit(ctx, h[i].id)
+		if err != nil {
+			return fmt.Errorf("read commit %s: %w", h[i].id.Short(), err)
+		}
+		if err := take(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// history returns the commits below heads that the page knows, and k keeps.
+func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (history, error) {
+	var commits history
 	seen := map[commit.ID]bool{}
 	next := slices.Clone(heads)
 	for _, h := range heads {
@@ -203,7 +241,7 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (co
 	}
 	tags, err := p.taggedInBucket(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, id := range tags { // what is between them and the heads may be given up
 		c, err := p.o.Store.Commit(ctx, id)
@@ -211,7 +249,7 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (co
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("read tagged commit %s: %w", id.Short(), err)
+			return nil, fmt.Errorf("read tagged commit %s: %w", id.Short(), err)
 		}
 		seen[id] = true
 		next = append(next, c)
@@ -219,9 +257,9 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (co
 	for len(next) > 0 {
 		c := next[len(next)-1]
 		next = next[:len(next)-1]
-		commits = append(commits, c)
+		commits = append(commits, ancestorOf(c))
 		if err := ctx.Err(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, id := range c.Parents {
 			if seen[id] {
@@ -235,18 +273,14 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (co
 			switch {
 			case isPruned(err): // history gave it up
 			case err != nil:
-				return nil, nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
+				return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
 			case !parent.IsFirst():
 				next = append(next, parent)
 			}
 		}
 	}
-	slices.SortFunc(commits, commit.CompareGeneration)
-	for _, h := range heads {
-		i, _ := slices.BinarySearchFunc(commits, h, commit.CompareGeneration)
-		at = append(at, uint32(i))
-	}
-	return commits, at, nil
+	slices.SortFunc(commits, compareAncestors)
+	return commits, nil
 }
 
 // taggedInBucket returns the tags that are in the bucket.
@@ -265,19 +299,22 @@ func (p *Page) taggedInBucket(ctx context.Context) (map[string]commit.ID, error)
 	return all, nil
 }
 
-// syncedTags returns the tags that are in the bucket and point to one of commits or to the first commit.
-func (p *Page) syncedTags(ctx context.Context, commits []*commit.Commit) ([]format.TagChange, error) {
+// syncedTags returns the tags that are in the bucket and point to a commit of h or to the first commit.
+func (p *Page) syncedTags(ctx context.Context, h history) ([]format.TagChange, error) {
 	all, err := p.taggedInBucket(ctx)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	known := map[commit.ID]bool{commit.First().ID: true}
-	for _, c := range commits {
-		known[c.ID] = true
-	}
 	var tags []format.TagChange
 	for name, id := range all {
-		if known[id] {
+		c, err := p.o.Store.Commit(ctx, id)
+		if isPruned(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read tagged commit %s: %w", id.Short(), err)
+		}
+		if _, ok := h.find(c); ok || c.IsFirst() {
 			tags = append(tags, format.TagChange{Name: name, Commit: id})
 		}
 	}
@@ -312,7 +349,7 @@ func (p *Page) livePacks(ctx context.Context, c *format.Checkpoint, ds []*delta)
 }
 
 // putCheckpoint seals a checkpoint and stores it.
-func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpoint, ds []*delta) (n int64, err error) {
+func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpoint, h history, ds []*delta) (n int64, err error) {
 	s := newSpill(p.o.Store.TempDir())
 	defer func() {
 		if cerr := s.close(); err == nil {
@@ -323,7 +360,7 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 	if err != nil {
 		return 0, fmt.Errorf("seal checkpoint: %w", err)
 	}
-	if err := c.EncodeTo(w); err != nil {
+	if err := c.StreamTo(w, func(take func(*commit.Commit) error) error { return p.each(ctx, h, take) }); err != nil {
 		return 0, err
 	}
 	for i, d := range ds {
