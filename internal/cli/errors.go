@@ -123,7 +123,7 @@ func (a *app) hintOf(err error) string {
 			a.command("cloud", "check", "--repair") + " where that does not help"},
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
-		{ledger.ErrNoSpace, "make room on the disk; the repository is as it was before"},
+		{ledger.ErrNoSpace, "make room on the disk, or in the bucket; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, "check who may write " + shellQuote(a.pathOf(err))},

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledger"
@@ -261,10 +262,15 @@ func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Reposito
 		return err
 	}
 	err = a.with(ctx, writable, do)
-	if how == fetches && errors.Is(err, fs.ErrPermission) && a.out.discard() {
-		return a.with(ctx, readOnly, do) // a repository of somebody else: what is here can be read
+	if how == fetches && unwritable(err) && a.out.discard() {
+		return a.with(ctx, readOnly, do) // a repository of somebody else, or on a disk that is for reading only: what is here can be read
 	}
 	return err
+}
+
+// unwritable reports whether err says that the repository may not be written.
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
 func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageName, how access) (*ledger.Page, error) {
