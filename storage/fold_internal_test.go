@@ -2,9 +2,59 @@ package storage
 
 import (
 	"testing"
+	"time"
 
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage/index"
 )
+
+// TestPendingIsBounded lets commits come in ahead of many others: what is pending never goes far beyond where writers wait, by the weights of what is held.
+func TestPendingIsBounded(t *testing.T) {
+	for origin, rows := range map[byte]int{originLocal: 1, originBucket: 6, originTreeless: 48, originAhead: 48} {
+		o := op{kind: recCommit, origin: origin}
+		if o.weight() != rows {
+			t.Errorf("a commit of origin %d counts as %d rows, want %d", origin, o.weight(), rows)
+		}
+	}
+	fs := vfs.NewMem()
+	options := Options{FS: fs, Dir: "page", MemoryIndex: index.NewMemory(), FoldRows: 960}
+	if err := Create(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, most := commit.First(), 0
+	for range 60 {
+		var b SyncBatch
+		for range 10 {
+			c, err := commit.New(commit.Params{Now: time.Unix(1000, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{parent}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Commits, parent = append(b.Commits, ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true}), c
+		}
+		p, err := s.SubmitSync(t.Context(), nil, &b)
+		if err == nil {
+			err = p.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.over.mu.RLock()
+		most = max(most, len(s.over.commits))
+		s.over.mu.RUnlock()
+	}
+	if most > 2*960/48+10 {
+		t.Errorf("%d commits were pending", most)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestFoldHoldsOneTransaction writes many steps, of which no more than one transaction are held at a time, and all run in order.
 func TestFoldHoldsOneTransaction(t *testing.T) {
