@@ -58,7 +58,7 @@ type DamagedObject struct {
 // beside sync; what is deleted meanwhile is passed over.
 //
 // With Repair, and when there is something to repair, the page then does what Reupload does, and lets the log begin anew. Pieces that stand in damaged packs are fetched before as
-// far as they can be read, and uploaded to others; then the damaged packs are deleted, so that the other devices send what they have of them. When a part of the log, a diff or a checkpoint is damaged, all
+// far as they can be read, and uploaded to others; then those of them are deleted of which nothing else can be read, so that the other devices send what they have of them. When a part of the log, a diff or a checkpoint is damaged, all
 // commits are sent again whose trees are here.
 //
 // Errors: those of Sync; damage is none.
@@ -97,6 +97,7 @@ type checkRun struct {
 
 	mu     sync.Mutex
 	known  map[format.ID]bool // packs in which pieces stand; not changed once packs are read
+	needed map[format.ID]bool // these, and what the log or a checkpoint names and nobody has condemned; likewise
 	report *CheckReport       // guarded by mu, as all below
 	packs  map[[16]byte]bool  // damaged or missing
 	spare  []string           // damaged, and of no use to anybody
@@ -123,12 +124,13 @@ func (c *checkRun) run(ctx context.Context) error {
 	if c.known, err = c.placed(ctx, func(format.ID) bool { return true }); err != nil {
 		return err
 	}
-	absent := maps.Clone(c.known)
+	c.needed = maps.Clone(c.known)
 	for _, named := range []map[format.ID]bool{c.announced, c.diffs} {
 		for id := range named {
-			absent[id] = absent[id] || !c.condemned[id]
+			c.needed[id] = c.needed[id] || !c.condemned[id]
 		}
 	}
+	absent := maps.Clone(c.needed)
 	maps.DeleteFunc(absent, func(_ format.ID, needed bool) bool { return !needed })
 	err = c.each(ctx, c.p.names.PacksPrefix(), func(info bucket.Info) {
 		if _, _, _, id, ok := c.p.names.ParseName(info.Name); ok {
@@ -257,7 +259,7 @@ func (c *checkRun) object(ctx context.Context, name string, bad func(), read fun
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return nil // it was deleted since it was listed
-	case errors.Is(err, base.ErrUnsupported):
+	case errors.Is(err, base.ErrUnsupported), errors.Is(err, seal.ErrUnknownKey):
 		c.mu.Lock()
 		if len(c.report.Newer) < maxDamages {
 			c.report.Newer = append(c.report.Newer, DamagedObject{Name: name, Err: err})
@@ -280,7 +282,7 @@ func (c *checkRun) object(ctx context.Context, name string, bad func(), read fun
 
 // isDamage reports whether an object is not what was written.
 func isDamage(err error) bool {
-	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, seal.ErrUnknownKey) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
+	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, base.ErrNetwork)
 }
 
 // damaged notes an object, with what else bad notes.
@@ -444,10 +446,10 @@ func (c *checkRun) framed(ctx context.Context, name string, label seal.Label) (n
 	return io.Copy(io.Discard, stream)
 }
 
-// pack checks a pack, or a diff: names do not tell them apart.
+// pack checks a pack, or a diff: names do not tell them apart. What nothing from the floor on speaks of, and nothing here stands in, is garbage, or was damaged once.
 func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
 	kind, _, _, id, ok := c.p.names.ParseName(info.Name)
-	if !ok || kind != format.KindPack {
+	if !ok || kind != format.KindPack || !c.needed[id] {
 		return nil
 	}
 	return c.object(ctx, info.Name, func() { c.packDamaged(id) }, func(ctx context.Context) (int64, error) {

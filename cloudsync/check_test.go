@@ -195,3 +195,30 @@ func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairByANewDeviceDeletesNothing lets a device repair that has nothing: what it cannot read, others may.
+func TestRepairByANewDeviceDeletesNothing(t *testing.T) {
+	for how, spoil := range spoilers {
+		if how == "missing" {
+			continue
+		}
+		w := newWorld(t)
+		a := w.device()
+		a.commit(edit{"long": noise(1, 1_500_000)})
+		sync(t, a)
+		before := w.b.Names()
+		spoil(w, w.packs()[0])
+		c := w.device()
+		if r, err := c.Check(t.Context(), cloudsync.CheckOptions{Repair: true}); err == nil || r.Repaired {
+			t.Errorf("%s: %+v, %v", how, r, err)
+		}
+		if after := w.b.Names(); !slices.Equal(after, before) {
+			t.Errorf("%s: objects %q, were %q", how, after, before)
+		}
+		if r, err := a.Check(t.Context(), cloudsync.CheckOptions{Repair: true}); err != nil || !r.Repaired {
+			t.Errorf("%s: %+v, %v", how, r, err)
+		}
+		sync(t, c)
+		same(t, a, c)
+	}
+}

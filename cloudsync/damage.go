@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -35,9 +36,9 @@ func (d *damage) above(s *logSurvey) {
 	}
 }
 
-// dropSpare deletes what is damaged and of no use.
+// dropSpare deletes what is damaged and of no use, so that it can be written again.
 func (p *Page) dropSpare(ctx context.Context, d *damage) error {
-	if d == nil {
+	if d == nil || p.isBare() {
 		return nil
 	}
 	for _, name := range d.spare {
@@ -59,8 +60,8 @@ func (p *Page) drop(ctx context.Context, name string) error {
 // unsyncTogether is how many commits become unsynced in one batch.
 const unsyncTogether = 4096
 
-// leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins anew. What can still be read of damaged packs, and is not here, is fetched; then the
-// packs are deleted: so the other devices learn that what stood there is to be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.
+// leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins anew. What can still be read of damaged packs, and is not here, is fetched; then those
+// packs are deleted of which nothing more can be read: so the other devices learn that what stood there is to be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.
 func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 	if !d.renews() {
 		return nil
@@ -73,7 +74,11 @@ func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 		return fmt.Errorf("take the places in damaged packs: %w", err)
 	}
 	for id := range d.packs {
-		if err := p.drop(ctx, p.names.Pack(id)); err != nil {
+		of, err := p.ofNoUse(ctx, id)
+		if err == nil && of {
+			err = p.drop(ctx, p.names.Pack(id))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -100,6 +105,25 @@ func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 		}
 	}
 	return nil
+}
+
+// ofNoUse reports whether all that can be read of a damaged pack is here. Of one whose table cannot be read, other devices may know where its pieces stand.
+func (p *Page) ofNoUse(ctx context.Context, id format.ID) (bool, error) {
+	var lost []object.Digest
+	err := pack.ReadPieces(ctx, p.b, p.s.sealer, p.names, id, func(d object.Digest) error {
+		st, err := p.store.PieceState(d)
+		if err == nil && !st.Held {
+			lost = append(lost, d)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, base.ErrNotFound):
+		return true, nil
+	case err != nil && !isDamage(err):
+		return false, fmt.Errorf("look what can be read of damaged pack %s: %w", p.names.Pack(id), err)
+	}
+	return err == nil && len(lost) == 0, nil
 }
 
 // salvage fetches the pieces that are not here from damaged packs, frame by frame, as far as these can be read.

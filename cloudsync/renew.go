@@ -58,6 +58,9 @@ func (p *Page) joinLog(ctx context.Context, d *damage) error {
 		case err == nil:
 			err = fmt.Errorf("read on behind entry %d: there is none, and there is entry %d: %w", at.Number, s.top, base.ErrCorrupt)
 		}
+		if err := p.canRenew(ctx, err); err != nil {
+			return err
+		}
 		if err := p.leaveDamaged(ctx, d); err != nil {
 			return err
 		}
@@ -179,14 +182,6 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 // Whatever ends it before it is through leaves this page as one that cannot read the log on, so that the next call begins with another number.
 func (p *Page) renew(ctx context.Context, s *logSurvey, why error) error {
 	heads := p.store.Heads()
-	if len(heads) == 1 && heads[0].IsFirst() {
-		return why // there is nothing to begin anew with
-	}
-	for _, h := range heads {
-		if held, err := p.store.TreeHeld(ctx, h); err != nil || !held {
-			return errors.Join(why, err)
-		}
-	}
 	p.s.o.Logger.Warn("the log cannot be read on and begins anew", "ledger", p.o.Ledger, "page", p.pageID(), "behind", s.top, "error", why)
 	at, err := p.putRenewal(ctx, s.top)
 	if err != nil {
@@ -223,6 +218,25 @@ func (p *Page) renew(ctx context.Context, s *logSurvey, why error) error {
 	p.ses.looked, p.ses.tip = true, p.s.o.Clock.Now()
 	p.ends(ctx, &p.down, nil)
 	return nil
+}
+
+// canRenew returns why when the page has nothing with which the log could begin anew.
+func (p *Page) canRenew(ctx context.Context, why error) error {
+	if p.isBare() {
+		return why
+	}
+	for _, h := range p.store.Heads() {
+		if held, err := p.store.TreeHeld(ctx, h); err != nil || !held {
+			return errors.Join(why, err)
+		}
+	}
+	return nil
+}
+
+// isBare reports whether the page has nothing but its first commit.
+func (p *Page) isBare() bool {
+	heads := p.store.Heads()
+	return len(heads) == 1 && heads[0].IsFirst()
 }
 
 // withoutTrees returns the unsynced commits whose trees are not here.

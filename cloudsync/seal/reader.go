@@ -41,8 +41,8 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	}
 	trailer := tail[len(tail)-trailerBytes:]
 	o, err := s.openObject(l, trailer, shapeFramed)
-	if errors.Is(err, base.ErrUnsupported) {
-		err = notCut(r, l, err)
+	if errors.Is(err, base.ErrUnsupported) || errors.Is(err, ErrUnknownKey) {
+		err = s.notCut(r, l, err)
 	}
 	if err != nil {
 		return nil, err
@@ -62,13 +62,13 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	return rd, rd.parse(record, end)
 }
 
-// notCut returns newer, which says that the trailer is of a newer format, unless the head is of the present one: then the end of the object is missing, or something else stands there.
-func notCut(r io.ReaderAt, l Label, newer error) error {
+// notCut returns newer, which says that the trailer is of a newer format or has a newer key, unless the head is good: then the end of the object is missing, or something else stands there.
+func (s *Sealer) notCut(r io.ReaderAt, l Label, newer error) error {
 	head, err := readRange(r, l, 0, headerBytes)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case head[0] == formatVersion:
+	}
+	if _, err := s.openObject(l, head, shapeFramed); err == nil {
 		return l.corrupt("a trailer", "something else at the end", nil)
 	}
 	return newer

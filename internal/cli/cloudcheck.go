@@ -18,8 +18,8 @@ each value, checkpoints. What is damaged or missing is named. It costs as much a
 and can be interrupted at any time.
 
 --repair uploads anew what is damaged, as far as this device has it. The log of such a page begins anew;
-damaged packs are deleted once what can still be read of them is here. Other devices learn of it when they sync
-next, and send what they have of it. What nobody has sent then is told as missing.
+damaged packs are deleted once all that can still be read of them is here. Other devices learn of it when they
+sync next, and send what they have of it. What nobody has sent then is told as missing.
 
 The exit code is 20 when there is damage, and 0 when all of it was repaired. What the disk here has, ledgerd check verifies.`,
 		Example: `  ledgerd cloud check
