@@ -113,6 +113,16 @@ func (l *lent) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
+// Lend implements bucket.Lender. What is lent stays so when the caller leaves.
+func (l *lent) Lend(n int) ([]byte, func(), bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.r == nil {
+		return nil, nil, false
+	}
+	return bucket.Lend(l.r, n)
+}
+
 // takeBack returns when nobody reads any more.
 func (l *lent) takeBack() {
 	l.mu.Lock()

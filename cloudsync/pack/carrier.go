@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -160,14 +159,17 @@ func (c *carrier) runUploads() {
 // upload stores a pack in the bucket and tells of it.
 func (c *carrier) upload(p *sealing) error {
 	name := c.o.Names.Pack(p.ref.ID)
-	err := c.o.Bucket.PutIfAbsent(c.ctx, name, int64(len(p.b.b)), bytes.NewReader(p.b.b))
+	content := bucket.NewContent(p.b.b)
+	err := c.o.Bucket.PutIfAbsent(c.ctx, name, int64(len(p.b.b)), content)
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
 		err = c.verify(p.ref.ID, int64(len(p.b.b)))
 	}
 	if err != nil {
 		return fmt.Errorf("upload pack %s: %w", name, err)
 	}
-	c.free <- p.b // has room for all that there are
+	if !content.IsLent() { // else a try that did not end has it still
+		c.free <- p.b // has room for all that there are
+	}
 	p.b = nil
 	if err := c.tell(p); err != nil {
 		return fmt.Errorf("record pack %s: %w", name, err)
