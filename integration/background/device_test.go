@@ -361,7 +361,7 @@ func (p *page) edit(n int) {
 	d.commits++
 	own, value := fmt.Sprintf("device %d key %d", d.index, n), fmt.Sprintf("%06d", d.commits)
 	if n == 7 {
-		value += string(make([]byte, 40_000))
+		value += d.w.noise([]int{20_000, 90_000, 1_300_000}[d.commits%3]) // the last goes up in packs
 	}
 	d.w.work.Go(func() {
 		c, err := p.commit(context.Background(), []string{own, "shared"}, value)

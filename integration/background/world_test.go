@@ -46,6 +46,7 @@ type world struct {
 
 	faults  float64
 	full    bool
+	noises  uint64
 	shared  time.Time // when there was trouble for all last
 	arrived chan struct{}
 	work    sync.WaitGroup // what steps have begun
@@ -102,6 +103,14 @@ func (w *world) seeded(part uint64) io.Reader {
 	s := &stream{r: rand.NewChaCha8(key)}
 	_, _ = s.r.Read(s.pause[:])
 	return s
+}
+
+// noise returns bytes that do not compress, other ones each time.
+func (w *world) noise(n int) string {
+	w.noises++
+	b := make([]byte, n)
+	_, _ = w.seeded(1<<62 | w.noises).Read(b)
+	return string(b)
 }
 
 type stream struct {
