@@ -56,18 +56,37 @@ func TestReceivedAhead(t *testing.T) {
 	}
 	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: onOwn[5], Shallow: true}}, Inner: []commit.ID{own.ID}})
 	heads(onOwn[5])
+	// A merge that came ahead, and is made here, too, is a head until what is built on it has come.
+	side, err := commit.New(commit.Params{Now: time.Unix(3000, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{own}})
+	w.must(err)
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: side}}})
+	merge, err := commit.NewMerge(btree.EmptyRoot, onOwn[5], side)
+	w.must(err)
+	w.sync(nil, storage.SyncBatch{Commits: ahead(merge)})
+	heads(onOwn[5], side)
+	pending, err := w.s.Submit(t.Context(), nil, merge)
+	w.must(err)
+	w.must(pending.Wait())
+	heads(merge)
+	if unsynced, err := w.s.Unsynced(t.Context()); err != nil || len(unsynced) != 1 {
+		t.Errorf("%d commits are unsynced: %v", len(unsynced), err)
+	}
+	onMerge := chainOf(w, 1, 4000, merge)
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: onMerge[0]}}})
+	onOwn[5] = onMerge[0]
+	heads(onOwn[5])
 	n := 0
 	for _, err := range commit.Walk(t.Context(), w.s, []commit.ID{onOwn[5].ID}) {
 		w.must(err)
 		n++
 	}
-	if n != 8 {
+	if n != 11 {
 		t.Errorf("%d commits in the history", n)
 	}
 	// What is left of a history that was given up half way counts when it comes again, parents first, among others that are new.
 	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: first[0], Anew: true}, {Commit: first[1], Anew: true}, {Commit: first[2]}}})
-	heads(onOwn[5], first[2])
+	heads(first[2], onOwn[5])
 	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: first[1], Anew: true}, {Commit: onOwn[1], Anew: false}, {Commit: first[3]}}})
-	heads(onOwn[5], first[3])
+	heads(first[3], onOwn[5])
 	w.must(w.s.Close())
 }

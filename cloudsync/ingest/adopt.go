@@ -70,6 +70,9 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, re
 	if err := s.submit(ctx, append(s.rows.metadata(), a.row(), storage.Metadata{Type: MetadataAdopted, Value: []byte{1}}, a.packsRow(), storage.Metadata{Type: MetadataAhead})); err != nil {
 		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
 	}
+	if err := a.settleHeads(ctx); err != nil {
+		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
+	}
 	return a.c.At, s.res, nil
 }
 
@@ -126,6 +129,7 @@ type adoption struct {
 	inner   []bool                 // commits that are kept because of tags, since what was built on them was given up
 	outside map[commit.ID]struct{} // parents that are here, and not in the checkpoint
 	bare    bool                   // the page has no commits
+	ahead   bool                   // the commits that are no heads come ahead
 	beside  bool                   // the page has read the log; see TakeHistory
 	wanted  *commit.ID
 }
@@ -391,6 +395,7 @@ func (a *adoption) history(ctx context.Context) error {
 			return nil
 		})
 	}
+	a.ahead = true
 	if err := a.historyAhead(ctx, heads); err != nil {
 		return err
 	}
@@ -407,13 +412,9 @@ func (a *adoption) history(ctx context.Context) error {
 // aheadBytes is how long commits may be that go into one batch.
 const aheadBytes = 4 << 20
 
-// historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which heads of the page have children then.
+// historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which heads of the page have children there.
 func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) error {
 	s := a.s
-	was := map[commit.ID]bool{}
-	for _, c := range slices.Concat(s.p.o.Store.Heads(), s.p.o.Store.ChainedHeads()) {
-		was[c.ID] = !c.IsFirst()
-	}
 	batch := storage.SyncBatch{Metadata: []storage.Metadata{{Type: MetadataAhead, Value: binary.BigEndian.AppendUint64(nil, a.number)}}}
 	bytes := 0
 	flush := func() error {
@@ -428,16 +429,7 @@ func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) erro
 		return err
 	}
 	err := a.each(ctx, func(i int, c *commit.Commit) error {
-		if a.skips(i) {
-			return nil
-		}
-		for _, p := range c.Parents {
-			if was[p] {
-				was[p] = false
-				s.b.Inner = append(s.b.Inner, p)
-			}
-		}
-		if heads[uint32(i)] {
+		if a.skips(i) || heads[uint32(i)] {
 			return nil
 		}
 		batch.Commits = append(batch.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
@@ -452,7 +444,37 @@ func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) erro
 	if err != nil {
 		return fmt.Errorf("take over the history: %w", err)
 	}
+	s.b.Inner = a.coveredHeads()
 	return nil
+}
+
+// coveredHeads returns the heads of the page on which commits of the checkpoint are built: merges that were made here, too, while they were ahead.
+func (a *adoption) coveredHeads() (ids []commit.ID) {
+	store, isParent := a.s.p.o.Store, a.h.IsParent()
+	for _, c := range slices.Concat(store.Heads(), store.ChainedHeads()) {
+		i, in := a.h.Find(c.ID)
+		_, outside := a.outside[c.ID]
+		if (in && isParent[i] || outside) && !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// settleHeads looks once more for such heads when the step is durable: one may have come in the very moment before.
+func (a *adoption) settleHeads(ctx context.Context) error {
+	if !a.ahead {
+		return nil
+	}
+	ids := a.coveredHeads()
+	if len(ids) == 0 {
+		return nil
+	}
+	pending, err := a.s.p.o.Store.SubmitSync(ctx, nil, &storage.SyncBatch{Inner: ids})
+	if err != nil {
+		return err
+	}
+	return pending.Wait()
 }
 
 // tree builds the trees of the heads up to last from the diffs in st, and returns the root of that.
