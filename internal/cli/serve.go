@@ -109,6 +109,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	})
 	stop()
 	wg.Wait()
+	a.warnings = 0 // that there was trouble in the meantime is not how it ended
 	return errors.Join(err, k.close())
 }
 
@@ -175,6 +176,8 @@ type keeper struct {
 	wake  chan struct{} // holds one token
 	pages map[ledger.PageRef]*ledger.Kept
 	wg    sync.WaitGroup // of those who wait for pages to be given up
+
+	warning sync.Mutex // held by who warns
 }
 
 func newKeeper(a *app, repo *ledger.Repository) *keeper {
@@ -191,30 +194,48 @@ func (k *keeper) poke() {
 
 // run opens pages as they come, until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	for list := true; ctx.Err() == nil; {
-		if err := k.look(ctx, list); err != nil && ctx.Err() == nil {
-			k.app.warn(err)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { k.list(ctx) })
+	for ctx.Err() == nil {
+		k.warn(ctx, k.look(ctx))
+		select {
+		case <-k.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// list has the pages made, now and then, that other devices have announced. A bucket that hangs keeps it, and not those who look for pages that are here.
+func (k *keeper) list(ctx context.Context) {
+	for ctx.Err() == nil {
+		if c, ok := k.repo.Cloud(); ok && !c.Paused {
+			if _, err := k.repo.Sync(ctx); err != nil {
+				k.warn(ctx, fmt.Errorf("sync: %w", err))
+			}
+			k.poke()
 		}
 		tick, release := k.app.process.Clock.After(listEvery)
 		select {
 		case <-tick:
-			list = true
-		case <-k.wake:
-			list = false
 		case <-ctx.Done():
 		}
 		release()
 	}
 }
 
-// look keeps the pages that are there, and with list first has those made that other devices have announced.
-func (k *keeper) look(ctx context.Context, list bool) error {
-	var errs []error
-	if c, ok := k.repo.Cloud(); list && ok && !c.Paused {
-		if _, err := k.repo.Sync(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("sync: %w", err))
-		}
+// warn tells of an error, unless it is only that serve ends.
+func (k *keeper) warn(ctx context.Context, err error) {
+	k.warning.Lock()
+	defer k.warning.Unlock()
+	if err != nil && ctx.Err() == nil {
+		k.app.warn(err)
 	}
+}
+
+// look keeps the pages that are there.
+func (k *keeper) look(ctx context.Context) error {
+	var errs []error
 	for ref, p := range k.pages {
 		select {
 		case <-p.Gone():

@@ -134,3 +134,60 @@ func TestServeStopsWithinAnUpload(t *testing.T) {
 		t.Errorf("%d bytes came back of %d", len(got), len(value))
 	}
 }
+
+// deafLister is a bucket whose lists of pages get no answer, and that tells when an entry has come.
+type deafLister struct {
+	bucket.Bucket
+	entry chan struct{}
+	once  *sync.Once
+}
+
+func (b deafLister) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
+	if strings.HasPrefix(prefix, "pages/") {
+		<-ctx.Done()
+		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, ctx.Err())
+	}
+	return b.Bucket.List(ctx, after, prefix, limit)
+}
+
+func (b deafLister) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
+	err := b.Bucket.PutIfAbsent(ctx, name, size, content)
+	if err == nil && strings.Contains(name, "/log/") {
+		b.once.Do(func() { close(b.entry) })
+	}
+	return err
+}
+
+// TestServeKeepsPagesWhileItLists: a bucket that does not answer when it is asked for pages keeps no page that is here from being synced.
+func TestServeKeepsPagesWhileItLists(t *testing.T) {
+	dir := shortDir(t)
+	repo, key := filepath.Join(dir, "r"), filepath.Join(dir, "key")
+	store := mem.New(mem.Options{})
+	deaf := deafLister{store, make(chan struct{}), new(sync.Once)}
+	with := func(b bucket.Bucket, stderr io.Writer, args ...string) cli.Process {
+		p := process(append([]string{"--dir", repo}, args...), nil, io.Discard, stderr)
+		p.Buckets = map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil }}
+		return p
+	}
+	do(t, 0, "", "key", "init", key)
+	if code := cli.Main(t.Context(), with(store, io.Discard, "cloud", "set", "mem:x", "--key-file", key)); code != 0 {
+		t.Fatalf("cloud set: exit code %d", code)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	a := &announced{ready: make(chan struct{})}
+	code := make(chan int, 1)
+	go func() { code <- cli.Main(ctx, with(deaf, a, "serve")) }()
+	<-a.ready
+	do(t, 0, "", "--dir", repo, "put", "notes", "a", "1")
+	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case <-deaf.entry:
+	case <-limit.Done():
+		t.Error("the page is not synced")
+	}
+	stop()
+	if c := <-code; c != 0 {
+		t.Errorf("serve ended with %d", c)
+	}
+}
