@@ -53,7 +53,7 @@ type DamagedObject struct {
 	Err  error
 }
 
-// Check reads all that the bucket has of the page and that a device may read, from the floor on, and verifies it: entries and ranges of the log, packs piece by piece, diffs, checkpoints. It
+// Check reads all that the bucket has of the page and that a device may read, from the floor on, and verifies it: entries and ranges of the log, packs piece by piece, diffs, checkpoints, floors. It
 // also finds what is missing: entries between others, and packs that something here stands in. Objects that turn out to be damaged are read again before that is believed. It goes on
 // beside sync; what is deleted meanwhile is passed over.
 //
@@ -77,7 +77,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	if !o.Repair || len(r.Damaged) == 0 {
 		return r, nil
 	}
-	err = p.reupload(ctx, &damage{packs: c.packs, spare: c.spare, log: c.log, at: c.at, why: fmt.Errorf("%s: %w", r.Damaged[0].Name, r.Damaged[0].Err)})
+	err = p.reupload(ctx, &damage{packs: c.packs, spare: c.spare, log: c.log, floors: c.floors, floor: c.floor, at: c.at, why: fmt.Errorf("%s: %w", r.Damaged[0].Name, r.Damaged[0].Err)})
 	if err == nil {
 		err = p.store.MissingPieces(ctx, func(object.Digest) error { r.Missing++; return nil })
 	}
@@ -102,6 +102,7 @@ type checkRun struct {
 	packs  map[[16]byte]bool  // damaged or missing
 	spare  []string           // damaged, and of no use to anybody
 	log    bool               // something else is damaged
+	floors []uint64           // damaged
 
 	announced, diffs, condemned map[format.ID]bool // as entries and checkpoints say
 }
@@ -201,10 +202,46 @@ func (c *checkRun) begin(ctx context.Context) error {
 		return err
 	}
 	c.at = p.ses.log.Position().Number
+	if c.floor, err = p.rememberedFloor(held); err != nil {
+		return err
+	}
+	if err := c.each(held, p.names.FloorPrefix(), func(bucket.Info) {}, c.readFloor); err != nil {
+		return err
+	}
+	switch {
+	case c.floor.Deleted:
+		return ErrDeleted
+	case len(c.floors) > 0:
+		return nil // a look would end there
+	}
 	if c.floor, _, err = p.ses.log.LookFloor(held); err == nil && c.floor.Deleted {
 		err = ErrDeleted
 	}
 	return err
+}
+
+// readFloor checks a floor.
+func (c *checkRun) readFloor(ctx context.Context, info bucket.Info) error {
+	kind, k, _, _, ok := c.p.names.ParseName(info.Name)
+	if !ok || kind != format.KindFloor {
+		return nil
+	}
+	return c.object(ctx, info.Name, func() { c.floors = append(c.floors, k) }, func(ctx context.Context) (int64, error) {
+		stored, err := readAll(ctx, c.p.b, info.Name, maxFloorBytes)
+		if err != nil {
+			return 0, err
+		}
+		floor, err := format.OpenFloor(c.p.s.sealer, c.p.names, k, stored)
+		if err != nil {
+			return int64(len(stored)), err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if floor.K = k; k > c.floor.K {
+			c.floor = floor
+		}
+		return int64(len(stored)), nil
+	})
 }
 
 // placed returns those of the packs that in says in which pieces stand.

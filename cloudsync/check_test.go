@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 )
@@ -167,6 +168,47 @@ func TestCheckTellsOfNewerObjects(t *testing.T) {
 			}
 		}
 		w.b.Replace(n, good)
+	}
+}
+
+// TestDamagedFloorIsPutBack damages a floor, which the devices that have read it remember.
+func TestDamagedFloorIsPutBack(t *testing.T) {
+	for how, spoil := range spoilers {
+		if how == "missing" {
+			continue
+		}
+		w := newWorld(t)
+		a, b := w.device(), w.device()
+		for i := range 8 {
+			a.commit(edit{key(i): noise(uint64(i), 3000)})
+			sync(t, a, b)
+		}
+		keepLast(t, a, 2)
+		sync(t, b)
+		collectBucket(t, a, cloudsync.GCOptions{})
+		w.clock.Advance(31 * 24 * time.Hour)
+		sync(t, a, b)
+		collectBucket(t, a, cloudsync.GCOptions{})
+		name := a.names().Floor(1)
+		spoil(w, name)
+		if err := w.device().Sync(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Fatalf("%s: a new device: %v", how, err)
+		}
+		r, err := a.Check(t.Context(), cloudsync.CheckOptions{})
+		if err != nil || len(r.Damaged) != 1 || r.Damaged[0].Name != name {
+			t.Fatalf("%s: %+v, %v", how, r, err)
+		}
+		if r, err := a.Check(t.Context(), cloudsync.CheckOptions{Repair: true}); err != nil || !r.Repaired || r.Missing > 0 {
+			t.Fatalf("%s: %+v, %v", how, r, err)
+		}
+		a.commit(edit{"more": text("x")})
+		sync(t, a, b)
+		for i, p := range []*page{a, b} {
+			if r, err := p.Check(t.Context(), cloudsync.CheckOptions{}); err != nil || len(r.Damaged) > 0 {
+				t.Errorf("%s: device %d: %+v, %v", how, i, r, err)
+			}
+		}
+		same(t, a, b, w.synced())
 	}
 }
 

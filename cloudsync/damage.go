@@ -21,8 +21,11 @@ type damage struct {
 	packs map[[16]byte]bool // packs and diffs that are damaged, or not there
 	spare []string          // other objects that are damaged, and can go
 	log   bool              // something else is damaged, or one of packs may be a diff
-	at    uint64            // where the page stood: others may stand there too
-	why   error             // about the first
+	// floors are the damaged ones, and floor is the newest that is known.
+	floors []uint64
+	floor  format.Floor
+	at     uint64 // where the page stood: others may stand there too
+	why    error  // about the first
 }
 
 // renews reports whether the log is to begin anew because of it.
@@ -59,6 +62,36 @@ func (p *Page) drop(ctx context.Context, name string) error {
 
 // unsyncTogether is how many commits become unsynced in one batch.
 const unsyncTogether = 4096
+
+// rememberedFloor returns the newest floor that this device has seen, zero when it has seen none.
+func (p *Page) rememberedFloor(ctx context.Context) (format.Floor, error) {
+	row, err := p.store.Metadata(ctx, format.MetadataFloor)
+	if err != nil {
+		return format.Floor{}, fmt.Errorf("read the floor: %w", err)
+	}
+	return parseFloor(row).floor, nil
+}
+
+// restoreFloors puts floors back that are damaged: without them nobody who does not remember a later one could tell where the log begins. One that is older than the newest that is known
+// gets what that says. Which is the newest is known before all is forgotten. Errors: d.why when nobody here knows a damaged one, nor a later one.
+func (p *Page) restoreFloors(ctx context.Context, d *damage) error {
+	if d == nil {
+		return nil
+	}
+	for _, k := range d.floors {
+		if k > d.floor.K {
+			return d.why
+		}
+		p.s.o.Logger.Warn("a floor is damaged, and is put back", "ledger", p.o.Ledger, "page", p.pageID(), "floor", k)
+		if err := p.drop(ctx, p.names.Floor(k)); err != nil {
+			return err
+		}
+		if err := p.putFloor(ctx, format.Floor{K: k, Low: d.floor.Low, Checkpoint: d.floor.Checkpoint}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins anew. What can still be read of damaged packs, and is not here, is fetched; then those
 // packs are deleted of which nothing more can be read: so the other devices learn that what stood there is to be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.

@@ -62,6 +62,9 @@ func (p *Page) startOver(ctx context.Context, d *damage) error {
 	if err := p.s.checkFormat(ctx, p.b, proofAnew); err != nil { // before anything is forgotten (I2)
 		return err
 	}
+	if err := p.restoreFloors(ctx, d); err != nil {
+		return err
+	}
 	if err := p.forget(ctx); err != nil {
 		return err
 	}

@@ -84,6 +84,14 @@ type floorRow struct {
 	seen  time.Time // by the bucket's clock
 }
 
+func parseFloor(b []byte) (f floorRow) {
+	if len(b) == 32 {
+		f = floorRow{format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])},
+			time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
+	}
+	return f
+}
+
 func (f floorRow) encode() []byte {
 	b := binary.BigEndian.AppendUint64(nil, f.floor.K)
 	b = binary.BigEndian.AppendUint64(b, f.floor.Low)
@@ -124,11 +132,7 @@ func (p *Page) load(ctx context.Context) error {
 	if b := rows[format.MetadataDevice]; len(b) == 32 && format.ID(b[:16]) == p.s.o.Device {
 		ses.device = deviceRow{binary.BigEndian.Uint64(b[16:]), time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
 	}
-	ses.floor = floorRow{}
-	if b := rows[format.MetadataFloor]; len(b) == 32 {
-		ses.floor = floorRow{format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])},
-			time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
-	}
+	ses.floor = parseFloor(rows[format.MetadataFloor])
 	p.loadOwn(rows[metadataOwn], at.Number)
 	p.newLog(at)
 	p.applied(at, rows[format.MetadataServerTime])

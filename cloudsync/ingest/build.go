@@ -84,6 +84,8 @@ type builder struct {
 	least int           // bytes of nodes of the last tree that was copied
 	gone  map[format.ID]struct{}
 	below uint64 // entries that are condemned
+	// lenient passes over packs that cannot be read: values that stand there do not keep a tree from being built.
+	lenient bool
 }
 
 // start is a checkpoint, without its trees.
@@ -378,6 +380,7 @@ func (b *builder) places(ctx context.Context, s *step) error {
 	if err != nil || !missing {
 		return err
 	}
+	b.lenient = true
 	if b.start == nil {
 		return b.placesFrom(ctx, s)
 	}
@@ -453,10 +456,11 @@ func (b *builder) placesIn(ctx context.Context, s *step, ref format.PackRef) err
 	if _, ok := b.gone[ref.ID]; ok {
 		return nil
 	}
-	if err := s.pack(ctx, ref, false); err != nil && !errors.Is(err, base.ErrNotFound) {
-		return err
+	err := s.pack(ctx, ref, false)
+	if errors.Is(err, base.ErrNotFound) || b.lenient && isFault(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // placesOf takes the places of pieces that an entry tells of.
