@@ -233,6 +233,9 @@ func (w *world) stop(r *run) {
 // kill ends the process without a word. What goes over the wire at that moment may have arrived or not.
 func (d *device) kill(n int) {
 	w := d.w
+	w.mu.Lock()
+	d.run.dead = true
+	w.mu.Unlock()
 	keep := [...]func() float64{vfs.KeepAll, vfs.KeepNone, vfs.KeepSome(w.h.Seed + uint64(n)), vfs.KeepSome(uint64(n))}[n%4]
 	left, rows := d.fs.CrashClone(keep), make([]*index.Memory, len(d.rows))
 	for i := range rows {
@@ -241,7 +244,6 @@ func (d *device) kill(n int) {
 		}
 	}
 	w.mu.Lock()
-	d.run.dead = true
 	var dropped []*request
 	w.pending = slices.DeleteFunc(w.pending, func(r *request) bool {
 		if r.run == d.run {
@@ -373,6 +375,9 @@ func (p *page) edit(n int) {
 		}
 		d.w.mu.Lock()
 		defer d.w.mu.Unlock()
+		if p.run.dead {
+			return // the disk is left as it was before
+		}
 		d.w.acked[p.ledger][own] = value
 		d.w.made[p.ledger][c.ID] = &commitNote{d.index}
 	})
