@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,7 +37,11 @@ func TestEraseFromHistory(t *testing.T) {
 	r := open(t, dir, nil)
 	p := page(t, r, "notes", "inbox")
 	put(t, p, "a", "1")
-	short, long := "hunter2-hunter2", strings.Repeat("correct horse battery staple ", 20_000)
+	var b strings.Builder
+	for i := range 20_000 { // not periodic: some repositories would cut that into equal pieces
+		fmt.Fprint(&b, "correct horse battery staple ", i, " ")
+	}
+	short, long := "hunter2-hunter2", b.String()
 	put(t, p, "password", short)
 	put(t, p, "b", "1")
 	put(t, p, "password", long)
