@@ -54,9 +54,9 @@ func histories() int {
 	case os.Getenv("LEDGER_TIER") >= "2":
 		return 20_000
 	case testing.Short():
-		return 30
+		return 20
 	}
-	return 80
+	return 50
 }
 
 // TestHistories runs random histories.
@@ -112,7 +112,7 @@ func report(t *testing.T, h History, err error) {
 
 // TestReplay runs histories twice: equal seeds let the same happen. Where requests are limited, it is left open which of several that are made beside each other goes first.
 func TestReplay(t *testing.T) {
-	for seed := *fromFlag; seed < *fromFlag+8; seed++ {
+	for seed := *fromFlag; seed < *fromFlag+4; seed++ {
 		if generate(seed, steps).Limited {
 			continue
 		}
