@@ -31,7 +31,6 @@ func TestPacksThatAreGoneAreNotAnnounced(t *testing.T) {
 		"all, restart, lazy":            {all, restart, "lazy:", 1},
 		"all, error":                    {all, nothing, "", 1},
 		"all, long after":               {all, wait, "", 1},
-		"first of two, restart":         {first, restart, "", 2},
 		"first of two, restart, lazy":   {first, restart, "lazy:", 2},
 		"first of two is cut, an error": {half, nothing, "", 2},
 	} {
