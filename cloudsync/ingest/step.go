@@ -33,6 +33,7 @@ type step struct {
 	fill   bool // pieces of which something is known keep what they have
 	// present is the body that is being taken, nil for a checkpoint; relied says that what it relies on has been read.
 	present *format.Body
+	at      int // the commit of it whose tree is being made
 	relied  bool
 	// adoptedPacks are those of the row format.MetadataAdoptedPacks, nil when it has not been read.
 	adoptedPacks map[format.ID]struct{}
@@ -193,13 +194,41 @@ func (s *step) brings(ctx context.Context, b *format.Body) (bool, error) {
 }
 
 func (s *step) bodyCommits(ctx context.Context, b *format.Body) error {
+	past, err := s.superseded(ctx, b)
+	if err != nil {
+		return err
+	}
 	for i := range b.Commits {
 		cc := &b.Commits[i]
+		if past[cc.Commit.ID] {
+			continue
+		}
+		s.at = i
 		if err := s.commit(ctx, cc, b.Shallow || s.shallow); err != nil {
 			return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
 		}
 	}
 	return nil
+}
+
+// superseded returns the commits of a body that are not here, and on which nothing in it builds but what was given up here: another device, which had not given them up, sends
+// them again. They would be heads, as their children stay given up, and what was deleted since would come back.
+func (s *step) superseded(ctx context.Context, b *format.Body) (map[commit.ID]bool, error) {
+	past, children, living := map[commit.ID]bool{}, map[commit.ID]bool{}, map[commit.ID]bool{} // of which there are children in the body; of which there are some that are taken
+	for i := len(b.Commits) - 1; i >= 0; i-- {
+		c := b.Commits[i].Commit
+		known, _, err := s.find(ctx, c.ID)
+		gone := errors.Is(err, base.ErrGone)
+		if err != nil && !gone {
+			return nil, err
+		}
+		past[c.ID] = known == nil && !gone && children[c.ID] && !living[c.ID]
+		for _, id := range c.Parents {
+			children[id] = true
+			living[id] = living[id] || !gone && !past[c.ID]
+		}
+	}
+	return past, nil
 }
 
 // commit takes a commit with its tree. What retention has given up here stays given up. shallow says that parents may be given up elsewhere.
@@ -300,6 +329,9 @@ func (s *step) root(ctx context.Context, from format.Base) (object.Digest, error
 	}
 	c, here, err := s.find(ctx, from.Commit)
 	if errors.Is(err, base.ErrGone) || err == nil && c == nil {
+		if i := s.inBody(from.Commit); i >= 0 { // it stays given up, and of its tree what is built on it
+			return s.treeOf(ctx, i)
+		}
 		return s.borrow(ctx, from.Commit, err != nil)
 	}
 	if err != nil {
@@ -318,30 +350,42 @@ func (s *step) root(ctx context.Context, from format.Base) (object.Digest, error
 }
 
 // treeFromBody makes the tree of a commit that is known without it, from its diff in the entry that is being taken: no other entry up to here may have it. When that does not bring
-// it, it is a *NeedsTreeError. Going from base to base comes to an end: each stands before what builds on it, as reading the body has proved.
+// it, it is a *NeedsTreeError.
 func (s *step) treeFromBody(ctx context.Context, c *commit.Commit) error {
-	if s.present == nil {
-		return &NeedsTreeError{Commit: c.ID}
-	}
-	i := slices.IndexFunc(s.present.Commits, func(cc format.CommitChange) bool { return cc.Commit.ID == c.ID })
+	i := s.inBody(c.ID)
 	if i < 0 {
 		return &NeedsTreeError{Commit: c.ID}
 	}
-	cc := s.present.Commits[i]
-	from, err := s.root(ctx, cc.Base)
-	if err != nil {
+	if _, err := s.treeOf(ctx, i); err != nil {
 		return err
-	}
-	root, err := s.apply(ctx, from, cc.Diff)
-	if err != nil {
-		return err
-	}
-	if root != c.Root {
-		return bad("the diff of commit %s leads to the tree %s, it has %s", c.ID, root, c.Root)
 	}
 	s.commits[c.ID] = c
 	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c})
 	return nil
+}
+
+// inBody returns the number of a commit that the present entry brings before the one whose tree is being made, -1 when it is none.
+func (s *step) inBody(id commit.ID) int {
+	if s.present == nil {
+		return -1
+	}
+	return slices.IndexFunc(s.present.Commits[:min(s.at, len(s.present.Commits))], func(cc format.CommitChange) bool { return cc.Commit.ID == id })
+}
+
+// treeOf makes the tree of commit i of the present entry from its diff. Going from base to base comes to an end, since each stands before what builds on it.
+func (s *step) treeOf(ctx context.Context, i int) (object.Digest, error) {
+	cc := &s.present.Commits[i]
+	defer func(at int) { s.at = at }(s.at)
+	s.at = i
+	from, err := s.root(ctx, cc.Base)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	root, err := s.apply(ctx, from, cc.Diff)
+	if err == nil && root != cc.Commit.Root {
+		err = bad("the diff of commit %s leads to the tree %s, it has %s", cc.Commit.ID, root, cc.Commit.Root)
+	}
+	return root, err
 }
 
 // explanations takes the explanations of merges that the body brings.
