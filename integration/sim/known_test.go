@@ -15,6 +15,7 @@ func set(key, text string, size int) []sim.Change {
 // TestKnownHistories runs histories that have failed once, cut down to what mattered. Seeds alone would not do: what a seed gives changes with the generator.
 func TestKnownHistories(t *testing.T) {
 	one, two := []sim.Device{{Name: "a"}}, []sim.Device{{Name: "a"}, {Name: "b"}}
+	away := []sim.Device{{Name: "a"}, {Name: "b", Skew: -90537091774899492}, {Name: "e", Skew: -9762839336154098}}
 	three := []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	for _, test := range []struct {
 		name string
@@ -102,6 +103,29 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Collect, After: 2 * 24 * time.Hour},
 			{Kind: sim.Collect, After: 31 * 24 * time.Hour, Device: 1},
 			{Kind: sim.Fetch, Device: 3},
+		}}},
+		{"a device that was away builds on what was given up", sim.History{Devices: away, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("r01", "0", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Add, Key: "c03", Text: "2"}}},
+			{Kind: sim.Retain, Device: 2, Base: 1},
+			{Kind: sim.Sync, Base: 1},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s06", Text: "b"}}},
+			{Kind: sim.Checkpoint, Device: 1, Base: 28},
+			{Kind: sim.Collect, After: 766476698773544, Device: 2, Base: 21},
+			{Kind: sim.Edit, After: 1556702183339501, Changes: set("l08", "0", 0)},
+			{Kind: sim.Collect, After: 1487958643777151, Device: 1, Base: 21},
+		}}},
+		{"a device that was away sends again what was given up", sim.History{Devices: away, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("r01", "0", 0)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l08", "0", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Add, Key: "c03", Text: "2"}}},
+			{Kind: sim.Retain, Device: 2, Base: 1},
+			{Kind: sim.Sync, Base: 1},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s06", Text: "b"}}},
+			{Kind: sim.Checkpoint, Device: 1, Base: 28},
+			{Kind: sim.Collect, After: 766476698773544, Device: 2, Base: 21},
+			{Kind: sim.Edit, After: 1134879756425688, Device: 2, Changes: set("l04", "0", 300)},
+			{Kind: sim.Collect, After: 1487958643777151, Device: 1, Base: 21},
 		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
