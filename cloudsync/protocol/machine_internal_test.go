@@ -152,3 +152,30 @@ func TestRangeOf(t *testing.T) {
 		t.Error("words for no outcomes")
 	}
 }
+
+// TestFloorFoundAtTheEnd has a device that was away look at a log of which all behind it was deleted, while a range still has its position: the proof at what looks like
+// the end finds the floor that says so.
+func TestFloorFoundAtTheEnd(t *testing.T) {
+	floors := map[uint64]Floor{1: {K: 1, Low: 29, Checkpoint: 29, Created: 1}, 2: {K: 2, Low: 32, Checkpoint: 32, Created: 2}}
+	m := New(Options{At: Position{29, Hash{1}}, Looked: 1, MaxBatch: 3})
+	effects := m.Step(StartCatchUp{Prove: true})
+	for range 40 {
+		var ev Event
+		switch e := effects[len(effects)-1].(type) {
+		case GetEntry:
+			ev = EntryRead{Now: 1 << 60, Found: e.Number == 29 && e.Span == SpanSmall, Entry: Entry{Hash: Hash{1}, Created: 1}}
+		case GetFloor:
+			f, ok := floors[e.K]
+			ev = FloorRead{Found: ok, Floor: f}
+		case Done:
+			if e.Outcome != Passed {
+				t.Errorf("the device is told %+v", e)
+			}
+			return
+		default:
+			t.Fatalf("unexpected %#v", e)
+		}
+		effects = m.Step(ev)
+	}
+	t.Error("no end")
+}

@@ -81,6 +81,9 @@ func (m *Machine) proved() []Effect {
 	m.in, m.missing, m.tail = 0, [3]uint64{}, m.at
 	m.proofs++
 	if m.ending {
+		if m.ending = false; m.at.Number+1 < m.floor.Low { // which this proof has found: what looked like the end was deleted
+			return m.seek()
+		}
 		return m.flush(thenDone)
 	}
 	switch m.op {
