@@ -125,7 +125,7 @@ func (g *cloudGenerator) sweeps(z Hazards) {
 	if z.Crashes {
 		g.add(1, SweepCrash)
 	}
-	if z.Pruning && !g.one(3) && !g.troubled {
+	if z.Pruning && !g.one(3) {
 		g.add(4, Prune)
 	}
 	if z.Rewriting && g.one(2) {
@@ -149,12 +149,10 @@ func (g *cloudGenerator) collection() (steps []Step) {
 
 type cloudGenerator struct {
 	generator
-	kinds []Kind // each as often as it is likely
-	large int    // one value in so many is of up to a MiB; 0: none
-	// troubled tells that buckets are lost or put back. Then nobody gives history up: what one has given up, another sends again when it makes the bucket whole, and a third may take it for a head.
-	troubled bool
-	damages  bool // trouble comes while processes go on
-	bulky    bool // most values have one of a few lengths, so that values and chunks come back
+	kinds   []Kind // each as often as it is likely
+	large   int    // one value in so many is of up to a MiB; 0: none
+	damages bool   // trouble comes while processes go on
+	bulky   bool   // most values have one of a few lengths, so that values and chunks come back
 	// collects lets garbage be condemned and, when its time has come, deleted.
 	collects bool
 }
@@ -221,7 +219,7 @@ func (g *cloudGenerator) choose(z Hazards) {
 		}
 	}
 	keeps := z.Keeping && g.one(3)
-	if keeps { // not beside buckets that are lost; see troubled
+	if keeps {
 		g.pass = []time.Duration{1, 10, 31, 100}[g.rng.IntN(4)] * 24 * time.Hour
 		add(2, Retain, GiveUp, Collect)
 		add(1, Collect, Checkpoint, Tag)
@@ -230,8 +228,8 @@ func (g *cloudGenerator) choose(z Hazards) {
 		add(2, Backup, Restore)
 		add(1, Forget)
 	}
+	// What one has given up, another sends again when it makes a bucket whole that was lost, and a third may take it for a head, when it comes in other entries than what is built on it.
 	if z.Trouble && g.one(5) && !keeps {
-		g.troubled = true
 		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
 	}
 	if z.Newcomers && g.one(4) {
@@ -241,7 +239,6 @@ func (g *cloudGenerator) choose(z Hazards) {
 		add(2, Reset)
 	}
 	if g.damages = z.Damage && g.one(10) && !keeps; g.damages {
-		g.troubled = true
 		add(1, Lose, Lose, Keep, Rollback, Reupload)
 	}
 }
