@@ -48,13 +48,20 @@ func ReadWrapped(ctx context.Context, b bucket.Bucket) (*seal.Wrapped, error) {
 	return wrapped, nil
 }
 
-func readWrapped(ctx context.Context, b bucket.Bucket) (*seal.Wrapped, error) {
-	content, err := readAll(ctx, b, format.FormatName, seal.MaxKeyringBytes)
-	if err != nil {
-		return nil, damagedIf(err)
+// keyringReads is how often a keyring is read that is not what it should be: its first bytes say what it is, and what has changed on its way is another one.
+const keyringReads = 3
+
+func readWrapped(ctx context.Context, b bucket.Bucket) (w *seal.Wrapped, err error) {
+	for range keyringReads {
+		content, readErr := readAll(ctx, b, format.FormatName, seal.MaxKeyringBytes)
+		if readErr != nil {
+			return nil, damagedIf(readErr)
+		}
+		if w, err = seal.ParseKeyring(content); err == nil {
+			return w, nil
+		}
 	}
-	w, err := seal.ParseKeyring(content)
-	return w, damagedIf(err)
+	return nil, damagedIf(err)
 }
 
 // makeKeyring puts a new keyring, unless there is one. It reports whether the one that is there now is the one it made.
