@@ -98,20 +98,22 @@ func (r *Repository) fetchPage(ctx context.Context, link *cloudLink, k pageKey, 
 	err := r.fillPage(ctx, link, k, away, o)
 	if err == nil {
 		r.stage("fetched", k)
+		if r.o.InMemory {
+			r.mu.Lock()
+			r.indexes[dir] = o.MemoryIndex
+			r.mu.Unlock()
+		}
 		err = r.fs.Rename(coming, dir)
 	}
 	if err != nil {
 		return errors.Join(err, r.fs.RemoveAll(coming))
 	}
-	if r.o.InMemory {
-		r.mu.Lock()
-		r.indexes[dir] = o.MemoryIndex
-		r.mu.Unlock()
-	}
+	// The file that says why the page was away goes when it is opened (A1): from now on it may leave again, and write that file anew.
 	if err := r.fs.SyncDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	return r.removeAbsence(k)
+	r.stage("back", k)
+	return nil
 }
 
 // fillPage makes a page in the directory of o and syncs it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -154,6 +155,37 @@ func whole(ctx context.Context, p *Page) error {
 		}
 		return err
 	})
+}
+
+// TestEvictedAgainAtOnce evicts a page in the moment when it has come back, before it is opened: it comes back once more.
+func TestEvictedAgainAtOnce(t *testing.T) {
+	w := newEvictWorld(t)
+	r, ref := w.device(w.mem)
+	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+		t.Fatal(err)
+	}
+	w.onStage(func(stage string, _ pageKey) {
+		if stage != "back" {
+			return
+		}
+		w.onStage(nil)
+		if report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil || len(report.Evicted) != 1 {
+			t.Errorf("evicted %+v, %v", report, err)
+		}
+	})
+	p, err := openIt(t.Context(), r)
+	if err == nil {
+		err = errors.Join(whole(t.Context(), p), p.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if away, err := r.EvictedPages(t.Context()); err != nil || len(away) != 0 {
+		t.Errorf("away are %+v, %v", away, err)
+	}
+	if _, err := w.mem.Stat(r.awayPath(pageKey{ref.Ledger, ref.ID})); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("why it was away stays: %v", err)
+	}
 }
 
 // TestOpenBeforeEvictionWins: who opens a page while it is looked at for eviction gets it as it is, without a network.

@@ -28,6 +28,7 @@ type pageStore struct {
 	merger    *merger        // set before ready is closed
 	collector *pageCollector // set before ready is closed
 	err       error          // set before ready is closed: why it could not be opened
+	back      bool           // set before it is opened: it was evicted, and has been brought back
 
 	ready chan struct{} // closed when it is open or could not be opened
 	gone  chan struct{} // closed when it has been closed
@@ -73,6 +74,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	call := r.gate.context(ctx)
 	defer call.release()
 	key := pageKey{l.name, id}
+	back := false
 	for {
 		if err := call.Err(); err != nil {
 			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
@@ -86,11 +88,13 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 		}
 		s, mine := r.reserve(key, name)
 		if mine {
+			s.back = back
 			r.openStore(call, s, kind == handleUse)
 		}
 		p, wait, err := r.newHandle(s, l, mine, kind)
 		if errors.Is(err, errAway) {
 			if err = r.bringBack(call, key); err == nil {
+				back = true
 				continue
 			}
 		}
@@ -250,7 +254,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 			return nil, err
 		}
 	}
-	if away != nil { // deleted here once, and wanted again
+	if away != nil || here && s.back { // deleted here once, and wanted again; or evicted. While its place is taken it does not leave.
 		if err := r.removeAbsence(s.key); err != nil {
 			return nil, err
 		}

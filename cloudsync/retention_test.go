@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -484,9 +485,9 @@ func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	w.connect()
 	for at := 1; ; at++ {
 		a.reopen()
-		n := 0
+		var n atomic.Int64
 		w.b.SetBefore(func(bucket.Op, string) error {
-			if n++; n >= at {
+			if n.Add(1) >= int64(at) {
 				return fs.ErrPermission
 			}
 			return nil
