@@ -177,9 +177,14 @@ func (c *Cursor) reset(empty side) (subtree, bool) {
 	return subtree{digest: c.t.Root, level: anyLevel}, c.t.Root != EmptyRoot
 }
 
-// push reads a node and makes it the last of the path.
+// push reads a node, the root or the child in the gap of the last one of the path, and makes it the last one.
 func (c *Cursor) push(ctx context.Context, s *subtree) (*step, error) {
-	n, err := s.read(ctx, c.t.Source)
+	n, err := c.linked(), error(nil)
+	if n != nil {
+		n.Use()
+	} else {
+		n, err = s.read(ctx, c.t.Source)
+	}
 	if err == nil {
 		if c.node != nil { // the cursor moves on from an entry: all of the node will be read
 			c.touched |= n.Touch()
@@ -190,10 +195,25 @@ func (c *Cursor) push(ctx context.Context, s *subtree) (*step, error) {
 		c.leave(nowhere)
 		return nil, err
 	}
+	if c.depth > 0 {
+		up := &c.path[c.depth-1]
+		if up.node.Linked(up.gap) != n {
+			up.node.Link(up.gap, n)
+		}
+	}
 	p := &c.path[c.depth]
 	p.node, p.digest, p.lo, p.hi = n, s.digest, s.lo, s.hi
 	c.depth++
 	return p, nil
+}
+
+// linked returns the node to which the last one of the path is linked where it goes on, nil if there is none.
+func (c *Cursor) linked() *fb.Node {
+	if c.depth == 0 {
+		return nil
+	}
+	p := &c.path[c.depth-1]
+	return p.node.Linked(p.gap)
 }
 
 // stand makes the cursor stand on entry i of the last node of the path.
