@@ -28,18 +28,18 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// hold is a program of the scripts: hold DIR FILE keeps the repository open, makes FILE, and waits until FILE is gone.
+// hold is a program of the scripts: hold DIR FILE keeps the repository open, makes FILE, and waits for an interrupt.
 func hold() {
 	repo, err := ledger.Open(ctx(), os.Args[1], nil)
 	if err != nil {
 		panic(err)
 	}
 	defer repo.Close() // the process ends
+	interrupted := make(chan os.Signal, 1)
+	notify(interrupted) // before the file says that it may be interrupted
 	if err := os.WriteFile(os.Args[2], nil, 0o600); err != nil {
 		panic(err)
 	}
-	interrupted := make(chan os.Signal, 1)
-	notify(interrupted)
 	<-interrupted
 }
 
