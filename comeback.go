@@ -26,27 +26,7 @@ func (e *awayError) Is(target error) bool { return target == ErrNeedsFetch }
 
 // takeAway waits until nobody else brings back or deletes a page that is away.
 func (r *Repository) takeAway(ctx context.Context, k pageKey) (release func(), err error) {
-	for {
-		r.mu.Lock()
-		busy := r.moving[k]
-		if busy == nil {
-			done := make(chan struct{})
-			r.moving[k] = done
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				delete(r.moving, k)
-				r.mu.Unlock()
-				close(done)
-			}, nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+	return r.takePageTurn(ctx, r.moving, k)
 }
 
 // bringBack fetches an evicted page from the bucket, so that it can be opened. It does nothing when somebody else has done so.

@@ -88,27 +88,7 @@ func (r *Repository) prepareToLeave(ctx context.Context, k pageKey, d departure)
 
 // beginLeaving has one at a time look whether a page leaves. decided must be called.
 func (r *Repository) beginLeaving(ctx context.Context, k pageKey) (decided func(), err error) {
-	for {
-		r.mu.Lock()
-		other := r.leaving[k]
-		if other == nil {
-			mine := make(chan struct{})
-			r.leaving[k] = mine
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				delete(r.leaving, k)
-				r.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+	return r.takePageTurn(ctx, r.leaving, k)
 }
 
 // isBusy reports whether prepareToLeave might have to wait for others.

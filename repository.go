@@ -187,6 +187,31 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.openCloud(ctx)
 }
 
+// takePageTurn waits until nobody else has a page's place in turns, which mu guards, and takes it until release is called: its channel is closed then.
+func (r *Repository) takePageTurn(ctx context.Context, turns map[pageKey]chan struct{}, k pageKey) (release func(), err error) {
+	for {
+		r.mu.Lock()
+		busy := turns[k]
+		if busy == nil {
+			mine := make(chan struct{})
+			turns[k] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				delete(turns, k)
+				r.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // stage tells a test how far the leaving or coming of a page is.
 func (r *Repository) stage(name string, k pageKey) {
 	if t := r.o.testing; t != nil && t.stage != nil {
