@@ -23,6 +23,7 @@ type session struct {
 	log     *cloudlog.Log // nil: to be made from what the store says
 	looked  bool          // the log was read to its end once
 	offered bool          // there is no history to offer; see offerHistory
+	found   bool          // no places are to be found; see findPlaces
 	first   bool          // the page had read nothing when the session began
 	begun   bool          // nothing was missing behind what the page had read when it first came to the end of the log
 	tip     time.Time     // when it was last known to have nothing that is not applied; zero: not known
@@ -51,6 +52,7 @@ type session struct {
 const (
 	metadataAnnounced = "announced" // the bucket's id
 	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
+	metadataUnplaced  = "unplaced"  // 1: the places of pieces that are not held were forgotten, and not looked for since; see findPlaces
 )
 
 // checkpointRow says what is known of the newest checkpoint. As a row: number 8, room 8, size 8.
@@ -359,7 +361,11 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 		p.ses.tip = p.s.o.Clock.Now()
 		p.schedule(found)
 		p.ses.looked = true
-		if !p.ses.offered {
+		if !p.ses.found {
+			err = p.findPlaces(ctx)
+			p.ses.found = err == nil
+		}
+		if err == nil && !p.ses.offered {
 			err = p.offerHistory(ctx, fewCommits)
 			p.ses.offered = err == nil
 		}
