@@ -107,6 +107,7 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	w.cloud.epoch++
 	w.cloud.has = has
 	w.cloud.lossy = w.cloud.lossy || w.dropped
+	w.excuseEvicted()
 	w.trace("the bucket is %s, processes go on: %t", what, goOn)
 	if goOn {
 		w.cloud.torn = true
@@ -118,6 +119,15 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 		}
 	}
 	return nil
+}
+
+// excuseEvicted excuses commits that only evicted pages had, when the bucket has lost them too: who evicts a page leaves what is in it to the bucket.
+func (w *World) excuseEvicted() {
+	lost := w.evicted.minus(w.cloud.has)
+	for _, d := range w.devices {
+		lost = lost.minus(d.has)
+	}
+	w.excused = w.excused.or(lost)
 }
 
 // lose takes an object away from the bucket. What no device has any more may be lost with it.
@@ -304,6 +314,7 @@ func (d *device) evict(ctx context.Context) error {
 		return err
 	}
 	d.w.givesUp()
+	d.w.evicted = d.w.evicted.or(d.has)
 	d.w.cloud.stats.Evictions++
 	d.knowNothing()
 	d.w.trace("device %d is evicted", d.index)

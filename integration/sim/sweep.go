@@ -251,13 +251,54 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 		return false, nil
 	}
 	_, err := d.s.Commit(ctx, n.c.ID)
-	if err != nil && (d.w.pruned.has(n.index) || d.w.retained) && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound)) {
-		return true, d.gaveUp(n)
+	if err == nil {
+		return false, nil
 	}
+	if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
+		switch stray, strayErr := d.strays(ctx, n); {
+		case d.w.pruned.has(n.index) || d.w.retained:
+			return true, d.gaveUp(n)
+		case strayErr != nil:
+			return false, strayErr
+		case stray:
+			d.pruned = d.pruned.with(n.index)
+			return true, nil
+		}
+	}
+	return false, fmt.Errorf("S1: device %d: %w", d.index, err)
+}
+
+// strays reports whether a commit that the device never had, and does not get, is one to which nothing leads any more from what it has: what was built on it was pruned, and no tag is on it. Where there was
+// a tag when the rest was pruned it is kept until the next time; a checkpoint, which has what heads and tags lead to, does not have it.
+func (d *device) strays(ctx context.Context, n *node) (bool, error) {
+	if d.pruned.has(n.index) {
+		return true, nil
+	}
+	if d.has.has(n.index) || d.link == nil {
+		return false, nil
+	}
+	tags, err := d.s.Tags(ctx)
 	if err != nil {
-		err = fmt.Errorf("S1: device %d: %w", d.index, err)
+		return false, err
 	}
-	return false, err
+	var next []*node
+	for _, c := range d.s.Heads() {
+		next = append(next, d.w.graph.byID[c.ID])
+	}
+	for _, id := range tags {
+		next = append(next, d.w.graph.byID[id])
+	}
+	for seen := (set{}); len(next) > 0; {
+		q := next[len(next)-1]
+		next = next[:len(next)-1]
+		if q == n {
+			return false, nil
+		}
+		if !seen.has(q.index) && !d.w.pruned.has(q.index) {
+			seen, next = seen.with(q.index), append(next, q.parents...)
+		}
+	}
+	return true, nil
 }
 
 // pin takes a snapshot of a commit, if its tree is here.

@@ -62,11 +62,15 @@ func (d *device) readOld(ctx context.Context) error {
 			}
 			continue
 		}
-		left--
-		if err := d.link.page.BuildTree(ctx, n.c.ID); err != nil {
+		err := d.link.page.BuildTree(ctx, n.c.ID)
+		if errors.Is(err, base.ErrGone) && d.outlived(n) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("S12: device %d: %w", d.index, err)
 		}
-		err := d.walkValues(ctx, n.c.Root, func(e *fb.Entry) error {
+		left--
+		err = d.walkValues(ctx, n.c.Root, func(e *fb.Entry) error {
 			got, err := d.readValue(ctx, e)
 			if err == nil && got != n.value(string(e.Key)) {
 				err = errors.New("another value than the model's")
@@ -81,6 +85,17 @@ func (d *device) readOld(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// outlived reports whether a commit is one that the bucket has given up, and that was never tagged: a device that uses it has it still, and its checkpoints tell newcomers of it. Of its tree
+// they are promised nothing.
+func (d *device) outlived(n *node) bool {
+	for _, ids := range d.w.cloud.tags {
+		if ids[n.c.ID] {
+			return false
+		}
+	}
+	return d.w.retained && d.w.pruned.has(n.index)
 }
 
 // epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two cycles.

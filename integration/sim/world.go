@@ -81,6 +81,7 @@ type World struct {
 	cloud        *cloud       // nil: devices exchange commits directly
 	fingerprints int          // that were given to devices
 	excused      set          // commits that only devices had whose disk was replaced
+	evicted      set          // commits that a device had whose page was evicted
 	pruned       set          // commits that any device has pruned
 	retained     bool         // somebody has said how much history the bucket keeps
 	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
