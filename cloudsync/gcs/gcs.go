@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/auth"
@@ -120,17 +121,20 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	if err := b.check(bucket.OpPut, name); err != nil {
 		return err
 	}
+	src := &source{ctx: ctx, r: bucket.ReadExact(content, size), crc: crc32.New(castagnoli)}
 	uploadCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if size <= chunkBytes {
+		uploadCtx = withContent(uploadCtx, src) // of more, the last chunk is not even begun
+	}
 	w := b.handle.Object(b.prefix + name).If(storage.Conditions{DoesNotExist: true}).NewWriter(uploadCtx)
 	w.ContentType = "application/octet-stream" // else the client looks into the content
 	if w.ChunkSize = 0; size > chunkBytes {
 		w.ChunkSize = chunkBytes
 	}
-	src := &source{ctx: ctx, r: bucket.ReadExact(content, size), crc: crc32.New(castagnoli)}
 	_, _ = io.Copy(w, src) // what w says, Close says again
 	if src.err != nil {
-		cancel() // the upload is not complete, and never will be
+		cancel() // the upload is not complete, and never will be: see wholeBody
 		_ = w.Close()
 		return bucket.NewError(ctx, bucket.OpPut, name, false, src.err)
 	}
@@ -147,7 +151,7 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// source is the content on its way up. It remembers the error of the content, which is not that of the upload.
+// source is the content on its way up. It remembers whether it came to its end, and the error of the content, which is not that of the upload.
 type source struct {
 	ctx context.Context // that of the put
 	r   io.Reader
@@ -155,7 +159,8 @@ type source struct {
 		io.Writer
 		Sum32() uint32
 	}
-	err error
+	err   error
+	whole atomic.Bool // all of it was read
 }
 
 // Read implements io.Reader.
@@ -166,7 +171,9 @@ func (s *source) Read(p []byte) (int, error) {
 	}
 	n, err := s.r.Read(p)
 	_, _ = s.crc.Write(p[:n])
-	if err != nil && err != io.EOF {
+	if err == io.EOF {
+		s.whole.Store(true)
+	} else if err != nil {
 		s.err = err
 	}
 	return n, err

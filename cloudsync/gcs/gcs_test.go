@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -205,6 +206,51 @@ func TestPutIsConditional(t *testing.T) {
 	}
 	if n.Load() != 1 || !strings.Contains(query, "ifGenerationMatch=0") || !strings.Contains(query, "uploadType=multipart") || !strings.Contains(body, "the content") {
 		t.Errorf("%d requests, %s", n.Load(), query)
+	}
+}
+
+// brokenReader gives n bytes, and then an error.
+type brokenReader struct {
+	n   int
+	err func() error
+}
+
+func (r *brokenReader) Read(p []byte) (int, error) {
+	if r.n == 0 {
+		return 0, r.err()
+	}
+	n := copy(p, strings.Repeat("x", min(len(p), r.n)))
+	r.n -= n
+	return n, nil
+}
+
+// TestPartOfAContent has content break off, and callers leave within it: no server can take the part for the whole, however slowly the client gives the request up.
+func TestPartOfAContent(t *testing.T) {
+	whole, ends := atomic.Int64{}, make(chan struct{}, 100)
+	b, _ := scripted(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		_, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if err == nil || strings.Contains(string(body), "--"+params["boundary"]+"--") {
+			whole.Add(1)
+		}
+		ends <- struct{}{}
+	})
+	for i := range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		broken := &brokenReader{n: 200_000 * (i % 2 * 2), err: func() error { return errors.New("no more") }}
+		if i%4 == 3 {
+			broken.err = func() error { cancel(); return nil }
+		}
+		if err := b.PutIfAbsent(ctx, "a", 1<<20, broken); err == nil {
+			t.Error("it was stored")
+		}
+		cancel()
+		if broken.n == 0 && i%2 == 1 {
+			<-ends
+		}
+	}
+	if n := whole.Load(); n > 0 {
+		t.Errorf("%d requests looked whole", n)
 	}
 }
 

@@ -1,7 +1,9 @@
 package gcs
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,8 +61,48 @@ func withAnswer(ctx context.Context, a *answer) context.Context {
 
 var errTooMany = fmt.Errorf("%w: more requests than the call should need", base.ErrCorrupt)
 
+type contentKey struct{}
+
+// withContent has the upload of src in one request under the context be whole only if all of src was read.
+func withContent(ctx context.Context, src *source) context.Context {
+	return context.WithValue(ctx, contentKey{}, src)
+}
+
+// tailBytes is more than what the client library writes behind the content: the last boundary.
+const tailBytes = 256
+
+var errNotWhole = errors.New("the content is not whole")
+
+// wholeBody is the body of an upload. It gives its end away only when the content has come to its own: when that breaks off, or its caller leaves, the client library closes the
+// body as if it were whole, at about the time at which the request is given up, and a server that reads it first would store a part of the content.
+type wholeBody struct {
+	src  *source
+	r    *bufio.Reader
+	body io.Closer
+}
+
+// Read implements io.Reader.
+func (b *wholeBody) Read(p []byte) (int, error) {
+	switch _, err := b.r.Peek(tailBytes + 1); {
+	case err == nil:
+		return b.r.Read(p[:min(len(p), b.r.Buffered()-tailBytes)])
+	case err != io.EOF:
+		return 0, err
+	case !b.src.whole.Load():
+		return 0, errNotWhole
+	}
+	return b.r.Read(p)
+}
+
+// Close implements io.Closer.
+func (b *wholeBody) Close() error { return b.body.Close() }
+
 // RoundTrip implements http.RoundTripper.
 func (t *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if src, ok := r.Context().Value(contentKey{}).(*source); ok && r.Body != nil {
+		r = r.WithContext(r.Context())
+		r.Body = &wholeBody{src, bufio.NewReaderSize(r.Body, 32<<10), r.Body}
+	}
 	a, ok := r.Context().Value(answerKey{}).(*answer)
 	if !ok {
 		return t.next.RoundTrip(r)
