@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,17 +23,27 @@ func ctx() context.Context { return context.Background() }
 
 func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// waitFile PATTERN waits until a file of that name is there.
-func waitFile(ts *testscript.TestScript, _ bool, args []string) {
-	for range 1000 {
-		if found, err := filepath.Glob(ts.MkAbs(args[0])); err == nil && len(found) > 0 {
-			return
-		}
+// eventually waits until a condition holds. Its limit is for scripts that hang, not for slow machines.
+func eventually(ts *testscript.TestScript, done func() bool, fail func() string) {
+	limit, release := clock.System.After(5 * time.Minute)
+	defer release()
+	for !done() {
 		tick, release := clock.System.After(10 * time.Millisecond)
-		<-tick
+		select {
+		case <-tick:
+		case <-limit:
+			ts.Fatalf("%s", fail())
+		}
 		release()
 	}
-	ts.Fatalf("%s did not appear", args[0])
+}
+
+// waitFile PATTERN waits until a file of that name is there.
+func waitFile(ts *testscript.TestScript, _ bool, args []string) {
+	eventually(ts, func() bool {
+		found, err := filepath.Glob(ts.MkAbs(args[0]))
+		return err == nil && len(found) > 0
+	}, func() string { return args[0] + " did not appear" })
 }
 
 // touchAt TIME PATH... sets modification times.
@@ -50,14 +61,9 @@ func lines(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	match := regexp.MustCompile("(?m)" + strings.Join(append(args[2:], "^.*$")[:1], ""))
 	got := 0
-	for range 2000 {
+	eventually(ts, func() bool {
 		text, err := os.ReadFile(ts.MkAbs(args[0]))
-		if got = len(match.FindAll(bytes.TrimSuffix(text, []byte("\n")), -1)); err == nil && len(text) > 0 && got >= want {
-			return
-		}
-		tick, release := clock.System.After(10 * time.Millisecond)
-		<-tick
-		release()
-	}
-	ts.Fatalf("%s has %d lines, want %d", args[0], got, want)
+		got = len(match.FindAll(bytes.TrimSuffix(text, []byte("\n")), -1))
+		return err == nil && len(text) > 0 && got >= want
+	}, func() string { return fmt.Sprintf("%s has %d lines, want %d", args[0], got, want) })
 }

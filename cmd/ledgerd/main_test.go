@@ -78,6 +78,7 @@ func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LEDGER_DIR", filepath.Join(env.WorkDir, "repo"))
+			env.Setenv("LEDGER_LOCK_TIMEOUT", "5m") // whoever looks at a repository for a moment may take seconds on a busy machine
 			setup(env)
 			return nil
 		},

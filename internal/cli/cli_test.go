@@ -25,9 +25,15 @@ func run(t testing.TB, dir, stdin string, args ...string) (stdout, stderr string
 	var out, errs bytes.Buffer
 	code = cli.Main(t.Context(), cli.Process{
 		Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
-		LookupEnv: func(name string) (string, bool) { return dir, name == "LEDGER_DIR" },
+		LookupEnv: environment(dir),
 	})
 	return out.String(), errs.String(), code
+}
+
+// environment has a repository, and patience with others who look at it: on a busy machine a moment may take seconds.
+func environment(dir string) func(string) (string, bool) {
+	all := map[string]string{"LEDGER_DIR": dir, "LEDGER_LOCK_TIMEOUT": "5m"}
+	return func(name string) (string, bool) { v, ok := all[name]; return v, ok }
 }
 
 func runs(t testing.TB, dir, stdin string, args ...string) string {

@@ -44,7 +44,7 @@ func TestVerbsWhileServeStops(t *testing.T) {
 			key := fmt.Sprintf("%d-%d", round, i)
 			wg.Go(func() {
 				var errs bytes.Buffer
-				code := cli.Main(t.Context(), process([]string{"--dir", repo, "--lock-timeout", "20s", "put", "notes", key, "x"}, nil, io.Discard, &errs))
+				code := cli.Main(t.Context(), process([]string{"--dir", repo, "--lock-timeout", "5m", "put", "notes", key, "x"}, nil, io.Discard, &errs))
 				mu.Lock()
 				defer mu.Unlock()
 				if code == 0 {
@@ -113,7 +113,7 @@ func TestServeStopsWithinAnUpload(t *testing.T) {
 	go func() { code <- cli.Main(ctx, with(stuckBucket{store, begun, new(sync.Once)}, io.Discard, "serve")) }()
 	<-begun
 	stop()
-	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // against a test that hangs
 	defer cancel()
 	select {
 	case c := <-code:
@@ -179,7 +179,7 @@ func TestServeKeepsPagesWhileItLists(t *testing.T) {
 	go func() { code <- cli.Main(ctx, with(deaf, a, "serve")) }()
 	<-a.ready
 	do(t, 0, "", "--dir", repo, "put", "notes", "a", "1")
-	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // against a test that hangs
 	defer cancel()
 	select {
 	case <-deaf.entry:

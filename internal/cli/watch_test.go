@@ -147,7 +147,7 @@ func watchOnce(t *testing.T, dir, last string, page map[string]string, stop <-ch
 			last = n.Commit
 			replay(t, page, n)
 		}},
-		LookupEnv: func(name string) (string, bool) { return dir, name == "LEDGER_DIR" },
+		LookupEnv: environment(dir),
 	})
 	if code != cli.ExitDone {
 		t.Fatalf("watch from %s: exit code %d: %s", last, code, &errs)

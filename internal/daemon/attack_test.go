@@ -17,7 +17,7 @@ import (
 )
 
 // patience ends a test in which what must end does not.
-const patience = 20 * time.Second
+const patience = 5 * time.Minute
 
 // begin begins a command on a connection of its own, without reading what comes.
 func begin(t *testing.T, dir string) net.Conn {
