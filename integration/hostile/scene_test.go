@@ -429,4 +429,4 @@ func TestScenes(t *testing.T) {
 }
 
 // patience bounds every call of a test.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute

@@ -186,17 +186,34 @@ func TestStalledBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stands := make(chan struct{})
+	var once sync.Once
 	o.show(s.end, answers(s.below, func(ctx context.Context, o bucket.Object, _ string, _, _ int64) (bucket.Object, error) {
+		once.Do(func() { close(stands) })
 		return swapBody(o, stalled{ctx, new(sync.Once)}), nil
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-	defer cancel()
-	if _, err := r.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("sync: %v", err)
-	}
 	p := openPage(t, r, targetLedger, otherName)
-	if got, err := headsOf(t.Context(), p); err != nil || !slices.Equal(got, s.heads[targetLedger+"/"+otherName]) {
-		t.Errorf("another page has the heads %v, %v", got, err)
+	limit, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ctx, leave := context.WithCancel(limit)
+	synced := make(chan error, 1)
+	go func() {
+		_, err := r.Sync(ctx)
+		synced <- err
+	}()
+	<-stands
+	want := s.heads[targetLedger+"/"+otherName]
+	for got, err := headsOf(ctx, p); !slices.Equal(got, want); got, err = headsOf(ctx, p) {
+		if err != nil {
+			t.Fatalf("another page has not come: it has the heads %v, %v", got, err)
+		}
+		tick, release := clock.System.After(time.Millisecond)
+		<-tick
+		release()
+	}
+	leave()
+	if err := <-synced; !errors.Is(err, context.Canceled) {
+		t.Errorf("sync: %v", err)
 	}
 	put(t, r, "written", "meanwhile")
 	o.show(s.end, lies{})
