@@ -120,7 +120,7 @@ func TestDevicesMeetInTheBackground(t *testing.T) {
 	o.Sync.Manual = false
 	a, b := w.device(o), w.device(o)
 	pa, pb := page(t, a, "notes", "inbox"), page(t, b, "notes", "inbox")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for i, p := range []*ledger.Page{pa, pb} {
 		must(t, p.WaitSynced(ctx, put(t, p, string(key(i)), "v")))

@@ -7,10 +7,12 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
 // deafBucket answers nothing while it is stalled.
@@ -43,26 +45,29 @@ func (b deafBucket) PutIfAbsent(ctx context.Context, name string, size int64, co
 
 // TestLeavingABucketThatHangs closes a repository with several pages that have something to tell to a bucket that does not answer any more, and unsets its cloud.
 func TestLeavingABucketThatHangs(t *testing.T) {
-	for name, leave := range map[string]func(r *ledger.Repository) error{
-		"close": (*ledger.Repository).Close,
-		"unset": func(r *ledger.Repository) error { return r.UnsetCloud(t.Context()) },
+	w := newCloudWorld(t)
+	syncAll(t, w.device(w.options())) // what all bubbles share is made outside of them
+	for name, leave := range map[string]func(ctx context.Context, r *ledger.Repository) error{
+		"close": func(_ context.Context, r *ledger.Repository) error { return r.Close() },
+		"unset": func(ctx context.Context, r *ledger.Repository) error { return r.UnsetCloud(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newCloudWorld(t)
-			var stalled atomic.Bool
-			w.wrap = func(b bucket.Bucket) bucket.Bucket { return deafBucket{b, &stalled} }
-			r := w.device(w.options())
-			for i := range 4 {
-				put(t, page(t, r, "l", fmt.Sprint(i)), "k", "v")
-			}
-			syncAll(t, r)
-			stalled.Store(true)
-			begun := time.Now()
-			must(t, leave(r))
-			if took := time.Since(begun); took > 3*time.Second {
-				t.Errorf("it took %s", took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var stalled atomic.Bool
+				w := &cloudWorld{t: t, bucket: mem.New(mem.Options{}), key: w.key}
+				w.wrap = func(b bucket.Bucket) bucket.Bucket { return deafBucket{b, &stalled} }
+				r := w.device(w.options())
+				for i := range 4 {
+					put(t, page(t, r, "l", fmt.Sprint(i)), "k", "v")
+				}
+				syncAll(t, r)
+				stalled.Store(true)
+				begun := time.Now()
+				must(t, leave(t.Context(), r))
+				if took := time.Since(begun); took > 3*time.Second {
+					t.Errorf("it took %s", took)
+				}
+			})
 		})
 	}
 }

@@ -86,7 +86,7 @@ func TestAnotherProcessHoldsTheLock(t *testing.T) {
 
 	opened := make(chan error, 1)
 	go func() {
-		r, err := ledger.Open(t.Context(), dir, &ledger.Options{LockTimeout: time.Minute})
+		r, err := ledger.Open(t.Context(), dir, &ledger.Options{LockTimeout: 5 * time.Minute})
 		if err == nil {
 			err = r.Close()
 		}

@@ -40,7 +40,7 @@ func newFollower(t testing.TB, p *ledger.Page, o ledger.WatchOptions, content ma
 // begin watches from where the follower is.
 func (f *follower) begin(p *ledger.Page) {
 	f.parts = nil
-	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute) // a test fails rather than waits for ever
+	ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Minute) // a test fails rather than waits for ever
 	next, stop := iter.Pull2(p.Watch(ctx, &f.o))
 	f.next, f.stop = next, func() { stop(); cancel() }
 }
@@ -566,7 +566,7 @@ func TestSlowConsumer(t *testing.T) {
 func TestWatchersAndWriters(t *testing.T) {
 	const writers, commits = 4, 30
 	p := memoryPage(t, ledger.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	done := make(chan struct{}, 3)
 	var watchers, wg sync.WaitGroup
