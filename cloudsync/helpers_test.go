@@ -349,11 +349,11 @@ func sameHeads(t testing.TB, ps ...*page) {
 // one of the Syncers, or moves the clock.
 func (w *world) eventually(what string, move time.Duration, ok func() bool, ds ...*device) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	for !ok() {
 		if ctx.Err() != nil {
-			w.t.Fatalf("%s: not within ten seconds", what)
+			w.t.Fatalf("%s: not within minutes", what)
 		}
 		if move > 0 {
 			w.clock.Advance(move)

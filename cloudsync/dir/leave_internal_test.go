@@ -37,7 +37,7 @@ func hung(t *testing.T, at string) (b *Bucket, entered, release chan struct{}) {
 // settled waits until the disk has answered all that were left to it.
 func (h *held) settled(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for h.n.Load() > 0 {
 		short, stop := context.WithTimeout(ctx, time.Millisecond)

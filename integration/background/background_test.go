@@ -86,7 +86,7 @@ func quietly(string, ...any) {}
 
 // watched runs a history, and ends the test when it does not come to an end: a bubble in which something never rests cannot be left.
 func watched(t *testing.T, h History, trace func(string, ...any)) error {
-	timer := time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("the history of seed %d does not rest", h.Seed)) })
+	timer := time.AfterFunc(8*time.Minute, func() { panic(fmt.Sprintf("the history of seed %d does not rest", h.Seed)) })
 	defer timer.Stop()
 	return runHistory(t, h, trace)
 }
