@@ -10,7 +10,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	stdsync "sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -53,7 +55,17 @@ type world struct {
 // newWorld returns a world whose clock moves by itself, so that nothing waits, and whose devices sync when they are told.
 func newWorld(t testing.TB) *world { return worldWith(t, mem.NewAutoClock(start), true) }
 
-// liveWorld returns a world whose clock stands still, and whose devices sync by themselves.
+// coders makes the coders of zstd, which live as long as the program and belong to no bubble.
+var coders stdsync.Once
+
+// bubble runs a test in a bubble of package synctest: what it waits for with a timer of the machine comes when all others wait.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	coders.Do(func() { steady(t, newWorld(t)) })
+	synctest.Test(t, test)
+}
+
+// liveWorld returns a world whose clock stands still, and whose devices sync by themselves. It belongs into a bubble: else nobody knows when they rest.
 func liveWorld(t testing.TB) *world { return worldWith(t, mem.NewClock(start), false) }
 
 func worldWith(t testing.TB, clock *mem.Clock, manual bool) *world {
@@ -345,13 +357,13 @@ func sameHeads(t testing.TB, ps ...*page) {
 	}
 }
 
-// eventually waits until ok holds; a timer of the machine ends a test in which it never does. Between two looks it waits for a change of
+// eventually waits, within a bubble, until ok holds when nothing moves any more; a timer of the bubble ends a test in which it never does. Between two looks it waits for a change of
 // one of the Syncers, or moves the clock.
 func (w *world) eventually(what string, move time.Duration, ok func() bool, ds ...*device) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
-	for !ok() {
+	for synctest.Wait(); !ok(); synctest.Wait() {
 		if ctx.Err() != nil {
 			w.t.Fatalf("%s: not within minutes", what)
 		}

@@ -22,7 +22,9 @@ func (w *world) rest(ds ...*device) {
 	w.eventually("a rest", 0, func() bool { return w.clock.Timers() >= len(ds) }, ds...)
 }
 
-func TestDevicesSyncByThemselves(t *testing.T) {
+func TestDevicesSyncByThemselves(t *testing.T) { bubble(t, testDevicesSyncByThemselves) }
+
+func testDevicesSyncByThemselves(t *testing.T) {
 	w := liveWorld(t)
 	a, b := w.device(), w.device()
 	a.commit(edit{"one": text("A")})
@@ -44,7 +46,9 @@ func TestDevicesSyncByThemselves(t *testing.T) {
 	}
 }
 
-func TestStatesFollowWhatHappens(t *testing.T) {
+func TestStatesFollowWhatHappens(t *testing.T) { bubble(t, testStatesFollowWhatHappens) }
+
+func testStatesFollowWhatHappens(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	w.rest(a.d)
@@ -80,7 +84,9 @@ func TestStatesFollowWhatHappens(t *testing.T) {
 	}
 }
 
-func TestBackgroundTriesForEver(t *testing.T) {
+func TestBackgroundTriesForEver(t *testing.T) { bubble(t, testBackgroundTriesForEver) }
+
+func testBackgroundTriesForEver(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	w.rest(a.d)
@@ -102,7 +108,9 @@ func TestBackgroundTriesForEver(t *testing.T) {
 	w.eventually("success", 10*time.Second, func() bool { return a.State().Unsynced == 0 && a.State().Download == cloudsync.Idle }, a.d)
 }
 
-func TestPauseStopsTheBackgroundOnly(t *testing.T) {
+func TestPauseStopsTheBackgroundOnly(t *testing.T) { bubble(t, testPauseStopsTheBackgroundOnly) }
+
+func testPauseStopsTheBackgroundOnly(t *testing.T) {
 	w := liveWorld(t)
 	w.o.Paused = true
 	a := w.device()
@@ -150,7 +158,9 @@ func TestPauseStopsTheBackgroundOnly(t *testing.T) {
 	w.eventually("the upload", time.Second, func() bool { return a.State().Unsynced == 0 }, a.d)
 }
 
-func TestWaitSynced(t *testing.T) {
+func TestWaitSynced(t *testing.T) { bubble(t, testWaitSynced) }
+
+func testWaitSynced(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	c := a.commit(edit{"k": text("v")})
@@ -192,7 +202,7 @@ func TestWaitSynced(t *testing.T) {
 	}
 }
 
-func TestSyncsAtOnceShareARound(t *testing.T) { synctest.Test(t, testSyncsAtOnceShareARound) }
+func TestSyncsAtOnceShareARound(t *testing.T) { bubble(t, testSyncsAtOnceShareARound) }
 
 func testSyncsAtOnceShareARound(t *testing.T) {
 	w := newWorld(t)
@@ -256,7 +266,9 @@ func TestMergeThatFailsDoesNotStopUpload(t *testing.T) {
 	sameHeads(t, a, b)
 }
 
-func TestClockThatJumpsStopsNothing(t *testing.T) {
+func TestClockThatJumpsStopsNothing(t *testing.T) { bubble(t, testClockThatJumpsStopsNothing) }
+
+func testClockThatJumpsStopsNothing(t *testing.T) {
 	w := liveWorld(t)
 	a, b := w.device(), w.device()
 	w.rest(a.d, b.d)
@@ -276,7 +288,9 @@ func TestClockThatJumpsStopsNothing(t *testing.T) {
 }
 
 // TestStalledBucketIsTriedAgain has a bucket that answers nothing for a while: the background goes on by itself.
-func TestStalledBucketIsTriedAgain(t *testing.T) {
+func TestStalledBucketIsTriedAgain(t *testing.T) { bubble(t, testStalledBucketIsTriedAgain) }
+
+func testStalledBucketIsTriedAgain(t *testing.T) {
 	w := liveWorld(t)
 	w.o.Stall = time.Minute
 	d := w.newDevice()

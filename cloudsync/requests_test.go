@@ -64,7 +64,9 @@ func TestEmptyPageAsksLittle(t *testing.T) {
 	}
 }
 
-func TestPollSlowsDownAndSpeedsUp(t *testing.T) {
+func TestPollSlowsDownAndSpeedsUp(t *testing.T) { bubble(t, testPollSlowsDownAndSpeedsUp) }
+
+func testPollSlowsDownAndSpeedsUp(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	a.commit(edit{"k": text("v")})

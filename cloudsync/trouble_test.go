@@ -509,6 +509,10 @@ func TestOneBadPageStopsNoOther(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForABucketThatHangs(t *testing.T) {
+	bubble(t, testCloseDoesNotWaitForABucketThatHangs)
+}
+
+func testCloseDoesNotWaitForABucketThatHangs(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	a.commit(edit{"k": text("v")})

@@ -15,7 +15,9 @@ import (
 
 // TestTroubleOfAnIdlePageEnds has an idle page meet trouble when it proves the bucket: both directions fail, and both are well when the trouble is over, though there is
 // nothing to send.
-func TestTroubleOfAnIdlePageEnds(t *testing.T) {
+func TestTroubleOfAnIdlePageEnds(t *testing.T) { bubble(t, testTroubleOfAnIdlePageEnds) }
+
+func testTroubleOfAnIdlePageEnds(t *testing.T) {
 	w := liveWorld(t)
 	a := w.device()
 	w.rest(a.d)
@@ -53,6 +55,10 @@ func TestReadingGoesOnWithoutRightsToWrite(t *testing.T) {
 
 // TestBackgroundRestsWhileAMergeIsAwaited brings a device back that the log has passed by, and whose heads nobody can merge: what it has to send waits, and so does the background.
 func TestBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
+	bubble(t, testBackgroundRestsWhileAMergeIsAwaited)
+}
+
+func testBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	w := worldWith(t, mem.NewClock(start), true)
 	a, b := steady(t, w)
 	b.close()
@@ -92,7 +98,9 @@ func TestBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 }
 
 // TestWhoLeavesTakesNoRequest has many callers leave while they wait for the limit of requests: who comes later does not wait for them.
-func TestWhoLeavesTakesNoRequest(t *testing.T) {
+func TestWhoLeavesTakesNoRequest(t *testing.T) { bubble(t, testWhoLeavesTakesNoRequest) }
+
+func testWhoLeavesTakesNoRequest(t *testing.T) {
 	w := worldWith(t, mem.NewClock(start), true)
 	w.o.Limits = cloudsync.Limits{RequestsPerSecond: 1}
 	d := w.newDevice()
