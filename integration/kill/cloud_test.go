@@ -23,7 +23,7 @@ func TestKillSync(t *testing.T) {
 	w.put("a", "notes", "begin", []byte("x"))
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
 	w.put("a", "notes", "long", w.noise(3<<20))
-	whole := w.measure(w.on("a", "sync")...)
+	whole := w.measure(w.on("a", "sync")...) * 3 / 4
 	w.run(w.on("b", append([]string{"clone"}, w.cloud("bucket")...)...)...)
 	for i := 0; w.killed < times(15); i++ {
 		device := []string{"a", "b"}[i%2]
@@ -31,7 +31,7 @@ func TestKillSync(t *testing.T) {
 		if i%3 == 0 {
 			w.put(device, "notes", fmt.Sprint("long ", i), w.noise(1200<<10))
 		}
-		w.kill(whole*3/4, w.on(device, "sync")...)
+		w.kill(&whole, w.on(device, "sync")...)
 	}
 	w.settle("a", "b")
 	announced, orphans := w.packs("bucket", "notes", ledger.PageID{})
@@ -48,8 +48,8 @@ func TestKillUpload(t *testing.T) {
 	const packs = 3
 	w.put("a", "films", "long", w.noise(packs*15<<20))
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
-	for range times(5) {
-		w.kill(400*time.Millisecond, w.on("a", "sync")...)
+	for whole, i := 400*time.Millisecond, 0; i < times(5); i++ {
+		w.kill(&whole, w.on("a", "sync")...)
 	}
 	w.run(w.on("a", "sync")...)
 	announced, orphans := w.packs("bucket", "films", ledger.PageID{})
@@ -79,7 +79,7 @@ func TestKillClone(t *testing.T) {
 	name := func() string { return fmt.Sprint("b", device) }
 	for w.killed < times(15) {
 		ended := w.ended
-		if w.kill(whole, clone(name())...); w.ended > ended {
+		if w.kill(&whole, clone(name())...); w.ended > ended {
 			w.settle("a", name())
 			device++
 		}
@@ -100,7 +100,7 @@ func TestKillCloudSet(t *testing.T) {
 	whole := w.measure(set(0)...)
 	for i := 0; w.killed < times(15); i++ {
 		w.put("a", "notes", fmt.Sprint("key ", i), []byte("v"))
-		w.kill(whole, set(i+1)...)
+		w.kill(&whole, set(i+1)...)
 		if i%4 == 3 {
 			w.run(w.on("a", "sync")...) // with whichever it is
 		}
@@ -129,11 +129,12 @@ func TestKillImport(t *testing.T) {
 	w.run(w.on("a", "import", "src", src)...)
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
 	whole := w.measure(w.on("a", "sync")...)
+	wholeImport := whole
 	for i := 0; w.killed < times(15); i++ {
 		files(i + 1)
-		w.kill(whole, w.on("a", "import", "src", src)...)
+		w.kill(&wholeImport, w.on("a", "import", "src", src)...)
 		w.run(w.on("a", "import", "src", src)...)
-		w.kill(whole, w.on("a", "sync")...)
+		w.kill(&whole, w.on("a", "sync")...)
 	}
 	w.run(w.on("a", "sync")...)
 	w.run(w.on("b", append([]string{"clone"}, w.cloud("bucket")...)...)...)
@@ -200,13 +201,19 @@ func TestInterrupt(t *testing.T) {
 		cmd := exec.Command(ledgerd(t), w.on("a", "sync", "--upload-limit", "256")...) // so it takes a minute
 		cmd.Stdout, cmd.Stderr = &out, &out
 		w.must(cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
 		for w.sent("bucket") == before { // it has begun, and asked for signals
 			tick, release := clock.System.After(10 * time.Millisecond)
-			<-tick
+			select {
+			case <-tick:
+			case err := <-ended:
+				t.Fatalf("it has ended before it sent anything: %v: %s", err, out.String())
+			}
 			release()
 		}
 		w.must(cmd.Process.Signal(os.Interrupt))
-		err := cmd.Wait()
+		err := <-ended
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || !exit.Exited() || exit.ExitCode() != 1 {
 			t.Errorf("an interrupted sync: %v: %s", err, out.String())
 		}
@@ -260,8 +267,8 @@ func TestLongValue(t *testing.T) {
 	w.must(f.Close())
 	w.run(w.on("a", "put", "films", "long", "-f", file)...)
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
-	for range 5 {
-		w.kill(10*time.Second, w.on("a", "sync")...)
+	for whole, i := 10*time.Second, 0; i < 5; i++ {
+		w.kill(&whole, w.on("a", "sync")...)
 	}
 	w.run(w.on("a", "sync")...)
 	w.run(w.on("b", append([]string{"clone"}, w.cloud("bucket")...)...)...)

@@ -102,9 +102,9 @@ func TestKillCloudGC(t *testing.T) {
 	for i := 0; w.killed < n && i < 4*n; i++ {
 		write()
 		if i%3 == 2 {
-			w.kill(wholeErase, erase(round)...)
+			w.kill(&wholeErase, erase(round)...)
 		} else {
-			w.kill(whole, gc(round)...)
+			w.kill(&whole, gc(round)...)
 		}
 		look(round)
 		if t.Failed() {

@@ -105,7 +105,7 @@ func (w *world) must(err error) {
 
 // on returns arguments for a device.
 func (w *world) on(device string, args ...string) []string {
-	return append([]string{"--dir", w.path(device), "--no-progress", "--lock-timeout", "20s"}, args...)
+	return append([]string{"--dir", w.path(device), "--no-progress", "--lock-timeout", "5m"}, args...)
 }
 
 func (w *world) cloud(bucket string) []string {
@@ -145,8 +145,9 @@ func (w *world) noise(n int) []byte {
 	return b
 }
 
-// kill starts a command and kills it after a random part of most, unless it has ended before; then it must have succeeded.
-func (w *world) kill(most time.Duration, args ...string) {
+// kill starts a command and kills it after a random part of the time that it takes, unless it has ended before; then it must have succeeded, and tells how long it takes now: that a
+// machine has more to do at one time than at another must not leave commands that always end, or that are killed in their beginnings only.
+func (w *world) kill(whole *time.Duration, args ...string) {
 	w.t.Helper()
 	var out bytes.Buffer
 	cmd := exec.Command(ledgerd(w.t), args...)
@@ -154,15 +155,18 @@ func (w *world) kill(most time.Duration, args ...string) {
 	w.must(cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	tick, release := clock.System.After(time.Duration(w.rng.Int64N(int64(most))))
+	begun := clock.System.Now()
+	tick, release := clock.System.After(time.Duration(w.rng.Int64N(int64(*whole))))
 	defer release()
 	select {
 	case err := <-ended:
 		if w.ended++; err != nil {
 			w.t.Fatalf("ledgerd %s: %v: %s", strings.Join(args, " "), err, out.String())
 		}
+		*whole = clock.System.Now().Sub(begun)
 	case <-tick:
 		w.killed++
+		*whole += *whole / 16
 		_ = cmd.Process.Kill() // it may have ended meanwhile
 		<-ended
 	}
@@ -186,7 +190,7 @@ type state struct {
 func (w *world) look(device string) map[string]state {
 	w.t.Helper()
 	ctx := context.Background()
-	r, err := ledger.Open(ctx, w.path(device), &ledger.Options{LockTimeout: 20 * time.Second, MustExist: true, Sync: ledger.SyncOptions{Manual: true}})
+	r, err := ledger.Open(ctx, w.path(device), &ledger.Options{LockTimeout: 5 * time.Minute, MustExist: true, Sync: ledger.SyncOptions{Manual: true}})
 	w.must(err)
 	defer func() { w.must(r.Close()) }()
 	report, err := r.Check(ctx, ledger.CheckOptions{})

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // then, so that files are begun, folded and closed at all times.
 func write(ctx context.Context, dir string) error {
 	fmt.Println("opening")
-	repo, err := ledger.Open(ctx, dir, &ledger.Options{SegmentBytes: 256 << 10, LockTimeout: 30 * time.Second})
+	repo, err := ledger.Open(ctx, dir, &ledger.Options{SegmentBytes: 256 << 10, LockTimeout: 5 * time.Minute})
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func kill(t *testing.T, dir string, v victim, acked []int) {
 func look(t *testing.T, dir string, acked []int, check bool) {
 	t.Helper()
 	ctx := t.Context()
-	repo, err := ledger.Open(ctx, dir, &ledger.Options{LockTimeout: 30 * time.Second})
+	repo, err := ledger.Open(ctx, dir, &ledger.Options{LockTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

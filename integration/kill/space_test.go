@@ -28,7 +28,7 @@ func rounds() int {
 func (w *world) inside(device string, fn func(ctx context.Context, r *ledger.Repository)) {
 	w.t.Helper()
 	ctx := context.Background()
-	r, err := ledger.Open(ctx, w.path(device), &ledger.Options{LockTimeout: 20 * time.Second, SegmentBytes: 256 << 10, Sync: ledger.SyncOptions{Manual: true}})
+	r, err := ledger.Open(ctx, w.path(device), &ledger.Options{LockTimeout: 5 * time.Minute, SegmentBytes: 256 << 10, Sync: ledger.SyncOptions{Manual: true}})
 	w.must(err)
 	defer func() { w.must(r.Close()) }()
 	fn(ctx, r)
@@ -73,7 +73,7 @@ func (w *world) killing(whole time.Duration, prepare, look func(), args ...strin
 	n := rounds()
 	for i := 0; w.killed < n && i < 4*n; i++ {
 		prepare()
-		w.kill(whole, args...)
+		w.kill(&whole, args...)
 		look()
 	}
 	if w.killed < n {
