@@ -446,9 +446,18 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 		return k
 	}
 	k.placed = noOlder
-	first, _ := tx.Bucket(bucketMetadata).Cursor().First()
-	k.local = k.placed || first == nil // in a page that syncs with nothing, journals say what they rely on
+	k.local = k.placed || !syncs(tx) // in a page that syncs with nothing, journals say what they rely on
 	return k
+}
+
+// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync.
+func syncs(tx index.Tx) bool {
+	rows := tx.Bucket(bucketMetadata).Cursor()
+	typ, _ := rows.First()
+	if string(typ) == MetadataErasing {
+		typ, _ = rows.Next()
+	}
+	return typ != nil
 }
 
 // block looks at the numbers of a block, or at those of them that are asked for, which ascend.

@@ -21,6 +21,8 @@ type CompactOptions struct {
 	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk space that is taken before any is given back, if
 	// one segment does not have more; 0: the length of a segment.
 	MaxBytes int64
+	// Purge leaves nothing of what was deleted, whatever that costs: segments are rewritten also when they become longer, and what was set aside lately goes too.
+	Purge bool
 	// DryRun looks at everything and changes nothing: the report is what would be done, as far as that can be told.
 	DryRun bool
 	// Progress, if not nil, is told how many bytes of segments have been looked at, of how many. It must not block.
@@ -47,8 +49,10 @@ type CompactReport struct {
 	Freed int64
 	// IndexBefore and IndexAfter are the sizes of page.db, if it was made anew to give free pages back; else both are 0.
 	IndexBefore, IndexAfter int64
-	// Torn counts torn tails that had been set aside for more than a week and were removed.
+	// Torn counts torn tails that had been set aside, for more than a week unless CompactOptions.Purge was set, and were removed.
 	Torn int
+	// Left counts segments that Purge could not rewrite, since a journal that is open has written to them.
+	Left int
 }
 
 const (
@@ -61,6 +65,8 @@ const (
 	// maxRounds bounds how often segments are chosen anew, because of what the round before has made garbage: bases that what was written whole
 	// needed, and deletions of what is not there any more.
 	maxRounds = 4
+	// maxPurgeRounds is far more than it takes: each round writes whole what needs a base, and is done with bases that nothing needs any more.
+	maxPurgeRounds = 100
 )
 
 // Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites segments of which a part is garbage, a few at
@@ -101,10 +107,11 @@ type compaction struct {
 	know map[uint32]segment.Description
 	// newestFirst is the order of this round.
 	newestFirst bool
-	baseBytes   int64 // of dead nodes that are kept as bases
-	wholeBytes  int64 // what a node takes that is stored whole, on average
-	deletions   int64 // bytes of deletions that were seen to stay, of what is not there
-	looked      bool  // whether the log has it none the less
+	baseBytes   int64  // of dead nodes that are kept as bases
+	wholeBytes  int64  // what a node takes that is stored whole, on average
+	deletions   int64  // bytes of deletions that were seen to stay, of what is not there
+	looked      bool   // whether the log has it none the less
+	last        uint32 // the last segment that a purge began with
 	stale       *staleNames
 }
 
@@ -115,6 +122,7 @@ type segmentCandidate struct {
 	dead  int64 // at most; once it was examined, as it is
 	bases int64 // in dead: of nodes that stay until what needs them has been written whole
 	grows int64 // by how much differences are longer when they are written whole
+	whole bool  // whether there are such
 	small bool
 }
 
@@ -126,14 +134,25 @@ func (c *compaction) run(ctx context.Context) (err error) {
 		}
 	}()
 	if !c.o.DryRun {
-		if c.r.Torn, err = c.s.removeTorn(ctx); err != nil {
+		if c.r.Torn, err = c.s.removeTorn(ctx, c.o.Purge); err != nil {
 			return err
 		}
 	}
-	for round := range maxRounds {
+	rounds := maxRounds
+	if c.o.Purge && !c.o.DryRun {
+		if err := c.s.finishOpen(ctx); err != nil { // what is written from now on holds nothing that was deleted before
+			return err
+		}
+		for _, g := range c.s.log.Segments() {
+			c.last = max(c.last, g.ID)
+		}
+		rounds = maxPurgeRounds
+	}
+	for round := range rounds {
 		if err := c.find(ctx, round); err != nil {
 			return err
 		}
+		c.r.Left = 0
 		written, looked := c.r.Written, c.looked
 		for len(c.todo) > 0 {
 			if err := c.step(ctx); err != nil {
@@ -226,6 +245,9 @@ func (c *compaction) lookForStale(ctx context.Context) (err error) {
 const emptyBytes = 32
 
 func (c *compaction) worth(k *segmentCandidate) bool {
+	if c.o.Purge {
+		return k.dead > 0 || k.whole
+	}
 	gain := k.dead - k.grows
 	return gain > 0 && float64(gain) >= c.o.MinDeadShare*float64(k.bytes)
 }
@@ -282,6 +304,7 @@ func (c *compaction) step(ctx context.Context) error {
 		t := c.todo[0]
 		if busy[t.id] || !s.covered(t.id) {
 			c.todo = c.todo[1:]
+			c.leave(t.id)
 			continue
 		}
 		if err := c.examine(ctx, k, &t); err != nil {
@@ -316,11 +339,26 @@ func (c *compaction) step(ctx context.Context) error {
 		c.r.Freed += dead
 		return nil
 	}
-	inputs, err := c.finish(ctx, inputs)
-	if err != nil || len(inputs) == 0 {
+	can, err := c.finish(ctx, slices.Clone(inputs))
+	if err != nil {
 		return err
 	}
-	return c.rewrite(ctx, inputs)
+	for _, id := range inputs {
+		if !slices.Contains(can, id) {
+			c.leave(id)
+		}
+	}
+	if len(can) == 0 {
+		return nil
+	}
+	return c.rewrite(ctx, can)
+}
+
+// leave counts a segment that cannot be rewritten now.
+func (c *compaction) leave(id uint32) {
+	if id <= c.last {
+		c.r.Left++
+	}
 }
 
 // pass takes the first candidate off the list.
@@ -394,7 +432,7 @@ func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandid
 		return err
 	}
 	c.r.Examined++
-	t.dead, t.bases, t.grows = 0, 0, 0
+	t.dead, t.bases, t.grows, t.whole = 0, 0, 0, false
 	empty := int64(0) // what the batch before takes if nothing of it is live
 	err = c.s.log.Scan(ctx, t.id, func(info segment.BatchInfo, recs []segment.Record) error {
 		verdicts, err := k.batch(info, recs)
@@ -415,6 +453,7 @@ func (c *compaction) examine(ctx context.Context, k *judgement, t *segmentCandid
 			n := size(&v.as)
 			switch {
 			case v.whole:
+				t.whole = true
 				t.grows += max(0, c.wholeBytes-n)
 			case v.free:
 				t.bases += n
@@ -456,6 +495,22 @@ func (c *compaction) lastTags(ctx context.Context, inputs []uint32) (map[string]
 	return last, nil
 }
 
+// finishOpen lets what comes next begin a new segment.
+func (s *Store) finishOpen(ctx context.Context) error {
+	select {
+	case s.appendTurn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.log.Main().Finish()
+	<-s.appendTurn
+	if err != nil {
+		return err
+	}
+	s.log.FinishIdle()
+	return nil
+}
+
 // finish makes the segments ones that are not appended to, and folds what came to them meanwhile. It returns those that can be rewritten.
 func (c *compaction) finish(ctx context.Context, inputs []uint32) ([]uint32, error) {
 	s := c.s
@@ -464,17 +519,9 @@ func (c *compaction) finish(ctx context.Context, inputs []uint32) ([]uint32, err
 		open[g.ID] = g.Open
 	}
 	if slices.ContainsFunc(inputs, func(id uint32) bool { return open[id] }) {
-		select {
-		case s.appendTurn <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		err := s.log.Main().Finish()
-		<-s.appendTurn
-		if err != nil {
+		if err := s.finishOpen(ctx); err != nil {
 			return nil, err
 		}
-		s.log.FinishIdle()
 		if err := s.foldAll(ctx); err != nil {
 			return nil, err
 		}

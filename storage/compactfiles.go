@@ -14,8 +14,8 @@ import (
 // tornAge is how long torn tails are kept that were set aside.
 const tornAge = 7 * 24 * time.Hour
 
-// removeTorn removes torn tails that were set aside long ago. Their age is known on file systems that tell it.
-func (s *Store) removeTorn(ctx context.Context) (removed int, err error) {
+// removeTorn removes torn tails that were set aside long ago, or all. Their age is known on file systems that tell it.
+func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err error) {
 	dir := filepath.Join(s.o.Dir, "torn")
 	infos, err := s.o.FS.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,7 +28,7 @@ func (s *Store) removeTorn(ctx context.Context) (removed int, err error) {
 		if err := ctx.Err(); err != nil {
 			return removed, err
 		}
-		if i.Dir || i.Modified.IsZero() || s.o.Clock.Now().Sub(i.Modified) < tornAge {
+		if i.Dir || !all && (i.Modified.IsZero() || s.o.Clock.Now().Sub(i.Modified) < tornAge) {
 			continue
 		}
 		if err := s.o.FS.Remove(filepath.Join(dir, i.Name)); err != nil {
