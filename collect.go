@@ -182,3 +182,18 @@ func (s *pageStore) positions() []commit.ID {
 	}
 	return at
 }
+
+// transactions returns those that are open, of all handles.
+func (s *pageStore) transactions() map[*Tx]bool {
+	s.repo.mu.Lock()
+	defer s.repo.mu.Unlock()
+	all := map[*Tx]bool{}
+	for p := range s.handles {
+		p.mu.Lock()
+		for t := range p.txs {
+			all[t] = true
+		}
+		p.mu.Unlock()
+	}
+	return all
+}

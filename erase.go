@@ -31,8 +31,9 @@ type Erasure struct {
 // files anew without it, at once. To erase what a key has now, delete it first. Older history than such commits is cut off with them, but for tagged commits. With a cloud all devices give the commits up when they
 // sync next, and the bucket is rid of them 30 days after, by CollectCloud; what is tagged elsewhere meanwhile stays there.
 //
-// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up as well. It may be called again after an error.
-// Errors: ErrNotFound (no such page, or no commit in which the key had anything else), ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle), ErrTooLarge (with a cloud, more than 1024 commits stay: give
+// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up as well. What the page has set aside of damage goes too. After an error, or a crash, it is to be called again, and goes on;
+// it may have no commit to give up any more then.
+// Errors: ErrNotFound (no such page, or no commit in which the key had anything else; also then the files are rid of what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle, or a transaction is open that may need it), ErrTooLarge (with a cloud, more than 1024 commits stay: give
 // history up first), ErrReadOnly, ErrClosed, those of Sync and of the disk.
 func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte) (Erasure, error) {
 	e := Erasure{PageRef: page}
@@ -74,8 +75,15 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 	if err != nil {
 		return err
 	}
-	if len(ids) == 0 {
-		return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ErrNotFound)
+	begun, err := cloudsync.Erasing(ctx, p.store) // and was interrupted
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 && !begun {
+		if err := p.clearFiles(ctx); err != nil { // who asks for this may have given it up before, by a retention
+			return err
+		}
+		return fmt.Errorf("no commit has anything else under the key than the page has now, and what was given up before is out of the files: %w", ErrNotFound)
 	}
 	for _, id := range p.shared.positions() {
 		if slices.Contains(ids, id) {
@@ -91,14 +99,14 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 			_, err := s.Erase(ctx, ids, values)
 			return err
 		})
-	} else {
+	} else if err = cloudsync.BeginErasing(ctx, p.store); err == nil {
 		_, err = p.store.Prune(ctx, ids)
 	}
 	if err == nil {
-		err = p.shared.collector.all(ctx, func(storage.CollectStats) {})
+		err = p.clearFiles(ctx)
 	}
 	if err == nil {
-		_, err = p.store.Compact(ctx, storage.CompactOptions{MinDeadShare: math.SmallestNonzeroFloat64})
+		err = cloudsync.EndErasing(ctx, p.store)
 	}
 	if err != nil {
 		return err
@@ -106,6 +114,28 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 	after, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
 	e.Commits, e.Bytes = len(ids), before-after
 	return err
+}
+
+// clearFiles rids the page's files of all that nothing refers to any more, and of what was set aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
+func (p *Page) clearFiles(ctx context.Context) error {
+	open := p.shared.transactions()
+	if err := p.shared.collector.all(ctx, func(storage.CollectStats) {}); err != nil {
+		return err
+	}
+	r, err := p.store.Compact(ctx, storage.CompactOptions{Purge: true})
+	if err != nil {
+		return err
+	}
+	still := r.Left > 0
+	if _, cloud := p.ledger.repo.Cloud(); cloud { // then the collector leaves what a transaction may rely on that is older than it
+		for t := range p.shared.transactions() {
+			still = still || open[t]
+		}
+	}
+	if still {
+		return fmt.Errorf("a transaction is open that may need what is to go: erase once more when it has ended: %w", ErrConflict)
+	}
+	return nil
 }
 
 // holders returns the commits that have something else under a key than the heads, and the roots of what they have. Errors: ErrConflict for one that is tagged.

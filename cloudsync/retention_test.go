@@ -586,3 +586,62 @@ func TestKilledDeviceTells(t *testing.T) {
 		t.Errorf("again on the same day: %d notes, %+v", notes(), got)
 	}
 }
+
+// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on, for every n, and erases again on a device that was opened anew: the pack with the value goes, also when
+// the commits are given up already.
+func TestEraseIsTakenUpAgain(t *testing.T) {
+	again := 0
+	for n := 0; ; n++ {
+		w := newWorld(t)
+		a := w.device()
+		old := a.commit(edit{"secret": noise(99, 1_200_000)})
+		sync(t, a)
+		a.commit(edit{"secret": nil})
+		a.commit(edit{"other": text("x")})
+		sync(t, a)
+		e, ok, err := btree.Tree{Page: testPage, Source: a.store, Root: old.Root}.Get(t.Context(), []byte("secret"))
+		if err != nil || !ok || len(w.packs()) != 1 {
+			t.Fatal(ok, err, w.packs())
+		}
+		left := n
+		w.b.SetBefore(func(op bucket.Op, name string) error {
+			if left--; left < 0 {
+				return fmt.Errorf("%s %s: not now", op, name)
+			}
+			return nil
+		})
+		_, err = a.Erase(t.Context(), []commit.ID{old.ID}, []object.Digest{e.Digest})
+		w.b.SetBefore(nil)
+		if err == nil {
+			if again == 0 {
+				t.Error("no Erase was interrupted behind the pruning")
+			}
+			return
+		}
+		a.reopen()
+		var ids []commit.ID
+		var values []object.Digest
+		sync(t, a)
+		if _, err := a.store.Commit(t.Context(), old.ID); err == nil {
+			ids, values = append(ids, old.ID), append(values, e.Digest)
+		} else if begun, err := cloudsync.Erasing(t.Context(), a.store); err != nil || !begun {
+			t.Fatalf("request %d failed: the commit is gone, and the erasure is forgotten: %v", n, err)
+		} else {
+			again++
+		}
+		if _, err := a.Erase(t.Context(), ids, values); err != nil {
+			t.Fatalf("request %d failed, and then: %v", n, err)
+		}
+		w.clock.Advance(31 * 24 * time.Hour)
+		collectBucket(t, a, cloudsync.GCOptions{})
+		if left := w.packs(); len(left) != 0 {
+			t.Fatalf("request %d failed: %v is left", n, left)
+		}
+		if err := cloudsync.EndErasing(t.Context(), a.store); err != nil {
+			t.Fatal(err)
+		}
+		if begun, err := cloudsync.Erasing(t.Context(), a.store); err != nil || begun {
+			t.Fatal(begun, err)
+		}
+	}
+}

@@ -639,7 +639,11 @@ func (p *Page) tellArrived() {
 
 // keep makes rows of metadata durable.
 func (p *Page) keep(ctx context.Context, rows ...storage.Metadata) error {
-	pending, err := p.store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: rows})
+	return keepRows(ctx, p.store, rows...)
+}
+
+func keepRows(ctx context.Context, store *storage.Store, rows ...storage.Metadata) error {
+	pending, err := store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: rows})
 	if err == nil {
 		err = pending.Wait()
 	}

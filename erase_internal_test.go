@@ -1,0 +1,229 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// has returns a file below dir that has text in it, "" when none has.
+func has(t *testing.T, fs vfs.FS, dir, text string) string {
+	t.Helper()
+	infos, err := fs.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range infos {
+		name := path.Join(dir, i.Name)
+		if i.Dir {
+			if found := has(t, fs, name, text); found != "" {
+				return found
+			}
+			continue
+		}
+		f, err := fs.OpenRead(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, i.Size)
+		if _, err := f.ReadAt(b, 0); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(b, []byte(text)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// TestCrashOfErase crashes while a value is erased, at every change of the disk: whoever erases again gets rid of it, also when the commits are given up already.
+func TestCrashOfErase(t *testing.T) {
+	ctx := t.Context()
+	mem := vfs.NewMem()
+	open := func(fs vfs.FS) (*Repository, *Page) {
+		r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := r.Ledger("notes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := l.Page(ctx, "inbox")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, p
+	}
+	const secret = "hunter2-hunter2"
+	crashes, finished := 0, 0
+	var ref PageRef
+	recovered := func(mem *vfs.Mem) {
+		r, p := open(mem)
+		crashes++
+		begun, err := cloudsync.Erasing(ctx, p.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e, err := r.EraseFromHistory(ctx, ref, []byte("password"))
+		if err == nil && e.Commits == 0 {
+			finished++
+		}
+		if err != nil && (begun || !errors.Is(err, ErrNotFound)) {
+			t.Errorf("erase after crash %d: %v", crashes, err)
+		}
+		if f := has(t, mem, "", secret); f != "" {
+			t.Errorf("after crash %d, and erasing again (%v), %s has it", crashes, err, f)
+		}
+		if report, err := r.Check(ctx, CheckOptions{}); err != nil || !report.OK() {
+			t.Errorf("check: %+v, %v", report, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	armed := false
+	r, p := open(vfs.NewHooked(mem, func(vfs.Op) {
+		if armed && !t.Failed() {
+			recovered(mem.CrashClone(vfs.KeepAll))
+			recovered(mem.CrashClone(vfs.KeepNone))
+		}
+	}))
+	for _, v := range []string{secret, "none"} {
+		if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte("password"), []byte(v)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has(t, mem, "", secret) == "" {
+		t.Fatal("the test looks in the wrong place")
+	}
+	ref = PageRef{Ledger: "notes", ID: p.ID()}
+	armed = true
+	if _, err := r.EraseFromHistory(ctx, ref, []byte("password")); err != nil {
+		t.Fatal(err)
+	}
+	armed = false
+	if crashes < 10 || finished == 0 {
+		t.Errorf("%d crashes, %d of them behind the pruning", crashes, finished)
+	}
+	if err := errors.Join(p.Close(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestErasedBytesAreGone erases in random histories: also where a segment becomes longer by that, since what is stored as a difference to the node that had the value is written whole.
+func TestErasedBytesAreGone(t *testing.T) {
+	ctx := t.Context()
+	const secret = "hunter2-hunter2"
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		mem := vfs.NewMem()
+		r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: mem}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := r.Ledger("notes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := l.Page(ctx, "inbox")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(key, value string) {
+			if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte(key), []byte(value)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keys := 1 + rnd.IntN(100)
+		some := func() {
+			for range rnd.IntN(20) {
+				put(fmt.Sprint(rnd.IntN(keys)), fmt.Sprint(rnd.IntN(1000)))
+			}
+		}
+		some()
+		put("password", secret)
+		some()
+		put("password", "none")
+		some()
+		if _, err := r.EraseFromHistory(ctx, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password")); err != nil {
+			t.Fatal(err)
+		}
+		if f := has(t, mem, "", secret); f != "" {
+			t.Errorf("seed %d: %s has it", seed, f)
+		}
+		if report, err := r.Check(ctx, CheckOptions{}); err != nil || !report.OK() {
+			t.Errorf("seed %d: check: %+v, %v", seed, report, err)
+		}
+		if err := errors.Join(p.Close(), r.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEraseBesideATransaction refuses while a transaction has written to the files in which the value stands, and is done when it has ended.
+func TestEraseBesideATransaction(t *testing.T) {
+	ctx := t.Context()
+	mem := vfs.NewMem()
+	r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: mem}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l, err := r.Ledger("notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.RootPage(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	const mark = "hunter2-hunter2"
+	var long strings.Builder
+	for i := range 20_000 {
+		fmt.Fprint(&long, mark, i)
+	}
+	for _, v := range []string{long.String(), "none"} {
+		if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte("password"), []byte(v)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := p.Begin(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Put(ctx, []byte("other"), bytes.Repeat([]byte("0123456789"), 100_000)); err != nil {
+		t.Fatal(err)
+	}
+	ref := PageRef{Ledger: "notes", ID: p.ID()}
+	_, err = r.EraseFromHistory(ctx, ref, []byte("password"))
+	if has(t, mem, "", mark) != "" && !errors.Is(err, ErrConflict) {
+		t.Errorf("the value is still there, and: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		if e, err := r.EraseFromHistory(ctx, ref, []byte("password")); err != nil || e.Commits != 0 {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	if f := has(t, mem, "", mark); f != "" {
+		t.Errorf("%s has it", f)
+	}
+}
