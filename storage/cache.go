@@ -2,6 +2,7 @@ package storage
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,7 +15,7 @@ const DefaultCacheBytes = 64 << 20
 
 const (
 	cacheShards = 16
-	// nodeOverhead is what a cached node takes beside its bytes: the view, the entry, its slots in map and ring.
+	// nodeOverhead is what a cached node takes beside its bytes: the view, the entry, its slots in table and queue.
 	nodeOverhead = 320
 )
 
@@ -25,12 +26,12 @@ type NodeCache struct {
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is a map and a ring for the CLOCK policy: a node that was used since the hand passed it stays.
+// cacheShard is a table and a queue with a second chance: who stands first and was used since he came to stand last goes there again, and else out. A node that has just
+// come is the last to go: sync makes nodes of one commit and needs them for the next, and most of what it has needed before is in no tree any more.
 type cacheShard struct {
 	mu    sync.RWMutex
 	nodes nodeTable     // guarded by mu
-	ring  []*cachedNode // guarded by mu
-	hand  int           // guarded by mu
+	queue []*cachedNode // guarded by mu
 	bytes int64         // guarded by mu
 	max   int64
 	_     [32]byte // keeps the locks of two shards off one cache line
@@ -164,31 +165,27 @@ func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, dep
 		}
 		return &old.node
 	}
-	for sh.bytes+size > sh.max && len(sh.ring) > 0 {
-		if sh.hand >= len(sh.ring) {
-			sh.hand = 0
-		}
-		v := sh.ring[sh.hand]
+	for sh.bytes+size > sh.max && len(sh.queue) > 0 {
+		v := sh.queue[0]
+		sh.queue[0] = nil
+		sh.queue = sh.queue[1:]
 		if v.node.TakeUse() {
-			sh.hand++
-			continue
+			sh.queue = append(sh.queue, v)
+		} else {
+			sh.removeLocked(v)
 		}
-		sh.removeLocked(sh.hand)
 	}
 	sh.nodes.add(e)
-	sh.ring = append(sh.ring, e)
+	sh.queue = append(sh.queue, e)
 	sh.bytes += size
 	return &e.node
 }
 
-func (sh *cacheShard) removeLocked(i int) {
-	v, last := sh.ring[i], len(sh.ring)-1
+// removeLocked removes a node that is not in the queue any more.
+func (sh *cacheShard) removeLocked(v *cachedNode) {
 	sh.nodes.remove(v)
 	v.node.Release()
 	sh.bytes -= v.size()
-	sh.ring[i] = sh.ring[last]
-	sh.ring[last] = nil
-	sh.ring = sh.ring[:last]
 }
 
 // drop forgets the nodes of a page that closes.
@@ -196,13 +193,12 @@ func (c *NodeCache) drop(s *Store) {
 	for i := range c.shards {
 		sh := &c.shards[i]
 		sh.mu.Lock()
-		for j := 0; j < len(sh.ring); {
-			if sh.ring[j].owner == s {
-				sh.removeLocked(j)
-			} else {
-				j++
+		sh.queue = slices.DeleteFunc(sh.queue, func(v *cachedNode) bool {
+			if v.owner == s {
+				sh.removeLocked(v)
 			}
-		}
+			return v.owner == s
+		})
 		sh.mu.Unlock()
 	}
 }

@@ -40,6 +40,9 @@ type plan struct {
 	metadata  []*op
 	journal   uint64 // greatest journal number seen
 
+	// nodes are those that were read last. Most are differences to one of an earlier commit in the plan; the cache of the store has what was made last, which is in later ones.
+	nodes *NodeCache
+
 	touched   map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
 	touchedIn map[uint64][]*touchedPiece      // those that a journal has stored or used in this plan
 	skip      map[uint64]bool                 // numbers of those that the index has
@@ -90,9 +93,12 @@ type plannedExplanation struct {
 func newPlan(s *Store, from locator, db index.DB, numbers *numberCache, next uint64, reflected *segment.Position) *plan {
 	return &plan{
 		s: s, from: from, db: db, numbers: numbers, next: next, reflected: reflected,
-		transient: map[uint64][]uint64{},
+		transient: map[uint64][]uint64{}, nodes: NewNodeCache(planCacheBytes),
 	}
 }
+
+// planCacheBytes bounds plan.nodes.
+const planCacheBytes = 8 << 20
 
 // planChunk is how many records are looked at with one transaction on the index.
 const planChunk = 256
@@ -148,7 +154,7 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	case o.kind == recUse && o.digest.Kind().IsNode():
 		return p.revivedTargets(ctx, o)
 	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
-		n, err := p.s.loadNode(ctx, o.digest, p.from, 0)
+		n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 0, p.nodes)
 		if err != nil {
 			return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
 		}
@@ -318,7 +324,7 @@ func (p *plan) revivedTargets(ctx context.Context, o *op) ([]target, error) {
 	if _, ok, err := p.from.base(&o.digest); !ok || err != nil {
 		return nil, err
 	}
-	n, err := p.s.loadNode(ctx, o.digest, p.from, 1)
+	n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 1, p.nodes)
 	if err != nil {
 		return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
 	}

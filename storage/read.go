@@ -332,17 +332,32 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 
 // loadNode reads and verifies a node without keeping it. from says where the pieces are.
 func (s *Store) loadNode(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
+	return s.loadNodeBeside(ctx, d, from, depth, nil)
+}
+
+// loadNodeBeside is loadNode that keeps the node, and those on which it is a difference, in a cache beside that of the store. A nil one keeps nothing.
+func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
 	}
 	if n := s.cache.get(s, &d); n != nil {
 		return n, nil
 	}
-	return s.loadNodeFresh(ctx, d, from, depth)
+	if beside == nil {
+		return s.loadNodeFresh(ctx, d, from, depth, nil)
+	}
+	if n := beside.get(s, &d); n != nil {
+		return n, nil
+	}
+	n, err := s.loadNodeFresh(ctx, d, from, depth, beside)
+	if err != nil {
+		return nil, err
+	}
+	return beside.add(s, &d, n, 0, unknownDepth), nil
 }
 
 // loadNodeFresh is loadNode for a node that is not to be taken from the cache; its bases may be.
-func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int) (*fb.Node, error) {
+func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
 	if d.Kind().IsIndex() {
 		return s.loadSplitNode(ctx, d, from)
 	}
@@ -366,7 +381,7 @@ func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator
 		if depth >= maxReadDepth {
 			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
 		}
-		b, err := s.loadNode(ctx, l.base, from, depth+1)
+		b, err := s.loadNodeBeside(ctx, l.base, from, depth+1, beside)
 		if err != nil {
 			return nil, fmt.Errorf("read base of node %s: %w", d.Short(), err)
 		}
