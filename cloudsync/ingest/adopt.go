@@ -121,7 +121,7 @@ type adoption struct {
 	name    string
 	c       *format.Checkpoint // without commits
 	h       *format.History
-	spool   spool                     // has the commits
+	spool   *commitSpool              // has the commits, once open was called
 	special map[uint32]*commit.Commit // those with trees, and those with tags
 	size    int64                     // of the object
 	created time.Time
@@ -173,7 +173,7 @@ func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, 
 		return nil, nil, err
 	}
 	a.size, a.created = o.Size, o.Created
-	a.spool = spool{dir: p.o.Store.TempDir(), limit: p.bounds.spool}
+	a.spool = newCommitSpool(p.o.Store.TempDir(), p.bounds.spool)
 	st, err := p.o.Sealer.NewStream(o.Body, p.o.Names.CheckpointLabel(a.number))
 	if err == nil {
 		a.c, a.h, err = format.StreamCheckpoint(st, maxHeaderBytes, a.spool.add)
@@ -191,7 +191,12 @@ func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, 
 }
 
 // close removes what was kept beside memory.
-func (a *adoption) close() error { return a.spool.close() }
+func (a *adoption) close() error {
+	if a.spool == nil {
+		return nil
+	}
+	return a.spool.Close()
+}
 
 // load reads the commits that come with trees and those that have tags.
 func (a *adoption) load(ctx context.Context) error {
@@ -386,7 +391,7 @@ func (a *adoption) history(ctx context.Context) error {
 	for _, i := range a.c.Heads {
 		heads[i] = true
 	}
-	if a.beside || a.h.Len() <= s.p.bounds.ahead && a.spool.bytes <= aheadBytes {
+	if a.beside || a.h.Len() <= s.p.bounds.ahead && a.spool.Size() <= aheadBytes {
 		return a.each(ctx, func(i int, c *commit.Commit) error {
 			if !a.skips(i) {
 				k := uint32(i)

@@ -350,9 +350,9 @@ func (p *Page) livePacks(ctx context.Context, c *format.Checkpoint, ds []*delta)
 
 // putCheckpoint seals a checkpoint and stores it.
 func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpoint, h history, ds []*delta) (n int64, err error) {
-	s := newSpill(p.o.Store.TempDir())
+	s := p.spill()
 	defer func() {
-		if cerr := s.close(); err == nil {
+		if cerr := s.Close(); err == nil {
 			err = cerr
 		}
 	}()
@@ -375,12 +375,12 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 	if err := w.Close(); err != nil {
 		return 0, fmt.Errorf("seal checkpoint: %w", err)
 	}
-	r, err := s.reader()
+	r, err := s.Reader()
 	if err != nil {
 		return 0, err
 	}
-	if err := p.o.Bucket.PutIfAbsent(ctx, name, s.bytes, r); err != nil {
+	if err := p.o.Bucket.PutIfAbsent(ctx, name, s.Size(), r); err != nil {
 		return 0, fmt.Errorf("upload %s: %w", name, err)
 	}
-	return s.bytes, nil
+	return s.Size(), nil
 }

@@ -198,9 +198,9 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 		_, d.tally, err = encode(ctx, from, to, io.Discard)
 		return d, err
 	}
-	s := newSpill(p.o.Store.TempDir())
+	s := p.spill()
 	defer func() {
-		if cerr := s.close(); err == nil {
+		if cerr := s.Close(); err == nil {
 			err = cerr
 		}
 	}()
@@ -216,7 +216,7 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("seal diff: %w", err)
 	}
-	if err := s.put(ctx, p.o.Bucket, p.o.Names.Pack(id)); err != nil {
+	if err := putSpilled(ctx, p.o.Bucket, p.o.Names.Pack(id), s); err != nil {
 		return nil, err
 	}
 	return d, p.record(ctx, nil, func(q *pending) {
