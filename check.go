@@ -132,7 +132,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		}
 	}
 	if len(chosen) == 0 && (o.Ledger != "" || o.Page != nil) {
-		return nil, fmt.Errorf("check: no such page: %w", ErrNotFound)
+		return nil, fmt.Errorf("no such page: %w", ErrNotFound)
 	}
 	report := &CheckReport{}
 	for i, info := range chosen {

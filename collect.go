@@ -58,7 +58,7 @@ type PageCollection struct {
 
 // Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
 // open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
-// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
+// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -75,6 +75,11 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 	keys, err := r.pageDirs()
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage: %w", err)
+	}
+	for _, ref := range o.Pages {
+		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+			return nil, fmt.Errorf("collect garbage: page %s of ledger %q is not on this device: %w", ref.ID, ref.Ledger, ErrNotFound)
+		}
 	}
 	var all []PageCollection
 	for _, k := range keys {

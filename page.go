@@ -168,6 +168,9 @@ func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release 
 // View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what fn
 // returns. Errors: ErrClosed, ErrCorrupt.
 func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
+	if fn == nil {
+		return fmt.Errorf("view: there is no function: %w", ErrInvalid)
+	}
 	s, err := p.snapshot(ctx, CommitID{}, true)
 	if err != nil {
 		return err

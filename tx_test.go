@@ -317,6 +317,18 @@ type nothing struct{}
 
 func (nothing) Read([]byte) (int, error) { return 0, nil }
 
+// TestNothingToCall gives no reader and no function.
+func TestNothingToCall(t *testing.T) {
+	p := memoryPage(t, ledger.Options{})
+	_, err := p.Update(t.Context(), nil)
+	wantErr(t, err, ledger.ErrInvalid)
+	wantErr(t, p.View(t.Context(), nil), ledger.ErrInvalid)
+	update(t, p, func(tx *ledger.Tx) error {
+		wantErr(t, tx.PutReader(t.Context(), []byte("k"), nil, -1, ledger.Eager), ledger.ErrInvalid)
+		return nil
+	})
+}
+
 func TestPutReaderFromItsOwnTransaction(t *testing.T) {
 	p := memoryPage(t, ledger.Options{})
 	value := pseudo(11, 6<<20)

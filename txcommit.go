@@ -22,6 +22,9 @@ import (
 // fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn; once the batch is being
 // written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx and fn.
 func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
+	if fn == nil {
+		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
+	}
 	t, unlock, err := p.beginUpdate(ctx)
 	if err != nil {
 		return CommitID{}, err

@@ -77,6 +77,9 @@ func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) 
 // ErrInvalid. Memory does not depend on the length. r is not closed. When PutReader fails, also because r failed, the
 // transaction is as it was. A Read of r that blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
 func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
+	if r == nil {
+		return fmt.Errorf("put reader: there is none: %w", ErrInvalid)
+	}
 	if size < -1 {
 		return fmt.Errorf("put reader of %d bytes: %w", size, ErrInvalid)
 	}

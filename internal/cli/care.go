@@ -337,10 +337,11 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 	report, err := repo.Check(ctx, o)
 	p.finish()
 	if err != nil {
-		return fmt.Errorf("check: %w", err)
-	}
-	if o.Ledger != "" && len(report.Pages) == 0 {
-		return withHint(fmt.Errorf("there is no such page in %s: %w", quoted(a.dir), ledger.ErrNotFound), "%s", a.command("pages"))
+		err = fmt.Errorf("check: %w", err)
+		if errors.Is(err, ledger.ErrNotFound) {
+			return withHint(err, "%s", a.command("pages"))
+		}
+		return err
 	}
 	var bytes int64
 	for _, page := range report.Pages {

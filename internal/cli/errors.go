@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -126,8 +127,8 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNoSpace, "make room on the disk, or in the bucket; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
-		{fs.ErrPermission, "check who may write " + shellQuote(a.pathOf(err))},
-		{context.Canceled, "nothing was changed; run it again"},
+		{fs.ErrPermission, permissionHint(err)},
+		{context.Canceled, a.interruptedHint()},
 	} {
 		if errors.Is(err, h.err) {
 			return h.hint
@@ -136,12 +137,26 @@ func (a *app) hintOf(err error) string {
 	return ""
 }
 
-// pathOf returns the file that an error is about, or else the repository.
-func (a *app) pathOf(err error) string {
+// permissionHint names the file that an error is about; "" when it names none as such: then its text says more.
+func permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Path
+		return "check who may read and write " + shellQuote(e.Path)
 	}
-	return a.dir
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return "check who may read and write " + shellQuote(e.New)
+	}
+	return ""
+}
+
+// interruptedHint says what an interrupted verb leaves.
+func (a *app) interruptedHint() string {
+	if a.verb != nil {
+		switch a.verb.Name() {
+		case "put", "rm", "import", "tag", "restore", "merge", "undo":
+			return "nothing was changed; run it again"
+		}
+	}
+	return "what was done stays done; run it again"
 }
 
 // printError prints what was wrong and what to try.

@@ -74,7 +74,7 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	if err != nil {
 		return usagef(cmd, "--keep-within %q: %w", f.keepWithin, err)
 	}
-	if f.keepLast < 0 {
+	if f.keepLast < 0 || f.keepLast == 0 && cmd.Flags().Changed("keep-last") {
 		return usagef(cmd, "--keep-last is %d, want 1 or more", f.keepLast)
 	}
 	if f.keepLast > 0 || age > 0 {

@@ -115,6 +115,9 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 		}
 	})
 	if err == nil && a.dir == "" {
+		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
+			return usagef(cmd, "--dir names no directory")
+		}
 		a.dir = a.defaultDir()
 	}
 	a.dir = a.path(a.dir)
