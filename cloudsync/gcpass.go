@@ -34,7 +34,7 @@ func (p *Page) pass(ctx context.Context, o GCOptions, s *survey, floor format.Fl
 	var gone []commit.ID
 	// When entries are deleted that a device has not read which is waited for, all that is kept of what they had may be needed.
 	if p.ses.retention != (format.Retention{}) && s.first <= s.waited+1 {
-		if gone, err = p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse())); err != nil {
+		if gone, err = p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse()), outgoing.Past{}); err != nil {
 			return floor, err
 		}
 	}

@@ -208,7 +208,7 @@ func (p *Page) renew(ctx context.Context, s *logSurvey, why error) error {
 	if err := p.in.StandAt(ctx, at, treeless); err != nil {
 		return fmt.Errorf("begin the log anew: %w", err)
 	}
-	p.ses.resend = true
+	p.ses.toldPast, p.ses.resend = false, true
 	if err := p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0); err != nil {
 		return err
 	}

@@ -150,15 +150,15 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 		return n, err
 	}
 	if !all {
-		alone, err := p.unkept(ctx, r, keep)
+		alone, err := p.unkept(ctx, r, keep, outgoing.Past{})
 		return GaveUp{Waiting: len(alone)}, err
 	}
-	ids, err := p.unkept(ctx, r, keep)
+	ids, err := p.unkept(ctx, r, keep, outgoing.Past{})
 	if err != nil {
 		return n, err
 	}
 	if len(keep) > len(o.Keep) {
-		alone, err := p.unkept(ctx, r, slices.Clone(o.Keep))
+		alone, err := p.unkept(ctx, r, slices.Clone(o.Keep), outgoing.Past{})
 		if err != nil {
 			return n, err
 		}
@@ -176,8 +176,8 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 	return n, err
 }
 
-// unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and what these are built on, and keep, aside.
-func (p *Page) unkept(ctx context.Context, r format.Retention, keep []commit.ID) ([]commit.ID, error) {
+// unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and what these are built on, and keep, aside. The unsynced ones in past are as others.
+func (p *Page) unkept(ctx context.Context, r format.Retention, keep []commit.ID, past outgoing.Past) ([]commit.ID, error) {
 	tags, err := p.store.Tags(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read tags: %w", err)
@@ -190,6 +190,7 @@ func (p *Page) unkept(ctx context.Context, r format.Retention, keep []commit.ID)
 	if err != nil {
 		return nil, fmt.Errorf("look for what is not synced: %w", err)
 	}
+	unsynced = slices.DeleteFunc(unsynced, past.Has)
 	all, err := p.store.FindCommits(ctx, nil, false, math.MaxInt)
 	if err != nil {
 		return nil, fmt.Errorf("list commits: %w", err)

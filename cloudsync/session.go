@@ -20,16 +20,17 @@ import (
 
 // session is what a page knows of its log. It belongs to who has the turn.
 type session struct {
-	log     *cloudlog.Log // nil: to be made from what the store says
-	looked  bool          // the log was read to its end once
-	offered bool          // there is no history to offer; see offerHistory
-	found   bool          // no places are to be found; see findPlaces
-	first   bool          // the page had read nothing when the session began
-	begun   bool          // nothing was missing behind what the page had read when it first came to the end of the log
-	tip     time.Time     // when it was last known to have nothing that is not applied; zero: not known
-	arrived bool          // commits have come since somebody was told
-	resend  bool          // an entry has condemned something that may be needed
-	trees   []commit.ID   // that the entries which could not be applied need
+	log      *cloudlog.Log // nil: to be made from what the store says
+	looked   bool          // the log was read to its end once
+	offered  bool          // there is no history to offer; see offerHistory
+	found    bool          // no places are to be found; see findPlaces
+	first    bool          // the page had read nothing when the session began
+	begun    bool          // nothing was missing behind what the page had read when it first came to the end of the log
+	tip      time.Time     // when it was last known to have nothing that is not applied; zero: not known
+	arrived  bool          // commits have come since somebody was told
+	resend   bool          // an entry has condemned something that may be needed
+	toldPast bool          // see tellPast; nothing has come since
+	trees    []commit.ID   // that the entries which could not be applied need
 
 	announced  bool // the page's announcement is in the bucket
 	checkpoint checkpointRow
@@ -258,7 +259,7 @@ func (p *Page) passing(ctx context.Context, do func() error) error {
 	if err := p.adoptAbove(ctx, floor); err != nil {
 		return err
 	}
-	p.ses.resend, p.ses.holdUntil = true, p.s.o.Clock.Now().Add(holdBack)
+	p.ses.toldPast, p.ses.resend, p.ses.holdUntil = false, true, p.s.o.Clock.Now().Add(holdBack)
 	return do()
 }
 
@@ -488,7 +489,7 @@ func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 		case err != nil:
 			return err
 		case found:
-			p.ses.arrived = p.ses.arrived || res.Commits > 0
+			p.ses.arrived, p.ses.toldPast = p.ses.arrived || res.Commits > 0, false
 			return p.load(ctx)
 		}
 	}
@@ -586,6 +587,11 @@ func (p *Page) checkpointNumbers(infos []bucket.Info) (numbers []uint64) {
 // apply is the Apply of the page's log. After an error the log is made anew: what came before a bad entry has been applied.
 func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Position) error {
 	p.begins(&p.down)
+	for _, e := range entries {
+		if e.Body.Renewed || e.Body.Shallow {
+			p.ses.toldPast = false
+		}
+	}
 	for _, e := range entries { // before the position moves: who ends between does it again
 		if err := p.prune(ctx, e.Body.GivenUp); err != nil {
 			return err

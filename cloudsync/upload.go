@@ -158,6 +158,9 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 
 // next makes the next entry, nil when there is nothing to send.
 func (p *Page) next(ctx context.Context) (*outgoing.Outgoing, error) {
+	if err := p.tellPast(ctx); err != nil {
+		return nil, err
+	}
 	if p.ses.resend {
 		// What history gives up is not sent again.
 		if n, err := p.giveUp(ctx, GiveUpOptions{Keep: p.inUse()}); err != nil {

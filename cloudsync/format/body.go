@@ -48,6 +48,8 @@ type CommitChange struct {
 	Commit *commit.Commit
 	Base   Base
 	Diff   Diff
+	// Past says that what was built on the commit is in the log, or was given up: the commit is no head, though nobody may see its children.
+	Past bool
 }
 
 // Explanation is the tree of decisions of a merge commit of the same body, as diff from the empty tree. It is not empty.

@@ -19,8 +19,8 @@ import (
 //	1       2      flags, one for each list below that is there; a list that is there is not empty
 //	3       16     fingerprint of the device
 //	               bit 0: commits      number (uvarint); for each: flags (bits 0 and 1: base 0 the empty tree, 1 the first parent, 2 the
-//	                                   second one, 3 another commit; bit 2: diff is an object), length (uvarint) and commit,
-//	                                   for base 3 its id (32); diff
+//	                                   second one, 3 another commit; bit 2: diff is an object; bit 3: what was built on it
+//	                                   is in the log or was given up), length (uvarint) and commit, for base 3 its id (32); diff
 //	               bit 1: explanations number (uvarint); for each: which of the commits (uvarint, ascending), flags (bit 2 as above),
 //	                                   digest of the root (33), diff
 //	               bit 2: packs        announced here
@@ -61,6 +61,7 @@ const (
 	baseParent  = 1 // and 2 for the second one
 	baseOther   = 3
 	diffObject  = 1 << 2
+	isPast      = 1 << 3
 	bodyWhere   = "body of log entry"
 	leastCommit = 100 // bytes: less than any commit has
 )
@@ -159,7 +160,11 @@ func (b *Body) appendCommits(out []byte) []byte {
 		} else if at := slices.Index(c.Commit.Parents, c.Base.Commit); at >= 0 {
 			kind = baseParent + byte(at)
 		}
-		out = append(out, kind|c.Diff.flag())
+		flags := kind | c.Diff.flag()
+		if c.Past {
+			flags |= isPast
+		}
+		out = append(out, flags)
 		out = appendLengthAndBytes(out, c.Commit.Encode())
 		if kind == baseOther {
 			out = append(out, c.Base.Commit[:]...)
@@ -281,13 +286,13 @@ func (d *decoder) commits() []CommitChange {
 	commits := make([]CommitChange, d.count("commits", 1, leastCommit))
 	for i := range commits {
 		c := &commits[i]
-		flags := d.flags("a commit", baseMask|diffObject)
+		flags := d.flags("a commit", baseMask|diffObject|isPast)
 		encoded := d.lengthAndBytes("a commit", leastCommit, maxCommitBytes)
 		var other commit.ID
 		if flags&baseMask == baseOther {
 			other = d.commitID()
 		}
-		c.Diff = d.diff(flags)
+		c.Diff, c.Past = d.diff(flags), flags&isPast != 0
 		if d.err != nil {
 			return nil
 		}

@@ -93,6 +93,7 @@ func goldenSealer(t *testing.T, a seal.Algorithm) *seal.Sealer {
 func TestGolden(t *testing.T) {
 	golden(t, "body", mustEncode(t, fullBody(t)))
 	golden(t, "body-renewed", mustEncode(t, &format.Body{Device: id(1), Renewed: true}))
+	golden(t, "body-past", mustEncode(t, pastBody(t)))
 	c, _ := fullCheckpoint(t)
 	golden(t, "checkpoint", encodeCheckpoint(t, c))
 	golden(t, "checkpoint-more", encodeCheckpoint(t, moreCheckpoint(t)))
@@ -174,6 +175,24 @@ func (o *other) numbers(what string, want ...uint64) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		o.t.Errorf("%s: %s", what, diff)
+	}
+}
+
+// pastBody brings a commit that the log is past, with a tag.
+func pastBody(tb testing.TB) *format.Body {
+	c := newCommit(tb, 1)
+	return &format.Body{Device: id(1), Commits: []format.CommitChange{{Commit: c, Base: format.Base{Empty: true}, Past: true}}, Tags: []format.TagChange{{Name: "v1", Commit: c.ID}}, Shallow: true}
+}
+
+func TestASecondImplementationReadsWhatTheLogIsPast(t *testing.T) {
+	o := &other{t, stored(t, "body-past", nil)}
+	o.want("version and flags", []byte{1, 4, 0x21}, o.take(3))
+	id := id(1)
+	o.want("device", id[:], o.take(16))
+	o.numbers("commits", 1)
+	o.want("flags", []byte{8}, o.take(1))
+	if sha256.Sum256(o.part()) != pastBody(t).Commits[0].Commit.ID {
+		t.Error("another commit")
 	}
 }
 

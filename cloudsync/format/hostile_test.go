@@ -265,7 +265,7 @@ func TestSpoiltBodies(t *testing.T) {
 		"only that it is shallow": append([]byte{1, 4, 0}, plain[3:19]...),
 		"only that it lacks":      append([]byte{1, 2, 0}, plain[3:19]...),
 		"no lists":                append([]byte{1, 0, 0}, plain[3:19]...),
-		"unknown flag":            changed(plain, flagsAt, 0x09),
+		"unknown flag":            changed(plain, flagsAt, 0x11),
 		"second of one parent":    changed(plain, flagsAt, 2),
 		"parent written out":      changed(other, flagsAt, 3),
 		"base zero":               changed(append(append(bytes.Clone(plain[:len(plain)-1]), make([]byte, 32)...), 0), flagsAt, 3),
@@ -309,6 +309,7 @@ func FuzzDecodeBody(f *testing.F) {
 	f.Add(mustEncode(f, fullBody(f)))
 	a := newCommit(f, 1)
 	f.Add(mustEncode(f, &format.Body{Device: id(1), Commits: []format.CommitChange{{Commit: a, Base: format.Base{Empty: true}}}}))
+	f.Add(mustEncode(f, pastBody(f)))
 	f.Add(mustEncode(f, &format.Body{Device: id(1), Pieces: []format.InlinePiece{piece(1, object.Chunk, 1)}}))
 	f.Add(mustEncode(f, &format.Body{Device: id(1), Retention: &format.Retention{}}))
 	f.Add([]byte{})

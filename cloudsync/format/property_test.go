@@ -88,7 +88,7 @@ func bodies(tb testing.TB) *rapid.Generator[*format.Body] {
 	return rapid.Custom(func(t *rapid.T) *format.Body {
 		b := &format.Body{Device: idOf(0xde, rapid.IntRange(0, 9).Draw(t, "device"))}
 		for i, c := range history(tb, t, 6) {
-			change := format.CommitChange{Commit: c, Diff: diffOfBody(t, i)}
+			change := format.CommitChange{Commit: c, Diff: diffOfBody(t, i), Past: rapid.Bool().Draw(t, "past")}
 			switch rapid.IntRange(0, 2).Draw(t, "base") {
 			case 0:
 				change.Base.Empty = true

@@ -200,15 +200,41 @@ func (s *step) bodyCommits(ctx context.Context, b *format.Body) error {
 	}
 	for i := range b.Commits {
 		cc := &b.Commits[i]
-		if past[cc.Commit.ID] {
-			continue
-		}
 		s.at = i
-		if err := s.commit(ctx, cc, b.Shallow || s.shallow); err != nil {
-			return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
+		taken := false
+		if !past[cc.Commit.ID] {
+			if taken, err = s.commit(ctx, cc, b.Shallow || s.shallow); err != nil {
+				return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
+			}
+		}
+		if !taken {
+			s.cover(cc.Commit)
 		}
 	}
-	return nil
+	return s.headed()
+}
+
+// headed verifies that the page has a head when the batch is durable: what the log is past is none.
+func (s *step) headed() error {
+	heads := s.p.o.Store.Heads()
+	if len(heads) > 1 || !heads[0].IsFirst() || len(s.b.Commits) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(s.b.Commits, func(r storage.ReceivedCommit) bool { return !r.Inner }) {
+		return nil
+	}
+	return bad("all commits of a page are such that the log is past")
+}
+
+// cover has the parents of a commit that stays given up count as no heads: what is here stands for it, and so for them. One of them may have come alone, in an entry before.
+func (s *step) cover(c *commit.Commit) {
+	heads := slices.Concat(s.p.o.Store.Heads(), s.p.o.Store.ChainedHeads())
+	for _, id := range c.Parents {
+		_, fresh := s.commits[id]
+		if fresh || slices.ContainsFunc(heads, func(h *commit.Commit) bool { return h.ID == id }) {
+			s.b.Inner = append(s.b.Inner, id)
+		}
+	}
 }
 
 // superseded returns the commits of a body that are not here, and on which nothing in it builds but what was given up here: another device, which had not given them up, sends
@@ -231,43 +257,43 @@ func (s *step) superseded(ctx context.Context, b *format.Body) (map[commit.ID]bo
 	return past, nil
 }
 
-// commit takes a commit with its tree. What retention has given up here stays given up. shallow says that parents may be given up elsewhere.
-func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool) error {
+// commit takes a commit with its tree. What retention has given up here stays given up: then it reports false. shallow says that parents may be given up elsewhere.
+func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool) (taken bool, err error) {
 	c, err := reparse(cc.Commit)
 	if err != nil {
-		return err
+		return false, err
 	}
 	known, here, err := s.find(ctx, c.ID)
 	if errors.Is(err, base.ErrGone) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if known != nil && (!here || s.rows.ahead == 0) { // else it may have come ahead, without its tree
 		if here {
 			s.b.Synced = append(s.b.Synced, c.ID)
 		}
-		return nil
+		return true, nil
 	}
 	if err := s.parents(ctx, c, shallow); err != nil {
-		return err
+		return false, err
 	}
 	from, err := s.root(ctx, cc.Base)
 	if err != nil {
-		return err
+		return false, err
 	}
 	root, err := s.apply(ctx, from, cc.Diff)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if root != c.Root {
-		return bad("the diff leads to the tree %s, the commit has %s", root, c.Root)
+		return false, bad("the diff leads to the tree %s, the commit has %s", root, c.Root)
 	}
 	s.commits[c.ID], s.taken[c.ID] = c, c
-	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: shallow, Anew: known != nil})
+	s.b.Commits = append(s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: shallow, Inner: cc.Past, Anew: known != nil})
 	s.res.Commits++
-	return nil
+	return true, nil
 }
 
 // reparse proves that a commit is what its canonical bytes say, and that its id is theirs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
@@ -54,6 +55,9 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	if err := p.loadPending(ctx, ids); err != nil {
 		return nil, err
+	}
+	if len(p.past.Islands) > 0 { // parents before children: an island is the parent of islands alone
+		slices.SortStableFunc(ids, func(a, b commit.ID) int { return int(boolByte(p.past.Islands[a])) - int(boolByte(p.past.Islands[b])) })
 	}
 	b := &builder{p: p, body: &format.Body{Device: p.o.Device}, from: bases{p: p, body: map[commit.ID]bool{}, tips: tips, unsynced: ids}}
 	resend := p.turnToResend(len(ids))
@@ -165,7 +169,7 @@ func (b *builder) add(ctx context.Context, id commit.ID) (fits bool, err error) 
 	if len(b.body.Commits) > 0 && (b.bytes+bytes > bodyBytes || d.tally.valueBytes > largeBytes) {
 		return false, nil
 	}
-	b.body.Commits = append(b.body.Commits, format.CommitChange{Commit: c, Base: from, Diff: d.diff})
+	b.body.Commits = append(b.body.Commits, format.CommitChange{Commit: c, Base: from, Diff: d.diff, Past: b.p.past.Has(id)})
 	for _, id := range c.Parents {
 		if b.body.Shallow || b.from.body[id] {
 			continue

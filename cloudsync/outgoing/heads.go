@@ -34,8 +34,16 @@ func syncedHeads(ctx context.Context, store *storage.Store, heads []*commit.Comm
 	for _, id := range ids {
 		unsynced[id] = true
 	}
-	seen := map[commit.ID]bool{}
-	var found []*commit.Commit
+	tops, _, err := syncedTops(ctx, store, heads, unsynced)
+	if err != nil {
+		return nil, err
+	}
+	return withoutAncestors(ctx, store, tops)
+}
+
+// syncedTops returns the synced commits at which one comes from heads, through unsynced ones alone, and all that it has seen on the way.
+func syncedTops(ctx context.Context, store *storage.Store, heads []*commit.Commit, unsynced map[commit.ID]bool) (found []*commit.Commit, seen map[commit.ID]bool, err error) {
+	seen = map[commit.ID]bool{}
 	for queue := heads; len(queue) > 0; {
 		c := queue[0]
 		queue = queue[1:]
@@ -53,12 +61,12 @@ func syncedHeads(ctx context.Context, store *storage.Store, heads []*commit.Comm
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("look for the heads of the log: %w", err)
+				return nil, nil, fmt.Errorf("look for the heads of the log: %w", err)
 			}
 			queue = append(queue, parent)
 		}
 	}
-	return withoutAncestors(ctx, store, found)
+	return found, seen, nil
 }
 
 // isPruned reports whether a commit was not found since history gave it up.

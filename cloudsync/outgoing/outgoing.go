@@ -39,6 +39,7 @@ type Page struct {
 
 	// lookLocal says that there may be local pieces of commits that are synced: left by an earlier process, or condemned.
 	lookLocal bool
+	past      Past
 	waited    int // bodies since it was set, or since one was made of them
 
 	mu      sync.Mutex
@@ -67,6 +68,9 @@ type Outgoing struct {
 // Resend makes Next look for pieces of synced commits that are local. It is to be called when an entry has condemned something, and when commits
 // or pieces have become unsynced other than by a commit. The first Next looks unasked.
 func (p *Page) Resend() { p.lookLocal = true }
+
+// SetPast says which commits go up as such that are no heads, until it is said anew.
+func (p *Page) SetPast(past Past) { p.past = past }
 
 // Announce returns a body that brings only what b says (retention, condemnations), with the fingerprint of the device. b is the
 // body's afterwards. Errors: base.ErrInvalid for a body that is not valid, base.ErrTooLarge.

@@ -17,6 +17,7 @@ func TestKnownHistories(t *testing.T) {
 	one, two := []sim.Device{{Name: "a"}}, []sim.Device{{Name: "a"}, {Name: "b"}}
 	away := []sim.Device{{Name: "a"}, {Name: "b", Skew: -90537091774899492}, {Name: "e", Skew: -9762839336154098}}
 	three := []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	four := append(three, sim.Device{Name: "d"})
 	for _, test := range []struct {
 		name string
 		h    sim.History
@@ -166,6 +167,53 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync},
 			{Kind: sim.Prune, Base: 3},
 			{Kind: sim.Edit, Changes: set("z01", "0", 92160)},
+		}}},
+		{"the wiped bucket of a device that keeps little gets the rest of what others have", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l01", "8224", 0)},
+			{Kind: sim.Edit, Changes: set("l01", "8232", 0)},
+			{Kind: sim.Edit, Changes: set("l01", "8241", 0)},
+			{Kind: sim.Edit, Changes: set("l07", "8257", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Retain, Device: 2, Base: 4},
+			{Kind: sim.Edit, Device: 2, Changes: set("l10", "83", 0)},
+			{Kind: sim.Collect, Device: 2, Base: 17},
+			{Kind: sim.Wipe, Device: 2},
+		}}},
+		{"the log begins anew with less than others have", sim.History{Disagree: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Keep, Device: 1},
+			{Kind: sim.Edit, Device: 2, Changes: set("m00", "64", 0)},
+			{Kind: sim.Rollback, Device: 2},
+			{Kind: sim.Edit, Changes: set("z02", "16000", 25921)},
+			{Kind: sim.Edit, Changes: set("z02", "16009", 0)},
+			{Kind: sim.Edit, Changes: set("z02", "16016", 2997)},
+			{Kind: sim.Collect},
+			{Kind: sim.Retain, Device: 2, Base: 3},
+			{Kind: sim.Collect, Device: 3, Base: 13},
+			{Kind: sim.Edit, Changes: set("z02", "121", 0)},
+		}}},
+		{"what was given up is sent again behind a hole", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l06", "40", 3055)},
+			{Kind: sim.Retain, Base: 1},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Edit, Changes: set("l11", "16016", 0)},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "96", 1712)},
+			{Kind: sim.Collect, Device: 2, Base: 26},
+			{Kind: sim.Edit, Changes: set("l07", "121", 0)},
+			{Kind: sim.Sync, Base: 19},
+			{Kind: sim.Lose, Device: 2, Base: 88},
+		}}},
+		{"what was given up is sent again to a bucket that was put back", sim.History{Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l18", "16", 0)},
+			{Kind: sim.Edit, Changes: set("z02", "40", 0)},
+			{Kind: sim.Retain, Device: 1, Base: 3},
+			{Kind: sim.Edit, Changes: set("m03", "56", 0)},
+			{Kind: sim.Sync, Base: 25},
+			{Kind: sim.Keep, Device: 3},
+			{Kind: sim.Rollback},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Insert, Key: "s00", Text: "k"}}},
+			{Kind: sim.Edit, Device: 2, Changes: set("m15", "178", 0)},
+			{Kind: sim.Collect, Device: 1, Base: 27},
 		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
