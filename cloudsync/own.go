@@ -67,7 +67,7 @@ func (p *Page) loadOwn(row []byte, at uint64) {
 }
 
 // proveOwn looks whether all that this device has put entries behind is still there, when an hour has passed since it put the first of them or another session has. It costs a get for each
-// entry since, or a list when these are many. Errors: ErrBucketRolledBack, ErrBucketReplaced, those of the bucket.
+// entry since and one more, or a list when these are many. Errors: ErrBucketRolledBack, ErrBucketReplaced, those of the bucket.
 func (p *Page) proveOwn(ctx context.Context) error {
 	own, at := p.ses.own, p.ses.log.Position().Number
 	age := p.s.o.Clock.Now().Sub(p.ses.ownSince)
@@ -93,14 +93,14 @@ type flaw struct {
 	other  bool   // there is another entry
 }
 
-// flawBehind returns the lowest flaw from own to at, but for entries of which the heads were not compared.
+// flawBehind returns the lowest flaw from own to at, but for entries of which the heads were not compared. That at is the right entry is proved by the log itself: its head tells whether the one before it is.
 func (p *Page) flawBehind(ctx context.Context, own ownRow, at uint64) (flaw, error) {
-	n := at - own.number // at is proved by the log itself
-	if n > maxHeads {
+	if at-own.number > maxHeads {
 		return p.listedFlaw(ctx, own, at)
 	}
+	n := at - own.number + 1
 	headers, hashes := make([]format.Header, n), make([]format.Hash, n)
-	err := inParallel(ctx, maxHeads, int(n), func(ctx context.Context, i int) (err error) {
+	err := inParallel(ctx, maxHeads+1, int(n), func(ctx context.Context, i int) (err error) {
 		headers[i], hashes[i], err = p.readHead(ctx, own.number+uint64(i))
 		return err
 	})
@@ -111,6 +111,7 @@ func (p *Page) flawBehind(ctx context.Context, own ownRow, at uint64) (flaw, err
 	for i, h := range headers {
 		number := own.number + uint64(i)
 		switch {
+		case h.Number == 0 && number == at: // it is in a range
 		case h.Number == 0:
 			return flaw{number: number}, nil
 		case badHead(h):

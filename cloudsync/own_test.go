@@ -120,3 +120,27 @@ func TestHoleIsNoticedByWhoNeverLooks(t *testing.T) {
 		t.Fatalf("after %d entries: %v", entries, err)
 	}
 }
+
+// TestHoleBelowTheLastEntryIsNoticed has the bucket lose the entry before the last one of a device, and another device fill its place: what the last one stands behind is another entry then.
+func TestHoleBelowTheLastEntryIsNoticed(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	for i := range 3 {
+		a.commit(edit{"k": text(key(i))})
+		sync(t, a)
+		if i == 0 {
+			sync(t, b)
+		}
+	}
+	names := w.entryNames("")
+	lost := names[len(names)-2]
+	if err := w.b.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.commit(edit{"b": text("y")})
+	sync(t, b)
+	a.reopen()
+	if err := a.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketReplaced) || !strings.Contains(err.Error(), lost) {
+		t.Fatal(err)
+	}
+}

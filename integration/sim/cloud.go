@@ -365,7 +365,7 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	const (
 		look      = 2
 		process   = 10
-		hour      = 12 // the heads of entries from the first of its own on
+		hour      = 13 // the heads of entries from the first of its own on
 		day       = 8  // a look at the format, the floor and checkpoints; how far the device is, said anew
 		rangeSize = 32
 	)
