@@ -65,9 +65,10 @@ func (s *Store) IsShallow() (is bool, err error) {
 	if is {
 		return true, nil
 	}
+	outer := s.over.outerParents()
 	err = s.view(func(tx index.Tx) error {
 		k, _ := tx.Bucket(bucketShallow).Cursor().First()
-		is = k != nil
+		is = k != nil || slices.ContainsFunc(outer, func(id commit.ID) bool { return tx.Bucket(bucketCommits).Get(id[:]) == nil }) // such as were given up before their children came
 		return nil
 	})
 	return is, err

@@ -60,3 +60,29 @@ func TestReceivedWithoutParents(t *testing.T) {
 	})
 	w.must(w.s.Close())
 }
+
+// TestIsShallow asks whether history was given up, of a page to which nothing but commits came: whole history first, then one whose parent was given up before.
+func TestIsShallow(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	parent := w.commit(small(1))
+	for i, p := range []*commit.Commit{parent, nil} {
+		if p == nil {
+			var err error
+			p, err = commit.New(commit.Params{Now: time.Unix(100, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{commit.First()}})
+			w.must(err)
+		}
+		c, err := commit.New(commit.Params{Now: time.Unix(200, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{p}})
+		w.must(err)
+		d, err := commit.New(commit.Params{Now: time.Unix(300, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{c}})
+		w.must(err)
+		w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c, Shallow: true}, {Commit: d}}})
+		w.each(func(when string) {
+			t.Helper()
+			if is, err := w.s.IsShallow(); err != nil || is != (i == 1) {
+				t.Errorf("%s: shallow %v after %d received chains, %v", when, is, i+1, err)
+			}
+		})
+	}
+	w.must(w.s.Close())
+}
