@@ -87,16 +87,9 @@ func (d *device) readOld(ctx context.Context) error {
 	return nil
 }
 
-// outlived reports whether a commit is one that the bucket has given up, and that was never tagged: a device that uses it has it still, and its checkpoints tell newcomers of it. Of its tree
-// they are promised nothing.
-func (d *device) outlived(n *node) bool {
-	for _, ids := range d.w.cloud.tags {
-		if ids[n.c.ID] {
-			return false
-		}
-	}
-	return d.w.retained && d.w.pruned.has(n.index)
-}
+// outlived reports whether a commit is one that somebody has given up with the bucket's leave, who knew of no use of it and no tag on it: a device that uses it, or has tagged it meanwhile, has it still, and
+// its checkpoints tell newcomers of it. Of its tree they are promised nothing.
+func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
 // epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two cycles.
 func (w *World) epochs() int {
