@@ -28,6 +28,10 @@ const maxHeaderBytes = 256 << 20
 // after all, the commits that are here count when the log brings them.
 const MetadataAhead = "ahead"
 
+// MetadataAheadBeside is that of the row that is there while a part of the history comes that TakeHistory takes: the number of the entry behind the page's position (8), which needs it. When it
+// is not taken after all, what is here counts when that entry brings it.
+const MetadataAheadBeside = "aheadBeside"
+
 // Adopt takes over the checkpoint of a number, and returns the position behind it, from which Apply goes on. The page has read less of the log than the checkpoint stands for;
 // usually nothing. Commits that it has of its own stay: they are not synced.
 //
@@ -77,9 +81,10 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, re
 }
 
 // TakeHistory takes over the commits of the checkpoint of a number, with what else Adopt takes for them, if a wanted one is among them; found reports that. The page may have read any part of the log: its position, tags, and
-// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have. All commits are one batch of storage.
+// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have. Memory and batches are those of Adopt: who ends between
+// them has commits that are no heads yet, and takes the rest with the next call.
 //
-// Errors: those of Adopt; base.ErrTooLarge for more commits than such a batch takes.
+// Errors: those of Adopt.
 func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID) (res Result, found bool, err error) {
 	_, res, err = p.takeHistory(ctx, number, &wanted)
 	if errors.Is(err, errNotWanted) {
@@ -105,7 +110,15 @@ func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID
 	if err != nil {
 		return nil, Result{}, nameFault(name, err)
 	}
-	if err := s.submit(ctx, []storage.Metadata{{Type: MetadataAdopted, Value: []byte{1}}}); err != nil {
+	m := []storage.Metadata{{Type: MetadataAdopted, Value: []byte{1}}}
+	if a.ahead {
+		m = append(m, storage.Metadata{Type: MetadataAheadBeside})
+	}
+	err = s.submit(ctx, m)
+	if err == nil {
+		err = a.settleHeads(ctx)
+	}
+	if err != nil {
 		return nil, Result{}, fmt.Errorf("take history from %s: %w", name, err)
 	}
 	return a.known(), s.res, nil
@@ -391,7 +404,7 @@ func (a *adoption) history(ctx context.Context) error {
 	for _, i := range a.c.Heads {
 		heads[i] = true
 	}
-	if a.beside || a.h.Len() <= s.p.bounds.ahead && a.spool.Size() <= aheadBytes {
+	if a.h.Len() <= s.p.bounds.ahead && a.spool.Size() <= aheadBytes {
 		return a.each(ctx, func(i int, c *commit.Commit) error {
 			if !a.skips(i) {
 				k := uint32(i)
@@ -420,8 +433,11 @@ const aheadBytes = 4 << 20
 // historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which heads of the page have children there.
 func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) error {
 	s := a.s
-	batch := storage.SyncBatch{Metadata: []storage.Metadata{{Type: MetadataAhead, Value: binary.BigEndian.AppendUint64(nil, a.number)}}}
-	bytes := 0
+	row, err := a.aheadRow(ctx)
+	if err != nil {
+		return err
+	}
+	batch, bytes := storage.SyncBatch{Metadata: []storage.Metadata{row}}, 0
 	flush := func() error {
 		if len(batch.Commits) == 0 {
 			return nil
@@ -433,7 +449,7 @@ func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) erro
 		batch, bytes = storage.SyncBatch{}, 0
 		return err
 	}
-	err := a.each(ctx, func(i int, c *commit.Commit) error {
+	err = a.each(ctx, func(i int, c *commit.Commit) error {
 		if a.skips(i) || heads[uint32(i)] {
 			return nil
 		}
@@ -451,6 +467,17 @@ func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) erro
 	}
 	s.b.Inner = a.coveredHeads()
 	return nil
+}
+
+// aheadRow returns the row that is there until the heads have come, too.
+func (a *adoption) aheadRow(ctx context.Context) (storage.Metadata, error) {
+	row := storage.Metadata{Type: MetadataAhead, Value: binary.BigEndian.AppendUint64(nil, a.number)}
+	if !a.beside {
+		return row, nil
+	}
+	r, err := a.s.p.readRows(ctx)
+	row.Type, row.Value = MetadataAheadBeside, binary.BigEndian.AppendUint64(nil, r.position.Number+1)
+	return row, err
 }
 
 // coveredHeads returns the heads of the page on which commits of the checkpoint are built: merges that were made here, too, while they were ahead.

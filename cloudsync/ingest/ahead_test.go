@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,6 +130,77 @@ func TestHistoryAheadOfOwnHeads(t *testing.T) {
 	}
 }
 
+// TestTakenHistoryComesInSteps takes commits from a checkpoint beside the log, two at a time, and breaks off at one moment after the other: heads change with the last step only, and
+// the next call takes what is left. One of the commits is here already.
+func TestTakenHistoryComesInSteps(t *testing.T) {
+	w := newWorld(t)
+	a, c := w.device(t), w.device(t)
+	first := a.commit(edit{"k": []byte("v")})
+	a.push()
+	c.pull()
+	own := c.commit(edit{"own": []byte("c")})
+	c.push()
+	head, side := first, first
+	var early commit.ID
+	for i := range 7 {
+		head = a.commit(edit{"k": {byte(i)}}, head)
+		switch i {
+		case 0:
+			early = head.ID
+		case 3:
+			side = a.commit(edit{"side": []byte("s")}, head)
+		}
+	}
+	number := w.put(a.checkpoint(head, side))
+	next := a.commit(edit{"n": []byte("w")}, head)
+	w.append(a.body(next))
+	want := headIDs(a)
+	want = append(want, own.ID)
+	slices.SortFunc(want, commit.ID.Compare)
+	began, partly := false, 0
+	for n := 0; !began; n++ {
+		d := w.device(t)
+		ingest.SetSmallBounds(d.page)
+		if _, err := d.apply(w.log[:2]...); err != nil {
+			t.Fatal(err)
+		}
+		before := headIDs(d)
+		_, _, err := d.page.TakeHistory(&countdown{t.Context(), n}, number, head.ID)
+		if began = err == nil; !began {
+			if diff := cmp.Diff(before, headIDs(d)); diff != "" {
+				t.Fatalf("heads have changed: %s", diff)
+			}
+			if _, err := d.s.Commit(t.Context(), early); err == nil {
+				partly++
+			}
+			if _, found, err := d.page.TakeHistory(t.Context(), number, head.ID); !found || err != nil {
+				t.Fatal(found, err)
+			}
+		}
+		if row, err := d.s.Metadata(t.Context(), ingest.MetadataAheadBeside); err != nil || row != nil {
+			t.Fatalf("the row about what came ahead is left: %x, %v", row, err)
+		}
+		if _, err := d.apply(w.log[2:]...); err != nil {
+			t.Fatal(err)
+		}
+		got := headIDs(d)
+		slices.SortFunc(got, commit.ID.Compare)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(a.content(next), d.content(next)); diff != "" {
+			t.Fatal("contents differ")
+		}
+		if _, err := d.s.Commit(t.Context(), first.ID); err != nil {
+			t.Fatal(err)
+		}
+		d.check()
+	}
+	if partly < 2 {
+		t.Errorf("a part of the history was there %d times", partly)
+	}
+}
+
 // watchedFS calls look before each write to a new file.
 type watchedFS struct {
 	vfs.FS
@@ -150,7 +222,7 @@ func (w *watchedFile) WriteAt(b []byte, at int64) (int, error) {
 	return w.File.WriteAt(b, at)
 }
 
-// TestLongHistoryMemory adopts a checkpoint of many commits onto a disk, and looks at how long its batches are, and how much memory is live when they are written: commits that are held
+// TestLongHistoryMemory takes a checkpoint of many commits onto a disk, as the beginning of a page and beside what it has, and looks at how long its batches are, and how much memory is live when they are written: commits that are held
 // all at once take 2 KB each. The table of them has 50 bytes for each; 150 with all else, as measured.
 func TestLongHistoryMemory(t *testing.T) {
 	n := 16_000
@@ -189,18 +261,28 @@ func TestLongHistoryMemory(t *testing.T) {
 			}
 		}
 	}}
-	o := storage.Options{FS: fs, Dir: filepath.Join(t.TempDir(), "page"), Page: testPage, Cache: storage.NewNodeCache(1 << 20), FoldRows: 4096}
-	b := w.deviceWith(t, o, w.bucket)
-	before = live()
-	_, res, err := b.page.Adopt(t.Context(), number)
-	if err != nil || res.Commits != n {
-		t.Fatalf("%d commits, %v", res.Commits, err)
-	}
-	t.Logf("%d commits: at most %d bytes live, in %d batches of at most %d bytes", n, most, looks, longest)
-	if most == 0 || most > 9<<20+160*int64(n) || longest > 1<<20 {
-		t.Errorf("%d bytes were live, a batch had %d", most, longest)
-	}
-	if h := b.s.NewestHead(); h.ID != parent.ID {
-		t.Error("it was not adopted")
+	for _, how := range []string{"adopted", "taken"} {
+		o := storage.Options{FS: fs, Dir: filepath.Join(t.TempDir(), how), Page: testPage, Cache: storage.NewNodeCache(1 << 20), FoldRows: 4096}
+		b := w.deviceWith(t, o, w.bucket)
+		most, looks, longest = 0, 0, 0
+		before = live()
+		var res ingest.Result
+		var err error
+		if how == "adopted" {
+			_, res, err = b.page.Adopt(t.Context(), number)
+		} else {
+			res, _, err = b.page.TakeHistory(t.Context(), number, parent.ID)
+		}
+		if err != nil || res.Commits != n {
+			t.Fatalf("%d commits %s, %v", res.Commits, how, err)
+		}
+		t.Logf("%d commits %s: at most %d bytes live, in %d batches of at most %d bytes", n, how, most, looks, longest)
+		if most == 0 || most > 9<<20+160*int64(n) || longest > 1<<20 {
+			t.Errorf("%s: %d bytes were live, a batch had %d", how, most, longest)
+		}
+		if h := b.s.NewestHead(); h.ID != parent.ID {
+			t.Errorf("it was not %s", how)
+		}
+		before = 0
 	}
 }

@@ -27,7 +27,7 @@ type rows struct {
 	adopted  bool      // see MetadataAdopted; not written
 	lacks    bool      // values may have pieces that nobody has sent
 	hadLacks bool      // that was known
-	ahead    uint64    // see MetadataAhead; 0 when there is no such row
+	ahead    uint64    // the greater one of MetadataAhead and MetadataAheadBeside; 0 when there are no such rows
 
 	retention *format.RetentionRow // nil: stays as it is
 }
@@ -61,11 +61,13 @@ func (p *Page) readRows(ctx context.Context) (rows, error) {
 	}
 	r.lacks = value != nil
 	r.hadLacks = r.lacks
-	if value, err = p.o.Store.Metadata(ctx, MetadataAhead); err != nil {
-		return r, fmt.Errorf("read what has come ahead: %w", err)
-	}
-	if len(value) == 8 {
-		r.ahead = binary.BigEndian.Uint64(value)
+	for _, typ := range []string{MetadataAhead, MetadataAheadBeside} {
+		if value, err = p.o.Store.Metadata(ctx, typ); err != nil {
+			return r, fmt.Errorf("read what has come ahead: %w", err)
+		}
+		if len(value) == 8 {
+			r.ahead = max(r.ahead, binary.BigEndian.Uint64(value))
+		}
 	}
 	return r, nil
 }
@@ -89,7 +91,7 @@ func (r *rows) metadata() []storage.Metadata {
 		m = append(m, storage.Metadata{Type: format.MetadataRetention, Value: r.retention.Encode()})
 	}
 	if r.ahead > 0 && r.position.Number >= r.ahead {
-		m = append(m, storage.Metadata{Type: MetadataAhead})
+		m = append(m, storage.Metadata{Type: MetadataAhead}, storage.Metadata{Type: MetadataAheadBeside})
 	}
 	return m
 }
