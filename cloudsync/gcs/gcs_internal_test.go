@@ -20,6 +20,7 @@ import (
 
 // The client library's census of calls has one goroutine for the life of the program.
 func TestMain(m *testing.M) {
+	time.Local = time.UTC // the emulator says when objects were made by the time of its zone, and calls that Greenwich's
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 

@@ -20,6 +20,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
 
 func TestMain(m *testing.M) {
+	syscall.Umask(0o022) // the scripts look at modes
 	testscript.Main(m, map[string]func(){
 		"ledgerd": main,
 		"hold":    hold,

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
@@ -105,8 +108,13 @@ func report(t *testing.T, h History, err error) {
 		}
 		return err != nil
 	})
+	var mu sync.Mutex
 	var trace []string
-	_ = watched(t, short, func(format string, args ...any) { trace = append(trace, fmt.Sprintf(format, args...)) })
+	_ = watched(t, short, func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		trace = append(trace, fmt.Sprintf(format, args...))
+	})
 	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%v\n%s\nReplay: go test ./integration/background -run Histories -seed %d -v", h.Seed, err, last, short, strings.Join(trace[max(0, len(trace)-lastLines):], "\n"), h.Seed)
 }
 
@@ -118,15 +126,18 @@ func TestReplay(t *testing.T) {
 		}
 		var traces [2][]string
 		for i := range traces {
-			if err := watched(t, generate(seed, steps), func(format string, args ...any) { traces[i] = append(traces[i], fmt.Sprintf(format, args...)) }); err != nil {
+			var mu sync.Mutex // who has been waited for tells that himself
+			if err := watched(t, generate(seed, steps), func(format string, args ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				traces[i] = append(traces[i], fmt.Sprintf(format, args...))
+			}); err != nil {
 				t.Fatal(err)
 			}
+			slices.Sort(traces[i]) // each line begins with the time, and what happens at one moment is told in any order
 		}
-		for i := range min(len(traces[0]), len(traces[1])) {
-			if traces[0][i] != traces[1][i] {
-				t.Errorf("seed %d, line %d of %d: %s\nthen %s", seed, i, len(traces[0]), traces[0][i], traces[1][i])
-				break
-			}
+		if d := cmp.Diff(traces[0], traces[1]); d != "" {
+			t.Errorf("seed %d (-first time +second):\n%s", seed, d)
 		}
 	}
 }
