@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,7 +78,8 @@ func newDirLock(f *flock.Flock, dir string, shared bool) (*dirLock, error) {
 		return l, nil
 	}
 	l.pid = filepath.Join(dir, lockPIDName)
-	if err := os.WriteFile(l.pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+	err := os.WriteFile(l.pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) { // on a full disk, giving space back must be possible
 		return nil, errors.Join(fmt.Errorf("lock repository: %w", err), f.Close())
 	}
 	return l, nil
@@ -89,8 +91,13 @@ func unwritable(err error) bool {
 
 // holder returns the process id that the holder of the lock wrote down, 0 when it is not known.
 func holder(dir string) int {
-	b, err := os.ReadFile(filepath.Join(dir, lockPIDName))
-	if err != nil || len(b) > 32 {
+	f, err := os.Open(filepath.Join(dir, lockPIDName))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -125,6 +126,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
 		{ledger.ErrNoSpace, "make room on the disk, or in the bucket; nothing that was committed is lost"},
+		{syscall.ENOSPC, "make room on the disk; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, permissionHint(err)},
@@ -162,7 +164,7 @@ func (a *app) interruptedHint() string {
 // printError prints what was wrong and what to try.
 func (a *app) printError(err error) {
 	hint := a.hintOf(err)
-	message := err.Error()
+	message := strings.ReplaceAll(err.Error(), "\n", "; ") // of several errors that were joined
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted: " + message
 	}
