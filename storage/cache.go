@@ -15,8 +15,10 @@ const DefaultCacheBytes = 64 << 20
 
 const (
 	cacheShards = 16
-	// nodeOverhead is what a cached node takes beside its bytes: the view, the entry, its slots in table and queue.
-	nodeOverhead = 320
+	// nodeOverhead is what a cached node takes beside its bytes, at most for the usual ones: the view with its words, links, its slots in table and queue.
+	nodeOverhead = 448
+	// roundingShare is the share of its bytes that the memory of a node may be longer than they are.
+	roundingShare = 16
 )
 
 // NodeCache keeps verified tree nodes in memory, up to a number of bytes. One cache serves any number of pages:
@@ -47,7 +49,13 @@ type cachedNode struct {
 
 func (e *cachedNode) slot() uint64 { return slotOf(e.owner, &e.digest) }
 
-func (e *cachedNode) size() int64 { return int64(len(e.node.Bytes())) + nodeOverhead }
+func (e *cachedNode) size() int64 { return sizeOf(&e.node) }
+
+// sizeOf returns about how much memory a cached node takes.
+func sizeOf(n *fb.Node) int64 {
+	bytes := int64(len(n.Bytes()))
+	return bytes + bytes/roundingShare + nodeOverhead
+}
 
 // Nodes with room for their words behind them: a look-up that has waited for the one finds the other on the same page of memory.
 type (

@@ -30,7 +30,7 @@ func cacheNode(t *testing.T, i int) (object.Digest, *fb.Node) {
 func TestCacheKeepsWhatComesLast(t *testing.T) {
 	s := &Store{}
 	_, one := cacheNode(t, 0)
-	size := int64(len(one.Bytes())) + nodeOverhead
+	size := sizeOf(one)
 	const room, rounds = 40, 1000
 	c := NewNodeCache(room * size * cacheShards)
 	has := func(i int) bool {

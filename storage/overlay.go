@@ -14,7 +14,7 @@ import (
 // is being collected or appended. It answers look-ups of pieces, commits and tags.
 type overlay struct {
 	mu      sync.RWMutex
-	pieces  map[object.Digest]*op        // guarded by mu
+	pieces  opTable                      // guarded by mu
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
 	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
@@ -49,8 +49,8 @@ type pendingBatch struct {
 
 func newOverlay() *overlay {
 	return &overlay{
-		pieces: map[object.Digest]*op{}, commits: map[commit.ID]*commit.Commit{},
-		merges: map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, outer: map[commit.ID]struct{}{}, explain: map[commit.ID]*op{},
+		commits: map[commit.ID]*commit.Commit{},
+		merges:  map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, outer: map[commit.ID]struct{}{}, explain: map[commit.ID]*op{},
 		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
 	}
 }
@@ -59,7 +59,7 @@ func newOverlay() *overlay {
 func (ov *overlay) piece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	if o := ov.pieces[*d]; o != nil {
+	if o := ov.pieces.get(d); o != nil {
 		return *o, true
 	}
 	return op{}, false
@@ -72,7 +72,7 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	if len(ov.touched) > 0 && ov.touched[*d] != nil {
 		return op{}, false, true
 	}
-	if o := ov.pieces[*d]; o != nil {
+	if o := ov.pieces.get(d); o != nil {
 		return *o, true, false
 	}
 	return op{}, false, false
@@ -155,11 +155,11 @@ func (ov *overlay) showLocked(ops []op) {
 }
 
 func (ov *overlay) showPieceLocked(o *op) {
-	cur := ov.pieces[o.digest]
+	cur := ov.pieces.get(&o.digest)
 	switch {
 	case cur == o:
 	case cur == nil:
-		ov.pieces[o.digest] = o
+		ov.pieces.put(o)
 	default: // which counts may depend on what was dropped or deleted between
 		list := ov.more[o.digest]
 		if !slices.Contains(list, o) {
@@ -167,19 +167,20 @@ func (ov *overlay) showPieceLocked(o *op) {
 		}
 		if cur.content != nil && o.content == nil {
 			list[slices.Index(list, o)] = cur
-			ov.pieces[o.digest] = o
+			ov.pieces.put(o)
 		}
 		ov.more[o.digest] = list
 	}
 }
 
 func (ov *overlay) hidePieceLocked(o *op) {
-	list := ov.more[o.digest]
+	list, first := ov.more[o.digest], ov.pieces.get(&o.digest) == o
 	switch {
-	case ov.pieces[o.digest] == o && len(list) > 0:
-		ov.pieces[o.digest], list = list[0], list[1:]
-	case ov.pieces[o.digest] == o:
-		delete(ov.pieces, o.digest)
+	case first && len(list) > 0:
+		ov.pieces.put(list[0])
+		list = list[1:]
+	case first:
+		ov.pieces.remove(&o.digest)
 		return
 	case list == nil:
 		return
@@ -325,11 +326,8 @@ func (ov *overlay) drop(n int) {
 	if len(ov.batches) == 0 {
 		ov.batches = nil
 	}
-	if len(ov.pieces) == 0 {
-		ov.pieces = map[object.Digest]*op{} // a map does not shrink by itself
-	}
 	if len(ov.touched) == 0 {
-		ov.touched = map[object.Digest]*touch{}
+		ov.touched = map[object.Digest]*touch{} // a map does not shrink by itself
 	}
 }
 

@@ -91,9 +91,14 @@ const pieceWeight = 6
 // transaction writes all that a fold brings.
 const historyWeight = 48
 
+// nodeWeight is how much more a node counts that refers to others: a dozen references, of which a fold holds each.
+const nodeWeight = 2
+
 // weight is what a record counts as pending rows.
 func (o *op) weight() int {
 	switch {
+	case (o.kind == recNode || o.kind == recDelta) && !o.bare:
+		return nodeWeight
 	case o.kind == recPiece || o.kind == recUse:
 		return pieceWeight
 	case o.kind == recCommit && o.origin >= originTreeless:

@@ -139,7 +139,7 @@ func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
 		out = append(out, e)
 		return &out[len(out)-1]
 	}
-	if o := ov.pieces[*d]; o != nil {
+	if o := ov.pieces.get(d); o != nil {
 		add(o).stored = o.located()
 	}
 	for _, o := range ov.more[*d] {
