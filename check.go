@@ -41,6 +41,8 @@ type CheckProgress struct {
 // CheckReport is what Check found.
 type CheckReport struct {
 	Pages []PageReport
+	// Repository are the problems of the repository's own files: what Options.Mend has mended, and what is remembered of the cloud.
+	Repository []Problem
 }
 
 // OK reports whether no problem remains.
@@ -49,6 +51,11 @@ func (r *CheckReport) OK() bool { return r.Remaining() == 0 }
 // Remaining returns the number of problems that were not repaired.
 func (r *CheckReport) Remaining() int {
 	n := 0
+	for _, q := range r.Repository {
+		if !q.Repaired {
+			n++
+		}
+	}
 	for _, p := range r.Pages {
 		for _, q := range p.Problems {
 			if !q.Repaired {
@@ -135,6 +142,12 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		return nil, fmt.Errorf("no such page: %w", ErrNotFound)
 	}
 	report := &CheckReport{}
+	if r.mended != nil {
+		report.Repository = append(report.Repository, *r.mended)
+	}
+	if info, ok := r.Cloud(); ok && info.URL == "" && errors.Is(info.Err, ErrCorrupt) { // setting it again mends it
+		report.Repository = append(report.Repository, Problem{Where: "file " + cloudName, Message: problemText(info.Err)})
+	}
 	for i, info := range chosen {
 		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
 		if err := c.run(ctx); err != nil {
@@ -143,6 +156,14 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 		report.Pages = append(report.Pages, c.report)
 	}
 	return report, nil
+}
+
+// problemText says what is wrong with a file that is named already.
+func problemText(err error) string {
+	if e, ok := errors.AsType[*CorruptError](err); ok && e.Got != "" {
+		return e.Got
+	}
+	return err.Error()
 }
 
 // pageCheck is the check of one page.

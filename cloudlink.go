@@ -294,6 +294,9 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	if err != nil {
 		return nil, keyError(err)
 	}
+	if err := r.takeSecret(ring.ChunkingSecret()); err != nil { // Options.Mend has made another
+		return nil, err
+	}
 	b := newLateBucket(file.url, func(ctx context.Context) (bucket.Bucket, error) {
 		return r.buckets().Open(ctx, file.url, bucket.OpenOptions{CredentialsFile: file.credentials, MustExist: true})
 	})

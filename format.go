@@ -127,8 +127,8 @@ func readIdentity(fsys vfs.FS, dir string) (*identity, error) {
 // no such file, nothing is made: with another secret values would be cut differently.
 func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	version := versionDir(dir)
-	if infos, err := fsys.ReadDir(filepath.Join(version, ledgersName)); err == nil && len(infos) > 0 {
-		return nil, &base.CorruptError{Where: "file " + repositoryName, Got: "it is missing, but there are pages"}
+	if err := identityLost(fsys, dir); err != nil {
+		return nil, err
 	}
 	if err := fsys.MkdirAll(filepath.Join(version, ledgersName)); err != nil {
 		return nil, err
@@ -138,6 +138,14 @@ func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 		return nil, err
 	}
 	return i, nil
+}
+
+// identityLost returns a *CorruptError when there are pages, for who has found no file `repository`.
+func identityLost(fsys vfs.FS, dir string) error {
+	if infos, err := fsys.ReadDir(filepath.Join(versionDir(dir), ledgersName)); err == nil && len(infos) > 0 {
+		return &base.CorruptError{Where: "file " + repositoryName, Got: "it is missing, but there are pages"}
+	}
+	return nil
 }
 
 func writeIdentity(fsys vfs.FS, dir string, i *identity) error {

@@ -26,6 +26,9 @@ type Options struct {
 	ReadOnly bool
 	// MustExist makes Open fail with ErrNoRepository instead of creating a repository.
 	MustExist bool
+	// Mend makes the file `repository` anew when it is damaged, or missing beside pages: Open fails with ErrCorrupt without it. It has the repository's id, and the secret with which values
+	// are cut, which comes from the cloud if there is one: else values that are stored from then on share no pieces with older ones.
+	Mend bool
 	// InMemory keeps everything in memory until Close. The directory given to Open is ignored.
 	InMemory bool
 	// LockTimeout is how long Open waits for the lock of the repository; 0 means not at all.
@@ -112,6 +115,9 @@ func (o *Options) Validate() error {
 	}
 	if o.InMemory && o.ReadOnly {
 		return fmt.Errorf("check options: InMemory and ReadOnly exclude each other: %w", ErrInvalid)
+	}
+	if o.Mend && o.ReadOnly {
+		return fmt.Errorf("check options: Mend and ReadOnly exclude each other: %w", ErrInvalid)
 	}
 	return nil
 }

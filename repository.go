@@ -28,6 +28,7 @@ type Repository struct {
 	fs       vfs.FS
 	clock    clock.Clock
 	identity atomic.Pointer[identity]
+	mended   *Problem // what Options.Mend has mended; set by open
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	recency  *storage.Recency
@@ -140,7 +141,12 @@ func (r *Repository) open(ctx context.Context) error {
 	if r.o.ReadOnly || r.o.MustExist {
 		_, err := r.fs.Stat(filepath.Join(versionDir(r.root()), repositoryName))
 		if errors.Is(err, fs.ErrNotExist) {
-			return ErrNoRepository
+			if err = identityLost(r.fs, r.root()); err == nil {
+				return ErrNoRepository
+			}
+			if r.o.Mend { // once the lock is held
+				err = nil
+			}
 		}
 		if err != nil {
 			return err
@@ -165,7 +171,16 @@ func (r *Repository) open(ctx context.Context) error {
 		}
 	}
 	i, err := readIdentity(r.fs, r.root())
+	if errors.Is(err, fs.ErrNotExist) {
+		if lost := identityLost(r.fs, r.root()); lost != nil {
+			err = lost
+		}
+	}
 	switch {
+	case errors.Is(err, ErrCorrupt) && r.o.Mend:
+		r.mended = &Problem{Where: "file " + repositoryName, Message: problemText(err), Repaired: true}
+		i = newIdentity()
+		err = writeIdentity(r.fs, r.root(), i)
 	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:
 		i, err = createIdentity(r.fs, r.root())
 	case err == nil && !r.o.ReadOnly:

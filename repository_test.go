@@ -221,9 +221,83 @@ func TestOpenDamagedRepositoryFile(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "1", "repository")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ledger.Open(t.Context(), dir, nil)
-		wantErr(t, err, ledger.ErrCorrupt)
+		for _, o := range []*ledger.Options{nil, {MustExist: true}, {ReadOnly: true}} {
+			_, err := ledger.Open(t.Context(), dir, o)
+			wantErr(t, err, ledger.ErrCorrupt)
+		}
 	})
+}
+
+// TestMendRepositoryFile makes the file anew: nothing that is stored is lost. With a cloud values are cut by its secret again, so that equal ones have the equal root on all devices.
+func TestMendRepositoryFile(t *testing.T) {
+	ctx := t.Context()
+	w := newCloudWorld(t)
+	o := w.options()
+	o.InMemory = false
+	dir, mend := t.TempDir(), *o
+	mend.Mend = true
+	_, err := ledger.Open(ctx, t.TempDir(), &ledger.Options{Mend: true, ReadOnly: true})
+	wantErr(t, err, ledger.ErrInvalid)
+	_, err = ledger.Open(ctx, t.TempDir(), &ledger.Options{Mend: true, MustExist: true})
+	wantErr(t, err, ledger.ErrNoRepository)
+	r := open(t, dir, o)
+	_, err = r.SetCloud(ctx, w.cloud())
+	must(t, err)
+	p := page(t, r, "app", "page")
+	long := string(pseudo(3, 300_000))
+	put(t, p, "a", long)
+	closeIt(t, p)
+	closeIt(t, r)
+	name := filepath.Join(dir, "1", "repository")
+	for _, damage := range []func() error{func() error { return os.Truncate(name, 10) }, func() error { return os.Remove(name) }} {
+		must(t, damage())
+		_, err := ledger.Open(ctx, dir, o)
+		wantErr(t, err, ledger.ErrCorrupt)
+		r = open(t, dir, &mend)
+		report, err := r.Check(ctx, ledger.CheckOptions{Repair: true})
+		must(t, err)
+		if !report.OK() || len(report.Repository) != 1 || !report.Repository[0].Repaired {
+			t.Errorf("%+v", report)
+		}
+		p = page(t, r, "app", "page")
+		syncAll(t, r) // it connects, as every open page does in the background
+		put(t, p, "b", long)
+		s, err := p.Snapshot(ctx)
+		must(t, err)
+		a, err := s.Stat(ctx, []byte("a"))
+		must(t, err)
+		b, err := s.Stat(ctx, []byte("b"))
+		must(t, err)
+		if a.Object != b.Object || a.Object == "" {
+			t.Errorf("equal values are %q and %q", a.Object, b.Object)
+		}
+		must(t, s.Close())
+		closeIt(t, p)
+		closeIt(t, r)
+	}
+	closeIt(t, open(t, dir, o))
+}
+
+// TestCheckTellsOfTheCloudFile: what is remembered of the cloud is damaged.
+func TestCheckTellsOfTheCloudFile(t *testing.T) {
+	w := newCloudWorld(t)
+	dir, o := t.TempDir(), w.options()
+	o.InMemory = false
+	r := open(t, dir, o)
+	_, err := r.SetCloud(t.Context(), w.cloud())
+	must(t, err)
+	closeIt(t, r)
+	must(t, os.Truncate(filepath.Join(dir, "1", "cloud"), 20))
+	r = open(t, dir, o)
+	report, err := r.Check(t.Context(), ledger.CheckOptions{})
+	must(t, err)
+	if report.OK() || len(report.Repository) != 1 || report.Repository[0].Where != "file cloud" {
+		t.Errorf("%+v", report)
+	}
+	_, err = r.SetCloud(t.Context(), w.cloud())
+	must(t, err)
+	checkClean(t, r)
+	closeIt(t, r)
 }
 
 func wantFormat(t *testing.T, err error, found uint64) {

@@ -316,7 +316,7 @@ A page that an app has open is not repaired; serve gives its pages up for that.`
 					o.Page = &id
 				}
 			}
-			open := ledger.Options{ReadOnly: !repair, MustExist: true}
+			open := ledger.Options{ReadOnly: !repair, Mend: repair, MustExist: true}
 			return a.with(ctx, open, func(repo *ledger.Repository) error { return a.check(ctx, repo, o) })
 		}),
 	}
@@ -343,6 +343,16 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 		}
 		return err
 	}
+	for _, q := range report.Repository {
+		if a.json {
+			err = a.emit(problemJSON{q.Where, q.Key, q.Message, q.Fetchable, q.Repaired})
+		} else {
+			a.printf("problem     %s\n", printable(q.String()))
+		}
+		if err != nil {
+			return err
+		}
+	}
 	var bytes int64
 	for _, page := range report.Pages {
 		bytes += page.Bytes
@@ -360,6 +370,11 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 }
 
 func (a *app) repairHint(o ledger.CheckOptions, report *ledger.CheckReport) string {
+	for _, q := range report.Repository {
+		if !q.Repaired {
+			return a.command("cloud", "set", "URL", "--key-file", "FILE") + ", with the cloud that it had"
+		}
+	}
 	for _, p := range report.Pages {
 		switch {
 		case p.InUse:

@@ -113,6 +113,9 @@ func (a *app) hintOf(err error) string {
 			return "see to the rights in the bucket, of the directory or of the credentials; nothing is lost, and sync goes on then"
 		}
 	}
+	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "file repository" {
+		return a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"
+	}
 	for _, h := range []struct {
 		err  error
 		hint string

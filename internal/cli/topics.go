@@ -149,7 +149,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     key init, show   {"path","id"}
     prefetch         {"page","values","pieces","bytes"}
     check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
-                      "problems":[{"where","key"?,"message","repaired":BOOL}]}
+                      "problems":[{"where","key"?,"message","repaired":BOOL}]}; before, for each problem of
+                      the repository's own files, {"where","message","repaired":BOOL}
     compact          {"page","bytesBefore","bytesAfter","freedBytes","segments","dryRun"?:BOOL}
     backup DIR       {"dir","size"}
     inspect          stat, then tree
