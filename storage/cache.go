@@ -196,6 +196,21 @@ func (sh *cacheShard) removeLocked(v *cachedNode) {
 	sh.bytes -= v.size()
 }
 
+// remove forgets a node.
+func (c *NodeCache) remove(s *Store, d *object.Digest) {
+	e := c.find(s, d)
+	if e == nil {
+		return
+	}
+	sh := &c.shards[e.slot()%cacheShards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if i := slices.Index(sh.queue, e); i >= 0 {
+		sh.queue = slices.Delete(sh.queue, i, i+1)
+		sh.removeLocked(e)
+	}
+}
+
 // drop forgets the nodes of a page that closes.
 func (c *NodeCache) drop(s *Store) {
 	for i := range c.shards {

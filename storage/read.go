@@ -317,15 +317,16 @@ func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
 	s.cache.misses.Add(1)
 	made := s.wants.made.Load()
-	n, err := s.loadNode(ctx, d, from, 0)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
+	}
+	n, l, err := s.loadLocated(ctx, d, from, 0, nil)
 	if err != nil {
 		return nil, err
 	}
 	depth := int32(unknownDepth)
-	if !d.Kind().IsIndex() {
-		if l, ok, err := s.locate(&d); err == nil && ok && l.content == nil {
-			depth = int32(l.depth)
-		}
+	if !d.Kind().IsIndex() && l.content == nil {
+		depth = int32(l.depth)
 	}
 	return s.cache.add(s, &d, n, made, depth), nil
 }
@@ -349,21 +350,29 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 	if n := beside.get(s, &d); n != nil {
 		return n, nil
 	}
-	n, err := s.loadNodeFresh(ctx, d, from, depth, beside)
+	n, l, err := s.loadLocated(ctx, d, from, depth, beside)
 	if err != nil {
 		return nil, err
+	}
+	if l.kind == recDelta {
+		beside.remove(s, &l.base) // the next one is hardly a difference to the same
 	}
 	return beside.add(s, &d, n, 0, unknownDepth), nil
 }
 
 // loadNodeFresh is loadNode for a node that is not to be taken from the cache; its bases may be.
 func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
+	n, _, err := s.loadLocated(ctx, d, from, depth, beside)
+	return n, err
+}
+
+// loadLocated is loadNodeFresh that also says where the node is, unless it is one of several pieces.
+func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (n *fb.Node, l located, err error) {
 	if d.Kind().IsIndex() {
-		return s.loadSplitNode(ctx, d, from)
+		n, err = s.loadSplitNode(ctx, d, from)
+		return n, l, err
 	}
-	var l located
-	var ok bool
-	var err error
+	ok := false
 	if depth > 0 {
 		l, ok, err = from.base(&d)
 	}
@@ -371,28 +380,29 @@ func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator
 		l, err = s.find(&d, from)
 	}
 	if err != nil {
-		return nil, err
+		return nil, l, err
 	}
 	content, err := s.content(&d, &l)
 	if err != nil {
-		return nil, err
+		return nil, l, err
 	}
 	if l.kind == recDelta {
 		if depth >= maxReadDepth {
-			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
+			return nil, l, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "too many differences in a row"}
 		}
 		b, err := s.loadNodeBeside(ctx, l.base, from, depth+1, beside)
 		if err != nil {
-			return nil, fmt.Errorf("read base of node %s: %w", d.Short(), err)
+			return nil, l, fmt.Errorf("read base of node %s: %w", d.Short(), err)
 		}
 		if content, err = btree.ApplyDelta(b, content); err == nil {
 			err = d.Verify(content)
 		}
 		if err != nil {
-			return nil, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "a difference that does not give the node", Err: err}
+			return nil, l, &base.CorruptError{Where: placeString(l.place), Key: d.String(), Got: "a difference that does not give the node", Err: err}
 		}
 	}
-	return s.verifyNode(&d, content)
+	n, err = s.verifyNode(&d, content)
+	return n, l, err
 }
 
 func (s *Store) verifyNode(d *object.Digest, content []byte) (*fb.Node, error) {
