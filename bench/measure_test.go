@@ -2,7 +2,6 @@ package bench
 
 import (
 	"runtime"
-	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"testing"
@@ -82,32 +81,38 @@ func allocations(fn func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// peakHeap calls fn and returns how many bytes of heap were live at the most, beyond those before, as collections of the garbage have found, of which there are more than usual.
+// peakHeap calls fn and returns how many bytes of heap were live at the most, beyond those before, as collections of the garbage find that are made twice a second. Such a collection takes
+// for live what is allocated while it goes on, which may be hundreds of MB where much else is live and the machine is busy: that is taken off.
 func peakHeap(fn func()) float64 {
-	inUse := func() uint64 {
-		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	read := func() (live, allocated float64) {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 		metrics.Read(sample)
-		return sample[0].Value.Uint64()
+		return float64(sample[0].Value.Uint64()), float64(sample[1].Value.Uint64())
 	}
-	runtime.GC()
-	defer debug.SetGCPercent(debug.SetGCPercent(30))
-	before, peak := inUse(), uint64(0)
+	collect := func() float64 {
+		_, before := read()
+		runtime.GC()
+		live, after := read()
+		return live - (after - before)
+	}
+	collect()
+	before, peak := collect(), 0.0
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			peak = max(peak, inUse())
+			peak = max(peak, collect()-before)
 			select {
 			case <-done:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(500 * time.Millisecond):
 			}
 		}
 	}()
 	fn()
 	close(done)
 	<-ended
-	return max(0, float64(peak)-float64(before))
+	return peak
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

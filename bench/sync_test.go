@@ -79,6 +79,7 @@ func BenchmarkSyncCycle(b *testing.B) {
 		commits, up := c.untilCheckpoint(keys)
 		elapsed := time.Since(start)
 		c.writer.close()
+		c.writer = nil // and with it what it has in memory
 		metrics := map[string]float64{
 			"commits": float64(commits), "cycle-s": elapsed.Seconds(),
 			"upload-B/commit": float64(total(up.upBytes)) / float64(commits),
