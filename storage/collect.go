@@ -629,7 +629,8 @@ func (c *Collector) delete(ctx context.Context) error {
 		c.stats.Aborted += asked - len(some)
 	}
 	some, rows = c.doom(some, rows)
-	for _, ops := range deletedOps(some, known) {
+	batches, err := c.batches(some, known)
+	for _, ops := range batches {
 		if err = s.appendAloneOps(ops); err != nil {
 			break
 		}
@@ -709,6 +710,27 @@ func (c *Collector) undoom() {
 	defer w.mu.Unlock()
 	w.made.Add(1)
 	w.doomed = nil
+}
+
+// batches returns the batches that delete some, and before them the one of a metadata row where places go with them: a later commit of another device may need such a piece again, and relies on its place.
+func (c *Collector) batches(some []candidate, known map[object.Digest][]target) (batches [][]op, err error) {
+	loses := false
+	err = c.s.viewOnce(func(tx index.Tx) error {
+		if tx.Bucket(bucketMetadata).Get([]byte(MetadataAdopted)) != nil {
+			return nil
+		}
+		loses = slices.ContainsFunc(some, func(g candidate) bool {
+			return !g.digest.Kind().IsNode() && hasKey(tx.Bucket(bucketCloud), appendNumber(nil, g.number))
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if loses {
+		batches = append(batches, []op{{kind: recMetadata, sync: &syncOp{typ: MetadataAdopted, value: []byte{1}}}})
+	}
+	return append(batches, deletedOps(some, known)...), nil
 }
 
 // deletedOps returns the records of one or two batches.

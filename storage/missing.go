@@ -21,6 +21,10 @@ func notSent(d *object.Digest) error {
 // in the log, by making the index anew.
 const MetadataLacks = "lacks"
 
+// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or has given up
+// pieces with their places.
+const MetadataAdopted = "adopted"
+
 // isMissing reports whether a piece is missing in a page that is known to lack some. With fold, it lets the index reflect the log first if there is no row of the piece.
 func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	v, err := s.Metadata(context.Background(), MetadataLacks)
