@@ -279,8 +279,15 @@ func (p *Page) survey(ctx context.Context, floor format.Floor, have *stored) (*s
 	read := func(first uint64) (*survey, error) {
 		s := &survey{waited: waited, packs: map[format.ID]uint64{}, condemned: map[format.ID]sentence{}, checkpoints: map[uint64]sentence{}, commits: map[commit.ID]uint64{}, since: map[uint64]uint64{}, first: first}
 		from, err := p.positionAt(ctx, first-1)
+		next := first
 		if err == nil {
-			err = p.entriesBehind(ctx, from, s.entry)
+			err = p.entriesBehind(ctx, from, func(e *format.Entry) error {
+				if e.Number != next { // what it is silent about may be needed
+					return errSkipped
+				}
+				next++
+				return s.entry(e)
+			})
 		}
 		return s, err
 	}

@@ -203,6 +203,39 @@ func TestRetentionWaitsForDevices(t *testing.T) {
 	}
 }
 
+// TestRetentionWaitsForWhatCannotBeRead collects while an entry below the floor, which a known device has not read, cannot be read: nobody may say then that the device does not need what is behind.
+func TestRetentionWaitsForWhatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	for i := range 10 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+		if i == 4 {
+			sync(t, b)
+			b.close()
+			delete(b.d.pages, "notes")
+		}
+	}
+	keepLast(t, a, 1)
+	if r := collectBucket(t, a, cloudsync.GCOptions{}); r.Floor < 10 {
+		t.Fatalf("%+v", r)
+	}
+	before, names := a.history(), w.entryNames("")
+	a.commit(edit{"later": text("x")})
+	sync(t, a)
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op == bucket.OpGet && name == names[6] {
+			return fmt.Errorf("%s: %w", name, base.ErrNotFound)
+		}
+		return nil
+	})
+	collectBucket(t, a, cloudsync.GCOptions{})
+	w.b.SetBefore(nil)
+	if n := a.history(); n <= before {
+		t.Errorf("%d commits are kept for the other device, of %d and one that has come", n, before)
+	}
+}
+
 // TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their trees are built from that.
 func TestRetentionOfAWindow(t *testing.T) {
 	w := newWorld(t)
