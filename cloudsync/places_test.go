@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
-	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // TestValueThatWasGoneAtTheCheckpoint puts a value again that stands in the log before the checkpoint, where nothing referred to it any more: a new device must find it all the same.
@@ -96,15 +99,7 @@ func TestReuploadFindsPlaces(t *testing.T) {
 				forget(t, b)
 				sync(t, b)
 				sameHeads(t, a, b)
-				e, err := b.entry(old.Root, "old")
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got bytes.Buffer
-				if _, err := split.NewReader(t.Context(), b.store, e.Digest, e.Size).WriteTo(&got); err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(got.Bytes(), value) {
+				if got := b.read(old.Root, "old"); !bytes.Equal(got, value) {
 					t.Error("another value")
 				}
 				if got := b.counts(func() { b.reopen(); sync(t, b) }); got.B > 4 {
@@ -115,15 +110,125 @@ func TestReuploadFindsPlaces(t *testing.T) {
 	}
 }
 
-// entry returns the entry of a key in a tree.
-func (p *page) entry(root object.Digest, k string) (fb.Entry, error) {
-	c := btree.Tree{Page: testPage, Source: p.store, Root: root}.Cursor()
-	ok, err := c.Seek(p.d.w.t.Context(), []byte(k))
-	if err == nil && !ok {
-		err = base.ErrNotFound
+// TestPieceThatIsGoneComesFromElsewhere has a device move a piece to a pack for a checkpoint that no entry tells of, and go away until others have deleted that pack. What it has dropped of the piece it
+// finds in the log again: for an entry that needs it, or when it reads what was condemned.
+func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
+	for name, entry := range map[string]bool{"an entry needs it": true, "none does": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b, c := w.device(), w.device(), w.device()
+			many := edit{}
+			for i := range 100 {
+				many[key(i)] = text("x")
+			}
+			sync(t, c) // so that it reads the log and no checkpoint
+			c.commit(many)
+			old := a.commit(edit{"k": noise(1, 3000)})
+			sync(t, a, b)
+			if err := b.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if entry {
+				sync(t, c) // its merge brings the value to what it has
+			} else {
+				a.commit(edit{"k": text("short")}) // so that no later pack has it
+			}
+			for i := range 2 {
+				a.commit(edit{"more": text(key(i))})
+				if err := a.Checkpoint(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.clock.Advance(2 * 24 * time.Hour) // who has put a pack may still be about to tell of it
+			if r := collectBucket(t, a, cloudsync.GCOptions{}); r.CondemnedPacks == 0 {
+				t.Fatalf("%+v", r)
+			}
+			w.clock.Advance(31 * 24 * time.Hour)
+			if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects == 0 {
+				t.Fatalf("%+v", r)
+			}
+			b.drop()
+			sync(t, b)
+			if !maps.Equal(a.content(), b.content()) {
+				t.Error("contents differ")
+			}
+			if got := b.read(old.Root, "k"); !bytes.Equal(got, noise(1, 3000)) {
+				t.Error("another value")
+			}
+			before := b.store.NewestHead().ID
+			if got := b.counts(func() { b.reopen(); sync(t, b) }); got.B > 4 || b.store.NewestHead().ID != before {
+				t.Errorf("a later session cost %+v", got)
+			}
+		})
 	}
+}
+
+// drop gives up the content of all pieces that the bucket has.
+func (p *page) drop() {
+	p.d.w.t.Helper()
+	placed, err := p.store.PlacedIn(p.d.w.t.Context(), func(storage.CloudPlace) bool { return true })
 	if err != nil {
-		return fb.Entry{}, err
+		p.d.w.t.Fatal(err)
 	}
-	return c.Entry(), nil
+	var ds []object.Digest
+	for _, q := range placed {
+		ds = append(ds, q.Digest)
+	}
+	if free, err := p.store.DropPieces(p.d.w.t.Context(), ds); err != nil || free == 0 {
+		p.d.w.t.Fatalf("%d bytes, %v", free, err)
+	}
+}
+
+// TestPieceThatWasCollectedComesBack has a device collect pieces with their places, which nothing needs any more, and another one put them again: it relies on where they stand, and sends them no second time.
+func TestPieceThatWasCollectedComesBack(t *testing.T) {
+	for name, lazy := range map[string]string{"lazy": "lazy:", "eager": "now"} {
+		for where, size := range map[string]int{"an entry": 400_000, "a pack": 3 << 20} {
+			t.Run(name+", "+where, func(t *testing.T) {
+				w := newWorld(t)
+				a, b := w.device(), w.device()
+				old := a.commit(edit{"x": noise(1, size)})
+				sync(t, a, b)
+				a.commit(edit{"x": text("short")})
+				sync(t, a, b)
+				if _, err := b.store.Prune(t.Context(), []commit.ID{old.ID}); err != nil {
+					t.Fatal(err)
+				}
+				c := b.store.NewCollector(storage.CollectOptions{})
+				for c.Stats().Cycles < 5 {
+					if _, err := c.Step(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.Stats().Pieces == 0 {
+					t.Fatal("nothing was collected")
+				}
+				a.commit(edit{"again": append([]byte(lazy), noise(1, size)...)})
+				if got := a.counts(func() { sync(t, a) }); got.Up > int64(size/4) {
+					t.Fatalf("%d bytes were sent again", got.Up)
+				}
+				sync(t, b)
+				sameHeads(t, a, b)
+				b.reopen()
+				if !maps.Equal(a.content(), b.content()) {
+					t.Error("contents differ")
+				}
+			})
+		}
+	}
+}
+
+// read returns the long value of a key in a tree.
+func (p *page) read(root object.Digest, k string) []byte {
+	p.d.w.t.Helper()
+	ctx := p.d.w.t.Context()
+	c := btree.Tree{Page: testPage, Source: p.store, Root: root}.Cursor()
+	if ok, err := c.Seek(ctx, []byte(k)); !ok || err != nil {
+		p.d.w.t.Fatalf("look for %q: %v, %v", k, ok, err)
+	}
+	e := c.Entry()
+	var b bytes.Buffer
+	if _, err := split.NewReader(ctx, p.store, e.Digest, e.Size).WriteTo(&b); err != nil {
+		p.d.w.t.Fatalf("value of %q: %v", k, err)
+	}
+	return b.Bytes()
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -97,34 +98,9 @@ func (p *Page) forget(ctx context.Context) error {
 	errOne := errors.New("one is enough")
 	err := p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
 	if errors.Is(err, errOne) {
-		return p.keep(ctx, storage.Metadata{Type: format.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: metadataUnplaced, Value: []byte{1}})
+		return p.keep(ctx, storage.Metadata{Type: format.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: ingest.MetadataUnplaced, Value: []byte{1}})
 	}
 	return err
-}
-
-// findPlaces searches the log, read to its end, for the pieces whose places were forgotten. A page that begins anew with a checkpoint learns what that needs: but trees of older commits may be here
-// already, and nobody asks for the places of what they have. What of the log cannot be read is searched by the next session.
-func (p *Page) findPlaces(ctx context.Context) error {
-	v, err := p.store.Metadata(ctx, metadataUnplaced)
-	if err != nil {
-		return fmt.Errorf("read whether places were forgotten: %w", err)
-	}
-	if v == nil {
-		return nil
-	}
-	errOne := errors.New("one is enough")
-	err = p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
-	if errors.Is(err, errOne) {
-		err = p.in.FindPlaces(ctx, p.past(ctx, nil))
-	}
-	if unreadable(err) {
-		p.s.o.Logger.Warn("the log cannot be searched for pieces whose places were forgotten", "ledger", p.o.Ledger, "page", p.pageID(), "error", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return p.keep(ctx, storage.Metadata{Type: metadataUnplaced})
 }
 
 // How many of the unsynced commits are looked at for such without trees: those come first, being old.

@@ -23,7 +23,7 @@ type session struct {
 	log      *cloudlog.Log // nil: to be made from what the store says
 	looked   bool          // the log was read to its end once
 	offered  bool          // there is no history to offer; see offerHistory
-	found    bool          // no places are to be found; see findPlaces
+	found    bool          // there are no places to look for; see findPlaces
 	first    bool          // the page had read nothing when the session began
 	begun    bool          // nothing was missing behind what the page had read when it first came to the end of the log
 	tip      time.Time     // when it was last known to have nothing that is not applied; zero: not known
@@ -53,7 +53,6 @@ type session struct {
 const (
 	metadataAnnounced = "announced" // the bucket's id
 	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
-	metadataUnplaced  = "unplaced"  // 1: the places of pieces that are not held were forgotten, and not looked for since; see findPlaces
 )
 
 // checkpointRow says what is known of the newest checkpoint. As a row: number 8, room 8, size 8.
@@ -100,6 +99,13 @@ func (f floorRow) encode() []byte {
 	b = binary.BigEndian.AppendUint64(b, f.floor.Low)
 	b = binary.BigEndian.AppendUint64(b, f.floor.Checkpoint)
 	return binary.BigEndian.AppendUint64(b, uint64(f.seen.UnixNano()))
+}
+
+// condemned takes note of what was applied: it may have condemned something that is to be sent again, and taken the places of what is not held.
+func (ses *session) condemned(res ingest.Result) {
+	if res.Condemned {
+		ses.resend, ses.found = true, false
+	}
 }
 
 // load reads what the store knows of the log. Rows that are only estimates, or can be made anew, are passed over when they make no sense.
@@ -259,7 +265,7 @@ func (p *Page) passing(ctx context.Context, do func() error) error {
 	if err := p.adoptAbove(ctx, floor); err != nil {
 		return err
 	}
-	p.ses.toldPast, p.ses.resend, p.ses.holdUntil = false, true, p.s.o.Clock.Now().Add(holdBack)
+	p.ses.toldPast, p.ses.resend, p.ses.found, p.ses.holdUntil = false, true, false, p.s.o.Clock.Now().Add(holdBack)
 	return do()
 }
 
@@ -459,7 +465,7 @@ func (p *Page) supply(ctx context.Context, err error) error {
 		if err := p.load(ctx); err != nil {
 			return err
 		}
-		if err := p.in.FindPlaces(ctx, p.past(ctx, nil)); err != nil {
+		if err := p.supplyPlaces(ctx, places); err != nil {
 			return fmt.Errorf("look for piece %s for %s: %w", places.Piece.Short(), places.Object, err)
 		}
 		return nil
@@ -598,7 +604,7 @@ func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		}
 	}
 	res, err := p.in.Apply(ctx, entries, at)
-	p.ses.resend = p.ses.resend || res.Condemned
+	p.ses.condemned(res)
 	p.ses.arrived = p.ses.arrived || res.Commits > 0
 	if res.Missing > 0 {
 		p.s.o.Logger.Warn("commits have come with values of which nobody has sent all pieces", "ledger", p.o.Ledger, "page", p.pageID(), "pieces", res.Missing)
@@ -711,7 +717,7 @@ func (p *Page) adopt(ctx context.Context, info bucket.Info, number uint64) error
 		return fmt.Errorf("begin with checkpoint %d: %w", number, err)
 	}
 	p.ses.arrived = p.ses.arrived || res.Commits > 0
-	p.ses.resend = p.ses.resend || res.Condemned
+	p.ses.condemned(res)
 	if err := p.knowCheckpoint(ctx, checkpointRow{number: number, size: uint64(max(info.Size, 0))}, 0); err != nil {
 		return err
 	}
@@ -723,50 +729,4 @@ func (p *Page) knowCheckpoint(ctx context.Context, row checkpointRow, since uint
 	p.ses.checkpoint = row
 	p.ses.slack = p.s.random()
 	return p.keep(ctx, storage.Metadata{Type: format.MetadataCheckpoint, Value: row.encode()}, storage.Metadata{Type: format.MetadataSince, Value: binary.BigEndian.AppendUint64(nil, since)})
-}
-
-// errFar ends the reading of the past.
-var errFar = errors.New("the log is read far enough")
-
-// past gives what the bucket has of the page's past.
-func (p *Page) past(ctx context.Context, checkpoints []uint64) ingest.Past {
-	return ingest.Past{Checkpoints: checkpoints, Entries: func(from format.Position, yield func(*format.Entry) error) error {
-		return p.entriesBehind(ctx, from, yield)
-	}}
-}
-
-// entriesBehind gives the entries behind a position up to the page's position, read anew. Where a floor has passed what is missing, it goes on behind the
-// floor's checkpoint, so that there may be gaps: what stood there is gone.
-func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
-	last := p.ses.log.Position().Number
-	from.Bucket = format.ID(p.s.o.Keyring.BucketID())
-	for from.Number < last {
-		log := cloudlog.New(cloudlog.Options{Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Clock: p.s.o.Clock, Jitter: p.s.random64, At: from})
-		_, err := log.CatchUp(ctx, true, func(_ context.Context, entries []*format.Entry, _ format.Position) error {
-			for _, e := range entries {
-				if e.Number > last {
-					return errFar
-				}
-				if err := yield(e); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		switch floor, _ := log.Floor(); {
-		case errors.Is(err, errFar):
-			return nil
-		case !errors.Is(err, cloudlog.ErrPassed):
-			return err
-		case floor.Checkpoint <= log.Position().Number:
-			return fmt.Errorf("read the log from entry %d on: %w", log.Position().Number+1, base.ErrGone)
-		default:
-			c, err := p.readCheckpoint(ctx, floor.Checkpoint)
-			if err != nil {
-				return fmt.Errorf("read the log from entry %d on: %w: checkpoint %d: %w", log.Position().Number+1, base.ErrGone, floor.Checkpoint, err)
-			}
-			from = c.At
-		}
-	}
-	return nil
 }

@@ -128,22 +128,31 @@ func (e *NeedsTreeError) Error() string {
 // Is reports whether target is base.ErrNeedsFetch.
 func (e *NeedsTreeError) Is(target error) bool { return target == base.ErrNeedsFetch }
 
-// NeedsPlacesError says that an entry needs a piece that came into the log before the checkpoint with which the page began, which did not need it: the log must be
-// searched for places (FindPlaces) before the entry can be taken. It matches base.ErrNeedsFetch.
+// NeedsPlacesError says that an entry needs a piece that came into the log before the checkpoint with which the page began, which did not need it, or that is not where it was any more: the log
+// must be searched for places (FindPlaces) before the entry can be taken. It matches base.ErrNeedsFetch.
 type NeedsPlacesError struct {
 	// Object is the name of the entry.
 	Object string
 	// Piece is what is needed.
 	Piece object.Digest
+	// Gone is why it, or another piece that the entry needs, could not be fetched from its place, and matches base.ErrGone. The places of what is gone must be lost (LosePlaces) before the search.
+	// Nil: it has no place.
+	Gone error
 }
 
 // Error implements error.
 func (e *NeedsPlacesError) Error() string {
+	if e.Gone != nil {
+		return fmt.Sprintf("take in %s: %v", e.Object, e.Gone)
+	}
 	return fmt.Sprintf("take in %s: the place of piece %s is not known", e.Object, e.Piece)
 }
 
 // Is reports whether target is base.ErrNeedsFetch.
 func (e *NeedsPlacesError) Is(target error) bool { return target == base.ErrNeedsFetch }
+
+// Unwrap returns why a piece could not be fetched.
+func (e *NeedsPlacesError) Unwrap() error { return e.Gone }
 
 // UnknownCommitError says that an entry builds on a commit that is not here. It stands within an *EntryError. Another device may have brought that commit with a checkpoint: see TakeHistory.
 type UnknownCommitError struct {

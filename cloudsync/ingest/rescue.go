@@ -162,7 +162,11 @@ func (r *rescuer) fetch(ctx context.Context, ds []object.Digest) error {
 		}
 		n, err := r.s.p.o.Fetcher.FetchAll(ctx, ds)
 		r.s.res.Bytes += n
-		if err != nil && !errors.Is(err, base.ErrGone) {
+		if errors.Is(err, base.ErrGone) {
+			r.s.unplaced = true
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,8 @@ type step struct {
 	shallow, asked bool
 	// anew is the checkpoint of an entry that begins the log anew, nil when there is none.
 	anew *knownHistory
+	// unplaced says that the batch takes the places of pieces that are needed and gone there; see MetadataUnplaced.
+	unplaced bool
 }
 
 // mine is what a step knows of a piece and the page does not yet.
@@ -60,7 +62,9 @@ func (s *step) end() { s.j.Rollback() }
 
 // submit makes the batch durable, with the given metadata.
 func (s *step) submit(ctx context.Context, m []storage.Metadata) error {
-	s.b.Metadata = m
+	if s.b.Metadata = m; s.unplaced {
+		s.b.Metadata = append(s.b.Metadata, storage.Metadata{Type: MetadataUnplaced, Value: []byte{1}})
+	}
 	pending, err := s.p.o.Store.SubmitSync(ctx, s.j, &s.b)
 	if err != nil {
 		return err

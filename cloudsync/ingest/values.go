@@ -265,6 +265,9 @@ func (v *values) fetch(ctx context.Context) error {
 	}
 	n, err := v.s.p.o.Fetcher.FetchAll(ctx, ds)
 	v.s.res.Bytes += n
+	if errors.Is(err, base.ErrGone) && v.s.present != nil { // what has moved them may come later in the log
+		return &NeedsPlacesError{Piece: ds[0], Gone: fmt.Errorf("fetch %d pieces: %w", len(ds), err)}
+	}
 	if err != nil {
 		return fmt.Errorf("fetch %d pieces: %w", len(ds), err)
 	}
