@@ -289,12 +289,13 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 	defer cancel(nil)
 	w := d.link.wire
 	w.begins(stop, cancel, 0, false)
-	began, asked := d.w.now.Load(), w.counted()
+	began, asked, puts := d.w.now.Load(), w.counted(), w.put()
 	err := fn(ctx)
 	if ctx.Err() != nil {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()
 	}
+	d.aboveHole(puts)
 	w.mu.Lock()
 	flight := w.flight
 	w.stop, w.flight = 0, false
@@ -303,6 +304,16 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 		return errors.Join(err, d.reopen(context.WithoutCancel(ctx)))
 	}
 	return err
+}
+
+// aboveHole is called after a call: puts is how many entries the device had put before. Who goes on without having noticed that something is missing may put an entry behind one that is not there any more, while others fill
+// its place: what they put is on no way that leads to that entry, and for who stands there or begins with a checkpoint behind as if it were lost once more, until all upload anew.
+func (d *device) aboveHole(puts int) {
+	c := d.w.cloud
+	if c.torn && d.link.session != c.epoch && d.link.wire.put() > puts {
+		c.epoch++
+		d.w.renewed()
+	}
 }
 
 // judge returns nil if a call to the bucket may have ended with err (S9).
@@ -314,8 +325,8 @@ func (d *device) judge(what string, err error, targets ...error) error {
 	if d.link.offline || *f != (mem.Faults{}) {
 		targets = append(targets, base.ErrNetwork)
 	}
-	if f.WrongByte > 0 {
-		targets = append(targets, base.ErrCorrupt)
+	if f.WrongByte > 0 { // the byte that says which version an object has is vouched for by nothing
+		targets = append(targets, base.ErrCorrupt, base.ErrUnsupported)
 	}
 	if d.link.epoch < d.w.cloud.epoch {
 		targets = append(targets, cloudsync.ErrBucketRolledBack, cloudsync.ErrBucketReplaced)

@@ -513,8 +513,9 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 		d.arm(-1)
 	}
 	d.link.wire.begins(0, nil, s.Stop, s.Apart)
-	began, asked := d.w.now.Load(), d.link.wire.counted()
+	began, asked, puts := d.w.now.Load(), d.link.wire.counted(), d.link.wire.put()
 	err := d.link.page.Sync(ctx)
+	d.aboveHole(puts)
 	if d.dark() {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()

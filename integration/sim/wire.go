@@ -48,6 +48,7 @@ type wire struct {
 	after  bool                    // it fails when the request has been carried out
 	flight bool                    // the request at which the call ended was made for others, too, and may go on
 	tally  tally
+	puts   int // of entries that the bucket has taken
 }
 
 var _ bucket.Bucket = (*wire)(nil)
@@ -101,6 +102,13 @@ func (w *wire) counted() tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tally
+}
+
+// put returns how many entries the bucket has taken, also such as the device does not know of.
+func (w *wire) put() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.puts
 }
 
 // forgo takes back what was counted since then.
@@ -215,6 +223,11 @@ func (w *wire) PutIfAbsent(ctx context.Context, name string, size int64, content
 	}
 	var created time.Time
 	err := w.b.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
+	if err == nil && strings.Contains(name, "/log/") {
+		w.mu.Lock()
+		w.puts++
+		w.mu.Unlock()
+	}
 	if err = w.ended(ctx, bucket.OpPut, name, &f, err); err == nil {
 		bucket.ReportCreated(ctx, created)
 	}
