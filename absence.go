@@ -233,6 +233,15 @@ func (r *Repository) isHere(k pageKey) (bool, error) {
 	return err == nil, nil
 }
 
+// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has left since: by the quota, or because somebody has evicted or deleted it.
+func (r *Repository) hasLeft(k pageKey, err error) bool {
+	if !errors.Is(err, ErrNotFound) {
+		return false
+	}
+	here, err := r.isHere(k)
+	return err == nil && !here
+}
+
 // whereIs reports whether the page is here, or the repository knows it as evicted. While it leaves or comes back it is one of the two.
 func (r *Repository) whereIs(k pageKey) (here, away bool, err error) {
 	for range 3 { // between the two looks it may have come, or gone

@@ -151,6 +151,9 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 	for i, info := range chosen {
 		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
 		if err := c.run(ctx); err != nil {
+			if o.Page == nil && r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
+				continue
+			}
 			return nil, fmt.Errorf("check page %s: %w", info.ID, err)
 		}
 		report.Pages = append(report.Pages, c.report)

@@ -92,6 +92,9 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 			c.Name = p.Name()
 			return p.collect(ctx, o, &c)
 		})
+		if o.Pages == nil && r.hasLeft(k, err) {
+			continue
+		}
 		if err != nil {
 			return all, fmt.Errorf("collect garbage of page %s of ledger %q: %w", k.id, k.ledger, err)
 		}

@@ -71,6 +71,9 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 			defer p.leave()
 			return p.compact(ctx, o, &c)
 		})
+		if o.Pages == nil && r.hasLeft(k, err) {
+			continue
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("compact page %s of ledger %q: %w", k.id, k.ledger, err))
 		}

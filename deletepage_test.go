@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/ledgerd/ledger"
@@ -89,4 +90,50 @@ func TestDeleteWithoutACloud(t *testing.T) {
 		t.Errorf("ledgers %v, %v", l, err)
 	}
 	wantContent(t, page(t, r, "l", "a"), map[string]string{})
+}
+
+// TestPagesThatLeaveMeanwhile deletes a page while all are checked, collected and compacted: what was listed and has left since is passed over.
+func TestPagesThatLeaveMeanwhile(t *testing.T) {
+	ctx := t.Context()
+	for name, all := range map[string]func(r *ledger.Repository, first func()) error{
+		"check": func(r *ledger.Repository, first func()) error {
+			_, err := r.Check(ctx, ledger.CheckOptions{Progress: func(ledger.CheckProgress) { first() }})
+			return err
+		},
+		"collect": func(r *ledger.Repository, first func()) error {
+			_, err := r.Collect(ctx, ledger.CollectOptions{Progress: func(ledger.PageCollection) { first() }})
+			return err
+		},
+		"compact": func(r *ledger.Repository, first func()) error {
+			_, err := r.Compact(ctx, ledger.CompactOptions{Progress: func(ledger.PageCompaction, int64, int64) { first() }})
+			return err
+		},
+	} {
+		r := open(t, "", &ledger.Options{InMemory: true, Collection: ledger.CollectionOptions{Off: true}})
+		refs := map[ledger.PageID]bool{}
+		for _, n := range []string{"a", "b"} {
+			p := page(t, r, "app", n)
+			for _, v := range []string{string(pseudo(1, 300_000)), string(pseudo(2, 300_000))} {
+				put(t, p, "k", v)
+			}
+			refs[p.ID()] = true
+			closeIt(t, p)
+		}
+		if name == "compact" {
+			_, err := r.Collect(ctx, ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}})
+			must(t, err)
+		}
+		deleted := 0
+		err := all(r, sync.OnceFunc(func() {
+			for id := range refs { // the one that is being looked at is open, and stays
+				if _, err := r.DeletePage(ctx, ledger.PageRef{Ledger: "app", ID: id}, ledger.DeleteOptions{DiscardUnsynced: true}); err == nil {
+					deleted++
+				}
+			}
+		}))
+		if err != nil || deleted != 1 {
+			t.Errorf("%s: %d pages were deleted meanwhile: %v", name, deleted, err)
+		}
+		closeIt(t, r)
+	}
 }

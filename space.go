@@ -77,10 +77,6 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("usage: %w", err)
 	}
-	away, err := r.EvictedPages(ctx)
-	if err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
-	}
 	u := Usage{FreeBytes: -1}
 	if n, err := r.freeBytes(); err == nil {
 		u.FreeBytes = n
@@ -90,6 +86,9 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 		if err := ctx.Err(); err != nil {
 			return Usage{}, fmt.Errorf("usage: %w", err)
 		}
+		if r.hasLeft(pageKey{info.Ledger, info.ID}, p.Err) {
+			continue
+		}
 		u.Pages = append(u.Pages, p)
 		u.SizeBytes += p.SizeBytes
 		u.Kinds.add(p.Kinds)
@@ -98,9 +97,13 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 			u.EvictableBytes += p.SizeBytes
 		}
 	}
+	away, err := r.EvictedPages(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage: %w", err)
+	}
 	for _, a := range away {
-		if slices.ContainsFunc(infos, func(i PageInfo) bool { return i.Ledger == a.Ledger && i.ID == a.ID }) {
-			continue // it left meanwhile
+		if slices.ContainsFunc(u.Pages, func(p PageUsage) bool { return p.Ledger == a.Ledger && p.ID == a.ID }) {
+			continue // it left since it was measured
 		}
 		u.Pages = append(u.Pages, PageUsage{
 			PageInfo: PageInfo{Ledger: a.Ledger, ID: a.ID, Name: a.Name}, Away: true, Since: a.Since, AwayBytes: a.SizeBytes,

@@ -92,6 +92,9 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 		if err := ctx.Err(); err != nil {
 			return Status{}, fmt.Errorf("status: %w", err)
 		}
+		if r.hasLeft(pageKey{info.Ledger, info.ID}, ps.Err) {
+			continue
+		}
 		st.Pages = append(st.Pages, ps)
 		st.SizeBytes += ps.SizeBytes
 		st.Heads += ps.Heads

@@ -36,6 +36,22 @@ type serveFlags struct {
 	uploadKiB, downloadKiB int64
 	minPoll, maxPoll       time.Duration
 	noGC                   bool
+	quota, free, values    string
+}
+
+// bounds reads the flags about space.
+func (f *serveFlags) bounds(cmd *cobra.Command, o *ledger.Options) error {
+	for _, b := range []struct {
+		name, text string
+		to         *int64
+	}{{"quota", f.quota, &o.Quota}, {"keep-free", f.free, &o.FreeSpaceFloor}, {"keep-values", f.values, &o.ValueBytes}} {
+		n, err := parseSize(b.text)
+		if err != nil {
+			return usagef(cmd, "--%s %q: %w", b.name, b.text, err)
+		}
+		*b.to = n
+	}
+	return nil
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -48,13 +64,18 @@ func (a *app) serveCommand() *cobra.Command {
 that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
 collected a little at a time.
 
+With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take more, or
+less is free on the disk: the one that was closed longest ago first. --keep-values lets long values go that the
+cloud has and that were not read for longest. They come back when they are used.
+
 While serve runs, all other verbs on this repository go through it, over a socket in the repository that
 only its owner can use: they work as they do without it.`,
 		Example: `  ledgerd --dir data serve
-  ledgerd serve --upload-limit 512 --max-poll 30s`,
+  ledgerd serve --upload-limit 512 --max-poll 30s
+  ledgerd serve --quota 20G --keep-free 5G`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.serve(ctx, f) })
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, _ []string) error { return a.serve(ctx, cmd, f) })
 	flags := cmd.Flags()
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
 	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
@@ -62,10 +83,13 @@ only its owner can use: they work as they do without it.`,
 	flags.DurationVar(&f.minPoll, "min-poll", 0, "shortest pause between two looks for changes of others (default 2s)")
 	flags.DurationVar(&f.maxPoll, "max-poll", 0, "longest pause between two looks, when nothing happens (default 5m)")
 	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
+	flags.StringVar(&f.quota, "quota", "", "what the pages may take, such as 20G (default: no bound)")
+	flags.StringVar(&f.free, "keep-free", "", "what stays free on the disk, such as 5G (default: no bound)")
+	flags.StringVar(&f.values, "keep-values", "", "how much stays of the values that the cloud has, such as 10G (default: all)")
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, f serveFlags) error {
+func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error {
 	if a.dir == "" {
 		return a.noDirectory()
 	}
@@ -82,6 +106,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
 	o.Sync.MinPoll, o.Sync.MaxPoll = f.minPoll, f.maxPoll
 	o.Collection.Off = f.noGC
+	if err := f.bounds(cmd, &o); err != nil {
+		return err
+	}
 	repo, err := ledger.Open(ctx, a.dir, &o)
 	if err != nil {
 		return err

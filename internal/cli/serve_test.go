@@ -30,12 +30,14 @@ func (a *announced) Write(p []byte) (int, error) {
 }
 
 // startServe runs serve on dir until the test ends, or stop is called, which returns its exit code.
-func startServe(t *testing.T, dir string) (stop func() int) {
+func startServe(t *testing.T, dir string, flags ...string) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &announced{ready: make(chan struct{})}
 	code := make(chan int, 1)
-	go func() { code <- cli.Main(ctx, process([]string{"--dir", dir, "serve"}, nil, io.Discard, a)) }()
+	go func() {
+		code <- cli.Main(ctx, process(append([]string{"--dir", dir, "serve"}, flags...), nil, io.Discard, a))
+	}()
 	stop = sync.OnceValue(func() int {
 		cancel()
 		return <-code
@@ -108,6 +110,34 @@ func TestVerbsGoThroughServe(t *testing.T) {
 }
 
 // TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
+// TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are none.
+func TestServeKeepsItsBounds(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	repo := filepath.Join(dir, "r")
+	run := func(code int, args ...string) string {
+		t.Helper()
+		return do(t, code, "", append([]string{"--dir", repo}, args...)...)
+	}
+	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
+	run(0, "put", "notes", "a", strings.Repeat("0123456789", 20_000))
+	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
+	run(0, "sync")
+	for _, flag := range []string{"--quota=much", "--keep-free=-1", "--keep-values=5X"} {
+		run(2, "serve", flag)
+	}
+	if got := run(0, "usage"); strings.Contains(got, "in the cloud only") {
+		t.Fatalf("usage said %q", got)
+	}
+	startServe(t, repo, "--quota", "1K")
+	for got := ""; !strings.Contains(got, "in the cloud only"); { // until the test's time is over
+		got = run(0, "usage")
+	}
+}
+
 func TestEvictBesideServe(t *testing.T) {
 	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
 	if err != nil {
