@@ -207,7 +207,7 @@ func (w *world) source() (dir string, words []string) {
 	if err := os.Symlink("readableblob", filepath.Join(dir, "link")); err != nil {
 		w.t.Fatal(err)
 	}
-	return dir, []string{"readablename", "readablecontent", "readableblob", "package1", "both"}
+	return dir, []string{"readablename", "readablecontent", "readableblob", "package1", "readableboth"}
 }
 
 // TestTwoDevices is the sequence of the README, and that of docs/sync.md about what a user sees.
@@ -226,8 +226,8 @@ func TestTwoDevices(t *testing.T) {
 		}
 		w.on("a", "put", "src", "one", "A")
 		w.on("b", "put", "src", "two", "B")
-		w.on("a", "put", "src", "both", "A")
-		w.on("b", "put", "src", "both", "B")
+		w.on("a", "put", "src", "readableboth", "A")
+		w.on("b", "put", "src", "readableboth", "B")
 		w.on("a", "sync")
 		w.on("b", "sync")
 		w.on("a", "sync")
@@ -239,7 +239,7 @@ func TestTwoDevices(t *testing.T) {
 		}
 		w.sameHeads("a", "b")
 		for _, d := range []string{"a", "b"} {
-			w.want(w.on(d, "why", "src", "both"), `now   "B"`, `lost  "A"`)
+			w.want(w.on(d, "why", "src", "readableboth"), `now   "B"`, `lost  "A"`)
 			w.want(w.on(d, "get", "src", "one"), `^A$`)
 			w.want(w.on(d, "get", "src", "two"), `^B$`)
 			w.want(w.on(d, "check"), `.`)
