@@ -190,11 +190,11 @@ func (m *merger) check(version uint64) error {
 func (m *merger) run() {
 	left := false
 	var waiters map[chan error]struct{}
+	var version uint64 // of the rules, at the last attempt
 	defer func() {
 		if !left { // by runtime.Goexit in code of the app
-			err := errors.New("code of the app has ended the goroutine that merges")
-			tell(waiters, err)
-			m.leave(err)
+			tell(waiters, errors.New("code of the app has ended the goroutine that merges"))
+			m.ended(version)
 		}
 	}()
 	var delay time.Duration
@@ -206,7 +206,7 @@ func (m *merger) run() {
 		if d := m.hesitation(); d > 0 {
 			m.pause(m.spread(d), changed)
 		}
-		waiters = m.takeWaiters()
+		waiters, version = m.takeWaiters()
 		_, err := m.attempt(m.ctx)
 		tell(waiters, err)
 		waiters = nil
@@ -232,18 +232,23 @@ func (m *merger) finish() bool {
 	}
 	m.running = false
 	m.mu.Unlock()
-	tell(m.takeWaiters(), m.ctx.Err())
+	waiters, _ := m.takeWaiters()
+	tell(waiters, m.ctx.Err())
 	return true
 }
 
-func (m *merger) leave(err error) {
+// ended notes that the goroutine has been ended within an attempt with rules of a version. For those who have asked since that began, and for other rules, there is another one.
+func (m *merger) ended(version uint64) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.running = false
-	m.mu.Unlock()
-	tell(m.takeWaiters(), err)
+	if len(m.waiters) > 0 || m.version != version {
+		m.startLocked()
+	}
 }
 
-func (m *merger) takeWaiters() map[chan error]struct{} {
+// takeWaiters returns who wants to know what comes of the next attempt, and the version of the rules.
+func (m *merger) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.waiters
@@ -252,7 +257,7 @@ func (m *merger) takeWaiters() map[chan error]struct{} {
 	case <-m.wake:
 	default:
 	}
-	return w
+	return w, m.version
 }
 
 func tell(waiters map[chan error]struct{}, err error) {

@@ -308,21 +308,32 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 	return c.Root
 }
 
-// A resolver that ends its goroutine, as t.FailNow does, ends neither the waiting of others nor merging.
+// A resolver that ends its goroutine, as t.FailNow does, ends neither the waiting of others nor merging: who comes while the goroutine is about to end is not told what came of an
+// attempt that was made before, and new rules are not overlooked.
 func TestResolverEndsItsGoroutine(t *testing.T) {
 	p, _ := onHand(t, Options{})
-	p.SetMergeRules(&MergeRules{Default: Automatic(ResolverFunc(func(context.Context, *MergeConflict) (Resolution, error) {
-		runtime.Goexit()
-		return Resolution{}, nil
-	}))})
-	base := putOn(t, p, CommitID{}, "k", "0")
-	putOn(t, p, base, "k", "1")
-	putOn(t, p, base, "k", "2")
-	if err := p.WaitForMerge(t.Context()); err == nil || !strings.Contains(err.Error(), "ended the goroutine") {
-		t.Errorf("got %v", err)
+	for i := range 300 {
+		p.SetMergeRules(&MergeRules{Default: Automatic(ResolverFunc(func(context.Context, *MergeConflict) (Resolution, error) {
+			runtime.Goexit()
+			return Resolution{}, nil
+		}))})
+		base := putOn(t, p, CommitID{}, "k", "0")
+		putOn(t, p, base, "k", "1")
+		putOn(t, p, base, "k", fmt.Sprint("2 ", i))
+		if err := p.WaitForMerge(t.Context()); err == nil || !strings.Contains(err.Error(), "ended the goroutine") {
+			t.Fatalf("got %v", err)
+		}
+		p.SetMergeRules(nil)
+		if i%2 == 0 {
+			check(t, p.WaitForMerge(t.Context()))
+		}
+		for len(p.store.Heads()) > 1 { // by itself
+			changed := p.store.HeadsChanged()
+			if len(p.store.Heads()) > 1 {
+				<-changed
+			}
+		}
 	}
-	p.SetMergeRules(nil)
-	check(t, p.WaitForMerge(t.Context()))
 }
 
 // B2: what is told late does not take a handle back.
