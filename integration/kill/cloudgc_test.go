@@ -114,17 +114,25 @@ func TestKillCloudGC(t *testing.T) {
 	if w.killed < n {
 		t.Errorf("only %d of %d were killed, %d had ended", w.killed, n, w.ended)
 	}
-	for range 3 {
+	// What was condemned last goes a month later, and a pack when its last value has gone: how soon all of that has been depends on where the kills have been.
+	const most = 20
+	for cycles := 1; ; cycles++ {
+		w.inside("a", func(_ context.Context, r *ledger.Repository) { w.overwrite(r, "notes", 2) })
 		w.settle("a", "b")
 		w.month("bucket")
 		w.run(gc(0)...)
+		count, size := w.objects("bucket")
+		t.Logf("after %d months the bucket has %v of %d bytes", cycles, count, size)
+		if size <= 3<<19 && count["log"] <= 10 && count["packs"] <= 5 { // where it comes to rest: the versions of some months, 200 KiB each, and what checkpoints say; of some 10 MiB
+			break
+		}
+		if cycles == most {
+			t.Error("it does not become small")
+			break
+		}
 	}
 	w.settle("a", "b")
-	count, size := w.objects("bucket")
-	t.Logf("%d killed, %d had ended; at last the bucket has %v of %d bytes", w.killed, w.ended, count, size)
-	if size > 1<<20 || count["log"] > 10 || count["packs"] > 8 { // two versions of 100 KiB and what checkpoints say; more than 4 MiB were written
-		t.Error("it has not become small")
-	}
+	t.Logf("%d killed, %d had ended", w.killed, w.ended)
 	w.run(w.on("c", append([]string{"clone"}, w.cloud("bucket")...)...)...)
 	w.equal("a", "b", "c")
 }
