@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -37,6 +38,8 @@ type Kept struct {
 	Trees []*commit.Commit
 	// Condemned is what was condemned before and is still there.
 	Condemned []format.Condemnation
+
+	news bool // tags count that are not in the bucket
 }
 
 // WriteKept is WriteCheckpoint for a part of the history. Trees of commits that are not here are left out.
@@ -45,9 +48,44 @@ func (p *Page) WriteKept(ctx context.Context, at format.Position, heads []*commi
 }
 
 // WriteHistory uploads a checkpoint of a position with commits that the log does not have: heads may be unsynced, as may be what is below them. It is how commits
-// without trees get into a bucket that lacks them. It has the tags that are synced. All else is as with WriteCheckpoint.
+// without trees get into a bucket that lacks them. It has all tags, synced or not, and the trees of commits that have tags and no way to the heads any more. All else is as with WriteCheckpoint.
 func (p *Page) WriteHistory(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
-	return p.checkpoint(ctx, at, heads, false, nil)
+	k := Kept{news: true}
+	var err error
+	if k.Trees, err = p.taggedIslands(ctx, heads); err != nil {
+		return 0, err
+	}
+	return p.checkpoint(ctx, at, heads, false, &k)
+}
+
+// maxIslands is how many of the newest commits without a way to the heads have their trees in a checkpoint of history.
+const maxIslands = 64
+
+// taggedIslands returns commits with tags from which no head leads on, since what was between was given up.
+func (p *Page) taggedIslands(ctx context.Context, heads []*commit.Commit) (islands []*commit.Commit, err error) {
+	tags, err := p.o.Store.Tags(ctx)
+	if err != nil || len(tags) == 0 {
+		return nil, err
+	}
+	some, oldest := map[commit.ID]bool{}, uint64(math.MaxUint64)
+	for _, id := range tags {
+		c, err := p.o.Store.Commit(ctx, id)
+		if isPruned(err) || err == nil && (c.IsFirst() || some[id]) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read tagged commit %s: %w", id.Short(), err)
+		}
+		some[id], oldest = true, min(oldest, c.Generation)
+		islands = append(islands, c)
+	}
+	led, err := reached(ctx, p.o.Store, heads, oldest, some)
+	if err != nil {
+		return nil, err
+	}
+	islands = slices.DeleteFunc(islands, func(c *commit.Commit) bool { return led[c.ID] })
+	slices.SortFunc(islands, commit.CompareGeneration)
+	return islands[max(0, len(islands)-maxIslands):], nil
 }
 
 func (p *Page) checkpoint(ctx context.Context, at format.Position, heads []*commit.Commit, synced bool, k *Kept) (int64, error) {
@@ -97,7 +135,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 		i, _ := h.find(head)
 		c.Heads = append(c.Heads, i)
 	}
-	if c.Tags, err = p.syncedTags(ctx, h); err != nil {
+	if c.Tags, err = p.syncedTags(ctx, h, k.news); err != nil {
 		return 0, err
 	}
 	if p.o.Kept != nil {
@@ -239,7 +277,7 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (hi
 	for _, h := range heads {
 		seen[h.ID] = true
 	}
-	tags, err := p.taggedInBucket(ctx)
+	tags, err := p.taggedInBucket(ctx, k.news)
 	if err != nil {
 		return nil, err
 	}
@@ -283,25 +321,25 @@ func (p *Page) history(ctx context.Context, heads []*commit.Commit, k *Kept) (hi
 	return commits, nil
 }
 
-// taggedInBucket returns the tags that are in the bucket.
-func (p *Page) taggedInBucket(ctx context.Context) (map[string]commit.ID, error) {
+// taggedInBucket returns the tags that are in the bucket, and with news the others, too.
+func (p *Page) taggedInBucket(ctx context.Context, news bool) (map[string]commit.ID, error) {
 	all, err := p.o.Store.Tags(ctx)
-	if err != nil || len(all) == 0 {
-		return nil, err
+	if err != nil || len(all) == 0 || news {
+		return all, err
 	}
-	news, err := p.o.Store.UnsyncedTags(ctx)
+	changes, err := p.o.Store.UnsyncedTags(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list changes of tags: %w", err)
 	}
-	for _, t := range news {
+	for _, t := range changes {
 		delete(all, t.Name)
 	}
 	return all, nil
 }
 
-// syncedTags returns the tags that are in the bucket and point to a commit of h or to the first commit.
-func (p *Page) syncedTags(ctx context.Context, h history) ([]format.TagChange, error) {
-	all, err := p.taggedInBucket(ctx)
+// syncedTags returns the tags of taggedInBucket that point to a commit of h or to the first commit.
+func (p *Page) syncedTags(ctx context.Context, h history, news bool) ([]format.TagChange, error) {
+	all, err := p.taggedInBucket(ctx, news)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package outgoing_test
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
@@ -67,5 +69,37 @@ func TestFindPast(t *testing.T) {
 	}
 	if !out.Body.Body.Shallow {
 		t.Error("parents that were given up are not said to be")
+	}
+}
+
+// TestHistoryHasTaggedIslands writes a checkpoint of history of a page with a tagged commit from which no head leads on: it has the tag, though the bucket does not, and the tree.
+func TestHistoryHasTaggedIslands(t *testing.T) {
+	d := newDevice(t)
+	island := d.commit(edit{"k": text("1"), "gone": text("1")})
+	between := d.commit(edit{"k": text("2"), "gone": nil})
+	head := d.commit(edit{"k": text("3")})
+	for name, c := range map[string]*commit.Commit{"v1": island, "v3": head} {
+		if err := d.s.SetTag(t.Context(), name, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.s.Prune(t.Context(), []commit.ID{between.ID}); err != nil {
+		t.Fatal(err)
+	}
+	d.number, d.hash = 1, format.Hash{1}
+	if _, err := d.page.WriteHistory(t.Context(), d.position(), d.s.Heads()); err != nil {
+		t.Fatal(err)
+	}
+	stored, _ := d.b.Content(d.names().Checkpoint(1))
+	st, err := d.seal.NewStream(bytes.NewReader(stored), d.names().CheckpointLabel(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := format.ReadCheckpoint(st, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Commits) != 2 || len(c.Heads) != 1 || len(c.Tags) != 2 || len(c.Trees) != 1 || c.Commits[c.Trees[0]].ID != island.ID {
+		t.Errorf("%d commits, heads %v, tags %v, trees %v", len(c.Commits), c.Heads, c.Tags, c.Trees)
 	}
 }
