@@ -80,6 +80,9 @@ func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.D
 			return nil, err
 		}
 	}
+	if err := p.in.NoteGivenUp(ctx, commits); err != nil {
+		return nil, err
+	}
 	if kept, err := p.store.Prune(ctx, commits); err != nil {
 		return nil, fmt.Errorf("%d of %d commits stay: %w", len(kept), len(commits), err)
 	}

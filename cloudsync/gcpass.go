@@ -90,6 +90,9 @@ func (p *Page) prune(ctx context.Context, ids []commit.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	if err := p.in.NoteGivenUp(ctx, ids); err != nil {
+		return err
+	}
 	if _, err := p.store.Prune(ctx, ids); err != nil && !errors.Is(err, base.ErrConflict) {
 		return fmt.Errorf("prune what retention gives up: %w", err)
 	}

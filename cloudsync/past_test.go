@@ -59,3 +59,55 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 		t.Errorf("a new device has %d commits, %v", len(all), err)
 	}
 }
+
+// TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up since. That device uploads anew: nobody gets back what was deleted meanwhile.
+func TestABucketIsPutBackToWhatWasGivenUp(t *testing.T) {
+	for name, giveUp := range map[string]func(*testing.T, *page){
+		"with the bucket's": func(t *testing.T, p *page) { collectBucket(t, p, cloudsync.GCOptions{}) },
+		"alone": func(t *testing.T, p *page) {
+			if _, err := p.GiveUp(t.Context(), cloudsync.GiveUpOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { putBackToWhatWasGivenUp(t, giveUp) })
+	}
+}
+
+func putBackToWhatWasGivenUp(t *testing.T, giveUp func(*testing.T, *page)) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.commit(edit{"deleted": text("x"), "kept": text("1")})
+	sync(t, a, b)
+	old := w.b.State()
+	a.commit(edit{"deleted": nil})
+	for i := range 4 {
+		a.commit(edit{"kept": text(key(i))})
+	}
+	keepLast(t, a, 1)
+	sync(t, a, b)
+	giveUp(t, b)
+	if n := b.history(); n > 3 {
+		t.Fatalf("%d commits are left", n)
+	}
+	w.b.Rollback(old)
+	b.reopen()
+	b = b.d.pages["notes"]
+	if _, err := b.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := w.device()
+	sync(t, c)
+	a.reopen()
+	a = a.d.pages["notes"]
+	if _, err := a.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, b, c, a)
+	sameHeads(t, a, b, c)
+	for i, p := range []*page{a, b, c} {
+		if heads, content := p.store.Heads(), p.content(); len(heads) != 1 || content["deleted"] != "" || content["kept"] != key(3) {
+			t.Errorf("device %d has %d heads, and %v", i, len(heads), content)
+		}
+	}
+}

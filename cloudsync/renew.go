@@ -52,7 +52,14 @@ func (p *Page) joinLog(ctx context.Context, d *damage) error {
 		case err == nil && s.top > at.Number && s.next:
 			continue // somebody has appended
 		case err == nil && s.top <= at.Number && !d.renews():
-			return p.passGaps(ctx, s)
+			over := p.in.PassedOver()
+			if len(over) == 0 {
+				return p.passGaps(ctx, s)
+			}
+			err = fmt.Errorf("the log ends in commit %s, which was given up here: %w", over[0].Short(), base.ErrGone)
+			if p.canRenew(ctx, err) != nil { // it has nothing better to offer
+				return p.passGaps(ctx, s)
+			}
 		case err == nil && s.top <= at.Number:
 			err = d.why
 		case err == nil:

@@ -168,6 +168,9 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 	if n.Pruned == 0 || o.DryRun {
 		return n, nil
 	}
+	if err := p.in.NoteGivenUp(ctx, ids); err != nil {
+		return n, err
+	}
 	kept, err := p.store.Prune(ctx, ids)
 	n.Pruned -= len(kept)
 	if errors.Is(err, base.ErrConflict) {

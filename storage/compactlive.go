@@ -134,7 +134,7 @@ func (k *judgement) decide(tx index.Tx, v *verdict, summary *op) (err error) {
 	case recMetadata:
 		row := tx.Bucket(bucketMetadata).Get([]byte(o.sync.typ))
 		if o.sync.removed {
-			v.keep = row == nil && (!killed || o.sync.typ == MetadataRetention)
+			v.keep = row == nil && (!killed || staysForgotten(o.sync.typ))
 		} else {
 			v.keep = row != nil && bytes.Equal(row, metadataRow(o.sync.typ, o.sync.value))
 		}

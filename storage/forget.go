@@ -123,13 +123,19 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 	return nil
 }
 
-// MetadataRetention is the type of the one metadata row that ForgetCloud leaves: what a user has set is no knowledge of a bucket.
-const MetadataRetention = "retention"
+// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, MetadataGivenUp which commits were given up here.
+const (
+	MetadataRetention = "retention"
+	MetadataGivenUp   = "givenup"
+)
+
+// staysForgotten reports whether ForgetCloud leaves the row of a type.
+func staysForgotten(typ string) bool { return typ == MetadataRetention || typ == MetadataGivenUp }
 
 // MetadataErasing is the type of a metadata row that a page may have without a bucket, while a value is erased from its history: it does not make it one that syncs.
 const MetadataErasing = "erasing"
 
-// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention, as one record of the log: for another bucket.
+// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention and MetadataGivenUp, as one record of the log: for another bucket.
 // Pieces that are not held lose their place. Commits whose tree is not here stay so and become unsynced too. With keep set it is
 // refused with base.ErrNeedsFetch while there is a synced piece that is not held. It returns when that is durable; the rows follow with
 // the next fold. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.

@@ -407,7 +407,7 @@ func forgetTags(tx index.Tx, from []byte, most int) ([]byte, error) {
 func forgetMetadata(tx index.Tx, from []byte, most int) ([]byte, error) {
 	rows, next := someRows(tx.Bucket(bucketMetadata), from, most)
 	for _, r := range rows {
-		if string(r.key) == MetadataRetention {
+		if staysForgotten(string(r.key)) {
 			continue
 		}
 		if err := tx.Bucket(bucketMetadata).Delete(r.key); err != nil {

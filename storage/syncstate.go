@@ -213,7 +213,7 @@ func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx in
 // match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
 	wanted := func(o *op) bool {
-		return o.kind == recForgotten && typ != MetadataRetention || o.kind == recMetadata && o.sync.typ == typ
+		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.typ == typ
 	}
 	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
 		value = nil

@@ -279,6 +279,12 @@ func (a *adoption) commits(ctx context.Context) error {
 	if err := a.islands(); err != nil {
 		return err
 	}
+	if !a.beside {
+		clear(s.p.passed)
+		for _, i := range a.c.Heads {
+			s.p.pass(a.special[i], a.skips(int(i)))
+		}
+	}
 	err = a.each(ctx, func(i int, c *commit.Commit) error {
 		if a.skips(i) {
 			return nil
@@ -356,8 +362,16 @@ func (a *adoption) trees() int { return len(a.c.Heads) + len(a.c.Trees) }
 // skip finds the commits that are not here though what is built on them is: they were given up here, and stay so. It returns which are here.
 func (a *adoption) skip(ctx context.Context) (here []bool, err error) {
 	here, gone := make([]bool, a.h.Len()), make([]bool, a.h.Len())
+	tagged := make(map[commit.ID]bool, len(a.c.Tags))
+	for _, t := range a.c.Tags {
+		tagged[t.Commit] = true
+	}
 	err = a.each(ctx, func(i int, c *commit.Commit) error {
-		known, _, err := a.s.find(ctx, c.ID)
+		find := a.s.find
+		if tagged[c.ID] {
+			find = a.s.seek
+		}
+		known, _, err := find(ctx, c.ID)
 		if err != nil && !errors.Is(err, base.ErrGone) {
 			return err
 		}
@@ -403,6 +417,9 @@ func (a *adoption) history(ctx context.Context) error {
 	}
 	for _, i := range a.c.Heads {
 		heads[i] = true
+	}
+	if a.skipped != nil {
+		s.b.Inner = a.coveredHeads()
 	}
 	if a.h.Len() <= s.p.bounds.ahead && a.spool.Size() <= aheadBytes {
 		return a.each(ctx, func(i int, c *commit.Commit) error {

@@ -11,9 +11,13 @@ import (
 )
 
 // lookShallow asks, once, whether history was given up here.
-func (s *step) lookShallow() (err error) {
+func (s *step) lookShallow(ctx context.Context) (err error) {
 	if !s.asked {
 		s.shallow, err = s.p.o.Store.IsShallow()
+		if err == nil && !s.shallow {
+			_, err = s.p.wasGivenUp(ctx, commit.ID{})
+			s.shallow = len(s.p.givenUp) > 0
+		}
 		s.asked = err == nil
 	}
 	return err

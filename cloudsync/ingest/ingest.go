@@ -39,6 +39,9 @@ type Page struct {
 	o      Options
 	page   [16]byte
 	bounds bounds
+	// givenUp are the commits of the row storage.MetadataGivenUp, nil when it has not been read; see PassedOver for passed.
+	givenUp map[givenUpID]struct{}
+	passed  map[commit.ID]bool
 }
 
 // bounds are those of memory and of batches.
@@ -58,7 +61,9 @@ type bounds struct {
 var defaultBounds = bounds{places: 32 << 10, missing: 4096, waiting: 1024, known: 64 << 10, scratch: 3 << 20, ahead: 1024, spool: spoolBytes}
 
 // New returns the Page of a store. It reads nothing.
-func New(o Options) *Page { return &Page{o: o, page: o.Store.Page(), bounds: defaultBounds} }
+func New(o Options) *Page {
+	return &Page{o: o, page: o.Store.Page(), bounds: defaultBounds, passed: map[commit.ID]bool{}}
+}
 
 // bucketID returns the id of the bucket, which positions carry.
 func (p *Page) bucketID() format.ID { return format.ID(p.o.Sealer.Keyring().BucketID()) }

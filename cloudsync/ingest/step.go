@@ -81,7 +81,7 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 		return bad("another entry before it than the one that was read")
 	}
 	clear(s.taken)
-	if err := s.lookShallow(); err != nil {
+	if err := s.lookShallow(ctx); err != nil {
 		return err
 	}
 	s.present, s.relied = e.Body, false
@@ -168,8 +168,22 @@ func (s *step) settle(e *format.Entry) {
 	}
 }
 
-// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none; the error matches base.ErrGone for one that was pruned here and is the parent of one that was not.
+// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none; the error matches base.ErrGone for one that was given up here, and for the parent of one
+// that is here.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
+	c, here, err = s.seek(ctx, id)
+	if c != nil || err != nil {
+		return c, here, err
+	}
+	gone, err := s.p.wasGivenUp(ctx, id)
+	if err == nil && gone {
+		err = fmt.Errorf("commit %s was given up here: %w", id, base.ErrGone)
+	}
+	return nil, false, err
+}
+
+// seek is find for a commit that comes back when it was given up here, unless one that is here is built on it: it has a tag now.
+func (s *step) seek(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
 	if c, ok := s.commits[id]; ok {
 		return c, false, nil
 	}
@@ -211,7 +225,7 @@ func (s *step) bodyCommits(ctx context.Context, b *format.Body) error {
 				return fmt.Errorf("commit %s: %w", cc.Commit.ID, err)
 			}
 		}
-		if !taken {
+		if s.p.pass(cc.Commit, !taken && !cc.Past); !taken {
 			s.cover(cc.Commit)
 		}
 	}
@@ -247,7 +261,11 @@ func (s *step) superseded(ctx context.Context, b *format.Body) (map[commit.ID]bo
 	past, children, living := map[commit.ID]bool{}, map[commit.ID]bool{}, map[commit.ID]bool{} // of which there are children in the body; of which there are some that are taken
 	for i := len(b.Commits) - 1; i >= 0; i-- {
 		c := b.Commits[i].Commit
-		known, _, err := s.find(ctx, c.ID)
+		find := s.find
+		if b.Commits[i].Past {
+			find = s.seek
+		}
+		known, _, err := find(ctx, c.ID)
 		gone := errors.Is(err, base.ErrGone)
 		if err != nil && !gone {
 			return nil, err
@@ -267,7 +285,11 @@ func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool
 	if err != nil {
 		return false, err
 	}
-	known, here, err := s.find(ctx, c.ID)
+	find := s.find
+	if cc.Past {
+		find = s.seek
+	}
+	known, here, err := find(ctx, c.ID)
 	if errors.Is(err, base.ErrGone) {
 		return false, nil
 	}
