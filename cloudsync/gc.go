@@ -87,6 +87,9 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 	if err == nil && report.CondemnedEntries > 0 && !o.DryRun {
 		err = p.Sync(ctx) // what has lost its place and is needed is sent again
 	}
+	if errors.Is(err, errAnnounced) { // the log goes on and on, or what answers does not come through
+		err = fmt.Errorf("%w: %w", err, base.ErrNetwork)
+	}
 	if err != nil {
 		return nil, err
 	}
