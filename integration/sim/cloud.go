@@ -149,6 +149,7 @@ type backup struct {
 	epoch    int
 	has      set
 	pruned   set
+	never    set
 	received []*node
 	heads    []*node
 	told     map[*node]bool
@@ -226,8 +227,12 @@ func (d *device) learn(ctx context.Context) error {
 	}
 	for i := range has.minus(d.has).all() {
 		n := d.w.graph.nodes[i]
-		if _, err := d.mayLack(ctx, n); err != nil {
+		lacks, err := d.mayLack(ctx, n)
+		if err != nil {
 			return err
+		}
+		if lacks {
+			d.never = d.never.with(i)
 		}
 		d.hold(n)
 	}
@@ -241,7 +246,7 @@ func (d *device) learn(ctx context.Context) error {
 }
 
 // strangers holds the heads of a device to those that the graph gives it, where history was given up. A head that it had may stand beside one that was made above it, when others have
-// given up what is between, since they did not wait for this device (S1).
+// given up what is between, since they did not wait for this device. So may one that was given up before the device came, when the bucket is not what it was: the device does not know it (S1).
 func (d *device) strangers(heads []*commit.Commit, top []*node) error {
 	for _, n := range top {
 		if !slices.ContainsFunc(heads, func(c *commit.Commit) bool { return c.ID == n.c.ID }) {
@@ -253,7 +258,8 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) error {
 		if slices.Contains(top, n) {
 			continue
 		}
-		if !slices.Contains(d.heads, n) || !d.w.prunedAbove(n) {
+		stranger := slices.Contains(d.heads, n) || d.never.has(n.index) && d.w.cloud.epoch > 0
+		if !stranger || !d.w.prunedAbove(n) {
 			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
 		}
 	}

@@ -218,8 +218,7 @@ func (g *cloudGenerator) choose(z Hazards) {
 			g.collects = true
 		}
 	}
-	keeps := z.Keeping && g.one(3)
-	if keeps {
+	if z.Keeping && g.one(3) {
 		g.pass = []time.Duration{1, 10, 31, 100}[g.rng.IntN(4)] * 24 * time.Hour
 		add(2, Retain, GiveUp, Collect)
 		add(1, Collect, Checkpoint, Tag)
@@ -228,8 +227,7 @@ func (g *cloudGenerator) choose(z Hazards) {
 		add(2, Backup, Restore)
 		add(1, Forget)
 	}
-	// What one has given up, another sends again when it makes a bucket whole that was lost, and a third may take it for a head, when it comes in other entries than what is built on it.
-	if z.Trouble && g.one(5) && !keeps {
+	if z.Trouble && g.one(5) {
 		add(1, Keep, Rollback, Wipe, Reupload, Reupload)
 	}
 	if z.Newcomers && g.one(4) {
@@ -238,7 +236,7 @@ func (g *cloudGenerator) choose(z Hazards) {
 	if z.Years && g.one(4) {
 		add(2, Reset)
 	}
-	if g.damages = z.Damage && g.one(10) && !keeps; g.damages {
+	if g.damages = z.Damage && g.one(10); g.damages {
 		add(1, Lose, Lose, Keep, Rollback, Reupload)
 	}
 }

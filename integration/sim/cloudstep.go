@@ -68,7 +68,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		return d.giveUp(ctx, s.Stop)
 	case Backup:
 		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfs.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
-			has: d.has, pruned: d.pruned, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
+			has: d.has, pruned: d.pruned, never: d.never, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
 	case Restore:
 		for i := range w.devices {
 			if from := w.devices[(s.Peer+i)%len(w.devices)]; from.link.backup != nil {
@@ -476,7 +476,7 @@ func (d *device) tag(ctx context.Context, s Step) error {
 func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 	d.w.cloud.stats.Restored++
 	d.w.excused = d.w.excused.or(d.has.minus(b.has))
-	d.pruned, d.lost = b.pruned, map[commit.ID]bool{}
+	d.pruned, d.never, d.lost = b.pruned, b.never, map[commit.ID]bool{}
 	d.has, d.received, d.heads, d.told = b.has, slices.Clone(b.received), b.heads, maps.Clone(b.told)
 	d.w.givesUp()
 	rows := b.rows.Clone()
@@ -498,7 +498,7 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 // knowNothing makes the device a new one, as far as the model knows.
 func (d *device) knowNothing() {
 	first := d.w.graph.nodes[0]
-	d.pruned, d.lost = nil, map[commit.ID]bool{}
+	d.pruned, d.never, d.lost = nil, nil, map[commit.ID]bool{}
 	d.has, d.received, d.heads, d.told = set{}.with(0), []*node{first}, []*node{first}, map[*node]bool{}
 }
 

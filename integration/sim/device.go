@@ -53,6 +53,7 @@ type device struct {
 	told     map[*node]bool     // merges of which it must have the explanation
 	link     *link              // to the bucket; nil without one
 	shop     workshop           // what a process has under way
+	never    set                // commits of has that were gone when it came to what is built on them
 	pruned   set                // commits of has that may be gone, since they were pruned here or elsewhere
 
 	skew atomic.Int64 // of its clock, in nanoseconds

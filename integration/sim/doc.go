@@ -45,7 +45,7 @@
 // Prune gives up what gc.Prune says, with the heads of all devices and backups in mind: as if the bucket told how far each device is. Nobody commits on something above which others have pruned, nor
 // tags it. Retain lets the bucket itself say what is kept, and GiveUp, Collect and what others have condemned take the rest: then anybody commits on what he has, and tags it; who is the first to give a commit up waits
 // for all who have told that they have not read what is built on it; heads stay, and so do commits that are tagged where they are given up. Merges have the bases that there are: S2, S3, S5 and S7 are not asked for, and tags
-// may differ where one gave up what another tagged meanwhile. Nobody gives up history where buckets are lost or put back.
+// may differ where one gave up what another tagged meanwhile. A bucket that is lost or put back may bring a head back to a device that came when it had been given up.
 // Where a tree went with a bucket, merges make do without, each device with what it has: then S2, S3, S5 and S7 are not asked for.
 //
 // Not simulated here: several syncs of one page at a time, the background and several pages (see package background; devices take turns), and a move to a bucket with other keys by choice.

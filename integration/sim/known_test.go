@@ -263,6 +263,32 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Edit, Device: 2, Changes: set("m15", "178", 0)},
 			{Kind: sim.Collect, Device: 1, Base: 27},
 		}}},
+		{"a bucket is put back to what has been given up since", sim.History{Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: set("z02", "8", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 4},
+			{Kind: sim.Keep, Device: 2},
+			{Kind: sim.Edit, Device: 1, Changes: set("z03", "72", 0)},
+			{Kind: sim.Sync, Base: 3},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Remove, Key: "z02"}}},
+			{Kind: sim.Edit, Changes: set("z11", "16024", 0)},
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Collect, Device: 1},
+			{Kind: sim.Rollback, Device: 2},
+			{Kind: sim.Reupload, Device: 1, Base: 27},
+		}}},
+		{"a bucket is put back to what was given up before a device came", sim.History{Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("z03", "24", 3238)},
+			{Kind: sim.Retain, Device: 1, Base: 3},
+			{Kind: sim.Edit, Device: 1, Changes: set("z03", "80", 0)},
+			{Kind: sim.Keep},
+			{Kind: sim.Edit, Changes: set("z06", "16016", 0)},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Edit, Changes: set("z00", "16027", 2151)},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Collect},
+			{Kind: sim.Retain, Device: 3, Base: 2},
+			{Kind: sim.Rollback, Device: 3},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := test.h
