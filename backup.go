@@ -33,7 +33,10 @@ func (r *Repository) Backup(ctx context.Context, dir string) error {
 		return fmt.Errorf("back up: directory %s is not empty: %w", dir, ErrInvalid)
 	}
 	t := &dirTarget{dir: dir, dirs: map[string]bool{}}
-	if err := r.backup(ctx, t); err != nil {
+	if err = writeTo(t, t.mark(), nil); err == nil {
+		err = r.backup(ctx, t)
+	}
+	if err != nil {
 		return fmt.Errorf("back up to %s: %w", dir, err)
 	}
 	return nil
@@ -75,6 +78,9 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 		}
 		ledger = info.Ledger
 		if err := r.backupPage(ctx, t, info, path.Join(dir, pageDirName(info.ID))); err != nil {
+			if r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
+				continue
+			}
 			return fmt.Errorf("copy page %s: %w", info.ID, err)
 		}
 	}
@@ -253,8 +259,14 @@ func (t *dirTarget) sync() error {
 	return nil
 }
 
+// mark is the file that tells a backup that did not come to its end from a repository that has lost its own file.
+func (t *dirTarget) mark() string { return path.Join(strconv.Itoa(formatVersion), incompleteName) }
+
 func (t *dirTarget) finish() error {
 	if err := t.sync(); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(t.dir, filepath.FromSlash(t.mark()))); err != nil {
 		return err
 	}
 	return vfs.OS.SyncDir(filepath.Dir(filepath.Clean(t.dir)))

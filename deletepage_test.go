@@ -92,7 +92,14 @@ func TestDeleteWithoutACloud(t *testing.T) {
 	wantContent(t, page(t, r, "l", "a"), map[string]string{})
 }
 
-// TestPagesThatLeaveMeanwhile deletes a page while all are checked, collected and compacted: what was listed and has left since is passed over.
+type writerFunc func()
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+// TestPagesThatLeaveMeanwhile deletes a page while all are checked, collected, compacted and backed up: what was listed and has left since is passed over.
 func TestPagesThatLeaveMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	for name, all := range map[string]func(r *ledger.Repository, first func()) error{
@@ -104,6 +111,7 @@ func TestPagesThatLeaveMeanwhile(t *testing.T) {
 			_, err := r.Collect(ctx, ledger.CollectOptions{Progress: func(ledger.PageCollection) { first() }})
 			return err
 		},
+		"backup": func(r *ledger.Repository, first func()) error { return r.BackupTo(ctx, writerFunc(func() { first() })) },
 		"compact": func(r *ledger.Repository, first func()) error {
 			_, err := r.Compact(ctx, ledger.CompactOptions{Progress: func(ledger.PageCompaction, int64, int64) { first() }})
 			return err

@@ -27,6 +27,7 @@ const (
 	repositoryName = "repository"
 	ledgersName    = "ledgers"
 	usageName      = "page_usage_db"
+	incompleteName = "incomplete" // in a backup that has not come to its end
 )
 
 // identity is the content of the file `repository`, all integers big-endian:
@@ -140,8 +141,11 @@ func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	return i, nil
 }
 
-// identityLost returns a *CorruptError when there are pages, for who has found no file `repository`.
+// identityLost returns a *CorruptError when there are pages, for who has found no file `repository`. What a backup has left that did not come to its end was never a repository.
 func identityLost(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(filepath.Join(versionDir(dir), incompleteName)); err == nil {
+		return fmt.Errorf("a backup that did not come to its end: %w", ErrNoRepository)
+	}
 	if infos, err := fsys.ReadDir(filepath.Join(versionDir(dir), ledgersName)); err == nil && len(infos) > 0 {
 		return &base.CorruptError{Where: "file " + repositoryName, Got: "it is missing, but there are pages"}
 	}

@@ -144,7 +144,7 @@ func (r *Repository) open(ctx context.Context) error {
 			if err = identityLost(r.fs, r.root()); err == nil {
 				return ErrNoRepository
 			}
-			if r.o.Mend { // once the lock is held
+			if r.o.Mend && errors.Is(err, ErrCorrupt) { // once the lock is held
 				err = nil
 			}
 		}

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -226,6 +227,35 @@ func TestOpenDamagedRepositoryFile(t *testing.T) {
 			wantErr(t, err, ledger.ErrCorrupt)
 		}
 	})
+}
+
+// TestInterruptedBackupIsNoRepository: nothing makes one of it.
+func TestInterruptedBackupIsNoRepository(t *testing.T) {
+	r := open(t, t.TempDir(), nil)
+	p := page(t, r, "app", "page")
+	put(t, p, "k", string(pseudo(1, 300_000)))
+	dir := filepath.Join(t.TempDir(), "b")
+	must(t, r.Backup(t.Context(), dir))
+	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err == nil {
+		t.Error("a whole backup is marked as one that is not")
+	}
+	must(t, os.Remove(filepath.Join(dir, "1", "repository"))) // which comes last
+	must(t, os.WriteFile(filepath.Join(dir, "1", "incomplete"), nil, 0o600))
+	for _, o := range []*ledger.Options{nil, {Mend: true}, {Mend: true, MustExist: true}, {ReadOnly: true}} {
+		_, err := ledger.Open(t.Context(), dir, o)
+		wantErr(t, err, ledger.ErrNoRepository)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir = filepath.Join(t.TempDir(), "c")
+	if err := r.Backup(ctx, dir); err == nil {
+		t.Fatal("a backup came to its end although its context had ended")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "1", "incomplete")); err != nil {
+		t.Error(err)
+	}
+	closeIt(t, p)
+	closeIt(t, r)
 }
 
 // TestMendRepositoryFile makes the file anew: nothing that is stored is lost. With a cloud values are cut by its secret again, so that equal ones have the equal root on all devices.

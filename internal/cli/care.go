@@ -534,6 +534,9 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		err := repo.Backup(ctx, to)
 		stop()
 		p.finish()
+		if errors.Is(err, ledger.ErrInvalid) {
+			return withHint(fmt.Errorf("back up to %s: %w", quoted(to), err), "%s", "name another directory, or remove what a backup has left there that did not come to its end")
+		}
 		if err != nil {
 			return fmt.Errorf("back up to %s: %w", quoted(to), err)
 		}

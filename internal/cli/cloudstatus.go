@@ -81,6 +81,9 @@ func (a *app) cloudStatus(c *ledger.CloudStatus) error {
 	if !c.OldestUnsynced.IsZero() {
 		a.printf("oldest unsynced %s\n", a.agoText(c.OldestUnsynced))
 	}
+	if c.Since.IsZero() {
+		return nil // what is remembered of it is damaged
+	}
 	a.printf("requests    %d of class A (put, list), %d of class B (get), %d free, %d repeated, since %s\n",
 		c.ClassA, c.ClassB, c.Free, c.Retries, c.Since.UTC().Format("2006-01-02"))
 	a.printf("bytes       %s up, %s down\n", sizeText(c.UpBytes), sizeText(c.DownBytes))

@@ -17,7 +17,8 @@ func (a *app) usageCommand() *cobra.Command {
 		Short:   "Show what takes space, page by page",
 		Long: `Show what each page takes on this device, when it was closed last, and whether it could be evicted; and of the whole
 what the values, the trees of all versions, the commits, the index and the rest take. The rest is
-what was deleted, which compact gives back, and small records. Garbage, which counts among the values and
+what was deleted, which compact gives back, and small records; other are files of transactions, and what was set
+aside of damage, which compact removes after a week. Garbage, which counts among the values and
 trees too, is what gc or the next round of serve will delete.
 
 --bars draws the pages as bars, the largest first.`,
