@@ -395,11 +395,28 @@ func (p *Page) lockSoon(ctx context.Context) error {
 // BuildTree makes the tree of a commit that is known as history only, from what the bucket has: the newest checkpoint before the commit, or the beginning of the log, and the
 // entries behind that. It holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when retention has given it up; those of the bucket and of ctx.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
-	return p.withTurn(ctx, "build the tree of "+id.Short(), func(ctx context.Context) error { return p.buildTree(ctx, id) })
+	return p.withTurn(ctx, "build the tree of "+id.Short(), func(ctx context.Context) error {
+		return p.fromPast(ctx, func() error { return p.buildTree(ctx, id) })
+	})
 }
 
 // BuildTrees makes the trees of several commits, as BuildTree does, with the log read twice in all when they are many. Errors: those of BuildTree; when one is gone, all others that are not
 // have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
-	return p.withTurn(ctx, fmt.Sprintf("build the trees of %d commits", len(ids)), func(ctx context.Context) error { return p.buildTrees(ctx, ids) })
+	return p.withTurn(ctx, fmt.Sprintf("build the trees of %d commits", len(ids)), func(ctx context.Context) error {
+		return p.fromPast(ctx, func() error { return p.buildTrees(ctx, ids) })
+	})
+}
+
+// fromPast calls build, and once more when nothing of the log had been read: which row says how far it was can be lost.
+func (p *Page) fromPast(ctx context.Context, build func() error) error {
+	unread := p.ses.log.Position().Number == 0
+	err := build()
+	if !unread || !errors.Is(err, base.ErrGone) {
+		return err
+	}
+	if _, err := p.download(ctx); err != nil {
+		return err
+	}
+	return build()
 }
