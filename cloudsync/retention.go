@@ -255,15 +255,14 @@ func (p *Page) readNote(ctx context.Context, name string, id format.ID, number u
 // maxNoteBytes bounds a stored note of a device.
 const maxNoteBytes = 4 << 10
 
-// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs. It reports false when some of these entries are deleted: then all that is still
-// kept of what they had may be needed.
+// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs. It reports false when some of these entries are deleted, or damaged: then all that is
+// still kept of what they had may be needed.
 func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)) (all bool, err error) {
-	floor, _ := p.ses.log.Floor()
 	from, err := p.positionAt(ctx, number)
 	if err == nil {
 		err = p.entriesFrom(ctx, from, fn)
 	}
-	if number+1 < floor.Low && (errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrGone)) {
+	if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrGone) {
 		return false, nil
 	}
 	if err != nil {
