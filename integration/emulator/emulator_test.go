@@ -42,7 +42,7 @@ var built struct {
 func TestMain(m *testing.M) {
 	if built.dir, built.err = os.MkdirTemp("", "emulator"); built.err == nil {
 		var out []byte
-		if out, built.err = exec.Command("go", "build", "-o", filepath.Join(built.dir, "ledgerd"), "../../cmd/ledgerd").CombinedOutput(); built.err != nil {
+		if out, built.err = exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(built.dir, "ledgerd"), "../../cmd/ledgerd").CombinedOutput(); built.err != nil {
 			built.err = fmt.Errorf("build: %w: %s", built.err, out)
 		}
 	}

@@ -38,7 +38,7 @@ func ledgerd(t testing.TB) string {
 		if program.dir, program.err = os.MkdirTemp("", "ledgerd"); program.err != nil {
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(program.dir, "ledgerd"), "../../cmd/ledgerd").CombinedOutput()
+		out, err := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(program.dir, "ledgerd"), "../../cmd/ledgerd").CombinedOutput()
 		if err != nil {
 			program.err = fmt.Errorf("build: %w: %s", err, out)
 		}
