@@ -331,6 +331,9 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 	if d.w.cloud.epoch > 0 {
 		targets = append(targets, base.ErrGone, base.ErrNotFound, base.ErrNeedsFetch)
 	}
+	if d.w.retained && d.w.pruned.has(n.index) { // others have given it up, and the bucket has deleted it
+		targets = append(targets, base.ErrGone)
+	}
 	if failed := d.judge("build "+n.c.ID.Short(), err, targets...); failed != nil || err != nil {
 		return failed
 	}
