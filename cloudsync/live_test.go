@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -106,6 +107,47 @@ func testBackgroundTriesForEver(t *testing.T) {
 	}
 	w.b.SetBefore(nil)
 	w.eventually("success", 10*time.Second, func() bool { return a.State().Unsynced == 0 && a.State().Download == cloudsync.Idle }, a.d)
+}
+
+// TestStateOfWhoLeftEnds has a caller leave while it is looked whether the bucket is the right one: it is not known then whether there is anything to send, and the background finds out.
+func TestStateOfWhoLeftEnds(t *testing.T) { bubble(t, testStateOfWhoLeftEnds) }
+
+func testStateOfWhoLeftEnds(t *testing.T) {
+	w := liveWorld(t)
+	ctx, leave := context.WithCancel(t.Context())
+	var looked atomic.Int64 // when it was looked whether the bucket is the right one
+	var leaves atomic.Bool
+	w.b.SetBefore(func(_ bucket.Op, name string) error {
+		if name != format.FormatName {
+			return nil
+		}
+		if looked.Store(w.clock.Now().UnixNano()); leaves.Load() {
+			leave()
+			return errNet
+		}
+		return nil
+	})
+	a := w.device()
+	a.commit(edit{"k": text("v")})
+	atRest := func() bool {
+		st := a.State()
+		return st.Unsynced == 0 && st.Upload == cloudsync.Idle && st.Download == cloudsync.Idle
+	}
+	sync(t, a)
+	w.eventually("the upload", time.Second, atRest, a.d)
+	for age := time.Duration(0); age < 6*time.Hour; age = w.clock.Now().Sub(time.Unix(0, looked.Load())) { // the background may be the first to look again
+		w.clock.Advance(min(time.Minute, 6*time.Hour-age))
+		w.rest(a.d)
+	}
+	leaves.Store(true)
+	if err := a.Sync(ctx); err == nil {
+		t.Fatal("the caller has not left")
+	}
+	if st := a.State(); st.Upload != cloudsync.Pending || st.UploadErr != nil {
+		t.Errorf("state %+v", st)
+	}
+	leaves.Store(false)
+	w.eventually("rest", time.Minute, atRest, a.d)
 }
 
 func TestPauseStopsTheBackgroundOnly(t *testing.T) { bubble(t, testPauseStopsTheBackgroundOnly) }

@@ -151,6 +151,9 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 			if d.activity = Pending; d.err != nil {
 				d.activity = d.failing()
 			}
+			if d == &p.up {
+				p.wantUpload = true // whether there is anything to send is found out by trying
+			}
 		})
 		return
 	}

@@ -298,6 +298,32 @@ func TestLostPosition(t *testing.T) {
 	}
 }
 
+// TestTreeIsBuiltWithoutPosition builds the tree of an older commit when the row of the position is lost, before anything else looks at the bucket.
+func TestTreeIsBuiltWithoutPosition(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	old := a.commit(edit{"k": text("1")})
+	a.commit(edit{"k": text("2")})
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, build := range map[string]func(p *page) error{
+		"one":     func(p *page) error { return p.BuildTree(t.Context(), old.ID) },
+		"several": func(p *page) error { return p.BuildTrees(t.Context(), []commit.ID{old.ID}) },
+	} {
+		b := w.device() // knows the commit without its tree
+		sync(t, b)
+		b.lose(format.MetadataPosition)
+		b.reopen()
+		if err := build(b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if held, err := b.store.TreeHeld(t.Context(), old); err != nil || !held {
+			t.Errorf("%s: the tree is held: %v, %v", name, held, err)
+		}
+	}
+}
+
 // TestLostPlaces has a device lose the row of its position when it knows places and no commits that are synced.
 func TestLostPlaces(t *testing.T) {
 	w := newWorld(t)
