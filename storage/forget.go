@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -123,19 +124,21 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 	return nil
 }
 
-// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, MetadataGivenUp which commits were given up here.
+// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which commits were given up here.
 const (
 	MetadataRetention = "retention"
 	MetadataGivenUp   = "givenup"
 )
 
 // staysForgotten reports whether ForgetCloud leaves the row of a type.
-func staysForgotten(typ string) bool { return typ == MetadataRetention || typ == MetadataGivenUp }
+func staysForgotten(typ string) bool {
+	return typ == MetadataRetention || strings.HasPrefix(typ, MetadataGivenUp)
+}
 
 // MetadataErasing is the type of a metadata row that a page may have without a bucket, while a value is erased from its history: it does not make it one that syncs.
 const MetadataErasing = "erasing"
 
-// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention and MetadataGivenUp, as one record of the log: for another bucket.
+// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention and what begins with MetadataGivenUp, as one record of the log: for another bucket.
 // Pieces that are not held lose their place. Commits whose tree is not here stay so and become unsynced too. With keep set it is
 // refused with base.ErrNeedsFetch while there is a synced piece that is not held. It returns when that is durable; the rows follow with
 // the next fold. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.

@@ -306,7 +306,7 @@ func TestManyPlaces(t *testing.T) {
 		b.Places = append(b.Places, p)
 	}
 	b.Commits = []storage.ReceivedCommit{{Commit: c}}
-	b.Metadata = []storage.Metadata{{Type: "position", Value: []byte("1")}, {Type: storage.MetadataRetention, Value: []byte("all")}, {Type: storage.MetadataGivenUp, Value: []byte("some")}}
+	b.Metadata = []storage.Metadata{{Type: "position", Value: []byte("1")}, {Type: storage.MetadataRetention, Value: []byte("all")}, {Type: storage.MetadataGivenUp + "0", Value: []byte("some")}}
 	groups := w.s.Stats().Groups
 	w.sync(j, b)
 	if g := w.s.Stats().Groups - groups; g != n/1024+1 {
@@ -333,7 +333,7 @@ func TestManyPlaces(t *testing.T) {
 		if v, err := w.s.Metadata(t.Context(), storage.MetadataRetention); string(v) != "all" || err != nil {
 			t.Errorf("retention %q, %v", v, err)
 		}
-		if v, err := w.s.Metadata(t.Context(), storage.MetadataGivenUp); string(v) != "some" || err != nil {
+		if v, err := w.s.Metadata(t.Context(), storage.MetadataGivenUp+"0"); string(v) != "some" || err != nil {
 			t.Errorf("what was given up: %q, %v", v, err)
 		}
 		if ids, err := w.s.Unsynced(t.Context()); err != nil || len(ids) != 1 {

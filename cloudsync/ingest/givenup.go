@@ -1,51 +1,66 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
 
+// What was given up stands in rows, of which only the last is written again when more is. A row is givenUpVersion, its number (4 bytes, big-endian) and the first givenUpBytes of the id of each commit, the last one last.
+// Row n is of type storage.MetadataGivenUp and the digit n%givenUpRows: the oldest are forgotten. Of those that come again after that, the last are still known as a rule, and they stand for what they are built on.
 const (
-	// givenUpVersion is the first byte of the row storage.MetadataGivenUp, before the first givenUpBytes of the id of each commit that was given up here, the last one last.
 	givenUpVersion = 1
+	givenUpHead    = 5
 	givenUpBytes   = 16
-	// maxGivenUp bounds them; the oldest are forgotten: the row has to fit into a record. Of those that come again after that, the last are still known as a rule, and they stand for what they are built on.
-	maxGivenUp = 65_000
+	givenUpPerRow  = 4096
+	givenUpRows    = 16
 )
 
 type givenUpID [givenUpBytes]byte
 
 func shortID(id commit.ID) givenUpID { return givenUpID(id[:givenUpBytes]) }
 
+// givenUpType returns the type of the row of a number.
+func givenUpType(number uint32) string {
+	return storage.MetadataGivenUp + strconv.FormatUint(uint64(number%givenUpRows), givenUpRows)
+}
+
 // NoteGivenUp makes durable that commits are given up here, before they are: from then on they are taken for heads no more, whoever sends them again. Those here stay known for what they are until they are pruned. ids
 // are those of gc.Prune, in their order. Errors: those of the disk and of ctx, base.ErrCorrupt.
 func (p *Page) NoteGivenUp(ctx context.Context, ids []commit.ID) error {
-	row, err := p.givenUpRow(ctx)
+	last, err := p.readGivenUp(ctx)
 	if err != nil {
 		return err
 	}
-	known := p.givenUp
-	fresh := 0
+	rows := map[string][]byte{}
 	for _, id := range slices.Backward(ids) { // the newest last
-		if _, ok := known[shortID(id)]; ok {
+		if _, ok := p.givenUp[shortID(id)]; ok {
 			continue
 		}
-		fresh++
-		row = append(row, id[:givenUpBytes]...)
+		number := binary.BigEndian.Uint32(last[1:])
+		if len(last) == givenUpHead+givenUpPerRow*givenUpBytes {
+			number++
+			last = binary.BigEndian.AppendUint32([]byte{givenUpVersion}, number)
+		}
+		last = append(last, id[:givenUpBytes]...)
+		rows[givenUpType(number)] = last
 	}
-	if fresh == 0 {
+	if len(rows) == 0 {
 		return nil
 	}
-	if most := 1 + maxGivenUp*givenUpBytes; len(row) > most {
-		row = append([]byte{givenUpVersion}, row[len(row)-most+1:]...)
-	}
 	p.givenUp = nil // it is read anew
-	pending, err := p.o.Store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataGivenUp, Value: row}}})
+	var b storage.SyncBatch
+	for typ, row := range rows {
+		b.Metadata = append(b.Metadata, storage.Metadata{Type: typ, Value: row})
+	}
+	pending, err := p.o.Store.SubmitSync(ctx, nil, &b)
 	if err == nil {
 		err = pending.Wait()
 	}
@@ -55,29 +70,37 @@ func (p *Page) NoteGivenUp(ctx context.Context, ids []commit.ID) error {
 	return nil
 }
 
-// givenUpRow reads the row of what was given up here, and what it has into the page.
-func (p *Page) givenUpRow(ctx context.Context) ([]byte, error) {
-	row, err := p.o.Store.Metadata(ctx, storage.MetadataGivenUp)
-	if err != nil {
-		return nil, fmt.Errorf("read what was given up: %w", err)
+// readGivenUp reads what was given up here into the page, and returns the last row.
+func (p *Page) readGivenUp(ctx context.Context) (last []byte, err error) {
+	last = []byte{givenUpVersion, 0, 0, 0, 0}
+	given := map[givenUpID]struct{}{}
+	for n := range uint32(givenUpRows) {
+		typ := givenUpType(n)
+		row, err := p.o.Store.Metadata(ctx, typ)
+		if err != nil {
+			return nil, fmt.Errorf("read what was given up: %w", err)
+		}
+		if row == nil {
+			continue
+		}
+		if len(row) < givenUpHead || row[0] != givenUpVersion || (len(row)-givenUpHead)%givenUpBytes != 0 || binary.BigEndian.Uint32(row[1:])%givenUpRows != n {
+			return nil, &base.CorruptError{Where: "page.db", Key: "sync_metadata/" + typ, Want: "1, a number and parts of ids", Got: fmt.Sprintf("%d bytes", len(row))}
+		}
+		for part := range slices.Chunk(row[givenUpHead:], givenUpBytes) {
+			given[givenUpID(part)] = struct{}{}
+		}
+		if bytes.Compare(row[1:givenUpHead], last[1:givenUpHead]) >= 0 {
+			last = row
+		}
 	}
-	if len(row) == 0 {
-		row = []byte{givenUpVersion}
-	}
-	if row[0] != givenUpVersion || len(row)%givenUpBytes != 1 {
-		return nil, &base.CorruptError{Where: "page.db", Key: "sync_metadata/" + storage.MetadataGivenUp, Want: "1 and parts of ids", Got: fmt.Sprintf("%d bytes", len(row))}
-	}
-	p.givenUp = make(map[givenUpID]struct{}, len(row)/givenUpBytes)
-	for part := range slices.Chunk(row[1:], givenUpBytes) {
-		p.givenUp[givenUpID(part)] = struct{}{}
-	}
-	return row, nil
+	p.givenUp = given
+	return last, nil
 }
 
 // wasGivenUp reports whether a commit that is not here was given up here.
 func (p *Page) wasGivenUp(ctx context.Context, id commit.ID) (bool, error) {
 	if p.givenUp == nil {
-		if _, err := p.givenUpRow(ctx); err != nil {
+		if _, err := p.readGivenUp(ctx); err != nil {
 			return false, err
 		}
 	}

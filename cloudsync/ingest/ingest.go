@@ -39,7 +39,7 @@ type Page struct {
 	o      Options
 	page   [16]byte
 	bounds bounds
-	// givenUp are the commits of the row storage.MetadataGivenUp, nil when it has not been read; see PassedOver for passed.
+	// givenUp are the commits of the rows storage.MetadataGivenUp, nil when they have not been read; see PassedOver for passed.
 	givenUp map[givenUpID]struct{}
 	passed  map[commit.ID]bool
 }

@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -205,15 +206,30 @@ func TestNoteGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	row, err := d.s.Metadata(t.Context(), storage.MetadataGivenUp)
-	if err != nil || len(row) != 1+65_000*16 {
-		t.Fatalf("a row of %d bytes, %v", len(row), err)
+	var rows [16][]byte
+	for i := range rows {
+		var err error
+		if rows[i], err = d.s.Metadata(t.Context(), fmt.Sprintf("%s%x", storage.MetadataGivenUp, i)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if !bytes.HasSuffix(row, ids[0][:16]) || bytes.Contains(row, ids[69_000][:16]) || !bytes.Contains(row, ids[60_000][:16]) {
+	last := rows[70_000/4096%16]
+	all := bytes.Join(rows[:], nil)
+	if want := 5 + 70_000%4096*16; len(last) != want || len(all) != 15*(5+4096*16)+want {
+		t.Fatalf("%d bytes, and %d in the last row", len(all), len(last))
+	}
+	if !bytes.HasSuffix(last, ids[0][:16]) || bytes.Contains(all, ids[69_000][:16]) || !bytes.Contains(all, ids[60_000][:16]) {
 		t.Error("other commits than the last are kept")
 	}
-	for _, bad := range [][]byte{{2}, {1, 2}, row[:len(row)-1]} {
-		p, err := d.s.SubmitSync(t.Context(), nil, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataGivenUp, Value: bad}}})
+	before := d.s.Stats().SegmentBytes
+	if err := d.page.NoteGivenUp(t.Context(), append([]commit.ID{{7, 7, 7, 7}}, ids[:60]...)); err != nil {
+		t.Fatal(err)
+	}
+	if grown := d.s.Stats().SegmentBytes - before; grown > 70_000 {
+		t.Errorf("one more takes %d bytes of the log", grown)
+	}
+	for _, bad := range [][]byte{{2, 0, 0, 0, 0}, {1, 0, 0, 0}, {1, 0, 0, 0, 1}, last[:len(last)-1]} {
+		p, err := d.s.SubmitSync(t.Context(), nil, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataGivenUp + "0", Value: bad}}})
 		if err == nil {
 			err = p.Wait()
 		}
