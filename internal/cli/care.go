@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -47,6 +48,11 @@ func ledgerArgument(cmd *cobra.Command, args []string) (string, error) {
 	return name.ledger, nil
 }
 
+// noLedger is the error of verbs that list the pages of one ledger when it has none.
+func noLedger(name string) error {
+	return fmt.Errorf("ledger %q has no pages in this repository: %w", name, ledger.ErrNotFound)
+}
+
 // pageJSON is a page as pages --json prints it.
 type pageJSON struct {
 	Page       string     `json:"page"`
@@ -82,6 +88,9 @@ func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) e
 	here := len(pages)
 	for _, p := range away {
 		pages = append(pages, ledger.PageInfo{Ledger: p.Ledger, Name: p.Name, ID: p.ID})
+	}
+	if only != "" && !slices.ContainsFunc(pages, func(p ledger.PageInfo) bool { return p.Ledger == only }) {
+		return noLedger(only)
 	}
 	width := 0
 	for _, p := range pages {

@@ -103,6 +103,8 @@ func (a *app) usageOf(ctx context.Context, repo *ledger.Repository, only string,
 		}
 	}
 	switch {
+	case only != "" && len(pages) == 0:
+		return noLedger(only)
 	case a.json:
 		return a.usageJSON(&u, pages)
 	case bars:
