@@ -327,6 +327,9 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 		return nil
 	}
 	err := d.call(ctx, stop, func(ctx context.Context) error { return d.link.page.BuildTree(ctx, n.c.ID) })
+	if err := d.learn(ctx); err != nil { // it may have caught up with the log
+		return err
+	}
 	targets := []error{errStopped}
 	if d.w.cloud.epoch > 0 {
 		targets = append(targets, base.ErrGone, base.ErrNotFound, base.ErrNeedsFetch)

@@ -201,6 +201,16 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync, Device: 1},
 			{Kind: sim.Checkpoint, Device: 2},
 		}}},
+		{"a tree is built when the position is lost, and others have gone on", sim.History{Sweep: true, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l12", "0", 0)},
+			{Kind: sim.Edit, Changes: set("l01", "0", 0)},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Edit, Changes: set("l02", "0", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Forget, Device: 1},
+			{Kind: sim.Build, Device: 1, Base: 1},
+		}}},
 		{"a commit is kept among pruned ones since it was tagged once", sim.History{Sweep: true, Devices: one, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("l00", "1", 500)},
 			{Kind: sim.Edit, Changes: set("z01", "0", 3000)},
