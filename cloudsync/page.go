@@ -352,7 +352,7 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 // goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the reader's request.
 const goneWait = 30 * time.Second
 
-// gone catches up with the log, since the bucket has no object where a piece should stand.
+// gone catches up with the log, since the bucket has no object where a piece should stand, or the page does not know where that is; then it searches the log for it.
 func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
@@ -369,6 +369,9 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	held := context.WithValue(ctx, holder{}, p)
 	if err = p.begin(held); err == nil {
 		_, err = p.download(held)
+	}
+	if err == nil {
+		err = p.findPlaceOf(held, d)
 	}
 	return p.outward(err)
 }

@@ -110,3 +110,22 @@ func (p *Page) findPlaces(ctx context.Context) error {
 	}
 	return p.keep(ctx, storage.Metadata{Type: ingest.MetadataUnplaced})
 }
+
+// findPlaceOf searches the log, read to its end, for a piece of which the page knows no place, where it does not know all places: trees that are built from the log bring those of the values that are in
+// them, but not always of the pieces that these consist of. Where the log cannot be read it is searched once in a session.
+func (p *Page) findPlaceOf(ctx context.Context, d object.Digest) error {
+	st, err := p.store.PieceState(d)
+	if err != nil || st.Held || st.Synced || p.ses.searched {
+		return err
+	}
+	if v, err := p.store.Metadata(ctx, ingest.MetadataAdopted); err != nil || v == nil {
+		return err
+	}
+	err = p.in.FindPlaces(ctx, p.past(ctx, nil))
+	if unreadable(err) {
+		p.ses.searched = true
+		p.s.o.Logger.Warn("the log cannot be searched for a piece whose place is not known", "ledger", p.o.Ledger, "page", p.pageID(), "piece", d.Short(), "error", err)
+		return nil
+	}
+	return err
+}

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/commit"
@@ -38,6 +40,21 @@ func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) (
 		return nil, fmt.Errorf("fetch piece: %w", &base.CorruptError{Where: "bucket", Key: d.String(), Got: "content with another digest"})
 	}
 	return content, nil
+}
+
+// fetchUnplaced is fetch for a piece that has no place, as gone says, while the bucket's log may tell of one.
+func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error) ([]byte, error) {
+	if d.Kind().IsNode() || s.fetcher.Load() == nil {
+		return nil, gone
+	}
+	if v, err := s.Metadata(ctx, MetadataAdopted); err != nil || v == nil {
+		return nil, cmp.Or(err, gone)
+	}
+	content, err := s.fetch(ctx, d, CloudPlace{})
+	if errors.Is(err, base.ErrGone) {
+		return nil, gone
+	}
+	return content, err
 }
 
 // needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the root of a commit that came without

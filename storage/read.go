@@ -168,7 +168,7 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 
 // Piece returns the content of a piece, verified against its digest. The slice is shared and must not be changed. A piece that is not held
 // and has a place in the bucket comes from the Fetcher. Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a
-// tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces); base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
+// tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces), which the Fetcher is asked first where the page may not know all places; base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	if s.o.Recency != nil {
 		s.o.Recency.note(&d, s.o.Clock.Now())
@@ -178,6 +178,9 @@ func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 		var place *CloudPlace
 		if l, place, err = s.search(&d); place != nil {
 			return s.fetch(ctx, &d, *place)
+		}
+		if errors.Is(err, base.ErrGone) {
+			return s.fetchUnplaced(ctx, &d, err)
 		}
 	}
 	if err != nil {

@@ -96,7 +96,7 @@ type PieceState struct {
 }
 
 // Fetcher gives pieces that the bucket has and the page does not hold. Fetch may block for the network, obeys ctx, and returns the content, which storage verifies;
-// it may have stored it, and others that came with it, with AddFetched. Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt or are those of ctx.
+// it may have stored it, and others that came with it, with AddFetched. A place that is zero says that the page knows none, and that the bucket's log may tell of one (MetadataAdopted). Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt or are those of ctx.
 type Fetcher interface {
 	Fetch(ctx context.Context, d object.Digest, place CloudPlace) ([]byte, error)
 }

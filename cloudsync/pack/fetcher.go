@@ -55,7 +55,7 @@ type FetchOptions struct {
 	Sealer *seal.Sealer
 	Names  format.PageNames
 	Store  Store
-	// Gone is called by Fetch when the bucket has no object where a piece should stand: the worker catches up with the log, so that the
+	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page knows no place of it: the worker catches up with the log, and searches it, so that the
 	// piece may have another place. It returns nil when it is worth to look up the place again. nil: it never is. A Fetch with the
 	// context that Gone was given, or one made from it, does not call Gone again, and FetchAll never does, so that who
 	// catches up may use both.
@@ -116,7 +116,11 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 		return nil, err
 	}
 	defer f.wg.Done()
-	content, err := f.fetchAt(ctx, d, place)
+	var content []byte
+	err := error(base.ErrNotFound)
+	if place != (storage.CloudPlace{}) {
+		content, err = f.fetchAt(ctx, d, place)
+	}
 	if errors.Is(err, base.ErrNotFound) {
 		content, err = f.fetchMoved(ctx, d, place, err)
 	}
