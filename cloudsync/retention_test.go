@@ -636,9 +636,9 @@ func TestEraseIsTakenUpAgain(t *testing.T) {
 		if err != nil || !ok || len(w.packs()) != 1 {
 			t.Fatal(ok, err, w.packs())
 		}
-		left := n
+		var asked atomic.Int64 // several requests may be under way
 		w.b.SetBefore(func(op bucket.Op, name string) error {
-			if left--; left < 0 {
+			if asked.Add(1) > int64(n) {
 				return fmt.Errorf("%s %s: not now", op, name)
 			}
 			return nil
