@@ -46,7 +46,6 @@ func (b deafBucket) PutIfAbsent(ctx context.Context, name string, size int64, co
 // TestLeavingABucketThatHangs closes a repository with several pages that have something to tell to a bucket that does not answer any more, and unsets its cloud.
 func TestLeavingABucketThatHangs(t *testing.T) {
 	w := newCloudWorld(t)
-	syncAll(t, w.device(w.options())) // what all bubbles share is made outside of them
 	for name, leave := range map[string]func(ctx context.Context, r *ledger.Repository) error{
 		"close": func(_ context.Context, r *ledger.Repository) error { return r.Close() },
 		"unset": func(ctx context.Context, r *ledger.Repository) error { return r.UnsetCloud(ctx) },

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
 	"go.uber.org/goleak"
 )
 
@@ -16,6 +17,9 @@ func TestMain(m *testing.M) {
 		if err := flag.Set("rapid.checks", "15"); err != nil { // the command line may say otherwise
 			panic(err)
 		}
+	}
+	if err := sealtest.WarmUp(); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

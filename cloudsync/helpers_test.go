@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	stdsync "sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -34,7 +34,12 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := sealtest.WarmUp(); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var (
 	start    = time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -55,13 +60,9 @@ type world struct {
 // newWorld returns a world whose clock moves by itself, so that nothing waits, and whose devices sync when they are told.
 func newWorld(t testing.TB) *world { return worldWith(t, mem.NewAutoClock(start), true) }
 
-// coders makes the coders of zstd, which live as long as the program and belong to no bubble.
-var coders stdsync.Once
-
 // bubble runs a test in a bubble of package synctest: what it waits for with a timer of the machine comes when all others wait.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	coders.Do(func() { steady(t, newWorld(t)) })
 	synctest.Test(t, test)
 }
 

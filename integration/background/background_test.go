@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
 )
 
 var (
@@ -27,24 +26,10 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := warmUp(); err != nil {
+	if err := sealtest.WarmUp(); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-// warmUp has made outside of any bubble what all bubbles share: the coders of package seal.
-func warmUp() error {
-	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
-	if err != nil {
-		return err
-	}
-	s := seal.NewSealer(ring, nil)
-	sealed, err := format.SealAnnouncement(s, format.Announcement{Ledger: strings.Repeat("a", 200)})
-	if err == nil {
-		_, err = format.OpenAnnouncement(s, format.AnnouncementName(ring, strings.Repeat("a", 200), [16]byte{}), sealed)
-	}
-	return err
 }
 
 // steps is the length of a history.

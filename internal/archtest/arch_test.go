@@ -46,6 +46,7 @@ var rules = []rule{
 	{"cloudsync/dir", []string{"cloudsync/bucket", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "a bucket in a directory"},
 	{"cloudsync/gcs", []string{"cloudsync/bucket", "internal/base"}, []string{"cloud.google.com/go/auth", "cloud.google.com/go/storage", "google.golang.org/api/googleapi", "google.golang.org/api/iterator", "google.golang.org/api/option", "google.golang.org/api/option/internaloption", "google.golang.org/api/transport/http"}, "the only door to the cloud client"},
 	{"cloudsync/seal", []string{"internal/base", "internal/secret"}, []string{"golang.org/x/crypto/argon2", "github.com/klauspost/compress/zstd"}, "between plaintext and what a bucket's owner sees"},
+	{"cloudsync/seal/sealtest", []string{"cloudsync/seal"}, nil, "for tests that seal in bubbles"},
 	{"cloudsync/format", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal"}, nil, "the bytes of every object in a bucket, without I/O"},
 	{"cloudsync/protocol", []string{"internal/base"}, nil, "what a device does with a page's log, as a pure machine"},
 	{"cloudsync/cloudlog", []string{"internal/base", "internal/clock", "internal/limits", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/protocol"}, nil, "a page's log in a bucket"},
