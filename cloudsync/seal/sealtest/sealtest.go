@@ -1,4 +1,3 @@
-// Package sealtest is for tests that seal in bubbles of testing/synctest.
 package sealtest
 
 import (
