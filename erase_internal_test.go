@@ -47,30 +47,33 @@ func has(t *testing.T, fs vfs.FS, dir, text string) string {
 	return ""
 }
 
+// openInbox opens a page of a repository on a file system, where nothing is collected by itself.
+func openInbox(t *testing.T, fs vfs.FS) (*Repository, *Page) {
+	t.Helper()
+	r, err := Open(t.Context(), "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.Ledger("notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Page(t.Context(), "inbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, p
+}
+
 // TestCrashOfErase crashes while a value is erased, at every change of the disk: whoever erases again gets rid of it, also when the commits are given up already.
 func TestCrashOfErase(t *testing.T) {
 	ctx := t.Context()
 	mem := vfs.NewMem()
-	open := func(fs vfs.FS) (*Repository, *Page) {
-		r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := r.Ledger("notes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := l.Page(ctx, "inbox")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r, p
-	}
 	const secret = "hunter2-hunter2"
 	crashes, finished := 0, 0
 	var ref PageRef
 	recovered := func(mem *vfs.Mem) {
-		r, p := open(mem)
+		r, p := openInbox(t, mem)
 		crashes++
 		begun, err := cloudsync.Erasing(ctx, p.store)
 		if err != nil {
@@ -97,7 +100,7 @@ func TestCrashOfErase(t *testing.T) {
 		}
 	}
 	armed := false
-	r, p := open(vfs.NewHooked(mem, func(vfs.Op) {
+	r, p := openInbox(t, vfs.NewHooked(mem, func(vfs.Op) {
 		if armed && !t.Failed() {
 			recovered(mem.CrashClone(vfs.KeepAll))
 			recovered(mem.CrashClone(vfs.KeepNone))
@@ -132,18 +135,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		mem := vfs.NewMem()
-		r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: mem}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := r.Ledger("notes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := l.Page(ctx, "inbox")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, p := openInbox(t, mem)
 		put := func(key, value string) {
 			if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte(key), []byte(value)) }); err != nil {
 				t.Fatal(err)

@@ -109,19 +109,24 @@ func TestVerbsGoThroughServe(t *testing.T) {
 	}
 }
 
-// TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
-// TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are none.
-func TestServeKeepsItsBounds(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
+// forServe makes a directory with a short name, since a socket stands in it, for the repository repo on which run calls the program.
+func forServe(t *testing.T) (dir, repo string, run func(code int, args ...string) string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	repo := filepath.Join(dir, "r")
-	run := func(code int, args ...string) string {
+	repo = filepath.Join(dir, "r")
+	return dir, repo, func(code int, args ...string) string {
 		t.Helper()
 		return do(t, code, "", append([]string{"--dir", repo}, args...)...)
 	}
+}
+
+// TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are none.
+func TestServeKeepsItsBounds(t *testing.T) {
+	dir, repo, run := forServe(t)
 	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
 	run(0, "put", "notes", "a", strings.Repeat("0123456789", 20_000))
 	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
@@ -138,17 +143,9 @@ func TestServeKeepsItsBounds(t *testing.T) {
 	}
 }
 
+// TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
 func TestEvictBesideServe(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") // short: it has a socket in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	repo := filepath.Join(dir, "r")
-	run := func(code int, args ...string) string {
-		t.Helper()
-		return do(t, code, "", append([]string{"--dir", repo}, args...)...)
-	}
+	dir, repo, run := forServe(t)
 	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
 	run(0, "put", "notes", "a", "1")
 	run(0, "put", "other", "b", "2")
