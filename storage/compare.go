@@ -337,17 +337,25 @@ func hasKey(b index.Bucket, k []byte) bool {
 	return bytes.Equal(found, k)
 }
 
-// checkSums compares the references of each block with their sum.
+// checkSums compares the references of each block with their sum. It goes from one block that a row names to the next: a damaged row may name any.
 func (c *checker) checkSums(have index.Tx) error {
-	cur := have.Bucket(bucketRefs).Cursor()
-	last := uint64(0)
-	if k, _ := have.Bucket(bucketRefSums).Cursor().Last(); len(k) == numberSize {
-		last = readNumber(k)
-	}
-	if k, _ := cur.Last(); len(k) >= numberSize {
-		last = max(last, blockOf(readNumber(k)))
-	}
-	for n := range last + 1 {
+	cur, sums := have.Bucket(bucketRefs).Cursor(), have.Bucket(bucketRefSums).Cursor()
+	const end = (1 << (8 * numberSize)) / sumBlock // of blocks that rows can name
+	for n := uint64(0); n < end; n++ {
+		next := uint64(end)
+		if k, _ := cur.Seek(appendNumber(nil, n*sumBlock)); len(k) >= numberSize {
+			next = blockOf(readNumber(k))
+		} else if k != nil {
+			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+		}
+		if k, _ := sums.Seek(appendNumber(nil, n)); len(k) == numberSize && readNumber(k) < end {
+			next = min(next, readNumber(k))
+		} else if k != nil {
+			return c.problem(badRow(bucketRefSums, hex.EncodeToString(k), "bad key"))
+		}
+		if n = next; n == end {
+			return nil
+		}
 		if _, err := readBlock(have, cur, n); err != nil {
 			if err := c.problem(err); err != nil {
 				return err
