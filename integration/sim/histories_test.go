@@ -20,10 +20,19 @@ var (
 	seedFlag      = flag.Uint64("seed", 0, "run the history of this seed alone, and tell what happens")
 	historiesFlag = flag.Int("histories", 0, "how many histories the tests of random ones run")
 	fromFlag      = flag.Uint64("from", 1, "the first seed of random histories")
+	stepsFlag     = flag.Int("steps", 0, "how many steps a random history has, in place of what its test says: a seed is another history with another number")
 )
 
 // steps is the length of a history.
 const steps = 60
+
+// long returns how many steps a history has: what the flag says, or else usual.
+func long(usual int) int {
+	if *stepsFlag > 0 {
+		return *stepsFlag
+	}
+	return usual
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -48,7 +57,7 @@ func histories() int {
 
 // TestHistories runs random histories. Every fiftieth has its stores checked.
 func TestHistories(t *testing.T) {
-	total := runSeeds(t, func(seed uint64) sim.History { return sim.Generate(seed, steps) })
+	total := runSeeds(t, func(seed uint64) sim.History { return sim.Generate(seed, long(steps)) })
 	if *seedFlag > 0 {
 		return
 	}
@@ -117,7 +126,11 @@ func report(t *testing.T, h sim.History, err error) {
 	})
 	var trace strings.Builder
 	_, _ = sim.Run(t.Context(), h, sim.Options{Trace: func(format string, args ...any) { writef(&trace, format, args...) }})
-	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%#v\n\n%s\nReplay: go test ./integration/sim -run %s -seed %d -v", seed, err, last, h, &trace, t.Name(), seed)
+	replay := fmt.Sprintf("go test ./integration/sim -run %s -seed %d -v", t.Name(), seed)
+	if *stepsFlag > 0 {
+		replay += fmt.Sprintf(" -steps %d", *stepsFlag)
+	}
+	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%#v\n\n%s\nReplay: %s", seed, err, last, h, &trace, replay)
 }
 
 func writef(b *strings.Builder, format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
