@@ -37,7 +37,7 @@ type memory struct {
 	parent *memory
 	nodes  map[object.Digest]*fb.Node
 	pieces map[object.Digest][]byte
-	// missing are pieces that are not held here.
+	// missing are pieces and nodes that are not held here.
 	missing map[object.Digest]bool
 	// nodeReads and pieceReads count what was asked for, putNodes and putPieces what came in.
 	nodeReads, pieceReads, putNodes, putPieces int
@@ -59,6 +59,8 @@ func (m *memory) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	switch {
 	case d == btree.EmptyRoot:
 		return nil, fmt.Errorf("the empty root was asked for")
+	case m.missing[d]:
+		return nil, fmt.Errorf("node %s: %w", d, base.ErrNeedsFetch)
 	case ok:
 		return n, nil
 	case m.parent != nil:

@@ -3,11 +3,14 @@ package merge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -85,7 +88,7 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	}
 	env := *v.pass.env
 	place := v.pass.scratch()
-	env.Sink, env.Nodes, env.Pieces = place, place, place
+	env.Sink, env.Nodes, env.Pieces = place, v.pass.scratchNodes(), place
 	p := &Pair{
 		Left: a.commit, Right: b.commit, LeftTree: env.tree(a.root), RightTree: env.tree(b.root),
 		env: &env, owner: noOwner,
@@ -111,6 +114,20 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	}
 	p.Bases, p.Base, p.Unknown = r.Bases, env.tree(below.root), env.tree(below.unknown)
 	return p, join, nil
+}
+
+// scratchNodes gives the nodes of virtual bases. The bases themselves may be known as history only: what gives the nodes of the page can get their trees, the scratch place cannot.
+type scratchNodes struct{ scratch, page btree.Source }
+
+func (s *pass) scratchNodes() scratchNodes { return scratchNodes{s.scratch(), s.env.Nodes} }
+
+// Node implements btree.Source.
+func (s scratchNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.scratch.Node(ctx, d)
+	if errors.Is(err, base.ErrNeedsFetch) {
+		return s.page.Node(ctx, d)
+	}
+	return n, err
 }
 
 // baseDecider is a decider that may be asked about bases, since what it says follows from values alone (I6).

@@ -2,6 +2,7 @@ package merge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,7 +12,10 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/object"
 )
 
 // asked collects what a decider is asked, and takes the right side.
@@ -102,6 +106,54 @@ func TestUnknownInBases(t *testing.T) {
 			} else if i >= 0 && (a.conflicts[i].BaseUnknown != c.unknown || a.conflicts[i].HasBase == c.unknown) {
 				t.Errorf("%s: base unknown %t, has base %t", name, a.conflicts[i].BaseUnknown, a.conflicts[i].HasBase)
 			}
+		}
+	}
+}
+
+// fetching gives the nodes of a page, and has those come that are missing there, as a page store does for a tree that is known as history only.
+type fetching struct {
+	*testPage
+	fetched int
+}
+
+func (f *fetching) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := f.testPage.Node(ctx, d)
+	if errors.Is(err, base.ErrNeedsFetch) {
+		delete(f.missing, d)
+		f.fetched++
+		return f.testPage.Node(ctx, d)
+	}
+	return n, err
+}
+
+// Several bases that are known as history only are fetched as a single one is.
+func TestBasesThatAreNotHeld(t *testing.T) {
+	for _, bases := range [][]string{{"x", "y"}, {"b", "x", "b"}, {"x", "x"}} {
+		p := newTestPage()
+		l, r := crissCross(t, p, "b", bases, "1", "2")
+		want := heads(t, p, merge.Rules{}, l, r)
+		rel, err := merge.Relate(t.Context(), p, l, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range rel.Bases {
+			p.missing[c.Root] = true
+			first, err := p.Commit(t.Context(), c.Parents[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.missing[first.Root] = true
+		}
+		f := &fetching{testPage: p}
+		env := p.env()
+		env.Nodes, env.Known = f, nil
+		got, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{l, r})
+		if err != nil {
+			t.Errorf("bases with %q: %v", bases, err)
+			continue
+		}
+		if got[0].Commit.ID != want[0].Commit.ID || f.fetched == 0 {
+			t.Errorf("bases with %q: %d nodes were fetched, merged into %s, want %s", bases, f.fetched, got[0].Commit.ID, want[0].Commit.ID)
 		}
 	}
 }
