@@ -109,7 +109,8 @@ const (
 	allCommits = math.MaxInt
 )
 
-// offerHistory sends commits that are not in the log and whose trees are not here: an entry to stand at, and a checkpoint with all commits. There are such after Reupload only.
+// offerHistory sends commits that are not in the log and whose trees are not here: an entry to stand at, and a checkpoint with all commits. There are such after Reupload, and when the log
+// has passed this device by, or has begun anew.
 // The others go up as ever: who has read the log past the entry learns by them that there is such a checkpoint (see takeUnknown), and builds on their trees.
 func (p *Page) offerHistory(ctx context.Context, limit int) error {
 	unsynced, err := p.store.Unsynced(ctx)

@@ -266,7 +266,7 @@ func (p *Page) passing(ctx context.Context, do func() error) error {
 	if err := p.adoptAbove(ctx, floor); err != nil {
 		return err
 	}
-	p.ses.toldPast, p.ses.resend, p.ses.found, p.ses.holdUntil = false, true, false, p.s.o.Clock.Now().Add(holdBack)
+	p.ses.toldPast, p.ses.resend, p.ses.found, p.ses.offered, p.ses.holdUntil = false, true, false, false, p.s.o.Clock.Now().Add(holdBack)
 	return do()
 }
 
@@ -597,6 +597,9 @@ func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Pos
 	for _, e := range entries {
 		if e.Body.Renewed || e.Body.Shallow {
 			p.ses.toldPast = false
+		}
+		if e.Body.Renewed {
+			p.ses.offered = false
 		}
 	}
 	for _, e := range entries { // before the position moves: who ends between does it again

@@ -18,6 +18,7 @@ func TestKnownHistories(t *testing.T) {
 	away := []sim.Device{{Name: "a"}, {Name: "b", Skew: -90537091774899492}, {Name: "e", Skew: -9762839336154098}}
 	three := []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	four := append(three, sim.Device{Name: "d"})
+	five := append(four, sim.Device{Name: "e"})
 	for _, test := range []struct {
 		name string
 		h    sim.History
@@ -345,6 +346,21 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Forget, Device: 1},
 			{Kind: sim.Edit, Device: 1, Changes: set("l00", "153", 1577)},
 			{Kind: sim.Build, Device: 1, Base: 24},
+		}}},
+		{"the log passes a device by, in the midst of a session, that has commits without trees which all others gave up", sim.History{Gossip: true, Sweep: true, Devices: five, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 4, Changes: set("l00", "26", 642)},
+			{Kind: sim.Sync, Device: 4, Base: 25},
+			{Kind: sim.Edit, Device: 3, Changes: set("l01", "1", 0)},
+			{Kind: sim.Checkpoint, Device: 3},
+			{Kind: sim.Edit, Device: 1, Changes: set("l05", "1", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 3},
+			{Kind: sim.Retain, Device: 3, Base: 2},
+			{Kind: sim.Edit, Changes: set("l01", "3", 0)},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Collect},
+			{Kind: sim.Collect, After: 31 * 24 * time.Hour, Device: 1},
+			{Kind: sim.Collect, Device: 4, Base: 10},
+			{Kind: sim.Checkpoint, Device: 2, Base: 2},
 		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
