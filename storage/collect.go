@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -365,15 +366,9 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 				return err
 			}
 			k := c.judge(tx, &w)
-			cursor = c.cursor
-			for range walkBlocks {
-				if cursor >= s.state.next {
-					break
-				}
-				if err := k.block(cursor/sumBlock, nil); err != nil {
-					return err
-				}
-				cursor = (cursor/sumBlock + 1) * sumBlock
+			var err error
+			if cursor, err = k.walk(c.cursor, s.state.next); err != nil {
+				return err
 			}
 			found, stray, idle, blind = k.garbage, k.strays, k.idle, k.blind
 			return nil
@@ -460,6 +455,29 @@ func syncs(tx index.Tx) bool {
 	return typ != nil
 }
 
+// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It goes from one block that has numbers to the next: the end, of
+// which a row says where it is, may be anywhere.
+func (k *judge) walk(from, end uint64) (next uint64, err error) {
+	for range walkBlocks {
+		key, _ := k.numbers.Seek(appendNumber(nil, from))
+		switch {
+		case from >= end || key == nil:
+			return max(from, end), nil
+		case len(key) != numberSize:
+			return from, badNumber(key)
+		case readNumber(key) >= end:
+			return end, nil
+		}
+		if err := k.block(blockOf(readNumber(key)), nil); err != nil {
+			return from, err
+		}
+		from = (blockOf(readNumber(key)) + 1) * sumBlock
+	}
+	return from, nil
+}
+
+func badNumber(key []byte) error { return badRow(bucketNumbers, hex.EncodeToString(key), "bad key") }
+
 // block looks at the numbers of a block, or at those of them that are asked for, which ascend.
 func (k *judge) block(n uint64, only []uint64) error {
 	b, err := readBlock(k.tx, k.refs, n)
@@ -480,7 +498,7 @@ func (k *judge) block(n uint64, only []uint64) error {
 	}
 	for key, v := k.numbers.Seek(appendNumber(nil, first)); key != nil; key, v = k.numbers.Next() {
 		if len(key) != numberSize {
-			return badRow(bucketNumbers, fmt.Sprintf("%x", key), "bad key")
+			return badNumber(key)
 		}
 		number := readNumber(key)
 		if number >= first+sumBlock {

@@ -57,19 +57,13 @@ func (g *garbageCount) walk(cursor uint64) (next, end uint64, err error) {
 		if err != nil {
 			return err
 		}
-		next, end = cursor, st.next
+		end = st.next
 		k := &judge{
 			tx: tx, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor(), w: &w,
 			local: true, placed: true, blind: true, keepRows: true,
 		}
-		for range walkBlocks {
-			if next >= end {
-				break
-			}
-			if err := k.block(blockOf(next), nil); err != nil {
-				return err
-			}
-			next = (blockOf(next) + 1) * sumBlock
+		if next, err = k.walk(cursor, end); err != nil {
+			return err
 		}
 		for i := range k.rows {
 			g.add(k.garbage[i].digest, &k.rows[i])

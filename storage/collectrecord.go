@@ -63,7 +63,7 @@ func parseDeleting(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	case recAbandoned:
 		for last := uint64(0); len(p) > 0; {
 			j, n := uvarint(p)
-			if n <= 0 || j <= last || len(y.journals) == maxRecordEntries {
+			if n <= 0 || j <= last || j > maxJournal || len(y.journals) == maxRecordEntries {
 				return bad("a bad list of journals")
 			}
 			y.journals, last, p = append(y.journals, j), j, p[n:]

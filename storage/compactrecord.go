@@ -16,7 +16,7 @@ const recSummary = 21
 // parseSummary reads the payload of a summary.
 func parseSummary(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	j, n := uvarint(p)
-	if n <= 0 {
+	if n <= 0 || j > maxJournal {
 		return bad("a bad journal number")
 	}
 	p = p[n:]

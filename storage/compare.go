@@ -341,6 +341,14 @@ func hasKey(b index.Bucket, k []byte) bool {
 func (c *checker) checkSums(have index.Tx) error {
 	cur, sums := have.Bucket(bucketRefs).Cursor(), have.Bucket(bucketRefSums).Cursor()
 	const end = (1 << (8 * numberSize)) / sumBlock // of blocks that rows can name
+	if k, _ := cur.First(); k != nil && len(k) < numberSize {
+		return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
+	}
+	for k, _ := sums.First(); k != nil; k, _ = sums.Next() {
+		if len(k) != numberSize || readNumber(k) >= end {
+			return c.problem(badRow(bucketRefSums, hex.EncodeToString(k), "bad key"))
+		}
+	}
 	for n := uint64(0); n < end; n++ {
 		next := uint64(end)
 		if k, _ := cur.Seek(appendNumber(nil, n*sumBlock)); len(k) >= numberSize {
@@ -348,10 +356,8 @@ func (c *checker) checkSums(have index.Tx) error {
 		} else if k != nil {
 			return c.problem(badRow(bucketRefs, hex.EncodeToString(k), "bad key"))
 		}
-		if k, _ := sums.Seek(appendNumber(nil, n)); len(k) == numberSize && readNumber(k) < end {
+		if k, _ := sums.Seek(appendNumber(nil, n)); k != nil {
 			next = min(next, readNumber(k))
-		} else if k != nil {
-			return c.problem(badRow(bucketRefSums, hex.EncodeToString(k), "bad key"))
 		}
 		if n = next; n == end {
 			return nil

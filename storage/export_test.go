@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -88,3 +89,87 @@ func SetIndexVersion(db index.DB, version byte) error {
 		return b.Put(stateKey, binary.BigEndian.AppendUint32(v[:n], crc32.Checksum(v[:n], crcTable)))
 	})
 }
+
+// BoundReads ends the test process with a panic when the index is asked for more rows than that, by whatever goes on for ever.
+func BoundReads(s *Store, most int) {
+	s.foldTurn <- struct{}{}
+	s.indexMu.Lock()
+	s.index = countedIndex{s.index, &atomic.Int64{}, int64(most)}
+	s.indexMu.Unlock()
+	<-s.foldTurn
+}
+
+type countedIndex struct {
+	index.DB
+	n    *atomic.Int64
+	most int64
+}
+
+func (c countedIndex) count() {
+	if c.n.Add(1) > c.most {
+		panic("reads without end")
+	}
+}
+
+func (c countedIndex) View(fn func(index.Tx) error) error {
+	return c.DB.View(func(tx index.Tx) error { return fn(countedTx{tx, c}) })
+}
+
+func (c countedIndex) Update(fn func(index.Tx) error) error {
+	return c.DB.Update(func(tx index.Tx) error { return fn(countedTx{tx, c}) })
+}
+
+type countedTx struct {
+	index.Tx
+	c countedIndex
+}
+
+func (t countedTx) Bucket(name string) index.Bucket {
+	if b := t.Tx.Bucket(name); b != nil {
+		return countedBucket{b, t.c}
+	}
+	return nil
+}
+
+type countedBucket struct {
+	index.Bucket
+	c countedIndex
+}
+
+func (b countedBucket) Get(k []byte) []byte {
+	b.c.count()
+	return b.Bucket.Get(k)
+}
+
+func (b countedBucket) Cursor() index.Cursor { return countedCursor{b.Bucket.Cursor(), b.c} }
+
+type countedCursor struct {
+	index.Cursor
+	c countedIndex
+}
+
+func (r countedCursor) Seek(k []byte) (key, v []byte) {
+	r.c.count()
+	return r.Cursor.Seek(k)
+}
+
+func (r countedCursor) Next() (k, v []byte) {
+	r.c.count()
+	return r.Cursor.Next()
+}
+
+// ChangeState changes numbers in the state row, with a right checksum.
+func ChangeState(db index.DB, change func(next, journal, heads *uint64)) error {
+	return db.Update(func(tx index.Tx) error {
+		b := tx.Bucket(bucketState)
+		st, err := parseState(bytes.Clone(b.Get(stateKey)))
+		if err != nil {
+			return err
+		}
+		change(&st.next, &st.journal, &st.nHeads)
+		return b.Put(stateKey, st.encode())
+	})
+}
+
+// Families are the names of all families of rows.
+var Families = allBuckets

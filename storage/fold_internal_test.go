@@ -59,7 +59,7 @@ func TestPendingIsBounded(t *testing.T) {
 // TestFoldHoldsOneTransaction writes many steps, of which no more than one transaction are held at a time, and all run in order.
 func TestFoldHoldsOneTransaction(t *testing.T) {
 	db := index.NewMemory()
-	s := state{}
+	s := state{next: 1}
 	err := db.Update(func(tx index.Tx) error {
 		for _, name := range append([]string{bucketState}, spreadFamilies...) {
 			if _, err := tx.CreateBucket(name); err != nil {

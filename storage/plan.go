@@ -371,7 +371,7 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	n := row.number
 	if !ok {
 		n = p.next
-		if n >= 1<<(8*numberSize) {
+		if n > maxNumber {
 			return 0, fmt.Errorf("number piece %s: the page has too many pieces: %w", d.Short(), base.ErrTooLarge)
 		}
 		p.next++

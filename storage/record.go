@@ -158,7 +158,7 @@ func parseRecord(r segment.Record) (op, error) {
 	switch r.Kind {
 	case recPiece, recUse, recJournal:
 		j, n := uvarint(p)
-		if n <= 0 {
+		if n <= 0 || j > maxJournal {
 			return bad("a bad journal number")
 		}
 		o.journal, p = j, p[n:]

@@ -78,6 +78,12 @@ var errOldIndex = errors.New("rows of an older version")
 
 const numberSize = 6
 
+// maxNumber is the greatest number that a piece can have: the one behind it can still be written.
+const maxNumber = 1<<(8*numberSize) - 2
+
+// maxJournal is the greatest number of a journal that rows and records may have: those that are given next are above it and below 2^64.
+const maxJournal = 1 << 62
+
 // The types of reference rows.
 const (
 	refCommit = 'c'
@@ -147,8 +153,8 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 		return x
 	}
 	r.number = next()
-	if n < 0 || r.number == 0 || len(v) == 0 {
-		return r, n == 0 && r.number != 0
+	if n < 0 || r.number == 0 || r.number > maxNumber || len(v) == 0 {
+		return r, n == 0 && r.number != 0 && r.number <= maxNumber
 	}
 	r.dead = v[0]&deadKind != 0
 	r.held, r.kind, v = !r.dead, v[0]&^deadKind, v[1:]
@@ -156,7 +162,7 @@ func parseObjectRow(v []byte) (r objectRow, ok bool) {
 	r.place = segment.Place{Segment: uint32(segmentID), Offset: offset, Length: uint32(length)}
 	if r.kind == recDelta {
 		r.base = next()
-		if len(v) != 1 {
+		if len(v) != 1 || r.base > maxNumber {
 			return r, false
 		}
 		r.depth, v = v[0], v[1:]
@@ -216,11 +222,11 @@ func parseState(v []byte) (state, error) {
 		return bad("too short")
 	}
 	v = v[copy(st.page[:], v):]
-	if st.next, n = uvarint(v); n <= 0 {
+	if st.next, n = uvarint(v); n <= 0 || st.next == 0 || st.next > maxNumber+1 {
 		return bad("bad next number")
 	}
 	v = v[n:]
-	if st.journal, n = uvarint(v); n <= 0 || len(v[n:]) < len(st.heads) {
+	if st.journal, n = uvarint(v); n <= 0 || st.journal > maxJournal || len(v[n:]) < len(st.heads) {
 		return bad("bad journal number")
 	}
 	v = v[n:]
@@ -336,7 +342,7 @@ func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
 	dst = append(dst, first)
 	for n := 1; len(v) > 0; n++ {
 		d, k := uvarint(v)
-		if k <= 0 || d == 0 || n >= maxSources {
+		if k <= 0 || d == 0 || n >= maxSources || first > maxNumber || d > maxNumber-first {
 			return dst, false
 		}
 		first += d
