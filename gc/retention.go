@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/commit"
@@ -33,7 +35,7 @@ func (p Policy) Check() error {
 type Page struct {
 	// History finds commits, durable ones.
 	History commit.Getter
-	// Heads are the heads of the page. Of several, the common ancestors are kept, with everything between: merging needs them.
+	// Heads are the heads of the page. Of several, what merging them needs is kept: their common ancestors, those of these where two heads have several, and everything above.
 	Heads []*commit.Commit
 	// All are all commits of the page, in any order: those that no head reaches any more, since what was between is pruned, go as others do.
 	All []commit.ID
@@ -138,73 +140,125 @@ func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint6
 	return above, nil
 }
 
-// mergeFloor returns the generation from which on everything is kept, because the heads have still to be merged: that of their oldest common ancestor.
+// baseLevels is how often common ancestors of common ancestors are looked for: as deep as package merge goes to make one base of several (maxVirtualDepth), and their own bases.
+const baseLevels = 33
+
+// mergeFloor returns the generation from which on everything is kept, because the heads have still to be merged: that of the oldest latest common ancestor of any two of them. Where there
+// are several, merging makes one base of them, and needs their common ancestors for that, and so on: who has given these up would make another base, and another merge, than who has them.
 func mergeFloor(ctx context.Context, p Page) (uint64, error) {
 	above := ^uint64(0)
-	for i := 1; i < len(p.Heads); i++ {
-		g, err := commonGeneration(ctx, p.History, p.Heads[0], p.Heads[i])
+	tops := p.Heads
+	for range baseLevels {
+		if len(tops) < 2 {
+			break
+		}
+		lowest, bases, err := latestCommon(ctx, p.History, tops)
 		if err != nil {
 			return 0, fmt.Errorf("look for what merging needs: %w", err)
 		}
-		above = min(above, g)
+		above, tops = min(above, lowest), bases
 	}
 	return above, nil
 }
 
-// commonGeneration returns a generation at or below those of all latest common ancestors of two commits: it walks down from both until one of the two histories has
-// nothing left of its own.
-func commonGeneration(ctx context.Context, g commit.Getter, a, b *commit.Commit) (uint64, error) {
-	const left, right = 1, 2
-	marks := map[commit.ID]uint8{a.ID: left, b.ID: right}
-	open := 0 // commits in the walk that only one side has
-	count := func(m uint8, d int) {
-		if m == left || m == right {
-			open += d
-		}
-	}
-	count(left, 1)
-	count(right, 1)
-	lowest := min(a.Generation, b.Generation)
-	for c, err := range commit.Walk(ctx, g, []commit.ID{a.ID, b.ID}) {
-		if err != nil {
-			return 0, err
-		}
-		m := marks[c.ID]
-		count(m, -1)
-		delete(marks, c.ID)
-		lowest = min(lowest, c.Generation)
-		if m == left|right && open == 0 {
-			return lowestOf(ctx, g, marks, lowest)
-		}
-		for _, parent := range c.Parents {
-			old := marks[parent]
-			if old == 0 {
-				marks[parent] = m
-				count(m, 1)
-				continue
-			}
-			count(old, -1)
-			marks[parent] = old | m
-			count(old|m, 1)
-		}
-	}
-	return 0, nil // the histories have nothing in common but what was pruned
+// ancestry is what is known of an ancestor of several commits, the tops, before the walk comes to it.
+type ancestry struct {
+	tops *big.Int   // those that it is, or is an ancestor of, as bits
+	ways []*big.Int // the tops of each of its children, and itself if it is one
+	told bool       // it tells what a child changed that not all tops have: who wrote what is asked in merges
 }
 
-// lowestOf returns the least of generation and those of the commits with marks: with several ways to merge, several of them are latest common ancestors.
-func lowestOf(ctx context.Context, g commit.Getter, marks map[commit.ID]uint8, generation uint64) (uint64, error) {
-	for id := range marks {
+// stale reports whether all tops come to it by one way, so that it is below a common ancestor of all, as everything below it is.
+func (a *ancestry) stale(all *big.Int) bool {
+	return slices.ContainsFunc(a.ways, func(w *big.Int) bool { return w.Cmp(all) == 0 })
+}
+
+// latest reports whether two tops come to it by no way together: it is one of their latest common ancestors.
+func (a *ancestry) latest() bool {
+	for i := range a.tops.BitLen() {
+		if a.tops.Bit(i) == 0 {
+			continue
+		}
+		beside := new(big.Int)
+		for _, w := range a.ways {
+			if w.Bit(i) == 1 {
+				beside.Or(beside, w)
+			}
+		}
+		if beside.Cmp(a.tops) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// latestCommon returns the latest common ancestors of any two of some commits, the tops, which may be ancestors of each other, and a generation at or below these, all that is between them
+// and the tops, and the parents of what not all tops have. It walks down from all of them until nothing is left that is no ancestor of a commit which all have.
+func latestCommon(ctx context.Context, g commit.Getter, tops []*commit.Commit) (lowest uint64, bases []*commit.Commit, err error) {
+	all, ids := new(big.Int), []commit.ID{}
+	walked := map[commit.ID]*ancestry{}
+	fresh := 0 // how many of walked are not stale
+	reach := func(id commit.ID, way *big.Int) {
+		a := walked[id]
+		if a == nil {
+			a = &ancestry{tops: new(big.Int)}
+			walked[id] = a
+			fresh++
+		}
+		if a.stale(all) {
+			return
+		}
+		a.tops.Or(a.tops, way)
+		if a.ways = append(a.ways, way); a.stale(all) {
+			fresh--
+		}
+	}
+	for _, c := range tops {
+		if !slices.Contains(ids, c.ID) {
+			all.SetBit(all, len(ids), 1)
+			ids = append(ids, c.ID)
+		}
+	}
+	for i, id := range ids {
+		reach(id, new(big.Int).SetBit(new(big.Int), i, 1))
+	}
+	lowest = ^uint64(0)
+	for c, err := range commit.Walk(ctx, g, ids) {
+		if err != nil {
+			return 0, nil, err
+		}
+		if fresh == 0 {
+			break
+		}
+		a := walked[c.ID]
+		delete(walked, c.ID)
+		lowest = c.Generation
+		if !a.stale(all) {
+			fresh--
+			if a.latest() {
+				bases = append(bases, c)
+			}
+		}
+		for _, id := range c.Parents {
+			reach(id, a.tops)
+			walked[id].told = walked[id].told || a.tops.Cmp(all) != 0
+		}
+	}
+	for id, a := range walked {
+		if !a.told {
+			continue
+		}
 		if id == commit.First().ID {
-			return 0, nil
+			return 0, bases, nil
 		}
 		c, err := g.Commit(ctx, id)
 		if errors.Is(err, base.ErrGone) {
 			continue // it cannot be kept any more
 		}
 		if err != nil {
-			return 0, err
+			return 0, nil, err
 		}
-		generation = min(generation, c.Generation)
+		lowest = min(lowest, c.Generation)
 	}
-	return generation, nil
+	return lowest, bases, nil
 }

@@ -112,7 +112,8 @@ func TestHeadsKeepWhatMergingNeeds(t *testing.T) {
 	}
 }
 
-// TestMergingStaysPossible makes random histories: every common ancestor of two heads that is below no other one stays, with all commits between it and the heads.
+// TestMergingStaysPossible makes random histories: every common ancestor of two heads that is below no other one stays, with all commits between it and the heads. So do those of any
+// two of these, of which merging makes one base, and the parents of what only one of two heads has.
 func TestMergingStaysPossible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := graph{}
@@ -126,7 +127,7 @@ func TestMergingStaysPossible(t *testing.T) {
 				all = append(all, g.add(t, i+2, p))
 				continue
 			}
-			m, err := commit.NewMerge(btree.EmptyRoot, p, q)
+			m, err := commit.NewMerge(object.Sum(object.NodeBit, []byte{byte(rapid.IntRange(0, 1).Draw(t, "content"))}), p, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,33 +168,46 @@ func TestMergingStaysPossible(t *testing.T) {
 				t.Fatal("a head goes")
 			}
 		}
-		for i := 1; i < len(heads); i++ {
-			l, r := below(heads[0]), below(heads[i])
-			for _, c := range all {
-				if !l[c.ID] || !r[c.ID] {
-					continue
-				}
-				latest := true
+		for _, a := range heads {
+			for _, b := range heads {
+				l, r := below(a), below(b)
 				for _, d := range all {
-					latest = latest && (d.ID == c.ID || !l[d.ID] || !r[d.ID] || !below(d)[c.ID])
-				}
-				if !latest {
-					continue
-				}
-				for _, d := range all {
-					if (l[d.ID] || r[d.ID]) && below(d)[c.ID] && isGone[d.ID] {
-						t.Fatalf("commit %s goes, between a common ancestor and the heads", d.ID.Short())
+					if l[d.ID] && !r[d.ID] && slices.ContainsFunc(d.Parents, func(id commit.ID) bool { return isGone[id] }) {
+						t.Fatalf("a parent of commit %s goes, and what that changed is asked when the heads are merged", d.ID.Short())
 					}
 				}
 			}
 		}
+		var stays func(tops []*commit.Commit)
+		stays = func(tops []*commit.Commit) {
+			for i, a := range tops {
+				for _, b := range tops[:i] {
+					l, r := below(a), below(b)
+					var bases []*commit.Commit
+					for _, c := range all {
+						if !l[c.ID] || !r[c.ID] || slices.ContainsFunc(all, func(d *commit.Commit) bool { return d.ID != c.ID && l[d.ID] && r[d.ID] && below(d)[c.ID] }) {
+							continue
+						}
+						bases = append(bases, c)
+						for _, d := range all {
+							if (l[d.ID] || r[d.ID]) && below(d)[c.ID] && isGone[d.ID] {
+								t.Fatalf("commit %s goes, between a common ancestor and what is to be merged", d.ID.Short())
+							}
+						}
+					}
+					stays(bases)
+				}
+			}
+		}
+		stays(heads)
 	})
 }
 
-// TestCrissCross has two merges of the same commits with different content: both parents are latest common ancestors, the lower one too.
+// TestCrissCross has two merges of the same commits with different content: both parents are latest common ancestors, the lower one too. Merging needs their common ancestor.
 func TestCrissCross(t *testing.T) {
 	g := graph{}
-	first := g.add(t, 1, commit.First())
+	oldest := g.add(t, 0, commit.First())
+	first := g.add(t, 1, oldest)
 	low := g.add(t, 2, first)
 	high := g.add(t, 4, g.add(t, 3, first))
 	var heads []*commit.Commit
@@ -205,7 +219,24 @@ func TestCrissCross(t *testing.T) {
 		g[m.ID] = m
 		heads = append(heads, m)
 	}
-	if got := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(first)) {
+	if got := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(oldest)) {
+		t.Errorf("%d commits go", len(got))
+	}
+}
+
+// TestThreeHeads has three heads of which the first has a later common ancestor with each of the others than these have with each other.
+func TestThreeHeads(t *testing.T) {
+	g := graph{}
+	oldest := g.add(t, 1, commit.First())
+	low := g.add(t, 2, oldest)
+	a, b := g.add(t, 3, low), g.add(t, 4, low)
+	both, err := commit.NewMerge(btree.EmptyRoot, a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g[both.ID] = both
+	heads := []*commit.Commit{both, g.add(t, 5, a), g.add(t, 6, b)}
+	if got := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(oldest)) {
 		t.Errorf("%d commits go", len(got))
 	}
 }

@@ -362,7 +362,7 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	result = d.call(ctx, stop, d.link.page.Sync)
 	c.stats.Syncs++
 	if err := d.learn(ctx); err != nil {
-		return result, err
+		return result, errors.Join(err, result) // a merge that is not the model's fails there, and is a head that nobody made
 	}
 	if err := d.judge("sync", result, errStopped); err != nil || result != nil {
 		c.stats.Failed++
@@ -449,8 +449,8 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 		missing, err = d.link.page.Reupload(ctx)
 		return err
 	})
-	if err := d.learn(ctx); err != nil {
-		return err
+	if failed := d.learn(ctx); failed != nil {
+		return errors.Join(failed, err)
 	}
 	if d.w.floors() > floors {
 		before = set{}.with(0)

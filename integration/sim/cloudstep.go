@@ -188,8 +188,8 @@ func (w *World) newClone(ctx context.Context) (*device, error) {
 func (d *device) upkeep(ctx context.Context, what string, stop int, fn func(context.Context) error) error {
 	before := d.w.cloud.has
 	err := d.call(ctx, stop, fn)
-	if err := d.learn(ctx); err != nil {
-		return err
+	if failed := d.learn(ctx); failed != nil {
+		return errors.Join(failed, err)
 	}
 	if failed := d.judge(what, err, errStopped); failed != nil || err != nil {
 		return failed
@@ -390,8 +390,8 @@ func (d *device) giveUp(ctx context.Context, stop int) error {
 		return err
 	})
 	d.w.swept.Pruned += n.Pruned
-	if err := d.learn(ctx); err != nil {
-		return err
+	if failed := d.learn(ctx); failed != nil {
+		return errors.Join(failed, err)
 	}
 	d.w.trace("device %d gives up %d commits, %d wait", d.index, n.Pruned, n.Waiting)
 	return d.judge("give up", err, errStopped)

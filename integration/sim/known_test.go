@@ -362,6 +362,20 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Collect, Device: 4, Base: 10},
 			{Kind: sim.Checkpoint, Device: 2, Base: 2},
 		}}},
+		{"two devices merge crosswise, and one has given up what the common ancestors have in common", sim.History{Sweep: true, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "1", 500)},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "2", 3000)},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: set("l02", "2", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "0", 500)},
+			{Kind: sim.Sync},
+			{Kind: sim.Sync, Device: 1, Stop: 7},
+			{Kind: sim.Edit, Changes: set("l02", "0", 3000)},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "0", 3000)},
+			{Kind: sim.Prune, Device: 1, Base: 4},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := test.h
