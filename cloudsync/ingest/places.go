@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
@@ -44,12 +45,12 @@ func (s *step) findPlace(ctx context.Context, d object.Digest) (state, error) {
 	return state{bytes: -1}, nil
 }
 
-// takeRelied takes the places of pieces in the packs and entries that a body relies on. What is not there any more is passed over.
+// takeRelied takes the places of pieces in the packs and entries that a body relies on, and in packs that it announces and that were passed over. What is not there any more is passed over, too.
 func (s *step) takeRelied(ctx context.Context, b *format.Body) error {
 	fill := s.fill
 	s.fill = true
 	defer func() { s.fill = fill }()
-	for _, id := range b.Relies {
+	for _, id := range slices.Concat(b.Relies, s.untaken) {
 		name := s.p.o.Names.Pack(id)
 		places, err := pack.ReadTableOf(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, id)
 		switch {

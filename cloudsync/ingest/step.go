@@ -35,6 +35,8 @@ type step struct {
 	present *format.Body
 	at      int // the commit of it whose tree is being made
 	relied  bool
+	// untaken are packs that present announces and whose tables were not read: what it knows of their places it may have collected since.
+	untaken []format.ID
 	// adoptedPacks are those of the row format.MetadataAdoptedPacks, nil when it has not been read.
 	adoptedPacks map[format.ID]struct{}
 	// shallow says that history was given up here, once that was asked.
@@ -84,7 +86,7 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 	if err := s.lookShallow(ctx); err != nil {
 		return err
 	}
-	s.present, s.relied = e.Body, false
+	s.present, s.relied, s.untaken = e.Body, false, s.untaken[:0]
 	s.rows.lacks = s.rows.lacks || e.Body.Lacks
 	own := s.p.isOwn(e.Body)
 	recorded, err := s.announced(e.Body, own)
@@ -99,15 +101,15 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 		return err
 	}
 	for _, ref := range e.Body.Packs {
-		if slices.Contains(recorded, ref.ID) {
-			continue // its places were recorded when it was uploaded
-		}
-		if !ref.Eager {
-			if known, err := s.adopted(ctx, ref.ID); err != nil {
+		known := slices.Contains(recorded, ref.ID) // its places were recorded when it was uploaded
+		if !known && !ref.Eager {
+			if known, err = s.adopted(ctx, ref.ID); err != nil {
 				return err
-			} else if known {
-				continue
 			}
+		}
+		if known {
+			s.untaken = append(s.untaken, ref.ID)
+			continue
 		}
 		if err := s.pack(ctx, ref, fresh && ref.Eager); err != nil {
 			return err

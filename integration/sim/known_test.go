@@ -16,6 +16,7 @@ func set(key, text string, size int) []sim.Change {
 func TestKnownHistories(t *testing.T) {
 	one, two := []sim.Device{{Name: "a"}}, []sim.Device{{Name: "a"}, {Name: "b"}}
 	away := []sim.Device{{Name: "a"}, {Name: "b", Skew: -90537091774899492}, {Name: "e", Skew: -9762839336154098}}
+	late := []sim.Device{{Name: "b", Skew: -183883925075861446}, {Name: "c"}, {Name: "d"}}
 	three := []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	four := append(three, sim.Device{Name: "d"})
 	five := append(four, sim.Device{Name: "e"})
@@ -375,6 +376,18 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync},
 			{Kind: sim.Edit, Device: 1, Changes: set("l00", "0", 3000)},
 			{Kind: sim.Prune, Device: 1, Base: 4},
+		}}},
+		{"a value comes back in a pack of which a checkpoint told who has given it up since", sim.History{Devices: late, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "352", 24893)},
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Sync, Device: 1, Base: 12},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "392", 300)},
+			{Kind: sim.Checkpoint, Base: 8},
+			{Kind: sim.Edit, Changes: set("l23", "552", 1689)},
+			{Kind: sim.Sync, Device: 2, Base: 8},
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "608", 0)},
+			{Kind: sim.Sync, After: 98 * 24 * time.Hour, Base: 2, Stop: 1},
+			{Kind: sim.Collect, After: 98 * 24 * time.Hour, Device: 1, Base: 26},
 		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
