@@ -54,7 +54,7 @@ func (l *Log) Rewrite(ctx context.Context, segments []uint32, judged uint64, fn 
 }
 
 // begin takes an id and finds out what is replaced.
-func (r *Rewrite) begin() error {
+func (r *Rewrite) begin() (err error) {
 	l := r.l
 	if err := l.begin(); err != nil {
 		return err
@@ -89,10 +89,10 @@ func (r *Rewrite) begin() error {
 	if r.judged > l.numbers.complete {
 		return fmt.Errorf("judged at batch %d of %d: %w", r.judged, l.numbers.complete, base.ErrInvalid)
 	}
-	r.id = l.nextSeg
-	l.nextSeg++
-	l.work = r
-	return nil
+	if r.id, err = takeID(&l.nextSeg); err == nil {
+		l.work = r
+	}
+	return err
 }
 
 func (r *Rewrite) path() string { return r.l.path(r.id) + newSuffix }

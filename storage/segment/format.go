@@ -18,6 +18,8 @@ const (
 	MaxBatchRecords = 1 << 20
 	// maxBatchEnds is the greatest count of ends in one batch.
 	maxBatchEnds = 1 << 16
+	// maxBatchNumber is the greatest number of a batch, so that those that follow have numbers, too.
+	maxBatchNumber = 1 << 62
 )
 
 const (
@@ -65,13 +67,27 @@ type BatchInfo struct {
 // FileName returns the name of the file of a segment.
 func FileName(segment uint32) string { return fmt.Sprintf("%08x%s", segment, fileSuffix) }
 
-// parseFileName is the inverse of FileName. Id 0 and the greatest one are never used.
+// noSegment is an id that no segment has, beside 0.
+const noSegment = math.MaxUint32
+
+// takeID returns the id of the next segment. When there is none left, which a file with a strange name can bring about, the error matches base.ErrTooLarge: a
+// segment without an id of its own would not be found again.
+func takeID(next *uint32) (uint32, error) {
+	id := *next
+	if id == 0 || id == noSegment {
+		return 0, fmt.Errorf("segment behind %s: no id is left: %w", FileName(id-1), base.ErrTooLarge)
+	}
+	*next++
+	return id, nil
+}
+
+// parseFileName is the inverse of FileName.
 func parseFileName(name string) (uint32, bool) {
 	if len(name) != 8+len(fileSuffix) || name[8:] != fileSuffix {
 		return 0, false
 	}
 	id, err := strconv.ParseUint(name[:8], 16, 32)
-	return uint32(id), err == nil && id > 0 && id < math.MaxUint32 && FileName(uint32(id)) == name
+	return uint32(id), err == nil && id > 0 && id < noSegment && FileName(uint32(id)) == name
 }
 
 // corrupt makes the error for invalid bytes at an offset of a segment.
@@ -123,7 +139,7 @@ func parseFrame(b []byte, seed uint32) (frame, bool) {
 		records:      binary.BigEndian.Uint32(b[16:]),
 		ends:         binary.BigEndian.Uint32(b[20:]),
 	}
-	ok := f.number > 0 && f.recordsBytes <= MaxBatchBytes && f.records <= MaxBatchRecords &&
+	ok := f.number > 0 && f.number <= maxBatchNumber && f.recordsBytes <= MaxBatchBytes && f.records <= MaxBatchRecords &&
 		f.records <= f.recordsBytes/2 && f.ends <= maxBatchEnds
 	return f, ok
 }
@@ -145,7 +161,7 @@ func parseEnds(ends []End, b []byte) ([]End, bool) {
 	last := uint32(0)
 	for ; len(b) > 0; b = b[endBytes:] {
 		e := End{binary.BigEndian.Uint32(b), binary.BigEndian.Uint64(b[4:])}
-		if e.Segment <= last || e.Offset < headerBytes || e.Offset > maxOffset {
+		if e.Segment <= last || e.Segment == noSegment || e.Offset < headerBytes || e.Offset > maxOffset {
 			return ends, false
 		}
 		last = e.Segment

@@ -146,5 +146,5 @@ func (p *Position) valid() bool {
 		return p.CRC == 0 && p.Segment == 0 && p.Start == 0
 	}
 	end := p.end(p.Segment)
-	return p.Start >= headerBytes && p.Start <= maxOffset && end >= p.Start+minBatchBytes
+	return p.Number <= maxBatchNumber && p.Start >= headerBytes && p.Start <= maxOffset && end >= p.Start+minBatchBytes
 }

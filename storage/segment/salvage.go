@@ -525,7 +525,10 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 			return fmt.Errorf("set damaged bytes of segment %s aside: %w", FileName(d.Segment), err)
 		}
 	}
-	w := &salvageWriter{s: s, id: s.nextSeg}
+	w := &salvageWriter{s: s}
+	if w.id, err = takeID(&s.nextSeg); err != nil {
+		return err
+	}
 	for _, id := range s.badIDs() {
 		w.head.replaces = ids(w.head.replaces).with(idRange{id, id})
 		w.head.replaces = ids(w.head.replaces).with(s.bad[id].head.replaces...)

@@ -114,9 +114,11 @@ func (s *Stream) prepare() error {
 		}
 		s.leave()
 	}
-	seg, created := l.acquire()
+	seg, created, err := l.acquire()
+	if err != nil {
+		return err
+	}
 	var f vfs.File
-	var err error
 	if created {
 		f, err = l.create(seg.id)
 	} else if f, err = l.o.FS.Open(l.path(seg.id)); err != nil {
@@ -158,18 +160,20 @@ func (s *Stream) leave() {
 }
 
 // acquire returns a segment that nobody uses, or a new one that is to be created.
-func (l *Log) acquire() (seg *segment, created bool) {
+func (l *Log) acquire() (seg *segment, created bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.live {
 		if s.open && !s.used && !l.fullLocked(s) {
 			s.used = true
-			return s, false
+			return s, false, nil
 		}
 	}
-	seg = &segment{id: l.nextSeg, size: headerBytes, synced: headerBytes, open: true, used: true}
-	l.nextSeg++
-	return seg, true
+	id, err := takeID(&l.nextSeg)
+	if err != nil {
+		return nil, false, err
+	}
+	return &segment{id: id, size: headerBytes, synced: headerBytes, open: true, used: true}, true, nil
 }
 
 // create makes the file of a new segment, durable with its name (I4).
