@@ -31,14 +31,22 @@ func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	if err != nil || v == nil {
 		return false, err
 	}
+	if !fold {
+		return s.hasMissingRow(d)
+	}
+	return s.hasMissingRowFolded(d)
+}
+
+// hasMissingRowFolded is hasMissingRow that lets the index reflect the log first if there is no row of the piece: what refers to it may have come just now, as with a tree that is built of an old commit.
+func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 	known, err := s.hasMissingRow(d)
-	if err != nil || known || !fold || !s.foldable() {
+	if err != nil || known || !s.foldable() {
 		return known, err
 	}
 	if rows, _ := s.over.pending(); rows == 0 {
 		return false, nil
 	}
-	if err := s.Fold(context.Background()); err != nil { // as for an index that is made anew, which would come next
+	if err := s.Fold(context.Background()); err != nil { // as for an index that is made anew, which waits for the same turn
 		return false, err
 	}
 	return s.hasMissingRow(d)

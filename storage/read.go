@@ -247,7 +247,7 @@ func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err erro
 			}
 		}
 		if !again || !s.reindex("piece "+d.Short()+" has no row") {
-			if known, err := s.hasMissingRow(d); err != nil || known {
+			if known, err := s.hasMissingRowFolded(d); err != nil || known {
 				return l, nil, cmp.Or(err, notSent(d))
 			}
 			return l, nil, missing(d)

@@ -345,6 +345,24 @@ func TestManyPlaces(t *testing.T) {
 	w.close()
 }
 
+// TestMissingPieceAtOnce reads a piece that nobody has sent before the index reflects the commit that needs it: that is no damage.
+func TestMissingPieceAtOnce(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	content := noise(w.rng, 700)
+	d := object.Sum(0, content)
+	j := w.s.NewJournal()
+	c, err := w.makeReceived(j, edit{}, edit{"lazy": content}, w.commit(small(1)), nil)
+	w.must(err)
+	w.sync(j, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c}}, Metadata: []storage.Metadata{{Type: "position", Value: []byte("here")}}})
+	w.each(func(when string) {
+		if _, err := w.s.Piece(t.Context(), d); !errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: %v, want ErrGone", when, err)
+		}
+	})
+	w.close()
+}
+
 // TestSyncRefuses refuses what no bucket can say.
 func TestSyncRefuses(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
