@@ -55,7 +55,7 @@ type CollectStats struct {
 // numbers of pieces, and believes them only as far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log, and
 // the fold of the record takes the references that the piece holds, so that whole trees go from the root down.
 //
-// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can refer to it: no commit is here without its tree, no live index
+// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can refer to it: no commit is here without its tree (but for commits that came so, and whose trees others brought), no live index
 // piece is not held, in a whole cycle and since, and since the beginning of the cycle before nothing of sync has come and no journal is open that is
 // older. So what only this device has stays while it is not known who needs it: a piece may have come on account of an index piece
 // that is not held, and have been condemned in the bucket. Chunks that the bucket has are dropped meanwhile: their place stays.
@@ -76,6 +76,7 @@ type Collector struct {
 	quiet     quiet // since the beginning of this cycle
 	lastQuiet quiet // since the beginning of the one before; zero when there was none
 	lastBlind bool  // what blind was at the end of the one before
+	trees     trees // since before this cycle
 	started   bool  // a cycle is under way
 	settled   bool  // see Settled
 	before    int   // what had been deleted when the cycle began
@@ -120,7 +121,13 @@ func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	if err := s.Fold(ctx); err != nil {
 		return false, fmt.Errorf("collect: %w", err)
 	}
-	if more, err = c.stepInTurn(ctx); err == nil {
+	if !c.started {
+		err = c.lookAtTrees(ctx)
+	}
+	if err == nil {
+		more, err = c.stepInTurn(ctx)
+	}
+	if err == nil {
 		err = c.dropIdle(ctx)
 	}
 	if err != nil {
@@ -436,7 +443,7 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 		return k
 	}
 	noOlder := w.oldest > c.lastQuiet.journal
-	if first, _ := tx.Bucket(bucketTreeless).Cursor().First(); first != nil || c.lastBlind || c.blind {
+	if !c.trees.here(tx) || c.lastBlind || c.blind {
 		k.drop = noOlder
 		return k
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -268,4 +269,31 @@ func TestCollectBesideJournals(t *testing.T) {
 		w.must(w.verifyContent(w.s, txs[0].c))
 		w.close()
 	}
+}
+
+// TestCollectTreelessWhole brings a commit without its tree, which another commit has: what that commit needs is known, and so all garbage goes, also what the bucket has.
+func TestCollectTreelessWhole(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.withSync()
+	w.open()
+	long := noise(w.rng, 700)
+	d := object.Sum(0, long)
+	first := w.commit(edit{"a": []byte("1"), "b": []byte("2")})
+	w.commit(edit{"long": long})
+	last := w.commit(edit{"long": nil})
+	if last.Root != first.Root {
+		t.Fatal("the change was not taken back")
+	}
+	bare, err := commit.New(commit.Params{Now: time.Unix(9, 0), Root: first.Root, Parents: []*commit.Commit{first}})
+	w.must(err)
+	w.sync(nil, storage.SyncBatch{
+		Commits:  []storage.ReceivedCommit{{Commit: bare, Treeless: true}},
+		Places:   []storage.PlacedPiece{{Digest: d, Place: entryPlace(1)}},
+		Metadata: []storage.Metadata{{Type: "position", Value: []byte("here")}},
+	})
+	w.pruneAll()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 4)
+	wantState(t, w.s, d, false, nil)
+	w.must(checkClean(w.s))
+	w.close()
 }

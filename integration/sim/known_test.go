@@ -389,6 +389,30 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync, After: 98 * 24 * time.Hour, Base: 2, Stop: 1},
 			{Kind: sim.Collect, After: 98 * 24 * time.Hour, Device: 1, Base: 26},
 		}}},
+		{"a value of history that others have given up is read, and the bucket has condemned it", sim.History{Disagree: true, Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("l00", "8", 334318)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l00", "80", 0)},
+			{Kind: sim.Collect, Device: 2},
+			{Kind: sim.Checkpoint, Device: 3, Base: 6},
+			{Kind: sim.Sync, Device: 1, Base: 23},
+			{Kind: sim.Sync, Device: 2, Base: 24},
+			{Kind: sim.Sibling, Device: 1, Base: 3, Changes: set("l01", "392", 2586)},
+			{Kind: sim.Retain, Base: 1},
+			{Kind: sim.Collect, Base: 14},
+		}}},
+		{"the tree of a commit that came without it is that of others", sim.History{Disagree: true, Sweep: true, Devices: five, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 4, Changes: set("l00", "8", 334318)},
+			{Kind: sim.Retain, Device: 1, Base: 3},
+			{Kind: sim.Edit, Device: 3, Changes: set("l00", "80", 0)},
+			{Kind: sim.Collect, Device: 3},
+			{Kind: sim.Edit, Device: 3, Changes: set("l00", "162", 0)},
+			{Kind: sim.Checkpoint, Device: 4, Base: 6},
+			{Kind: sim.Sync, Device: 1, Base: 16},
+			{Kind: sim.Sync, Device: 2},
+			{Kind: sim.Sync, Device: 3, Base: 24},
+			{Kind: sim.Sibling, Device: 1, Base: 3, Changes: set("l22", "360", 0)},
+			{Kind: sim.Collect, Base: 14},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := test.h
