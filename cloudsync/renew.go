@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
+	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -170,11 +171,26 @@ func eachListed(ctx context.Context, b bucket.Bucket, prefix, after string, fn f
 	}
 }
 
-// passGaps puts a floor above what is missing in a log that was read to its end all the same, from a checkpoint behind that on: so who stands before it goes that way too.
+// passGaps puts a floor above what is missing in a log that was read to its end all the same, from a checkpoint behind that on: so who stands before it goes that way too. Entries behind that checkpoint may build on
+// what stood in the missing ones, which this device knows and a new one does not. So it writes another checkpoint, behind all, if it can.
 func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	gaps := slices.DeleteFunc(s.gaps, func(n uint64) bool { return n > s.checkpoint })
 	if len(gaps) == 0 {
 		return nil
+	}
+	if at := p.ses.log.Position().Number; at > s.checkpoint {
+		heads, err := outgoing.SyncedHeads(ctx, p.store)
+		if err != nil {
+			return err
+		}
+		held, err := p.holds(ctx, heads)
+		if err == nil && held {
+			err = p.writeCheckpoint(ctx, heads)
+			s.checkpoint = at
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := p.plug(ctx, gaps); err != nil {
 		return err
@@ -232,12 +248,20 @@ func (p *Page) canRenew(ctx context.Context, why error) error {
 	if p.isBare() {
 		return why
 	}
-	for _, h := range p.store.Heads() {
-		if held, err := p.store.TreeHeld(ctx, h); err != nil || !held {
-			return errors.Join(why, err)
-		}
+	if held, err := p.holds(ctx, p.store.Heads()); err != nil || !held {
+		return errors.Join(why, err)
 	}
 	return nil
+}
+
+// holds reports whether the trees of commits are here.
+func (p *Page) holds(ctx context.Context, cs []*commit.Commit) (bool, error) {
+	for _, c := range cs {
+		if held, err := p.store.TreeHeld(ctx, c); err != nil || !held {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // isBare reports whether the page has nothing but its first commit.

@@ -71,6 +71,16 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Checkpoint, Device: 1},
 			{Kind: sim.Lose, Base: 1},
 		}}},
+		{"the log loses an entry before a checkpoint, and entries behind that are built on it", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l01", "98", 0)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l00", "377", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 11},
+			{Kind: sim.Sync, Base: 24},
+			{Kind: sim.Edit, Changes: set("l00", "408", 0)},
+			{Kind: sim.Checkpoint, Device: 1, Base: 20},
+			{Kind: sim.Lose, Device: 2, Base: 85},
+			{Kind: sim.Sync, Base: 27},
+		}}},
 		{"the log loses its only entry, and who has made it says no word", sim.History{Sweep: true, Devices: three, Steps: []sim.Step{
 			{Kind: sim.Edit, Device: 1, Changes: set("l00", "j", 0)},
 			{Kind: sim.Sync, Device: 1},
