@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
-	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -178,14 +177,10 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	if len(gaps) == 0 {
 		return nil
 	}
-	if at := p.ses.log.Position().Number; at > s.checkpoint {
-		heads, err := outgoing.SyncedHeads(ctx, p.store)
-		if err != nil {
-			return err
-		}
-		held, err := p.holds(ctx, heads)
+	if at := p.ses.log.Position().Number; at > s.checkpoint && !p.isBare() {
+		held, err := p.holds(ctx, p.store.Heads())
 		if err == nil && held {
-			err = p.writeCheckpoint(ctx, heads)
+			err = p.writeHistory(ctx)
 			s.checkpoint = at
 		}
 		if err != nil {
