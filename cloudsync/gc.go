@@ -409,7 +409,7 @@ func (p *Page) surveyCheckpoints(ctx context.Context, s *survey, infos []bucket.
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read checkpoint %d: %w", number, err)
+			return err
 		}
 		for i := range c.Packs {
 			s.packs[c.Packs[i].ID] = math.MaxUint64
@@ -418,7 +418,7 @@ func (p *Page) surveyCheckpoints(ctx context.Context, s *survey, infos []bucket.
 	return nil
 }
 
-// readCheckpoint reads the header of a checkpoint.
+// readCheckpoint reads the header of a checkpoint, which is the one of that number: who goes on behind it does not come back to where he was.
 func (p *Page) readCheckpoint(ctx context.Context, number uint64) (*format.Checkpoint, error) {
 	o, err := p.b.Get(ctx, p.names.Checkpoint(number), 0, -1)
 	if err != nil {
@@ -429,7 +429,14 @@ func (p *Page) readCheckpoint(ctx context.Context, number uint64) (*format.Check
 	if err != nil {
 		return nil, err
 	}
-	return format.ReadCheckpoint(io.Reader(stream), maxCheckpointHeader)
+	c, err := format.ReadCheckpoint(io.Reader(stream), maxCheckpointHeader)
+	if err == nil {
+		err = c.CheckAt(format.ID(p.s.o.Keyring.BucketID()), number)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", p.names.Checkpoint(number), err)
+	}
+	return c, nil
 }
 
 // maxCheckpointHeader bounds the header of a checkpoint, which has all commits that are kept.

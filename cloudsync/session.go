@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/cloudsync/outgoing"
+	"github.com/ledgerd/ledger/cloudsync/protocol"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -77,7 +80,7 @@ type deviceRow struct {
 
 func (d deviceRow) encode(fingerprint format.ID) []byte {
 	b := binary.BigEndian.AppendUint64(fingerprint[:], d.number)
-	return binary.BigEndian.AppendUint64(b, uint64(d.told.UnixNano()))
+	return binary.BigEndian.AppendUint64(b, rowTime(d.told))
 }
 
 // floorRow says which floor was seen, and when it was looked for. As a row: k 8, lowest number 8, checkpoint 8, time 8. A
@@ -88,18 +91,51 @@ type floorRow struct {
 }
 
 func parseFloor(b []byte) (f floorRow) {
-	if len(b) == 32 {
-		f = floorRow{format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])},
-			time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
+	if len(b) != 32 {
+		return f
+	}
+	f.floor = format.Floor{K: binary.BigEndian.Uint64(b), Low: binary.BigEndian.Uint64(b[8:]), Checkpoint: binary.BigEndian.Uint64(b[16:])}
+	seen, ok := parseTime(b[24:])
+	if f.seen = seen; !ok || max(f.floor.K, f.floor.Low, f.floor.Checkpoint) > format.MaxNumber {
+		return floorRow{}
 	}
 	return f
+}
+
+// parseTime reads a time of a row, in nanoseconds since 1970. It reports false for one that no bucket's clock can have said.
+func parseTime(b []byte) (time.Time, bool) {
+	n := binary.BigEndian.Uint64(b)
+	return time.Unix(0, int64(n)), n <= limits.MaxTimestamp
+}
+
+// rowTime is the inverse of parseTime. A bucket's clock may be anywhere.
+func rowTime(t time.Time) uint64 { return uint64(protocol.TimeOf(t)) }
+
+func parseCheckpointRow(b []byte) (c checkpointRow, ok bool) {
+	if len(b) != 24 {
+		return c, false
+	}
+	c = checkpointRow{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	return c, c.number <= format.MaxNumber && max(c.room, c.size) <= math.MaxInt64
+}
+
+// parseDevice reads the row of a device; that of another one says nothing.
+func parseDevice(b []byte, fingerprint format.ID) (d deviceRow) {
+	if len(b) != 32 || format.ID(b[:16]) != fingerprint {
+		return d
+	}
+	told, ok := parseTime(b[24:])
+	if d = (deviceRow{binary.BigEndian.Uint64(b[16:]), told}); !ok || d.number > format.MaxNumber {
+		return deviceRow{}
+	}
+	return d
 }
 
 func (f floorRow) encode() []byte {
 	b := binary.BigEndian.AppendUint64(nil, f.floor.K)
 	b = binary.BigEndian.AppendUint64(b, f.floor.Low)
 	b = binary.BigEndian.AppendUint64(b, f.floor.Checkpoint)
-	return binary.BigEndian.AppendUint64(b, uint64(f.seen.UnixNano()))
+	return binary.BigEndian.AppendUint64(b, rowTime(f.seen))
 }
 
 // condemned takes note of what was applied: it may have condemned something that is to be sent again, and taken the places of what is not held.
@@ -135,13 +171,10 @@ func (p *Page) load(ctx context.Context) error {
 	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
 	ses.begun = rows[metadataBegun] != nil
 	p.knowRetention(rows[format.MetadataRetention])
-	if b := rows[format.MetadataCheckpoint]; len(b) == 24 {
-		ses.checkpoint = checkpointRow{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	if c, ok := parseCheckpointRow(rows[format.MetadataCheckpoint]); ok {
+		ses.checkpoint = c
 	}
-	ses.device = deviceRow{}
-	if b := rows[format.MetadataDevice]; len(b) == 32 && format.ID(b[:16]) == p.s.o.Device {
-		ses.device = deviceRow{binary.BigEndian.Uint64(b[16:]), time.Unix(0, int64(binary.BigEndian.Uint64(b[24:])))}
-	}
+	ses.device = parseDevice(rows[format.MetadataDevice], p.s.o.Device)
 	ses.floor = parseFloor(rows[format.MetadataFloor])
 	p.loadOwn(rows[metadataOwn], at.Number)
 	p.newLog(at)

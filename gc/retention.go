@@ -64,7 +64,8 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		return nil, err
 	}
 	above = min(above, sent)
-	oldest := now.Add(-policy.Age).UnixNano()
+	oldest := now.Add(-policy.Age)
+	isOld := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).Before(oldest) } // oldest may be no number of nanoseconds
 	ids := make([]commit.ID, len(p.Heads))
 	for i, h := range p.Heads {
 		keep[h.ID] = struct{}{}
@@ -83,7 +84,7 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		switch {
 		case kept, c.IsFirst(), c.Generation >= above:
 		case policy.Commits > 0 && n <= policy.Commits:
-		case policy.Age > 0 && c.Timestamp >= oldest:
+		case policy.Age > 0 && !isOld(c):
 		default:
 			gone = append(gone, c.ID)
 		}
@@ -99,7 +100,7 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		if err != nil {
 			return nil, fmt.Errorf("decide what to keep: %w", err)
 		}
-		if policy.Age == 0 || c.Timestamp < oldest {
+		if policy.Age == 0 || isOld(c) {
 			gone = append(gone, id)
 		}
 	}

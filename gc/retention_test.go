@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -238,5 +239,27 @@ func TestThreeHeads(t *testing.T) {
 	heads := []*commit.Commit{both, g.add(t, 5, a), g.add(t, 6, b)}
 	if got := prune(t, gc.Page{History: g, Heads: heads}, gc.Policy{Commits: 1}, 9); !slices.Equal(got, ids(oldest)) {
 		t.Errorf("%d commits go", len(got))
+	}
+}
+
+// TestClockWithoutMeasure prunes by clocks of any year and ages of any length: what is younger than the age stays, also where no number of nanoseconds says how old that is.
+func TestClockWithoutMeasure(t *testing.T) {
+	g := graph{}
+	a := g.add(t, 1, commit.First())
+	b := g.add(t, 2, a)
+	head := g.add(t, 3, b)
+	page := gc.Page{History: g, Heads: []*commit.Commit{head}}
+	for _, c := range []struct {
+		now  time.Time
+		age  time.Duration
+		gone int
+	}{
+		{time.Time{}, time.Hour, 0}, {time.Time{}, math.MaxInt64, 0}, {time.Unix(60, 0), math.MaxInt64, 0}, {time.Unix(60, 0), time.Second, 2},
+		{time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour, 2}, {time.Date(2400, 1, 1, 0, 0, 0, 0, time.UTC), math.MaxInt64, 2},
+	} {
+		got, err := gc.Prune(t.Context(), page, gc.Policy{Age: c.age}, c.now)
+		if err != nil || len(got) != c.gone {
+			t.Errorf("at %s, age %s: %d commits go, want %d: %v", c.now, c.age, len(got), c.gone, err)
+		}
 	}
 }

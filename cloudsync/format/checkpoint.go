@@ -70,6 +70,9 @@ const (
 
 	// maxCommitBytes is more than the longest commit has.
 	maxCommitBytes = 20 << 10
+
+	// maxTailBytes bounds what stands behind the commits, which is read as a whole: it may be compressed to almost nothing.
+	maxTailBytes = 32 << 20
 )
 
 // EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts the lists that are sets. Errors: base.ErrInvalid, those of w.
@@ -114,6 +117,9 @@ func (c *Checkpoint) StreamTo(w io.Writer, each func(take func(*commit.Commit) e
 	}
 	head := binary.AppendUvarint(c.At.append(nil), uint64(h.Len()))
 	tail := c.tail()
+	if len(tail) > maxTailBytes {
+		return invalid(checkpointWhere, fmt.Errorf("%d bytes of tags and packs, at most %d: %w", len(tail), maxTailBytes, base.ErrTooLarge))
+	}
 	length += len(head) + len(tail)
 	b := append(binary.BigEndian.AppendUint64([]byte{formatVersion}, uint64(length)), head...)
 	err = each(func(k *commit.Commit) error {
@@ -318,6 +324,9 @@ func StreamCheckpoint(r io.Reader, limit int64, take func(*commit.Commit) error)
 	c, h := &Checkpoint{}, &History{}
 	if err := c.readCommits(w, h, take); err != nil {
 		return nil, nil, err
+	}
+	if w.left() > maxTailBytes {
+		return nil, nil, corrupt(checkpointWhere, fmt.Errorf("%d bytes behind its commits, at most %d", w.left(), maxTailBytes))
 	}
 	rest, err := io.ReadAll(io.MultiReader(bytes.NewReader(w.rest()), io.LimitReader(r, w.more)))
 	if err == nil && int64(len(rest)) != w.left() {

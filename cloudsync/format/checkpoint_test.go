@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/iotest"
@@ -16,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 )
 
 // fullCheckpoint has everything that a checkpoint can have, and its diffs.
@@ -303,5 +306,36 @@ func TestCheckpointThatLacksPieces(t *testing.T) {
 		if good != (err == nil) || good && !got.Lacks {
 			t.Errorf("last byte %d: %v", last, err)
 		}
+	}
+}
+
+// zeros is a stream of them without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// TestCheckpointWithoutMeasure has a checkpoint say that what stands behind its commits is longer than that can be: that is seen before it is read, however short it was compressed.
+func TestCheckpointWithoutMeasure(t *testing.T) {
+	at := format.Position{Bucket: id(0xb0), Number: 40, Hash: format.Hash{1}}
+	head := append(at.Encode(), 0) // no commits
+	for _, length := range []uint64{33 << 20, 1<<30 - 1} {
+		b := append(binary.BigEndian.AppendUint64([]byte{1}, length), head...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := format.ReadCheckpoint(io.MultiReader(bytes.NewReader(b), zeros{}), 1<<30)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, base.ErrCorrupt) || got > 1<<20 {
+			t.Errorf("%d bytes: %d were allocated, %v", length, got, err)
+		}
+	}
+	c := &format.Checkpoint{At: at}
+	for i := range 33 << 20 / limits.MaxTagBytes {
+		c.Tags = append(c.Tags, format.TagChange{Name: fmt.Sprintf("%0*d", limits.MaxTagBytes, i), Commit: commit.ID{1}})
+	}
+	if err := c.EncodeTo(io.Discard); !errors.Is(err, base.ErrTooLarge) {
+		t.Errorf("encode %d tags: %v", len(c.Tags), err)
 	}
 }

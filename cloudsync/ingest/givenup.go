@@ -45,7 +45,7 @@ func (p *Page) NoteGivenUp(ctx context.Context, ids []commit.ID) error {
 			continue
 		}
 		number := binary.BigEndian.Uint32(last[1:])
-		if len(last) == givenUpHead+givenUpPerRow*givenUpBytes {
+		if len(last) >= givenUpHead+givenUpPerRow*givenUpBytes {
 			number++
 			last = binary.BigEndian.AppendUint32([]byte{givenUpVersion}, number)
 		}

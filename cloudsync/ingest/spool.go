@@ -11,6 +11,9 @@ import (
 	"github.com/ledgerd/ledger/internal/spool"
 )
 
+// maxCommitBytes is more than the longest commit has.
+const maxCommitBytes = 64 << 10
+
 // spoolBytes is how much of the commits of a checkpoint is held in memory; more goes to a file.
 const spoolBytes = 1 << 20
 
@@ -51,7 +54,7 @@ func (s *commitSpool) each(fn func(i int, c *commit.Commit) error) error {
 			return nil
 		}
 		b := []byte(nil)
-		if err == nil && n > maxHeaderBytes {
+		if err == nil && n > maxCommitBytes {
 			err = io.ErrUnexpectedEOF
 		}
 		if err == nil {

@@ -155,7 +155,7 @@ func (r *rowReader) count(min int) int {
 func (r *rowReader) ref() format.PackRef {
 	ref := format.PackRef{ID: format.ID(r.take(16)), Bytes: r.uvarint()}
 	n := r.uvarint()
-	r.bad = r.bad || n > 1<<32-1
+	r.bad = r.bad || n > format.MaxPackPieces || ref.Bytes > format.MaxPackObjectBytes
 	ref.Pieces, ref.Eager = uint32(n), r.bool()
 	return ref
 }
@@ -179,6 +179,7 @@ func parsePending(b []byte) (pending, error) {
 			d.key.base.Commit = commit.ID(r.take(commit.IDSize))
 		}
 		d.id, d.bytes = format.ID(r.take(16)), r.uvarint()
+		r.bad = r.bad || d.bytes > format.MaxDiffBytes
 		p.diffs = append(p.diffs, d)
 	}
 	return p, r.end()

@@ -121,6 +121,9 @@ func (p *Page) get(ctx context.Context, name string, total *lengths) (o bucket.O
 		return o, nil, err
 	}
 	defer func() { err = errors.Join(err, o.Body.Close()) }()
+	if o.Size < 0 || o.Size > format.MaxRangeBytes {
+		return o, nil, fmt.Errorf("read %s of %d bytes: %w", name, o.Size, base.ErrTooLarge)
+	}
 	if err := total.add(o.Size); err != nil {
 		return o, nil, err
 	}

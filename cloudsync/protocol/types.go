@@ -22,12 +22,18 @@ const (
 // Add returns the moment d later.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
-// TimeOf returns t as Time, 0 for the zero time.
+// TimeOf returns t as Time, 0 for the zero time. What a bucket says may be any time: one that has no place is moved to the nearest that has, so that order stays order.
 func TimeOf(t time.Time) Time {
-	if t.IsZero() {
+	const most = 1 << 62 // so that sums with ages do not overflow
+	switch s := t.Unix(); {
+	case t.IsZero():
 		return 0
+	case s < 0:
+		return 1
+	case s > most/int64(time.Second):
+		return most
 	}
-	return Time(t.UnixNano())
+	return Time(max(t.UnixNano(), 1))
 }
 
 // Time returns t as a time.Time in UTC, the zero time for 0.
