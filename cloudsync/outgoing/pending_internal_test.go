@@ -66,12 +66,12 @@ func TestRowRoundTrip(t *testing.T) {
 		})
 		for range rapid.IntRange(0, 4).Draw(t, "packs") {
 			p.packs = append(p.packs, pendingPack{
-				format.PackRef{ID: id.Draw(t, "pack"), Bytes: rapid.Uint64().Draw(t, "bytes"), Pieces: rapid.Uint32().Draw(t, "pieces"), Eager: rapid.Bool().Draw(t, "eager")},
+				format.PackRef{ID: id.Draw(t, "pack"), Bytes: rapid.Uint64Max(format.MaxPackObjectBytes).Draw(t, "bytes"), Pieces: rapid.Uint32Max(format.MaxPackPieces).Draw(t, "pieces"), Eager: rapid.Bool().Draw(t, "eager")},
 				object.Digest{byte(rapid.IntRange(0, 3).Draw(t, "sample"))},
 			})
 		}
 		for range rapid.IntRange(0, 4).Draw(t, "diffs") {
-			d := pendingDiff{key: diffKey{explanation: rapid.Bool().Draw(t, "explanation"), commit: commit.ID{1}, base: format.Base{Empty: true}}, id: id.Draw(t, "diff"), bytes: rapid.Uint64().Draw(t, "bytes")}
+			d := pendingDiff{key: diffKey{explanation: rapid.Bool().Draw(t, "explanation"), commit: commit.ID{1}, base: format.Base{Empty: true}}, id: id.Draw(t, "diff"), bytes: rapid.Uint64Max(format.MaxDiffBytes).Draw(t, "bytes")}
 			if rapid.Bool().Draw(t, "based") {
 				d.key.base = format.Base{Commit: commit.ID{7}}
 			}
@@ -92,6 +92,21 @@ func TestRowRoundTrip(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// TestRowWithoutMeasure refuses packs and diffs that are longer than there can be: no body could announce them, and the page would try for ever.
+func TestRowWithoutMeasure(t *testing.T) {
+	for name, change := range map[string]func(p *pending){
+		"bytes of a pack":  func(p *pending) { p.packs[0].ref.Bytes = format.MaxPackObjectBytes + 1 },
+		"pieces of a pack": func(p *pending) { p.packs[1].ref.Pieces = format.MaxPackPieces + 1 },
+		"bytes of a diff":  func(p *pending) { p.diffs[0].bytes = 1 << 63 },
+	} {
+		row := someRow()
+		change(&row)
+		if _, err := parsePending(row.encode()); !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func FuzzRows(f *testing.F) {
