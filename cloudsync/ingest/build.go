@@ -167,7 +167,8 @@ func (b *builder) planFromNewest(ctx context.Context, again bool) error {
 				return nil
 			}
 		}
-		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrCorrupt) {
+		// A conflict: the log lost the entry of the checkpoint, and has another one in its place.
+		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrConflict) {
 			return err
 		}
 	}
