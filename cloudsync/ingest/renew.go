@@ -17,10 +17,26 @@ import (
 // that is, nil when there is no checkpoint that is good. It is a step of its own, true by itself.
 func (p *Page) beginsAnew(ctx context.Context, number uint64) (*knownHistory, Result, error) {
 	c, res, err := p.takeHistory(ctx, number, nil)
+	if noUse(err) && !errors.Is(err, base.ErrNotFound) { // values may be looked for where they were before the log lost that
+		if err := p.loseAbsent(ctx); err != nil {
+			return nil, Result{}, err
+		}
+		c, res, err = p.takeHistory(ctx, number, nil)
+	}
 	if noUse(err) {
 		return nil, Result{}, nil
 	}
 	return c, res, err
+}
+
+// loseAbsent makes durable that pieces which are not held have no place in what is not in the bucket.
+func (p *Page) loseAbsent(ctx context.Context) error {
+	s := p.begin(rows{})
+	defer s.end()
+	if err := s.loseAbsent(ctx, false); err != nil {
+		return err
+	}
+	return s.submit(ctx, nil)
 }
 
 // noUse reports whether err says that an object is not there, or not what it should be.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/integration/sim"
 )
 
@@ -70,6 +71,46 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Edit, Device: 1, Changes: set("m19", "0", 0)},
 			{Kind: sim.Checkpoint, Device: 1},
 			{Kind: sim.Lose, Base: 1},
+		}}},
+		{"values are looked for where they were when the log begins anew behind that", sim.History{Seed: 99000986, Disagree: true, Cold: true, Cloud: &sim.Cloud{Faults: mem.Faults{LostAnswer: 0.1}}, Devices: five, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("l17", "40", 0)},
+			{Kind: sim.Edit, Changes: set("l23", "56", 2662)},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Raise, Key: "m+32", Text: "95"}}},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Raise, Key: "m+26", Text: "48"}}},
+			{Kind: sim.Edit, Device: 4, Changes: []sim.Change{{Op: sim.Insert, Key: "s19", Text: "c"}}},
+			{Kind: sim.Sync, Base: 27},
+			{Kind: sim.Sync, Device: 4, Base: 23},
+			{Kind: sim.Fetch, Device: 4, Base: 15},
+			{Kind: sim.Sync, Device: 2},
+			{Kind: sim.Edit, Device: 4, Changes: set("l11", "224", 3069)},
+			{Kind: sim.Drop, Device: 4},
+			{Kind: sim.Sync, Device: 1, Base: 29},
+			{Kind: sim.Lose, Device: 1, Base: 27},
+			{Kind: sim.Edit, After: 90 * time.Minute, Device: 2, Changes: []sim.Change{{Op: sim.Erase, Key: "s01", Text: "c"}, {Op: sim.Add, Key: "c15", Text: "1"}, {Op: sim.Insert, Key: "s13", Text: "j"}}},
+			{Kind: sim.Sync, Device: 2, Base: 2},
+			{Kind: sim.Sync, Device: 4, Base: 9},
+			{Kind: sim.Checkpoint, Device: 4, Base: 3},
+			{Kind: sim.Drop, Device: 2},
+			{Kind: sim.Reupload, Device: 4, Base: 10},
+			{Kind: sim.Sync, Device: 2, Base: 20},
+		}}},
+		{"the log lost the last entry before a checkpoint, and has another one in its place, when a device comes", sim.History{Devices: four, Steps: []sim.Step{
+			{Kind: sim.Sync, Device: 3, Base: 4},
+			{Kind: sim.Edit, Device: 3, Changes: set("l02", "32", 3150)},
+			{Kind: sim.Sync, Device: 2, Base: 2},
+			{Kind: sim.Edit, Device: 2, Changes: set("l03", "64", 1268)},
+			{Kind: sim.Edit, Changes: set("l03", "80", 0)},
+			{Kind: sim.Sync, Base: 9},
+			{Kind: sim.Sync, Device: 3, Base: 25},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "144", 644)},
+			{Kind: sim.Checkpoint, Device: 2, Base: 21},
+			{Kind: sim.Lose, Device: 2, Base: 20},
+			{Kind: sim.Sync, Base: 9},
+			{Kind: sim.Lose, Device: 3, Base: 95},
+			{Kind: sim.Sync, Device: 3, Base: 13},
+			{Kind: sim.Checkpoint, Device: 1, Base: 11},
+			{Kind: sim.Edit, Device: 3, Changes: set("l10", "384", 0)},
+			{Kind: sim.Sync, Device: 3, Base: 28},
 		}}},
 		{"the log loses an entry before a checkpoint, and entries behind that are built on it", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
 			{Kind: sim.Edit, Device: 1, Changes: set("l01", "98", 0)},
@@ -425,9 +466,14 @@ func TestKnownHistories(t *testing.T) {
 		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := test.h
-			h.Cloud = &sim.Cloud{Plain: true}
-			for h.Seed = 1; h.Seed <= 3; h.Seed++ {
+			h, seeds := test.h, []uint64{1, 2, 3}
+			if h.Seed > 0 { // which requests fail follows from it
+				seeds = []uint64{h.Seed}
+			}
+			if h.Cloud == nil {
+				h.Cloud = &sim.Cloud{Plain: true}
+			}
+			for _, h.Seed = range seeds {
 				if _, err := sim.Run(t.Context(), h, sim.Options{Check: true}); err != nil {
 					t.Errorf("seed %d: %v", h.Seed, err)
 				}
