@@ -17,24 +17,29 @@ func notSent(d *object.Digest) error {
 	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
 }
 
-// MetadataLacks is the type of the metadata row that says that values of the page may have missing pieces. Without it, a piece of which nothing is known is first looked for
-// in the log, by making the index anew.
+// MetadataLacks is the type of the metadata row that says that values of the page may have missing pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
+// looked for in the page's log, by making the index anew.
 const MetadataLacks = "lacks"
 
 // MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or has given up
 // pieces with their places.
 const MetadataAdopted = "adopted"
 
-// isMissing reports whether a piece is missing in a page that is known to lack some. With fold, it lets the index reflect the log first if there is no row of the piece.
+// isMissing reports whether a piece is missing in a page that is known to lack some, or not to know the places of all. With fold, it lets the index reflect the log first if there is no row of the
+// piece.
 func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
-	v, err := s.Metadata(context.Background(), MetadataLacks)
-	if err != nil || v == nil {
-		return false, err
+	for _, typ := range []string{MetadataLacks, MetadataAdopted} {
+		v, err := s.Metadata(context.Background(), typ)
+		switch {
+		case err != nil:
+			return false, err
+		case v != nil && fold:
+			return s.hasMissingRowFolded(d)
+		case v != nil:
+			return s.hasMissingRow(d)
+		}
 	}
-	if !fold {
-		return s.hasMissingRow(d)
-	}
-	return s.hasMissingRowFolded(d)
+	return false, nil
 }
 
 // hasMissingRowFolded is hasMissingRow that lets the index reflect the log first if there is no row of the piece: what refers to it may have come just now, as with a tree that is built of an old commit.

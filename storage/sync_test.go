@@ -15,6 +15,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -136,6 +137,36 @@ func TestPieceInCloud(t *testing.T) {
 	wantRows(t, w.s, "local/objects", name("local/objects"))
 	wantRows(t, w.s, "sync_metadata", nil)
 	w.close()
+}
+
+// TestPieceWithoutPlace reads, in a page that may not know all places, a chunk of which only an index piece tells that has just come: the Fetcher is asked, and the index is not made anew for it.
+func TestPieceWithoutPlace(t *testing.T) {
+	content := noise(rand.New(rand.NewPCG(1, 1)), 3000)
+	chunk := object.Sum(0, content)
+	list, err := fb.EncodeIndex([]fb.IndexChild{{Digest: chunk, Size: 3000}, {Digest: object.Sum(0, []byte("x")), Size: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := object.Sum(object.IndexBit, list)
+	for _, adopted := range []bool{false, true} {
+		w := newWorld(t, 1, storage.Options{})
+		w.open()
+		var m []storage.Metadata
+		if adopted {
+			m = []storage.Metadata{{Type: storage.MetadataAdopted, Value: []byte{1}}}
+		}
+		w.sync(nil, storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: root, Place: entryPlace(7)}}, Metadata: m})
+		w.s.SetFetcher(&cloud{pieces: map[object.Digest][]byte{chunk: content}})
+		w.must(w.s.AddFetched(t.Context(), []storage.FetchedPiece{{Digest: root, Content: list}}))
+		got, err := w.s.Piece(t.Context(), chunk)
+		if adopted && (err != nil || !bytes.Equal(got, content)) || !adopted && !errors.Is(err, base.ErrGone) {
+			t.Errorf("adopted %t: %d bytes, %v", adopted, len(got), err)
+		}
+		if made := w.s.Recovery().IndexRebuilt; (made != "") == adopted {
+			t.Errorf("adopted %t: index made anew: %q", adopted, made)
+		}
+		w.close()
+	}
 }
 
 // receiver is a page that gets what another one has.
