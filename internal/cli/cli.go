@@ -110,6 +110,7 @@ type app struct {
 	pass     []byte         // passphrase of the cloud, when a flag has named it
 	started  bool           // a verb has begun: errors are no longer about usage
 	verb     *cobra.Command // which one
+	again    []string       // flags with which another process goes on with it, behind those that were given
 	warnings int            // things left out: the exit code is ExitPartly
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,13 +172,35 @@ func version() string {
 	return "(devel)"
 }
 
-// open opens the repository. It must be closed with closeAll.
+// socketEvery is how often a verb that waits for the repository looks whether who holds it answers now.
+const socketEvery = 50 * time.Millisecond
+
+// open opens the repository. While another process holds it, it looks for that one's socket too, as long as it may wait: a serve that has just begun holds the repository
+// before it answers. It returns a *forwarded when that has run the verb.
 func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, error) {
 	if a.dir == "" {
 		return nil, a.noDirectory()
 	}
 	a.complete(&o)
-	return ledger.Open(ctx, a.dir, &o)
+	began, left := a.process.Clock.Now(), a.lockTimeout
+	for {
+		o.LockTimeout = min(socketEvery, left)
+		repo, err := ledger.Open(ctx, a.dir, &o)
+		locked, ok := errors.AsType[*ledger.LockedError](err)
+		if !ok {
+			return repo, err
+		}
+		if err := a.forward(ctx, a.verb); err != nil {
+			return nil, err
+		}
+		waited := a.process.Clock.Now().Sub(began)
+		if left = a.lockTimeout - waited; left <= 0 {
+			if a.lockTimeout > 0 {
+				locked.Waited = waited
+			}
+			return nil, err
+		}
+	}
 }
 
 func (a *app) noDirectory() error {
@@ -211,9 +232,6 @@ func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Reposi
 		return fn(a.process.served)
 	}
 	repo, err := a.open(ctx, o)
-	if errors.Is(err, ledger.ErrLocked) { // perhaps by a serve that has just begun
-		err = cmp.Or(a.forward(ctx, a.verb), err)
-	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -147,14 +148,22 @@ func (f *forwarded) Error() string { return fmt.Sprintf("exit code %d", f.code) 
 
 // forward has the process that serves the repository run the command. It returns nil when there is none, a *forwarded when that was done, or why it could not be.
 func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
-	if a.process.served != nil || a.dir == "" || runsHere(cmd) {
+	if a.process.served != nil || a.dir == "" || cmd == nil || runsHere(cmd) { // without a verb it is about completions
 		return nil
 	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil // as without a server: paths cannot be told
 	}
-	r := daemon.Request{Program: a.process.Program, Args: a.process.Args, Env: a.environment(cmd), Dir: dir}
+	args := a.process.Args
+	if len(a.again) > 0 {
+		end := slices.Index(args, "--")
+		if end < 0 {
+			end = len(args)
+		}
+		args = slices.Concat(args[:end], a.again, args[end:])
+	}
+	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(cmd), Dir: dir}
 	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.out.below, a.process.Stderr)
 	switch {
 	case err != nil:

@@ -13,7 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/cli"
+	"github.com/ledgerd/ledger/internal/daemon"
 )
 
 // announced is standard error of serve. It tells when serve listens.
@@ -173,4 +175,86 @@ func TestEvictBesideServe(t *testing.T) {
 	if code := stop(); code != 0 {
 		t.Errorf("serve ended with %d", code)
 	}
+}
+
+// TestVerbWaitsForTheSocket runs a verb while a process holds the repository that answers on no socket yet: it goes through that as soon as it does. Who may not wait says who holds the
+// repository.
+func TestVerbWaitsForTheSocket(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "put", "notes", "a", "1")
+	r, err := ledger.Open(t.Context(), repo, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	run(11, "get", "notes", "a", "--lock-timeout", "0")
+	run(11, "put", "notes", "a", "2", "--lock-timeout", "60ms")
+	codes := make(chan int, 2)
+	for _, args := range [][]string{{"get", "notes", "a"}, {"put", "notes", "a", "2"}} {
+		go func() {
+			codes <- cli.Main(t.Context(), process(append([]string{"--dir", repo, "--lock-timeout", "24h"}, args...), nil, io.Discard, io.Discard))
+		}()
+	}
+	s, err := daemon.Listen(repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- s.Serve(ctx, func(context.Context, daemon.Request, io.Reader, io.Writer, io.Writer) int { return 77 })
+	}()
+	for range 2 {
+		if code := <-codes; code != 77 {
+			t.Errorf("exit code %d, want that of the server", code)
+		}
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCompletionBesideServe asks for completions while serve holds the repository: there are none, and nothing goes wrong.
+func TestCompletionBesideServe(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "put", "notes", "a", "1")
+	startServe(t, repo)
+	if got := run(0, "__complete", "get", ""); !strings.HasPrefix(got, ":") {
+		t.Errorf("completions %q", got)
+	}
+}
+
+// TestWatchGoesOnThroughServe has a serve begin beside a watch: that goes on behind what it has told, though it learns of serve by a change that serve has made.
+func TestWatchGoesOnThroughServe(t *testing.T) {
+	_, repo, run := forServe(t)
+	run(0, "put", "notes", "a", "1")
+	told := make(chan string, 100)
+	out := &lines{line: func(line []byte) { told <- string(line) }}
+	ended := make(chan int, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		ended <- cli.Main(ctx, process([]string{"--dir", repo, "watch", "notes", "--from", "none", "-n", "3", "--lock-timeout", "1ms"}, nil, out, io.Discard))
+	}()
+	want := func(key string) {
+		t.Helper()
+		if commit, change := <-told, <-told; !strings.HasPrefix(commit, "commit ") || change != "+ "+key {
+			t.Fatalf("told %q, %q, want %s", commit, change, key)
+		}
+	}
+	want("a")
+	stop := startServe(t, repo)
+	run(0, "put", "notes", "b", "2")
+	want("b")
+	run(0, "put", "notes", "c", "3")
+	want("c")
+	if code := <-ended; code != 0 {
+		t.Errorf("watch ended with %d", code)
+	}
+	stop()
 }

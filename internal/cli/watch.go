@@ -154,8 +154,24 @@ func (w *watcher) wait(ctx context.Context) error {
 	}
 }
 
+// again returns the flags with which a serve that has begun in the meantime goes on, behind what was told. A notification of which only a part was told it tells anew.
+func (w *watcher) again() []string {
+	var flags []string
+	switch {
+	case w.started:
+		flags = append(flags, "--from="+w.from.String())
+	case w.begin == "" && w.absent:
+		flags = append(flags, "--from="+fromNone)
+	}
+	if w.limit > 0 {
+		flags = append(flags, fmt.Sprintf("--limit=%d", w.limit-w.count))
+	}
+	return flags
+}
+
 // look opens the page for a moment and finds what is new. It reports whether there is more.
 func (w *watcher) look(ctx context.Context) (more bool, err error) {
+	w.app.again = w.again()
 	err = w.app.read(ctx, func(repo *ledger.Repository) error {
 		page, err := w.app.openPage(ctx, repo, w.name, reads)
 		if errors.Is(err, ledger.ErrNotFound) && !w.started {
