@@ -158,6 +158,16 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 	if err != nil {
 		return err
 	}
+	files, err := openAll(tmp)
+	if err != nil {
+		return errors.Join(err, u.close())
+	}
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	_ = os.RemoveAll(tmp) // where the system allows that of open files: then nothing stays when the process is killed
 	for _, info := range infos {
 		at := info.LastClosed
 		if at.IsZero() {
@@ -170,20 +180,35 @@ func (r *Repository) backupUsage(t backupTarget, infos []PageInfo, dir string) (
 	if err := u.close(); err != nil {
 		return err
 	}
-	files, err := os.ReadDir(tmp)
-	if err != nil {
-		return err
-	}
 	for _, f := range files {
-		b, err := os.ReadFile(filepath.Join(tmp, f.Name()))
+		b, err := io.ReadAll(f)
 		if err != nil {
 			return err
 		}
-		if err := writeTo(t, path.Join(dir, f.Name()), b); err != nil {
+		if err := writeTo(t, path.Join(dir, filepath.Base(f.Name())), b); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openAll opens the files of a directory for reading.
+func openAll(dir string) (files []*os.File, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			for _, f := range files {
+				err = errors.Join(err, f.Close())
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 func writeTo(t backupTarget, name string, content []byte) error {

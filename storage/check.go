@@ -80,7 +80,7 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 	return c.report, db.Close()
 }
 
-// scratchIndex opens an empty index that remove deletes.
+// scratchIndex opens an empty index, of which remove deletes what is left once it is closed.
 func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 	if s.o.MemoryIndex != nil {
 		return index.NewMemory(), func() {}, nil
@@ -95,6 +95,7 @@ func (s *Store) scratchIndex() (db index.DB, remove func(), err error) {
 		remove()
 		return nil, nil, err
 	}
+	remove() // where the system allows that of an open file: then nothing stays when the process is killed
 	return db, remove, nil
 }
 
