@@ -63,7 +63,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short:   "Keep the repository in step with the cloud until it is stopped",
 		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
 that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
-collected a little at a time.
+collected a little at a time. A repository is not created: see put, import, cloud set and clone.
 
 With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take more, or
 less is free on the disk: the one that was closed longest ago first. --keep-values lets long values go that the
@@ -101,7 +101,7 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 		}
 		a.pass = pass
 	}
-	o := ledger.Options{}
+	o := ledger.Options{MustExist: true} // as sync: a directory that was mistyped must not be taken for one without pages
 	a.complete(&o)
 	o.Merge.Manual, o.Sync.Manual = false, false
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10

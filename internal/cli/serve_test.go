@@ -258,3 +258,19 @@ func TestWatchGoesOnThroughServe(t *testing.T) {
 	}
 	stop()
 }
+
+// TestServeCreatesNothing refuses a directory that has no repository, one that is not there among them.
+func TestServeCreatesNothing(t *testing.T) {
+	dir, repo, run := forServe(t)
+	run(10, "serve")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%v is there, %v", entries, err)
+	}
+	if err := os.Mkdir(repo, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(10, "serve")
+	if entries, err := os.ReadDir(repo); err != nil || len(entries) > 0 {
+		t.Errorf("%v is there, %v", entries, err)
+	}
+}
