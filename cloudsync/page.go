@@ -411,14 +411,18 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	})
 }
 
-// fromPast calls build, and once more when nothing of the log had been read: which row says how far it was can be lost.
+// fromPast calls build, and once more when the bucket does not have what that needs and the log has gone on: what was read may have been given up since, for a checkpoint further on that has the
+// tree. Which row says how far the log was read can be lost, too.
 func (p *Page) fromPast(ctx context.Context, build func() error) error {
-	unread := p.ses.log.Position().Number == 0
+	at := p.ses.log.Position().Number
 	err := build()
-	if !unread || !errors.Is(err, base.ErrGone) {
+	if !errors.Is(err, base.ErrGone) {
 		return err
 	}
 	if _, err := p.download(ctx); err != nil {
+		return err
+	}
+	if p.ses.log.Position().Number == at {
 		return err
 	}
 	return build()
