@@ -345,6 +345,45 @@ func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	same(t, a, b)
 }
 
+// TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were lost, and others come behind: it notices with its next look at the floor, also as another process, and after a look
+// says so again and again.
+func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
+	for _, missing := range []uint64{1, 2, 8} {
+		for _, restart := range []bool{false, true} {
+			w := newWorld(t)
+			a, b := steady(t, w)
+			next := b.State().Position + 1
+			w.clock.Advance(25 * time.Hour)
+			if got := b.counts(func() { sync(t, b) }); got.A > 1 || got.B > 12 {
+				t.Errorf("a look at the floor and beyond cost %+v", got)
+			}
+			for i := range 9 {
+				a.commit(edit{key(i): text("later")})
+				sync(t, a)
+			}
+			for n := range missing {
+				w.remove(a.names().Entry(next + n))
+			}
+			sync(t, b) // as far as it knows this is the end
+			w.clock.Advance(25 * time.Hour)
+			for range 2 {
+				if restart {
+					b.reopen()
+				}
+				err := b.Sync(t.Context())
+				if e, ok := errors.AsType[*cloudlog.UnreadableError](err); !ok || e.Number != next || !errors.Is(err, cloudsync.ErrBucketDamaged) {
+					t.Fatalf("%d missing, restart %v: %v", missing, restart, err)
+				}
+			}
+			if _, err := a.Reupload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sync(t, b, a)
+			same(t, a, b)
+		}
+	}
+}
+
 // TestHoleIsNamed tells callers which entry is missing.
 func TestHoleIsNamed(t *testing.T) {
 	w := newWorld(t)

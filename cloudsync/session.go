@@ -393,6 +393,9 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 		err = p.proveOwn(ctx)
 	}
 	if err == nil {
+		err = p.lookBeyond(ctx)
+	}
+	if err == nil {
 		err = p.keepFloor(ctx)
 	}
 	if err != nil {
@@ -471,12 +474,56 @@ func (p *Page) checkEnd(ctx context.Context) error {
 		case from <= next:
 			return errMore
 		default:
-			return &cloudlog.UnreadableError{Number: next, Err: fmt.Errorf("read object %s: %w", p.names.Entry(next),
-				&base.CorruptError{Where: "log", Key: fmt.Sprintf("%020d", next), Want: "an entry, as there is a later one", Got: "nothing"})}
+			return p.holeAt(next)
 		}
 	}
 	p.ses.begun = true
 	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: []byte{1}})
+}
+
+// holeAt says that an entry is missing, and that there are later ones.
+func (p *Page) holeAt(next uint64) error {
+	return &cloudlog.UnreadableError{Number: next, Err: fmt.Errorf("read object %s: %w", p.names.Entry(next),
+		&base.CorruptError{Where: "log", Key: fmt.Sprintf("%020d", next), Want: "an entry, as there is a later one", Got: "nothing"})}
+}
+
+// lookBeyond looks whether there are entries behind one that there is not, with each look at the floor, once a day: a device that stands where an entry was lost has nothing else by which it would
+// notice that the log goes on without it. A list would find any hole, and cost more; this finds
+// one of up to 8 entries, as soon as the log goes on so far. Errors: a *cloudlog.UnreadableError.
+func (p *Page) lookBeyond(ctx context.Context) error {
+	_, seen := p.ses.log.Floor()
+	next := p.ses.log.Position().Number + 1
+	if next == 1 || seen.IsZero() || p.ses.floor.seen.IsZero() || seen.Equal(p.ses.floor.seen) { // who begins has made a list; see checkEnd
+		return nil
+	}
+	for ahead := uint64(1); ahead <= 8; ahead *= 2 {
+		there, err := p.hasEntry(ctx, next+ahead)
+		if err == nil && there { // the log may have gone on meanwhile
+			if there, err = p.hasEntry(ctx, next); err == nil && !there {
+				err = p.holeAt(next)
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasEntry reports whether there is an entry of a number in the bucket.
+func (p *Page) hasEntry(ctx context.Context, number uint64) (bool, error) {
+	o, err := p.b.Get(ctx, p.names.Entry(number), 0, 0)
+	if errors.Is(err, base.ErrNotFound) {
+		return false, nil
+	}
+	if err == nil {
+		err = o.Body.Close()
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for what comes behind the end of the log: %w", err)
+	}
+	return o.Size > 0, nil
 }
 
 // supply brings what an entry needs that the page does not know since it began with a checkpoint, or read past one that has what the log does not. It returns an error that is not about that as it is.

@@ -132,6 +132,12 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 			err = p.mend(ctx, err)
 		}
 	}
+	if err == nil { // appending may have looked at the floor
+		err = p.lookBeyond(ctx)
+	}
+	if err == nil {
+		err = p.keepFloor(ctx)
+	}
 	if err != nil {
 		p.ses.log = nil // an entry may have landed without its answer
 		p.ses.tip = time.Time{}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,8 +59,9 @@ type cloud struct {
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
-	torn   bool // objects are missing in the midst of what is there
-	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
+	torn   bool  // objects are missing in the midst of what is there
+	tornAt int64 // when the last of them went
+	lossy  bool  // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }
 
@@ -318,8 +320,9 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 // its place: what they put is on no way that leads to that entry, and for who stands there or begins with a checkpoint behind as if it were lost once more, until all upload anew.
 func (d *device) aboveHole(puts int) {
 	c := d.w.cloud
-	if c.torn && d.link.session != c.epoch && d.link.wire.put() > puts {
+	if c.torn && (d.link.session != c.epoch || d.logBeyond()) && d.link.wire.put() > puts {
 		c.epoch++
+		c.tornAt = d.w.now.Load()
 		d.w.renewed()
 	}
 }
@@ -388,7 +391,7 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 		look      = 2
 		process   = 10
 		hour      = 13 // the heads of entries from the first of its own on
-		day       = 8  // a look at the format, the floor and checkpoints; how far the device is, said anew
+		day       = 12 // a look at the format, the floor, entries behind the end and checkpoints; how far the device is, said anew
 		rangeSize = 32
 	)
 	m, now := d.link.syncer.Metrics(), d.link.page.State().Position
@@ -416,6 +419,18 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	return nil
 }
 
+// logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
+func (d *device) logBeyond() bool {
+	at := d.link.page.State().Position
+	for _, name := range d.w.cloud.b.Names() {
+		_, number, ok := strings.Cut(name, "/log/")
+		if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > at {
+			return true
+		}
+	}
+	return false
+}
+
 // inStep is called after the bucket has told the device that everything is up and down. before is what the bucket had (S9).
 func (d *device) inStep(ctx context.Context, before set) error {
 	c := d.w.cloud
@@ -424,6 +439,9 @@ func (d *device) inStep(ctx context.Context, before set) error {
 		return fmt.Errorf("S9: device %d has synced, and %d commits are unsynced: %w", d.index, len(unsynced), err)
 	}
 	if d.link.session != c.epoch { // the device has not noticed
+		return nil
+	}
+	if looked := d.link.wire.floorSeen(); c.torn && looked <= c.tornAt && d.w.now.Load()-looked < int64(24*time.Hour) && d.logBeyond() { // nor has it, but it will within a day
 		return nil
 	}
 	if lacks := before.minus(d.has); lacks.last() >= 0 {

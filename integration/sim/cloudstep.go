@@ -110,7 +110,7 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	w.excuseEvicted()
 	w.trace("the bucket is %s, processes go on: %t", what, goOn)
 	if goOn {
-		w.cloud.torn = true
+		w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
 		return nil
 	}
 	for _, d := range w.devices {
@@ -144,7 +144,7 @@ func (w *World) lose(ctx context.Context, n int) error {
 	name := names[n%len(names)]
 	w.trace("the bucket loses %s", name)
 	w.cloud.epoch++
-	w.cloud.torn = true
+	w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
 	w.renewed()
 	w.now.Add(int64(time.Minute)) // it was written a while ago
 	return w.cloud.b.Delete(ctx, name)

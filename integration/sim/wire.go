@@ -48,7 +48,8 @@ type wire struct {
 	after  bool                    // it fails when the request has been carried out
 	flight bool                    // the request at which the call ended was made for others, too, and may go on
 	tally  tally
-	puts   int // of entries that the bucket has taken
+	puts   int   // of entries that the bucket has taken
+	floor  int64 // when a floor was looked for last, in the time of the world
 }
 
 var _ bucket.Bucket = (*wire)(nil)
@@ -111,6 +112,13 @@ func (w *wire) put() int {
 	return w.puts
 }
 
+// floorSeen returns when the device has looked for a floor last.
+func (w *wire) floorSeen() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.floor
+}
+
 // forgo takes back what was counted since then.
 func (w *wire) forgo(then tally) {
 	w.mu.Lock()
@@ -150,6 +158,9 @@ func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	}
 	w.d.w.now.Add(int64(requestTime))
 	w.tally.add(op, name)
+	if strings.Contains(name, "/floor/") {
+		w.floor = w.d.w.now.Load()
+	}
 	if w.cut > 0 && w.asked == w.cut {
 		if !w.after {
 			w.d.cutPower()
