@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -185,6 +186,37 @@ func TestEvictedAgainAtOnce(t *testing.T) {
 	}
 	if _, err := w.mem.Stat(r.awayPath(pageKey{ref.Ledger, ref.ID})); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("why it was away stays: %v", err)
+	}
+}
+
+// TestQuotaMeasures has notes of what pages take that are without measure, alone and in sum: no page goes by them, as long as what is there keeps the quota.
+func TestQuotaMeasures(t *testing.T) {
+	for _, noted := range []int64{1 << 50, math.MaxInt64} {
+		w := newEvictWorld(t)
+		r, ref := w.device(w.mem)
+		size, err := dirSize(r.fs, r.pageDir(pageKey{ref.Ledger, ref.ID}))
+		if err == nil {
+			err = r.usage.noteSize(ref.Ledger, ref.ID, noted)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			quota int64
+			stays bool
+		}{{size, true}, {size - 1, false}} {
+			r.o.Quota = c.quota
+			if err := r.keepQuota(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if away, err := r.EvictedPages(t.Context()); err != nil || (len(away) == 0) != c.stays {
+				t.Errorf("with a quota of %d for %d bytes, noted as %d: %d pages are away, %v", c.quota, size, noted, len(away), err)
+			}
+		}
+	}
+	sum, err := sumSizes(t.Context(), make([]pageKey, 3), func(pageKey) (int64, error) { return math.MaxInt64 / 2, nil })
+	if err != nil || sum != math.MaxInt64 {
+		t.Errorf("sum %d, %v", sum, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -123,18 +124,29 @@ func (r *Repository) excess(ctx context.Context) (over int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	sum := int64(0)
+	sum, err := sumSizes(ctx, keys, r.sizeOf)
+	if err == nil && sum > r.o.Quota { // what was noted has no checksum, and all pages would go by one that was said to be without measure
+		sum, err = sumSizes(ctx, keys, func(k pageKey) (int64, error) { return dirSize(r.fs, r.pageDir(k)) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	return max(over, sum-r.o.Quota), nil
+}
+
+// sumSizes adds up what pages take, up to the greatest number that there is.
+func sumSizes(ctx context.Context, keys []pageKey, sizeOf func(pageKey) (int64, error)) (sum int64, err error) {
 	for _, k := range keys {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		n, err := r.sizeOf(k)
+		n, err := sizeOf(k)
 		if err != nil {
 			return 0, err
 		}
-		sum += n
+		sum += min(n, math.MaxInt64-sum)
 	}
-	return max(over, sum-r.o.Quota), nil
+	return sum, nil
 }
 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.

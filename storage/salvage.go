@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -364,7 +365,7 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 			take(r)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return int(int64(a.rec.Place.Offset) - int64(b.rec.Place.Offset)) })
+	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.rec.Place.Offset, b.rec.Place.Offset) })
 	var out []segment.Record
 	for i := range all {
 		c := &all[i]
