@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
+	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -121,13 +122,16 @@ func (p *Page) offerHistory(ctx context.Context, limit int) error {
 	if err != nil || len(treeless) == 0 {
 		return err
 	}
-	o, err := p.retentionEntry(ctx, p.ses.retention)
-	if err == nil {
-		err = p.append(ctx, o)
-	}
-	if err == nil {
-		p.ses.carried = false
-		err = p.writeHistory(ctx)
+	err = errTaken
+	for n := 0; n < maxReuploads && errors.Is(err, errTaken); n++ { // by another device, or by this one, to which nobody has said so
+		var o *outgoing.Outgoing
+		if o, err = p.retentionEntry(ctx, p.ses.retention); err == nil {
+			err = p.append(ctx, o)
+		}
+		if err == nil {
+			p.ses.carried = false
+			err = p.writeHistory(ctx)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("send history: %w", err)

@@ -21,6 +21,7 @@ func TestKnownHistories(t *testing.T) {
 	three := []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	four := append(three, sim.Device{Name: "d"})
 	five := append(four, sim.Device{Name: "e"})
+	six := append(five, sim.Device{Name: "f"})
 	for _, test := range []struct {
 		name string
 		h    sim.History
@@ -127,6 +128,33 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Collect},
 			{Kind: sim.Collect, After: 31 * 24 * time.Hour, Device: 1},
 			{Kind: sim.Build, Device: 3, Base: 26},
+		}}},
+		{"the answer is lost that the checkpoint of history is there, in a sync", sim.History{Seed: 99007682, Cloud: &sim.Cloud{Plain: true, Faults: mem.Faults{LostAnswer: 0.1}}, Devices: six, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Insert, Key: "s05", Text: "iiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiii"}}},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Raise, Key: "m+01", Text: "22"}}},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Raise, Key: "m+01", Text: "52"}}},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: set("f00", "8136", 0)},
+			{Kind: sim.Edit, Device: 4, Changes: set("f00", "257", 0)},
+			{Kind: sim.Retain, Device: 3, Base: 2},
+			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Raise, Key: "m+09", Text: "43"}}},
+			{Kind: sim.Checkpoint, Device: 5, Base: 2},
+			{Kind: sim.Retain, Device: 4},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s13", Text: "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"}}},
+			{Kind: sim.Edit, Device: 4, Changes: set("f00", "346", 0)},
+			{Kind: sim.Collect, Device: 4, Base: 15},
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Collect, Device: 1, Base: 29},
+			{Kind: sim.Reupload, Device: 2, Base: 9},
+			{Kind: sim.Collect, Device: 3, Base: 1},
+			{Kind: sim.Reupload, Device: 4, Base: 15},
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Insert, Key: "s+12", Text: "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"}}},
+			{Kind: sim.Checkpoint, Device: 1, Base: 27},
+			{Kind: sim.Sync, After: 7413789889892901, Device: 2, Base: 13},
+			{Kind: sim.Reupload, Device: 4, Base: 12, Stop: 9},
+			{Kind: sim.Retain, Device: 4},
 		}}},
 		{"the log loses an entry before a checkpoint, and entries behind that are built on it", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
 			{Kind: sim.Edit, Device: 1, Changes: set("l01", "98", 0)},
