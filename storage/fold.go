@@ -46,28 +46,35 @@ func (s *Store) Fold(ctx context.Context) error {
 // foldLocator finds pieces for a fold, which holds the fold turn and so cannot wait for the index to be made anew.
 type foldLocator struct{ s *Store }
 
-func (f foldLocator) locate(d *object.Digest) (located, bool, error) {
-	if o, ok := f.s.over.piece(d); ok {
+func (f foldLocator) locate(d *object.Digest) (located, bool, error) { return f.find(d, false) }
+
+func (f foldLocator) base(d *object.Digest) (located, bool, error) { return f.find(d, true) }
+
+// find returns where a piece is that is held as far as the log was folded, or will be: by the first record behind that. With dead it also finds a node whose bytes stay as a base only.
+//
+// A pending record may delete a node that the index has, and a later one store it again, as a difference to one that a record between them stores as a difference to it. There are no such circles among what
+// is held at one point of the log. So what the index has counts there.
+func (f foldLocator) find(d *object.Digest, dead bool) (l located, ok bool, err error) {
+	o, stored := f.s.over.piece(d)
+	if stored && !(d.Kind().IsNode() && f.s.over.isTouched(d)) {
 		return o.located(), true, nil
 	}
-	var l located
-	var ok bool
-	err := f.s.viewOnce(func(tx index.Tx) (err error) {
-		l, ok, err = locateIn(tx, d)
+	err = f.s.viewOnce(func(tx index.Tx) error {
+		l, ok = located{}, false
+		row, has, err := readObjectRow(tx, d)
+		switch {
+		case err != nil || !has || !row.held && !(dead && row.dead):
+			return err
+		case stored && !reflects(&f.s.state.position, row.place): // left by a fold that did not end
+			return nil
+		}
+		l, err = locatedRow(tx, &row)
+		ok = err == nil
 		return err
 	})
-	return l, ok, err
-}
-
-func (f foldLocator) base(d *object.Digest) (located, bool, error) {
-	l, ok, err := f.locate(d)
-	if ok || err != nil {
-		return l, ok, err
+	if err == nil && !ok && stored {
+		return o.located(), true, nil
 	}
-	err = f.s.viewOnce(func(tx index.Tx) (err error) {
-		l, ok, err = baseIn(tx, d)
-		return err
-	})
 	return l, ok, err
 }
 

@@ -78,6 +78,29 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	return op{}, false, false
 }
 
+// isTouched reports whether pending records say of a piece that it was deleted, dropped, or is in the bucket.
+func (ov *overlay) isTouched(d *object.Digest) bool {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	return ov.touched[*d] != nil
+}
+
+// lastPiece is piece for the last record in the log of those that store the piece.
+func (ov *overlay) lastPiece(d *object.Digest) (op, bool) {
+	ov.mu.RLock()
+	defer ov.mu.RUnlock()
+	last := ov.pieces.get(d)
+	if last == nil {
+		return op{}, false
+	}
+	for _, o := range ov.more[*d] {
+		if o.after(last) {
+			last = o
+		}
+	}
+	return *last, true
+}
+
 // isPruned reports whether a pending record prunes a commit.
 func (ov *overlay) isPruned(id commit.ID) bool {
 	ov.mu.RLock()

@@ -82,7 +82,7 @@ func (s *Store) base(d *object.Digest) (located, bool, error) {
 	if ok || err != nil {
 		return l, ok, err
 	}
-	if o, ok := s.over.piece(d); ok { // which is deleted there, too
+	if o, ok := s.over.lastPiece(d); ok { // which is deleted there, too
 		return o.located(), true, nil
 	}
 	err = s.view(func(tx index.Tx) (err error) {

@@ -24,13 +24,18 @@ func (o *op) order() (number uint64, ord uint32) {
 	return o.number, o.ord
 }
 
+// after reports whether a record stands behind another in the log.
+func (o *op) after(other *op) bool {
+	n, ord := o.order()
+	than, thanOrd := other.order()
+	return cmp.Or(cmp.Compare(n, than), cmp.Compare(ord, thanOrd)) > 0
+}
+
 func (t *touch) after(u *touch) bool {
 	if t.o == u.o {
 		return t.i > u.i
 	}
-	tn, to := t.o.order()
-	un, uo := u.o.order()
-	return cmp.Or(cmp.Compare(tn, un), cmp.Compare(to, uo)) > 0
+	return t.o.after(u.o)
 }
 
 // touchedBy calls fn for each piece that a record of sync is about.
