@@ -51,7 +51,7 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
-// completing calls fn with the repository, when there is one that can be read now. What goes wrong gives no
+// completing calls fn with the repository, when there is one that can be read now. A serve that holds it completes the whole line instead. What goes wrong gives no
 // completions: there is nobody to tell.
 func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Repository) error) {
 	if a.fromEnvironment(cmd) != nil {
@@ -59,6 +59,9 @@ func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Re
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
+	if _, a.completed = errors.AsType[*forwarded](a.forward(ctx, cmd)); a.completed {
+		return
+	}
 	a.lockTimeout = 0
 	_ = a.read(ctx, func(repo *ledger.Repository) error { return fn(ctx, repo) }) // see above
 }

@@ -219,13 +219,39 @@ func TestVerbWaitsForTheSocket(t *testing.T) {
 	}
 }
 
-// TestCompletionBesideServe asks for completions while serve holds the repository: there are none, and nothing goes wrong.
+// TestCompletionBesideServe asks for completions while a process holds the repository: serve gives them, and where nobody answers there are none.
 func TestCompletionBesideServe(t *testing.T) {
 	_, repo, run := forServe(t)
 	run(0, "put", "notes", "a", "1")
-	startServe(t, repo)
-	if got := run(0, "__complete", "get", ""); !strings.HasPrefix(got, ":") {
-		t.Errorf("completions %q", got)
+	run(0, "put", "notes", "b", "1")
+	lines := []string{"get\x00", "get\x00notes\x00", "show\x00notes\x00", "get\x00notes\x00a\x00--at\x00HEAD", "serve\x00", "g"}
+	complete := func(line string) string {
+		t.Helper()
+		return run(0, append([]string{"__complete"}, strings.Split(line, "\x00")...)...)
+	}
+	want := map[string]string{}
+	for _, line := range lines {
+		want[line] = complete(line)
+	}
+	if !strings.HasPrefix(want["get\x00notes\x00"], "a\nb\n:") {
+		t.Fatalf("completed %q", want)
+	}
+	stop := startServe(t, repo)
+	for _, line := range lines {
+		if got := complete(line); got != want[line] {
+			t.Errorf("%q beside serve: %q, want %q", line, got, want[line])
+		}
+	}
+	stop()
+	r, err := ledger.Open(t.Context(), repo, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := complete("get\x00"); !strings.HasPrefix(got, ":") {
+		t.Errorf("beside a process that does not answer: %q", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
