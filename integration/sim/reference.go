@@ -69,14 +69,14 @@ func (g *graph) virtual(bases []*node) ancestor {
 			content: map[string]string{}, unknown: map[string]bool{}, either: maps.Clone(lower.either), above: a.above.or(n.above),
 			time: n.c.Timestamp,
 		}
+		for k := range a.either { // also where no content has the key
+			out.either = with(out.either, k)
+		}
 		tie := i > 0 && a.time == n.c.Timestamp // which of the two is the left one follows from the id that a commit of a would have
 		for _, k := range keys(lower.content, a.content, n.content, asContent(a.unknown), asContent(lower.unknown)) {
 			b, l, r := value(lower.content, k), value(a.content, k), n.value(k)
 			v, conflict := threeWay(lower.unknown[k], b, l, r)
 			known := true
-			if a.either[k] {
-				out.either = with(out.either, k)
-			}
 			switch {
 			case a.unknown[k]:
 				known = false
