@@ -172,8 +172,11 @@ func version() string {
 	return "(devel)"
 }
 
-// socketEvery is how often a verb that waits for the repository looks whether who holds it answers now.
-const socketEvery = 50 * time.Millisecond
+// A verb that waits for the repository looks whether who holds it answers now: often at first, and then less.
+const (
+	socketSoon  = 50 * time.Millisecond
+	socketEvery = 500 * time.Millisecond
+)
 
 // open opens the repository. While another process holds it, it looks for that one's socket too, as long as it may wait: a serve that has just begun holds the repository
 // before it answers. It returns a *forwarded when that has run the verb.
@@ -183,8 +186,8 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 	}
 	a.complete(&o)
 	began, left := a.process.Clock.Now(), a.lockTimeout
-	for {
-		o.LockTimeout = min(socketEvery, left)
+	for pause := socketSoon; ; pause = min(2*pause, socketEvery) {
+		o.LockTimeout = min(pause, left)
 		repo, err := ledger.Open(ctx, a.dir, &o)
 		locked, ok := errors.AsType[*ledger.LockedError](err)
 		if !ok {
