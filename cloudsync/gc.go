@@ -58,7 +58,7 @@ var errAnnounced = errors.New("the log has come to need what was to be condemned
 // a day that no entry and no kept checkpoint speaks of, as a device leaves them that ended between the upload of a pack and that of its
 // entry; and all checkpoints but the two newest and those that the floor stands on. Where the bucket's retention gives history up, it first prunes that here (see GiveUp; keep are further commits that
 // stay), writes a checkpoint that stands for what is kept, condemns the entries before and what only they need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the floors, the
-// grace after that. It syncs the page first, and reads all of the log. Ages are by the bucket's clock. Errors: as Sync.
+// grace after that. It syncs the page first, and reads all of the log; where an entry is missing in the midst of it, it does nothing. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
@@ -219,6 +219,9 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.seesEnd(ctx, have.checkpoints); err != nil {
+		return nil, err
+	}
 	s, err := p.survey(ctx, floor, &have)
 	if err != nil {
 		return nil, err
@@ -271,6 +274,27 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 		}
 	}
 	return report, deleteDue(ctx, p.b, due, o.DryRun, report)
+}
+
+// seesEnd proves that nothing stands behind the last entry that the page has read: what that needs would be taken for garbage. A log in the midst of which an entry is missing ends there for who has not read
+// further, and he notices that when he looks for it. Errors: errAnnounced when the log goes on, and has been read; a *cloudlog.UnreadableError.
+func (p *Page) seesEnd(ctx context.Context, checkpoints []bucket.Info) error {
+	at := p.ses.log.Position().Number
+	err := p.passing(ctx, func() error { return p.lookBehind(ctx) })
+	if now := p.ses.log.Position().Number; errors.Is(err, errMore) || err == nil && now != at {
+		if _, err = p.download(ctx); err == nil {
+			err = errAnnounced
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, info := range checkpoints {
+		if kind, n, _, _, ok := p.names.ParseName(info.Name); ok && kind == format.KindCheckpoint && n > at {
+			return p.noEntry(at+1, fmt.Sprintf("an entry, as there is checkpoint %d", n))
+		}
+	}
+	return nil
 }
 
 // survey reads the log from the first entry that is there.

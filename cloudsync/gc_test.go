@@ -2,7 +2,9 @@ package cloudsync_test
 
 import (
 	"bytes"
+	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // packs returns the names of the packs.
@@ -166,4 +169,42 @@ func TestRetentionIsKept(t *testing.T) {
 	c := w.device()
 	sync(t, c)
 	sameHeads(t, a, b, c)
+}
+
+// TestNothingIsCollectedBesideAHole has the bucket lose an entry at which a device has not looked yet: what the entries behind it need is no garbage.
+func TestNothingIsCollectedBesideAHole(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, a *page){
+		"a later entry": func(t *testing.T, a *page) {
+			a.commit(edit{"big": noise(3, 3_000_000)})
+			sync(t, a)
+		},
+		"a checkpoint only": func(t *testing.T, a *page) {
+			if err := a.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b := steady(t, w)
+			a.commit(edit{"lost": text("x")})
+			sync(t, a)
+			names := w.entryNames("")
+			prepare(t, a)
+			if err := w.b.Delete(t.Context(), names[len(names)-1]); err != nil {
+				t.Fatal(err)
+			}
+			w.clock.Advance(25 * time.Hour)
+			before := w.b.Names()
+			r, err := b.CollectGarbage(t.Context(), cloudsync.GCOptions{})
+			if !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), names[len(names)-1]) {
+				t.Errorf("%+v, %v, want that %s is missing", r, err, names[len(names)-1])
+			}
+			for _, n := range w.b.Names() {
+				if strings.Contains(n, "/log/") && !slices.Contains(before, n) {
+					t.Errorf("%s was put", n)
+				}
+			}
+		})
+	}
 }

@@ -378,9 +378,18 @@ func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
 // errMore says that the log goes on.
 var errMore = errors.New("there is another entry")
 
-// checkEnd lists whether there is anything behind the last entry that was read, once for who begins: he has nothing by which he would notice that the log ends too early for him.
-// Errors: errMore when the next entry has come since; a *cloudlog.UnreadableError when it is missing, and there are later ones.
+// checkEnd calls lookBehind once for who begins: he has nothing by which he would notice that the log ends too early for him.
 func (p *Page) checkEnd(ctx context.Context) error {
+	if err := p.lookBehind(ctx); err != nil {
+		return err
+	}
+	p.ses.begun = true
+	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: []byte{1}})
+}
+
+// lookBehind lists whether there is anything behind the last entry that was read.
+// Errors: errMore when the next entry has come since; a *cloudlog.UnreadableError when it is missing, and there are later ones.
+func (p *Page) lookBehind(ctx context.Context) error {
 	next := p.ses.log.Position().Number + 1
 	infos, err := p.b.List(ctx, p.names.Entry(next-1), p.names.LogPrefix(), 2) // a range that ends there may come first
 	if err != nil {
@@ -395,15 +404,17 @@ func (p *Page) checkEnd(ctx context.Context) error {
 			return p.holeAt(next)
 		}
 	}
-	p.ses.begun = true
-	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: []byte{1}})
+	return nil
+}
+
+// noEntry returns the error of a log that ends before an entry that must be there.
+func (p *Page) noEntry(n uint64, want string) error {
+	return &cloudlog.UnreadableError{Number: n, Err: fmt.Errorf("read object %s: %w", p.names.Entry(n),
+		&base.CorruptError{Where: "log", Key: fmt.Sprintf("%020d", n), Want: want, Got: "nothing"})}
 }
 
 // holeAt says that an entry is missing, and that there are later ones.
-func (p *Page) holeAt(next uint64) error {
-	return &cloudlog.UnreadableError{Number: next, Err: fmt.Errorf("read object %s: %w", p.names.Entry(next),
-		&base.CorruptError{Where: "log", Key: fmt.Sprintf("%020d", next), Want: "an entry, as there is a later one", Got: "nothing"})}
-}
+func (p *Page) holeAt(next uint64) error { return p.noEntry(next, "an entry, as there is a later one") }
 
 // lookBeyond looks whether there are entries behind one that there is not, with each look at the floor, once a day: a device that stands where an entry was lost has nothing else by which it would
 // notice that the log goes on without it. A list would find any hole, and cost more; this finds

@@ -249,7 +249,7 @@ func (d *device) learn(ctx context.Context) error {
 
 // strangers holds the heads of a device to those that the graph gives it, where history was given up. A head that it had may stand beside one that was made above it, when others have
 // given up what is between, since they did not wait for this device. So may one that it has only now read, on from where it stood, before it came to where the log passes it by: that is as if it had synced
-// between. And so may one that was given up before the device came, when the bucket is not what it was: the device does not know it (S1).
+// between. And so may one that was given up before the device came, or by Prune, of which the page takes no note, when the bucket is not what it was: the device does not know it (S1).
 func (d *device) strangers(heads []*commit.Commit, top []*node) error {
 	for _, n := range top {
 		if !slices.ContainsFunc(heads, func(c *commit.Commit) bool { return c.ID == n.c.ID }) {
@@ -262,7 +262,7 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) error {
 			continue
 		}
 		readOn := !d.has.has(n.index) && n.above.and(d.has).last() > 0 // 0 is the first commit, which all have
-		stranger := slices.Contains(d.heads, n) || readOn || d.never.has(n.index) && d.w.cloud.epoch > 0
+		stranger := slices.Contains(d.heads, n) || readOn || (d.never.has(n.index) || d.w.unnoted.has(n.index)) && d.w.cloud.epoch > 0
 		if !stranger || !d.w.prunedAbove(n) {
 			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
 		}

@@ -229,7 +229,7 @@ func (d *device) markPruned(ids []commit.ID) {
 	for _, id := range ids {
 		i := d.w.graph.byID[id].index
 		d.pruned = d.pruned.with(i)
-		d.w.pruned = d.w.pruned.with(i)
+		d.w.pruned, d.w.unnoted = d.w.pruned.with(i), d.w.unnoted.with(i)
 	}
 }
 

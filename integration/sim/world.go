@@ -83,6 +83,7 @@ type World struct {
 	excused      set          // commits that only devices had whose disk was replaced
 	evicted      set          // commits that a device had whose page was evicted
 	pruned       set          // commits that any device has pruned
+	unnoted      set          // of them, those that a store was told to prune by itself, as an app does that has no bucket yet: nobody takes note of it
 	retained     bool         // somebody has said how much history the bucket keeps
 	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
 	dropped      bool         // devices have given up what the bucket had
