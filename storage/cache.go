@@ -134,6 +134,9 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 // unknownDepth is the depth of a node that a journal has made: only the log says how it is stored, if at all.
 const unknownDepth = -1
 
+// heldOnly says in the place of a depth that the page holds the node.
+const heldOnly = 0xff
+
 // setDepth notes how many differences lie between the stored node and one that is stored whole, as was found when so many deletions had been
 // made: with the next one it may be gone.
 func (e *cachedNode) setDepth(made uint64, depth int32) {
@@ -147,7 +150,20 @@ func (e *cachedNode) setDepth(made uint64, depth int32) {
 // knownDepth returns what setDepth has noted, if nothing was deleted since.
 func (e *cachedNode) knownDepth(made uint64) (uint8, bool) {
 	v := e.depth.Load()
-	return uint8(v&0xff) - 1, v&0xff != 0 && v>>8 == made
+	return uint8(v&0xff) - 1, v&0xff != 0 && v&0xff != heldOnly && v>>8 == made
+}
+
+// setHeld notes that the page held the node when so many deletions had been made.
+func (e *cachedNode) setHeld(made uint64) {
+	if v := e.depth.Load(); v&0xff == 0 || v>>8 != made {
+		e.depth.CompareAndSwap(v, made<<8|heldOnly)
+	}
+}
+
+// isHeld reports whether it is known that the page holds the node, since nothing was deleted after it was found there.
+func (e *cachedNode) isHeld(made uint64) bool {
+	v := e.depth.Load()
+	return v&0xff != 0 && v>>8 == made
 }
 
 // add keeps a node and returns it as it is kept, or n where it is not. made is for setDepth. depth is that of its record in the log, or unknownDepth.

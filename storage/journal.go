@@ -365,7 +365,7 @@ func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 
 // Node returns a tree node that the journal or the page holds, as Store.Node does.
 func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	if n := j.s.cache.get(j.s, &d); n != nil {
+	if n := j.s.cached(&d, j); n != nil {
 		return n, nil
 	}
 	return j.s.readNode(ctx, d, j)

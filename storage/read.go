@@ -310,10 +310,37 @@ func (s *Store) stored(d *object.Digest, l *located) ([]byte, error) {
 // Node returns a tree node, verified against its digest and the rules of the tree. It is shared and lives as long as the
 // caller keeps it. Errors are as for Piece.
 func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	if n := s.cache.get(s, &d); n != nil {
+	if n := s.cached(&d, nil); n != nil {
 		return n, nil
 	}
 	return s.readNode(ctx, d, s)
+}
+
+// cached returns a node that the cache has, but not the root of a tree that is not here, from which who reads it would go on to nodes that are missing: the cache also has nodes of journals that were given
+// up, and such as were deleted since. j is the journal that is read through, or nil.
+func (s *Store) cached(d *object.Digest, j *Journal) *fb.Node {
+	e := s.cache.find(s, d)
+	if e == nil || !e.isHeld(s.wants.made.Load()) && !s.mayUse(e, *d, j) {
+		return nil
+	}
+	e.node.Use()
+	return &e.node
+}
+
+// mayUse is called for a cached node of which it is not known that the page holds it. It takes the digest by value, so that to look into the cache allocates nothing.
+func (s *Store) mayUse(e *cachedNode, d object.Digest, j *Journal) bool {
+	if j != nil {
+		if _, ok := j.find(&d); ok {
+			return true
+		}
+	}
+	made := s.wants.made.Load()
+	held, err := s.has(&d)
+	if held && err == nil {
+		e.setHeld(made)
+		return true
+	}
+	return err == nil && s.needsTree(&d) == nil // what else is not held is of a commit that was lost, or of another journal
 }
 
 // readNode reads a node into the cache.

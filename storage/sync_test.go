@@ -394,6 +394,34 @@ func TestMissingPieceAtOnce(t *testing.T) {
 	w.close()
 }
 
+// TestTreelessRootInCache reads the tree of a commit that came without it, and that a journal had made which was given up, so that the cache has nodes of it: it is not here all the same.
+func TestTreelessRootInCache(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	own := w.commit(small(1))
+	j := w.s.NewJournal()
+	made, err := w.make(j, small(2), 0, own)
+	w.must(err)
+	read := func(src btree.Source) error {
+		_, err := src.Node(t.Context(), made.c.Root)
+		return err
+	}
+	w.must(read(j))
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: made.c, Treeless: true}}, Metadata: []storage.Metadata{{Type: "position", Value: []byte("here")}}})
+	w.must(read(j))
+	j.Rollback()
+	w.each(func(when string) {
+		other := w.s.NewJournal()
+		defer other.Rollback()
+		for name, src := range map[string]btree.Source{"page": w.s, "journal": other} {
+			if err := read(src); !errors.Is(err, base.ErrNeedsFetch) {
+				t.Errorf("%s, %s: %v, want ErrNeedsFetch", when, name, err)
+			}
+		}
+	})
+	w.close()
+}
+
 // TestSyncRefuses refuses what no bucket can say.
 func TestSyncRefuses(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
