@@ -67,6 +67,7 @@ func (p *Page) tree(c *commit.Commit) btree.Tree {
 // rootsOf remembers which of the commits that were read last has which root: a tree is read soon after its commit.
 type rootsOf struct {
 	commit.Getter
+	lost   func(commit.ID) bool // whose trees are nowhere any more: another commit may have the same root, and its tree; nil: none
 	mu     sync.Mutex
 	roots  map[object.Digest]commit.ID // guarded by mu
 	recent []object.Digest             // guarded by mu; a ring
@@ -91,6 +92,9 @@ func (r *rootsOf) Commit(ctx context.Context, id commit.ID) (*commit.Commit, err
 
 // add remembers the root of c.
 func (r *rootsOf) add(c *commit.Commit) {
+	if r.lost != nil && r.lost(c.ID) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.roots[c.Root]; known {

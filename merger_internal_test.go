@@ -470,3 +470,28 @@ func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
 	}
 	return m.Result.Put(ctx, []byte("g/base"), b)
 }
+
+// TestRootOfLostCommit has two commits with one root, of which the first has lost its tree: who needs the root asks for that of the other.
+func TestRootOfLostCommit(t *testing.T) {
+	var commits []*commit.Commit
+	for i := range 2 {
+		c, err := commit.New(commit.Params{Now: time.Unix(int64(i+1), 0), Root: object.Sum(object.NodeBit, []byte("root")), Parents: []*commit.Commit{commit.First()}})
+		check(t, err)
+		commits = append(commits, c)
+	}
+	m := &merger{}
+	for _, lose := range []bool{false, true} {
+		want := commits[0]
+		if lose {
+			m.lose(commits[0].ID)
+			want = commits[1]
+		}
+		r := newRootsOf(nil)
+		r.lost = m.isLost
+		r.add(commits[0])
+		r.add(commits[1])
+		if id, ok := r.of(commits[0].Root); !ok || id != want.ID {
+			t.Errorf("lost %v: the root is that of %s, %v, want %s", lose, id, ok, want.ID)
+		}
+	}
+}

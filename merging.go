@@ -221,6 +221,7 @@ func (run *mergeRun) compute(ctx context.Context) error {
 func (run *mergeRun) env() *merge.Env {
 	s := run.m.s
 	commits := newRootsOf(storedCommits{run.m.page})
+	commits.lost = run.m.isLost
 	for _, h := range run.heads {
 		commits.add(h)
 	}
