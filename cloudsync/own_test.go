@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // TestDeviceNoticesAHoleBelowItsOwnEntries rolls the bucket back while a device is connected, which then puts entries above what is missing. It notices within the hour, or when
@@ -141,6 +142,29 @@ func TestHoleBelowTheLastEntryIsNoticed(t *testing.T) {
 	sync(t, b)
 	a.reopen()
 	if err := a.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketReplaced) || !strings.Contains(err.Error(), lost) {
+		t.Fatal(err)
+	}
+}
+
+// TestDiskOfAnotherDeviceLooksForTheEnd has a device go on with the disk of another one, before an entry that is missing: it has not looked for the end of the log itself, and does so.
+func TestDiskOfAnotherDeviceLooksForTheEnd(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	for i := range 2 {
+		a.commit(edit{"k": text(key(i))})
+		sync(t, a)
+	}
+	names := w.entryNames("")
+	lost := names[len(names)-2]
+	if err := w.b.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.reopen()
+	sync(t, b) // it has once seen the end of the log
+	b.d.id[0] ^= 0x80
+	b.reopen()
+	b.commit(edit{"b": text("y")})
+	if err := b.Sync(t.Context()); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), lost) {
 		t.Fatal(err)
 	}
 }

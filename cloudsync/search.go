@@ -32,7 +32,7 @@ func (p *Page) wholeLog(ctx context.Context) ingest.Past {
 }
 
 // entriesBehind gives the entries behind a position up to the page's position, read anew. Where a floor has passed what is missing, it goes on behind the
-// floor's checkpoint, so that there may be gaps: what stood there is gone.
+// floor's checkpoint, so that there may be gaps: what stood there is gone. The error matches base.ErrGone where nothing leads on from a position that the log does not have (any more).
 func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
 	return p.entriesUpTo(ctx, p.ses.log.Position().Number, from, yield)
 }
@@ -56,6 +56,8 @@ func (p *Page) entriesUpTo(ctx context.Context, last uint64, from format.Positio
 		switch floor, _ := log.Floor(); {
 		case errors.Is(err, errFar):
 			return nil
+		case wrongBucket(err) && from != p.ses.log.Position(): // a checkpoint of a log that went on otherwise, as where an entry was lost and its place filled
+			return fmt.Errorf("read the log from entry %d on: %w: %v", from.Number+1, base.ErrGone, err)
 		case !errors.Is(err, cloudlog.ErrPassed):
 			return err
 		case floor.Checkpoint <= log.Position().Number:

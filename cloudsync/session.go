@@ -1,6 +1,7 @@
 package cloudsync
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -53,7 +54,7 @@ type session struct {
 // Rows of metadata that only this package knows.
 const (
 	metadataAnnounced = "announced" // the bucket's id
-	metadataBegun     = "begun"     // 1: the end of the log was once looked for by a list
+	metadataBegun     = "begun"     // the id of the device that has once looked for the end of the log by a list
 )
 
 // condemned takes note of what was applied: it may have condemned something that is to be sent again, and taken the places of what is not held.
@@ -87,7 +88,7 @@ func (p *Page) load(ctx context.Context) error {
 	}
 	id := p.s.o.Keyring.BucketID()
 	ses.announced = string(rows[metadataAnnounced]) == string(id[:])
-	ses.begun = rows[metadataBegun] != nil
+	ses.begun = bytes.Equal(rows[metadataBegun], p.s.o.Device[:])
 	p.knowRetention(rows[format.MetadataRetention])
 	if c, ok := parseCheckpointRow(rows[format.MetadataCheckpoint]); ok {
 		ses.checkpoint = c
@@ -378,13 +379,13 @@ func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
 // errMore says that the log goes on.
 var errMore = errors.New("there is another entry")
 
-// checkEnd calls lookBehind once for who begins: he has nothing by which he would notice that the log ends too early for him.
+// checkEnd calls lookBehind once for who begins, also with a disk that was another device's: he has nothing by which he would notice that the log ends too early for him.
 func (p *Page) checkEnd(ctx context.Context) error {
 	if err := p.lookBehind(ctx); err != nil {
 		return err
 	}
 	p.ses.begun = true
-	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: []byte{1}})
+	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: p.s.o.Device[:]})
 }
 
 // lookBehind lists whether there is anything behind the last entry that was read.
