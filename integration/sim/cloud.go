@@ -219,14 +219,11 @@ func (d *device) learn(ctx context.Context) error {
 	if lost := d.has.minus(has); lost.last() >= 0 {
 		return fmt.Errorf("S1: device %d has lost commit %s", d.index, d.w.graph.nodes[lost.last()].c.ID.Short())
 	}
-	top := d.w.graph.bases(has)
-	if d.w.retained {
-		if err := d.strangers(heads, top); err != nil {
-			return err
-		}
-	} else if len(top) != len(heads) {
-		return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+	strange, err := d.strangers(heads, d.w.graph.bases(has))
+	if err != nil {
+		return err
 	}
+	d.w.forgetful = d.w.forgetful || strange // what it is merged with has it, or has changed it since
 	for i := range has.minus(d.has).all() {
 		n := d.w.graph.nodes[i]
 		lacks, err := d.mayLack(ctx, n)
@@ -238,7 +235,7 @@ func (d *device) learn(ctx context.Context) error {
 		}
 		d.hold(n)
 	}
-	if d.w.retained {
+	if d.w.retained || strange {
 		d.heads = d.heads[:0:0]
 		for _, c := range heads {
 			d.heads = append(d.heads, d.w.graph.byID[c.ID])
@@ -247,13 +244,16 @@ func (d *device) learn(ctx context.Context) error {
 	return nil
 }
 
-// strangers holds the heads of a device to those that the graph gives it, where history was given up. A head that it had may stand beside one that was made above it, when others have
-// given up what is between, since they did not wait for this device. So may one that it has only now read, on from where it stood, before it came to where the log passes it by: that is as if it had synced
-// between. And so may one that was given up before the device came, or by Prune, of which the page takes no note, when the bucket is not what it was: the device does not know it (S1).
-func (d *device) strangers(heads []*commit.Commit, top []*node) error {
+// strangers holds the heads of a device to those that the graph gives it, and reports whether there are others. Where history was given up a head that it had may stand beside one that was made above it, when
+// others have given up what is between, since they did not wait for this device. So may one that it has only now read, on from where it stood, before it came to where the log passes it by: that is as if it
+// had synced between. And when the bucket is not what it was, one may come back that was given up before the device came, or by Prune, of which the page takes no note: the device does not know it (S1).
+func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, err error) {
+	fail := func() (bool, error) {
+		return false, fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+	}
 	for _, n := range top {
 		if !slices.ContainsFunc(heads, func(c *commit.Commit) bool { return c.ID == n.c.ID }) {
-			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+			return fail()
 		}
 	}
 	for _, c := range heads {
@@ -261,13 +261,14 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) error {
 		if slices.Contains(top, n) {
 			continue
 		}
-		readOn := !d.has.has(n.index) && n.above.and(d.has).last() > 0 // 0 is the first commit, which all have
-		stranger := slices.Contains(d.heads, n) || readOn || (d.never.has(n.index) || d.w.unnoted.has(n.index)) && d.w.cloud.epoch > 0
-		if !stranger || !d.w.prunedAbove(n) {
-			return fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
+		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && n.above.and(d.has).last() > 0 // 0 is the first commit, which all have
+		back := d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
+		if !d.w.prunedAbove(n) || !(d.w.retained && had) && !(d.w.cloud.epoch > 0 && back) {
+			return fail()
 		}
+		strange = true
 	}
-	return nil
+	return strange, nil
 }
 
 // needs reports whether by may know how far the device is, and that it has not read a commit, or what is built on it, which is in the log.

@@ -605,9 +605,9 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 		return n, err
 	}
 	for i := range t.d.has.all() {
-		if c := t.d.w.graph.nodes[i].c; c.Root == id && !t.d.pruned.has(i) {
+		if c := t.d.w.graph.nodes[i].c; c.Root == id && !t.d.pruned.has(i) && !t.d.lost[c.ID] {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
-				if errors.Is(err, base.ErrGone) && (t.d.w.cloud.epoch > 0 || t.d.w.retained) && !t.d.lost[c.ID] {
+				if errors.Is(err, base.ErrGone) && (t.d.w.cloud.epoch > 0 || t.d.w.retained) {
 					t.d.lost[c.ID] = true
 					t.d.w.forgetful = true
 					err = errTreeLost
