@@ -84,7 +84,8 @@ func (p *Page) startOver(ctx context.Context, d *damage) error {
 			return err
 		}
 	}
-	return p.offerHistory(ctx, allCommits)
+	_, err := p.offerHistory(ctx, allCommits)
+	return err
 }
 
 // forget makes the page one that knows nothing of the bucket, but that there may be pieces which only the bucket had.
@@ -113,14 +114,18 @@ const (
 // offerHistory sends commits that are not in the log and whose trees are not here: an entry to stand at, and a checkpoint with all commits. There are such after Reupload, and when the log
 // has passed this device by, or has begun anew.
 // The others go up as ever: who has read the log past the entry learns by them that there is such a checkpoint (see takeUnknown), and builds on their trees.
-func (p *Page) offerHistory(ctx context.Context, limit int) error {
+// It reports whether nothing is left to offer: a checkpoint needs the trees of the heads, and where this device has lost one, sending that says so.
+func (p *Page) offerHistory(ctx context.Context, limit int) (done bool, err error) {
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil {
-		return fmt.Errorf("look for what is not synced: %w", err)
+		return false, fmt.Errorf("look for what is not synced: %w", err)
 	}
 	treeless, err := p.treeless(ctx, unsynced[:min(len(unsynced), limit)], 1)
 	if err != nil || len(treeless) == 0 {
-		return err
+		return err == nil, err
+	}
+	if held, err := p.holds(ctx, p.store.Heads()); err != nil || !held {
+		return false, err
 	}
 	err = errTaken
 	for n := 0; n < maxReuploads && errors.Is(err, errTaken); n++ { // by another device, or by this one, to which nobody has said so
@@ -134,9 +139,9 @@ func (p *Page) offerHistory(ctx context.Context, limit int) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("send history: %w", err)
+		return false, fmt.Errorf("send history: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // writeHistory writes the checkpoint of history. Who ends before it is known that it is there writes another one later.

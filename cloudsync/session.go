@@ -329,8 +329,7 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 			p.ses.found = err == nil
 		}
 		if err == nil && !p.ses.offered {
-			err = p.offerHistory(ctx, fewCommits)
-			p.ses.offered = err == nil
+			p.ses.offered, err = p.offerHistory(ctx, fewCommits)
 		}
 	}
 	p.ends(ctx, &p.down, err)
