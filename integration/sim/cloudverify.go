@@ -2,9 +2,11 @@ package sim
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -47,6 +49,9 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 		if w.shape() != was {
 			continue
 		}
+		if w.stuck {
+			return round, nil
+		}
 		if made := w.graph.merges - merges; w.h.agrees() && !w.forgetful && made > heads+len(w.devices) {
 			return round, fmt.Errorf("S5: %d heads on %d devices took %d merges", heads, len(w.devices), made)
 		}
@@ -75,10 +80,40 @@ func (d *device) healStep(ctx context.Context) error {
 		return d.reupload(ctx, 0)
 	}
 	if err == nil && result != nil {
-		err = fmt.Errorf("S9: device %d: sync: %w", d.index, result)
+		waits, lookErr := d.w.waitsForValue(result)
+		if err = lookErr; err == nil && waits {
+			d.w.stuck = true
+			return nil
+		}
+		err = errors.Join(err, fmt.Errorf("S9: device %d: sync: %w", d.index, result))
 	}
 	return err
 }
+
+// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has any more: it waits for somebody who has, or for another rule.
+func (w *World) waitsForValue(err error) (bool, error) {
+	piece := neededPiece.FindStringSubmatch(err.Error())
+	if !w.cloud.lossy || !errors.Is(err, base.ErrGone) || piece == nil {
+		return false, nil
+	}
+	digest, err := hex.DecodeString(piece[1])
+	if err != nil {
+		return false, err
+	}
+	d, err := object.ParseDigest(digest)
+	if err != nil {
+		return false, err
+	}
+	for _, other := range w.devices {
+		if st, err := other.s.PieceState(d); err != nil || st.Held || st.Synced {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// neededPiece finds the piece in the error of such a merge.
+var neededPiece = regexp.MustCompile(`merge heads: .* decide .*: read value: read piece ([0-9a-f]+):`)
 
 // shape tells worlds apart.
 func (w *World) shape() string {
