@@ -61,6 +61,7 @@ type cloud struct {
 	tags   map[string]map[commit.ID]bool
 	torn   bool  // objects are missing in the midst of what is there
 	tornAt int64 // when the last of them went
+	bereft bool  // of a checkpoint after something else, which it may have stood for
 	lossy  bool  // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }

@@ -144,6 +144,7 @@ func (w *World) lose(ctx context.Context, n int) error {
 	name := names[n%len(names)]
 	w.trace("the bucket loses %s", name)
 	w.cloud.epoch++
+	w.cloud.bereft = w.cloud.bereft || w.cloud.torn && strings.Contains(name, "/checkpoints/")
 	w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
 	w.renewed()
 	w.now.Add(int64(time.Minute)) // it was written a while ago

@@ -31,7 +31,8 @@
 //	S10: a sync without faults asks no more than the model says (see cheap); devices at rest ask for one object each, and put nothing.
 //	S11: all devices, and one that is cloned in the end, have equal tags and the whole content of the head, byte for byte, with no piece that is here only. A value may be missing only where
 //	    devices had given theirs up and the bucket lost its own. Commits that were on no other disk than one that was replaced, or that an evicted page left
-//	    to a bucket which was lost, may be missing; what is there of them counts. Where a rule of merging needs a value that nobody has any more, the heads stay as they are, and nothing more is asked for.
+//	    to a bucket which was lost, may be missing; what is there of them counts. A device may lack history, no content, when the log has lost two
+//	    things: one of which a checkpoint told to who had read past it, and that. Where a rule of merging needs a value that nobody has any more, the heads stay as they are, and nothing more is asked for.
 //
 // # With garbage
 //

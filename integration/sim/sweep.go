@@ -260,7 +260,7 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 			return true, d.gaveUp(n)
 		case strayErr != nil:
 			return false, strayErr
-		case stray:
+		case stray, d.w.cloud != nil && d.w.cloud.bereft && !d.has.has(n.index): // whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without what only that had
 			d.pruned = d.pruned.with(n.index)
 			return true, nil
 		}
