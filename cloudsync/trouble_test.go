@@ -587,3 +587,44 @@ func (h hanging) Get(ctx context.Context, name string, _, _ int64) (bucket.Objec
 	<-ctx.Done()
 	return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, ctx.Err())
 }
+
+// TestReuploadMendsALostCheckpointOfHistory has the bucket lose the checkpoint of history with which the log began anew. Who has that history reads the log without it, and a new device cannot, until one that has it
+// uploads anew.
+func TestReuploadMendsALostCheckpointOfHistory(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range 5 {
+		a.commit(edit{key(i): text("x")})
+		sync(t, a)
+	}
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := w.device() // knows history without trees
+	b.commit(edit{"own": text("y")})
+	sync(t, b, a)
+	w.b.Wipe()
+	w.connect()
+	b.reopen()
+	if _, err := b.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range w.checkpoints() {
+		if err := w.b.Delete(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.device().Sync(t.Context()); err == nil {
+		t.Fatal("a new device can do without the checkpoint that was lost")
+	}
+	a.reopen()
+	if missing, err := a.Reupload(t.Context()); err != nil || missing != 0 {
+		t.Fatalf("%d missing, %v", missing, err)
+	}
+	c := w.device()
+	sync(t, c, a)
+	sameHeads(t, a, c)
+	if !maps.Equal(a.content(), c.content()) {
+		t.Error("contents differ")
+	}
+}
