@@ -234,7 +234,7 @@ func (d *device) read(ctx context.Context, n int) error {
 	if err := d.learn(ctx); err != nil { // it may have caught up with the log
 		return err
 	}
-	return d.judge("read "+string(e.Key), err)
+	return d.judge("read "+string(e.Key), err, d.unsent()...)
 }
 
 // walkValues calls fn with the root of each long value of a tree.
@@ -276,7 +276,15 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 	if err := d.learn(ctx); err != nil { // it may have caught up with the log
 		return err
 	}
-	return d.judge("fetch", err, errStopped)
+	return d.judge("fetch", err, append(d.unsent(), errStopped)...)
+}
+
+// unsent returns with what reading a value may end that others have and the bucket has lost, until they send it again.
+func (d *device) unsent() []error {
+	if d.w.cloud.epoch == 0 {
+		return nil
+	}
+	return []error{base.ErrGone}
 }
 
 // drop gives up pieces that the bucket has.
