@@ -17,9 +17,9 @@ import (
 // errFar ends the reading of the past.
 var errFar = errors.New("the log is read far enough")
 
-// past gives what the bucket has of the page's past.
-func (p *Page) past(ctx context.Context, checkpoints []uint64) ingest.Past {
-	return ingest.Past{Checkpoints: checkpoints, Entries: func(from format.Position, yield func(*format.Entry) error) error {
+// past gives the entries of the page's past.
+func (p *Page) past(ctx context.Context) ingest.Past {
+	return ingest.Past{Entries: func(from format.Position, yield func(*format.Entry) error) error {
 		return p.entriesBehind(ctx, from, yield)
 	}}
 }
@@ -76,7 +76,7 @@ func (p *Page) entriesUpTo(ctx context.Context, last uint64, from format.Positio
 // supplyPlaces searches the log for a piece that an entry needs: all of it when the piece is gone from its place, since what moved it may come later than the entry.
 func (p *Page) supplyPlaces(ctx context.Context, e *ingest.NeedsPlacesError) error {
 	if e.Gone == nil {
-		return p.in.FindPlaces(ctx, p.past(ctx, nil))
+		return p.in.FindPlaces(ctx, p.past(ctx))
 	}
 	p.s.o.Logger.Warn("pieces are not where they were: the log is searched for them", "ledger", p.o.Ledger, "page", p.pageID(), "error", e)
 	floor, _ := p.ses.log.Floor()
@@ -101,7 +101,7 @@ func (p *Page) findPlaces(ctx context.Context) error {
 	errOne := errors.New("one is enough")
 	err = p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
 	if errors.Is(err, errOne) {
-		err = p.in.FindPlaces(ctx, p.past(ctx, nil))
+		err = p.in.FindPlaces(ctx, p.past(ctx))
 	}
 	if unreadable(err) {
 		p.s.o.Logger.Warn("the log cannot be searched for pieces that have lost their places", "ledger", p.o.Ledger, "page", p.pageID(), "error", err)
@@ -123,7 +123,7 @@ func (p *Page) findPlaceOf(ctx context.Context, d object.Digest) error {
 	if v, err := p.store.Metadata(ctx, ingest.MetadataAdopted); err != nil || v == nil {
 		return err
 	}
-	err = p.in.FindPlaces(ctx, p.past(ctx, nil))
+	err = p.in.FindPlaces(ctx, p.past(ctx))
 	if unreadable(err) {
 		p.ses.searched = true
 		p.s.o.Logger.Warn("the log cannot be searched for a piece whose place is not known", "ledger", p.o.Ledger, "page", p.pageID(), "piece", d.Short(), "error", err)

@@ -514,7 +514,7 @@ func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 
 // buildTree builds the tree of a commit from what the bucket has.
 func (p *Page) buildTree(ctx context.Context, id commit.ID) error {
-	past, err := p.pastOf(ctx)
+	past, err := p.pastOf(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -523,7 +523,7 @@ func (p *Page) buildTree(ctx context.Context, id commit.ID) error {
 
 // buildTrees is buildTree for several commits.
 func (p *Page) buildTrees(ctx context.Context, ids []commit.ID) error {
-	past, err := p.pastOf(ctx)
+	past, err := p.pastOf(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -560,8 +560,8 @@ func (p *Page) basesOf(ctx context.Context, entries []*format.Entry) (ids []comm
 	return ids, nil
 }
 
-// pastOf returns what the bucket has of the page's past. Of many checkpoints that are there it names the newest, and those that a floor stands on: they have trees that no other has.
-func (p *Page) pastOf(ctx context.Context) (ingest.Past, error) {
+// pastOf returns what the bucket has of the page's past: up to its position, or through an entry behind that, which is being taken with those before it. Of many checkpoints that are there it names the newest, and those that a floor stands on: they have trees that no other has.
+func (p *Page) pastOf(ctx context.Context, through uint64) (ingest.Past, error) {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
 	if err != nil {
 		return ingest.Past{}, fmt.Errorf("look for checkpoints: %w", err)
@@ -574,7 +574,10 @@ func (p *Page) pastOf(ctx context.Context) (ingest.Past, error) {
 			numbers = slices.Insert(slices.Clone(numbers), i, n)
 		}
 	}
-	return p.past(ctx, numbers), nil
+	last := max(through, p.ses.log.Position().Number)
+	return ingest.Past{Checkpoints: numbers, Entries: func(from format.Position, yield func(*format.Entry) error) error {
+		return p.entriesUpTo(ctx, last, from, yield)
+	}}, nil
 }
 
 // maxPast is how many of the newest checkpoints a tree may be built from.

@@ -324,7 +324,7 @@ func TestBuildOnWhatWasGivenUpHere(t *testing.T) {
 		return nil
 	}
 	b.page = ingest.New(ingest.Options{Store: b.s, Bucket: w.bucket, Sealer: w.sealer, Names: w.names, Fetcher: b.fetcher, Device: b.id,
-		Past: func(context.Context) (ingest.Past, error) { return past(history), nil }})
+		Past: func(context.Context, uint64) (ingest.Past, error) { return past(history), nil }})
 	if _, err := b.apply(w.log[len(w.log)-1]); err != nil {
 		t.Fatal(err)
 	}

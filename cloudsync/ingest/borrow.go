@@ -30,7 +30,7 @@ func (s *step) borrow(ctx context.Context, id commit.ID, pruned bool) (object.Di
 	if s.p.o.Past == nil || !pruned && !s.shallow {
 		return object.Digest{}, none
 	}
-	log, err := s.p.o.Past(ctx)
+	log, err := s.p.o.Past(ctx, s.rows.position.Number) // with the entries that come at once with this one
 	if err != nil {
 		return object.Digest{}, err
 	}

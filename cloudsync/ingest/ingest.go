@@ -30,8 +30,8 @@ type Options struct {
 	// entry stood in the row: their places have been recorded. It is called when an own entry was appended and the process ended before it knew. nil: the row is left
 	// as it is, and all packs are read.
 	Announced func(row []byte, b *format.Body) (value []byte, recorded []format.ID, err error)
-	// Past gives what the bucket has of the page's past, for trees of commits that were given up here and on which others have built. Without it such an entry fails.
-	Past func(ctx context.Context) (Past, error)
+	// Past gives what the bucket has of the page's past, through an entry of a number, for trees of commits that were given up here and on which others have built. Without it such an entry fails.
+	Past func(ctx context.Context, through uint64) (Past, error)
 }
 
 // Page takes what a bucket has for one page. Its calls run one at a time.

@@ -556,6 +556,21 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sibling, Device: 1, Base: 3, Changes: set("l22", "360", 0)},
 			{Kind: sim.Collect, Base: 14},
 		}}},
+		{"a page that does not know its position takes two entries at once, and has given up what the second builds on", sim.History{Disagree: true, Sweep: true, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: set("z03", "1", 51269)},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Edit, Device: 1, Changes: set("l02", "0", 2701)},
+			{Kind: sim.Edit, Changes: set("z03", "0", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: set("z03", "2", 0)},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Sync},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Edit, Changes: set("l11", "1", 1175)},
+			{Kind: sim.Pin, Base: 3},
+			{Kind: sim.Prune, Base: 2},
+			{Kind: sim.Forget},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}
