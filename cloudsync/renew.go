@@ -171,11 +171,12 @@ func eachListed(ctx context.Context, b bucket.Bucket, prefix, after string, fn f
 }
 
 // passGaps puts a floor above what is missing in a log that was read to its end all the same, from a checkpoint behind that on: so who stands before it goes that way too. Entries behind that checkpoint may build on
-// what stood in the missing ones, which this device knows and a new one does not. So it writes another checkpoint, behind all, if it can. It does so too where there is no checkpoint, or not the one of the floor: it may be lost, and entries may build on what it had.
+// what stood in the missing ones, which this device knows and a new one does not. So it writes another checkpoint, behind all, if it can. Where there is no checkpoint, or not the one of the floor, it may be lost, and
+// entries may build on what it had: one is written when all is sent.
 func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	gaps := slices.DeleteFunc(s.gaps, func(n uint64) bool { return n > s.checkpoint })
-	lost := s.checkpoint < max(s.floor.Checkpoint, 1)
-	if len(gaps) == 0 && !lost {
+	if len(gaps) == 0 {
+		p.ses.founder = p.ses.log.Position().Number > 0 && s.checkpoint < max(s.floor.Checkpoint, 1)
 		return nil
 	}
 	if at := p.ses.log.Position().Number; at > s.checkpoint && !p.isBare() {
@@ -187,9 +188,6 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 		if err != nil {
 			return err
 		}
-	}
-	if len(gaps) == 0 {
-		return nil
 	}
 	if err := p.plug(ctx, gaps); err != nil {
 		return err

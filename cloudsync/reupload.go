@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -49,7 +50,11 @@ func (p *Page) reupload(ctx context.Context, d *damage) error {
 			return err
 		}
 		if err = p.startOver(held, d); err == nil {
-			return p.barrier(ctx, held)
+			founder := p.ses.founder
+			if err = p.barrier(ctx, held); err == nil && founder {
+				err = p.found(ctx)
+			}
+			return err
 		}
 		p.unlock()
 		if !errors.Is(err, errTaken) {
@@ -57,6 +62,29 @@ func (p *Page) reupload(ctx context.Context, d *damage) error {
 		}
 	}
 	return fmt.Errorf("write the checkpoint of history, or begin the log anew: %w", errTaken)
+}
+
+// found writes a checkpoint of what is in the log, for who comes new, unless somebody has changed a tag meanwhile: then another one will.
+func (p *Page) found(ctx context.Context) error {
+	ctx, err := p.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.unlock()
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	heads, err := outgoing.SyncedHeads(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	if held, err := p.holds(ctx, heads); err != nil || !held {
+		return err
+	}
+	if err = p.writeCheckpoint(ctx, heads); errors.Is(err, base.ErrConflict) && !wrongBucket(err) {
+		return nil
+	}
+	return err
 }
 
 // startOver forgets the bucket, joins the log that is there, and offers as history what cannot go up otherwise.

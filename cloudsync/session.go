@@ -24,6 +24,7 @@ type session struct {
 	log      *cloudlog.Log // nil: to be made from what the store says
 	looked   bool          // the log was read to its end once
 	offered  bool          // there is no history to offer; see offerHistory
+	founder  bool          // a checkpoint is to be written for who comes new; see passGaps
 	searched bool          // in vain, for a piece whose place is not known; see findPlaceOf
 	found    bool          // there are no places to look for; see findPlaces
 	first    bool          // the page had read nothing when the session began
