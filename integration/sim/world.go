@@ -188,6 +188,9 @@ func (w *World) step(ctx context.Context, s Step) error {
 	case Merge:
 		if heads := d.choose(s.Heads); len(heads) > 1 {
 			if err = d.merge(ctx, heads); w.cloud != nil {
+				if failed := d.learn(ctx); failed != nil { // who looks for a tree catches up with the log
+					return errors.Join(failed, err)
+				}
 				err = d.judge("merge", err)
 			}
 			w.trace("device %d merges %s: heads %s", d.index, nodeIDs(heads), nodeIDs(d.heads))
