@@ -22,7 +22,7 @@ type Pair struct {
 	// Left and Right are the commits, Left the lesser in the order of commit.Compare.
 	Left, Right *commit.Commit
 	// Base is the tree of the common ancestor. In a criss-cross history, with several Bases, it is the virtual one, in which
-	// the keys about which the bases do not agree are absent; Unknown has these keys then.
+	// the keys about which the bases do not agree are absent; Unknown has these keys then, and the Source of Base is a split.Source with the values that only the virtual base has.
 	Base, Unknown btree.Tree
 	Bases         []*commit.Commit
 	// LeftTree and RightTree are the trees of the sides.

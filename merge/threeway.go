@@ -29,7 +29,7 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, bases []*commit.Commit) 
 	}
 	if len(bases) > 1 {
 		p.scratch = s.scratch()
-		p.Base.Source, p.Unknown.Source = s.scratchNodes(), p.scratch
+		p.Base.Source, p.Unknown.Source = s.baseSource(), p.scratch
 	}
 	if !s.rules.asksAll && b.unknown == btree.EmptyRoot {
 		switch b.root {

@@ -88,7 +88,7 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	}
 	env := *v.pass.env
 	place := v.pass.scratch()
-	env.Sink, env.Nodes, env.Pieces = place, v.pass.scratchNodes(), place
+	env.Sink, env.Nodes, env.Pieces = place, v.pass.baseSource(), place
 	p := &Pair{
 		Left: a.commit, Right: b.commit, LeftTree: env.tree(a.root), RightTree: env.tree(b.root),
 		env: &env, owner: noOwner,
@@ -116,18 +116,26 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	return p, join, nil
 }
 
-// scratchNodes gives the nodes of virtual bases. The bases themselves may be known as history only: what gives the nodes of the page can get their trees, the scratch place cannot.
-type scratchNodes struct{ scratch, page btree.Source }
+// baseSource gives the nodes of virtual bases, and the pieces of their values. The bases themselves may be known as history only: what gives the nodes of the page can get their trees, the scratch place cannot.
+type baseSource struct {
+	scratch Sink
+	page    btree.Source
+}
 
-func (s *pass) scratchNodes() scratchNodes { return scratchNodes{s.scratch(), s.env.Nodes} }
+func (s *pass) baseSource() baseSource { return baseSource{s.scratch(), s.env.Nodes} }
 
 // Node implements btree.Source.
-func (s scratchNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+func (s baseSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	n, err := s.scratch.Node(ctx, d)
 	if errors.Is(err, base.ErrNeedsFetch) {
 		return s.page.Node(ctx, d)
 	}
 	return n, err
+}
+
+// Piece implements split.Source.
+func (s baseSource) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	return s.scratch.Piece(ctx, d)
 }
 
 // baseDecider is a decider that may be asked about bases, since what it says follows from values alone (I6).
