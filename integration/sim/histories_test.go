@@ -117,15 +117,16 @@ func inParallel(n int, fn func(i int)) {
 func report(t *testing.T, h sim.History, err error) {
 	t.Helper()
 	seed, last := h.Seed, err
+	check := strings.Contains(err.Error(), "S8")
 	h = sim.Minimise(h, 3000, func(h sim.History) bool {
-		_, err := sim.Run(t.Context(), h, sim.Options{})
+		_, err := sim.Run(t.Context(), h, sim.Options{Check: check})
 		if err != nil {
 			last = err
 		}
 		return err != nil
 	})
 	var trace strings.Builder
-	_, _ = sim.Run(t.Context(), h, sim.Options{Trace: func(format string, args ...any) { writef(&trace, format, args...) }})
+	_, _ = sim.Run(t.Context(), h, sim.Options{Check: check, Trace: func(format string, args ...any) { writef(&trace, format, args...) }})
 	replay := fmt.Sprintf("go test ./integration/sim -run %s -seed %d -v", t.Name(), seed)
 	if *stepsFlag > 0 {
 		replay += fmt.Sprintf(" -steps %d", *stepsFlag)
