@@ -567,7 +567,8 @@ func (c *checker) contentSize(l *located) (uint64, error) {
 	return uint64(l.place.Length) - uint64(n) - object.DigestSize, nil
 }
 
-// status verifies that a piece which a commit reaches is local or synced.
+// status verifies that a piece which a commit reaches is local or synced. It may be neither in a page that lacks pieces, or does not know the places of all: it was missing there when a transaction put it that
+// has not ended with a commit.
 func (c *checker) status(d *object.Digest) error {
 	return c.fresh.View(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
@@ -576,6 +577,9 @@ func (c *checker) status(d *object.Digest) error {
 		}
 		k := appendNumber(nil, row.number)
 		if tx.Bucket(bucketLocal).Get(k) == nil && tx.Bucket(bucketSynced).Get(k) == nil {
+			if may := tx.Bucket(bucketMetadata); may.Get([]byte(MetadataLacks)) != nil || may.Get([]byte(MetadataAdopted)) != nil {
+				return nil
+			}
 			return badRow(bucketLocal, d.String(), "a piece that a commit reaches is neither local nor synced")
 		}
 		return nil

@@ -422,6 +422,30 @@ func TestTreelessRootInCache(t *testing.T) {
 	w.close()
 }
 
+// TestMissingPieceComesBack puts a piece that is missing, since the page does not know its place, in a transaction that is given up: it can be read from then on, and is no damage.
+func TestMissingPieceComesBack(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	content := noise(w.rng, 700)
+	d := object.Sum(0, content)
+	j := w.s.NewJournal()
+	c, err := w.makeReceived(j, edit{}, edit{"lazy": content}, w.commit(small(1)), nil)
+	w.must(err)
+	w.sync(j, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c}}, Metadata: []storage.Metadata{{Type: storage.MetadataAdopted, Value: []byte{1}}}})
+	k := w.s.NewJournal()
+	w.must(k.PutPiece(t.Context(), d, content))
+	w.must(k.Flush(t.Context()))
+	w.must(checkClean(w.s))
+	k.Rollback()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 3)
+	w.each(func(when string) {
+		if got, err := w.s.Piece(t.Context(), d); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: %d bytes, %v", when, len(got), err)
+		}
+	})
+	w.close()
+}
+
 // TestSyncRefuses refuses what no bucket can say.
 func TestSyncRefuses(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
