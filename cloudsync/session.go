@@ -249,7 +249,7 @@ func (p *Page) adoptAbove(ctx context.Context, floor format.Floor) error {
 	if err == nil || !passedOver(err) {
 		return err
 	}
-	if found, findErr := p.findAbove(ctx, max(floor.Low, 1)-1); found || findErr != nil {
+	if found, findErr := p.findAbove(ctx, max(floor.Low, 1, p.ses.log.Position().Number+2)-1); found || findErr != nil { // one below the page's position leads nowhere
 		return findErr
 	}
 	return err

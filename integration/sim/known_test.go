@@ -571,6 +571,25 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Prune, Base: 2},
 			{Kind: sim.Forget},
 		}}},
+		{"the checkpoint of the floor has lost a pack, and the only other one stands for what was read", sim.History{Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("l02", "2", 0)},
+			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Insert, Key: "s+01", Text: "f"}}},
+			{Kind: sim.Reupload, Device: 3, Base: 15},
+			{Kind: sim.Edit, Device: 2, Changes: set("l04", "1", 300)},
+			{Kind: sim.Reupload, Device: 3, Base: 27},
+			{Kind: sim.Sync, Base: 20},
+			{Kind: sim.Lose, Device: 2, Base: 55},
+			{Kind: sim.Edit, Device: 3, Changes: set("l12", "2", 509)},
+			{Kind: sim.Sync, Device: 2, Base: 8},
+			{Kind: sim.Forget, Device: 2},
+			{Kind: sim.Lose, Base: 21},
+			{Kind: sim.Sync, Device: 2, Base: 28},
+			{Kind: sim.Lose, Device: 1, Base: 81},
+			{Kind: sim.Lose, Device: 1, Base: 28},
+			{Kind: sim.Reupload, Device: 3, Base: 15},
+			{Kind: sim.Lose, Device: 2, Base: 33},
+			{Kind: sim.Sync, Base: 14},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}
