@@ -128,7 +128,8 @@ func (p *Page) forget(ctx context.Context) error {
 	errOne := errors.New("one is enough")
 	err := p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
 	if errors.Is(err, errOne) {
-		return p.keep(ctx, storage.Metadata{Type: format.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: ingest.MetadataUnplaced, Value: []byte{1}})
+		return p.keep(ctx, storage.Metadata{Type: format.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: ingest.MetadataUnplaced, Value: []byte{1}},
+			storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}}) // who reads such a piece has it looked for
 	}
 	return err
 }

@@ -356,6 +356,34 @@ func TestLostPlaces(t *testing.T) {
 	}
 }
 
+// TestValueIsReadWithoutPosition reads a value that is in the bucket alone when the row of the position was lost, and the page has forgotten where values are and not read the log since.
+func TestValueIsReadWithoutPosition(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	long := noise(1, 2000)
+	a.commit(edit{"long": long})
+	sync(t, a)
+	d := object.Sum(0, long)
+	if n, err := a.store.DropPieces(t.Context(), []object.Digest{d}); err != nil || n == 0 {
+		t.Fatalf("dropped %d bytes, %v", n, err)
+	}
+	a.lose(format.MetadataPosition)
+	a.reopen()
+	w.b.SetBefore(func(_ bucket.Op, name string) error {
+		if strings.Contains(name, "/checkpoints/") {
+			return errNet
+		}
+		return nil
+	})
+	if err := a.Sync(t.Context()); !errors.Is(err, base.ErrNetwork) {
+		t.Fatal(err)
+	}
+	w.b.SetBefore(nil)
+	if got, err := a.store.Piece(t.Context(), d); err != nil || !bytes.Equal(got, long) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+}
+
 // lose takes a row of metadata away.
 func (p *page) lose(typ string) {
 	p.d.w.t.Helper()
