@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -424,9 +423,9 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 // logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
+	names := format.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
 	for _, name := range d.w.cloud.b.Names() {
-		_, number, ok := strings.Cut(name, "/log/")
-		if n, err := strconv.ParseUint(number, 10, 64); ok && err == nil && n > at {
+		if kind, n, _, _, ok := names.ParseName(name); ok && kind == format.KindEntry && n > at {
 			return true
 		}
 	}
