@@ -613,8 +613,8 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	if err == nil || t.d.link == nil || !errors.Is(err, base.ErrNeedsFetch) {
 		return n, err
 	}
-	for i := range t.d.has.all() {
-		if c := t.d.w.graph.nodes[i].c; c.Root == id && !t.d.pruned.has(i) && !t.d.lost[c.ID] {
+	for _, q := range t.d.w.graph.nodes {
+		if c := q.c; c.Root == id && !t.d.lost[c.ID] && t.d.knows(ctx, c.ID) {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
 				if errors.Is(err, base.ErrGone) && (t.d.w.cloud.epoch > 0 || t.d.w.retained) {
 					t.d.lost[c.ID] = true
@@ -627,6 +627,12 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 		}
 	}
 	return nil, err
+}
+
+// knows reports whether a commit is here, also one that was pruned and that the bucket has brought back.
+func (d *device) knows(ctx context.Context, id commit.ID) bool {
+	_, err := d.s.Commit(ctx, id)
+	return err == nil
 }
 
 // errTreeLost ends a merge that needs a tree which is nowhere any more: the next one does without.

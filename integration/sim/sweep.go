@@ -230,6 +230,9 @@ func (d *device) markPruned(ids []commit.ID) {
 		i := d.w.graph.byID[id].index
 		d.pruned = d.pruned.with(i)
 		d.w.pruned, d.w.unnoted = d.w.pruned.with(i), d.w.unnoted.with(i)
+		if d.link != nil { // a checkpoint may bring it back, which has no explanations
+			delete(d.told, d.w.graph.nodes[i])
+		}
 	}
 }
 
