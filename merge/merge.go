@@ -98,19 +98,34 @@ func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]
 	}
 	heads = slices.Clone(heads)
 	slices.SortFunc(heads, commit.Compare)
-	s := newPass(e, set)
+	for tries := 1; ; tries++ {
+		merged, at, err := inOrder(ctx, e, set, heads)
+		if at < 2 || !errors.Is(err, errAncestor) || tries == len(heads) {
+			return merged, err
+		}
+		// It is built on the merge of those before it, which was given up: so they came back as heads, and are merged with it one by one.
+		h := heads[at]
+		heads = slices.Insert(slices.Delete(heads, at, at+1), 0, h)
+	}
+}
+
+// errAncestor reports a commit that is to be merged with an ancestor of it.
+var errAncestor = fmt.Errorf("%w", base.ErrInvalid)
+
+// inOrder merges heads in their order. at is the index of the one at which it failed.
+func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit) (merged []Merged, at int, err error) {
+	s := newPass(e, rules)
 	defer s.end()
-	var merged []Merged
 	result := heads[0]
-	for _, h := range heads[1:] {
+	for i, h := range heads[1:] {
 		m, err := s.merge(ctx, result, h)
 		if err != nil {
-			return nil, fmt.Errorf("merge commits %s and %s: %w", result.ID, h.ID, err)
+			return nil, i + 1, fmt.Errorf("merge commits %s and %s: %w", result.ID, h.ID, err)
 		}
 		merged = append(merged, m)
 		result = m.Commit
 	}
-	return merged, nil
+	return merged, 0, nil
 }
 
 // pass is one call of Heads.
@@ -220,7 +235,7 @@ func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
 		return object.Digest{}, err
 	}
 	if id := r.Bases[0].ID; id == m.Left.ID || id == m.Right.ID {
-		return object.Digest{}, fmt.Errorf("commit %s is an ancestor of the other: %w", id, base.ErrInvalid)
+		return object.Digest{}, fmt.Errorf("commit %s is an ancestor of the other: %w", id, errAncestor)
 	}
 	switch {
 	case !r.LeftOwn && !r.RightOwn: // I5

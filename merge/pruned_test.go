@@ -2,6 +2,7 @@ package merge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -72,6 +73,33 @@ func TestMergeWithoutItsBase(t *testing.T) {
 				t.Errorf("content %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestHeadsWhoseMergeWasGivenUp merges two heads that came back after their merge, and what is built on that: their merge is no head to go on with.
+func TestHeadsWhoseMergeWasGivenUp(t *testing.T) {
+	p := newTestPage()
+	low := p.commit(t, 1, edit{"kept": "1"})
+	left, right := p.commit(t, 2, edit{"left": "2"}, low), p.commit(t, 3, edit{"right": "2"}, low)
+	env := p.env()
+	known, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right})
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := known[0].Commit
+	p.commits[between.ID] = between
+	above := p.commit(t, 4, edit{"above": "2"}, between)
+	env.View = *shallow{p, setOf(low, between), nil}.view()
+	m, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, above})
+	if err != nil || len(m) != 2 {
+		t.Fatalf("%d merges, %v", len(m), err)
+	}
+	want := map[string]string{"kept": "1", "left": "2", "right": "2", "above": "2"}
+	if got := p.content(t, m[1].Commit.Root); !maps.Equal(got, want) {
+		t.Errorf("content %v, want %v", got, want)
+	}
+	if _, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{between, above}); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("a head and its parent: %v", err)
 	}
 }
 
