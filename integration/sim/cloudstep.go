@@ -459,7 +459,6 @@ func (d *device) gaveUp(n *node) error {
 		}
 	}
 	d.pruned, d.w.pruned = d.pruned.with(n.index), d.w.pruned.with(n.index)
-	delete(d.told, n) // when it comes back, as with another's tag, a checkpoint may bring it, which has no explanations
 	d.w.trace("device %d has given up %s", d.index, n.c.ID.Short())
 	return nil
 }
