@@ -590,6 +590,22 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Lose, Device: 2, Base: 33},
 			{Kind: sim.Sync, Base: 14},
 		}}},
+		{"a device waits for another longer than others did, and keeps a commit whose lazy value they have given up", sim.History{Sweep: true, Devices: five, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 4, Changes: set("z13", "472", 0)},
+			{Kind: sim.Edit, Changes: set("z13", "16000", 2927)},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Edit, Changes: set("z01", "16026", 0)},
+			{Kind: sim.Checkpoint, Device: 4},
+			{Kind: sim.Sibling, After: 35 * 24 * time.Hour, Base: 2, Changes: set("z01", "698", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: set("l03", "707", 0)},
+			{Kind: sim.Collect},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Retain, Device: 3, Base: 3},
+			{Kind: sim.Collect, Device: 4},
+			{Kind: sim.Edit, After: 76 * 24 * time.Hour, Device: 2, Changes: set("l02", "832", 31240)},
+			{Kind: sim.Collect, Device: 4},
+			{Kind: sim.Sync, Device: 3},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}

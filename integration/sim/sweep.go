@@ -329,7 +329,7 @@ func (d *device) unpin(ctx context.Context) error {
 	d.shop.snapshots = d.shop.snapshots[1:]
 	defer s.release()
 	d.w.swept.Snapshots++
-	return d.readHeld(ctx, s.n)
+	return d.readHeld(ctx, s.n, false)
 }
 
 // begin begins a transaction, or goes on with one, and keeps in memory what it puts if hold is set.
@@ -424,10 +424,10 @@ func (d *device) compact(ctx context.Context, half bool) error {
 	return nil
 }
 
-// readHeld reads what the device holds of a commit whose tree it has, and compares it with the model (S12). A piece that is not held must be in the bucket.
-func (d *device) readHeld(ctx context.Context, n *node) error {
+// readHeld reads what the device holds of a commit whose tree it has, and compares it with the model (S12). A piece that is not held must be in the bucket, unless it may be nowhere.
+func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 	got := map[string]string{}
-	r := reach{d: d, all: map[object.Digest]bool{}, entry: func(e *fb.Entry) error {
+	r := reach{d: d, all: map[object.Digest]bool{}, any: nowhere, entry: func(e *fb.Entry) error {
 		if e.Inline {
 			got[string(e.Key)] = string(e.Value)
 		} else {

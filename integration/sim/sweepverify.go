@@ -166,7 +166,10 @@ func (r *reach) commit(ctx context.Context, n *node) error {
 		r.blind, r.all[n.c.Root] = true, true // its root has a row, since the commit refers to it
 		return nil
 	}
-	if err := d.readHeld(ctx, n); err != nil {
+	was := r.any
+	defer func() { r.any = was }()
+	r.any = was || d.outlived(n) // such as lazy values that were never here
+	if err := d.readHeld(ctx, n, r.any); err != nil {
 		return err
 	}
 	return r.tree(ctx, n.c.Root)
