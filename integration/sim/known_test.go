@@ -606,6 +606,25 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Collect, Device: 4},
 			{Kind: sim.Sync, Device: 3},
 		}}},
+		{"a kept commit needs a chunk that stood before the checkpoint, and nobody reads it", sim.History{Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: set("z20", "2", 78018)},
+			{Kind: sim.Sync, Device: 2},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Remove, Key: "z20"}}},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Collect},
+			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Set, Key: "l12", Text: "0", Size: 3052}, {Op: sim.Set, Key: "z01", Text: "2", Size: 974}}},
+			{Kind: sim.Sync, Device: 2},
+			{Kind: sim.Sync, Device: 3},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "2", 22675)},
+			{Kind: sim.Sync, Device: 2},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Edit, Changes: set("l02", "1", 0)},
+			{Kind: sim.Evict, Device: 2},
+			{Kind: sim.Sync, Device: 1},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Edit, Device: 2, Changes: set("z01", "0", 2862)},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}

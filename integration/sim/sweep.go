@@ -450,7 +450,9 @@ type reach struct {
 	all   map[object.Digest]bool // that were reached
 	blind bool                   // something is not here that may lead on
 	any   bool                   // pieces need be nowhere
-	entry func(e *fb.Entry) error
+	// unplaced has pieces that are somewhere in the bucket, and the page does not know where.
+	unplaced []object.Digest
+	entry    func(e *fb.Entry) error
 }
 
 // tree walks over the nodes and values of a tree that is here.
@@ -500,7 +502,7 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 	if !st.Held {
 		r.blind = r.blind || d.Kind() != object.Chunk
 		if !st.Synced && !r.any && !r.d.w.lossy() {
-			return fmt.Errorf("piece %s is neither held nor in the bucket", d.Short())
+			return r.absent(ctx, d)
 		}
 		return nil
 	}
@@ -514,6 +516,16 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 			return err
 		}
 	}
+	return err
+}
+
+// absent is called for a piece that is neither held nor known to be in the bucket. It may be there where the page does not know the places of all: see readUnplaced.
+func (r *reach) absent(ctx context.Context, d object.Digest) error {
+	adopted, err := r.d.s.Metadata(ctx, storage.MetadataAdopted)
+	if err == nil && adopted == nil {
+		err = fmt.Errorf("piece %s is neither held nor in the bucket", d.Short())
+	}
+	r.unplaced = append(r.unplaced, d)
 	return err
 }
 

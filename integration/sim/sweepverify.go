@@ -36,11 +36,25 @@ func (w *World) verifySwept(ctx context.Context) error {
 			}
 		}
 		w.swept.Deleted += c.Stats().Pieces + c.Stats().Nodes
-		if err := d.verifySwept(ctx); err != nil {
+		unplaced, err := d.verifySwept(ctx)
+		if err == nil {
+			err = d.readUnplaced(ctx, unplaced)
+		}
+		if err == nil {
+			err = d.readOld(ctx)
+		}
+		if err != nil {
 			return err
 		}
-		if err := d.readOld(ctx); err != nil {
-			return err
+	}
+	return nil
+}
+
+// readUnplaced reads pieces of which the page does not know where they are in the bucket.
+func (d *device) readUnplaced(ctx context.Context, pieces []object.Digest) error {
+	for _, p := range pieces {
+		if _, err := d.s.Piece(ctx, p); err != nil && d.w.cloud.epoch == 0 {
+			return fmt.Errorf("S12: device %d: piece %s, which is neither held nor known to be in the bucket: %w", d.index, p.Short(), err)
 		}
 	}
 	return nil
@@ -102,26 +116,27 @@ func (w *World) epochs() int {
 	return 0
 }
 
-func (d *device) verifySwept(ctx context.Context) error {
+// verifySwept returns what it could not find: see readUnplaced.
+func (d *device) verifySwept(ctx context.Context) (unplaced []object.Digest, err error) {
 	r := reach{d: d, all: map[object.Digest]bool{}}
 	for _, n := range d.received {
 		if gone, err := d.mayLack(ctx, n); gone {
 			continue
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		if err := r.commit(ctx, n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	rows := map[object.Digest]string{}
 	for row, err := range d.s.Rows(ctx, "objects") {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p, err := digestOfRow(row.Key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		rows[p] = row.Value
 	}
@@ -129,23 +144,23 @@ func (d *device) verifySwept(ctx context.Context) error {
 		r.any = true
 		for p := range rows {
 			if st, err := d.s.PieceState(p); err != nil {
-				return err
+				return nil, err
 			} else if st.Synced {
 				if err := r.value(ctx, p); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 	}
 	for p, value := range rows {
 		if !r.all[p] && !strings.Contains(value, "as a base") {
-			return fmt.Errorf("S12: device %d has garbage: piece %s: %s", d.index, p, value)
+			return nil, fmt.Errorf("S12: device %d has garbage: piece %s: %s", d.index, p, value)
 		}
 	}
 	for row, err := range d.s.Rows(ctx, "transient/objects") {
-		return fmt.Errorf("S12: device %d has a transient piece: %s, %w", d.index, row.Key, err)
+		return nil, fmt.Errorf("S12: device %d has a transient piece: %s, %w", d.index, row.Key, err)
 	}
-	return nil
+	return r.unplaced, nil
 }
 
 // commit walks over what a commit refers to.
