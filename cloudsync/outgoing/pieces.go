@@ -150,7 +150,7 @@ func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	if st.Synced {
 		g.rely(&st.Place)
 		if st.Held {
-			return g.relyBelow(d, depth)
+			return g.relyBelow(d, eager, depth)
 		}
 		return nil
 	}
@@ -173,8 +173,8 @@ func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 }
 
 // relyBelow notes that the body relies on the pieces of a value that was synced before, as far as its index pieces are held: who began with a checkpoint that did
-// not need the value knows the place of none of them.
-func (g *gatherer) relyBelow(d object.Digest, depth int) error {
+// not need the value knows the place of none of them. Those that are local again, since their place was condemned and not that of the index piece, are taken: who reads the body looks for them.
+func (g *gatherer) relyBelow(d object.Digest, eager bool, depth int) error {
 	if _, ok := g.relied[d]; ok {
 		return nil
 	}
@@ -196,10 +196,15 @@ func (g *gatherer) relyBelow(d object.Digest, depth int) error {
 			g.rely(&st.Place)
 		}
 		g.lacks = g.lacks || !st.Synced && !st.Held
-		if st.Held && c.Kind().IsIndex() {
-			if err := g.relyBelow(c, depth+1); err != nil {
-				return err
-			}
+		switch {
+		case !st.Held:
+		case !st.Synced:
+			err = g.walk([]object.Digest{c}, eager, depth+1)
+		case c.Kind().IsIndex():
+			err = g.relyBelow(c, eager, depth+1)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
