@@ -240,7 +240,8 @@ func (p *Page) passed(ctx context.Context, err error) (format.Floor, bool) {
 		}
 	}
 	floor, _, lookErr := p.ses.log.LookFloor(ctx)
-	return floor, lookErr == nil && !floor.Deleted && floor.Checkpoint > 0 && p.ses.log.Position().Number+1 < floor.Low
+	// Also where the next entry is not below the floor: it may need what was.
+	return floor, lookErr == nil && !floor.Deleted && floor.Checkpoint > p.ses.log.Position().Number
 }
 
 // adoptAbove begins anew with the checkpoint that a floor names. When that is not there, or not good, with the newest that will do: later ones stand for it.
