@@ -246,7 +246,8 @@ func (d *device) learn(ctx context.Context) error {
 
 // strangers holds the heads of a device to those that the graph gives it, and reports whether there are others. Where history was given up a head that it had may stand beside one that was made above it, when
 // others have given up what is between, since they did not wait for this device. So may one that it has only now read, on from where it stood, before it came to where the log passes it by: that is as if it
-// had synced between, and who has nothing stands at the beginning of a log that was put back, or at an older checkpoint since the newest could not be read. And when the bucket is not what it was, one may come back that was given up before the device came, or by Prune, of which the page takes no note: the device does not know it (S1).
+// had synced between, and who has nothing stands at the beginning of a log that was put back, or at an older checkpoint since the newest could not be read. And when the bucket is not what it was, one may come back that was given up before the device came, or, also to who reads
+// the log anew, by Prune, of which the page takes no note: the device does not know it (S1).
 func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, err error) {
 	fail := func() (bool, error) {
 		return false, fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
@@ -262,8 +263,8 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 			continue
 		}
 		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.cloud.epoch > 0 || d.w.h.Cloud.Faults.WrongByte > 0) // 0 is the first commit, which all have
-		back := d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
-		if !d.w.prunedAbove(n) || !(d.w.retained && had) && !(d.w.cloud.epoch > 0 && back) {
+		back := d.w.cloud.epoch > 0 && d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
+		if !d.w.prunedAbove(n) || !(d.w.retained && had) && !back {
 			return fail()
 		}
 		strange = true

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -519,8 +520,12 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 	return err
 }
 
-// absent is called for a piece that is neither held nor known to be in the bucket. It may be there where the page does not know the places of all: see readUnplaced.
+// absent is called for a piece that is neither held nor known to be in the bucket. It may be there where the page does not know the places of all: see readUnplaced. A device that dropped a value, and was away while others gave up the
+// versions that had it, may make a commit that has it still: then it is gone.
 func (r *reach) absent(ctx context.Context, d object.Digest) error {
+	if r.d.w.dropped && r.d.w.retained && r.d.w.now.Load() > int64(30*24*time.Hour) {
+		return nil
+	}
 	adopted, err := r.d.s.Metadata(ctx, storage.MetadataAdopted)
 	if err == nil && adopted == nil {
 		err = fmt.Errorf("piece %s is neither held nor in the bucket", d.Short())
