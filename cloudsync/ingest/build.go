@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -83,7 +84,8 @@ type builder struct {
 	put   int           // bytes of nodes in s
 	least int           // bytes of nodes of the last tree that was copied
 	gone  map[format.ID]struct{}
-	below uint64 // entries that are condemned
+	read  map[format.ID]struct{} // packs of which the places were taken
+	below uint64                 // entries that are condemned
 	// lenient passes over packs that cannot be read: values that stand there do not keep a tree from being built.
 	lenient bool
 }
@@ -461,7 +463,39 @@ func (b *builder) placesIn(ctx context.Context, s *step, ref format.PackRef) err
 	if errors.Is(err, base.ErrNotFound) || b.lenient && isFault(err) {
 		return nil
 	}
+	if err == nil {
+		b.note(ref.ID)
+	}
 	return err
+}
+
+// placesRelied is placesIn for a pack of which an entry says no more than that it relies on it. It is read once.
+func (b *builder) placesRelied(ctx context.Context, s *step, id format.ID) error {
+	if _, ok := b.gone[id]; ok {
+		return nil
+	}
+	if _, ok := b.read[id]; ok {
+		return nil
+	}
+	places, err := pack.ReadTableOf(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, id)
+	if err == nil {
+		err = s.takePlaces(ctx, places, false)
+	} else if !errors.Is(err, base.ErrNotFound) {
+		err = badPack(s.p.o.Names.Pack(id), err)
+	}
+	if err == nil || errors.Is(err, base.ErrNotFound) || b.lenient && isFault(err) {
+		b.note(id)
+		return nil
+	}
+	return err
+}
+
+// note remembers a pack of which the places were taken.
+func (b *builder) note(id format.ID) {
+	if b.read == nil {
+		b.read = map[format.ID]struct{}{}
+	}
+	b.read[id] = struct{}{}
 }
 
 // placesOf takes the places of pieces that an entry tells of.
@@ -475,6 +509,11 @@ func (b *builder) placesOf(ctx context.Context, s *step, e *format.Entry) error 
 	}
 	for _, ref := range e.Body.Packs {
 		if err := b.placesIn(ctx, s, ref); err != nil {
+			return err
+		}
+	}
+	for _, id := range e.Body.Relies { // the entry that announced it may be gone
+		if err := b.placesRelied(ctx, s, id); err != nil {
 			return err
 		}
 	}
