@@ -264,7 +264,8 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 		}
 		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.cloud.epoch > 0 || d.w.h.Cloud.Faults.WrongByte > 0) // 0 is the first commit, which all have
 		back := d.w.cloud.epoch > 0 && d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
-		if !d.w.prunedAbove(n) || !(d.w.retained && had) && !back {
+		afresh := d.w.cloud.epoch > 0 && d.w.retained && had // what is between is not sent again
+		if !afresh && (!d.w.prunedAbove(n) || !(d.w.retained && had) && !back) {
 			return fail()
 		}
 		strange = true

@@ -264,12 +264,21 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 			return true, d.gaveUp(n)
 		case strayErr != nil:
 			return false, strayErr
-		case stray, d.w.cloud != nil && d.w.cloud.bereft && !d.has.has(n.index): // whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without what only that had
+		case stray, d.passesBy(n):
 			d.pruned = d.pruned.with(n.index)
 			return true, nil
 		}
 	}
 	return false, fmt.Errorf("S1: device %d: %w", d.index, err)
+}
+
+// passesBy reports whether a commit may stay unknown to a device since it has read past what told of it: whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without what only that had; and
+// who has given history up takes what is sent again after a bucket was lost as it comes, and asks for no parents.
+func (d *device) passesBy(n *node) bool {
+	if d.w.cloud == nil || d.has.has(n.index) {
+		return false
+	}
+	return d.w.cloud.bereft || d.w.cloud.epoch > 0 && d.w.unnoted.last() >= 0
 }
 
 // strays reports whether a commit that the device never had, and does not get, is one to which nothing leads any more from what it has: what was built on it was pruned, and no tag is on it. Where there was
