@@ -94,6 +94,11 @@ func (r *rescuer) unsynced(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if held, err := r.s.p.treeHeld(ctx, c); err != nil {
+			return err
+		} else if !held { // it goes up as history
+			continue
+		}
 		from := btree.EmptyRoot
 		parent, err := store.Commit(ctx, c.Parents[0])
 		switch {
