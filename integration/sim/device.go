@@ -211,11 +211,29 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 
 // merge merges heads as a page store does it, and once more for each tree that is found to be lost.
 func (d *device) merge(ctx context.Context, heads []*node) error {
+	if d.lacksBases(heads) {
+		d.w.forgetful = true
+	}
 	for {
 		if err := d.mergeOnce(ctx, heads); !errors.Is(err, errTreeLost) {
 			return err
 		}
 	}
+}
+
+// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had one of them: it was in a bucket that was lost, or on a disk that was replaced.
+func (d *device) lacksBases(heads []*node) bool {
+	if d.w.cloud == nil || d.w.cloud.epoch == 0 {
+		return false
+	}
+	for i, a := range heads {
+		for _, b := range heads[:i] {
+			if slices.ContainsFunc(d.w.graph.bases(a.above.and(b.above)), func(n *node) bool { return d.pruned.has(n.index) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mergeOnce makes all merges and their explanations in one batch.
