@@ -351,6 +351,13 @@ func (d *device) judge(what string, err error, targets ...error) error {
 	if d.w.cloud.torn {
 		targets = append(targets, base.ErrCorrupt, base.ErrNotFound, base.ErrGone, base.ErrNeedsFetch)
 	}
+	if err != nil {
+		if _, needs, parseErr := d.w.needsValue(err); parseErr != nil {
+			return parseErr
+		} else if needs {
+			targets = append(targets, base.ErrGone)
+		}
+	}
 	if err == nil || slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }) {
 		if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) || d.dark() { // what it says depends on which of several requests was the last
 			err = errStopped

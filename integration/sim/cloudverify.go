@@ -90,19 +90,11 @@ func (d *device) healStep(ctx context.Context) error {
 	return err
 }
 
-// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has any more: it waits for somebody who has, or for another rule.
+// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has any more.
 func (w *World) waitsForValue(err error) (bool, error) {
-	piece := neededPiece.FindStringSubmatch(err.Error())
-	if !w.cloud.lossy || !errors.Is(err, base.ErrGone) || piece == nil {
-		return false, nil
-	}
-	digest, err := hex.DecodeString(piece[1])
-	if err != nil {
-		return false, err
-	}
-	d, err := object.ParseDigest(digest)
-	if err != nil {
-		return false, err
+	d, needs, parseErr := w.needsValue(err)
+	if !needs || parseErr != nil {
+		return false, parseErr
 	}
 	for _, other := range w.devices {
 		if st, err := other.s.PieceState(d); err != nil || st.Held || st.Synced {
@@ -110,6 +102,20 @@ func (w *World) waitsForValue(err error) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// needsValue reports whether a merge has failed because its rule needs a value that is gone here, and which: it waits for somebody who has it, or for another rule. The bucket may have lost it, or given it up with a version
+// at which a device stands that was away for long.
+func (w *World) needsValue(err error) (d object.Digest, needs bool, parseErr error) {
+	piece := neededPiece.FindStringSubmatch(err.Error())
+	if !w.cloud.lossy && !(w.dropped && w.retained) || !errors.Is(err, base.ErrGone) || piece == nil {
+		return d, false, nil
+	}
+	digest, parseErr := hex.DecodeString(piece[1])
+	if parseErr == nil {
+		d, parseErr = object.ParseDigest(digest)
+	}
+	return d, true, parseErr
 }
 
 // neededPiece finds the piece in the error of such a merge.

@@ -221,14 +221,18 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 	}
 }
 
-// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had one of them: it was in a bucket that was lost, or on a disk that was replaced.
+// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had one of them: it was in a bucket that was lost, or on a disk that was replaced. Or whether it is the first commit, which
+// all have, and on which who has an empty page commits, while what was built on it is pruned.
 func (d *device) lacksBases(heads []*node) bool {
-	if d.w.cloud == nil || d.w.cloud.epoch == 0 {
+	if d.w.cloud == nil {
 		return false
+	}
+	gone := func(n *node) bool {
+		return d.w.cloud.epoch > 0 && d.pruned.has(n.index) || n.c.IsFirst() && d.w.prunedAbove(n)
 	}
 	for i, a := range heads {
 		for _, b := range heads[:i] {
-			if slices.ContainsFunc(d.w.graph.bases(a.above.and(b.above)), func(n *node) bool { return d.pruned.has(n.index) }) {
+			if slices.ContainsFunc(d.w.graph.bases(a.above.and(b.above)), gone) {
 				return true
 			}
 		}
