@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
-	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -180,24 +179,17 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 		p.ses.founder = p.ses.log.Position().Number > 0 && s.checkpoint < max(s.floor.Checkpoint, 1)
 		return nil
 	}
-	if at := p.ses.log.Position(); at.Number > s.checkpoint {
-		heads, err := outgoing.SyncedHeads(ctx, p.store)
+	if at := p.ses.log.Position().Number; at > s.checkpoint && !p.isBare() {
+		held, err := p.holds(ctx, p.store.Heads())
+		if err == nil && held {
+			// One that is there already is as good; it may be this one, of which nobody has said so.
+			if err = p.writeHistory(ctx); errors.Is(err, errTaken) {
+				err = nil
+			}
+			s.checkpoint = at
+		}
 		if err != nil {
 			return err
-		}
-		held, err := p.holds(ctx, heads)
-		if err != nil {
-			return err
-		}
-		if held && !(len(heads) == 1 && heads[0].IsFirst()) { // what is not in the log goes up with entries, which those read who need no checkpoint
-			size, err := p.out.WriteHistory(ctx, at, heads)
-			if err != nil {
-				return fmt.Errorf("write checkpoint %d: %w", at.Number, err)
-			}
-			if size > 0 {
-				p.s.checkpoints.Add(1)
-			}
-			s.checkpoint = at.Number
 		}
 	}
 	if err := p.plug(ctx, gaps); err != nil {
