@@ -57,6 +57,8 @@ var rules = []rule{
 	{"", []string{"gc", "internal/base", "internal/clock", "internal/limits", "internal/secret", "internal/vfs", "object", "flatbuffers", "split", "btree", "commit", "merge", "storage", "storage/segment", "storage/index", "pageusage", "cloudsync", "cloudsync/bucket", "cloudsync/cloudlog", "cloudsync/dir", "cloudsync/format", "cloudsync/seal"}, []string{"github.com/gofrs/flock", "github.com/tidwall/btree"}, "the embedding API and composition root"},
 	{"internal/daemon", []string{"internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "commands run by the process that holds a repository"},
 	{"ledgertest", []string{""}, nil, "help for tests of apps"},
+	{"ordered", []string{"internal/base"}, []string{"github.com/tidwall/btree"}, "sorted rows as record layers see them, wherever they are"},
+	{"ordered/pages", []string{"", "ordered"}, nil, "pages as sorted rows"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
 	{"internal/cli", []string{"", "internal/daemon", "filetree", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs"}, nil, "main, which says what buckets there are, and nothing else"},

@@ -1,0 +1,181 @@
+package ordered
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/tidwall/btree"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Memory is a Writer that holds its rows in memory. Its methods fail only with base.ErrNotFound and the
+// errors of ctx and of readers. It is for one goroutine at a time.
+type Memory struct {
+	rows *btree.BTreeG[Row]
+}
+
+var _ Writer = (*Memory)(nil)
+
+// NewMemory returns a store without rows.
+func NewMemory() *Memory {
+	less := func(a, b Row) bool { return bytes.Compare(a.Key, b.Key) < 0 }
+	return &Memory{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+}
+
+// Clone returns a store with the same rows, of which either can be changed without the other.
+func (m *Memory) Clone() *Memory { return &Memory{m.rows.Copy()} }
+
+// Len returns the number of rows.
+func (m *Memory) Len() int { return m.rows.Len() }
+
+// Get implements Reader.
+func (m *Memory) Get(ctx context.Context, key []byte) ([]byte, error) {
+	row, err := m.row(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte{}, row.Value...), nil
+}
+
+func (m *Memory) row(ctx context.Context, key []byte) (Row, error) {
+	if err := ctx.Err(); err != nil {
+		return Row{}, fmt.Errorf("get: %w", err)
+	}
+	row, ok := m.rows.Get(Row{Key: key})
+	if !ok {
+		return Row{}, fmt.Errorf("get: %w", base.ErrNotFound)
+	}
+	return row, nil
+}
+
+// Open implements Reader.
+func (m *Memory) Open(ctx context.Context, key []byte) (Value, error) {
+	row, err := m.row(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return memoryValue{bytes.NewReader(row.Value)}, nil
+}
+
+type memoryValue struct{ *bytes.Reader }
+
+func (v memoryValue) Size() int64  { return v.Reader.Size() }
+func (v memoryValue) Close() error { return nil }
+
+// Put implements Writer.
+func (m *Memory) Put(ctx context.Context, key, value []byte) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	m.rows.Set(Row{append([]byte{}, key...), append([]byte{}, value...)})
+	return nil
+}
+
+// PutReader implements Writer.
+func (m *Memory) PutReader(ctx context.Context, key []byte, r io.Reader, size int64) error {
+	value, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	if size >= 0 && int64(len(value)) != size {
+		return fmt.Errorf("put %d bytes of which %d came: %w", size, len(value), base.ErrInvalid)
+	}
+	return m.Put(ctx, key, value)
+}
+
+// Delete implements Writer.
+func (m *Memory) Delete(ctx context.Context, key []byte) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	m.rows.Delete(Row{Key: key})
+	return nil
+}
+
+// DeleteRange implements Writer.
+func (m *Memory) DeleteRange(ctx context.Context, from, to []byte) error {
+	it := m.Iter(Range{Start: from, End: to})
+	defer it.Close()
+	for it.Next(ctx) {
+		m.rows.Delete(Row{Key: it.Key()})
+	}
+	return it.Err()
+}
+
+// Iter implements Reader.
+func (m *Memory) Iter(r Range) Iter {
+	it := &memoryIter{rows: m.rows, r: r}
+	it.r.Start, it.r.End = bytes.Clone(r.Start), bytes.Clone(r.End)
+	return it
+}
+
+// memoryIter looks each row up behind the last one, so that the rows may change meanwhile.
+type memoryIter struct {
+	rows    *btree.BTreeG[Row]
+	r       Range
+	row     Row
+	started bool
+	done    bool
+	err     error
+}
+
+func (it *memoryIter) Next(ctx context.Context) bool {
+	if it.done {
+		return false
+	}
+	if err := ctx.Err(); err != nil {
+		it.done, it.err = true, fmt.Errorf("scan: %w", err)
+		return false
+	}
+	found := false
+	it.seek(func(row Row) bool {
+		if it.started && bytes.Equal(row.Key, it.row.Key) || it.r.Reverse && it.before(row.Key) {
+			return true
+		}
+		it.row, found = row, it.within(row.Key)
+		return false
+	})
+	it.started, it.done = true, !found
+	return found
+}
+
+// seek calls f with the rows from the present position on.
+func (it *memoryIter) seek(f func(Row) bool) {
+	switch {
+	case it.started && it.r.Reverse:
+		it.rows.Descend(it.row, f)
+	case it.started:
+		it.rows.Ascend(it.row, f)
+	case it.r.Reverse && it.r.End == nil:
+		it.rows.Reverse(f)
+	case it.r.Reverse:
+		it.rows.Descend(Row{Key: it.r.End}, f)
+	default:
+		it.rows.Ascend(Row{Key: it.r.Start}, f)
+	}
+}
+
+// before reports whether a descending walk has not come to its first key yet.
+func (it *memoryIter) before(key []byte) bool {
+	return it.r.End != nil && bytes.Compare(key, it.r.End) >= 0
+}
+
+func (it *memoryIter) within(key []byte) bool {
+	if it.r.Reverse {
+		return bytes.Compare(key, it.r.Start) >= 0
+	}
+	return it.r.End == nil || bytes.Compare(key, it.r.End) < 0
+}
+
+func (it *memoryIter) Key() []byte                           { return it.row.Key }
+func (it *memoryIter) Value(context.Context) ([]byte, error) { return it.row.Value, nil }
+func (it *memoryIter) Size() int64                           { return int64(len(it.row.Value)) }
+func (it *memoryIter) Err() error                            { return it.err }
+
+func (it *memoryIter) Close() error {
+	it.done = true
+	return nil
+}
