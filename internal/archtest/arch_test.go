@@ -49,6 +49,7 @@ var rules = []rule{
 	{"cloudsync/seal/sealtest", []string{"cloudsync/seal"}, nil, "for tests that seal in bubbles"},
 	{"cloudsync/format", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal"}, nil, "the bytes of every object in a bucket, without I/O"},
 	{"cloudsync/protocol", []string{"internal/base"}, nil, "what a device does with a page's log, as a pure machine"},
+	{"cloudsync/epoch", nil, nil, "what counts in a bucket and for how long, as pure functions"},
 	{"cloudsync/cloudlog", []string{"internal/base", "internal/clock", "internal/limits", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/protocol"}, nil, "a page's log in a bucket"},
 	{"cloudsync/pack", []string{"internal/base", "internal/clock", "internal/limits", "object", "split", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format"}, nil, "pieces of values on their way to a bucket and back"},
 	{"cloudsync/ingest", []string{"internal/base", "internal/clock", "internal/limits", "internal/spool", "object", "flatbuffers", "split", "btree", "commit", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/pack"}, nil, "the one door for foreign bytes that mean something"},

@@ -1,0 +1,197 @@
+package epoch
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Node is a kept commit in a reduced graph: one from which the commits that were given up are taken
+// out.
+type Node struct {
+	ID Commit
+	// Near are the nearest kept ancestors. Where no parent was given up they are the parents.
+	Near Set
+	// Generation is greater than that of each ancestor.
+	Generation uint64
+	// Time is the timestamp of the commit, in nanoseconds since 1970.
+	Time int64
+}
+
+// Graph is a reduced graph, ascending by ID. An ancestor that it does not have is passed over. Its
+// functions do not change it.
+type Graph []Node
+
+// Index returns where c stands in the graph.
+func (g Graph) Index(c Commit) (int, bool) {
+	return slices.BinarySearchFunc(g, c, func(n Node, c Commit) int { return cmp.Compare(n.ID, c) })
+}
+
+// Set returns the commits of the graph.
+func (g Graph) Set() Set {
+	s := make(Set, len(g))
+	for i := range g {
+		s[i] = g[i].ID
+	}
+	return s
+}
+
+// With returns the graph with more nodes. A node whose commit is there already adds its ancestors.
+func (g Graph) With(nodes ...Node) Graph {
+	out := slices.Clone(g)
+	for _, n := range nodes {
+		i, there := out.Index(n.ID)
+		if there {
+			out[i].Near = out[i].Near.Union(n.Near)
+			continue
+		}
+		out = slices.Insert(out, i, n)
+	}
+	return out
+}
+
+// Ancestors returns the commits of the graph from which one of the given commits descends, and
+// those of them that the graph has.
+func (g Graph) Ancestors(of ...Commit) Set {
+	seen := make([]bool, len(g))
+	var stack []int
+	visit := func(s Set) {
+		for _, c := range s {
+			if i, ok := g.Index(c); ok && !seen[i] {
+				seen[i] = true
+				stack = append(stack, i)
+			}
+		}
+	}
+	visit(of)
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		visit(g[i].Near)
+	}
+	var out Set
+	for i := range g {
+		if seen[i] {
+			out = append(out, g[i].ID)
+		}
+	}
+	return out
+}
+
+// proper returns the ancestors of the given commits without commits that are no ancestors.
+func (g Graph) proper(of Set) Set {
+	var near Set
+	for _, c := range of {
+		if i, ok := g.Index(c); ok {
+			near = near.Union(g[i].Near)
+		}
+	}
+	return g.Ancestors(near...)
+}
+
+// Heads returns the commits from which no other one descends.
+func (g Graph) Heads() Set {
+	var below Set
+	for i := range g {
+		below = below.Union(g[i].Near)
+	}
+	return g.Set().Without(below)
+}
+
+// Above reports whether a descends from b, or is b.
+func (g Graph) Above(a, b Commit) bool { return g.Ancestors(a).Has(b) }
+
+// Bases returns the latest common ancestors of a and b: those from which no other common one
+// descends.
+func (g Graph) Bases(a, b Commit) Set {
+	common := g.Ancestors(a).And(g.Ancestors(b))
+	return common.Without(g.proper(common))
+}
+
+// topDown returns the indexes of the graph, descendants before their ancestors.
+func (g Graph) topDown() []int {
+	order := make([]int, len(g))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(g[b].Generation, g[a].Generation) })
+	return order
+}
+
+// Closed returns keep with the latest common ancestors of any two of its commits, and of these.
+//
+// The graph is gone through once, from the heads down. For each commit v, up holds the first kept
+// commits on the ways from v to the heads. Where all of them descend from one of them, that one is
+// a common ancestor above v of whatever descends from v, so v is needed as a base by nobody. Where
+// two of them do not descend from each other, v is a latest common ancestor of these two: a common
+// one above v would be kept, or have a kept one above it that both descend from.
+func (g Graph) Closed(keep Set) Set {
+	up := make([]Set, len(g))
+	var added Set
+	for _, i := range g.topDown() {
+		v := g[i].ID
+		first := g.lowest(up[i])
+		if keep.Has(v) {
+			first = Set{v}
+		} else if len(first) > 1 {
+			added = append(added, v)
+			first = Set{v}
+		}
+		up[i] = nil
+		for _, p := range g[i].Near {
+			if j, ok := g.Index(p); ok {
+				up[j] = up[j].Union(first)
+			}
+		}
+	}
+	return keep.Union(SetOf(added...))
+}
+
+// lowest returns the commits of s that descend from no other of them.
+func (g Graph) lowest(s Set) Set {
+	if len(s) < 2 {
+		return s
+	}
+	var out Set
+	for _, c := range s {
+		if len(g.Ancestors(c).And(s)) == 1 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Reduce returns the graph of the commits in keep, each with its nearest ancestors of them.
+func (g Graph) Reduce(keep Set) Graph {
+	near := make([]Set, len(g)) // of commits that go: what their descendants inherit
+	order := g.topDown()
+	slices.Reverse(order)
+	var out Graph
+	for _, i := range order {
+		var inherited Set
+		for _, p := range g[i].Near {
+			if keep.Has(p) {
+				inherited = inherited.Union(Set{p})
+			} else if j, ok := g.Index(p); ok {
+				inherited = inherited.Union(near[j])
+			}
+		}
+		inherited = g.highest(inherited)
+		if !keep.Has(g[i].ID) {
+			near[i] = inherited
+			continue
+		}
+		n := g[i]
+		n.Near = inherited
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// highest returns the commits of s from which no other of them descends.
+func (g Graph) highest(s Set) Set {
+	if len(s) < 2 {
+		return s
+	}
+	return s.Without(g.proper(s))
+}

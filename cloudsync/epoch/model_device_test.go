@@ -1,0 +1,330 @@
+package epoch_test
+
+import (
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+)
+
+// rules are the functions of the package that the model runs. A mutant replaces one of them, or
+// sets one of the flags, each of which leaves out a rule that is not a function's.
+type rules struct {
+	look  func(p epoch.Position, l epoch.Looked) epoch.LookVerdict
+	read  func(p epoch.Position, r epoch.Reading) epoch.ReadVerdict
+	put   func(p epoch.Position, stored bool, created epoch.Time) bool
+	help  func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64)
+	join  func(l epoch.Local, s epoch.State) epoch.Joined
+	keep  func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set
+	renew func(s epoch.State, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
+	may   func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool
+
+	keepPending    bool // pending packs survive a join
+	keepPlaces     bool // places outside the manifest survive a join
+	oneByOne       bool // commits go up one in an entry, also after a join
+	closingDecides bool // the proposal of a closing entry is joined without epochs/{k+1}
+	oldDir         bool // what a new epoch needs is written into the directory of the one before
+	noAdoption     bool // nothing behind a hole is adopted
+	noErased       bool // a renewal does not ask what other lineages erased
+	keepLong       bool // an uploaded body survives a join
+	namesAll       bool // a renewal from another lineage names packs of its own
+}
+
+func honest() *rules {
+	return &rules{
+		look: epoch.Position.Look, read: epoch.Position.Read, put: epoch.Position.Put, help: epoch.Position.Help,
+		join: epoch.Join, keep: epoch.State.Keep, renew: epoch.State.Renewal, may: (*epoch.Deletion).May,
+	}
+}
+
+// seen is what a list of epochs/ shows the device.
+func (w *world) seen(r *rules, d *device) (l epoch.Looked, newest *epochObject) {
+	l.At = w.now
+	own := w.b.epochAt(d.at.K)
+	l.Own = d.at.Joined() && own != nil && own.x.ID == d.at.Epoch
+	newest = w.b.newest()
+	if newest != nil {
+		l.Any, l.Newest, l.Deleted = true, newest.k, newest.x.Kind == epoch.Deleted
+	}
+	return l, newest
+}
+
+// look looks, and joins what is the newest. It reports whether anything changed, and whether there
+// is evidence that the bucket has to be renewed.
+func (w *world) look(r *rules, d *device) (changed, bad bool) {
+	l, newest := w.seen(r, d)
+	switch r.look(d.at, l) {
+	case epoch.Current:
+		changed = d.at.Looked != l.At
+		d.at.Looked = l.At
+		return changed, false
+	case epoch.Restore:
+		w.b.putEpoch(epochObject{l.Behind(), d.x, w.now})
+		d.at.K = l.Behind()
+		return true, false
+	case epoch.Enter:
+		if _, ok := w.b.checkpointOf(newest.x); ok {
+			w.join(r, d, newest.k, newest.x, l.At)
+			return true, false
+		}
+	}
+	return false, true
+}
+
+// join takes the device into x, which is epochs/{k} and has its checkpoint.
+func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked epoch.Time) {
+	before := d.log.Packs
+	d.reset()
+	if x.Kind == epoch.Deleted {
+		w.known = true
+		*d = device{on: true, at: x.At(k, looked), x: x, skew: d.skew}
+		return
+	}
+	if d.at.Adopts(x) && !r.noAdoption {
+		w.adopt(d)
+	}
+	c, _ := w.b.checkpointOf(x)
+	j := r.join(epoch.Local{View: d.view(), Memory: d.memory}, c.state)
+	d.log, d.unsynced, d.memory, d.send = c.state, j.Unsynced, j.Memory, j.Send
+	d.at, d.manifest = x.At(k, looked), c.state.Packs
+	d.chain = slices.Clone(w.chainOf(x.ID))
+	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return !j.View.Set().Has(t.Commit) })
+	if !r.keepPending {
+		d.pending = nil
+	}
+	if !r.keepLong {
+		d.long, d.longOf = epoch.ID{}, epoch.Hash{}
+	}
+	need := w.needs(d.unsynced.Set()) &^ w.placed(d.log.Packs) &^ d.held
+	d.held |= need & w.b.in(before)
+	if r.keepPlaces {
+		for _, p := range before {
+			d.log = d.log.Apply(&epoch.Body{Packs: []epoch.ID{p}})
+		}
+	}
+	w.fold(d, &j)
+}
+
+// adopt takes what the log has behind the position as unsynced, as far as it builds on what is
+// here.
+func (w *world) adopt(d *device) {
+	for n := d.at.Number + 1; n <= w.b.last(d.at.Epoch); n++ {
+		o := w.b.entryAt(d.at.Epoch, n)
+		if o == nil || o.entry.closing != nil || o.entry.long != (epoch.ID{}) && !w.b.has(o.entry.long) {
+			continue
+		}
+		for _, c := range o.entry.body.Commits {
+			have := d.view().Set()
+			if have.Has(c.ID) || d.memory.Has(c.ID) || !c.Near.Within(have) {
+				continue
+			}
+			d.unsynced = d.unsynced.With(c)
+			d.held |= w.needs(epoch.Set{c.ID}) & w.b.in(o.entry.body.Packs)
+		}
+	}
+}
+
+// fold makes the merges that need what is given up.
+func (w *world) fold(d *device, j *epoch.Joined) {
+	if len(j.Folds) == 0 {
+		return
+	}
+	head := d.log.Heads().Without(d.send)
+	for len(head) > 1 {
+		head = epoch.SetOf(append(head[2:], w.mergeWith(d, head[0], head[1], d.view().Bases(head[0], head[1])))...)
+	}
+	for _, f := range j.Folds {
+		if len(head) == 1 {
+			head = epoch.Set{w.mergeWith(d, head[0], f.Head, f.Bases)}
+		}
+	}
+}
+
+func (w *world) chainOf(id epoch.ID) []epoch.Hash {
+	for _, c := range w.chained {
+		if c.id == id {
+			return c.chain
+		}
+	}
+	return nil
+}
+
+// read reads what is behind the position. It reports whether anything changed, and whether the
+// bucket has to be renewed.
+func (w *world) read(r *rules, d *device) (changed, bad bool) {
+	o := w.b.entryAt(d.at.Epoch, d.at.Number+1)
+	reading := epoch.Reading{Later: w.b.last(d.at.Epoch) > d.at.Number}
+	if o != nil {
+		e := o.entry
+		reading = epoch.Reading{Found: true, Previous: e.previous, Created: o.created, Closing: e.closing}
+		reading.Bad = e.long != epoch.ID{} && !w.b.has(e.long)
+	}
+	switch r.read(d.at, reading) {
+	case epoch.Damaged:
+		return false, true
+	case epoch.Help:
+		if r.closingDecides {
+			x := o.entry.closing
+			if _, ok := w.b.checkpointOf(x); !ok {
+				return false, true
+			}
+			w.b.putEpoch(epochObject{d.at.K + 1, x, w.now})
+			w.join(r, d, d.at.K+1, x, d.at.Looked)
+			return true, false
+		}
+		d.phase, d.x = confirming, o.entry.closing
+		return true, false
+	case epoch.Apply:
+		w.apply(d, o.entry)
+		return true, false
+	}
+	return false, false
+}
+
+// apply applies an entry of anybody.
+func (w *world) apply(d *device, e *entry) {
+	d.at = d.at.Applied(e.hash)
+	d.chain = append(slices.Clip(d.chain), e.hash)
+	w.checkInLog(d)
+	d.log = d.log.Apply(&e.body)
+	ids := epoch.Graph(e.body.Commits).Set()
+	d.unsynced = slices.DeleteFunc(slices.Clone(d.unsynced), func(n epoch.Node) bool {
+		return ids.Has(n.ID) || e.body.Gone.Has(n.ID)
+	})
+	d.memory = d.memory.Union(e.body.Gone)
+	d.send = d.send.Without(e.body.Gone)
+	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(id epoch.ID) bool { return slices.Contains(e.body.Packs, id) })
+	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return slices.Contains(e.body.Tags, t) })
+	if e.body.Retention != nil {
+		d.retain = nil
+	}
+}
+
+// body is what the device has to send.
+func (d *device) body(r *rules) epoch.Body {
+	b := epoch.Body{Commits: d.unsynced, Gone: d.send, Packs: d.pending, Tags: d.tags, Retention: d.retain}
+	if r.oneByOne && len(b.Commits) > 1 {
+		b.Commits = b.Commits[:1]
+	}
+	return b
+}
+
+// toSend are the pieces that have to be uploaded before an append.
+func (w *world) toSend(d *device) pieces {
+	return w.needs(d.view().Set()) &^ w.placed(d.log.Packs) &^ w.placed(d.pending) & d.held
+}
+
+// newEntry seals the body of the device for the number behind its position. ok is false when there
+// is nothing to send, or something to upload before.
+func (w *world) newEntry(r *rules, d *device, who int) (e *entry, ok bool) {
+	b := d.body(r)
+	if b.Empty() || !d.at.Joined() || d.at.Deleted || w.toSend(d) != 0 {
+		return nil, false
+	}
+	e = &entry{previous: d.at.Hash, body: b}
+	e.hash = hashOf(e.previous, who, epoch.Graph(b.Commits).Set(), b.Gone, b.Packs, len(b.Tags), d.at.Number)
+	if w.long {
+		if d.long == (epoch.ID{}) || d.longOf != bodyHash(&b) {
+			return nil, false
+		}
+		e.long = d.long
+	}
+	return e, true
+}
+
+func bodyHash(b *epoch.Body) epoch.Hash {
+	return hashOf(epoch.Graph(b.Commits).Set(), b.Gone, b.Packs, len(b.Tags))
+}
+
+// outcome is what a request comes to for its sender.
+type outcome uint8
+
+const (
+	well    outcome = iota
+	lost            // done, and the answer is lost
+	stalled         // still under way when the sender has given up waiting
+)
+
+// append puts what the device has to send.
+func (w *world) append(r *rules, d *device, who int, how outcome) bool {
+	e, ok := w.newEntry(r, d, who)
+	if !ok {
+		return false
+	}
+	o := entryObject{d.at.Epoch, d.at.Number + 1, e, w.now}
+	if how == stalled {
+		w.fly = flight{on: true, entry: &o}
+		return true
+	}
+	if !w.b.putEntry(o) {
+		return false // a read comes next
+	}
+	if how == well && r.put(d.at, true, w.now) {
+		w.apply(d, e)
+	}
+	return true
+}
+
+// land lets the stalled request arrive.
+func (w *world) land() {
+	f := w.fly
+	w.fly = flight{}
+	if f.entry != nil {
+		o := *f.entry
+		o.created = w.now
+		w.b.putEntry(o)
+	} else {
+		o := *f.epoch
+		o.created = w.now
+		w.b.putEpoch(o)
+	}
+}
+
+// commit makes a commit on the heads.
+func (w *world) commit(d *device, parents, bases epoch.Set, merge bool, need pieces) *commitTruth {
+	if len(w.commits) >= 12 {
+		panic(noRoom{})
+	}
+	c := commitTruth{parents: parents, bases: bases, merge: merge, pieces: need}
+	id := epoch.Commit(len(w.commits) + 1)
+	c.node = epoch.Node{ID: id, Near: parents, Time: int64(w.now + d.skew)}
+	for _, p := range parents {
+		t := &w.commits[p-1]
+		c.ancestors = c.ancestors.Union(t.ancestors).Union(epoch.Set{p})
+		c.node.Generation = max(c.node.Generation, t.node.Generation+1)
+	}
+	w.commits = append(slices.Clip(w.commits), c)
+	d.unsynced = d.unsynced.With(c.node)
+	return &w.commits[id-1]
+}
+
+// mergeWith makes the merge of a and b, or takes it if another device has made it.
+func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.Commit {
+	if w.commits[a-1].ancestors.Has(b) || w.commits[b-1].ancestors.Has(a) {
+		fail("I5: %d and %d are merged, and one is an ancestor of the other", a, b)
+	}
+	parents := epoch.SetOf(a, b)
+	for i := range w.commits {
+		c := &w.commits[i]
+		if !c.merge || !slices.Equal(c.parents, parents) {
+			continue
+		}
+		if !slices.Equal(c.bases, bases) {
+			fail("I6: %v are merged with bases %v and %v", parents, c.bases, bases)
+		}
+		if _, there := d.log.Kept.Index(c.node.ID); !there {
+			d.unsynced = d.unsynced.With(c.node)
+		}
+		return c.node.ID
+	}
+	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
+}
+
+// merge merges the first two heads.
+func (w *world) merge(d *device) bool {
+	h := d.heads()
+	if len(h) < 2 {
+		return false
+	}
+	w.mergeWith(d, h[0], h[1], d.view().Bases(h[0], h[1]))
+	return true
+}

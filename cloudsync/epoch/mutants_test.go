@@ -1,0 +1,211 @@
+package epoch_test
+
+import (
+	"flag"
+	"slices"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+)
+
+// mutant leaves out one rule of the protocol. The model has to find a history in which that does
+// harm.
+type mutant struct {
+	rule  string
+	leave func(r *rules)
+	// where is the scenario in which the model finds it.
+	where string
+}
+
+func mutants() []mutant {
+	flagged := func(f func(r *rules) *bool) func(r *rules) { return func(r *rules) { *f(r) = true } }
+	return []mutant{
+		{"an entry that was created a day after the last look is read after another look", func(r *rules) {
+			r.read = func(p epoch.Position, e epoch.Reading) epoch.ReadVerdict {
+				p.Looked = e.Created
+				return p.Read(e)
+			}
+		}, "behind a deletion"},
+		{"an own entry that was created a day after the last look does not count before another look", func(r *rules) {
+			r.put = func(_ epoch.Position, stored bool, _ epoch.Time) bool { return stored }
+		}, "behind a deletion"},
+		{"an entry carries the hash of the one before", func(r *rules) {
+			r.read = func(p epoch.Position, e epoch.Reading) epoch.ReadVerdict {
+				if e.Found {
+					e.Previous = p.Hash
+				}
+				return p.Read(e)
+			}
+		}, "disk: lost beside a hole"},
+		{"an entry that is missing below another one is damage", func(r *rules) {
+			r.read = func(p epoch.Position, e epoch.Reading) epoch.ReadVerdict {
+				e.Later = false
+				return p.Read(e)
+			}
+		}, "disk: lost with the only one who read behind a hole"},
+		{"a device that reads a closing entry helps", func(r *rules) {
+			r.read = func(p epoch.Position, e epoch.Reading) epoch.ReadVerdict {
+				if v := p.Read(e); v != epoch.Help {
+					return v
+				}
+				return epoch.End
+			}
+		}, "crash"},
+		{"a renewal takes the number behind the greatest in the bucket", func(r *rules) {
+			r.help = func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64) {
+				v, n := p.Help(x, l, joinable)
+				if v == epoch.PutEpoch && x.Kind == epoch.Renewal {
+					n = p.K + 1
+				}
+				return v, n
+			}
+		}, "beside a deletion, lost checkpoint"},
+		{"a newest epoch that can be joined makes a proposal void", func(r *rules) {
+			r.help = func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, _ bool) (epoch.TurnVerdict, uint64) {
+				if x.Kind == epoch.Cut {
+					return epoch.PutEpoch, l.Behind()
+				}
+				return p.Help(x, l, false)
+			}
+		}, "disk: lost beside a hole"},
+		{"a commit that the epoch does not list is sent", func(r *rules) {
+			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+				s.Gone = s.Gone.Union(l.View.Set().Without(s.Kept.Set()))
+				return epoch.Join(l, s)
+			}
+		}, "behind a deletion"},
+		{"a commit that the epoch lists is given up", func(r *rules) {
+			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+				gone := s.Gone
+				s.Gone = nil
+				j := epoch.Join(l, s)
+				j.Memory = j.Memory.Union(gone)
+				j.Send = j.Memory.Without(gone)
+				return j
+			}
+		}, "erase, rolled back in the midst"},
+		{"what was given up in a lost lineage is listed again", func(r *rules) {
+			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+				j := epoch.Join(l, s)
+				j.Send = nil
+				return j
+			}
+		}, "behind two cuts, lost epochs"},
+		{"unsynced commits on what is given up are merged with the true base", func(r *rules) {
+			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+				j := epoch.Join(l, s)
+				j.Folds = nil
+				return j
+			}
+		}, "unsynced beside a cut"},
+		{"a cut keeps the bases of merges", func(r *rules) {
+			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set { return s.Heads() }
+		}, "erase"},
+		{"a cut keeps all heads", func(r *rules) {
+			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set {
+				if h := s.Heads(); len(h) > 1 {
+					return s.Kept.Closed(h[:1])
+				}
+				return s.Keep(at, erase)
+			}
+		}, "two heads"},
+		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
+		{"a renewal lists all that was given up before", func(r *rules) {
+			r.renew = func(s epoch.State, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := s.Renewal(p, l, erased, packs)
+				next.Gone = erased
+				return x, next
+			}
+		}, "behind two cuts, lost epochs"},
+		{"a renewal asks again what was erased when there is another epoch", func(r *rules) {
+			r.renew = func(s epoch.State, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := s.Renewal(p, l, erased, packs)
+				x.Behind = 1000
+				return x, next
+			}
+		}, "erase, rolled back in the midst"},
+		{"an epoch of a deleted page that is there already is entered", func(r *rules) {
+			r.look = func(p epoch.Position, l epoch.Looked) epoch.LookVerdict {
+				l.Deleted = false
+				return p.Look(l)
+			}
+		}, "deletion of the page, wiped"},
+		{"an epoch that is lost while a device is in it is renewed", func(r *rules) {
+			r.look = func(p epoch.Position, l epoch.Looked) epoch.LookVerdict {
+				if v := p.Look(l); v != epoch.Empty || !p.Joined() {
+					return v
+				}
+				return epoch.Current
+			}
+		}, "lost epochs"},
+		{"nothing is deleted for a month", func(r *rules) {
+			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+				c := *d
+				c.Began = 0
+				return c.May(o, now)
+			}
+		}, "long bodies beside a cut"},
+		{"what the manifest names is not deleted", func(r *rules) {
+			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+				c := *d
+				c.Named = nil
+				return c.May(o, now)
+			}
+		}, "beside a deletion"},
+		{"only directories of ancestors are deleted from", func(r *rules) {
+			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+				c := *d
+				c.Ancestors = append(slices.Clip(c.Ancestors), o.Dir)
+				return c.May(o, now)
+			}
+		}, "behind a deletion"},
+		{"a deleted page stays deleted", func(r *rules) {
+			r.look = func(p epoch.Position, l epoch.Looked) epoch.LookVerdict {
+				p.Deleted = false
+				return p.Look(l)
+			}
+		}, "deletion of the page, wiped"},
+		{"pending packs are dropped by a join", flagged(func(r *rules) *bool { return &r.keepPending }), "long bodies"},
+		{"an uploaded body is dropped by a join", flagged(func(r *rules) *bool { return &r.keepLong }), "long bodies beside a cut"},
+		{"places outside the manifest are forgotten", flagged(func(r *rules) *bool { return &r.keepPlaces }), "behind a deletion"},
+		{"after a join all unsynced commits go up in one entry", flagged(func(r *rules) *bool { return &r.oneByOne }), "gap: commits beside each other"},
+		{"the epoch object decides, and not the closing entry", flagged(func(r *rules) *bool { return &r.closingDecides }), "deletion of the page"},
+		{"what a new epoch needs is written into its own directory", flagged(func(r *rules) *bool { return &r.oldDir }), "beside a deletion, lost checkpoint"},
+		{"what stands behind a hole is adopted", flagged(func(r *rules) *bool { return &r.noAdoption }), "disk: lost beside a hole"},
+		{"a renewal from another lineage names no packs of its own", flagged(func(r *rules) *bool { return &r.namesAll }), "beside a deletion, lost checkpoint"},
+	}
+}
+
+var everywhere = flag.Bool("everywhere", false, "look for mutants in all scenarios, and print where they are found")
+
+// TestEachRuleIsNeeded: the model catches a device that leaves a rule out.
+func TestEachRuleIsNeeded(t *testing.T) {
+	for _, m := range mutants() {
+		t.Run(m.rule, func(t *testing.T) {
+			t.Parallel()
+			found := false
+			for i, s := range scenarios() {
+				if s.name != m.where && !*everywhere {
+					continue
+				}
+				r := honest()
+				m.leave(r)
+				x := s.search(r, *states, *heal)
+				if x.wrong == "" {
+					x = s.walk(r, *seed+uint64(i), *ways)
+				}
+				if x.wrong != "" {
+					found = true
+					t.Logf("found in %q after %d states: %s", s.name, x.states, x.wrong)
+					if *everywhere {
+						continue
+					}
+					break
+				}
+			}
+			if !found {
+				t.Errorf("not found")
+			}
+		})
+	}
+}

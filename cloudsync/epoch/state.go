@@ -1,0 +1,142 @@
+package epoch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Retention says which history a cut keeps. The zero value keeps all.
+type Retention struct {
+	// Last is how many of the newest commits are kept; 0 means none for their number.
+	Last int
+	// Within keeps the commits whose timestamp is not older than this, seen from the newest head; 0
+	// means none for their age.
+	Within time.Duration
+}
+
+// Tag is a name for a commit. Commit 0 removes the name.
+type Tag struct {
+	Name   string
+	Commit Commit
+}
+
+// Body is what an entry adds.
+type Body struct {
+	// Commits come with their nearest kept ancestors.
+	Commits []Node
+	// Gone are commits that were given up in a lineage that the bucket has lost.
+	Gone Set
+	// Packs are announced: from here on pieces in them have places.
+	Packs     []ID
+	Tags      []Tag
+	Retention *Retention
+}
+
+// Empty reports whether the body adds nothing.
+func (b *Body) Empty() bool {
+	return len(b.Commits) == 0 && len(b.Gone) == 0 && len(b.Packs) == 0 && len(b.Tags) == 0 && b.Retention == nil
+}
+
+// State is the log state of a page. It follows from the epoch, its checkpoint and the entries that
+// were applied, and from nothing else, so devices at equal positions have equal states. Its
+// functions do not change it.
+type State struct {
+	// Kept are the commits of the log.
+	Kept Graph
+	// Gone are all commits that this epoch and its ancestors have given up, and that entries name
+	// so.
+	Gone Set
+	// Packs are those in which pieces have places.
+	Packs     []ID
+	Tags      []Tag // ascending by name
+	Retention Retention
+}
+
+// Apply returns the state behind an entry with the body b.
+func (s State) Apply(b *Body) State {
+	s.Kept = s.Kept.With(b.Commits...)
+	s.Gone = s.Gone.Union(b.Gone)
+	for _, p := range b.Packs {
+		if !slices.Contains(s.Packs, p) {
+			s.Packs = append(slices.Clip(s.Packs), p)
+		}
+	}
+	for _, t := range b.Tags {
+		s.Tags = withTag(s.Tags, t)
+	}
+	if b.Retention != nil {
+		s.Retention = *b.Retention
+	}
+	return s
+}
+
+func withTag(tags []Tag, t Tag) []Tag {
+	i, there := slices.BinarySearchFunc(tags, t.Name, func(t Tag, name string) int { return cmp.Compare(t.Name, name) })
+	tags = slices.Clone(tags)
+	if there {
+		tags = slices.Delete(tags, i, i+1)
+	}
+	if t.Commit == 0 {
+		return tags
+	}
+	return slices.Insert(tags, i, t)
+}
+
+// Heads returns the kept commits that were not given up and from which no kept commit descends.
+func (s State) Heads() Set { return s.Kept.Heads().Without(s.Gone) }
+
+// Keep returns the commits that a cut keeps: the heads, the tagged, those that retention names, and
+// with them the bases of all merges that there may be between them. at is when the last entry was
+// created; a timestamp of the future counts as at. No commit of erase is kept.
+func (s State) Keep(at Time, erase Set) Set {
+	alive := s.Kept.Set().Without(s.Gone)
+	heads := s.Heads()
+	keep := heads
+	for _, t := range s.Tags {
+		keep = keep.Union(Set{t.Commit}.And(alive))
+	}
+	if s.Retention == (Retention{}) {
+		keep = keep.Union(alive)
+	}
+	newest := s.newestFirst(alive, at)
+	var now int64
+	for _, n := range newest {
+		if heads.Has(n.ID) {
+			now = max(now, stamp(n, at))
+		}
+	}
+	for i, n := range newest {
+		if i < s.Retention.Last || s.Retention.Within > 0 && stamp(n, at) >= now-int64(s.Retention.Within) {
+			keep = keep.Union(Set{n.ID})
+		}
+	}
+	return s.Kept.Closed(keep.Without(erase)).Without(erase)
+}
+
+// stamp returns the timestamp of n, at most at.
+func stamp(n Node, at Time) int64 { return min(n.Time, int64(at)) }
+
+// newestFirst returns the nodes of the given commits in the order in which retention counts them.
+func (s State) newestFirst(of Set, at Time) []Node {
+	var out []Node
+	for _, n := range s.Kept {
+		if of.Has(n.ID) {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(stamp(b, at), stamp(a, at)), cmp.Compare(b.Generation, a.Generation), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// Reduced returns the state that a checkpoint has which keeps the commits in keep: all others are
+// given up. packs are those of its manifest.
+func (s State) Reduced(keep Set, packs []ID) State {
+	s.Gone = s.Gone.Union(s.Kept.Set().Without(keep))
+	s.Kept = s.Kept.Reduce(keep)
+	s.Packs = packs
+	s.Tags = slices.DeleteFunc(slices.Clone(s.Tags), func(t Tag) bool { return !keep.Has(t.Commit) })
+	return s
+}
