@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -33,10 +33,7 @@ func newSickPage(t *testing.T, cloud, local bool) *sickPage {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
 	}
-	s := &sickPage{cloudWorld: newCloudWorld(t), dir: t.TempDir(), rng: rand.New(rand.NewPCG(7, 8))}
-	if n, err := strconv.Atoi(os.Getenv("LEDGER_SEED")); err == nil {
-		s.rng = rand.New(rand.NewPCG(uint64(n), 8))
-	}
+	s := &sickPage{cloudWorld: newCloudWorld(t), dir: t.TempDir(), rng: rand.New(rand.NewPCG(6+tier.Seed(), 8))}
 	s.o = s.options()
 	s.o.InMemory, s.o.SegmentBytes = false, 96<<10
 	r := open(t, s.dir, s.o)
@@ -224,7 +221,7 @@ func TestRepairFromCloud(t *testing.T) {
 	if testing.Short() {
 		cases = 6
 	}
-	if n, _ := strconv.Atoi(os.Getenv("LEDGER_TIER")); n > 1 {
+	if tier.Nightly() {
 		cases = 200
 	}
 	for _, local := range []bool{false, true} {

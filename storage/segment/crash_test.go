@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -144,21 +144,19 @@ func keeps(seed uint64) map[string]func() float64 {
 	}
 }
 
-func tier() int {
-	switch os.Getenv("LEDGER_TIER") {
-	case "2":
-		return 20
-	case "3":
+// factor says how many times as many histories there are as for each change.
+func factor() int {
+	if tier.Level() > 2 {
 		return 500
 	}
-	return 1
+	return tier.Of(1, 1, 20)
 }
 
 // TestCrashEverywhere cuts the power after every operation of a history that changes something, four times, and again
 // inside a tenth of the recoveries (design section 11, promise 1).
 func TestCrashEverywhere(t *testing.T) {
 	recoveries := 0
-	for seed := range uint64(3 * tier()) {
+	for seed := range uint64(3 * factor()) {
 		m := vfs.NewMem()
 		o := options(nil)
 		o.SegmentBytes = 1500
@@ -197,7 +195,7 @@ func (h *history) crashRecovery(m *vfs.Mem, o segment.Options, what string) {
 // TestCrashAndGoOn crashes many times in a row and appends in between: no acknowledged batch is ever lost, and the
 // segments do not grow with the number of crashes.
 func TestCrashAndGoOn(t *testing.T) {
-	for seed := range uint64(4 * tier()) {
+	for seed := range uint64(4 * factor()) {
 		m := vfs.NewMem()
 		o := options(m)
 		o.SegmentBytes = 1 << 20
@@ -228,7 +226,7 @@ var errInjected = errors.New("injected")
 // TestFaultEverywhere lets operation i fail, for every i, once or from then on.
 func TestFaultEverywhere(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		for seed := range uint64(2 * tier()) {
+		for seed := range uint64(2 * factor()) {
 			for i := 0; ; i++ {
 				if !faultAt(t, seed, i, sticky) {
 					break
