@@ -58,6 +58,7 @@ type PageCollection struct {
 
 // Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
 // open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
+// It returns what was done also with an error; the last page is then the one that failed, if something was done there.
 // Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
@@ -95,10 +96,12 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 		if o.Pages == nil && r.hasLeft(k, err) {
 			continue
 		}
+		if err == nil || c.Pruned > 0 && !o.DryRun || c.Pieces+c.Nodes > 0 {
+			all = append(all, c)
+		}
 		if err != nil {
 			return all, fmt.Errorf("collect garbage of page %s of ledger %q: %w", k.id, k.ledger, err)
 		}
-		all = append(all, c)
 	}
 	return all, nil
 }
@@ -175,7 +178,20 @@ func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) 
 	if errors.Is(err, ErrConflict) {
 		return nil // what is in use stays for the next time
 	}
+	if err != nil {
+		c.Pruned = p.countGone(context.WithoutCancel(ctx), ids)
+	}
 	return err
+}
+
+// countGone returns how many of the commits are not here any more.
+func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
+	for _, id := range ids {
+		if _, err := p.store.Commit(ctx, id); errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
+			n++
+		}
+	}
+	return n
 }
 
 // positions returns where the handles of the page stand, but for those that only keep it, which nobody reads through.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
+	"github.com/ledgerd/ledger/internal/tier"
 	"go.uber.org/goleak"
 )
 
@@ -13,7 +14,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(holdLockVariable); dir != "" {
 		os.Exit(holdLock(dir))
 	}
-	if os.Getenv("LEDGER_TIER") < "2" {
+	if !tier.Nightly() {
 		if err := flag.Set("rapid.checks", "15"); err != nil { // the command line may say otherwise
 			panic(err)
 		}

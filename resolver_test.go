@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // resolveBy are rules by which a function decides every conflict.
@@ -486,7 +486,7 @@ func (s *sameWords) Write(b []byte) (int, error) {
 
 func TestResolversWithLongValues(t *testing.T) {
 	size, most := int64(64<<20), int64(48<<20)
-	if os.Getenv("LEDGER_TIER") >= "2" {
+	if tier.Nightly() {
 		size, most = 1<<30, 64<<20
 	}
 	r := open(t, t.TempDir(), &ledger.Options{Merge: manual})

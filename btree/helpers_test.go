@@ -10,7 +10,6 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
@@ -24,8 +23,6 @@ import (
 )
 
 var testPage = [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
-
-func tier2() bool { return os.Getenv("LEDGER_TIER") >= "2" }
 
 // store is a Source and a Sink in memory. It verifies what it gets, and counts.
 type store struct {
@@ -110,6 +107,9 @@ func (s *store) PutNode(_ context.Context, n btree.NewNode) error {
 		return err
 	}
 	s.nodes[n.Digest] = view
+	// The builder uses the buffers of a node again when the call is over. Without AVX-512 the next node of the same
+	// Apply does so.
+	n.View, n.Content = view, view.Bytes()
 	s.put = append(s.put, n)
 	s.bytes += len(n.Content)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -94,7 +95,7 @@ func TestHistoriesAgree(t *testing.T) {
 // Longer histories than rapid likes to draw, with larger trees.
 func TestLongHistories(t *testing.T) {
 	histories := 6
-	if tier2() {
+	if tier.Nightly() {
 		histories = 200
 	}
 	for h := range histories {

@@ -3,13 +3,13 @@ package cloudsync_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // kinds are parts of the names of objects of each kind, with which of them in order.
@@ -67,7 +67,7 @@ func TestCheckNamesAndRepairs(t *testing.T) {
 	for i, kind := range slices.Sorted(maps.Keys(kinds)) {
 		k := kinds[kind]
 		for j, how := range hows {
-			if how == "missing" && k.missing || os.Getenv("LEDGER_TIER") < "2" && j != i%len(hows) {
+			if how == "missing" && k.missing || !tier.Nightly() && j != i%len(hows) {
 				continue
 			}
 			spoil := spoilers[how]

@@ -18,12 +18,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
+	"github.com/ledgerd/ledger/internal/tier"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("LEDGER_TIER") == "" {
+	if !tier.Nightly() {
 		// A check makes two trees on disk; 40 take a few seconds on a busy core.
 		if err := flag.Set("rapid.checks", "40"); err != nil {
 			panic(err)

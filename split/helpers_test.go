@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 
@@ -58,9 +57,6 @@ func random(seed byte, n int) []byte {
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
 	return b
 }
-
-// tier2 reports whether long tests are asked for.
-func tier2() bool { return os.Getenv("LEDGER_TIER") >= "2" }
 
 func mustSplit(t testing.TB, s *store, kind object.Kind, b []byte) object.Digest {
 	t.Helper()

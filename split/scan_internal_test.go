@@ -5,12 +5,12 @@ import (
 	"context"
 	"math/bits"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/chmduquesne/rollinghash/buzhash64"
 
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -75,7 +75,7 @@ func TestReferenceSums(t *testing.T) {
 // TestReferenceCuts compares places and sums of cuts with those of the reference.
 func TestReferenceCuts(t *testing.T) {
 	size := 3 << 20
-	if os.Getenv("LEDGER_TIER") >= "2" {
+	if tier.Nightly() {
 		size = 200 << 20
 	}
 	for name, table := range testTables() {

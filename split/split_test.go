@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -38,7 +39,7 @@ func TestSizes(t *testing.T) {
 }
 
 func TestSizesEach(t *testing.T) {
-	if !tier2() {
+	if !tier.Nightly() {
 		t.Skip("LEDGER_TIER=2 splits and reads every size up to 200 KiB; TestCutSizes cuts them in any case")
 	}
 	b := random(2, 200<<10)
@@ -50,7 +51,7 @@ func TestSizesEach(t *testing.T) {
 func TestSizesLarge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	most, rounds := 16<<20, 2
-	if tier2() {
+	if tier.Nightly() {
 		most, rounds = 64<<20, 20
 	}
 	for i := range rounds {
@@ -180,7 +181,7 @@ func TestConstant(t *testing.T) {
 // TestZeros pins that a run of zeros far longer than an index piece costs few distinct pieces.
 func TestZeros(t *testing.T) {
 	n := int64(300 << 20)
-	if !tier2() {
+	if !tier.Nightly() {
 		n = 110 << 20 // more than MaxIndexChildren chunks
 	}
 	s := newStore()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -106,7 +107,7 @@ func TestSyncsAreShared(t *testing.T) {
 // TestConcurrentUse commits chains and siblings, rolls back, streams, tags, folds, reads and closes at once; what was
 // acknowledged is there afterwards.
 func TestConcurrentUse(t *testing.T) {
-	for round := range 3 * tier() {
+	for round := range 3 * tier.Factor() {
 		w := newWorld(t, uint64(round), storage.Options{FoldRows: 50, SegmentBytes: 32 << 10})
 		w.open()
 		w.commit(many(0, 20))

@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -290,19 +291,14 @@ func (g *golden) copyOf() (storage.Options, *vfs.Mem) {
 	return o, m
 }
 
-// step is the distance of two damaged bytes, so that about n are tried; all at night.
-func stride(size, n int) int {
-	if tier() > 1 {
-		return 1
-	}
-	return max(1, size/n)
-}
+// stride is the distance of two damaged bytes, so that about n are tried for each change, a quarter of them in tier 0, all at night.
+func stride(size, n int) int { return tier.Of(max(1, 4*size/n), max(1, size/n), 1) }
 
 // TestCorruptSegments flips bytes of the segments and cuts them after a clean close: everything reads right, or an error names the
 // place; Check finds each damage.
 func TestCorruptSegments(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
-	rng := rand.New(rand.NewPCG(testSeed(t), 5))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 5))
 	cases := 0
 	for name, b := range g.segments() {
 		path := filepath.Join(g.o.Dir, name)
@@ -313,10 +309,10 @@ func TestCorruptSegments(t *testing.T) {
 			damage(t, m, path, change)
 			out, err := g.look(o)
 			if err != nil {
-				t.Fatalf("LEDGER_SEED=%d, %s at %d of %s: %v", testSeed(t), what, off, name, err)
+				t.Fatalf("LEDGER_SEED=%d, %s at %d of %s: %v", tier.Seed(), what, off, name, err)
 			}
 			if !out.refused && !out.told {
-				t.Fatalf("LEDGER_SEED=%d, %s at %d of %s: nobody says so: %+v", testSeed(t), what, off, name, out)
+				t.Fatalf("LEDGER_SEED=%d, %s at %d of %s: nobody says so: %+v", tier.Seed(), what, off, name, out)
 			}
 		}
 		st := stride(len(b), 70)
@@ -337,7 +333,7 @@ func TestCorruptSegments(t *testing.T) {
 // segment cannot be told from a torn tail, and is shown as one.
 func TestCorruptSegmentsWithoutIndex(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
-	rng := rand.New(rand.NewPCG(testSeed(t), 6))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 6))
 	cases, torn := 0, 0
 	for name, b := range g.segments() {
 		path := filepath.Join(g.o.Dir, name)
@@ -349,10 +345,10 @@ func TestCorruptSegmentsWithoutIndex(t *testing.T) {
 			damage(t, m, path, flip(off, 1<<rng.IntN(8), b))
 			out, err := g.look(o)
 			if err != nil {
-				t.Fatalf("LEDGER_SEED=%d, flip at %d of %s: %v", testSeed(t), off, name, err)
+				t.Fatalf("LEDGER_SEED=%d, flip at %d of %s: %v", tier.Seed(), off, name, err)
 			}
 			if !out.refused && !out.told && !out.torn {
-				t.Fatalf("LEDGER_SEED=%d, flip at %d of %s: nobody says so: %+v", testSeed(t), off, name, out)
+				t.Fatalf("LEDGER_SEED=%d, flip at %d of %s: nobody says so: %+v", tier.Seed(), off, name, out)
 			}
 			if out.torn {
 				torn++
@@ -438,7 +434,7 @@ func TestCorruptIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(testSeed(t), 7))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 7))
 	var cases, rebuilt, told int
 	each := func(what string, off int, b []byte) {
 		t.Helper()
@@ -449,10 +445,10 @@ func TestCorruptIndex(t *testing.T) {
 		o, _ := g.copyOf()
 		out, err := g.look(o)
 		if err != nil {
-			t.Fatalf("LEDGER_SEED=%d, %s at %d: %v", testSeed(t), what, off, err)
+			t.Fatalf("LEDGER_SEED=%d, %s at %d: %v", tier.Seed(), what, off, err)
 		}
 		if out.refused {
-			t.Fatalf("LEDGER_SEED=%d, %s at %d: the page does not open, though its log is intact", testSeed(t), what, off)
+			t.Fatalf("LEDGER_SEED=%d, %s at %d: the page does not open, though its log is intact", tier.Seed(), what, off)
 		}
 		if out.rebuilt {
 			rebuilt++
@@ -488,11 +484,11 @@ func TestCorruptBoth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(testSeed(t), 8))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 8))
 	segments := g.segments()
 	names := sortedKeys(edit(segments))
 	told := 0
-	for i := range 120 * tier() {
+	for i := range tier.Of(30, 120, 120*tier.Factor()) {
 		b := bytes.Clone(whole)
 		for range 1 + rng.IntN(30) {
 			b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
@@ -506,10 +502,10 @@ func TestCorruptBoth(t *testing.T) {
 		for range 2 {
 			out, err := g.look(o)
 			if err != nil {
-				t.Fatalf("LEDGER_SEED=%d, case %d: %v", testSeed(t), i, err)
+				t.Fatalf("LEDGER_SEED=%d, case %d: %v", tier.Seed(), i, err)
 			}
 			if !out.refused && !out.told && !out.torn {
-				t.Fatalf("LEDGER_SEED=%d, case %d: nobody says so: %+v", testSeed(t), i, out)
+				t.Fatalf("LEDGER_SEED=%d, case %d: nobody says so: %+v", tier.Seed(), i, out)
 			}
 			if out.told {
 				told++

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -41,7 +42,7 @@ func (c *crasher) boundary(what string) {
 	if c.failed {
 		return
 	}
-	for v := range crashVariants * tier() {
+	for v := range crashVariants * tier.Factor() {
 		rng := rand.New(rand.NewPCG(c.seed, uint64(op)<<8|uint64(v)))
 		p := c.w.promise()
 		ix := c.index(rng) // before the files: an index never knows more than they hold
@@ -54,7 +55,7 @@ func (c *crasher) boundary(what string) {
 		}
 		if err := c.recovers(c.w.mem.CrashClone(keep), ix, p, rng); err != nil {
 			c.failed = true
-			c.w.t.Errorf("LEDGER_SEED=%d, %s, operation %d (%s), crash %d: %v", testSeed(c.w.t), c.name, op, what, v, err)
+			c.w.t.Errorf("LEDGER_SEED=%d, %s, operation %d (%s), crash %d: %v", tier.Seed(), c.name, op, what, v, err)
 			return
 		}
 	}
@@ -473,11 +474,8 @@ func randomOptions(rng *rand.Rand) storage.Options {
 // not is there wholly or not at all, and opening again finds the same.
 func TestCrash(t *testing.T) {
 	scripts := crashScripts
-	seed := testSeed(t)
-	randoms := 8
-	if tier() > 1 {
-		randoms = 200
-	}
+	seed := tier.Seed()
+	randoms := tier.Of(2, 8, 200)
 	if testing.Short() {
 		randoms = 1
 	}

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,29 +27,6 @@ import (
 )
 
 const worldDir = "repo/page"
-
-// tier is how much is tried: 1 on every change, 2 at night.
-func tier() int {
-	n, err := strconv.Atoi(os.Getenv("LEDGER_TIER"))
-	if err != nil || n < 1 {
-		return 1
-	}
-	return n
-}
-
-// testSeed is the seed of random tests: LEDGER_SEED, or 1.
-func testSeed(t testing.TB) uint64 {
-	t.Helper()
-	v := os.Getenv("LEDGER_SEED")
-	if v == "" {
-		return 1
-	}
-	n, err := strconv.ParseUint(v, 10, 64)
-	if err != nil {
-		t.Fatalf("LEDGER_SEED: %v", err)
-	}
-	return n
-}
 
 // world is a page in memory with what was promised about it: which commits and tags were reported as done, and which may be there.
 type world struct {

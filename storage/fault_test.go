@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -246,7 +247,7 @@ func TestFaults(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			cases := 0
-			for at := 0; ; at++ {
+			for at := 0; ; at += tier.Of(3, 1, 1) {
 				f := newFaulty(t, kind, at)
 				err := f.run()
 				if f.s != nil {

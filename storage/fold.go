@@ -106,6 +106,7 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 		parts = append(parts, b.parts...)
 		st.position.Add(b.info)
 	}
+	s.tried = st.position.Clone()
 	s.indexMu.RLock()
 	db := s.index
 	s.indexMu.RUnlock()

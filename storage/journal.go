@@ -548,8 +548,9 @@ func (j *Journal) endLocked() {
 	}
 }
 
-// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected later. It does nothing
-// after Submit or a second time.
+// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected later; those of a
+// journal that could not be written are cut off the log where nobody else can know of them. It does nothing after Submit
+// or a second time.
 func (j *Journal) Rollback() {
 	if j.over {
 		return
@@ -558,6 +559,9 @@ func (j *Journal) Rollback() {
 	_ = j.finishFlush()
 	if j.used {
 		j.s.counters.wastes.Add(1)
+	}
+	if j.err != nil {
+		j.s.takeBack(j)
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()

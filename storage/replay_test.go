@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -71,9 +72,9 @@ func TestCorruptIndexOfDead(t *testing.T) {
 	w.must(s.Close())
 	w.mem = left
 	w.o.FoldRows = 25
-	rng := rand.New(rand.NewPCG(testSeed(t), 10))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 10))
 	rebuilt := 0
-	for i := range 150 * tier() {
+	for i := range 150 * tier.Factor() {
 		b := bytes.Clone(whole)
 		for range 1 + rng.IntN(40) {
 			b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
@@ -82,7 +83,7 @@ func TestCorruptIndexOfDead(t *testing.T) {
 		o, _ := g.copyOf()
 		out, err := g.look(o)
 		if err != nil || out.refused {
-			t.Fatalf("LEDGER_SEED=%d, case %d: %+v: %v", testSeed(t), i, out, err)
+			t.Fatalf("LEDGER_SEED=%d, case %d: %+v: %v", tier.Seed(), i, out, err)
 		}
 		if out.rebuilt {
 			rebuilt++

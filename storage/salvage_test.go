@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -146,7 +147,7 @@ func (g *golden) promises(s *storage.Store, r *storage.SalvageReport) error {
 // check is clean always.
 func TestSalvage(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
-	rng := rand.New(rand.NewPCG(testSeed(t), 15))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 15))
 	cases, unread := 0, 0
 	for name, b := range g.segments() {
 		path := filepath.Join(g.o.Dir, name)
@@ -161,16 +162,16 @@ func TestSalvage(t *testing.T) {
 				change(m)
 				n, err := g.salvaged(o, indexed)
 				if err != nil && (indexed || err.Error() != "no damage was found") {
-					t.Fatalf("LEDGER_SEED=%d, %s at %d of %s, index %v: %v", testSeed(t), what, off, name, indexed, err)
+					t.Fatalf("LEDGER_SEED=%d, %s at %d of %s, index %v: %v", tier.Seed(), what, off, name, indexed, err)
 				}
 				unread += n
 			}
 		}
-		st := stride(len(b), 6*tier())
+		st := stride(len(b), 6*tier.Factor())
 		for off := rng.IntN(min(32, st)); off < len(b); off += 1 + rng.IntN(2*st) {
 			each("flip", off, func(m *vfs.Mem) { damage(t, m, path, flip(off, 1<<rng.IntN(8), b)) })
 		}
-		for range 1 + tier() {
+		for range 1 + tier.Factor() {
 			size := rng.IntN(len(b))
 			each("cut", size, func(m *vfs.Mem) { damage(t, m, path, func(f vfs.File) error { return f.Truncate(int64(size)) }) })
 			zero := make([]byte, min(rng.IntN(4096), len(b)-size))

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -246,8 +247,8 @@ func TestReceivedCommits(t *testing.T) {
 // TestSyncModel does random steps of sync and of local work, folds, opens the page again, deletes the index, and compares what the page
 // knows with a plain model of it.
 func TestSyncModel(t *testing.T) {
-	seed := testSeed(t)
-	for i := range 20 * tier() {
+	seed := tier.Seed()
+	for i := range 20 * tier.Factor() {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))

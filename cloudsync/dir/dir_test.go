@@ -23,6 +23,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,15 +50,18 @@ func read(b bucket.Bucket, name string) (string, error) {
 	return string(got), errors.Join(err, o.Body.Close())
 }
 
+// levels is how many parts the deepest name has. Each part is a directory, and each look-up goes through all of them.
+func levels() int { return tier.Of(128, 0, 0) }
+
 func TestConformance(t *testing.T) {
-	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{}) }, buckettest.Options{MemoryBytes: 8 << 20})
+	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{}) }, buckettest.Options{MemoryBytes: 8 << 20, Levels: levels()})
 }
 
 // TestConformanceWithoutLinks makes puts by claims. Those who race may find the name busy.
 func TestConformanceWithoutLinks(t *testing.T) {
 	t.Parallel()
 	buckettest.RunWith(t, func(t *testing.T) bucket.Bucket { return open(t, t.TempDir(), dir.Options{NoLinks: true}) },
-		buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20})
+		buckettest.Options{MemoryBytes: 8 << 20, LargeBytes: 16 << 20, Levels: levels()})
 }
 
 // TestManyOpeners races through several Buckets of one directory, as several processes do.

@@ -19,6 +19,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -400,7 +401,7 @@ func TestAdoptMissing(t *testing.T) {
 // TestAdoptMemory adopts a checkpoint of many entries onto a disk, and looks how much memory is live meanwhile.
 func TestAdoptMemory(t *testing.T) {
 	n := 40_000
-	if long() {
+	if tier.Nightly() {
 		n = 1_000_000
 	}
 	w := newWorld(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -261,7 +262,7 @@ func (w *watchedFile) WriteAt(b []byte, at int64) (int, error) {
 // all at once take 2 KB each. The table of them has 50 bytes for each; 150 with all else, as measured.
 func TestLongHistoryMemory(t *testing.T) {
 	n := 16_000
-	if long() {
+	if tier.Nightly() {
 		n = 100_000
 	}
 	w := newWorld(t)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // page returns two devices that hold the same n keys, and the world with the log that brought them. The diff stands in one entry.
@@ -36,7 +37,7 @@ func scattered(seed, n, all int) edit {
 // TestCost counts the tree nodes that a commit of 1000 keys costs who receives it.
 func TestCost(t *testing.T) {
 	n := 40_000
-	if long() {
+	if tier.Nightly() {
 		n = 1_000_000
 	}
 	_, a, b := page(t, n)
@@ -83,7 +84,7 @@ func BenchmarkCatchUp(b *testing.B) {
 // BenchmarkApply applies a commit of 1000 keys to a page of many.
 func BenchmarkApply(b *testing.B) {
 	n := 40_000
-	if long() {
+	if tier.Nightly() {
 		n = 1_000_000
 	}
 	_, a, d := page(b, n)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -35,7 +35,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !long() {
+	if !tier.Nightly() {
 		if err := flag.Set("rapid.checks", "40"); err != nil {
 			panic(err)
 		}
@@ -480,12 +480,6 @@ func (d *device) uploadValues(es ...fb.Entry) []format.PackRef {
 		d.t.Fatal(err)
 	}
 	return refs
-}
-
-// long reports whether tests may take long.
-func long() bool {
-	tier := os.Getenv("LEDGER_TIER")
-	return tier != "" && tier != "1"
 }
 
 // many returns an edit of n keys.

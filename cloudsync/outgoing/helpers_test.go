@@ -9,9 +9,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -37,15 +35,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var testPage = [16]byte{4, 5, 6}
-
-// tier is how much is tried: 1 on every change, 2 at night.
-func tier() int {
-	n, err := strconv.Atoi(os.Getenv("LEDGER_TIER"))
-	if err != nil || n < 1 {
-		return 1
-	}
-	return n
-}
 
 // val is a value of a page.
 type val struct {

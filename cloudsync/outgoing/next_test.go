@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -219,7 +220,7 @@ func TestLargeCommitWaitsForItsOwnBody(t *testing.T) {
 func TestFailureBetweenPacks(t *testing.T) {
 	for fail := 1; fail <= 3; fail++ {
 		for _, reopen := range []bool{false, true} {
-			if tier() < 2 && reopen != (fail == 2) {
+			if !tier.Nightly() && reopen != (fail == 2) {
 				continue
 			}
 			t.Run(fmt.Sprintf("reopen %t, put %d", reopen, fail), func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 func fastClock() clock.Clock { return mem.NewAutoClock(time.Unix(1_000_000, 0)) }
@@ -152,7 +153,7 @@ func (w *walker) maybeCrash() bool {
 // The bodies, in order, rebuild every commit, and nothing is uploaded twice, whatever happens between.
 func TestAnyHistory(t *testing.T) {
 	seeds, steps := 6, 60
-	if tier() > 1 {
+	if tier.Nightly() {
 		seeds, steps = 60, 150
 	}
 	for seed := range seeds {
@@ -241,7 +242,7 @@ func TestLaterPackBeforeEarlierOne(t *testing.T) {
 
 // With several packs under way at once, what fails leaves nothing that a later body does not mend.
 func TestParallelUploads(t *testing.T) {
-	if tier() < 2 {
+	if !tier.Nightly() {
 		t.Skip("tier 2")
 	}
 	for seed := range uint64(20) {

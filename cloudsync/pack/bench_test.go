@@ -15,12 +15,13 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
 )
 
 // benchBytes is the content of one upload: 256 MiB, or 1 GiB with LEDGER_TIER=2.
 func benchBytes() int {
-	if os.Getenv("LEDGER_TIER") == "2" {
+	if tier.Nightly() {
 		return 1 << 30
 	}
 	return 256 << 20

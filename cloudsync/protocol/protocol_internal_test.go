@@ -1,9 +1,10 @@
 package protocol
 
 import (
-	"os"
 	"testing"
 	"time"
+
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 const (
@@ -71,7 +72,7 @@ func newModel(s scenario) *model {
 func TestExplore(t *testing.T) {
 	states, moves := 0, 0
 	for _, s := range scenarios {
-		if s.tier > 1 && os.Getenv("LEDGER_TIER") < "2" {
+		if s.tier > 1 && !tier.Nightly() {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {

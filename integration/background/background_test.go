@@ -3,7 +3,6 @@ package background_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,12 +15,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "run the history of this seed alone, and tell what happens")
 	historiesFlag = flag.Int("histories", 0, "how many histories are run")
-	fromFlag      = flag.Uint64("from", 1, "the first seed")
+	fromFlag      = flag.Uint64("from", 1_000_000*(tier.Seed()-1)+1, "the first seed")
 )
 
 func TestMain(m *testing.M) {
@@ -39,12 +39,10 @@ func histories() int {
 	switch {
 	case *historiesFlag > 0:
 		return *historiesFlag
-	case os.Getenv("LEDGER_TIER") >= "2":
-		return 20_000
 	case testing.Short():
-		return 20
+		return tier.Of(20, 20, 20_000)
 	}
-	return 50
+	return tier.Of(20, 50, 20_000)
 }
 
 // TestHistories runs random histories.

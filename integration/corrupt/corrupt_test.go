@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -31,20 +31,6 @@ type golden struct {
 	files  map[string][]byte // by path below the repository
 	values map[place]map[string][]byte
 	tags   map[place][]string
-}
-
-func tier() int {
-	n, err := strconv.Atoi(os.Getenv("LEDGER_TIER"))
-	return max(1, map[bool]int{true: n}[err == nil])
-}
-
-func seed(t *testing.T) uint64 {
-	n, err := strconv.ParseUint(os.Getenv("LEDGER_SEED"), 10, 64)
-	if err != nil {
-		return 1
-	}
-	t.Logf("LEDGER_SEED=%d", n)
-	return n
 }
 
 func noise(rng *rand.Rand, n int) []byte {
@@ -324,9 +310,9 @@ func TestDamagedFiles(t *testing.T) {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
 	}
 	g := build(t)
-	rng := rand.New(rand.NewPCG(seed(t), 3))
+	rng := rand.New(rand.NewPCG(tier.Seed(), 3))
 	each := 14
-	if tier() > 1 {
+	if tier.Nightly() {
 		each = 2000
 	}
 	cases, told := 0, 0

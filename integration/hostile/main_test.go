@@ -3,10 +3,11 @@ package hostile_test
 import (
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // keyDir holds the key of the buckets of all tests.
@@ -26,18 +27,12 @@ func TestMain(m *testing.M) {
 }
 
 // everything reports whether nothing is to be left to a sample.
-func everything() bool { return os.Getenv("LEDGER_TIER") >= "2" }
+func everything() bool { return tier.Nightly() }
 
 // seeded returns the source of a test's choices.
 func seeded(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := uint64(1)
-	if v := os.Getenv("LEDGER_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := tier.Seed()
 	t.Logf("LEDGER_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 13))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // TestKillSync kills sync on two devices that write between.
@@ -251,7 +252,7 @@ func (w *world) sent(dir string) int64 {
 // TestLongValue takes a value of 2 GiB to another device.
 func TestLongValue(t *testing.T) {
 	t.Parallel() // it waits for the disk more than it works
-	if os.Getenv("LEDGER_TIER") < "2" {
+	if !tier.Nightly() {
 		t.Skip("takes minutes; LEDGER_TIER=2 runs it")
 	}
 	w := newWorld(t)

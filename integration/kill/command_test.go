@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // program is the built binary, made once for all tests.
@@ -58,24 +58,13 @@ func removeProgram() {
 
 func seeded(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := uint64(1)
-	if v := os.Getenv("LEDGER_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := tier.Seed()
 	t.Logf("LEDGER_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 99))
 }
 
-// times is n in CI and more when everything is tried.
-func times(n int) int {
-	if os.Getenv("LEDGER_TIER") >= "2" {
-		return 20 * n
-	}
-	return n
-}
+// times is n for every change, less on a developer's machine and more at night.
+func times(n int) int { return tier.Of(n/5, n, 20*n) }
 
 // world is a bucket in a directory, a key, and devices beside them.
 type world struct {

@@ -3,6 +3,7 @@
 package kill_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -168,4 +169,25 @@ func TestFullDevice(t *testing.T) {
 	}
 	w.resize("disk", "300m")
 	w.settle("disk/b", "a")
+}
+
+// TestFullDisk fills the disk within a put. It says what failed, and the room is there again for smaller values.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tmpfs(t, "disk", "24m")
+	w.put("disk/a", "notes", "k", w.noise(5<<20))
+	for range 3 {
+		cmd := exec.Command(ledgerd(t), w.on("disk/a", "put", "notes", "long", "-f", "-")...)
+		cmd.Stdin = bytes.NewReader(w.noise(30 << 20))
+		if out := w.exits(1, cmd); !strings.Contains(out, "put long") || !strings.Contains(out, "space") {
+			t.Errorf("it says %s", out)
+		}
+	}
+	w.put("disk/a", "notes", "more", w.noise(6<<20))
+	w.put("disk/a", "notes", "k", w.noise(3<<20))
+	w.run(w.on("disk/a", "gc", "notes")...)
+	w.run(w.on("disk/a", "compact")...)
+	w.run(w.on("disk/a", "check")...)
+	w.look("disk/a")
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // dirVariable names the directory of the repository for a process that is to write until it is killed.
@@ -264,17 +265,8 @@ func lookAt(ctx context.Context, s *ledger.Snapshot, w, acked int) error {
 
 // TestKill kills a writer again and again in one directory: what it acknowledged is there, and no part of what it did not.
 func TestKill(t *testing.T) {
-	kills := 20
-	if os.Getenv("LEDGER_TIER") >= "2" {
-		kills = 200
-	}
-	seed := uint64(1)
-	if v := os.Getenv("LEDGER_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kills := tier.Of(6, 20, 200)
+	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 9))
 	dir := t.TempDir()
 	acked := make([]int, writers)

@@ -11,17 +11,15 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // rounds is how often each command that gives space back is killed.
 func rounds() int {
-	switch {
-	case os.Getenv("LEDGER_TIER") >= "2":
-		return 200
-	case testing.Short():
-		return 10
+	if testing.Short() {
+		return tier.Of(3, 10, 200)
 	}
-	return 20
+	return tier.Of(3, 20, 200)
 }
 
 // inside calls fn with the open repository of a device, without a process of its own.

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"runtime/metrics"
 	"sync"
 	"testing"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // source gives n bytes that nothing can shrink, the same for the same seed.
@@ -73,7 +73,7 @@ func watchHeap(t *testing.T) (stop func() uint64) {
 // LEDGER_TIER=2, 256 MiB without, which is four times what the heap may have.
 func TestValueLargerThanMemory(t *testing.T) {
 	size := int64(256 << 20)
-	if os.Getenv("LEDGER_TIER") >= "2" {
+	if tier.Nightly() {
 		size = 5 << 30
 	}
 	ctx := t.Context()
@@ -144,7 +144,7 @@ func readBack(t *testing.T, s *ledger.Snapshot, key []byte, size int64, want []b
 // TestTransactionLargerThanMemory puts more into one transaction than its memory, and finds it whole, or not at all.
 func TestTransactionLargerThanMemory(t *testing.T) {
 	keys := 200_000
-	if os.Getenv("LEDGER_TIER") >= "2" {
+	if tier.Nightly() {
 		keys = 3_000_000
 	}
 	ctx := t.Context()

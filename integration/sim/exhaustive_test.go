@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/integration/sim"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // TestInterleavings runs every order in which three devices can do (put, exchange) twice each: 34650, of which 5775 differ in more than the
 // devices' names. An exchange is what sync will be: take what the hub has, merge, and give the hub what is new.
 func TestInterleavings(t *testing.T) {
 	const devices, actions = 3, 4
-	every := 1
+	every := tier.Of(20, 1, 1)
 	if raceEnabled || testing.Short() {
 		every = 20
 	}

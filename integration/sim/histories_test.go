@@ -3,7 +3,6 @@ package sim_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -14,12 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger/integration/sim"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 var (
 	seedFlag      = flag.Uint64("seed", 0, "run the history of this seed alone, and tell what happens")
 	historiesFlag = flag.Int("histories", 0, "how many histories the tests of random ones run")
-	fromFlag      = flag.Uint64("from", 1, "the first seed of random histories")
+	fromFlag      = flag.Uint64("from", 1_000_000*(tier.Seed()-1)+1, "the first seed of random histories")
 	stepsFlag     = flag.Int("steps", 0, "how many steps a random history has, in place of what its test says: a seed is another history with another number")
 )
 
@@ -45,14 +45,12 @@ func histories() int {
 	switch {
 	case *historiesFlag > 0:
 		return *historiesFlag
-	case os.Getenv("LEDGER_TIER") >= "2":
-		return 100_000
 	case raceEnabled:
-		return 60
+		return tier.Of(60, 60, 100_000)
 	case testing.Short():
-		return 500
+		return tier.Of(500, 500, 100_000)
 	}
-	return 3000
+	return tier.Of(500, 3000, 100_000)
 }
 
 // TestHistories runs random histories. Every fiftieth has its stores checked.

@@ -24,6 +24,7 @@ var rules = []rule{
 	{"internal/base", nil, nil, "errors that all share"},
 	{"internal/clock", nil, nil, "the only reader of the wall clock"},
 	{"internal/limits", nil, nil, "bounds that are part of formats and API"},
+	{"internal/tier", nil, nil, "how much tests try; no other code imports it"},
 	{"internal/vfs", []string{"internal/base"}, []string{"golang.org/x/sys/unix", "golang.org/x/sys/windows"}, "files that tests can crash"},
 	{"keyspace", []string{"internal/base"}, nil, "rows and layers stand on it; it knows none of them"},
 	{"internal/spool", nil, nil, "temporary files that begin in memory"},

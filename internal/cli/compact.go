@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -57,7 +58,8 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dr
 		}
 		pages, err := repo.Compact(ctx, o)
 		p.finish()
-		return errors.Join(err, a.compacted(pages, dry))
+		freed := slices.ContainsFunc(pages, func(c ledger.PageCompaction) bool { return c.Freed > 0 })
+		return errors.Join(partly(err, freed && !dry), a.compacted(pages, dry))
 	})
 }
 

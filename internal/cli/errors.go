@@ -17,9 +17,9 @@ import (
 // The exit codes of ledgerd.
 const (
 	ExitDone         = 0  // everything was done
-	ExitError        = 1  // nothing was done
+	ExitError        = 1  // it was not done
 	ExitUsage        = 2  // the arguments are wrong
-	ExitPartly       = 3  // something was left out, with a warning for each
+	ExitPartly       = 3  // something was left out, with a warning for each, or an error came behind what was done
 	ExitNoRepository = 10 // the directory holds no repository
 	ExitLocked       = 11 // another process holds the repository
 	ExitWrongKey     = 12 // the cloud's key is another one
@@ -29,6 +29,7 @@ const (
 // ExitCode returns the exit code for an error; ExitDone for nil.
 func ExitCode(err error) int {
 	_, usage := errors.AsType[*usageError](err)
+	_, partly := errors.AsType[*partlyError](err)
 	switch {
 	case err == nil:
 		return ExitDone
@@ -42,8 +43,23 @@ func ExitCode(err error) int {
 		return ExitWrongKey
 	case errors.Is(err, ledger.ErrCorrupt):
 		return ExitCorrupt
+	case partly:
+		return ExitPartly
 	}
 	return ExitError
+}
+
+// partlyError is the error of a verb that had done something before.
+type partlyError struct{ error }
+
+func (e *partlyError) Unwrap() error { return e.error }
+
+// partly marks the error of a verb that has done something before, as done says.
+func partly(err error, done bool) error {
+	if err == nil || !done {
+		return err
+	}
+	return &partlyError{err}
 }
 
 // usageError reports wrong arguments.

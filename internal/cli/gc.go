@@ -95,7 +95,7 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 				return err
 			}
 		}
-		return err
+		return partly(err, len(pages) > 0 && !f.dryRun)
 	})
 }
 

@@ -180,9 +180,9 @@ LEDGER_PASSPHRASE is the passphrase of a cloud that was set with one. It has no 
 the arguments of a process.`
 
 const exitTopic = `    0   done
-    1   error: nothing was done
+    1   error: it was not done
     2   the arguments are wrong
-    3   partly done: something was left out, with a warning for each
+    3   partly done: something was left out, with a warning for each, or an error came behind what was done
    10   the directory holds no repository
    11   another process holds the repository
    12   wrong key

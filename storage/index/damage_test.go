@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -138,12 +139,11 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	tier := os.Getenv("LEDGER_TIER")
 	skip := func(structure bool) bool {
 		switch {
-		case tier >= "3":
+		case tier.Level() > 2:
 			return false
-		case tier == "2":
+		case tier.Nightly():
 			return !structure && rng.IntN(20) != 0
 		}
 		return rng.IntN(600) != 0
@@ -172,7 +172,7 @@ func TestDamage(t *testing.T) {
 	}
 	for n := 0; n < len(good); n += pageBytes {
 		for _, cut := range []int{n, n + 1, n + 15, n + 2000} {
-			if tier >= "2" || n < 3*pageBytes || rng.IntN(8) == 0 {
+			if tier.Nightly() || n < 3*pageBytes || rng.IntN(8) == 0 {
 				try(fmt.Sprintf("cut to %d", cut), good[:min(cut, len(good))])
 			}
 		}

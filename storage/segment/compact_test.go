@@ -492,7 +492,7 @@ func newRewriter(t testing.TB, seed uint64) *rewriter {
 
 // TestRewriteCrashEverywhere cuts the power after every operation of a history of appends and rewrites that changes something.
 func TestRewriteCrashEverywhere(t *testing.T) {
-	for seed := range uint64(4 * tier()) {
+	for seed := range uint64(4 * factor()) {
 		m := vfs.NewMem()
 		must(t, m.Mkdir("page"))
 		must(t, m.SyncDir("."))
@@ -510,7 +510,7 @@ func TestRewriteCrashEverywhere(t *testing.T) {
 
 // TestRewriteFaultEverywhere lets operation i fail, for every i.
 func TestRewriteFaultEverywhere(t *testing.T) {
-	for seed := range uint64(4 * tier()) {
+	for seed := range uint64(4 * factor()) {
 		for i, reached := 0, true; reached; i++ {
 			reached = false
 			m := vfs.NewMem()

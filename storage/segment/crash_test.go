@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -28,6 +28,7 @@ type history struct {
 	pos    *segment.Position // of an index that was written
 	failed bool              // an append or an open has failed
 	count  int
+	taken  int // batches that were taken back
 }
 
 func newHistory(t testing.TB, o segment.Options, seed uint64) *history {
@@ -58,6 +59,7 @@ func (h *history) run(opens, appends int, tolerate error) {
 
 func (h *history) session(l *segment.Log, appends int, tolerate error) {
 	streams := []*segment.Stream{l.Main(), l.NewStream(), l.NewStream()}
+	mine := map[*segment.Stream][]segment.Appended{}
 	for range appends {
 		switch k := h.r.IntN(20); {
 		case k == 0:
@@ -66,13 +68,20 @@ func (h *history) session(l *segment.Log, appends int, tolerate error) {
 		case k == 1:
 			p := l.Position(l.Complete())
 			h.pos = &p
+		case k < 6:
+			s := streams[1+k%2]
+			if !h.takeBack(s, mine[s], tolerate) {
+				return
+			}
+			mine[s] = nil
 		default:
 			recs := randomRecs(h.r, 3, []int{40, 400, 1800}[h.r.IntN(3)])
 			h.count++
 			attempt := fmt.Sprintf("%08d", h.count)
 			recs[0].Payload = attempt + recs[0].Payload
 			h.tried[attempt] = recs
-			a, err := streams[h.r.IntN(len(streams))].Append(batchOf(recs...))
+			s := streams[h.r.IntN(len(streams))]
+			a, err := s.Append(batchOf(recs...))
 			if err != nil {
 				if tolerate == nil || !errors.Is(err, tolerate) && !errors.Is(err, base.ErrReadOnly) {
 					h.t.Fatal(err)
@@ -85,8 +94,43 @@ func (h *history) session(l *segment.Log, appends int, tolerate error) {
 			}
 			h.acked[a.Number] = recs
 			delete(h.tried, attempt)
+			mine[s] = append(mine[s], a)
 		}
 	}
+}
+
+// takeBack takes some of the batches back that a stream has appended. They may be there after a crash, and none that is not
+// among them goes. It returns false when the disk failed.
+func (h *history) takeBack(s *segment.Stream, mine []segment.Appended, tolerate error) bool {
+	mine = slices.DeleteFunc(slices.Clone(mine), func(a segment.Appended) bool { return a.Segment != s.Segment() })
+	if len(mine) == 0 {
+		return true
+	}
+	from, ok := s.Forget(mine[h.r.IntN(len(mine))].Start)
+	if !ok {
+		return true
+	}
+	taken := 0
+	for _, a := range mine {
+		if a.Start >= from {
+			recs := h.acked[a.Number]
+			delete(h.acked, a.Number)
+			h.tried[recs[0].Payload[:8]] = recs
+			taken++
+		}
+	}
+	if taken == 0 {
+		h.t.Fatalf("batches behind %d were taken back, of %+v", from, mine)
+	}
+	h.taken += taken
+	if err := s.Cut(); err != nil {
+		if tolerate == nil || !errors.Is(err, tolerate) {
+			h.t.Fatal(err)
+		}
+		h.failed = true
+		return false
+	}
+	return true
 }
 
 // check opens what a crash has left, as often as asked, and compares it with the history. It returns the batches.
@@ -144,21 +188,19 @@ func keeps(seed uint64) map[string]func() float64 {
 	}
 }
 
-func tier() int {
-	switch os.Getenv("LEDGER_TIER") {
-	case "2":
-		return 20
-	case "3":
+// factor says how many times as many histories there are as for each change.
+func factor() int {
+	if tier.Level() > 2 {
 		return 500
 	}
-	return 1
+	return tier.Of(1, 1, 20)
 }
 
 // TestCrashEverywhere cuts the power after every operation of a history that changes something, four times, and again
 // inside a tenth of the recoveries (design section 11, promise 1).
 func TestCrashEverywhere(t *testing.T) {
-	recoveries := 0
-	for seed := range uint64(3 * tier()) {
+	recoveries, taken := 0, 0
+	for seed := range uint64(3 * factor()) {
 		m := vfs.NewMem()
 		o := options(nil)
 		o.SegmentBytes = 1500
@@ -175,8 +217,9 @@ func TestCrashEverywhere(t *testing.T) {
 			}
 		})
 		h.run(3, 14, nil)
+		taken += h.taken
 	}
-	t.Logf("%d recoveries", recoveries)
+	t.Logf("%d recoveries, %d batches taken back", recoveries, taken)
 }
 
 // crashRecovery cuts the power after every operation of a recovery.
@@ -197,7 +240,7 @@ func (h *history) crashRecovery(m *vfs.Mem, o segment.Options, what string) {
 // TestCrashAndGoOn crashes many times in a row and appends in between: no acknowledged batch is ever lost, and the
 // segments do not grow with the number of crashes.
 func TestCrashAndGoOn(t *testing.T) {
-	for seed := range uint64(4 * tier()) {
+	for seed := range uint64(4 * factor()) {
 		m := vfs.NewMem()
 		o := options(m)
 		o.SegmentBytes = 1 << 20
@@ -228,7 +271,7 @@ var errInjected = errors.New("injected")
 // TestFaultEverywhere lets operation i fail, for every i, once or from then on.
 func TestFaultEverywhere(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		for seed := range uint64(2 * tier()) {
+		for seed := range uint64(2 * factor()) {
 			for i := 0; ; i++ {
 				if !faultAt(t, seed, i, sticky) {
 					break

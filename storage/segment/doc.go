@@ -54,6 +54,9 @@
 //	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it. What it replaces counts no more from the
 //	    moment at which it has its name, and is kept until the index that points there was told (see Rewrite, Install, Retire).
 //
+//	I8: durable batches are taken back only from the end of a segment, and only when no durable batch of another segment
+//	    and no Position names an end behind their beginning (see Forget). A power cut may bring them back.
+//
 // # Concurrency
 //
 // A Log is safe for concurrent use. A Stream and a Batch have one user at a time. There are no goroutines. Locks: Log.mu

@@ -81,6 +81,8 @@ type segment struct {
 	size   uint64 // of the file
 	synced uint64 // end of what is durable
 	named  uint64 // largest end that a durable batch or a Position has named
+	cited  uint64 // largest end that a batch of another segment has named since the log was opened
+	cut    bool   // batches were taken back off its end
 	open   bool   // it may be appended to
 	used   bool   // by a stream
 }
@@ -103,7 +105,8 @@ func (l *Log) Main() *Stream { return l.main }
 func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
 // Read appends the payload at p to dst and returns it; dst itself after an error. The content is not checked beyond its
-// bounds: a payload proves itself by its digest. Errors: ErrRetired when the segment was replaced: the index has another place by now;
+// bounds: a payload proves itself by its digest. Errors: ErrRetired when the segment was replaced, or the batch was taken
+// back: the index has another place by now, or none;
 // *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and those of the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
@@ -114,7 +117,7 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	if seg != nil {
 		synced = seg.synced
 	}
-	retired := l.retired.has(p.Segment)
+	retired := l.goneLocked(p)
 	l.mu.RUnlock()
 	switch {
 	case closed:
@@ -131,12 +134,18 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	if err != nil {
 		l.mu.RLock()
 		defer l.mu.RUnlock()
-		if l.retired.has(p.Segment) { // since we looked
+		if l.goneLocked(p) { // since we looked
 			err = fmt.Errorf("read segment %s: %w", FileName(p.Segment), ErrRetired)
 		}
 		return dst, err
 	}
 	return out, nil
+}
+
+// goneLocked reports whether a place has become none: its segment was replaced and retired, or its batch was taken back.
+func (l *Log) goneLocked(p Place) bool {
+	seg := l.segs[p.Segment]
+	return l.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
 }
 
 // Complete returns the greatest N such that each batch with a number up to N is durable, or has failed and will never be

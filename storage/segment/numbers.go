@@ -44,6 +44,15 @@ func (n *numbers) done(number uint64, s state, info BatchInfo) {
 	}
 }
 
+// forget takes back the batches that lie in a segment from start on, as if they had failed. No position reflects them.
+func (n *numbers) forget(segment uint32, start uint64) {
+	for i, e := range n.pending {
+		if e.state == durable && e.info.Segment == segment && e.info.Start >= start {
+			n.pending[i] = entry{state: failed}
+		}
+	}
+}
+
 // fold moves what is complete up to a number into base.
 func (n *numbers) fold(upTo uint64) {
 	upTo = min(upTo, n.complete)

@@ -159,6 +159,9 @@ func (op *opener) moveUnsynced() error {
 		}
 		return compareIDs(a.info.Segment, b.info.Segment)
 	})
+	if err := op.syncCuts(); err != nil {
+		return fmt.Errorf("sync segments: %w", err)
+	}
 	if err := op.findCopies(all); err != nil {
 		return err
 	}
@@ -168,6 +171,24 @@ func (op *opener) moveUnsynced() error {
 	for _, u := range all {
 		if err := op.cutUnsynced(u.info); err != nil {
 			return fmt.Errorf("cut a copied batch off segment %s: %w", FileName(u.info.Segment), err)
+		}
+	}
+	return nil
+}
+
+// syncCuts makes the lengths of segments durable that are still appended to. A batch that was cut off one, without a sync,
+// would be there again after a power cut, and name ends that are cut now.
+func (op *opener) syncCuts() error {
+	for _, id := range op.ids() {
+		if op.scans[id].end >= uint64(op.o.SegmentBytes) {
+			continue
+		}
+		f, err := op.o.FS.Open(filepath.Join(op.o.Dir, FileName(id)))
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

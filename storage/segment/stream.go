@@ -257,7 +257,14 @@ func (s *Stream) publish(info BatchInfo) {
 	defer l.mu.Unlock()
 	s.seg.synced, s.seg.size = info.End, info.End
 	for _, e := range s.ends {
-		if seg := l.segs[e.Segment]; seg != nil && seg.named < e.Offset {
+		seg := l.segs[e.Segment]
+		if seg == nil {
+			continue
+		}
+		if seg != s.seg {
+			seg.cited = max(seg.cited, e.Offset)
+		}
+		if seg.named < e.Offset {
 			seg.named = e.Offset
 			l.listLocked(seg)
 		}

@@ -22,6 +22,8 @@ type Options struct {
 	HoldsContent bool
 	// LargeBytes is the length of the largest object; 64 MiB when 0.
 	LargeBytes int64
+	// Levels is how many parts the deepest name has, 512 when 0.
+	Levels int
 	// MemoryBytes is how much memory a put and a get of it may take; 40 MiB when 0.
 	MemoryBytes uint64
 }
@@ -34,6 +36,9 @@ func Run(t *testing.T, open func(t *testing.T) bucket.Bucket) { RunWith(t, open,
 func RunWith(t *testing.T, open func(t *testing.T) bucket.Bucket, o Options) {
 	if o.LargeBytes == 0 {
 		o.LargeBytes = 64 << 20
+	}
+	if o.Levels == 0 {
+		o.Levels = bucket.MaxNameBytes / 2
 	}
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 40 << 20
@@ -172,9 +177,10 @@ func (d *dribble) Read(p []byte) (int, error) {
 	return d.r.Read(p[:1])
 }
 
-func goodNames() []string {
+// goodNames returns legal names. The deepest has so many parts.
+func goodNames(levels int) []string {
 	return []string{"a", "0", "_", "-", "a.b", ".a", "a.", "...", "a..b", "a/b/c", "con", "nul/aux.txt", "a/.b./c", "-/_/-", strings.Repeat("a", 255),
-		strings.Repeat("b", 700) + "/" + strings.Repeat("c", 323), strings.Repeat("d", bucket.MaxNameBytes), strings.Repeat("e/", 511) + "ee",
+		strings.Repeat("b", 700) + "/" + strings.Repeat("c", 323), strings.Repeat("d", bucket.MaxNameBytes), strings.Repeat("e/", levels-1) + "ee",
 		"0123456789abcdefghijklmnopqrstuvwxyz._-/x", "tmp", "partial/x", "lost.found"}
 }
 
@@ -186,7 +192,7 @@ func badNames() []string {
 func nameChecks() []check {
 	return []check{
 		{"legal names are stored and told apart", func(k *kit) {
-			names := goodNames()
+			names := goodNames(k.o.Levels)
 			for _, n := range names {
 				k.put(n, "content of "+n)
 			}

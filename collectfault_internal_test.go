@@ -1,0 +1,57 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// TestCollectTellsWhatItHasDone lets the disk be full after some writes of a collection that gives history up. What was given
+// up is told beside the error, and nothing is told that was not.
+func TestCollectTellsWhatItHasDone(t *testing.T) {
+	for room := range int64(3) {
+		t.Run(fmt.Sprint(room), func(t *testing.T) {
+			ctx := t.Context()
+			var armed atomic.Bool
+			var writes atomic.Int64
+			fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
+				if op.Kind == vfs.OpWrite && armed.Load() && writes.Add(1) > room {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: fs}})
+			check(t, err)
+			defer r.Close()
+			l, err := r.Ledger("app")
+			check(t, err)
+			p, err := l.Page(ctx, "page")
+			check(t, err)
+			for i := range 5 {
+				_, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte("k"), []byte(fmt.Sprint(i))) })
+				check(t, err)
+			}
+			before, err := p.store.FindCommits(ctx, nil, false, 100)
+			check(t, err)
+			armed.Store(true)
+			done, err := r.Collect(ctx, CollectOptions{Retention: &Retention{Commits: 1}})
+			armed.Store(false)
+			told := 0
+			for _, c := range done {
+				told += c.Pruned
+			}
+			if room < 2 && !errors.Is(err, ErrNoSpace) {
+				t.Errorf("collect: %v, want ErrNoSpace", err)
+			}
+			left, err := p.store.FindCommits(ctx, nil, false, 100)
+			check(t, err)
+			if gone := len(before) - len(left); told != gone || gone > 0 != (room > 0) {
+				t.Errorf("%d commits are gone, %d are told: %+v", gone, told, done)
+			}
+		})
+	}
+}

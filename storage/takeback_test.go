@@ -1,0 +1,81 @@
+package storage_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// TestFailedJournalLeavesNothing lets a journal run out of room after some batches of pieces. What it has written goes off
+// the log with Rollback, as far as nothing else names it, and all that was committed stays.
+func TestFailedJournalLeavesNothing(t *testing.T) {
+	for name, between := range map[string]func(w *world, j *storage.Journal, room *int){
+		"alone":    func(*world, *storage.Journal, *int) {},
+		"a commit": func(w *world, _ *storage.Journal, _ *int) { w.commit(small(5)) },
+		"a fold":   func(w *world, _ *storage.Journal, _ *int) { w.must(w.s.Fold(w.t.Context())) },
+		"a fold that fails": func(w *world, _ *storage.Journal, room *int) {
+			*room = 250 // rows of objects come behind those of numbers
+			if err := w.s.Fold(w.t.Context()); !errors.Is(err, base.ErrNoSpace) {
+				w.t.Errorf("fold without room for the index: %v, want ErrNoSpace", err)
+			}
+			*room = 1 << 30
+		},
+		"a value of its": func(w *world, j *storage.Journal, _ *int) { putNoise(w, j, 1<<20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			full, room := false, 1<<30
+			w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 20})
+			w.o.FS = vfs.NewFaulty(w.mem, func(op vfs.Op) error {
+				if full && op.Kind == vfs.OpWrite {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			w.foldTxRows = 4
+			w.before = func() error {
+				if room--; room < 0 {
+					return base.ErrNoSpace
+				}
+				return nil
+			}
+			w.open()
+			w.commit(edit{"a": noise(w.rng, 300<<10)})
+			w.reopen() // so that the journal goes on in the segment of the commit
+			before := w.s.Stats().SegmentBytes
+
+			j := w.s.NewJournal()
+			putNoise(w, j, 10<<20)
+			w.must(j.Flush(t.Context()))
+			between(w, j, &room)
+			putNoise(w, j, 6<<20)
+			full = true
+			err := j.Flush(t.Context())
+			if !errors.Is(err, base.ErrNoSpace) {
+				t.Fatalf("flush on a full disk: %v, want ErrNoSpace", err)
+			}
+			j.Rollback()
+			full = false
+			after := w.s.Stats().SegmentBytes
+			if alone := name == "alone" || name == "a value of its"; alone && after != before || !alone && after > before+11<<20 {
+				t.Errorf("segments of %d bytes before, %d after", before, after)
+			}
+			w.commit(small(7))
+			w.must(w.verify(w.s, w.promise(), w.rng))
+			w.must(checkClean(w.s))
+			w.reopen()
+			w.must(w.verify(w.s, w.promise(), w.rng))
+			w.must(checkClean(w.s))
+			w.close()
+		})
+	}
+}
+
+func putNoise(w *world, j *storage.Journal, size int) {
+	w.t.Helper()
+	_, err := putValue(w.t.Context(), j, "big", noise(w.rng, size), 0)
+	w.must(err)
+}
