@@ -8,21 +8,35 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Clone makes a repository in dir of what a bucket has, and syncs it: all pages with their newest content come here, values of priority Lazy when they are read. dir is absent, or holds what a
-// Clone from the same bucket has left that was interrupted, which goes on. With the wrong key, or without a bucket, nothing is made. The repository is returned open, and is to be closed, also when the
-// first sync fails: what is missing then comes with the next one.
+// FirstSync says what the first sync of a Clone has brought.
+type FirstSync struct {
+	// Pages are the pages that were tried, as Sync returns them.
+	Pages []PageSync
+	// Err is why not everything came, nil when everything did. It is an error of Sync.
+	Err error
+}
+
+// Clone makes a repository in dir of what a bucket has, and syncs it: all pages with their newest
+// content come here, values of priority Lazy when they are read. dir is absent, or holds what an
+// interrupted Clone from the same bucket has left; then Clone goes on there. With the wrong key, or
+// without a bucket, nothing is made.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrConflict (dir holds another repository), those of Open and Sync.
-func Clone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Repository, []PageSync, error) {
+// Clone returns either an error or a repository that is open and must be closed. A first sync that
+// failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has what
+// came until then, and the rest comes with the next Sync.
+//
+// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrConflict (dir holds another
+// repository), those of Open and of reading the bucket's keyring.
+func Clone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Repository, FirstSync, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("clone: %w", err)
+		return nil, FirstSync{}, fmt.Errorf("clone: %w", err)
 	}
-	pages, err := r.Sync(ctx)
-	if err != nil {
-		return r, pages, fmt.Errorf("clone: %w", err)
+	var first FirstSync
+	if first.Pages, err = r.Sync(ctx); err != nil {
+		first.Err = fmt.Errorf("clone: %w", err)
 	}
-	return r, pages, nil
+	return r, first, nil
 }
 
 // openClone opens the repository of a clone with its cloud set.

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/bucket/buckettest"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -33,6 +34,13 @@ func newCloudWorld(t testing.TB) *cloudWorld {
 	w := &cloudWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key")}
 	must(t, ledger.CreateKeyFile(w.key))
 	return w
+}
+
+// stopped gives the world a bucket whose clock stands still until it is moved.
+func (w *cloudWorld) stopped() *mem.Clock {
+	now := mem.NewClock(time.Now())
+	w.bucket = mem.New(mem.Options{Clock: now})
+	return now
 }
 
 // options are those of a repository in memory that syncs when it is told.
@@ -431,9 +439,10 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	o := w.options()
 	o.InMemory = false
 	dir := filepath.Join(t.TempDir(), "r")
-	r, pages, err := ledger.Clone(t.Context(), dir, o, w.cloud())
+	r, first, err := ledger.Clone(t.Context(), dir, o, w.cloud())
 	must(t, err)
-	if len(pages) != 1 || !pages[0].Created || pages[0].Name != "f" {
+	must(t, first.Err)
+	if pages := first.Pages; len(pages) != 1 || !pages[0].Created || pages[0].Name != "f" {
 		t.Errorf("cloned %+v", pages)
 	}
 	closeIt(t, r)
@@ -446,6 +455,43 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	_, err = r.Sync(t.Context())
 	wantErr(t, err, ledger.ErrReadOnly)
 	wantErr(t, r.UnsetCloud(t.Context()), ledger.ErrReadOnly)
+}
+
+// TestCloneReturnsOneOrTheOther: an error, or an open repository, whose first sync may have failed.
+func TestCloneReturnsOneOrTheOther(t *testing.T) {
+	w := newCloudWorld(t)
+	a := w.device(w.options())
+	put(t, page(t, a, "l", "p"), "k", "v")
+	syncAll(t, a)
+	o := w.options()
+	o.InMemory = false
+	dir := filepath.Join(t.TempDir(), "clone")
+	clone := func() (*ledger.Repository, ledger.FirstSync, error) {
+		return ledger.Clone(t.Context(), dir, o, w.cloud())
+	}
+
+	w.offline(true)
+	r, first, err := clone()
+	wantErr(t, err, ledger.ErrNetwork)
+	if r != nil || first.Err != nil || first.Pages != nil {
+		t.Errorf("an error and %v, %+v", r, first)
+	}
+	w.bucket.SetBefore(func(_ bucket.Op, name string) error { // the keyring can be read, and no page
+		if name == format.FormatName {
+			return nil
+		}
+		return &bucket.Error{Class: bucket.ClassOther, Err: base.ErrNetwork}
+	})
+	r, first, err = clone()
+	must(t, err)
+	wantErr(t, first.Err, ledger.ErrNetwork)
+	closeIt(t, r)
+	w.offline(false)
+	r, first, err = clone() // it goes on
+	must(t, err)
+	must(t, first.Err)
+	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "v"})
+	closeIt(t, r)
 }
 
 // TestBadPageKeepsNoOther damages the log of one of two pages in the bucket.

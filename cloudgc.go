@@ -7,8 +7,11 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 )
 
-// CloudGCOptions say how CollectCloud goes about it.
-type CloudGCOptions = cloudsync.GCOptions
+// CloudGCOptions say how CollectCloud works.
+type CloudGCOptions struct {
+	// DryRun changes nothing: the report says what would be condemned and deleted.
+	DryRun bool
+}
 
 // CloudGCReport says what was condemned and deleted in the bucket for one page.
 type CloudGCReport struct {
@@ -31,7 +34,7 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 		err := r.withPage(ctx, k, func(p *Page) error {
 			report.Name = p.Name()
 			return p.withSync(ctx, "collect the garbage of the bucket", func(ctx context.Context, s *cloudsync.Page) error {
-				got, err := s.CollectGarbage(ctx, o)
+				got, err := s.CollectGarbage(ctx, cloudsync.GCOptions{DryRun: o.DryRun})
 				if got != nil {
 					report.GCReport = *got
 				}
@@ -67,7 +70,7 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		if err != nil {
 			return all, fmt.Errorf("collect the garbage of the bucket: %w", err)
 		}
-		got, err := link.syncer.SweepDeleted(ctx, p.key.ledger, p.key.id, o)
+		got, err := link.syncer.SweepDeleted(ctx, p.key.ledger, p.key.id, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
 			return all, fmt.Errorf("page %s of ledger %q: %w", p.key.id, p.key.ledger, err)
 		}

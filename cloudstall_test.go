@@ -26,7 +26,10 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 			return errors.Join(err, r.Close())
 		},
 		"clone": func(ctx context.Context, t *testing.T, o *ledger.Options) error {
-			_, _, err := ledger.Clone(ctx, filepath.Join(t.TempDir(), "clone"), o, w.cloud())
+			r, first, err := ledger.Clone(ctx, filepath.Join(t.TempDir(), "clone"), o, w.cloud())
+			if err == nil {
+				err = errors.Join(first.Err, r.Close())
+			}
 			return err
 		},
 		"probe": func(ctx context.Context, _ *testing.T, o *ledger.Options) error {

@@ -22,7 +22,8 @@ type DeletedPage struct {
 	Name string
 	// Bytes is what came back.
 	Bytes int64
-	// InCloud reports that the bucket still has the page: opening it by its name or id, or a Sync that names it, fetches it again.
+	// InCloud reports that the bucket has what was deleted: opening the page by its name or id, or a
+	// Sync that names it, fetches it again. It is false for a page that was never synced.
 	InCloud bool
 	// Everywhere reports that the page is deleted for all devices.
 	Everywhere bool
@@ -30,7 +31,9 @@ type DeletedPage struct {
 	Discarded bool
 }
 
-// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not bring it back unless it is named. What the bucket has of it stays there.
+// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not bring
+// it back unless it is named, whether this device has synced it or not. What the bucket has of it
+// stays there.
 // A page that is open, or has what only this device has, is refused with an *EvictError; without a cloud that is every page into which something was ever put. A crash leaves the page whole or
 // gone. With DeleteOptions.Everywhere the page need not be here. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
@@ -114,7 +117,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 				d.Name, err = a.Name, nil
 			}
 		}
-		if a, absenceErr := r.readAbsence(pageKey{d.Ledger, d.ID}); absenceErr == nil && a != nil { // deleted here before
+		if a, absenceErr := r.readAbsence(pageKey{d.Ledger, d.ID}); absenceErr == nil && a != nil && a.number > 0 { // deleted here before
 			d.Name, err = a.name, nil
 		}
 		if err != nil {
@@ -167,7 +170,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	}
 	d.Discarded = res.discarded
 	a, err := r.readAbsence(k)
-	d.InCloud = a != nil
+	d.InCloud = a != nil && a.number > 0
 	return err
 }
 

@@ -1,8 +1,12 @@
 package ledger_test
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger"
 )
@@ -90,6 +94,118 @@ func TestDeleteWithoutACloud(t *testing.T) {
 		t.Errorf("ledgers %v, %v", l, err)
 	}
 	wantContent(t, page(t, r, "l", "a"), map[string]string{})
+}
+
+// isListed reports whether a page is here or evicted.
+func isListed(t testing.TB, r *ledger.Repository, at ledger.PageRef) bool {
+	t.Helper()
+	l, err := r.Ledger(at.Ledger)
+	must(t, err)
+	has, err := l.HasPage(t.Context(), at.ID)
+	must(t, err)
+	return has
+}
+
+// TestDeletedPageStaysDeleted: also when it was written and deleted again before the bucket was asked.
+func TestDeletedPageStaysDeleted(t *testing.T) {
+	w := newCloudWorld(t)
+	r := w.device(w.options())
+	at := evictable(t, r, "l", "p", "k", "v")
+	_, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{})
+	must(t, err)
+	p := page(t, r, "l", "p")
+	put(t, p, "k", "w")
+	closeIt(t, p)
+	d, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{DiscardUnsynced: true})
+	must(t, err)
+	if d.InCloud || !d.Discarded {
+		t.Errorf("%+v", d)
+	}
+	syncAll(t, r)
+	if isListed(t, r, at) {
+		t.Error("the page is there, and nobody has named it")
+	}
+	must(t, errorOf(r.Sync(t.Context(), at)))
+	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "v"})
+}
+
+// TestDeletedBeforeTheCloud: a page that was deleted where no cloud was set does not come from one.
+func TestDeletedBeforeTheCloud(t *testing.T) {
+	w := newCloudWorld(t)
+	at := evictable(t, w.device(w.options()), "l", "p", "k", "v")
+	r := open(t, "", w.options())
+	p := page(t, r, "l", "p")
+	put(t, p, "k", "mine")
+	closeIt(t, p)
+	_, err := r.DeletePage(t.Context(), at, ledger.DeleteOptions{DiscardUnsynced: true})
+	must(t, err)
+	must(t, errorOf(r.SetCloud(t.Context(), w.cloud())))
+	syncAll(t, r)
+	if isListed(t, r, at) {
+		t.Error("the page is there, and nobody has named it")
+	}
+}
+
+// TestDeletedUntilNamed: a page that was deleted is listed again when it is named, and not before, whatever is written, deleted, evicted and
+// synced, here and on another device. A page of the bucket that was never here comes by itself.
+func TestDeletedUntilNamed(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ctx := t.Context()
+		w := newCloudWorld(t)
+		r, other := w.device(w.options()), w.device(w.options())
+		at := ref(page(t, other, "l", "p"))
+		written, inBucket, listed, deleted := 0, false, false, false
+		write := func(r *ledger.Repository) {
+			p := page(t, r, "l", "p")
+			written++
+			put(t, p, "k", fmt.Sprint(written))
+			closeIt(t, p)
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"put": func(*rapid.T) {
+				write(r)
+				listed = true
+			},
+			"delete": func(rt *rapid.T) {
+				discard := rapid.Bool().Draw(rt, "discard")
+				_, err := r.DeletePage(ctx, at, ledger.DeleteOptions{DiscardUnsynced: discard})
+				switch {
+				case err == nil:
+					listed, deleted = false, true
+				case listed && discard || !errors.Is(err, ledger.ErrNotFound) && !errors.Is(err, ledger.ErrConflict):
+					rt.Fatal(err)
+				}
+			},
+			"evict": func(rt *rapid.T) {
+				_, err := r.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{at}})
+				if err != nil && !errors.Is(err, ledger.ErrNotFound) && !errors.Is(err, ledger.ErrConflict) {
+					rt.Fatal(err)
+				}
+			},
+			"sync by name": func(*rapid.T) {
+				if listed || inBucket {
+					must(t, errorOf(r.Sync(ctx, at)))
+					listed, inBucket = true, true
+				}
+			},
+			"sync": func(*rapid.T) {
+				syncAll(t, r)
+				listed, inBucket = listed || inBucket && !deleted, inBucket || listed
+			},
+			"other device": func(*rapid.T) {
+				write(other)
+				syncAll(t, other)
+				inBucket = true
+			},
+			"": func(rt *rapid.T) {
+				if got := isListed(t, r, at); got != listed {
+					rt.Fatalf("listed: %t, want %t", got, listed)
+				}
+			},
+		})
+		closeIt(t, r)
+		closeIt(t, other)
+	})
 }
 
 type writerFunc func()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger"
 )
@@ -78,6 +79,7 @@ func TestEraseFromHistory(t *testing.T) {
 func TestEraseFromTheBucket(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)
+	now := w.stopped()
 	a, b := w.device(w.options()), w.device(w.options())
 	pa := page(t, a, "notes", "inbox")
 	put(t, pa, "k", "1")
@@ -103,7 +105,8 @@ func TestEraseFromTheBucket(t *testing.T) {
 		}
 		wantContent(t, p, map[string]string{"k": "3", "password": "none"})
 	}
-	if _, err := a.CollectCloud(ctx, ledger.CloudGCOptions{Grace: 1}); err != nil {
+	now.Advance(31 * 24 * time.Hour)
+	if _, err := a.CollectCloud(ctx, ledger.CloudGCOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range w.bucket.Names() {

@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"fmt"
-
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
@@ -46,8 +44,8 @@ var (
 	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is sealed, or none where one
 	// is needed.
 	ErrWrongKey = base.ErrWrongKey
-	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud. It matches ErrNotFound.
-	ErrNoCloud = fmt.Errorf("no cloud is set: %w", base.ErrNotFound)
+	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud.
+	ErrNoCloud = base.ErrNoCloud
 	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen: something in it was deleted, or it was
 	// restored from a copy. See Repository.Reupload. It matches ErrConflict.
 	ErrCloudRolledBack = cloudlog.ErrRolledBack
@@ -56,6 +54,9 @@ var (
 	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a page cannot be synced; the error names it. See Repository.Reupload. It comes with
 	// ErrCorrupt, ErrGone or ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged
+	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere. What this
+	// device has of it stays here until it is deleted here, too.
+	ErrDeleted = cloudsync.ErrDeleted
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
@@ -88,7 +89,8 @@ const (
 	KindClosed      = base.Closed      // it was closed
 	KindUnsupported = base.Unsupported // use a newer program
 	KindPermission  = base.Permission  // not allowed, or read-only
+	KindNone        = base.None        // there is no error
 )
 
-// KindOf classifies err. It returns KindInternal for nil and for errors that it does not know.
+// KindOf classifies err. It returns KindNone for nil, and KindInternal for errors that it does not know.
 func KindOf(err error) Kind { return base.KindOf(err) }

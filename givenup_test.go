@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger"
 )
@@ -156,6 +157,7 @@ func TestRetentionOfTheBucket(t *testing.T) {
 func TestDeletePageEverywhere(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)
+	now := w.stopped()
 	a, b := w.device(w.options()), w.device(w.options())
 	refs := map[string]ledger.PageRef{}
 	for _, name := range []string{"one", "two"} {
@@ -199,12 +201,14 @@ func TestDeletePageEverywhere(t *testing.T) {
 	}
 	_, err = a.DeletePage(ctx, refs["two"], ledger.DeleteOptions{DiscardUnsynced: true})
 	must(t, err)
+	wantErr(t, errorOf(b.Sync(ctx, refs["one"])), ledger.ErrDeleted)
 	objects := len(w.bucket.Names())
 	reports, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
 	if err != nil || len(w.bucket.Names()) != objects {
 		t.Errorf("%+v, %v", reports, err)
 	}
-	if _, err = a.CollectCloud(ctx, ledger.CloudGCOptions{Grace: 1}); err != nil {
+	now.Advance(31 * 24 * time.Hour)
+	if _, err = a.CollectCloud(ctx, ledger.CloudGCOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, n := range w.bucket.Names() {

@@ -30,7 +30,11 @@ type ScanOptions struct {
 //	it := snapshot.Iter(ledger.ScanOptions{})
 //	defer it.Close()
 //	for it.Next(ctx) {
-//		use(it.Key(), it.Value())
+//		value, err := it.Value(ctx)
+//		if err != nil {
+//			return err
+//		}
+//		use(it.Key(), value)
 //	}
 //	return it.Err()
 type Iter struct {
@@ -244,23 +248,28 @@ func (it *Iter) Key() []byte {
 	return it.entry.Key
 }
 
-// Value returns the entry's value when it is inline, borrowed until the next call of Next or Close, and nil otherwise.
-func (it *Iter) Value() []byte {
-	if it.node == nil {
-		return it.entry.Value
+// Value reads the entry's value into memory, whatever its length. It belongs to the caller; InlineValue
+// spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first Next and after
+// the last.
+func (it *Iter) Value(ctx context.Context) ([]byte, error) {
+	if !it.started || it.done {
+		return nil, fmt.Errorf("read the value of an iterator that stands at no entry: %w", ErrInvalid)
 	}
-	if !it.node.Inline(it.i) {
-		return nil
-	}
-	return it.node.Value(it.i)
+	e := it.current()
+	return readValue(ctx, it.from, &e)
 }
 
-// Inline reports whether the entry's value is inline.
-func (it *Iter) Inline() bool {
-	if it.node != nil {
-		return it.node.Inline(it.i)
+// InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
+// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false, and
+// Value reads it.
+func (it *Iter) InlineValue() (value []byte, ok bool) {
+	if it.node == nil {
+		return it.entry.Value, it.entry.Inline
 	}
-	return it.entry.Inline
+	if !it.node.Inline(it.i) {
+		return nil, false
+	}
+	return it.node.Value(it.i), true
 }
 
 // Size returns the length of the entry's value in bytes.

@@ -28,19 +28,23 @@ type UndoOptions struct {
 type UndoResult struct {
 	// Commit is the new commit, or the head when there was nothing to change.
 	Commit CommitID
-	// Changed counts the keys that are as if the commit had not been; Kept those that it changed too, but that have been changed
-	// since and stay as they are.
+	// Changed counts the keys that are as if the commit had not been; Kept those that it changed, too,
+	// but that were written again since and stay as they are.
 	Changed, Kept int
 }
 
-// Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each key that c changed has what c's
-// parent has, or where c's value has won over others in a later merge, the newest of those. A key that was changed after
-// c stays as it is. Undoing the new commit brings back what it undid.
+// Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each
+// key that c changed has what c's parent has, or where c's value has won over others in a later merge,
+// the newest of those. A key that a later commit has written again stays as it is, also when it has
+// the same value again. Undoing the new commit brings back what it undid.
 //
-// c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn, and its result survives a
-// crash when the error is nil. Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge
-// without Parent: the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given up), ErrTooLarge (message), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt,
-// those of ctx.
+// c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn,
+// and its result survives a crash when the error is nil. It reads of every commit between c and the
+// head what that changed near the keys; trees that are not on this device are fetched.
+// Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent:
+// the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
+// up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
+// ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
 	if o == nil {
 		o = &UndoOptions{}
@@ -65,30 +69,49 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	defer releaseParent()
-	fetched := map[commit.ID]bool{}
+	var fetched commit.ID // the head for which all trees were fetched
 	for {
 		var r UndoResult
-		trees := &undoTrees{page: p}
+		var base commit.ID
 		r.Commit, err = p.Update(ctx, func(t *Tx) error {
-			t.message = message
-			if err := t.undo(ctx, target, parent, trees, &r); err != nil {
+			t.message, base = message, t.base.ID
+			if err := t.undo(ctx, target, parent, &r); err != nil {
 				return fmt.Errorf("undo: %w", err)
 			}
 			return nil
 		})
-		// Within an Update nothing can be fetched.
-		if id := trees.missing; errors.Is(err, ErrNeedsFetch) && trees.any && !fetched[id] {
-			fetched[id] = true
-			if err := p.fetchTree(ctx, id); err != nil {
-				return UndoResult{}, fmt.Errorf("undo: %w", err)
-			}
-			continue
+		if err == nil {
+			return r, nil
 		}
-		if err != nil {
+		// Nothing can be fetched within an Update.
+		if !errors.Is(err, ErrNeedsFetch) || base == fetched {
 			return UndoResult{}, err
 		}
-		return r, nil
+		fetched = base
+		if err := p.fetchForUndo(ctx, target, parent); err != nil {
+			return UndoResult{}, fmt.Errorf("undo: %w", err)
+		}
 	}
+}
+
+// fetchForUndo fetches all trees that are needed to undo c in the handle's head.
+func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error {
+	head, release, err := p.pinOutside(ctx, CommitID{})
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, known := range []*commit.Commit{head, c, parent} { // the others are read, and fetched, on the way
+		if err := p.ensureTree(ctx, known); err != nil {
+			return err
+		}
+	}
+	for _, err := range merge.Undo(ctx, p.mergeView(), head, c, parent) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // undoParent returns the parent of c against which its changes are taken, pinned. named is what the caller asks for.
@@ -137,30 +160,17 @@ func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 	return storedCommits(g).Commit(ctx, id)
 }
 
-// undoTrees reads nodes for Undo and notes which commit's tree is not here.
-type undoTrees struct {
-	page    *Page
-	commits *rootsOf
-	missing commit.ID
-	any     bool
-}
+// heldNodes reads those nodes that are on this device.
+type heldNodes struct{ p *Page }
 
 // Node implements btree.Source.
-func (u *undoTrees) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := enteredNodes{p: u.page}.read(ctx, d)
-	if err != nil && errors.Is(err, ErrNeedsFetch) && !u.any {
-		u.missing, u.any = u.commits.of(d)
-	}
-	return n, err
+func (h heldNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	return enteredNodes{p: h.p}.read(ctx, d)
 }
 
 // undo records the changes that make the page as if c had not been, and counts them in r.
-func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, trees *undoTrees, r *UndoResult) error {
-	commits := newRootsOf(chainedCommits{t.page})
-	for _, known := range []*commit.Commit{c, parent, t.base} {
-		commits.add(known)
-	}
-	trees.commits = commits
+func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
+	commits := chainedCommits{t.page}
 	below, err := commit.IsAncestor(ctx, commits, c, t.base)
 	if errors.Is(err, ErrGone) {
 		return fmt.Errorf("the history between commit %s and the head %s was given up, so that nobody knows whether one is built on the other: %w", c.ID.Short(), t.base.ID.Short(), ErrGone)
@@ -172,7 +182,7 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, trees *undoTree
 		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), ErrInvalid)
 	}
 	view := t.page.mergeView()
-	view.Commits, view.Nodes = commits, trees
+	view.Commits, view.Nodes = commits, heldNodes{t.page}
 	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
 		if err != nil {
 			return err

@@ -188,16 +188,17 @@ func (c *cloud) clone(b *testing.B) *device {
 	d := &device{b: b, t: &tally{Meter: bucket.NewMeter(c.bucket)}}
 	o := c.options(d.t, false)
 	o.CacheBytes = ledger.DefaultCacheBytes
-	repo, pages, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())
+	repo, first, err := ledger.Clone(b.Context(), filepath.Join(tempDir(b), "clone"), &o, c.name())
 	must(b, err)
-	if len(pages) != 1 {
-		b.Fatalf("%d pages were cloned", len(pages))
+	must(b, first.Err)
+	if len(first.Pages) != 1 {
+		b.Fatalf("%d pages were cloned", len(first.Pages))
 	}
 	l, err := repo.Ledger(benchLedger)
 	must(b, err)
 	page, err := l.Page(b.Context(), benchPage)
 	must(b, err)
-	d.repo, d.page, d.at = repo, page, pages[0].State.Position
+	d.repo, d.page, d.at = repo, page, first.Pages[0].State.Position
 	return d
 }
 

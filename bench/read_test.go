@@ -118,7 +118,8 @@ func scanSnapshot(b *testing.B, s *ledger.Snapshot) (n int) {
 	it := s.Iter(ledger.ScanOptions{})
 	defer it.Close()
 	for it.Next(ctx) {
-		k, v := it.Key(), it.Value()
+		k := it.Key()
+		v, _ := it.InlineValue()
 		touched += int(k[0]) + int(v[0])
 		n += len(k) + len(v)
 	}

@@ -127,9 +127,6 @@ func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]b
 
 // SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx, base.ErrClosed.
 func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte, o GCOptions) (*GCReport, error) {
-	if o.Grace <= 0 {
-		o.Grace = defaultGrace
-	}
 	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
 	floor, _, err := s.lookFloor(ctx, b, names)
 	var report *GCReport
@@ -160,7 +157,7 @@ func (s *Syncer) sweepDeleted(ctx context.Context, b bucket.Bucket, names format
 			if err != nil {
 				return nil, fmt.Errorf("list %s: %w", prefix, err)
 			}
-			if more = len(infos) == bucket.MaxList && since >= o.Grace && !o.DryRun; since >= o.Grace {
+			if more = len(infos) == bucket.MaxList && since >= grace && !o.DryRun; since >= grace {
 				if err := deleteDue(ctx, b, infos, o.DryRun, report); err != nil {
 					return nil, err
 				}

@@ -94,7 +94,7 @@ func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.D
 	}
 	p.ses.resend = true
 	for range maxSweeps {
-		if report, err = p.sweep(ctx, GCOptions{Grace: defaultGrace, erase: e}); !errors.Is(err, errAnnounced) && !errors.Is(err, cloudlog.ErrRemake) {
+		if report, err = p.sweep(ctx, GCOptions{erase: e}); !errors.Is(err, errAnnounced) && !errors.Is(err, cloudlog.ErrRemake) {
 			break
 		}
 		if err := p.begin(ctx); err != nil {

@@ -20,8 +20,6 @@ import (
 type GCOptions struct {
 	// DryRun changes nothing: the report says what would be.
 	DryRun bool
-	// Grace is the time between condemning and deleting, by the bucket's clock; 0: 30 days. Less loses what devices that were away still need; it is for tests.
-	Grace time.Duration
 	// Keep are commits that are not given up here, whatever the retention says.
 	Keep []commit.ID
 
@@ -42,7 +40,8 @@ type GCReport struct {
 }
 
 const (
-	defaultGrace = 30 * day
+	// grace is the time between condemning and deleting, by the bucket's clock: less would lose what devices that were away still need.
+	grace = 30 * day
 	// keptCheckpoints is how many are kept: the newest, and one to go back to when that is damaged.
 	keptCheckpoints = 2
 	// maxCondemned bounds the packs, and the checkpoints, that one call condemns; there is always a next one.
@@ -60,9 +59,6 @@ var errAnnounced = errors.New("the log has come to need what was to be condemned
 // stay), writes a checkpoint that stands for what is kept, condemns the entries before and what only they need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the floors, the
 // grace after that. It syncs the page first, and reads all of the log; where an entry is missing in the midst of it, it does nothing. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
-	if o.Grace <= 0 {
-		o.Grace = defaultGrace
-	}
 	err := p.Sync(ctx) // what this device has uploaded is announced
 	deleted := errors.Is(err, ErrDeleted)
 	if err != nil && !deleted {
@@ -248,15 +244,15 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 			return nil, fmt.Errorf("list the log: %w", err)
 		}
 	}
-	if err := p.judgeEntries(ctx, s, have.old, floor, next.Low, now, o.Grace, report, &due); err != nil {
+	if err := p.judgeEntries(ctx, s, have.old, floor, next.Low, now, grace, report, &due); err != nil {
 		return nil, err
 	}
 	low := next.Low
 	if o.DryRun { // the checkpoint that would tell what is still needed is not there
 		low = floor.Low
 	}
-	p.judgePacks(s, have.packs, low, now, o.Grace, c, report, &due)
-	p.judgeCheckpoints(s, have.checkpoints, kept, now, o.Grace, c, report, &due)
+	p.judgePacks(s, have.packs, low, now, grace, c, report, &due)
+	p.judgeCheckpoints(s, have.checkpoints, kept, now, grace, c, report, &due)
 	report.CondemnedPacks, report.CondemnedCheckpoints = len(c.Packs), len(c.Checkpoints)
 	if (len(c.Packs)+len(c.Checkpoints) > 0 || c.Below > 0) && !o.DryRun {
 		if err := p.condemn(ctx, c); err != nil {

@@ -74,7 +74,7 @@ func TestGarbageIsCondemnedAndThenDeleted(t *testing.T) {
 	if n := len(w.packs()); n != live || len(w.checkpoints()) != 2 {
 		t.Errorf("%d packs, %d checkpoints", n, len(w.checkpoints()))
 	}
-	if r := collect(b, cloudsync.GCOptions{Grace: 1}); r.DeletedObjects != 0 || r.CondemnedPacks != 0 {
+	if r := collect(b, cloudsync.GCOptions{}); r.DeletedObjects != 0 || r.CondemnedPacks != 0 {
 		t.Errorf("with nothing to do: %+v", r)
 	}
 	c := w.device()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -106,6 +107,31 @@ func TestUndo(t *testing.T) {
 			green := p.commit(t, 2, edit{"color": "green"}, red)
 			return p.commit(t, 3, edit{"color": "red"}, green), green, red
 		}, "red", false},
+		"what was written again": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			green := p.commit(t, 2, edit{"color": "green"}, red)
+			pink := p.commit(t, 3, edit{"color": "pink", "other": "1"}, green)
+			again := p.commit(t, 4, edit{"color": "green"}, pink)
+			return p.commit(t, 5, edit{"other": "2"}, again), green, red
+		}, "green", true},
+		"what was deleted again": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			c = p.commit(t, 2, edit{"color": gone}, red)
+			return p.commit(t, 4, edit{"color": gone}, p.commit(t, 3, edit{"color": "pink"}, c)), c, red
+		}, gone, true},
+		"what was written again on one of two branches": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			green := p.commit(t, 2, edit{"color": "green"}, red)
+			again := p.commit(t, 4, edit{"color": "green"}, p.commit(t, 3, edit{"color": "pink"}, green))
+			return p.merge(t, merge.Rules{}, again, p.commit(t, 5, edit{"other": "x"}, green)), green, red
+		}, "green", true},
+		// The commit's value is gone, and another branch has brought the same one.
+		"what another branch wrote over what was written on top": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+			red := p.commit(t, 1, edit{"color": "red"})
+			green := p.commit(t, 2, edit{"color": "green"}, red)
+			pink := p.commit(t, 3, edit{"color": "pink"}, green)
+			return p.merge(t, merge.Rules{}, pink, p.commit(t, 4, edit{"color": "green"}, red)), green, red
+		}, "green", true},
 		"what a rule made of it": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
 			red := p.commit(t, 1, edit{"color": "1"})
 			blue, green := p.commit(t, 2, edit{"color": "2"}, red), p.commit(t, 3, edit{"color": "4"}, red)
@@ -123,15 +149,15 @@ func TestUndo(t *testing.T) {
 			m := p.merge(t, merge.Rules{}, blue, green)
 			return p.commit(t, 4, edit{"other": "x"}, m), m, blue
 		}, "blue", false},
-		// Blue lost to the commit, pink to what was later written again.
-		"what was written on top of it did not lose to it": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
+		// Blue lost to the commit, pink to what was written again later.
+		"what was written again and won": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
 			red := p.commit(t, 1, edit{"color": "red"})
 			blue, green := p.commit(t, 2, edit{"color": "blue"}, red), p.commit(t, 3, edit{"color": "green"}, red)
 			m := p.merge(t, merge.Rules{}, blue, green)
 			grey := p.commit(t, 5, edit{"color": "grey"}, m)
 			again := p.commit(t, 9, edit{"color": "green"}, grey)
 			return p.merge(t, merge.Rules{}, again, p.commit(t, 8, edit{"color": "pink"}, grey)), green, red
-		}, "blue", false},
+		}, "green", true},
 		// The side that won had the value from elsewhere.
 		"another commit won": {func(t *testing.T, p *testPage) (head, c, parent *commit.Commit) {
 			red := p.commit(t, 1, edit{"color": "red"})
@@ -173,7 +199,7 @@ func (h *history) lost(t *rapid.T, head, c *commit.Commit, key string) (lost str
 			winner, loser, writer = loser, winner, d.LeftWriter
 		}
 		w := h.get(h.wrote(loser, key, writer))
-		if !h.ancestors(winner)[c.ID] || w != nil && h.ancestors(w)[c.ID] {
+		if !h.ancestors(winner)[c.ID] {
 			continue
 		}
 		if !ok || w != nil && (newest == nil || commit.Compare(w, newest) > 0) {
@@ -183,9 +209,25 @@ func (h *history) lost(t *rapid.T, head, c *commit.Commit, key string) (lost str
 	return lost, ok
 }
 
+// written reports whether a commit between c and head, which descends from c, wrote a key, from whole contents.
+func (h *history) written(head, c *commit.Commit, key string) bool {
+	for id := range h.ancestors(head) {
+		x := h.get(id)
+		if id == c.ID || !h.ancestors(x)[c.ID] {
+			continue
+		}
+		has := func(p *commit.Commit) bool { return value(h.content[p.ID], key) == value(h.content[id], key) }
+		if !slices.ContainsFunc(h.parents(x), has) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestUndoModel holds the law of Undo: it changes a key only if nothing on top of the commit has written it.
 func TestUndoModel(t *testing.T) {
-	won := 0
-	for tries := 0; tries < 10 && won == 0; tries++ { // what some cases do not have, others have
+	won, again := 0, 0
+	for tries := 0; tries < 10 && (won == 0 || again == 0); tries++ { // what some cases do not have, others have
 		rapid.Check(t, func(t *rapid.T) {
 			h := drawMerged(t, 20)
 			head := h.commits[len(h.commits)-1]
@@ -194,23 +236,28 @@ func TestUndoModel(t *testing.T) {
 					continue
 				}
 				for _, parent := range h.parents(c) {
-					won += checkUndo(t, h, head, c, parent)
+					w, a := checkUndo(t, h, head, c, parent)
+					won, again = won+w, again+a
 				}
 			}
 		})
 	}
-	if won == 0 {
-		t.Error("no commit had won")
+	if won == 0 || again == 0 {
+		t.Errorf("%d keys were won by the commit, %d were written again: want some of both", won, again)
 	}
 }
 
-// checkUndo compares what Undo makes with what whole contents say, and returns over how many values c had won.
-func checkUndo(t *rapid.T, h *history, head, c, parent *commit.Commit) (won int) {
+// checkUndo compares what Undo makes with what whole contents say, and returns over how many values c had won, and how
+// many keys have c's value because it was written again.
+func checkUndo(t *rapid.T, h *history, head, c, parent *commit.Commit) (won, again int) {
 	before, done, now := h.content[parent.ID], h.content[c.ID], h.content[head.ID]
 	want, wantKept := maps.Clone(now), map[string]bool{}
 	for k := range both(before, done) {
 		switch v := value(now, k); {
 		case value(before, k) == value(done, k):
+		case v == value(done, k) && h.written(head, c, k):
+			wantKept[k] = true
+			again++
 		case v == value(done, k):
 			lost, ok := h.lost(t, head, c, k)
 			if !ok {
@@ -227,7 +274,32 @@ func checkUndo(t *rapid.T, h *history, head, c, parent *commit.Commit) (won int)
 	if !maps.Equal(got, want) || !maps.Equal(kept, wantKept) {
 		t.Fatalf("commit %s: content %q, kept %v, want %q and %v", c.ID.Short(), got, kept, want, wantKept)
 	}
-	return won
+	return won, again
+}
+
+// TestUndoReadsWhatChanged: of the commits on top of the undone one it reads no more than what differs near the keys.
+func TestUndoReadsWhatChanged(t *testing.T) {
+	const n, changes, above = 20_000, 20, 30
+	p, _, c := large(t, n, changes, false)
+	parent := p.commits[c.Parents[0]]
+	head := c
+	for i := range above {
+		head = p.commit(t, int64(i+10), edit{keyOf(n - 1 - i): "later"}, head)
+	}
+	p.resetCounts()
+	if _, kept := p.undo(t, head, c, parent); len(kept) > 0 {
+		t.Errorf("kept %v", kept)
+	}
+	// The test itself reads all of two trees, which share nearly everything.
+	reads := p.nodeReads
+	p.resetCounts()
+	p.content(t, head.Root)
+	whole := 2 * p.nodeReads
+	// A commit needs the path to what it changed in two trees, of about log16(n) = 4 nodes, and one to each key that is looked up.
+	if limit := above*4*4 + changes*4*6; reads-whole > limit {
+		t.Errorf("%d nodes read for %d keys and %d commits, want at most %d", reads-whole, changes, above, limit)
+	}
+	t.Logf("%d nodes read", reads-whole)
 }
 
 // To undo the newest commit is to go back to its parent.

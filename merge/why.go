@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -160,7 +159,7 @@ type held struct {
 
 // same reports whether both have the same under the key.
 func (h *held) same(o *held) bool {
-	return h.has == o.has && (!h.has || btree.EqualValues(&h.entry, &o.entry))
+	return sameEntry(&h.entry, h.has, &o.entry, o.has)
 }
 
 // origin returns which of the parents has what h has, of two that do the greater one, and -1 if none has.

@@ -27,14 +27,14 @@ type wanted struct {
 	key   []byte
 	entry fb.Entry
 	has   bool
+	// any stands for whatever a commit has under the key, instead of entry and has.
+	any bool
 	// at is the index of the key among those that the caller asks about.
 	at int
 }
 
 // is reports whether e, if has, is what the side has under the key.
-func (w *wanted) is(e *fb.Entry, has bool) bool {
-	return has == w.has && (!has || btree.EqualValues(e, &w.entry))
-}
+func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, has, &w.entry, w.has) }
 
 // newest returns TakeLeft or TakeRight for the side that wrote one of the keys last: what Newest is documented to do.
 func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
@@ -234,20 +234,16 @@ const fewKeys = 4
 
 // ownKeys is ownChanges by looking up each key.
 func ownKeys(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) (hits []int, err error) {
-	has := func(root object.Digest, w *wanted) bool {
-		if err != nil {
-			return false
-		}
-		var e fb.Entry
-		var ok bool
-		e, ok, err = v.tree(root).Get(ctx, w.key)
-		return err == nil && w.is(&e, ok)
-	}
 	for i := range keys {
-		own := has(root, &keys[i])
-		for _, parent := range parents {
-			own = own && !has(parent, &keys[i])
+		w := &keys[i]
+		e, has, err := v.tree(root).Get(ctx, w.key)
+		if err != nil {
+			return nil, err
 		}
+		if !w.is(&e, has) {
+			continue
+		}
+		own, err := noneHas(ctx, v, parents, w.key, &e, has)
 		if err != nil {
 			return nil, err
 		}
@@ -263,9 +259,14 @@ func isOwn(ctx context.Context, v *View, w *wanted, d *btree.DiffEntry, others [
 	if !w.is(&d.Right, d.HasRight) {
 		return false, nil
 	}
-	for _, root := range others {
-		e, has, err := v.tree(root).Get(ctx, w.key)
-		if err != nil || w.is(&e, has) {
+	return noneHas(ctx, v, others, w.key, &d.Right, d.HasRight)
+}
+
+// noneHas reports whether none of some trees has e, if has, under a key.
+func noneHas(ctx context.Context, v *View, roots []object.Digest, key []byte, e *fb.Entry, has bool) (bool, error) {
+	for _, root := range roots {
+		o, hasToo, err := v.tree(root).Get(ctx, key)
+		if err != nil || sameEntry(e, has, &o, hasToo) {
 			return false, err
 		}
 	}

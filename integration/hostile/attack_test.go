@@ -36,11 +36,11 @@ func (a *attack) newDevice(t testing.TB) error {
 	defer cancel()
 	o := newOwner(a.state)
 	o.show(a.state, a.lies)
-	r, _, err := ledger.Clone(ctx, "", options(o), a.s.cloud())
+	r, err := a.s.clone(ctx, o)
 	if r == nil {
 		a.judgeError(t, "clone", err)
 		o.show(a.s.end, lies{})
-		if r, _, healed := ledger.Clone(ctx, "", options(o), a.s.cloud()); healed != nil {
+		if r, healed := a.s.clone(ctx, o); healed != nil {
 			t.Errorf("clone of a healed bucket: %v", healed)
 		} else {
 			a.healed(t, r)
@@ -58,7 +58,7 @@ func (a *attack) oldDevice(t testing.TB) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o := newOwner(a.s.mid)
-	r, _, err := ledger.Clone(ctx, "", options(o), a.s.cloud())
+	r, err := a.s.clone(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}

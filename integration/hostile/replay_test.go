@@ -134,7 +134,7 @@ func TestKeyringOfAnother(t *testing.T) {
 	s := allScenes(t)[0]
 	other := makeScene(t, "another bucket", s.key, func(_ *stage, mid func()) { mid() })
 	o := newOwner(s.end)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestKeyringOfAnother(t *testing.T) {
 	if _, err := r.Sync(t.Context()); !errors.Is(err, ledger.ErrCloudReplaced) {
 		t.Errorf("sync: %v", err)
 	}
-	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	fresh, err := s.clone(t.Context(), o)
 	if !errors.Is(err, ledger.ErrCorrupt) || fresh == nil {
 		t.Fatalf("clone: %v", err)
 	}
@@ -163,7 +163,7 @@ func TestRolledBack(t *testing.T) {
 	for _, s := range allScenes(t) {
 		t.Run(s.name, func(t *testing.T) {
 			o := newOwner(s.end)
-			r, _, err := ledger.Clone(ctx, "", options(o), s.cloud())
+			r, err := s.clone(ctx, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +171,7 @@ func TestRolledBack(t *testing.T) {
 			for what, state := range map[string]mem.State{"all": s.mid, "one page": s.pageAt(s.mid)} {
 				closeIt(t, r)
 				o.show(s.end, lies{})
-				if r, _, err = ledger.Clone(ctx, "", options(o), s.cloud()); err != nil {
+				if r, err = s.clone(ctx, o); err != nil {
 					t.Fatal(err)
 				}
 				o.show(state, lies{})
@@ -186,7 +186,7 @@ func TestRolledBack(t *testing.T) {
 				if _, err := r.Sync(ctx); err != nil {
 					t.Errorf("%s: sync with the state again that it knew: %v", what, err)
 				}
-				fresh, _, err := ledger.Clone(ctx, "", options(o), s.cloud())
+				fresh, err := s.clone(ctx, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -286,7 +286,7 @@ func TestForked(t *testing.T) {
 	var ends [2]mem.State
 	for i := range owners {
 		owners[i] = newOwner(s.end)
-		r, _, err := ledger.Clone(ctx, "", options(owners[i]), s.cloud())
+		r, err := s.clone(ctx, owners[i])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,12 @@ func (s *scene) cloud() ledger.CloudOptions {
 	return ledger.CloudOptions{URL: "mem:hostile", KeyFile: s.key}
 }
 
+// clone makes a new device of what o shows. With an error of its first sync the device is there too.
+func (s *scene) clone(ctx context.Context, o *owner) (*ledger.Repository, error) {
+	r, first, err := ledger.Clone(ctx, "", options(o), s.cloud())
+	return r, errors.Join(err, first.Err)
+}
+
 // stage is a scene that is being made.
 type stage struct {
 	t    testing.TB

@@ -182,7 +182,7 @@ func heapPeak(t testing.TB, fn func()) int64 {
 func TestStalledBodies(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.mid)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestLyingClocks(t *testing.T) {
 func writeUnder(t *testing.T, s *scene, l lies) {
 	t.Helper()
 	o := newOwner(s.end)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func writeUnder(t *testing.T, s *scene, l lies) {
 	if _, err := r.Sync(t.Context()); err != nil {
 		t.Errorf("%s: send: %v", s.name, err)
 	}
-	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	fresh, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func writeUnder(t *testing.T, s *scene, l lies) {
 func TestSuccessThenAbsent(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.end)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestSuccessThenAbsent(t *testing.T) {
 func TestPackThenAbsent(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.end)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestPackThenAbsent(t *testing.T) {
 		t.Fatalf("sync: %v; %d packs", err, len(kept))
 	}
 	o.show(o.b.State(), lies{})
-	fresh, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	fresh, err := s.clone(t.Context(), o)
 	if err == nil {
 		t.Error("a new device has not noticed that a pack is not there")
 	}
@@ -446,7 +446,7 @@ func swallow(part string, kept map[string][]byte) lies {
 // wantFresh wants values on a new device.
 func (a *attack) wantFresh(t *testing.T, o *owner, values map[string]string) {
 	t.Helper()
-	fresh, _, err := ledger.Clone(t.Context(), "", options(o), a.s.cloud())
+	fresh, err := a.s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatalf("clone: %v", err)
 	}
@@ -462,7 +462,7 @@ func (a *attack) wantFresh(t *testing.T, o *owner, values map[string]string) {
 func TestOnlyWritesRefused(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.mid)
-	r, _, err := ledger.Clone(t.Context(), "", options(o), s.cloud())
+	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

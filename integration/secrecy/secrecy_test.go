@@ -252,9 +252,10 @@ func (w *world) run() {
 	w.must(err)
 	w.out.say(info)
 	w.sync(a)
-	b, done, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), w.cloud)
+	b, first, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), w.cloud)
 	w.must(err)
-	w.out.say(done)
+	w.must(first.Err)
+	w.out.say(first)
 	if w.way == "passphrase" {
 		w.put(a, 2) // what is in a bucket does not depend on where its key comes from
 	} else {
@@ -267,9 +268,10 @@ func (w *world) run() {
 	w.sync(a, b)
 	w.must(w.forget(b))
 	for range 2 {
-		report, err := a.CollectCloud(ctx, ledger.CloudGCOptions{Grace: time.Nanosecond})
+		report, err := a.CollectCloud(ctx, ledger.CloudGCOptions{})
 		w.must(err)
 		w.out.say(report)
+		w.age(w.bucket, 31*24*time.Hour)
 	}
 	p := w.page(b)
 	if _, err := p.Prefetch(ctx, nil); err != nil {
@@ -340,8 +342,8 @@ func (w *world) trouble(r *ledger.Repository) {
 		w.must(os.WriteFile(path, bad, 0o600))
 		o := w.options()
 		o.InMemory = true
-		c, done, err := ledger.Clone(ctx, "", o, w.cloud)
-		w.out.say(done, err)
+		c, first, err := ledger.Clone(ctx, "", o, w.cloud)
+		w.out.say(first, first.Err, err)
 		if c != nil {
 			w.tell(c)
 			w.must(c.Close())
@@ -370,6 +372,17 @@ func (w *world) files(dir string, fn func(path string, content []byte)) {
 		}
 		return err
 	}))
+}
+
+// age makes the files below a directory older.
+func (w *world) age(dir string, by time.Duration) {
+	w.t.Helper()
+	w.files(dir, func(path string, _ []byte) {
+		info, err := os.Stat(path)
+		w.must(err)
+		then := info.ModTime().Add(-by)
+		w.must(os.Chtimes(path, then, then))
+	})
 }
 
 // cli runs a command, and has all that it says in the transcript.

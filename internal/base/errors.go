@@ -45,6 +45,8 @@ var (
 	ErrNoRepository = errors.New("no repository")
 	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed, or none where one is needed.
 	ErrWrongKey = errors.New("wrong key")
+	// ErrNoCloud reports that the repository has no cloud.
+	ErrNoCloud = errors.New("no cloud is set")
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
@@ -144,16 +146,20 @@ const (
 	Closed                  // it was closed
 	Unsupported             // use a newer program
 	Permission              // not allowed, or read-only
+	None                    // there is no error
 )
 
-// KindOf classifies err. It returns Internal for nil and for errors that it does not know.
+// KindOf classifies err. It returns None for nil, and Internal for errors that it does not know.
 func KindOf(err error) Kind {
+	if err == nil {
+		return None
+	}
 	for _, c := range []struct {
 		err  error
 		kind Kind
 	}{
 		{ErrCorrupt, Corrupt}, {ErrNoSpace, NoSpace}, {syscall.ENOSPC, NoSpace}, {syscall.EDQUOT, NoSpace}, {ErrNotFound, NotFound}, {ErrGone, NotFound},
-		{ErrNoRepository, NotFound}, {ErrConflict, Conflict}, {ErrLocked, Unavailable}, {ErrNeedsFetch, Unavailable}, {ErrNetwork, Unavailable},
+		{ErrNoRepository, NotFound}, {ErrNoCloud, NotFound}, {ErrConflict, Conflict}, {ErrLocked, Unavailable}, {ErrNeedsFetch, Unavailable}, {ErrNetwork, Unavailable},
 		{context.Canceled, Unavailable}, {context.DeadlineExceeded, Unavailable}, {ErrClosed, Closed}, {ErrTxDone, Closed},
 		{ErrReadOnly, Permission}, {ErrWrongKey, Permission}, {fs.ErrPermission, Permission}, {syscall.EROFS, Permission},
 		{ErrTooLarge, Invalid}, {ErrInvalid, Invalid}, {ErrUnsupported, Unsupported},

@@ -215,12 +215,12 @@ func (a *app) clone(ctx context.Context, c ledger.CloudOptions) error {
 	var o ledger.Options
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")
-	repo, pages, err := ledger.Clone(ctx, a.dir, &o, c)
+	repo, first, err := ledger.Clone(ctx, a.dir, &o, c)
 	p.finish()
-	if repo == nil {
+	if err != nil {
 		return err
 	}
-	return errors.Join(a.synced(repo, pages, err), repo.Close())
+	return errors.Join(a.synced(repo, first.Pages, first.Err), repo.Close())
 }
 
 // prefetchJSON is the result of prefetch.

@@ -21,8 +21,9 @@ func (a *app) undoCommand() *cobra.Command {
 		Short:   "Take one commit back, in a new commit",
 		Long: `Make a new commit in which the page is as if COMMIT had not been. Every key that COMMIT changed
 gets the value that it had before; where the value of COMMIT won over another one in a later
-merge, that other value comes back. A key that was changed again since keeps
-what it has. Commits after COMMIT stay, and so does COMMIT itself in the history.
+merge, that other value comes back. A key that a later commit has written again keeps what it
+has, also when that commit, maybe an undo, gave it the same value. Commits after COMMIT stay, and
+so does COMMIT itself in the history.
 
 A merge has two parents: --parent says which of them is the state to go back to. So what came
 in from the other one is taken back.
