@@ -147,7 +147,7 @@ type undoTrees struct {
 
 // Node implements btree.Source.
 func (u *undoTrees) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := enteredNodes{p: u.page}.read(ctx, d)
+	n, err := enteredNodes{u.page}.Node(ctx, d)
 	if err != nil && errors.Is(err, ErrNeedsFetch) && !u.any {
 		u.missing, u.any = u.commits.of(d)
 	}
