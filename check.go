@@ -77,7 +77,7 @@ type PageReport struct {
 	IndexRebuilt string
 	Problems     []Problem
 	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are versions of which a part of the tree is not here since it was damaged. They were told as
-	// problems once and are none any more.
+	// problems once and are none any more, unless they are heads: the newest content cannot be read then.
 	MissingPieces int
 	Holes         []CommitID
 	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
@@ -181,10 +181,24 @@ type pageCheck struct {
 	adrift       bool // there is a cloud, and no position in it: a repair before may not have come to asking it
 	again        bool // something can be sent only after heads were rescued
 	rescued      []Rescue
+	holed        []Problem          // heads of which a part of the tree is not here
 	gone         map[commit.ID]bool // commits of which the cloud does not have the tree
 }
 
 func (c *pageCheck) run(ctx context.Context) error {
+	if err := c.checkAndRepair(ctx); err != nil {
+		return err
+	}
+	for _, p := range c.holed {
+		told := func(q Problem) bool { return q.Where == p.Where && q.Key == p.Key && !q.Repaired }
+		if !slices.ContainsFunc(c.report.Problems, told) {
+			c.report.Problems = append(c.report.Problems, p)
+		}
+	}
+	return nil
+}
+
+func (c *pageCheck) checkAndRepair(ctx context.Context) error {
 	found, err := c.check(ctx)
 	if err != nil {
 		return err
@@ -242,8 +256,30 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 	for _, id := range found.Holes {
 		report.Holes = append(report.Holes, CommitID(id))
 	}
-	return report, nil
+	c.holed, err = c.holedHeads(call, p.store, found.Holes)
+	return report, call.explain(err)
 }
+
+// holedHeads tells of the heads among commits with holes: the newest content cannot be read wholly.
+func (c *pageCheck) holedHeads(ctx context.Context, store *storage.Store, holes []commit.ID) (all []Problem, err error) {
+	local, err := store.Unsynced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	file, _ := c.repo.cloud.get()
+	for _, h := range store.Heads() {
+		if slices.Contains(holes, h.ID) {
+			all = append(all, Problem{
+				Where: whereTree, Key: h.ID.String(), Message: "a part of it is not here, and this is the newest version",
+				Fetchable: file != nil && !slices.Contains(local, h.ID),
+			})
+		}
+	}
+	return all, nil
+}
+
+// whereTree is where a problem is told to be of a tree of which a part is not here.
+const whereTree = "tree of commit"
 
 // allGone is where a problem is told to be of a page that has no file any more.
 const allGone = "files of the page"

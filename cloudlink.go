@@ -30,9 +30,16 @@ type cloud struct {
 	link   *cloudLink     // guarded by mu; nil while not connected
 	record *syncRecord    // guarded by mu; what is remembered from one run to the next
 	err    error          // guarded by mu; why it could not be connected the last time
+	failed failure        // guarded by mu; of the last Sync that did not come to any page
 	pass   secret.Bytes   // guarded by mu; the passphrase, where the key comes from one
 	watch  chan struct{}  // guarded by mu; closed at the next change of file, link or err
 	saver  sync.WaitGroup // the goroutine that saves the record
+}
+
+// failure is why something failed, and when; zero: it has not.
+type failure struct {
+	err error
+	at  time.Time
 }
 
 // newCloud takes the passphrase out of o, the repository's own copy: where options are kept, fmt would print it.

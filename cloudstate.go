@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -62,28 +63,25 @@ func (r *Repository) readRecord(bucket string) *syncRecord {
 	return &rec
 }
 
-// remember adds what happened since the last time to the record and writes that. What goes wrong is logged: nobody needs the figures to go on.
+// remember adds what happened since the last time to the record and writes that. link is nil when there is none. What goes wrong is logged: nobody needs the figures to go on.
 func (r *Repository) remember(link *cloudLink) {
 	if r.o.ReadOnly {
 		return
 	}
 	r.cloud.saving <- struct{}{}
 	defer func() { <-r.cloud.saving }()
-	states, now := link.syncer.States(), link.syncer.Metrics()
-	own := link.own.Counts()
+	var states []cloudsync.PageState
+	var now cloudsync.Metrics
+	var own bucket.Counts
+	if link != nil {
+		states, now, own = link.syncer.States(), link.syncer.Metrics(), link.own.Counts()
+	}
 	r.cloud.mu.Lock()
 	rec := r.cloud.record
-	t := &rec.Totals
-	t.A += now.A - link.saved.A + own.A - link.ended.A
-	t.B += now.B - link.saved.B + own.B - link.ended.B
-	t.Free += now.Free - link.saved.Free + own.Free - link.ended.Free
-	t.Up += now.Up - link.saved.Up + own.Up - link.ended.Up
-	t.Down += now.Down - link.saved.Down + own.Down - link.ended.Down
-	t.Retries += now.Retries - link.saved.Retries
-	t.Entries += now.Entries - link.saved.Entries
-	t.Applied += now.Applied - link.saved.Applied
-	t.Points += now.Checkpoints - link.saved.Checkpoints
-	link.saved, link.ended = now, own
+	if link != nil {
+		rec.Totals.add(link, now, own)
+		link.saved, link.ended = now, own
+	}
 	for i := range states {
 		rec.note(&states[i])
 	}
@@ -95,6 +93,19 @@ func (r *Repository) remember(link *cloudLink) {
 	if err != nil {
 		r.o.Logger.Warn("figures of sync could not be saved", "error", err)
 	}
+}
+
+// add adds what link has counted since its figures were saved.
+func (t *syncTotals) add(link *cloudLink, now cloudsync.Metrics, own bucket.Counts) {
+	t.A += now.A - link.saved.A + own.A - link.ended.A
+	t.B += now.B - link.saved.B + own.B - link.ended.B
+	t.Free += now.Free - link.saved.Free + own.Free - link.ended.Free
+	t.Up += now.Up - link.saved.Up + own.Up - link.ended.Up
+	t.Down += now.Down - link.saved.Down + own.Down - link.ended.Down
+	t.Retries += now.Retries - link.saved.Retries
+	t.Entries += now.Entries - link.saved.Entries
+	t.Applied += now.Applied - link.saved.Applied
+	t.Points += now.Checkpoints - link.saved.Checkpoints
 }
 
 // note takes over the state of a page.

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,11 @@ func TestHistoryThatWasGivenUp(t *testing.T) {
 	}
 	if n != len("n")+len("color") {
 		t.Errorf("the difference has keys of %d bytes", n)
+	}
+	follower := newFollower(t, p, ledger.WatchOptions{From: ledger.FirstCommit()}, nil)
+	defer follower.stop()
+	if told := follower.take(); told.Commit.ID != ids[4] || !maps.Equal(follower.content, map[string]string{"n": "5", "color": "red"}) {
+		t.Errorf("a watch from the first commit on tells %v", follower.content)
 	}
 	_, err := p.Undo(ctx, ids[3], nil)
 	if wantErr(t, err, ledger.ErrGone); !strings.Contains(err.Error(), "was given up") {

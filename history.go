@@ -24,29 +24,11 @@ func (g enteredCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 	return g.p.commitBy(ctx, id, g.p.store.Known)
 }
 
-// enteredNodes reads tree nodes one call at a time. of tells which commit has a root that is not here, so that its tree is fetched.
-type enteredNodes struct {
-	p  *Page
-	of func(root object.Digest) (commit.ID, bool)
-}
+// enteredNodes reads tree nodes one call at a time.
+type enteredNodes struct{ p *Page }
 
 // Node implements btree.Source.
 func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, err := s.read(ctx, d)
-	if err == nil || !errors.Is(err, ErrNeedsFetch) {
-		return n, err
-	}
-	id, ok := s.of(d)
-	if !ok {
-		return nil, err
-	}
-	if err := s.p.fetchTree(ctx, id); err != nil {
-		return nil, err
-	}
-	return s.read(ctx, d)
-}
-
-func (s enteredNodes) read(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	if err := s.p.enter(); err != nil {
 		return nil, err
 	}
@@ -58,10 +40,55 @@ func (s enteredNodes) read(ctx context.Context, d object.Digest) (*fb.Node, erro
 	return n, err
 }
 
+// fetchedRoots reads tree nodes one call at a time. of tells which commit has a root that is not here, so that its tree is fetched.
+type fetchedRoots struct {
+	enteredNodes
+	of func(root object.Digest) (commit.ID, bool)
+}
+
+// Node implements btree.Source.
+func (s fetchedRoots) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.enteredNodes.Node(ctx, d)
+	if err == nil || !errors.Is(err, ErrNeedsFetch) {
+		return n, err
+	}
+	id, ok := s.of(d)
+	if !ok {
+		return nil, err
+	}
+	if err := s.p.fetchTree(ctx, id); err != nil {
+		return nil, err
+	}
+	return s.enteredNodes.Node(ctx, d)
+}
+
+// completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is fetched when that part is read: that of a
+// commit that is known as history only, or one that was damaged and could not be fetched by the repair.
+type completedNodes struct {
+	btree.Source
+	page   *Page
+	commit *commit.Commit
+}
+
+// Node implements btree.Source.
+func (s *completedNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
+	n, err := s.Source.Node(ctx, d)
+	if err == nil || !errors.Is(err, ErrNeedsFetch) && !errors.Is(err, ErrCorrupt) {
+		return n, err
+	}
+	fetchErr := s.page.ensureTree(ctx, s.commit)
+	if errors.Is(fetchErr, ErrGone) {
+		return nil, fmt.Errorf("%w: %w", err, fetchErr)
+	}
+	if fetchErr != nil {
+		return nil, fetchErr
+	}
+	return s.Source.Node(ctx, d)
+}
+
 // tree returns the tree of a commit for callers who do not stay entered.
 func (p *Page) tree(c *commit.Commit) btree.Tree {
-	nodes := enteredNodes{p, func(root object.Digest) (commit.ID, bool) { return c.ID, root == c.Root }}
-	return btree.Tree{Page: p.shared.key.id, Source: nodes, Root: c.Root}
+	return btree.Tree{Page: p.shared.key.id, Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
 }
 
 // rootsOf remembers which of the commits that were read last has which root: a tree is read soon after its commit.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -25,6 +26,10 @@ func (id CommitID) IsZero() bool { return id == CommitID{} }
 
 // Compare orders ids by their bytes.
 func (id CommitID) Compare(other CommitID) int { return bytes.Compare(id[:], other[:]) }
+
+// FirstCommit returns the id of the first commit, which every page has: it is empty and has no parents. It can be read for ever,
+// also when history was given up.
+func FirstCommit() CommitID { return CommitID(commit.First().ID) }
 
 // ParseCommitID reads the 64 hexadecimal digits of a commit id. Errors: ErrInvalid.
 func ParseCommitID(s string) (CommitID, error) {

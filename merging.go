@@ -455,7 +455,7 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 func (p *Page) mergeView() *merge.View {
 	commits := newRootsOf(enteredCommits{p})
 	return &merge.View{
-		Page: p.shared.key.id, Commits: commits, Nodes: enteredNodes{p, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
+		Page: p.shared.key.id, Commits: commits, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
 	}
 }
 

@@ -125,7 +125,7 @@ func (c *pageCheck) losses(found *storage.SalvageReport) []loss {
 		fetchable := !t.Unsynced && file != nil
 		all = append(all, loss{
 			tree:    &t.Commit,
-			problem: Problem{Where: "tree of commit", Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
+			problem: Problem{Where: whereTree, Key: t.Commit.String(), Message: "a part of it is damaged", Fetchable: fetchable},
 			here: func(ctx context.Context, s *storage.Store) (bool, error) {
 				if fetchable && c.compared && !c.gone[t.Commit] { // it is here, or comes when it is read
 					return true, nil

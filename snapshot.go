@@ -39,6 +39,7 @@ type Snapshot struct {
 type snapshotState struct {
 	page    *Page
 	commit  *commit.Commit
+	nodes   completedNodes
 	tree    btree.Tree
 	values  split.Source
 	release func()
@@ -48,9 +49,8 @@ type snapshotState struct {
 
 // newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
-	s := &snapshotState{
-		page: p, commit: c, tree: btree.Tree{Page: p.shared.key.id, Source: p.store, Root: c.Root}, values: p.store, release: release, managed: managed,
-	}
+	s := &snapshotState{page: p, commit: c, nodes: completedNodes{p.store, p, c}, values: p.store, release: release, managed: managed}
+	s.tree = btree.Tree{Page: p.shared.key.id, Source: &s.nodes, Root: c.Root}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.snapshots[s] = struct{}{}

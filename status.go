@@ -55,7 +55,7 @@ type PageStatus struct {
 	Newest Commit
 	// Unsynced is the number of commits that the cloud does not have. Without a cloud it is all of them.
 	Unsynced int
-	// Sync is the state of sync. For a page that is not being synced it is what is remembered, with its Upload error for any.
+	// Sync is the state of sync. For a page that is not being synced it is what is remembered; why the last attempt failed stands with Upload then.
 	Sync SyncState
 	// Ahead is how far the newest head's timestamp is ahead of the local clock, 0 when it is not.
 	Ahead time.Duration
@@ -169,18 +169,9 @@ func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.I
 		return nil
 	}
 	s := p.SyncState()
-	s.Unsynced, s.Paused = len(unsynced), s.Paused || file.paused
-	if s.Unsynced > 0 && s.Upload == SyncIdle {
-		s.Upload = SyncPending
-	}
-	for _, id := range unsynced {
-		c, err := p.store.Known(ctx, id)
-		if err != nil {
-			return fmt.Errorf("read unsynced commit: %w", err)
-		}
-		if at := time.Unix(0, c.Timestamp).UTC(); s.OldestUnsynced.IsZero() || at.Before(s.OldestUnsynced) {
-			s.OldestUnsynced = at
-		}
+	s.Paused = s.Paused || file.paused
+	if err := s.setUnsynced(ctx, p.store, unsynced); err != nil {
+		return err
 	}
 	if err := s.fillStored(ctx, p.store); err != nil {
 		return err
@@ -192,7 +183,7 @@ func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.I
 			s.LastSuccess = rec.Success
 		}
 		if rec.Err != "" && s.UploadErr == nil && s.DownloadErr == nil {
-			s.UploadErr = errors.New(rec.Err)
+			s.Upload, s.UploadErr = SyncFailing, errors.New(rec.Err)
 		}
 	}
 	ps.Sync = s

@@ -59,7 +59,8 @@ func (a SyncActivity) String() string {
 type SyncState struct {
 	Ledger, Name string
 	Page         PageID
-	// Upload and Download say what the two directions do, and the errors why they fail.
+	// Upload and Download say what the two directions do, and the errors why they fail. An attempt that came to no page at all, as without the key or the
+	// network, is told of each.
 	Upload, Download       SyncActivity
 	UploadErr, DownloadErr error
 	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the timestamp of the oldest, zero when there is none.
@@ -113,7 +114,8 @@ func (r *Repository) SyncMetrics() SyncMetrics {
 	}
 }
 
-// SyncStates returns the states of the open pages that are synced, sorted by ledger and page.
+// SyncStates returns the states of the open pages of a repository with a cloud, sorted by ledger and page. Also where nothing can be synced, as
+// without the key: then each state says why.
 func (r *Repository) SyncStates() []SyncState {
 	states, _ := r.syncStates()
 	return states
@@ -123,15 +125,21 @@ func (r *Repository) SyncStates() []SyncState {
 func (r *Repository) syncStates() ([]SyncState, [2]<-chan struct{}) {
 	r.cloud.mu.Lock()
 	link, changed := r.cloud.link, [2]<-chan struct{}{r.cloud.watch}
+	none := r.cloud.file == nil && r.cloud.err == nil
 	r.cloud.mu.Unlock()
-	if link == nil {
+	if link != nil {
+		changed[1] = link.syncer.Changed() // before the states are read: what comes after them is not missed
+	}
+	var out []SyncState
+	if none {
 		return nil, changed
 	}
-	changed[1] = link.syncer.Changed() // before the states are read: what comes after them is not missed
-	var out []SyncState
-	for _, s := range link.syncer.States() {
-		out = append(out, newSyncState(&s))
+	for _, s := range r.openStores() {
+		out = append(out, s.syncState())
 	}
+	slices.SortFunc(out, func(a, b SyncState) int {
+		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.Page.Compare(b.Page))
+	})
 	return out, changed
 }
 
@@ -234,17 +242,8 @@ func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
 	return err
 }
 
-// SyncState returns the state of sync of the page; zero but for its name while it is not synced.
-func (p *Page) SyncState() SyncState {
-	s := p.shared
-	s.syncTurn <- struct{}{} // see endSync
-	defer func() { <-s.syncTurn }()
-	if s.sync == nil {
-		return SyncState{Ledger: s.key.ledger, Name: s.name, Page: s.key.id}
-	}
-	state := s.sync.State()
-	return newSyncState(&state)
-}
+// SyncState returns the state of sync of the page; without a cloud it is zero but for the name.
+func (p *Page) SyncState() SyncState { return p.shared.syncState() }
 
 // syncPages calls fn with pages in bounded parallelism.
 func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
@@ -256,12 +255,14 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	defer call.release()
 	link, err := r.connect(call)
 	if err != nil {
+		r.noteFailure(call, nil, err)
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
 	}
 	if err := r.checkBucket(call, link); err != nil {
 		r.noteFailure(call, link, err)
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
 	}
+	r.cloud.set(func(c *cloud) { c.failed = failure{} })
 	work, bad, err := r.pagesToSync(call, link, only)
 	if err != nil {
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
@@ -283,11 +284,15 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	return done, call.explain(err)
 }
 
-// noteFailure lets Status tell, of all pages that are here, why the last sync did not begin.
+// noteFailure lets the states and Status tell, of all pages that are here, why the last sync did not begin. link is nil when there is none.
 func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error) {
+	file, _ := r.cloud.get()
 	keys, listErr := r.pageDirs()
-	if listErr != nil || ctx.Err() != nil {
+	if file == nil || listErr != nil || ctx.Err() != nil {
 		return // whoever wants to know syncs again
+	}
+	if link != nil {
+		r.cloud.set(func(c *cloud) { c.failed = failure{err, r.clock.Now()} })
 	}
 	r.cloud.mu.Lock()
 	for _, k := range keys {

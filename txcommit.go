@@ -149,7 +149,11 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	}
 	t.sink.mu.Lock()
 	defer t.sink.mu.Unlock()
-	tree := btree.Tree{Page: t.page.shared.key.id, Source: t.sink.j, Root: t.root}
+	var nodes btree.Source = t.sink.j
+	if !t.managed { // else it holds the write turn, for which sync may wait
+		nodes = &completedNodes{nodes, t.page, t.base}
+	}
+	tree := btree.Tree{Page: t.page.shared.key.id, Source: nodes, Root: t.root}
 	root, err := tree.Apply(ctx, t.sink.j, t.journal.all())
 	if err != nil {
 		t.note(err)
@@ -258,7 +262,7 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 		}
 	}
 	t := p.newTx(base, j, release)
-	t.failOnConflict = o.FailOnConflict
+	t.failOnConflict, t.nodes = o.FailOnConflict, &completedNodes{p.store, p, base}
 	return t, nil
 }
 

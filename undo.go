@@ -10,9 +10,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/merge"
-	"github.com/ledgerd/ledger/object"
 )
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
@@ -160,14 +158,6 @@ func (g chainedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commi
 	return storedCommits(g).Commit(ctx, id)
 }
 
-// heldNodes reads those nodes that are on this device.
-type heldNodes struct{ p *Page }
-
-// Node implements btree.Source.
-func (h heldNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	return enteredNodes{p: h.p}.read(ctx, d)
-}
-
 // undo records the changes that make the page as if c had not been, and counts them in r.
 func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) error {
 	commits := chainedCommits{t.page}
@@ -182,7 +172,7 @@ func (t *Tx) undo(ctx context.Context, c, parent *commit.Commit, r *UndoResult) 
 		return fmt.Errorf("commit %s is no ancestor of the head %s: %w", c.ID.Short(), t.base.ID.Short(), ErrInvalid)
 	}
 	view := t.page.mergeView()
-	view.Commits, view.Nodes = commits, heldNodes{t.page}
+	view.Commits, view.Nodes = commits, enteredNodes{t.page}
 	for u, err := range merge.Undo(ctx, view, t.base, c, parent) {
 		if err != nil {
 			return err

@@ -23,8 +23,8 @@ const (
 type WatchOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// From is the commit behind which the watch begins; zero means the handle's head when Watch is called. From the
-	// first commit on, everything that the page holds is told.
+	// From is the commit behind which the watch begins; zero means the handle's head when Watch is called. From
+	// FirstCommit on, everything that the page holds is told, also when history was given up.
 	From CommitID
 	// PageEntries is the greatest number of changes in one part of a notification; 0 means DefaultWatchEntries.
 	PageEntries int

@@ -112,6 +112,12 @@ type sentence struct {
 	limit  uint64
 }
 
+// ripe reports whether the grace is over at now, as protocol.CondemnedGone says. It never is when the time of the condemnation is not known: ranges are
+// not sealed and may say so of any entry.
+func (s sentence) ripe(now time.Time, grace time.Duration) bool {
+	return !s.at.IsZero() && now.Sub(s.at) >= grace
+}
+
 func (s *survey) entry(e *format.Entry) error {
 	b := e.Body
 	for _, id := range needs(b) {
@@ -394,7 +400,7 @@ func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, f
 		}
 		ripe := uint64(0) // of what has been condemned long enough
 		for _, b := range s.below {
-			if !b.at.IsZero() && now.Sub(b.at) >= grace {
+			if b.ripe(now, grace) {
 				ripe = max(ripe, b.limit)
 			}
 		}
@@ -475,7 +481,7 @@ func (p *Page) judgePacks(s *survey, infos []bucket.Info, low uint64, now time.T
 		case slices.Contains(c.Packs, id):
 			r.WaitingBytes += info.Size
 		case condemned && needed > sentence.number: // whoever did that broke the rules: nothing is lost by keeping it
-		case condemned && now.Sub(sentence.at) >= grace:
+		case condemned && sentence.ripe(now, grace):
 			*due = append(*due, info)
 		case condemned:
 			r.WaitingBytes += info.Size
@@ -495,7 +501,7 @@ func (p *Page) judgeCheckpoints(s *survey, infos, kept []bucket.Info, now time.T
 		}
 		sentence, condemned := s.checkpoints[number]
 		switch {
-		case condemned && now.Sub(sentence.at) >= grace:
+		case condemned && sentence.ripe(now, grace):
 			*due = append(*due, info)
 		case condemned:
 			r.WaitingBytes += info.Size

@@ -208,3 +208,46 @@ func TestNothingIsCollectedBesideAHole(t *testing.T) {
 		})
 	}
 }
+
+// TestCondemnationOfUnknownTimeDeletesNothing has a range, which is not sealed, say of each entry that it is not known when that was created: nothing that was
+// condemned just now is deleted (protocol.CondemnedGone).
+func TestCondemnationOfUnknownTimeDeletesNothing(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	names := format.NamesOf(w.ring, a.ledger, testPage)
+	a.commit(edit{"a": noise(1, 3000)})
+	sync(t, a)
+	orphan := names.Pack(format.ID{1})
+	if err := w.b.PutIfAbsent(t.Context(), orphan, 5, strings.NewReader("waste")); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Advance(25 * time.Hour)
+	for i := range 40 {
+		a.commit(edit{key(i): noise(uint64(i), 3000)})
+		if err := a.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i == 10 {
+			if r, err := a.CollectGarbage(t.Context(), cloudsync.GCOptions{}); err != nil || r.CondemnedPacks != 1 || r.CondemnedCheckpoints == 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	}
+	const from, to = 1, 32
+	stored, _ := w.b.Content(names.Range(from, to))
+	entries, err := format.ParseRange(from, to, stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range entries {
+		entries[i].Created = time.Time{}
+	}
+	if stored, err = format.EncodeRange(from, entries); err != nil {
+		t.Fatal(err)
+	}
+	w.b.Replace(names.Range(from, to), stored)
+	r, err := w.device().CollectGarbage(t.Context(), cloudsync.GCOptions{})
+	if err != nil || r.DeletedObjects != 0 {
+		t.Errorf("%+v, %v, want that nothing is deleted", r, err)
+	}
+}

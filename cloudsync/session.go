@@ -27,6 +27,7 @@ type session struct {
 	founder  bool          // a checkpoint is to be written for who comes new; see passGaps
 	searched bool          // in vain, for a piece whose place is not known; see findPlaceOf
 	found    bool          // there are no places to look for; see findPlaces
+	whole    bool          // there are no trees of heads to build; see completeHeads
 	first    bool          // the page had read nothing when the session began
 	begun    bool          // nothing was missing behind what the page had read when it first came to the end of the log
 	tip      time.Time     // when it was last known to have nothing that is not applied; zero: not known
@@ -330,6 +331,10 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 			err = p.findPlaces(ctx)
 			p.ses.found = err == nil
 		}
+		if err == nil && !p.ses.whole {
+			err = p.completeHeads(ctx)
+			p.ses.whole = err == nil
+		}
 		if err == nil && !p.ses.offered {
 			p.ses.offered, err = p.offerHistory(ctx, fewCommits)
 		}
@@ -512,6 +517,21 @@ func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 		}
 	}
 	return why
+}
+
+// completeHeads builds the trees of heads of which a part is not here: a repair that could not ask the bucket leaves such. A tree that the
+// bucket does not have stays as it is.
+func (p *Page) completeHeads(ctx context.Context) error {
+	for _, h := range p.store.Heads() {
+		held, err := p.store.TreeHeld(ctx, h)
+		if err == nil && !held {
+			err = p.buildTree(ctx, h.ID)
+		}
+		if err != nil && !unreadable(err) {
+			return fmt.Errorf("complete the tree of head %s: %w", h.ID, err)
+		}
+	}
+	return nil
 }
 
 // buildTree builds the tree of a commit from what the bucket has.

@@ -176,8 +176,11 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 }
 
 // failing returns the activity for the error.
-func (d *direction) failing() Activity {
-	if needsUser(d.err) {
+func (d *direction) failing() Activity { return ActivityOf(d.err) }
+
+// ActivityOf returns the activity of what has failed with err: NeedsUser where waiting does not help, else Failing.
+func ActivityOf(err error) Activity {
+	if needsUser(err) {
 		return NeedsUser
 	}
 	return Failing

@@ -304,7 +304,8 @@ the cloud, if one is set that has it. The damaged bytes are set aside in the pag
 torn. Intact data is never dropped. The exit code is 0 when everything was mended, and 20 when
 something is gone for good, or the cloud could not be asked: then the report says what. After a
 repair a check is clean: what is gone is noted, and reading it gives an error. When the cloud
-could not be asked, --repair fetches the rest another time.
+could not be asked, the rest comes with --repair another time, with sync, or when it is read; until
+then the exit code is 20 if the newest version cannot be read.
 
 A page that an app has open is not repaired; serve gives its pages up for that.`,
 		Example: `  ledgerd check

@@ -36,7 +36,8 @@ its regular end with exit code 0, or until -n N notifications were printed.
 Every change is printed exactly once, in order. Commits that follow each other closely may come
 as one notification, which then tells what all of them together have changed; a commit never
 comes in part. --from REV begins behind an older commit: with the last commit that was printed, a
-watch goes on where another has ended. --from none begins with the empty page.
+watch goes on where another has ended. --from none begins with the empty page: all that the page holds is
+printed, also when history was given up.
 --prefix leaves out other keys. A page that does not exist yet is waited for, a repository not.
 
 While a page has several heads, watch goes on from its last commit towards the heads that
@@ -201,7 +202,7 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	var err error
 	switch {
 	case w.begin == fromNone, w.begin == "" && w.absent:
-		w.from, err = firstCommit(ctx, page)
+		w.from = ledger.FirstCommit()
 	case w.begin == "":
 		w.from, err = w.app.resolve(ctx, page, "HEAD")
 	default:
@@ -209,18 +210,6 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	}
 	w.started = err == nil
 	return err
-}
-
-// firstCommit returns the id of the implied first commit.
-func firstCommit(ctx context.Context, page *ledger.Page) (ledger.CommitID, error) {
-	var first ledger.CommitID
-	for c, err := range page.Log(ctx) {
-		if err != nil {
-			return first, fmt.Errorf("read history: %w", err)
-		}
-		first = c.ID
-	}
-	return first, nil
 }
 
 // news finds what the page has behind the last commit that was told. It reports whether there is more.
@@ -263,6 +252,9 @@ func descendant(ctx context.Context, page *ledger.Page, from ledger.CommitID) (l
 	start, err := page.Commit(ctx, from)
 	if err != nil {
 		return ledger.Commit{}, fmt.Errorf("read the commit to go on from: %w", err)
+	}
+	if start.IsFirst() { // all descend from it, also where the commits between were pruned
+		return heads[len(heads)-1], nil
 	}
 	for i := len(heads) - 1; i >= 0; i-- {
 		for c, err := range page.Log(ctx, heads[i].ID) {

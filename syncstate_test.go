@@ -1,0 +1,119 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+)
+
+// obstacle keeps a repository from syncing until it is taken away.
+type obstacle struct {
+	put, take func(t *testing.T, w *cloudWorld)
+	want      error
+	activity  ledger.SyncActivity
+}
+
+func obstacles() map[string]obstacle {
+	online := func(_ *testing.T, w *cloudWorld) { w.offline(false) }
+	keyBack := func(t *testing.T, w *cloudWorld) { must(t, os.Rename(w.key+".away", w.key)) }
+	return map[string]obstacle{
+		"no key": {func(t *testing.T, w *cloudWorld) { must(t, os.Rename(w.key, w.key+".away")) }, keyBack, fs.ErrNotExist, ledger.SyncNeedsUser},
+		"another key": {func(t *testing.T, w *cloudWorld) {
+			must(t, os.Rename(w.key, w.key+".away"))
+			must(t, ledger.CreateKeyFile(w.key))
+		}, keyBack, ledger.ErrWrongKey, ledger.SyncNeedsUser},
+		"no network": {func(_ *testing.T, w *cloudWorld) { w.offline(true) }, online, ledger.ErrNetwork, ledger.SyncFailing},
+		"no permission": {func(_ *testing.T, w *cloudWorld) {
+			w.bucket.SetBefore(func(bucket.Op, string) error { return &bucket.Error{Class: bucket.ClassDenied, Err: fs.ErrPermission} })
+		}, online, fs.ErrPermission, ledger.SyncNeedsUser},
+	}
+}
+
+// TestSyncStateSaysWhyNothingGoes puts obstacles in the way of sync: after one attempt, of the background or by Sync, all states say what is wrong and how much waits. When the obstacle is gone, the next
+// attempt takes that back.
+func TestSyncStateSaysWhyNothingGoes(t *testing.T) {
+	for name, what := range obstacles() {
+		t.Run(name, func(t *testing.T) { testObstacle(t, what, false) })
+		t.Run(name+", in the background", func(t *testing.T) { testObstacle(t, what, true) })
+	}
+}
+
+func testObstacle(t *testing.T, what obstacle, background bool) {
+	w := newCloudWorld(t)
+	o := w.options()
+	o.InMemory = false
+	dir := filepath.Join(t.TempDir(), "r")
+	r := open(t, dir, o)
+	put(t, page(t, r, "l", "p"), "k", "v")
+	_, err := r.SetCloud(t.Context(), w.cloud())
+	must(t, err)
+	syncAll(t, r)
+	closeIt(t, r)
+
+	what.put(t, w)
+	o.Sync.Manual = !background
+	r = open(t, dir, o)
+	p := page(t, r, "l", "p")
+	put(t, p, "k", "w")
+	if background {
+		waitForTrouble(t, r)
+	} else {
+		_, err = r.Sync(t.Context())
+		wantErr(t, err, what.want)
+	}
+	states := statesOf(t, r, p)
+	for _, s := range states {
+		if !errors.Is(errors.Join(s.UploadErr, s.DownloadErr), what.want) || s.Download != what.activity || s.Unsynced != 1 || s.OldestUnsynced.IsZero() || s.Name != "p" {
+			t.Errorf("state %+v", s)
+		}
+	}
+	if len(states) != 3 {
+		t.Errorf("%d states", len(states))
+	}
+	if !background {
+		closeIt(t, r)
+		r = open(t, dir, o)
+		p = page(t, r, "l", "p")
+		status, err := r.Status(t.Context())
+		must(t, err)
+		if s := status.Pages[0].Sync; s.UploadErr == nil || s.Upload != ledger.SyncFailing {
+			t.Errorf("in another process: %+v", s)
+		}
+	}
+	what.take(t, w)
+	syncAll(t, r)
+	for _, s := range statesOf(t, r, p) {
+		if s.UploadErr != nil || s.DownloadErr != nil || s.Unsynced != 0 {
+			t.Errorf("without the obstacle: %+v", s)
+		}
+	}
+	closeIt(t, r)
+}
+
+// waitForTrouble waits until a state has an error.
+func waitForTrouble(t *testing.T, r *ledger.Repository) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a test fails rather than waits for ever
+	defer cancel()
+	for states, err := range r.WatchSync(ctx) {
+		must(t, err)
+		if len(states) == 1 && states[0].DownloadErr != nil {
+			return
+		}
+	}
+}
+
+// statesOf returns all that is said of the sync of p, the only page.
+func statesOf(t *testing.T, r *ledger.Repository, p *ledger.Page) []ledger.SyncState {
+	t.Helper()
+	status, err := r.Status(t.Context())
+	must(t, err)
+	return append(r.SyncStates(), p.SyncState(), status.Pages[0].Sync)
+}
