@@ -10,9 +10,10 @@
 //	F1  An import is one transaction, and none when nothing has changed.
 //	F2  After an import without warnings, the paths with attributes are exactly the files, links and empty
 //	    directories of the tree; entries without attributes are left alone.
-//	F3  Export of an imported tree gives equal contents, modes, link targets and modification times.
+//	F3  Export of an imported tree gives equal contents, link targets and modification times, and with Preserve equal modes.
 //	F4  Export touches nothing outside its target, whatever the keys and link targets are.
 //	F5  What could not be read or written is told by a warning, and everything else is still done.
+//	F6  Without Preserve, nothing that export makes has setuid, setgid or sticky, or a permission that the umask takes.
 //
 // Memory is bounded: trees, pages and values stream; only the names of one directory at a time are held.
 //

@@ -94,8 +94,17 @@ func maxStart(a, b []byte) []byte {
 	return b
 }
 
-// attributesIn returns the attributes of path, nil when there are none, and why they cannot be decoded.
+// attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be decoded. An entry with an
+// empty key is no file: what stands under its attributes key is of the directory that was imported.
 func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
+	if len(path) == 0 {
+		return nil, nil, nil
+	}
+	return attributesUnder(ctx, r, path)
+}
+
+// attributesUnder returns what stands under the attributes key of path, also when path has no entry.
+func attributesUnder(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) > maxPathBytes {
 		return nil, nil, nil
 	}

@@ -212,7 +212,7 @@ func TestImportExportRoundTrip(t *testing.T) {
 		}
 		for i, tree := range imported {
 			out := filepath.Join(work, fmt.Sprint("out", i))
-			if r := export(t, page, commits[i], out, nil); r.Warnings > 0 || r.Files != int64(len(tree)) {
+			if r := export(t, page, commits[i], out, &filetree.ExportOptions{Preserve: true}); r.Warnings > 0 || r.Files != int64(len(tree)) {
 				rt.Fatalf("export: %+v, want %d files", r, len(tree))
 			}
 			if diff := cmp.Diff(tree, readTree(t, out)); diff != "" {

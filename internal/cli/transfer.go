@@ -247,8 +247,8 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 }
 
 type exportFlags struct {
-	at, format string
-	overwrite  bool
+	at, format          string
+	overwrite, preserve bool
 }
 
 func (a *app) exportCommand() *cobra.Command {
@@ -262,8 +262,13 @@ was imported comes back byte for byte, with modes, link targets and modification
 that were put by hand become files of mode 0644. PREFIX limits it to the keys that begin
 with it; files keep their whole path. --at exports an older commit.
 
+The umask applies to all modes, and the bits setuid, setgid and sticky are dropped; with --preserve
+files and directories get the very modes that they had. Only preserve what you trust: a
+page of somebody else may hold a program with setuid.
+
 With --overwrite PATH need not be empty: files and links in it that have the path of a key,
 or stand where a key needs a directory, are replaced, and everything else in it stays.
+Directories that are there lose rights that the page does not give, and gain none.
 
 Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
 with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file
@@ -285,6 +290,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
+	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
 	return cmd
 }
@@ -295,7 +301,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.overwrite, Warn: func(w filetree.Warning) { a.warn(w) }}
+	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, Warn: func(w filetree.Warning) { a.warn(w) }}
 	if len(args) == 3 {
 		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
 			return err
