@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -16,7 +17,7 @@ type Type uint8
 const (
 	File      Type = 1 // the entry's value is the content
 	Link      Type = 2 // the entry's value is the target of a symbolic link
-	Directory Type = 3 // the entry's value is empty, and so was the directory
+	Directory Type = 3 // the entry's value is empty, and so was the directory; of one that was not, there are attributes and no entry
 )
 
 // String returns "file", "link" or "directory".
@@ -163,6 +164,10 @@ func (a Attributes) String() string {
 	}
 	return string(text)
 }
+
+// foreign reports whether an entry is none that an import has made with these attributes: somebody has put a value at the
+// path of a directory.
+func (a Attributes) foreign(entry ledger.Entry) bool { return a.Type == Directory && entry.Size > 0 }
 
 // attributesOf returns the attributes of the file that info describes, and whether it is of a type that is kept.
 func attributesOf(info fs.FileInfo) (Attributes, bool) {

@@ -213,8 +213,12 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 		im.warn(a.path, a.warning)
 		return nil
 	case a.remove:
-		im.result.Removed++
-		return removeFile(ctx, im.tx, []byte(a.path))
+		if a.known {
+			im.result.Removed++
+		}
+		return im.remove(ctx, a)
+	case a.parent:
+		return im.parent(ctx, a)
 	case a.unchanged:
 		im.result.Unchanged++
 	default:
@@ -229,6 +233,29 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 	im.progress.Files++
 	im.report()
 	return nil
+}
+
+// remove deletes a path that is no longer in the tree, but not what somebody has put where only attributes were.
+func (im *importer) remove(ctx context.Context, a *action) error {
+	if a.known {
+		return removeFile(ctx, im.tx, []byte(a.path))
+	}
+	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
+}
+
+// parent stores the attributes of a directory that is not empty. It counts when its mode has changed, and when it was empty,
+// or a file: that is removed.
+func (im *importer) parent(ctx context.Context, a *action) error {
+	switch {
+	case a.known:
+		im.result.Removed++
+		if err := im.tx.Delete(ctx, []byte(a.path)); err != nil {
+			return err
+		}
+	case a.changed:
+		im.result.Changed++
+	}
+	return im.tx.Put(ctx, AttributesKey([]byte(a.path)), a.attributes.Encode())
 }
 
 // put stores content and attributes. It returns false when the file could not be read.

@@ -49,7 +49,7 @@ func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[I
 				}
 				item := Item{Entry: entry}
 				if !o.KeysOnly {
-					item.Attributes, item.Problem, err = attributesIn(ctx, snap, entry.Key)
+					err = item.addAttributes(ctx, snap)
 				}
 				if err != nil {
 					yield(Item{}, err)
@@ -141,8 +141,18 @@ func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error)
 		return Item{}, err
 	}
 	item := Item{Entry: entry}
-	item.Attributes, item.Problem, err = attributesIn(ctx, snap, path)
+	err = item.addAttributes(ctx, snap)
 	return item, err
+}
+
+// addAttributes reads the attributes of an entry. A value that was put at the path of a directory has none.
+func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
+	var err error
+	i.Attributes, i.Problem, err = attributesIn(ctx, snap, i.Entry.Key)
+	if i.Attributes != nil && i.Attributes.foreign(i.Entry) {
+		i.Attributes = nil
+	}
+	return err
 }
 
 // Touch tells the attributes of path, when it has any, that its content is now that of a file written at now: an

@@ -38,7 +38,7 @@ func (a *app) importCommand() *cobra.Command {
 
 Of a directory, the path of every file and symbolic link below it becomes a key, and that of
 a directory only when it is empty. Contents, modes, link targets and modification times are
-kept; owners, extended attributes and the times of directories are not. Importing again
+kept, of directories the modes; owners, extended attributes and the times of directories are not. Importing again
 makes one commit of exactly what has changed since: files whose type, size, mode and
 modification time are as they were are not read, unless --checksum is given, and paths
 that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
