@@ -73,8 +73,11 @@ func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, pref
 	}
 }
 
-// isHidden reports whether c is about a directory that is not empty and comes or goes.
+// isHidden reports whether c is about no path, or about a directory that is not empty and comes or goes.
 func (c *Change) isHidden(ctx context.Context) (bool, error) {
+	if c.Content == nil && string(c.Attributes.Key) == sourceKey {
+		return true, nil
+	}
 	if c.Content != nil || c.Attributes.Old != nil && c.Attributes.New != nil {
 		return false, nil
 	}

@@ -200,7 +200,7 @@ func TestImportExportRoundTrip(t *testing.T) {
 			must(t, os.Mkdir(dir, 0o755))
 			writeTree(t, dir, treeGen().Draw(rt, "tree"))
 			tree := readTree(t, dir)
-			result, err := filetree.Import(t.Context(), page, dir, &filetree.ImportOptions{Warn: func(w filetree.Warning) { rt.Errorf("warning: %v", w) }})
+			result, err := filetree.Import(t.Context(), page, dir, &filetree.ImportOptions{Mirror: true, Warn: func(w filetree.Warning) { rt.Errorf("warning: %v", w) }})
 			if err != nil {
 				rt.Fatal(err)
 			}

@@ -40,8 +40,10 @@ type action struct {
 	info       fs.FileInfo
 	remove     bool  // the path is no longer in the tree
 	parent     bool  // a directory that is not empty: it has attributes alone
-	changed    bool  // of a parent: the page has had other attributes of it
+	changed    bool  // of a parent: the page has other attributes of it
+	wasFile    bool  // of a parent: the page has a file or link in its place
 	unchanged  bool  // nothing to do
+	kept       bool  // nothing done, since the path or a directory above it could not be read
 	warning    error // nothing done, this is why
 }
 
@@ -65,6 +67,7 @@ type walker struct {
 	base     *ledger.Snapshot
 	exclude  []fs.FileInfo
 	checksum bool
+	dry      bool // no file is read: only what would be done is told
 	send     func(action) error
 
 	next    func() (ledger.Entry, error, bool) // the page's attributes, in order
@@ -132,14 +135,12 @@ func (w *walker) content(ctx context.Context, old *known) (size int64, has bool,
 
 // remove sends a removal unless the path could not be read.
 func (w *walker) remove(ctx context.Context, old *known) error {
-	if w.isKept(old.path) {
-		return nil
-	}
 	_, has, err := w.content(ctx, old)
 	if err != nil {
 		return err
 	}
-	return w.send(action{path: old.path, known: has, remove: true})
+	kept := w.isKept(old.path)
+	return w.send(action{path: old.path, known: has, kept: kept, remove: !kept})
 }
 
 // parent handles a directory that is not empty, of which the page has old, or nil.
@@ -148,7 +149,8 @@ func (w *walker) parent(ctx context.Context, path string, attributes Attributes,
 	if err != nil || !has && old != nil && old.valid && old.attributes.Equal(attributes) {
 		return err
 	}
-	return w.send(action{path: path, attributes: attributes, known: has, parent: true, changed: old != nil && !has})
+	wasFile := has && old.attributes.Type != Directory
+	return w.send(action{path: path, attributes: attributes, known: has, parent: true, changed: old != nil && !has, wasFile: wasFile})
 }
 
 // directory walks one directory and returns how many of its entries belong to the tree.
@@ -284,6 +286,9 @@ func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, 
 		a.unchanged = true
 		return w.send(a)
 	}
+	if w.dry {
+		return w.send(a)
+	}
 	err = a.read(dir, name)
 	if errors.Is(err, errChanged) {
 		a.release()
@@ -291,7 +296,7 @@ func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, 
 	}
 	if err != nil {
 		a.release()
-		return w.warn(a.path, err)
+		return w.send(action{path: a.path, known: a.known, warning: err})
 	}
 	return w.send(a)
 }
@@ -392,6 +397,9 @@ func (w *walker) peek(ctx context.Context) (*known, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read attributes: %w", err)
+	}
+	if string(entry.Key) == sourceKey {
+		return w.peek(ctx)
 	}
 	path, _ := AttributesPath(entry.Key)
 	k := &known{path: string(path)}
