@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -16,7 +17,7 @@ type Type uint8
 const (
 	File      Type = 1 // the entry's value is the content
 	Link      Type = 2 // the entry's value is the target of a symbolic link
-	Directory Type = 3 // the entry's value is empty, and so was the directory
+	Directory Type = 3 // the entry's value is empty, and so was the directory; of one that was not, there are attributes and no entry
 )
 
 // String returns "file", "link" or "directory".
@@ -137,17 +138,36 @@ func (a Attributes) Equal(b Attributes) bool {
 	return (a.Type == Link || a.Mode&keptMode == b.Mode&keptMode) && (a.Type == Directory || a.ModTime.Equal(b.ModTime))
 }
 
-// String returns the mode as ls prints it, such as "-rw-r--r--".
+// String returns type and mode as ls -l prints them, such as "-rw-r--r--" or "drwxr-sr-x".
 func (a Attributes) String() string {
-	m := a.Mode & keptMode
+	mode, text := a.Mode, []byte("----------")
 	switch a.Type {
 	case Link:
-		m = fs.ModeSymlink | fs.ModePerm
+		mode, text[0] = fs.ModePerm, 'l'
 	case Directory:
-		m |= fs.ModeDir
+		text[0] = 'd'
 	}
-	return m.String()
+	for i, letter := range []byte("rwxrwxrwx") {
+		if mode&(1<<(8-i)) != 0 {
+			text[1+i] = letter
+		}
+	}
+	for _, bit := range modeBits {
+		if mode&bit.mode == 0 {
+			continue
+		}
+		if text[bit.place] == 'x' {
+			text[bit.place] = bit.letter
+		} else {
+			text[bit.place] = bit.letter + 'A' - 'a'
+		}
+	}
+	return string(text)
 }
+
+// foreign reports whether an entry is none that an import has made with these attributes: somebody has put a value at the
+// path of a directory.
+func (a Attributes) foreign(entry ledger.Entry) bool { return a.Type == Directory && entry.Size > 0 }
 
 // attributesOf returns the attributes of the file that info describes, and whether it is of a type that is kept.
 func attributesOf(info fs.FileInfo) (Attributes, bool) {
@@ -189,7 +209,11 @@ func fromUnixMode(u uint16) fs.FileMode {
 	return m
 }
 
+// modeBits are the modes beside the permissions: their bit in the encoding, and where which letter stands in the text for it
+// when the x there is set; when it is not, the letter is a capital.
 var modeBits = [...]struct {
-	mode fs.FileMode
-	unix uint16
-}{{fs.ModeSetuid, unixSetuid}, {fs.ModeSetgid, unixSetgid}, {fs.ModeSticky, unixSticky}}
+	mode   fs.FileMode
+	unix   uint16
+	place  int
+	letter byte
+}{{fs.ModeSetuid, unixSetuid, 3, 's'}, {fs.ModeSetgid, unixSetgid, 6, 's'}, {fs.ModeSticky, unixSticky, 9, 't'}}

@@ -139,3 +139,20 @@ func FuzzDecodeAttributes(f *testing.F) {
 		}
 	})
 }
+
+// The text is that of ls -l.
+func TestAttributesText(t *testing.T) {
+	for want, a := range map[string]filetree.Attributes{
+		"-rw-r--r--": {Type: filetree.File, Mode: 0o644},
+		"lrwxrwxrwx": {Type: filetree.Link},
+		"drwxrwxrwt": {Type: filetree.Directory, Mode: 0o777 | fs.ModeSticky},
+		"drwxr-s--T": {Type: filetree.Directory, Mode: 0o750 | fs.ModeSetgid | fs.ModeSticky},
+		"-rwsr-Sr--": {Type: filetree.File, Mode: 0o744 | fs.ModeSetuid | fs.ModeSetgid},
+		"-rwSr-s--T": {Type: filetree.File, Mode: 0o650 | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky},
+		"----------": {Type: filetree.File},
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("%+v is %q, want %q", a, got, want)
+		}
+	}
+}

@@ -52,9 +52,45 @@ func (c Change) Kind() Kind {
 }
 
 // Diff lists the paths that differ between two commits and begin with prefix, in order, each once whether its
-// content, its attributes or both differ. It stops after an error, which comes last and without a change. Its cost
-// follows the number of changes.
+// content, its attributes or both differ. A directory that is not empty comes and goes with its files: it is listed only when
+// its mode has changed. It stops after an error, which comes last and without a change. Its cost follows the number of
+// changes.
 func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		for c, err := range diffAll(ctx, page, from, to, prefix) {
+			hidden := false
+			if err == nil {
+				hidden, err = c.isHidden(ctx)
+			}
+			if err != nil {
+				yield(Change{}, err)
+				return
+			}
+			if !hidden && !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// isHidden reports whether c is about no path, or about a directory that is not empty and comes or goes.
+func (c *Change) isHidden(ctx context.Context) (bool, error) {
+	if c.Content == nil && string(c.Attributes.Key) == sourceKey {
+		return true, nil
+	}
+	if c.Content != nil || c.Attributes.Old != nil && c.Attributes.New != nil {
+		return false, nil
+	}
+	side := c.Attributes.New
+	if side == nil {
+		side = c.Attributes.Old
+	}
+	a, _, err := attributesOfEntry(ctx, *side) // what is damaged is listed
+	return a != nil && a.Type == Directory, err
+}
+
+// diffAll is Diff with all directories.
+func diffAll(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		attributes, stop := iter.Pull2(page.Diff(ctx, from, to, &ledger.DiffOptions{Prefix: AttributesKey(prefix)}))
 		defer stop()

@@ -15,8 +15,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// defaultMode is given to files without attributes.
-const defaultMode fs.FileMode = 0o644
+// The modes of files and directories without attributes, less the umask.
+const (
+	defaultMode          fs.FileMode = 0o644
+	defaultDirectoryMode fs.FileMode = 0o777
+)
 
 // maxLinkBytes is the length of the longest link target that is written.
 const maxLinkBytes = 4096
@@ -35,6 +38,9 @@ type ExportOptions struct {
 	// Overwrite exports into a directory that is not empty: files and links that have the path of an entry, or
 	// stand where it needs a directory, are replaced; everything else there stays.
 	Overwrite bool
+	// Preserve gives files and directories the very mode that the page has. Without it, setuid, setgid and sticky bits are
+	// dropped and the umask applies, so that a page of somebody else cannot plant a program that runs as the user.
+	Preserve bool
 	// Warn is told of each path that is left out. Nil ignores them; ExportResult counts them.
 	Warn func(Warning)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
@@ -55,15 +61,17 @@ type ExportResult struct {
 type exporter struct {
 	options  ExportOptions
 	snap     *ledger.Snapshot
-	dirs     *dirStack
+	levels   []level // the directories that lead to the present path: the target, then one below the other
+	settling bool    // directories get their modes when they are left
 	result   ExportResult
 	progress Progress
 	buffer   []byte
 }
 
 // Export writes the entries of a snapshot as a tree of files below target, which it creates, and which must be empty
-// unless Overwrite is set (F3). Entries without attributes become files of mode 0644. Modification times of
-// directories, and modes of those that are not empty, are not kept.
+// unless Overwrite is set (F3). Entries without attributes become files of mode 0644, less the umask. Modification times
+// of directories are not kept. Without Preserve, a directory that was there before Export gets no rights that it had not;
+// the mode of a target that was there stays.
 //
 // Nothing outside target is touched: a key that is no relative path, or that another entry leaves no room for, is
 // left out with a Warning (F4, F5). When ctx ends, what is written so far stays, but no file is left half written.
@@ -74,22 +82,21 @@ func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *Export
 	if o != nil {
 		e.options = *o
 	}
-	if err := os.MkdirAll(target, 0o777); err != nil {
-		return e.result, fmt.Errorf("make directory: %w", err)
+	if err := e.openTarget(ctx, target); err != nil {
+		return e.result, err
 	}
-	root, err := os.OpenRoot(target)
-	if err != nil {
-		return e.result, fmt.Errorf("open directory: %w", err)
-	}
-	e.dirs = &dirStack{levels: []level{{root: root}}}
-	defer e.dirs.close()
-	if err := e.prepare(ctx, root); err != nil {
+	defer e.leave(0)
+	if err := e.prepare(ctx, e.levels[0].root); err != nil {
 		return e.result, err
 	}
 	if err := e.each(ctx, e.file); err != nil {
 		return e.result, err
 	}
-	return e.result, e.each(ctx, e.linkOrDirectory)
+	e.leave(1)
+	e.settling = true
+	err := e.each(ctx, e.linkOrDirectory)
+	e.leave(0) // which may warn
+	return e.result, err
 }
 
 // prepare checks that target is empty, or removes from it what stands in the way.
@@ -111,15 +118,16 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 		if checkPath(item.Entry.Key) != nil {
 			continue // told later
 		}
-		if err := clear(root, string(item.Entry.Key)); err != nil {
+		if err := e.clear(ctx, root, string(item.Entry.Key)); err != nil {
 			return fmt.Errorf("replace %q: %w", item.Entry.Key, cause(err))
 		}
 	}
 	return nil
 }
 
-// clear removes files and links that stand at path or where it needs a directory.
-func clear(root *os.Root, path string) error {
+// clear removes files and links that stand at path or where it needs a directory. Directories of the page that their owner
+// may not write, such as an earlier export has made, become writable until they are settled.
+func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error {
 	for i := 0; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
@@ -131,7 +139,18 @@ func clear(root *os.Root, path string) error {
 			return nil
 		case err != nil:
 			return err
+		case info.IsDir() && info.Mode().Perm()&ownerAll == ownerAll:
+			continue
 		case info.IsDir():
+			mode, _, err := e.directoryMode(ctx, path[:i])
+			if err != nil {
+				return err
+			}
+			if mode != nil {
+				if err := root.Chmod(name, info.Mode()&keptMode|ownerAll); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		return root.Remove(name)
@@ -173,9 +192,13 @@ func (e *exporter) file(ctx context.Context, item Item, path string) error {
 	if typeOf(item) != File {
 		return nil
 	}
-	dir, name, err := e.dirs.enter(path)
-	if err != nil {
-		e.warn(path, err)
+	parent, name := splitPath(path)
+	dir, fileErr, storeErr := e.enter(ctx, parent)
+	switch {
+	case storeErr != nil:
+		return fmt.Errorf("export %q: %w", path, storeErr)
+	case fileErr != nil:
+		e.warn(path, fileErr)
 		return nil
 	}
 	return e.write(ctx, dir, item, path, name)
@@ -183,14 +206,21 @@ func (e *exporter) file(ctx context.Context, item Item, path string) error {
 
 // write makes one file. Only errors of the page, a full disk and the end of ctx are returned.
 func (e *exporter) write(ctx context.Context, dir *os.Root, item Item, path, name string) error {
-	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	mode := defaultMode
+	switch {
+	case item.Attributes != nil && e.options.Preserve:
+		mode = 0o600 // until it is whole
+	case item.Attributes != nil:
+		mode = item.Attributes.Mode.Perm()
+	}
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		e.warn(path, inTheWay(fmt.Errorf("make file: %w", cause(err))))
 		return nil
 	}
 	storeErr, fileErr := e.copy(ctx, f, item)
 	if storeErr == nil && fileErr == nil {
-		fileErr = finish(dir, f, name, item.Attributes)
+		fileErr = e.finish(dir, f, name, item.Attributes)
 	} else {
 		f.Close() // what is written is removed below
 	}
@@ -234,14 +264,12 @@ func (e *exporter) copy(ctx context.Context, f *os.File, item Item) (storeErr, f
 	}
 }
 
-// finish gives a written file its mode and time and closes it.
-func finish(dir *os.Root, f *os.File, name string, a *Attributes) error {
-	mode := defaultMode
-	if a != nil {
-		mode = a.Mode
-	}
-	if err := f.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return errors.Join(fmt.Errorf("set mode: %w", cause(err)), f.Close())
+// finish gives a written file its time, and its mode where the umask does not count, and closes it.
+func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) error {
+	if a != nil && e.options.Preserve {
+		if err := f.Chmod(a.Mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return errors.Join(fmt.Errorf("set mode: %w", cause(err)), f.Close())
+		}
 	}
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close file: %w", cause(err))
@@ -252,29 +280,29 @@ func finish(dir *os.Root, f *os.File, name string, a *Attributes) error {
 	return setTime(dir, name, a.ModTime)
 }
 
-// linkOrDirectory is the second pass: links and empty directories.
+// linkOrDirectory is the second pass: links and empty directories. It goes through the directories of files too, which get
+// their modes now that everything in them is written.
 func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) error {
+	if checkPath(item.Entry.Key) != nil {
+		return nil
+	}
 	kind := typeOf(item)
-	if kind == File || checkPath(item.Entry.Key) != nil {
-		return nil
+	parent, name := splitPath(path)
+	if kind == Directory {
+		parent = path
 	}
-	dir, name, err := e.dirs.enter(path)
-	if err != nil {
-		e.warn(path, err)
-		return nil
-	}
-	if kind == Link {
+	dir, fileErr, storeErr := e.enter(ctx, parent)
+	switch {
+	case storeErr != nil:
+		return fmt.Errorf("export %q: %w", path, storeErr)
+	case kind == File: // the first pass has told what is wrong
+	case fileErr != nil:
+		e.warn(path, fileErr)
+	case kind == Directory:
+		e.done(path)
+	default:
 		return e.link(ctx, dir, item, path, name)
 	}
-	if err := dir.Mkdir(name, 0o700); err != nil {
-		e.warn(path, inTheWay(fmt.Errorf("make directory: %w", cause(err))))
-		return nil
-	}
-	if err := dir.Chmod(name, item.Attributes.Mode); err != nil {
-		e.warn(path, fmt.Errorf("set mode of directory: %w", cause(err)))
-		return nil
-	}
-	e.done(path)
 	return nil
 }
 
@@ -370,66 +398,3 @@ func checkPath(key []byte) error {
 	}
 	return fmt.Errorf("key %s and cannot be a file: %w", problem, ledger.ErrInvalid)
 }
-
-// dirStack holds open the directories that lead to the present path, so that each file costs one lookup.
-type dirStack struct {
-	levels []level // the target, then one below the other
-}
-
-type level struct {
-	name string
-	root *os.Root
-}
-
-// enter returns the directory that path lies in, made where it is absent, and the last name of path.
-func (d *dirStack) enter(path string) (*os.Root, string, error) {
-	names := strings.Split(path, "/")
-	names, last := names[:len(names)-1], names[len(names)-1]
-	depth := 1
-	for depth < len(d.levels) && depth <= len(names) && d.levels[depth].name == names[depth-1] {
-		depth++
-	}
-	d.cut(depth)
-	for _, name := range names[depth-1:] {
-		sub, err := enterDirectory(d.levels[len(d.levels)-1].root, name)
-		if err != nil {
-			return nil, "", err
-		}
-		d.levels = append(d.levels, level{name, sub})
-	}
-	return d.levels[len(d.levels)-1].root, last, nil
-}
-
-// enterDirectory opens a directory, made where it is absent. It does not follow links.
-func enterDirectory(parent *os.Root, name string) (*os.Root, error) {
-	err := parent.Mkdir(name, 0o777)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make directory: %w", cause(err))
-	}
-	info, err := parent.Lstat(name)
-	if err != nil {
-		return nil, fmt.Errorf("look at directory: %w", cause(err))
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%q is no directory: %w", name, errInTheWay)
-	}
-	sub, err := parent.OpenRoot(name)
-	if err != nil {
-		return nil, fmt.Errorf("open directory: %w", cause(err))
-	}
-	now, err := sub.Stat(".")
-	if err != nil || !os.SameFile(info, now) {
-		return nil, errors.Join(fmt.Errorf("open directory %q: %w", name, errChanged), err, sub.Close())
-	}
-	return sub, nil
-}
-
-// cut closes the directories behind the first n.
-func (d *dirStack) cut(n int) {
-	for _, l := range d.levels[n:] {
-		l.root.Close() // nothing was written through it that a failure could lose
-	}
-	d.levels = d.levels[:n]
-}
-
-func (d *dirStack) close() { d.cut(0) }

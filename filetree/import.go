@@ -47,6 +47,10 @@ type ImportOptions struct {
 	Checksum bool
 	// Lazy gives long values the priority ledger.Lazy.
 	Lazy bool
+	// Mirror imports also what would otherwise be refused with a *RemovalError.
+	Mirror bool
+	// NoDelete adds and changes files, and removes none.
+	NoDelete bool
 	// Exclude lists files and directories that are not of the tree, such as the repository itself.
 	Exclude []fs.FileInfo
 	// Warn is told of each path that is left out. Nil ignores them; Result counts them.
@@ -75,6 +79,7 @@ type importer struct {
 	page     *ledger.Page
 	base     *ledger.Snapshot
 	tx       *ledger.Tx
+	tally    tally
 	result   Result
 	progress Progress
 }
@@ -84,16 +89,23 @@ type importer struct {
 // becomes one key, its base name; then nothing is removed. A file that cannot be read, or changes while it is read,
 // leaves what the page has of it as it is, and a Warning (F5).
 //
+// An import is refused with a *RemovalError when it is probably a mistake (F7): when the page was imported from another
+// directory and anything of it would go or be written over, when there is nothing to import, or when more than half of the
+// paths would go. Mirror, and NoDelete, which removes nothing, allow it.
+//
 // A change within the resolution of the file system's clock that keeps the size of a file that was just imported
 // cannot be seen; Checksum reads everything. When Import returns nil the commit survives a crash; on any error the
-// page is as it was. Errors: those of the file system about dir itself, and of ledger.Tx; ledger.ErrConflict
-// when the page has moved on meanwhile.
+// page is as it was. Errors: *RemovalError, those of the file system about dir itself, and of ledger.Tx; ledger.ErrConflict
+// when the page has moved on meanwhile; ledger.ErrInvalid for Mirror with NoDelete.
 func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions) (Result, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return Result{}, fmt.Errorf("import: %w", err)
 	}
 	return transact(ctx, page, o, func(im *importer) error {
+		if im.options.Mirror && im.options.NoDelete {
+			return fmt.Errorf("import: Mirror and NoDelete exclude each other: %w", ledger.ErrInvalid)
+		}
 		if info.IsDir() {
 			return im.tree(ctx, dir)
 		}
@@ -131,13 +143,32 @@ func transact(ctx context.Context, page *ledger.Page, o *ImportOptions, fn func(
 	return im.result, nil
 }
 
-// tree imports a directory: one goroutine walks and reads ahead, this one writes.
+// tree imports a directory.
 func (im *importer) tree(ctx context.Context, dir string) error {
+	path, err := filepath.Abs(dir) // by this name it is known again
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open directory: %w", err)
 	}
 	defer root.Close() // only read: nothing is lost when it fails
+	from, err := im.guard(ctx, root, path)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", dir, err)
+	}
+	if err := im.walk(ctx, root); err != nil {
+		return err
+	}
+	if err := im.finish(ctx, from, path); err != nil {
+		return fmt.Errorf("import %s: %w", dir, err)
+	}
+	return nil
+}
+
+// walk carries out what a directory asks for: one goroutine walks and reads ahead, this one writes.
+func (im *importer) walk(ctx context.Context, root *os.Root) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	actions := make(chan action, aheadFiles)
 	w := &walker{base: im.base, exclude: im.options.Exclude, checksum: im.options.Checksum}
@@ -171,7 +202,7 @@ func (im *importer) tree(ctx context.Context, dir string) error {
 		}
 	}
 	if walkErr != nil {
-		return fmt.Errorf("walk %s: %w", dir, walkErr)
+		return fmt.Errorf("walk %s: %w", root.Name(), walkErr)
 	}
 	return ctx.Err()
 }
@@ -202,19 +233,26 @@ func (im *importer) single(ctx context.Context, name string, info fs.FileInfo) e
 		return err
 	}
 	im.options.Checksum = true // so that an equal file counts as unchanged
-	return im.apply(ctx, &a)
+	if err := im.apply(ctx, &a); err != nil {
+		return err
+	}
+	return im.addedFile(ctx)
 }
 
 // apply carries out one action.
 func (im *importer) apply(ctx context.Context, a *action) error {
+	im.tally.add(a)
 	im.progress.Path = a.path
 	switch {
+	case a.kept:
+		return nil
 	case a.warning != nil:
 		im.warn(a.path, a.warning)
 		return nil
 	case a.remove:
-		im.result.Removed++
-		return removeFile(ctx, im.tx, []byte(a.path))
+		return im.remove(ctx, a)
+	case a.parent:
+		return im.parent(ctx, a)
 	case a.unchanged:
 		im.result.Unchanged++
 	default:
@@ -229,6 +267,35 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 	im.progress.Files++
 	im.report()
 	return nil
+}
+
+// remove deletes a path that is no longer in the tree, but not what somebody has put where only attributes were.
+func (im *importer) remove(ctx context.Context, a *action) error {
+	if im.options.NoDelete {
+		return nil
+	}
+	if a.known {
+		im.result.Removed++
+		return removeFile(ctx, im.tx, []byte(a.path))
+	}
+	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
+}
+
+// parent stores the attributes of a directory that is not empty. It counts when its mode has changed, and when it was empty,
+// or a file: that is removed.
+func (im *importer) parent(ctx context.Context, a *action) error {
+	switch {
+	case a.wasFile && im.options.NoDelete:
+		return nil
+	case a.known:
+		im.result.Removed++
+		if err := im.tx.Delete(ctx, []byte(a.path)); err != nil {
+			return err
+		}
+	case a.changed:
+		im.result.Changed++
+	}
+	return im.tx.Put(ctx, AttributesKey([]byte(a.path)), a.attributes.Encode())
 }
 
 // put stores content and attributes. It returns false when the file could not be read.

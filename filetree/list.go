@@ -49,7 +49,7 @@ func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[I
 				}
 				item := Item{Entry: entry}
 				if !o.KeysOnly {
-					item.Attributes, item.Problem, err = attributesIn(ctx, snap, entry.Key)
+					err = item.addAttributes(ctx, snap)
 				}
 				if err != nil {
 					yield(Item{}, err)
@@ -94,8 +94,17 @@ func maxStart(a, b []byte) []byte {
 	return b
 }
 
-// attributesIn returns the attributes of path, nil when there are none, and why they cannot be decoded.
+// attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be decoded. An entry with an
+// empty key is no file: what stands under its attributes key is of the directory that was imported.
 func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
+	if len(path) == 0 {
+		return nil, nil, nil
+	}
+	return attributesUnder(ctx, r, path)
+}
+
+// attributesUnder returns what stands under the attributes key of path, also when path has no entry.
+func attributesUnder(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) > maxPathBytes {
 		return nil, nil, nil
 	}
@@ -132,8 +141,18 @@ func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error)
 		return Item{}, err
 	}
 	item := Item{Entry: entry}
-	item.Attributes, item.Problem, err = attributesIn(ctx, snap, path)
+	err = item.addAttributes(ctx, snap)
 	return item, err
+}
+
+// addAttributes reads the attributes of an entry. A value that was put at the path of a directory has none.
+func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
+	var err error
+	i.Attributes, i.Problem, err = attributesIn(ctx, snap, i.Entry.Key)
+	if i.Attributes != nil && i.Attributes.foreign(i.Entry) {
+		i.Attributes = nil
+	}
+	return err
 }
 
 // Touch tells the attributes of path, when it has any, that its content is now that of a file written at now: an

@@ -23,7 +23,7 @@ func Restore(ctx context.Context, page *ledger.Page, id ledger.CommitID, prefix 
 	if err := tx.SetMessage(message); err != nil {
 		return ledger.CommitID{}, err
 	}
-	for change, err := range Diff(ctx, page, tx.Base().ID, id, prefix) {
+	for change, err := range diffAll(ctx, page, tx.Base().ID, id, prefix) {
 		if err != nil {
 			return ledger.CommitID{}, err
 		}

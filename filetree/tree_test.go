@@ -201,7 +201,7 @@ func TestImportExportRoundTrip(t *testing.T) {
 			must(t, os.Mkdir(dir, 0o755))
 			writeTree(t, dir, treeGen().Draw(rt, "tree"))
 			tree := readTree(t, dir)
-			result, err := filetree.Import(t.Context(), page, dir, &filetree.ImportOptions{Warn: func(w filetree.Warning) { rt.Errorf("warning: %v", w) }})
+			result, err := filetree.Import(t.Context(), page, dir, &filetree.ImportOptions{Mirror: true, Warn: func(w filetree.Warning) { rt.Errorf("warning: %v", w) }})
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestImportExportRoundTrip(t *testing.T) {
 		}
 		for i, tree := range imported {
 			out := filepath.Join(work, fmt.Sprint("out", i))
-			if r := export(t, page, commits[i], out, nil); r.Warnings > 0 || r.Files != int64(len(tree)) {
+			if r := export(t, page, commits[i], out, &filetree.ExportOptions{Preserve: true}); r.Warnings > 0 || r.Files != int64(len(tree)) {
 				rt.Fatalf("export: %+v, want %d files", r, len(tree))
 			}
 			if diff := cmp.Diff(tree, readTree(t, out)); diff != "" {

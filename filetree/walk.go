@@ -34,12 +34,16 @@ type action struct {
 	path       string
 	attributes Attributes
 	size       int64
-	known      bool     // the page has the path already
+	known      bool     // the page has content of the path already
 	content    *[]byte  // of a small file, a link or a directory; from the buffer pool
 	file       *os.File // of a long file; the writer closes it
 	info       fs.FileInfo
 	remove     bool  // the path is no longer in the tree
+	parent     bool  // a directory that is not empty: it has attributes alone
+	changed    bool  // of a parent: the page has other attributes of it
+	wasFile    bool  // of a parent: the page has a file or link in its place
 	unchanged  bool  // nothing to do
+	kept       bool  // nothing done, since the path or a directory above it could not be read
 	warning    error // nothing done, this is why
 }
 
@@ -63,6 +67,7 @@ type walker struct {
 	base     *ledger.Snapshot
 	exclude  []fs.FileInfo
 	checksum bool
+	dry      bool // no file is read: only what would be done is told
 	send     func(action) error
 
 	next    func() (ledger.Entry, error, bool) // the page's attributes, in order
@@ -84,6 +89,9 @@ func (w *walker) run(ctx context.Context, root *os.Root) error {
 	next, stop := iter.Pull2(w.base.Scan(ctx, ledger.ScanOptions{Prefix: []byte(attributesPrefix)}))
 	defer stop()
 	w.next, w.kept, w.aside = next, map[string]bool{}, map[string]*known{}
+	if err := w.root(ctx, root); err != nil {
+		return err
+	}
 	if _, err := w.directory(ctx, root, ""); err != nil {
 		return err
 	}
@@ -91,19 +99,58 @@ func (w *walker) run(ctx context.Context, root *os.Root) error {
 		return err
 	}
 	for _, path := range slices.Sorted(maps.Keys(w.aside)) { // of directories that are excluded now
-		if err := w.remove(path); err != nil {
+		if err := w.remove(ctx, w.aside[path]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove sends a removal unless the path could not be read.
-func (w *walker) remove(path string) error {
-	if w.isKept(path) {
-		return nil
+// root handles the directory that is imported.
+func (w *walker) root(ctx context.Context, root *os.Root) error {
+	old, err := w.advance(ctx, "", false)
+	if err != nil {
+		return err
 	}
-	return w.send(action{path: path, known: true, remove: true})
+	info, err := root.Stat(".")
+	if err != nil {
+		return fmt.Errorf("look at directory: %w", cause(err))
+	}
+	attributes, _ := attributesOf(info) // it is a directory
+	return w.parent(ctx, "", attributes, old)
+}
+
+// content returns the length of the entry that the page has of a path, and whether it has one that belongs to the attributes
+// in old: a directory that was not empty has none.
+func (w *walker) content(ctx context.Context, old *known) (size int64, has bool, err error) {
+	if old == nil || old.path == "" {
+		return 0, false, nil
+	}
+	entry, err := w.base.Stat(ctx, []byte(old.path))
+	if errors.Is(err, ledger.ErrNotFound) {
+		return 0, false, nil
+	}
+	return entry.Size, err == nil && !old.attributes.foreign(entry), err
+}
+
+// remove sends a removal unless the path could not be read.
+func (w *walker) remove(ctx context.Context, old *known) error {
+	_, has, err := w.content(ctx, old)
+	if err != nil {
+		return err
+	}
+	kept := w.isKept(old.path)
+	return w.send(action{path: old.path, known: has, kept: kept, remove: !kept})
+}
+
+// parent handles a directory that is not empty, of which the page has old, or nil.
+func (w *walker) parent(ctx context.Context, path string, attributes Attributes, old *known) error {
+	_, has, err := w.content(ctx, old)
+	if err != nil || !has && old != nil && old.valid && old.attributes.Equal(attributes) {
+		return err
+	}
+	wasFile := has && old.attributes.Type != Directory
+	return w.send(action{path: path, attributes: attributes, known: has, parent: true, changed: old != nil && !has, wasFile: wasFile})
 }
 
 // directory walks one directory and returns how many of its entries belong to the tree.
@@ -224,33 +271,32 @@ func (w *walker) subdirectory(ctx context.Context, dir *os.Root, path, name stri
 		return err
 	case n == 0:
 		return w.file(ctx, dir, name, action{path: path, attributes: attributes, info: info}, old)
-	case old != nil:
-		return w.remove(path)
 	}
-	return nil
+	return w.parent(ctx, path, attributes, old)
 }
 
 // file handles a file, a link or an empty directory, of which the page has old, or nil.
 func (w *walker) file(ctx context.Context, dir *os.Root, name string, a action, old *known) error {
-	a.known = old != nil
-	if a.known && old.valid && !w.checksum && old.attributes.Equal(a.attributes) {
-		entry, err := w.base.Stat(ctx, []byte(a.path))
-		switch {
-		case err == nil && entry.Size == a.size:
-			a.unchanged = true
-			return w.send(a)
-		case err != nil && !errors.Is(err, ledger.ErrNotFound):
-			return err
-		}
+	size, has, err := w.content(ctx, old)
+	if err != nil {
+		return err
 	}
-	err := a.read(dir, name)
+	a.known = has
+	if has && size == a.size && old.valid && !w.checksum && old.attributes.Equal(a.attributes) {
+		a.unchanged = true
+		return w.send(a)
+	}
+	if w.dry {
+		return w.send(a)
+	}
+	err = a.read(dir, name)
 	if errors.Is(err, errChanged) {
 		a.release()
 		err = a.readAgain(dir, name)
 	}
 	if err != nil {
 		a.release()
-		return w.warn(a.path, err)
+		return w.send(action{path: a.path, known: a.known, warning: err})
 	}
 	return w.send(a)
 }
@@ -333,7 +379,7 @@ func (w *walker) advance(ctx context.Context, path string, end bool) (*known, er
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := w.remove(k.path); err != nil {
+		if err := w.remove(ctx, k); err != nil {
 			return nil, err
 		}
 	}
@@ -351,6 +397,9 @@ func (w *walker) peek(ctx context.Context) (*known, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read attributes: %w", err)
+	}
+	if string(entry.Key) == sourceKey {
+		return w.peek(ctx)
 	}
 	path, _ := AttributesPath(entry.Key)
 	k := &known{path: string(path)}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
 
@@ -128,6 +129,9 @@ func (a *app) hintOf(err error) string {
 		case errors.Is(err, fs.ErrPermission):
 			return "see to the rights in the bucket, of the directory or of the credentials; nothing is lost, and sync goes on then"
 		}
+	}
+	if _, ok := errors.AsType[*filetree.RemovalError](err); ok {
+		return "if that is meant: --mirror; to add and change files only: --no-delete. What an import removes stays in the history"
 	}
 	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "file repository" {
 		return a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"

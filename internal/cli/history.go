@@ -187,18 +187,19 @@ func changeText(before, after *ledger.Entry) string {
 
 func (a *app) tagCommand() *cobra.Command {
 	var remove string
-	var removing bool
+	var removing, force bool
 	cmd := &cobra.Command{
 		Use:     "tag LEDGER/PAGE [NAME [REV]]",
 		GroupID: groupHistory,
 		Short:   "Name a commit, or list names",
 		Long: `Without NAME list the tags of a page. With NAME give the commit REV (default HEAD) that
-name, which moves when another commit had it. -d NAME takes a name away.
+name. A name that another commit has stays there, unless --force moves it. -d NAME takes a name away.
 
 A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
 control character and no ~, and is not HEAD.`,
 		Example: `  ledgerd tag src v1
   ledgerd tag src before-cleanup HEAD~2
+  ledgerd tag src stable --force
   ledgerd tag src
   ledgerd tag src -d v1`,
 		Args:              cobra.RangeArgs(1, 3),
@@ -215,10 +216,12 @@ control character and no ~, and is not HEAD.`,
 			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2])
+			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], force)
 		})
 	})
 	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "move a name that another commit has")
+	cmd.MarkFlagsMutuallyExclusive("delete", "force")
 	return cmd
 }
 
@@ -249,10 +252,19 @@ func (a *app) printTag(name string, id ledger.CommitID) error {
 	return nil
 }
 
-func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string) error {
+func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, force bool) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
+	}
+	tags, err := page.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tags {
+		if t.Name == name && t.Commit != id && !force {
+			return withHint(fmt.Errorf("tag %s: commit %s has this name: %w", quoted(name), t.Commit.Short(), ledger.ErrConflict), "--force moves it")
+		}
 	}
 	if err := page.Tag(ctx, name, id); err != nil {
 		return fmt.Errorf("tag %s: %w", quoted(name), err)
@@ -282,6 +294,9 @@ func (a *app) restoreCommand() *cobra.Command {
 the keys that begin with it become as they were; others stay. Nothing is lost: what the
 page has now stays in the history. When nothing differs there is no commit.
 
+A REV before the page's first commit, such as a time when there was no page, is refused: rm --all
+empties a page.
+
 ` + writeHelp + `
 
 undo takes a single commit back and leaves what came after it.`,
@@ -308,6 +323,14 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
+	}
+	target, err := page.Commit(ctx, id)
+	if err != nil {
+		return err
+	}
+	if target.IsFirst() { // every page has it, and nothing in it
+		return withHint(fmt.Errorf("restore %s: the page had no commit then: %w", quoted(revision), ledger.ErrNotFound),
+			"%s lists the commits; rm --all empties a page", a.command("log", pageText(page)))
 	}
 	heads, err := page.Heads(ctx)
 	if err != nil {

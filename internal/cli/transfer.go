@@ -24,8 +24,9 @@ const (
 
 type importFlags struct {
 	writeFlags
-	format, message string
-	checksum, lazy  bool
+	format, message  string
+	checksum, lazy   bool
+	mirror, noDelete bool
 }
 
 func (a *app) importCommand() *cobra.Command {
@@ -38,10 +39,16 @@ func (a *app) importCommand() *cobra.Command {
 
 Of a directory, the path of every file and symbolic link below it becomes a key, and that of
 a directory only when it is empty. Contents, modes, link targets and modification times are
-kept; owners, extended attributes and the times of directories are not. Importing again
+kept, of directories the modes; owners, extended attributes and the times of directories are not. Importing again
 makes one commit of exactly what has changed since: files whose type, size, mode and
 modification time are as they were are not read, unless --checksum is given, and paths
 that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
+
+A page remembers the directory that it was imported from. Another directory is refused when anything
+of the page would be removed or changed; so is an empty one, and one in which more than half of
+what was imported is missing, as when a disk is not mounted. The error says what would go.
+--mirror makes the page what the directory is all the same; --no-delete adds and changes files, and
+removes none.
 
 Of a single file, its base name becomes a key. JSON lines (--format jsonl, or a PATH that
 ends in .jsonl, or - for the standard input) are one object a line, as export writes them:
@@ -67,6 +74,9 @@ The repository and the page are created when they do not exist.
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "", "tree (files and directories) or jsonl (default: by PATH)")
 	flags.BoolVar(&f.checksum, "checksum", false, "read all files, also those that look unchanged")
+	flags.BoolVar(&f.mirror, "mirror", false, "remove what is not in PATH, however much, and whatever was imported before")
+	flags.BoolVar(&f.noDelete, "no-delete", false, "add and change files, remove none")
+	cmd.MarkFlagsMutuallyExclusive("mirror", "no-delete")
 	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
 	f.addNoMerge(cmd)
@@ -102,6 +112,9 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if _, err := parsePageName(cmd, name); err != nil {
 		return err
 	}
+	if f.mirror && format == formatLines {
+		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
+	}
 	if path != "-" {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("import: %w", err)
@@ -115,7 +128,7 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		f.message = importMessage(path)
 	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
-		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Warn: func(w filetree.Warning) { a.warn(w) }}
+		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, Warn: func(w filetree.Warning) { a.warn(w) }}
 		if info, err := os.Stat(a.dir); err == nil {
 			o.Exclude = []fs.FileInfo{info}
 		}
@@ -247,8 +260,8 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 }
 
 type exportFlags struct {
-	at, format string
-	overwrite  bool
+	at, format          string
+	overwrite, preserve bool
 }
 
 func (a *app) exportCommand() *cobra.Command {
@@ -262,8 +275,13 @@ was imported comes back byte for byte, with modes, link targets and modification
 that were put by hand become files of mode 0644. PREFIX limits it to the keys that begin
 with it; files keep their whole path. --at exports an older commit.
 
+The umask applies to all modes, and the bits setuid, setgid and sticky are dropped; with --preserve
+files and directories get the very modes that they had. Only preserve what you trust: a
+page of somebody else may hold a program with setuid.
+
 With --overwrite PATH need not be empty: files and links in it that have the path of a key,
 or stand where a key needs a directory, are replaced, and everything else in it stays.
+Directories that are there lose rights that the page does not give, and gain none.
 
 Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
 with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file
@@ -285,6 +303,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
+	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
 	return cmd
 }
@@ -295,7 +314,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.overwrite, Warn: func(w filetree.Warning) { a.warn(w) }}
+	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, Warn: func(w filetree.Warning) { a.warn(w) }}
 	if len(args) == 3 {
 		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
 			return err

@@ -1,0 +1,160 @@
+package filetree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ownerAll is what the owner of a directory needs to write in it.
+const ownerAll fs.FileMode = 0o700
+
+// level is a directory that is open for an export, so that each file in it costs one lookup.
+type level struct {
+	name string // in the level above
+	path string // below the target
+	root *os.Root
+	mode *fs.FileMode // what the page says; nil when it says nothing, or the mode is none of its business
+}
+
+// openTarget opens the directory to which is exported, made where it is absent.
+func (e *exporter) openTarget(ctx context.Context, target string) error {
+	mode, problem, err := e.directoryMode(ctx, "")
+	if err != nil {
+		return fmt.Errorf("read mode of the tree: %w", err)
+	}
+	if problem != nil {
+		e.warn(".", problem)
+	}
+	target = filepath.Clean(target) // of a path with a slash at its end, that before the slash were the parent
+	if err := os.MkdirAll(filepath.Dir(target), defaultDirectoryMode); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	switch err := os.Mkdir(target, createMode(mode)); {
+	case errors.Is(err, fs.ErrExist):
+		mode = nil
+	case err != nil:
+		return fmt.Errorf("make directory: %w", err)
+	}
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	e.levels = []level{{root: root, mode: mode}}
+	return nil
+}
+
+// directoryMode returns the mode that the page has of a directory, nil when it has none, and what is wrong with what it has.
+func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.FileMode, problem, err error) {
+	a, problem, err := attributesUnder(ctx, e.snap, []byte(path))
+	if err != nil || a == nil || a.Type != Directory {
+		if problem != nil {
+			problem = fmt.Errorf("made without its mode: %w", problem)
+		}
+		return nil, problem, err
+	}
+	return &a.Mode, nil, nil
+}
+
+// createMode returns the mode with which a directory is made until it is settled. The system takes the umask from it.
+func createMode(mode *fs.FileMode) fs.FileMode {
+	if mode == nil {
+		return defaultDirectoryMode
+	}
+	return mode.Perm() | ownerAll
+}
+
+// splitPath returns the directory of a path, "" for the target, and its last name.
+func splitPath(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+// enter returns the directory at path, "" for the target, made where it is absent. The first error is the file system's, the
+// second the page's.
+func (e *exporter) enter(ctx context.Context, path string) (dir *os.Root, fileErr, storeErr error) {
+	var names []string
+	if path != "" {
+		names = strings.Split(path, "/")
+	}
+	depth := 1
+	for depth < len(e.levels) && depth <= len(names) && e.levels[depth].name == names[depth-1] {
+		depth++
+	}
+	e.leave(depth)
+	for i := depth - 1; i < len(names); i++ {
+		below := level{name: names[i], path: strings.Join(names[:i+1], "/")}
+		mode, problem, err := e.directoryMode(ctx, below.path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if problem != nil && !e.settling {
+			e.warn(below.path, problem)
+		}
+		below.mode = mode
+		if below.root, err = enterDirectory(e.levels[i].root, names[i], createMode(mode)); err != nil {
+			return nil, err, nil
+		}
+		e.levels = append(e.levels, below)
+	}
+	return e.levels[len(e.levels)-1].root, nil, nil
+}
+
+// enterDirectory opens a directory, made where it is absent. It does not follow links.
+func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
+	err := parent.Mkdir(name, mode)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make directory: %w", cause(err))
+	}
+	info, err := parent.Lstat(name)
+	if err != nil {
+		return nil, fmt.Errorf("look at directory: %w", cause(err))
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%q is no directory: %w", name, errInTheWay)
+	}
+	sub, err := parent.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("open directory: %w", cause(err))
+	}
+	now, err := sub.Stat(".")
+	if err != nil || !os.SameFile(info, now) {
+		return nil, errors.Join(fmt.Errorf("open directory %q: %w", name, errChanged), err, sub.Close())
+	}
+	return sub, nil
+}
+
+// leave closes the directories behind the first n, the deepest first: one whose mode is set may no longer be entered.
+func (e *exporter) leave(n int) {
+	for i := len(e.levels) - 1; i >= n; i-- {
+		l := e.levels[i]
+		if e.settling && l.mode != nil {
+			if err := l.settle(e.options.Preserve); err != nil {
+				e.warn(l.path, fmt.Errorf("set mode of directory: %w", cause(err)))
+			}
+		}
+		l.root.Close() // nothing was written through it that a failure could lose
+	}
+	e.levels = e.levels[:n]
+}
+
+// settle gives a directory its mode. Where the umask counts, it has been taken from the mode that the directory has: only
+// what the page has not is taken from it besides.
+func (l level) settle(preserve bool) error {
+	info, err := l.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	now, want := info.Mode()&keptMode, *l.mode
+	if !preserve {
+		want = now &^ (fs.ModePerm &^ l.mode.Perm())
+	}
+	if want == now {
+		return nil
+	}
+	return l.root.Chmod(".", want)
+}
