@@ -91,7 +91,7 @@ func (a *app) wantsJSON() bool {
 			return true
 		}
 	}
-	value, _ := a.process.LookupEnv(envName("json"))
+	value, _ := a.process.LookupEnv(environmentFlags["json"])
 	set, err := strconv.ParseBool(value)
 	return err == nil && set
 }

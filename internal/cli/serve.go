@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/daemon"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // listEvery is how often serve asks the bucket for pages that other devices have made.
@@ -163,7 +163,7 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 		}
 		args = slices.Concat(args[:end], a.again, args[end:])
 	}
-	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(cmd), Dir: dir}
+	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir}
 	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.out.below, a.process.Stderr)
 	switch {
 	case err != nil:
@@ -174,17 +174,14 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 	return nil
 }
 
-// environment returns the variables that the command looks at.
-func (a *app) environment(cmd *cobra.Command) map[string]string {
+// environment returns the variables that commands look at.
+func (a *app) environment() map[string]string {
 	env := map[string]string{}
-	look := func(name string) {
+	names := []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"}
+	for _, name := range slices.AppendSeq(names, maps.Values(environmentFlags)) {
 		if v, ok := a.process.LookupEnv(name); ok {
 			env[name] = v
 		}
-	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { look(envName(f.Name)) })
-	for _, name := range []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"} {
-		look(name)
 	}
 	return env
 }

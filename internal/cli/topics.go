@@ -171,13 +171,23 @@ its members in this order:
 
     {"key":BYTES,"priority"?:"eager"|"lazy","value":BYTES}`
 
-const environmentTopic = `Every flag has an environment variable: LEDGER_ and its name in capitals, with _ for -. So
-LEDGER_DIR is --dir, LEDGER_JSON=true is --json, LEDGER_LOCK_TIMEOUT=30s is --lock-timeout 30s,
-LEDGER_MESSAGE is --message. A flag that is given counts, then the variable, then the default.
-An empty variable counts as none.
+const environmentTopic = `These variables of the environment are read, and no others:
 
-LEDGER_PASSPHRASE is the passphrase of a cloud that was set with one. It has no flag, since others can see
-the arguments of a process.`
+    LEDGER_DIR            directory of the repository, as --dir
+    LEDGER_DEVICE         name of this device, as --device
+    LEDGER_KEY_FILE       file with the master key, as --key-file of cloud set and clone
+    LEDGER_PASSPHRASE     passphrase of a cloud that was set with one; it has no flag, since other
+                          users can see the arguments of a process
+    LEDGER_LOCK_TIMEOUT   such as 30s, as --lock-timeout
+    LEDGER_NO_PROGRESS    true or false, as --no-progress
+    LEDGER_JSON           true or false, as --json
+
+A flag on the command line wins over its variable. An empty variable counts as none. Flags that
+delete, confirm or select have no variable.
+
+Without LEDGER_DIR and --dir the repository is in the data directory of the platform, which
+XDG_DATA_HOME and HOME name (LocalAppData on Windows). The client of Google Cloud Storage reads
+the variables of that service, such as GOOGLE_APPLICATION_CREDENTIALS.`
 
 const exitTopic = `    0   done
     1   error: nothing was done
