@@ -213,7 +213,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 	before := runs(t, dir, "", "log", "p")
 	for _, args := range [][]string{
 		{"put", "p", strings.Repeat("k", 4097), "v"}, {"put", "p", "k", "w", "--if-absent"}, {"put", "p", "k", "w", "-m", strings.Repeat("m", 20_000)},
-		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
+		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "--yes", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
 		{"import", "p", filepath.Join(dir, "absent")}, {"import", "p", "-", "--format", "jsonl"}, {"tag", "p", "~"}, {"put", "p", "k", "-f", dir},
 	} {
 		if _, errs, code := run(t, dir, "{\"key\":\"a\",\"value\":\"b\"}\n{", args...); code != cli.ExitError || errs == "" {

@@ -132,7 +132,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 		return Main(ctx, Process{
 			Program: r.Program, Args: r.Args, Stdin: stdin, Stdout: stdout, Stderr: stderr, Buckets: a.process.Buckets, Clock: a.process.Clock,
 			LookupEnv: func(name string) (string, bool) { v, ok := r.Env[name]; return v, ok },
-			served:    repo, workDir: r.Dir,
+			served:    repo, workDir: r.Dir, Asks: r.Asks,
 		})
 	})
 	stop()
@@ -163,8 +163,8 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 		}
 		args = slices.Concat(args[:end], a.again, args[end:])
 	}
-	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir}
-	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.out.below, a.process.Stderr)
+	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir, Asks: a.asks()}
+	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.stdout, a.process.Stderr)
 	switch {
 	case err != nil:
 		return err
