@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -133,6 +134,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, permissionHint(err)},
+		{errServeStops, "run it again"},
 		{context.Canceled, a.interruptedHint()},
 	} {
 		if errors.Is(err, h.err) {
@@ -223,7 +225,7 @@ func kindName(err error) string {
 func (a *app) warn(err error) {
 	a.warnings++
 	if a.json {
-		if line, jsonErr := marshal(warningJSON{err.Error()}); jsonErr == nil {
+		if line, jsonErr := marshal(warningJSON{Warning: err.Error()}); jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
 		}
@@ -234,6 +236,23 @@ func (a *app) warn(err error) {
 // warningJSON is a warning as --json prints it, on the standard error.
 type warningJSON struct {
 	Warning string `json:"warning"`
+	Time    string `json:"time,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// told prints a line with its time for a verb that runs on, as in a log.
+func (a *app) told(at time.Time, text, hint string) {
+	stamp := timeText(at.Truncate(time.Second))
+	if a.json {
+		if line, jsonErr := marshal(warningJSON{text, stamp, hint}); jsonErr == nil {
+			fmt.Fprintf(a.process.Stderr, "%s\n", line)
+			return
+		}
+	}
+	if hint != "" {
+		text += "; try: " + hint
+	}
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s %s\n", stamp, printable(text))
 }
 
 // marshal encodes v on one line, without the escapes that are for web pages.

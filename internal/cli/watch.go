@@ -38,6 +38,7 @@ as one notification, which then tells what all of them together have changed; a 
 comes in part. --from REV begins behind an older commit: with the last commit that was printed, a
 watch goes on where another has ended. --from none begins with the empty page.
 --prefix leaves out other keys. A page that does not exist yet is waited for, a repository not.
+A watch that runs through serve ends with exit code 1 when serve stops.
 
 While a page has several heads, watch goes on from its last commit towards the heads that
 descend from it; what others have comes with the merge.
@@ -107,10 +108,22 @@ func (a *app) watch(ctx context.Context, cmd *cobra.Command, text string, f watc
 	}
 	w := &watcher{app: a, name: name, prefix: prefix, limit: f.limit, begin: f.from}
 	err = w.watch(ctx)
-	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
-		return nil // an interrupt is how a watch ends
+	switch ended := ctx.Err(); {
+	case ended == nil || !errors.Is(err, ended):
+		return err
+	case errors.Is(context.Cause(ctx), errServeStops):
+		return w.cutOff()
 	}
-	return err
+	return nil // an interrupt is how a watch ends
+}
+
+// cutOff is the error of a watch that ends with the serve that runs it.
+func (w *watcher) cutOff() error {
+	words := []string{"watch", w.name.text}
+	if w.started {
+		words = append(words, "--from", w.from.String())
+	}
+	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
 // watch looks at the page whenever its files have changed.
