@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
 	"github.com/spf13/cobra"
 )
 
@@ -255,15 +257,16 @@ func (a *app) told(at time.Time, text, hint string) {
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s %s\n", stamp, printable(text))
 }
 
-// marshal encodes v on one line, without the escapes that are for web pages.
+// marshal encodes v on one line: without the escapes that are for web pages, and with those for what acts on
+// a terminal.
 func marshal(v any) ([]byte, error) {
-	var b strings.Builder
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+	return filetree.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
 // command returns a command line that works in the present repository.

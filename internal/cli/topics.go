@@ -96,7 +96,8 @@ commit. An app can set rules of its own in Go for each page and prefix of keys.`
 
 const jsonTopic = `With --json each line of the standard output is one JSON object; members may be added in later
 versions. Bytes that come from a page (BYTES below: keys, values, names of ledgers and pages) are a string when
-they are valid UTF-8, and {"base64":"..."} otherwise. Sizes are numbers of bytes, times are
+they are valid UTF-8, and {"base64":"..."} otherwise; --hex is for arguments only then. Control and
+format characters are escaped. Sizes are numbers of bytes, times are
 RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
 
     put rm restore   {"page","commit","changed":BOOL,"merge"?:ID,"conflicts"?}; merge is the commit that
@@ -147,6 +148,16 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
                       "deletedBytes","waitingBytes","floor"}
     key init, show   {"path","id"}
+    rm --dry-run     {"page","keys","dryRun":true}
+    usage            the members of pages and {"values","nodes","commits","rest","index","other","garbage","open"?:BOOL,
+                      "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,"reason"?,"error"?}, then {"size","values","nodes","commits",
+                      "rest","index","other","garbage","evictable","diskFree"?}
+    gc               {"page","prunedCommits","waitingCommits"?,"deletedPieces","deletedNodes","deletedBytes",
+                      "retentionInBucket"?:BOOL,"pruneError"?,"dryRun"?:BOOL}
+    evict            {"page","evicted":BOOL,"bytes","bar"?,"reason"?,"discarded"?:BOOL,"dryRun"?:BOOL}
+    delete           {"page","bytes","inCloud":BOOL,"everywhere"?:BOOL,"discarded"?:BOOL,"dryRun"?:BOOL}
+    delete --from-history
+                      {"page","prunedCommits","bytes","inBucket":BOOL,"dryRun"?:BOOL}
     prefetch         {"page","values","pieces","bytes"}
     check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}; before, for each problem of
@@ -162,7 +173,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     inspect pieces   {"stored","values","bytes","pieces"}; with KEY {"piece","kind":"chunk"|"index","size"}
     inspect refs     {"kind","least","most","destinations","references"}
 
-On the standard error there are {"warning"} for what was left out, and at last {"error","kind","hint"?,"exit"},
+On the standard error there are {"warning","hint"?} for what was left out, from serve with {"time"}, and at last {"error","kind","hint"?,"exit"},
 where kind is usage, invalid, notFound, conflict, unavailable, noSpace, corrupt, closed, unsupported,
 permission or internal.
 
