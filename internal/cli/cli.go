@@ -115,12 +115,13 @@ type app struct {
 	device      string
 	lockTimeout time.Duration
 
-	pass      []byte         // passphrase of the cloud, when a flag has named it
-	started   bool           // a verb has begun: errors are no longer about usage
-	verb      *cobra.Command // which one
-	completed bool           // another process has completed the line
-	again     []string       // flags with which another process goes on with it, behind those that were given
-	warnings  int            // things left out: the exit code is ExitPartly
+	pass      []byte          // passphrase of the cloud, when a flag has named it
+	started   bool            // a verb has begun: errors are no longer about usage
+	verb      *cobra.Command  // which one
+	completed bool            // another process has completed the line
+	again     []string        // flags with which another process goes on with it, behind those that were given
+	warnings  int             // things left out: the exit code is ExitPartly
+	cautioned map[string]bool // of cautionModes, by path
 }
 
 // output is the buffered standard output. It keeps the first error, so that callers may leave errors to Flush.

@@ -226,13 +226,21 @@ func kindName(err error) string {
 // warn prints a warning about something that was left out; the exit code becomes ExitPartly.
 func (a *app) warn(err error) {
 	a.warnings++
+	a.printWarning(err.Error(), a.hintOf(err))
+}
+
+// printWarning prints a warning, and what to try.
+func (a *app) printWarning(text, hint string) {
 	if a.json {
-		if line, jsonErr := marshal(warningJSON{Warning: err.Error()}); jsonErr == nil {
+		if line, jsonErr := marshal(warningJSON{Warning: text, Hint: hint}); jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
 		}
 	}
-	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(err.Error()))
+	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(text))
+	if hint != "" {
+		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
+	}
 }
 
 // warningJSON is a warning as --json prints it, on the standard error.

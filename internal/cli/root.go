@@ -198,6 +198,9 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 		repo, err := ledger.Open(ctx, a.dir, &o)
 		locked, ok := errors.AsType[*ledger.LockedError](err)
 		if !ok {
+			if err == nil {
+				a.cautionModes("directory", a.dir)
+			}
 			return repo, err
 		}
 		if err := a.forward(ctx, a.verb); err != nil {

@@ -118,6 +118,7 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	if err != nil {
 		return err
 	}
+	a.cautionModes("directory", a.dir)
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
 
