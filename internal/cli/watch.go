@@ -15,6 +15,10 @@ import (
 // lookEvery is how often watch looks at the files of a page.
 const lookEvery = 200 * time.Millisecond
 
+// looksAgain is how many more looks a change is worth in the process that serves. The files change before the
+// commit can be seen there, so that a look may come too early.
+const looksAgain = 10
+
 // fromNone is the --from of watch that means the empty page.
 const fromNone = "none"
 
@@ -129,8 +133,15 @@ func (w *watcher) cutOff() error {
 // watch looks at the page whenever its files have changed.
 func (w *watcher) watch(ctx context.Context) error {
 	files := pageFiles{dir: pageDir(w.app.dir, w.name)}
-	for first := true; ; first = false {
-		for look := first || files.changed(); look; {
+	files.forget() // the first look is at what is there
+	for looks := 0; ; looks-- {
+		if files.changed() {
+			looks = 1
+			if w.app.process.served != nil {
+				looks += looksAgain
+			}
+		}
+		for look := looks > 0; look; {
 			files.note() // before the page is read: what comes later is a change again
 			more, err := w.look(ctx)
 			if errors.Is(err, ledger.ErrLocked) {
