@@ -13,6 +13,8 @@ type DeleteOptions struct {
 	// Everywhere deletes the page for all devices: the bucket says so from now on, CollectCloud empties it after 30 days, and other devices keep what they have but sync the page no more. A page with
 	// the same name can never again be synced through this bucket. It needs the network.
 	Everywhere bool
+	// DryRun changes nothing: the result says what would be deleted, and the error why it would not.
+	DryRun bool
 }
 
 // DeletedPage is what became of a page.
@@ -38,7 +40,7 @@ type DeletedPage struct {
 // gone. With DeleteOptions.Everywhere the page need not be here. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
 	d := DeletedPage{PageRef: page}
-	err := r.deleting(ctx, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
+	err := r.deleting(ctx, o, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
 	return d, err
 }
 
@@ -46,7 +48,7 @@ func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptio
 // Errors: as DeletePage; ErrNotFound when it has no page.
 func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
 	var all []DeletedPage
-	err := r.deleting(ctx, func(ctx context.Context) error {
+	err := r.deleting(ctx, o, func(ctx context.Context) error {
 		keys, err := r.pageDirs()
 		if err != nil {
 			return err
@@ -81,12 +83,12 @@ func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOp
 }
 
 // deleting lets a call in that deletes.
-func (r *Repository) deleting(ctx context.Context, fn func(context.Context) error) error {
+func (r *Repository) deleting(ctx context.Context, o DeleteOptions, fn func(context.Context) error) error {
 	if err := r.enter(); err != nil {
 		return err
 	}
 	defer r.gate.leave()
-	if r.o.ReadOnly {
+	if r.o.ReadOnly && !o.DryRun {
 		return fmt.Errorf("delete: the repository is open for reading: %w", ErrReadOnly)
 	}
 	call := r.gate.context(ctx)
@@ -127,7 +129,10 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if err != nil {
 		return err
 	}
-	if err := link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID); err != nil {
+	if !o.DryRun {
+		err = link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID)
+	}
+	if err != nil {
 		return fmt.Errorf("page %s of ledger %q is deleted here, and not yet for all: %w", d.ID, d.Ledger, err)
 	}
 	d.InCloud, d.Everywhere = false, true
@@ -150,15 +155,15 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	}
 	switch {
 	case away:
-		return r.deleteAway(k, d)
+		return r.deleteAway(k, d, o)
 	case !here:
 		return fmt.Errorf("page %s of ledger %q: %w", d.ID, d.Ledger, ErrNotFound)
 	}
 	if d.Bytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
 		return fmt.Errorf("measure page %s: %w", d.ID, err)
 	}
-	dep := departure{kind: absentDeleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced}
-	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced {
+	dep := departure{kind: absentDeleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
+	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced && !o.DryRun {
 		dep.unproved = r.proveBucket(ctx)
 	}
 	res, err := r.depart(ctx, k, dep)
@@ -168,14 +173,12 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if res.bar != EvictFree {
 		return &EvictError{d.PageRef, d.Name, res.bar, res.reason}
 	}
-	d.Discarded = res.discarded
-	a, err := r.readAbsence(k)
-	d.InCloud = a != nil && a.number > 0
-	return err
+	d.Discarded, d.InCloud = res.discarded, res.inCloud
+	return nil
 }
 
 // deleteAway deletes a page that was evicted: it is not listed any more.
-func (r *Repository) deleteAway(k pageKey, d *DeletedPage) error {
+func (r *Repository) deleteAway(k pageKey, d *DeletedPage, o DeleteOptions) error {
 	a, err := r.readAbsence(k)
 	if err != nil || a == nil {
 		return err
@@ -183,6 +186,9 @@ func (r *Repository) deleteAway(k pageKey, d *DeletedPage) error {
 	d.InCloud = true
 	if d.Name == "" {
 		d.Name = a.name
+	}
+	if o.DryRun {
+		return nil
 	}
 	a.kind = absentDeleted
 	return errors.Join(r.writeAbsence(k, a), r.usage.removed(k.ledger, k.id, true))

@@ -28,6 +28,7 @@ type departed struct {
 	bar       EvictBar
 	reason    string
 	discarded bool
+	inCloud   bool // the bucket with which it was synced has it
 }
 
 // errLeaving is what stands in for the store of a page while it is looked at for eviction. It reaches no caller.
@@ -139,6 +140,7 @@ func (d *departure) judge(st *standing) departed {
 	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
 		done = departed{discarded: true}
 	}
+	done.inCloud = st.at.Number > 0
 	return done
 }
 

@@ -27,6 +27,12 @@ type Erasure struct {
 	InBucket bool
 }
 
+// EraseOptions say how EraseFromHistory works.
+type EraseOptions struct {
+	// DryRun changes nothing, and syncs nothing before: Commits counts what would be given up.
+	DryRun bool
+}
+
 // EraseFromHistory erases from the history of a page what a key had before: it gives up all commits in which the key has something else than in the page's heads, and what only these have, and writes the page's
 // files anew without it, at once. To erase what a key has now, delete it first. Older history than such commits is cut off with them, but for tagged commits. With a cloud all devices give the commits up when they
 // sync next, and the bucket is rid of them 30 days after, by CollectCloud; what is tagged elsewhere meanwhile stays there.
@@ -35,7 +41,7 @@ type Erasure struct {
 // it may have no commit to give up any more then.
 // Errors: ErrNotFound (no such page, or no commit in which the key had anything else; also then the files are rid of what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle, or a transaction is open that may need it), ErrTooLarge (with a cloud, more than 1024 commits stay: give
 // history up first), ErrReadOnly, ErrClosed, those of Sync and of the disk.
-func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte) (Erasure, error) {
+func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte, o EraseOptions) (Erasure, error) {
 	e := Erasure{PageRef: page}
 	if err := r.enter(); err != nil {
 		return e, err
@@ -52,7 +58,7 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 	if err == nil {
 		err = r.withPage(ctx, k, func(p *Page) error {
 			e.Name = p.Name()
-			return p.erase(ctx, key, &e)
+			return p.erase(ctx, key, o, &e)
 		})
 	}
 	if err != nil {
@@ -61,9 +67,9 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 	return e, nil
 }
 
-func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
+func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure) error {
 	_, e.InBucket = p.ledger.repo.Cloud()
-	if e.InBucket {
+	if e.InBucket && !o.DryRun {
 		if err := p.Sync(ctx); err != nil {
 			return err
 		}
@@ -80,6 +86,9 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 		return err
 	}
 	if len(ids) == 0 && !begun {
+		if o.DryRun {
+			return fmt.Errorf("no commit has anything else under the key than the page has now: %w", ErrNotFound)
+		}
 		if err := p.clearFiles(ctx); err != nil { // who asks for this may have given it up before, by a retention
 			return err
 		}
@@ -89,6 +98,10 @@ func (p *Page) erase(ctx context.Context, key []byte, e *Erasure) error {
 		if slices.Contains(ids, id) {
 			return fmt.Errorf("a handle of the page stands on commit %s: %w", id.Short(), ErrConflict)
 		}
+	}
+	if o.DryRun {
+		e.Commits = len(ids)
+		return nil
 	}
 	before, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
 	if err != nil {

@@ -82,7 +82,7 @@ func TestCrashOfErase(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		e, err := r.EraseFromHistory(ctx, ref, []byte("password"))
+		e, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{})
 		if err == nil && e.Commits == 0 {
 			finished++
 		}
@@ -116,7 +116,7 @@ func TestCrashOfErase(t *testing.T) {
 	}
 	ref = PageRef{Ledger: "notes", ID: p.ID()}
 	armed = true
-	if _, err := r.EraseFromHistory(ctx, ref, []byte("password")); err != nil {
+	if _, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	armed = false
@@ -152,7 +152,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 		some()
 		put("password", "none")
 		some()
-		if _, err := r.EraseFromHistory(ctx, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password")); err != nil {
+		if _, err := r.EraseFromHistory(ctx, PageRef{Ledger: "notes", ID: p.ID()}, []byte("password"), EraseOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if f := has(t, mem, "", secret); f != "" {
@@ -203,7 +203,7 @@ func TestEraseBesideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := PageRef{Ledger: "notes", ID: p.ID()}
-	_, err = r.EraseFromHistory(ctx, ref, []byte("password"))
+	_, err = r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{})
 	if has(t, mem, "", mark) != "" && !errors.Is(err, ErrConflict) {
 		t.Errorf("the value is still there, and: %v", err)
 	}
@@ -211,7 +211,7 @@ func TestEraseBesideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err != nil {
-		if e, err := r.EraseFromHistory(ctx, ref, []byte("password")); err != nil || e.Commits != 0 {
+		if e, err := r.EraseFromHistory(ctx, ref, []byte("password"), EraseOptions{}); err != nil || e.Commits != 0 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}

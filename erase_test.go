@@ -47,19 +47,19 @@ func TestEraseFromHistory(t *testing.T) {
 	put(t, p, "b", "1")
 	put(t, p, "password", long)
 	put(t, p, "c", "1")
-	_, err := r.EraseFromHistory(ctx, pageRef(p), []byte("a"))
+	_, err := r.EraseFromHistory(ctx, pageRef(p), []byte("a"), ledger.EraseOptions{})
 	wantErr(t, err, ledger.ErrNotFound)
 	tagged, err := p.Resolve(ctx, "HEAD~1")
 	must(t, err)
 	put(t, p, "password", "none")
 	must(t, p.Tag(ctx, "release", tagged))
-	_, err = r.EraseFromHistory(ctx, pageRef(p), []byte("password"))
+	_, err = r.EraseFromHistory(ctx, pageRef(p), []byte("password"), ledger.EraseOptions{})
 	if wantErr(t, err, ledger.ErrConflict); !strings.Contains(err.Error(), "release") {
 		t.Error(err)
 	}
 	must(t, p.DeleteTag(ctx, "release"))
 	put(t, p, "d", "1")
-	e, err := r.EraseFromHistory(ctx, pageRef(p), []byte("password"))
+	e, err := r.EraseFromHistory(ctx, pageRef(p), []byte("password"), ledger.EraseOptions{})
 	must(t, err)
 	if e.Commits != 4 || e.Bytes < int64(len(long))/2 || e.InBucket {
 		t.Errorf("%+v", e)
@@ -92,7 +92,7 @@ func TestEraseFromTheBucket(t *testing.T) {
 	put(t, pa, "k", "3")
 	closeIt(t, pb)
 	syncAll(t, a, b)
-	e, err := a.EraseFromHistory(ctx, pageRef(pa), []byte("password"))
+	e, err := a.EraseFromHistory(ctx, pageRef(pa), []byte("password"), ledger.EraseOptions{})
 	must(t, err)
 	if e.Commits != 2 || !e.InBucket {
 		t.Errorf("%+v", e)
@@ -134,7 +134,7 @@ func TestEraseOnWhoIsBehind(t *testing.T) {
 	defer func() { must(t, kept.Release()) }()
 	put(t, pa, "password", "none")
 	must(t, pa.Sync(ctx))
-	e, err := b.EraseFromHistory(ctx, pageRef(pa), []byte("password"))
+	e, err := b.EraseFromHistory(ctx, pageRef(pa), []byte("password"), ledger.EraseOptions{})
 	must(t, err)
 	if e.Commits != 1 {
 		t.Errorf("%+v", e)

@@ -2,11 +2,14 @@ package filetree
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
@@ -111,29 +114,59 @@ func AppendJSONBytes(dst, b []byte) []byte {
 
 // appendEscaped appends UTF-8 as it stands inside a JSON string.
 func appendEscaped(dst, b []byte) []byte {
-	const digits = "0123456789abcdef"
-	for i, c := range b {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, `\n`...)
-		case c == '\r':
-			dst = append(dst, `\r`...)
-		case c == '\t':
-			dst = append(dst, `\t`...)
-		case c < 0x20 || c == 0x7f:
-			dst = append(dst, `\u00`...)
-			dst = append(dst, digits[c>>4], digits[c&15])
-		case (c == 0xa8 || c == 0xa9) && i >= 2 && b[i-1] == 0x80 && b[i-2] == 0xe2:
-			// U+2028 and U+2029 end lines for some readers.
-			dst = append(dst[:len(dst)-2], `\u202`...)
-			dst = append(dst, digits[c&15])
-		default:
-			dst = append(dst, c)
+	for len(b) > 0 {
+		c := b[0]
+		switch c {
+		case '"', '\\':
+			dst, b = append(dst, '\\', c), b[1:]
+			continue
+		case '\n':
+			dst, b = append(dst, `\n`...), b[1:]
+			continue
+		case '\r':
+			dst, b = append(dst, `\r`...), b[1:]
+			continue
+		case '\t':
+			dst, b = append(dst, `\t`...), b[1:]
+			continue
 		}
+		dst, b = appendVisible(dst, b)
 	}
 	return dst
+}
+
+// EscapeJSON returns a text of JSON that means the same, without a character that acts on a terminal: control
+// and format characters, among them those of C1 and those that turn the direction of text, are \u sequences.
+// Such a character stands only inside strings, as encoding/json writes JSON.
+func EscapeJSON(line []byte) []byte {
+	if !bytes.ContainsFunc(line, acts) {
+		return line
+	}
+	out := make([]byte, 0, len(line)+16)
+	for len(line) > 0 {
+		out, line = appendVisible(out, line)
+	}
+	return out
+}
+
+// acts reports whether a character acts on what shows it, rather than being shown.
+func acts(r rune) bool {
+	return r < 0x20 || r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf) || r == '\u2028' || r == '\u2029')
+}
+
+// appendVisible moves the first character of b, which is not empty, to dst: as it stands, or escaped when it acts.
+func appendVisible(dst, b []byte) (to, rest []byte) {
+	if b[0] >= 0x20 && b[0] < 0x7f {
+		return append(dst, b[0]), b[1:]
+	}
+	r, size := utf8.DecodeRune(b)
+	if !acts(r) {
+		return append(dst, b[:size]...), b[size:]
+	}
+	for _, unit := range utf16.AppendRune(nil, r) {
+		dst = fmt.Appendf(dst, `\u%04x`, unit)
+	}
+	return dst, b[size:]
 }
 
 // isText reports whether all that r gives is valid UTF-8.

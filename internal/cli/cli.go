@@ -29,6 +29,9 @@ type Process struct {
 	// terminal.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Asks says that a person answers on Stdin what is asked on Stderr. It need not be set where both are
+	// an *os.File on a terminal.
+	Asks bool
 	// LookupEnv reads the environment, as os.LookupEnv does.
 	LookupEnv func(string) (string, bool)
 	// Buckets are the openers by scheme that the program links; that of dir is built in.
@@ -50,6 +53,7 @@ func Main(ctx context.Context, p Process) int {
 		p.Clock = clock.System
 	}
 	a := &app{process: p, out: newOutput(p.Stdout)}
+	a.stdout = a.out.below
 	root := a.root()
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
@@ -69,7 +73,7 @@ func Main(ctx context.Context, p Process) int {
 	if flushErr := a.out.Flush(); err == nil {
 		err = flushErr
 	}
-	if a.out.below.closed { // a connection to a bucket may break as a pipe does: that is no such case
+	if a.stdout.closed { // a connection to a bucket may break as a pipe does: that is no such case
 		return ExitDone // whoever read the output has seen enough
 	}
 	if err == nil && a.warnings > 0 {
@@ -91,7 +95,7 @@ func (a *app) wantsJSON() bool {
 			return true
 		}
 	}
-	value, _ := a.process.LookupEnv(envName("json"))
+	value, _ := a.process.LookupEnv(environmentFlags["json"])
 	set, err := strconv.ParseBool(value)
 	return err == nil && set
 }
@@ -99,7 +103,8 @@ func (a *app) wantsJSON() bool {
 // app is one run: the process, its flags and its output.
 type app struct {
 	process Process
-	out     *output
+	out     *output        // of the verb: the standard output, or what is said before a question
+	stdout  *touchedWriter // the standard output
 
 	// Flags of every verb.
 	dir         string
@@ -110,12 +115,13 @@ type app struct {
 	device      string
 	lockTimeout time.Duration
 
-	pass      []byte         // passphrase of the cloud, when a flag has named it
-	started   bool           // a verb has begun: errors are no longer about usage
-	verb      *cobra.Command // which one
-	completed bool           // another process has completed the line
-	again     []string       // flags with which another process goes on with it, behind those that were given
-	warnings  int            // things left out: the exit code is ExitPartly
+	pass      []byte          // passphrase of the cloud, when a flag has named it
+	started   bool            // a verb has begun: errors are no longer about usage
+	verb      *cobra.Command  // which one
+	completed bool            // another process has completed the line
+	again     []string        // flags with which another process goes on with it, behind those that were given
+	warnings  int             // things left out: the exit code is ExitPartly
+	cautioned map[string]bool // of cautionModes, by path
 }
 
 // output is the buffered standard output. It keeps the first error, so that callers may leave errors to Flush.

@@ -46,7 +46,7 @@ func runs(t testing.TB, dir, stdin string, args ...string) string {
 }
 
 // hostile are texts that must not reach a terminal as they are.
-var hostile = []string{"\x1b[31mred", "bell\a", "line\nbreak", "carriage\rreturn", "\u202eright to left", "\x9bcsi", "\xff\xfe", "nul\x00", "tab\t"}
+var hostile = []string{"\x1b[31mred", "bell\a", "line\nbreak", "carriage\rreturn", "\u202eright to left", "\u009bcsi of C1", "\u2066isolated\u2069 \u200f\U000e0041", "\x7f", "\x9bcsi", "\xff\xfe", "nul\x00", "tab\t"}
 
 // hostilePage makes a page whose keys, values, messages, links and names are hostile.
 func hostilePage(t *testing.T) (dir, name string) {
@@ -171,6 +171,11 @@ func TestJSONIsJSON(t *testing.T) {
 	for _, args := range all {
 		out, errs, _ := run(t, dir, "", append([]string{"--json"}, args...)...)
 		for _, text := range []string{out, errs} {
+			if bad := strings.IndexFunc(text, func(r rune) bool {
+				return r != '\n' && r != ' ' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+			}); bad >= 0 {
+				t.Errorf("%q prints %q", args, text[bad:min(bad+20, len(text))])
+			}
 			for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 				var object map[string]any
 				if err := json.Unmarshal([]byte(line), &object); err != nil && text != "" {
@@ -213,7 +218,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 	before := runs(t, dir, "", "log", "p")
 	for _, args := range [][]string{
 		{"put", "p", strings.Repeat("k", 4097), "v"}, {"put", "p", "k", "w", "--if-absent"}, {"put", "p", "k", "w", "-m", strings.Repeat("m", 20_000)},
-		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
+		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "--yes", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
 		{"import", "p", filepath.Join(dir, "absent")}, {"import", "p", "-", "--format", "jsonl"}, {"tag", "p", "~"}, {"put", "p", "k", "-f", dir},
 	} {
 		if _, errs, code := run(t, dir, "{\"key\":\"a\",\"value\":\"b\"}\n{", args...); code != cli.ExitError || errs == "" {

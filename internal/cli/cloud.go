@@ -22,7 +22,7 @@ type cloudFlags struct {
 
 func (f *cloudFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.keyFile, "key-file", "", "file with the master key (see: ledgerd key init)")
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)")
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase, one line (or set "+passphraseVariable+")")
 	flags.BoolVar(&f.plaintext, "plaintext", false, "do not seal: who can read the bucket can read everything")
 	flags.BoolVar(&f.shared, "shared-key-file", false, "allow that others can read the key file")
@@ -31,6 +31,9 @@ func (f *cloudFlags) add(cmd *cobra.Command) {
 
 // options returns what the flags say of the cloud at url.
 func (f *cloudFlags) options(a *app, cmd *cobra.Command, url string) (ledger.CloudOptions, error) {
+	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "") {
+		f.keyFile = "" // from the environment: the command line counts
+	}
 	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials)}
 	if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
 		pass, err := a.passphrase(f.passphraseFile)
@@ -65,6 +68,7 @@ func (a *app) passphrase(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read passphrase: %w", err)
 	}
+	a.cautionModes("passphrase file", a.path(file))
 	line := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 	if line == "" || strings.Contains(line, "\n") {
 		return nil, fmt.Errorf("read passphrase: %s does not hold one line: %w", quoted(file), ledger.ErrInvalid)

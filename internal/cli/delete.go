@@ -11,8 +11,9 @@ import (
 )
 
 type deleteFlags struct {
-	yes, discard, everywhere bool
-	history                  string
+	consent
+	discard, everywhere bool
+	history             string
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -22,7 +23,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		GroupID: groupCare,
 		Short:   "Delete a page, or all pages of a ledger, on this device or for all",
 		Long: `Delete a page on this device with all its history, or with a slash behind the name all pages of a ledger. LEDGER alone is the ledger's
-root page. This cannot be taken back, so --yes must be said.
+root page. What would be deleted is said first. On a terminal the verb then asks; elsewhere it wants --yes.
+--dry-run only says it.
 
 What the cloud has of it stays there, for other devices; here the page is in no list any more, and sync brings it
 back only when it is named. What only this device has is not deleted without --discard-unsynced;
@@ -47,7 +49,7 @@ removes it from the bucket 30 days later. To erase what KEY has now, rm it first
 		return a.delete(ctx, cmd, args[0], f)
 	})
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.yes, "yes", "y", false, "delete without asking")
+	f.add(cmd)
 	flags.StringVar(&f.history, "from-history", "", "erase from the page's history what this key had before")
 	flags.BoolVar(&f.everywhere, "everywhere", false, "delete it for all devices that share the bucket")
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "delete also what only this device has")
@@ -61,6 +63,7 @@ type deleteJSON struct {
 	InCloud   bool   `json:"inCloud"`
 	All       bool   `json:"everywhere,omitempty"`
 	Discarded bool   `json:"discarded,omitempty"`
+	DryRun    bool   `json:"dryRun,omitempty"`
 }
 
 func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f deleteFlags) error {
@@ -72,34 +75,38 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 	if whole && (name.page != "" || name.id != nil) {
 		return usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", arg)
 	}
-	if !f.yes {
-		return usagef(cmd, "what is deleted cannot be brought back: say --yes")
-	}
+	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
 	if f.history != "" {
 		if whole || f.everywhere || f.discard {
-			return usagef(cmd, "--from-history wants one page, and no other flag than --yes")
+			return usagef(cmd, "--from-history wants one page, and no other flag than --yes and --dry-run")
 		}
-		return a.erase(ctx, cmd, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}, f.history)
+		return a.erase(ctx, cmd, ref, f)
 	}
-	o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere}
-	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-		var pages []ledger.DeletedPage
-		var err error
-		if whole {
-			pages, err = repo.DeleteLedger(ctx, name.ledger, o)
-		} else {
-			var p ledger.DeletedPage
-			if p, err = repo.DeletePage(ctx, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}, o); err == nil {
-				pages = append(pages, p)
-			}
-		}
-		for i := range pages {
-			if printErr := a.deleted(&pages[i]); printErr != nil {
-				return errors.Join(err, printErr)
-			}
-		}
-		return a.deleteRefused(err)
+	return a.destroy(ctx, cmd, f.consent, "what is deleted cannot be brought back", func(dry bool) error {
+		o := ledger.DeleteOptions{DiscardUnsynced: f.discard, Everywhere: f.everywhere, DryRun: dry}
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+			return a.deletePages(ctx, repo, ref, whole, o)
+		})
 	})
+}
+
+func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledger.PageRef, whole bool, o ledger.DeleteOptions) error {
+	var pages []ledger.DeletedPage
+	var err error
+	if whole {
+		pages, err = repo.DeleteLedger(ctx, ref.Ledger, o)
+	} else {
+		var p ledger.DeletedPage
+		if p, err = repo.DeletePage(ctx, ref, o); err == nil {
+			pages = append(pages, p)
+		}
+	}
+	for i := range pages {
+		if printErr := a.deleted(&pages[i], o.DryRun); printErr != nil {
+			return errors.Join(err, printErr)
+		}
+	}
+	return a.deleteRefused(err)
 }
 
 // eraseJSON is what delete --from-history --json prints.
@@ -108,41 +115,56 @@ type eraseJSON struct {
 	Commits  int    `json:"prunedCommits"`
 	Bytes    int64  `json:"bytes"`
 	InBucket bool   `json:"inBucket"`
+	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
-func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, text string) error {
-	key, err := a.key(cmd, text)
+func (a *app) erase(ctx context.Context, cmd *cobra.Command, page ledger.PageRef, f deleteFlags) error {
+	key, err := a.key(cmd, f.history)
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-		e, err := repo.EraseFromHistory(ctx, page, key)
-		if err != nil {
-			return err
-		}
-		name := nameOf(e.Ledger, e.Name, e.ID)
-		switch {
-		case a.json:
-			return a.emit(eraseJSON{name, e.Commits, e.Bytes, e.InBucket})
-		case a.quiet:
-			return nil
-		}
-		rest := ""
-		if e.InBucket {
-			rest = "; from the bucket with cloud gc in 30 days"
-		}
-		a.printf("%s: %s given up, %s freed%s\n", name, countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)), rest)
-		return nil
+	return a.destroy(ctx, cmd, f.consent, "what is erased from history cannot be brought back", func(dry bool) error {
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+			e, err := repo.EraseFromHistory(ctx, page, key, ledger.EraseOptions{DryRun: dry})
+			if err != nil {
+				return err
+			}
+			return a.erased(&e, dry)
+		})
 	})
 }
 
-func (a *app) deleted(p *ledger.DeletedPage) error {
+func (a *app) erased(e *ledger.Erasure, dry bool) error {
+	name := nameOf(e.Ledger, e.Name, e.ID)
+	switch {
+	case a.json:
+		return a.emit(eraseJSON{name, e.Commits, e.Bytes, e.InBucket, dry})
+	case a.quiet && !dry:
+		return nil
+	}
+	rest := ""
+	if e.InBucket {
+		rest = "; from the bucket with cloud gc in 30 days"
+	}
+	if dry {
+		a.printf("%s: %s would be given up%s\n", name, countText(e.Commits, "commit"), rest)
+		return nil
+	}
+	a.printf("%s: %s given up, %s freed%s\n", name, countText(e.Commits, "commit"), sizeText(max(e.Bytes, 0)), rest)
+	return nil
+}
+
+func (a *app) deleted(p *ledger.DeletedPage, dry bool) error {
 	name := nameOf(p.Ledger, p.Name, p.ID)
 	switch {
 	case a.json:
-		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Everywhere, p.Discarded})
-	case a.quiet:
+		return a.emit(deleteJSON{name, p.Bytes, p.InCloud, p.Everywhere, p.Discarded, dry})
+	case a.quiet && !dry:
 		return nil
+	}
+	done, freed, still := "deleted", "freed", "still has"
+	if dry {
+		done, freed, still = "would be deleted", "would be freed", "would keep"
 	}
 	rest := ""
 	if p.Discarded {
@@ -152,9 +174,9 @@ func (a *app) deleted(p *ledger.DeletedPage) error {
 		rest += "; for all devices, and from the bucket with cloud gc in 30 days"
 	}
 	if p.InCloud {
-		rest += "; the cloud still has what it had"
+		rest += "; the cloud " + still + " what it had"
 	}
-	a.printf("%s: deleted, %s freed%s\n", name, sizeText(p.Bytes), rest)
+	a.printf("%s: %s, %s %s%s\n", name, done, sizeText(p.Bytes), freed, rest)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -153,6 +155,7 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, permissionHint(err)},
+		{errServeStops, "run it again"},
 		{context.Canceled, a.interruptedHint()},
 	} {
 		if errors.Is(err, h.err) {
@@ -242,29 +245,55 @@ func kindName(err error) string {
 // warn prints a warning about something that was left out; the exit code becomes ExitPartly.
 func (a *app) warn(err error) {
 	a.warnings++
+	a.printWarning(err.Error(), a.hintOf(err))
+}
+
+// printWarning prints a warning, and what to try.
+func (a *app) printWarning(text, hint string) {
 	if a.json {
-		if line, jsonErr := marshal(warningJSON{err.Error()}); jsonErr == nil {
+		if line, jsonErr := marshal(warningJSON{Warning: text, Hint: hint}); jsonErr == nil {
 			fmt.Fprintf(a.process.Stderr, "%s\n", line)
 			return
 		}
 	}
-	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(err.Error()))
+	fmt.Fprintf(a.process.Stderr, "ledgerd: warning: %s\n", printable(text))
+	if hint != "" {
+		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
+	}
 }
 
 // warningJSON is a warning as --json prints it, on the standard error.
 type warningJSON struct {
 	Warning string `json:"warning"`
+	Time    string `json:"time,omitempty"`
+	Hint    string `json:"hint,omitempty"`
 }
 
-// marshal encodes v on one line, without the escapes that are for web pages.
+// told prints a line with its time for a verb that runs on, as in a log.
+func (a *app) told(at time.Time, text, hint string) {
+	stamp := timeText(at.Truncate(time.Second))
+	if a.json {
+		if line, jsonErr := marshal(warningJSON{text, stamp, hint}); jsonErr == nil {
+			fmt.Fprintf(a.process.Stderr, "%s\n", line)
+			return
+		}
+	}
+	if hint != "" {
+		text += "; try: " + hint
+	}
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s %s\n", stamp, printable(text))
+}
+
+// marshal encodes v on one line: without the escapes that are for web pages, and with those for what acts on
+// a terminal.
 func marshal(v any) ([]byte, error) {
-	var b strings.Builder
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+	return filetree.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
 // command returns a command line that works in the present repository.

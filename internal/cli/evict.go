@@ -12,8 +12,9 @@ import (
 )
 
 type evictFlags struct {
-	free, olderThan, keep   string
-	dryRun, discard, values bool
+	consent
+	free, olderThan, keep string
+	discard, values       bool
 }
 
 func (a *app) evictCommand() *cobra.Command {
@@ -28,7 +29,8 @@ next verb that needs it brings it back. A page that is open in a program stays; 
 The pages are named; or --free SIZE takes the one that was closed longest ago first until SIZE (such as 500M or 2G) is
 free, and --older-than D those that were closed longer than D (such as 12h, 30d, 8w) ago. What is not in the
 cloud stays, and each page that was named and stays is told with the reason. --discard-unsynced evicts
-pages that are named also when that loses what only this device has.
+pages that are named also when that loses what only this device has: on a terminal it asks before, elsewhere it
+wants --yes.
 
 --values keeps the pages and drops long values that the cloud has: they come back when they are
 read. With --keep SIZE so much of them stays, in all the pages together; serve knows what was read lately, which
@@ -44,7 +46,7 @@ goes last. Their bytes come back with compact.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.free, "free", "", "evict until so much is free that was not, such as 500M or 2G")
 	flags.StringVar(&f.olderThan, "older-than", "", "evict what was closed longer ago, such as 12h, 30d or 8w")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "only say what would go")
+	f.add(cmd)
 	flags.BoolVar(&f.discard, "discard-unsynced", false, "lose what only this device has, of the pages that are named")
 	flags.StringVar(&f.keep, "keep", "", "with --values: so much of them stays, such as 500M or 2G")
 	flags.BoolVar(&f.values, "values", false, "drop values that the cloud has, and keep the pages")
@@ -63,7 +65,7 @@ type evictJSON struct {
 }
 
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
-	o := ledger.EvictOptions{DryRun: f.dryRun, DiscardUnsynced: f.discard, Values: f.values}
+	o := ledger.EvictOptions{DiscardUnsynced: f.discard, Values: f.values}
 	for _, arg := range args {
 		name, err := parsePageName(cmd, arg)
 		if err != nil {
@@ -91,9 +93,16 @@ func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f ev
 	case f.values && f.discard:
 		return usagef(cmd, "--values drops only what the cloud has")
 	}
-	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-		report, err := repo.Evict(ctx, o)
-		return a.evicted(report, o, err)
+	danger := ""
+	if f.discard {
+		danger = "what only this device has cannot be brought back"
+	}
+	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
+		o.DryRun = dry
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+			report, err := repo.Evict(ctx, o)
+			return a.evicted(report, o, err)
+		})
 	})
 }
 
@@ -121,7 +130,7 @@ func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) er
 			a.warn(a.evictRefused(&r.Kept[i]))
 		}
 	}
-	if !a.json && !a.quiet {
+	if !a.json && (!a.quiet || o.DryRun) {
 		what := "freed"
 		switch {
 		case o.DryRun:
@@ -150,7 +159,7 @@ func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
 		}
 		return a.emit(j)
 	}
-	if a.quiet {
+	if a.quiet && !o.DryRun {
 		return nil
 	}
 	verb := "evicted"

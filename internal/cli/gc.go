@@ -11,9 +11,9 @@ import (
 )
 
 type gcFlags struct {
-	keepLast    int
-	keepWithin  string
-	yes, dryRun bool
+	consent
+	keepLast   int
+	keepWithin string
 }
 
 func (a *app) gcCommand() *cobra.Command {
@@ -28,7 +28,8 @@ files of the page until ledgerd compact gives its space back.
 
 --keep-last N and --keep-within D give up history: of each page the newest N commits stay, and those of the
 last D (such as 12h, 30d, 8w); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
-the present heads needs. This cannot be taken back, so --yes must be said. --dry-run counts.
+the present heads needs. What would be given up is said first. On a terminal the verb then asks; elsewhere it
+wants --yes. --dry-run only says it.
 
 For a repository with a cloud the rules become the setting of these pages in the bucket, for all devices: each follows
 it with its next gc, this one at once, and ledgerd cloud gc removes from the bucket what it
@@ -43,8 +44,7 @@ or has not been heard of for 180 days.`,
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
 	flags.StringVar(&f.keepWithin, "keep-within", "", "keep the commits of this time, such as 12h, 30d or 8w")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "give up history without asking")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "only count the commits that would be given up")
+	f.add(cmd)
 	return cmd
 }
 
@@ -62,7 +62,7 @@ type gcJSON struct {
 }
 
 func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
-	o := ledger.CollectOptions{DryRun: f.dryRun}
+	var o ledger.CollectOptions
 	for _, arg := range args {
 		name, err := parsePageName(cmd, arg)
 		if err != nil {
@@ -77,26 +77,30 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 	if f.keepLast < 0 || f.keepLast == 0 && cmd.Flags().Changed("keep-last") {
 		return usagef(cmd, "--keep-last is %d, want 1 or more", f.keepLast)
 	}
+	danger := ""
 	if f.keepLast > 0 || age > 0 {
-		if !f.yes && !f.dryRun {
-			return usagef(cmd, "history that is given up cannot be brought back: say --yes, or --dry-run to see how much it is")
-		}
 		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: age}
+		danger = "history that is given up cannot be brought back"
 	}
-	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-		p := a.startProgress(ctx, "collecting", "pages")
-		o.Progress = func(c ledger.PageCollection) {
-			p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
-		}
-		pages, err := repo.Collect(ctx, o)
-		p.finish()
-		for _, c := range pages {
-			if err := a.collected(c, f.dryRun); err != nil {
-				return err
-			}
-		}
-		return partly(err, len(pages) > 0 && !f.dryRun)
+	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
+		o.DryRun = dry
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o) })
 	})
+}
+
+func (a *app) collect(ctx context.Context, repo *ledger.Repository, o ledger.CollectOptions) error {
+	p := a.startProgress(ctx, "collecting", "pages")
+	o.Progress = func(c ledger.PageCollection) {
+		p.update(func(n *counters) { n.bytes, n.what = c.Bytes, nameOf(c.Ledger, c.Name, c.ID) })
+	}
+	pages, err := repo.Collect(ctx, o)
+	p.finish()
+	for _, c := range pages {
+		if err := a.collected(c, o.DryRun); err != nil {
+			return err
+		}
+	}
+	return partly(err, len(pages) > 0 && !o.DryRun)
 }
 
 func (a *app) collected(c ledger.PageCollection, dry bool) error {
@@ -108,7 +112,7 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 			j.PruneErr = c.PruneErr.Error()
 		}
 		return a.emit(j)
-	case a.quiet:
+	case a.quiet && !dry:
 		return nil
 	}
 	what := []string{}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
@@ -97,19 +96,32 @@ func (a *app) run(fn func(ctx context.Context, cmd *cobra.Command, args []string
 	}
 }
 
-// fromEnvironment gives each flag that was not set the value of its environment variable, and settles the directory.
+// environmentFlags are the flags that a variable of the environment can set, by name. A variable acts
+// on commands that its user has forgotten it for, so no flag is here that deletes, discards, confirms,
+// or selects what a verb works on.
+var environmentFlags = map[string]string{
+	"dir":          "LEDGER_DIR",
+	"device":       "LEDGER_DEVICE",
+	"key-file":     "LEDGER_KEY_FILE",
+	"lock-timeout": "LEDGER_LOCK_TIMEOUT",
+	"no-progress":  "LEDGER_NO_PROGRESS",
+	"json":         "LEDGER_JSON",
+}
+
+// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and settles
+// the directory. A flag keeps Changed only when the command line has it.
 func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "version" || err != nil {
+		name, listed := environmentFlags[f.Name]
+		if !listed || f.Changed || err != nil {
 			return
 		}
-		name := envName(f.Name)
 		value, ok := a.process.LookupEnv(name)
 		if !ok || value == "" {
 			return
 		}
-		if setErr := cmd.Flags().Set(f.Name, value); setErr != nil {
+		if setErr := f.Value.Set(value); setErr != nil {
 			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
 		}
 	})
@@ -121,11 +133,6 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	}
 	a.dir = a.path(a.dir)
 	return err
-}
-
-// envName is the environment variable that mirrors a flag.
-func envName(flag string) string {
-	return "LEDGER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // defaultDir is the data directory of the platform; "" when the environment does not say where it is.
@@ -191,6 +198,9 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 		repo, err := ledger.Open(ctx, a.dir, &o)
 		locked, ok := errors.AsType[*ledger.LockedError](err)
 		if !ok {
+			if err == nil {
+				a.cautionModes("directory", a.dir)
+			}
 			return repo, err
 		}
 		if err := a.forward(ctx, a.verb); err != nil {

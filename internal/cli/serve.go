@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/internal/daemon"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // listEvery is how often serve asks the bucket for pages that other devices have made.
@@ -64,6 +64,10 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
 that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
 collected a little at a time. A repository is not created: see put, import, cloud set and clone.
+
+When sync of a page fails, a line on the standard error says so, with the time and what to do. The line comes
+again after a minute while that lasts, then after twice as long each time, up to 4 hours. Where nothing can be
+synced at all, as without the key, serve ends with an error.
 
 With --quota and --keep-free pages that the cloud has are evicted by themselves when the pages take more, or
 less is free on the disk: the one that was closed longest ago first. --keep-values lets long values go that the
@@ -114,30 +118,39 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	if err != nil {
 		return err
 	}
+	a.cautionModes("directory", a.dir)
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
+
+// errServeStops is the cause with which the context of a verb ends when the serve stops that runs it.
+var errServeStops = errors.New("serve has stopped")
 
 func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) error {
 	s, err := daemon.Listen(a.dir)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	k := newKeeper(a, repo)
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stop gives it its cause
+	unhook := context.AfterFunc(ctx, func() { stop(errServeStops) })
+	defer unhook()
+	k := newKeeper(a, repo, stop)
 	var wg sync.WaitGroup
-	wg.Go(func() { k.run(ctx) })
+	wg.Go(func() { k.run(serving) })
 	a.tell("serving %s until an interrupt", a.dir)
-	err = s.Serve(ctx, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
+	err = s.Serve(serving, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
 		defer k.poke() // the command may have made pages
 		return Main(ctx, Process{
 			Program: r.Program, Args: r.Args, Stdin: stdin, Stdout: stdout, Stderr: stderr, Buckets: a.process.Buckets, Clock: a.process.Clock,
 			LookupEnv: func(name string) (string, bool) { v, ok := r.Env[name]; return v, ok },
-			served:    repo, workDir: r.Dir,
+			served:    repo, workDir: r.Dir, Asks: r.Asks,
 		})
 	})
-	stop()
+	stop(errServeStops)
 	wg.Wait()
 	a.warnings = 0 // that there was trouble in the meantime is not how it ended
+	if cause := context.Cause(serving); !errors.Is(cause, errServeStops) {
+		err = errors.Join(err, cause)
+	}
 	return errors.Join(err, k.close())
 }
 
@@ -163,8 +176,8 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 		}
 		args = slices.Concat(args[:end], a.again, args[end:])
 	}
-	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(cmd), Dir: dir}
-	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.out.below, a.process.Stderr)
+	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir, Asks: a.asks()}
+	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.stdout, a.process.Stderr)
 	switch {
 	case err != nil:
 		return err
@@ -174,17 +187,14 @@ func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 	return nil
 }
 
-// environment returns the variables that the command looks at.
-func (a *app) environment(cmd *cobra.Command) map[string]string {
+// environment returns the variables that commands look at.
+func (a *app) environment() map[string]string {
 	env := map[string]string{}
-	look := func(name string) {
+	names := []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"}
+	for _, name := range slices.AppendSeq(names, maps.Values(environmentFlags)) {
 		if v, ok := a.process.LookupEnv(name); ok {
 			env[name] = v
 		}
-	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { look(envName(f.Name)) })
-	for _, name := range []string{passphraseVariable, "HOME", "XDG_DATA_HOME", "LocalAppData"} {
-		look(name)
 	}
 	return env
 }
@@ -203,115 +213,4 @@ func (a *app) url(u string) string {
 		return "dir:" + a.path(p)
 	}
 	return u
-}
-
-// keeper keeps all pages that are here, so that they are synced. It gives up those that are evicted or deleted.
-type keeper struct {
-	app   *app
-	repo  *ledger.Repository
-	wake  chan struct{} // holds one token
-	pages map[ledger.PageRef]*ledger.Kept
-	wg    sync.WaitGroup // of those who wait for pages to be given up
-
-	warning sync.Mutex // held by who warns
-}
-
-func newKeeper(a *app, repo *ledger.Repository) *keeper {
-	return &keeper{app: a, repo: repo, wake: make(chan struct{}, 1), pages: map[ledger.PageRef]*ledger.Kept{}}
-}
-
-// poke has the keeper look for new pages.
-func (k *keeper) poke() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-// run opens pages as they come, until ctx ends.
-func (k *keeper) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { k.list(ctx) })
-	for ctx.Err() == nil {
-		k.warn(ctx, k.look(ctx))
-		select {
-		case <-k.wake:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// list has the pages made, now and then, that other devices have announced. A bucket that hangs keeps it, and not those who look for pages that are here.
-func (k *keeper) list(ctx context.Context) {
-	for ctx.Err() == nil {
-		if c, ok := k.repo.Cloud(); ok && !c.Paused {
-			if _, err := k.repo.Sync(ctx); err != nil {
-				k.warn(ctx, fmt.Errorf("sync: %w", err))
-			}
-			k.poke()
-		}
-		tick, release := k.app.process.Clock.After(listEvery)
-		select {
-		case <-tick:
-		case <-ctx.Done():
-		}
-		release()
-	}
-}
-
-// warn tells of an error, unless it is only that serve ends.
-func (k *keeper) warn(ctx context.Context, err error) {
-	k.warning.Lock()
-	defer k.warning.Unlock()
-	if err != nil && ctx.Err() == nil {
-		k.app.warn(err)
-	}
-}
-
-// look keeps the pages that are there.
-func (k *keeper) look(ctx context.Context) error {
-	var errs []error
-	for ref, p := range k.pages {
-		select {
-		case <-p.Gone():
-			delete(k.pages, ref)
-			errs = append(errs, p.Release())
-		default:
-		}
-	}
-	infos, err := k.repo.Pages(ctx)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	for _, i := range infos {
-		ref := ledger.PageRef{Ledger: i.Ledger, ID: i.ID}
-		if k.pages[ref] != nil {
-			continue
-		}
-		p, err := k.repo.Keep(ctx, ref)
-		switch {
-		case errors.Is(err, ledger.ErrNotFound): // it was evicted meanwhile
-			continue
-		case err != nil:
-			errs = append(errs, fmt.Errorf("page %s: %w", nameOf(i.Ledger, i.Name, i.ID), err))
-			continue
-		}
-		k.pages[ref] = p
-		k.wg.Go(func() { // somebody has it given up, and it may stay after all
-			<-p.Gone()
-			k.poke()
-		})
-	}
-	return errors.Join(errs...)
-}
-
-// close releases the pages. run has ended.
-func (k *keeper) close() error {
-	var errs []error
-	for _, p := range k.pages {
-		errs = append(errs, p.Release())
-	}
-	k.wg.Wait()
-	return errors.Join(errs...)
 }

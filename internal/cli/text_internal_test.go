@@ -51,7 +51,6 @@ func TestTexts(t *testing.T) {
 		{quoted("plain"), "plain"}, {quoted("two words"), "two words"}, {quoted(""), `""`}, {quoted(" x"), `" x"`}, {quoted("a\nb"), `"a\nb"`},
 		{printable("a\x1bb\"c"), `a\x1bb"c`},
 		{shellQuote("plain/path"), "plain/path"}, {shellQuote("it's"), `'it'\''s'`}, {shellQuote(""), "''"}, {shellQuote("$x"), "'$x'"},
-		{envName("lock-timeout"), "LEDGER_LOCK_TIMEOUT"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -97,7 +97,8 @@ commit. An app can set rules of its own in Go for each page and prefix of keys.`
 
 const jsonTopic = `With --json each line of the standard output is one JSON object; members may be added in later
 versions. Bytes that come from a page (BYTES below: keys, values, names of ledgers and pages) are a string when
-they are valid UTF-8, and {"base64":"..."} otherwise. Sizes are numbers of bytes, times are
+they are valid UTF-8, and {"base64":"..."} otherwise; --hex is for arguments only then. Control and
+format characters are escaped. Sizes are numbers of bytes, times are
 RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
 
     put rm restore   {"page","commit","changed":BOOL,"merge"?:ID,"conflicts"?}; merge is the commit that
@@ -148,6 +149,16 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
                       "deletedBytes","waitingBytes","floor"}
     key init, show   {"path","id"}
+    rm --dry-run     {"page","keys","dryRun":true}
+    usage            the members of pages and {"values","nodes","commits","rest","index","other","garbage","open"?:BOOL,
+                      "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,"reason"?,"error"?}, then {"size","values","nodes","commits",
+                      "rest","index","other","garbage","evictable","diskFree"?}
+    gc               {"page","prunedCommits","waitingCommits"?,"deletedPieces","deletedNodes","deletedBytes",
+                      "retentionInBucket"?:BOOL,"pruneError"?,"dryRun"?:BOOL}
+    evict            {"page","evicted":BOOL,"bytes","bar"?,"reason"?,"discarded"?:BOOL,"dryRun"?:BOOL}
+    delete           {"page","bytes","inCloud":BOOL,"everywhere"?:BOOL,"discarded"?:BOOL,"dryRun"?:BOOL}
+    delete --from-history
+                      {"page","prunedCommits","bytes","inBucket":BOOL,"dryRun"?:BOOL}
     prefetch         {"page","values","pieces","bytes"}
     check            {"page","id","ok":BOOL,"commits","nodes","pieces","rows","bytes","torn"?,"indexRebuilt"?,
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}; before, for each problem of
@@ -163,7 +174,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     inspect pieces   {"stored","values","bytes","pieces"}; with KEY {"piece","kind":"chunk"|"index","size"}
     inspect refs     {"kind","least","most","destinations","references"}
 
-On the standard error there are {"warning"} for what was left out, and at last {"error","kind","hint"?,"exit"},
+On the standard error there are {"warning","hint"?} for what was left out, from serve with {"time"}, and at last {"error","kind","hint"?,"exit"},
 where kind is usage, invalid, notFound, conflict, unavailable, noSpace, corrupt, closed, unsupported,
 permission or internal.
 
@@ -172,13 +183,23 @@ its members in this order:
 
     {"key":BYTES,"priority"?:"eager"|"lazy","value":BYTES}`
 
-const environmentTopic = `Every flag has an environment variable: LEDGER_ and its name in capitals, with _ for -. So
-LEDGER_DIR is --dir, LEDGER_JSON=true is --json, LEDGER_LOCK_TIMEOUT=30s is --lock-timeout 30s,
-LEDGER_MESSAGE is --message. A flag that is given counts, then the variable, then the default.
-An empty variable counts as none.
+const environmentTopic = `These variables of the environment are read, and no others:
 
-LEDGER_PASSPHRASE is the passphrase of a cloud that was set with one. It has no flag, since others can see
-the arguments of a process.`
+    LEDGER_DIR            directory of the repository, as --dir
+    LEDGER_DEVICE         name of this device, as --device
+    LEDGER_KEY_FILE       file with the master key, as --key-file of cloud set and clone
+    LEDGER_PASSPHRASE     passphrase of a cloud that was set with one; it has no flag, since other
+                          users can see the arguments of a process
+    LEDGER_LOCK_TIMEOUT   such as 30s, as --lock-timeout
+    LEDGER_NO_PROGRESS    true or false, as --no-progress
+    LEDGER_JSON           true or false, as --json
+
+A flag on the command line wins over its variable. An empty variable counts as none. Flags that
+delete, confirm or select have no variable.
+
+Without LEDGER_DIR and --dir the repository is in the data directory of the platform, which
+XDG_DATA_HOME and HOME name (LocalAppData on Windows). The client of Google Cloud Storage reads
+the variables of that service, such as GOOGLE_APPLICATION_CREDENTIALS.`
 
 const exitTopic = `    0   done
     1   error: it was not done

@@ -15,6 +15,10 @@ import (
 // lookEvery is how often watch looks at the files of a page.
 const lookEvery = 200 * time.Millisecond
 
+// looksAgain is how many more looks a change is worth in the process that serves. The files change before the
+// commit can be seen there, so that a look may come too early.
+const looksAgain = 10
+
 // fromNone is the --from of watch that means the empty page.
 const fromNone = "none"
 
@@ -39,6 +43,7 @@ comes in part. --from REV begins behind an older commit: with the last commit th
 watch goes on where another has ended. --from none begins with the empty page: all that the page holds is
 printed, also when history was given up.
 --prefix leaves out other keys. A page that does not exist yet is waited for, a repository not.
+A watch that runs through serve ends with exit code 1 when serve stops.
 
 While a page has several heads, watch goes on from its last commit towards the heads that
 descend from it; what others have comes with the merge.
@@ -108,17 +113,36 @@ func (a *app) watch(ctx context.Context, cmd *cobra.Command, text string, f watc
 	}
 	w := &watcher{app: a, name: name, prefix: prefix, limit: f.limit, begin: f.from}
 	err = w.watch(ctx)
-	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
-		return nil // an interrupt is how a watch ends
+	switch ended := ctx.Err(); {
+	case ended == nil || !errors.Is(err, ended):
+		return err
+	case errors.Is(context.Cause(ctx), errServeStops):
+		return w.cutOff()
 	}
-	return err
+	return nil // an interrupt is how a watch ends
+}
+
+// cutOff is the error of a watch that ends with the serve that runs it.
+func (w *watcher) cutOff() error {
+	words := []string{"watch", w.name.text}
+	if w.started {
+		words = append(words, "--from", w.from.String())
+	}
+	return withHint(fmt.Errorf("watch page %s: %w", w.name.text, errServeStops), "%s goes on", w.app.command(words...))
 }
 
 // watch looks at the page whenever its files have changed.
 func (w *watcher) watch(ctx context.Context) error {
 	files := pageFiles{dir: pageDir(w.app.dir, w.name)}
-	for first := true; ; first = false {
-		for look := first || files.changed(); look; {
+	files.forget() // the first look is at what is there
+	for looks := 0; ; looks-- {
+		if files.changed() {
+			looks = 1
+			if w.app.process.served != nil {
+				looks += looksAgain
+			}
+		}
+		for look := looks > 0; look; {
 			files.note() // before the page is read: what comes later is a change again
 			more, err := w.look(ctx)
 			if errors.Is(err, ledger.ErrLocked) {

@@ -10,7 +10,7 @@ import (
 )
 
 // version is that of the frames and of Request.
-const version = 2
+const version = 3
 
 // maxFrame bounds the payload of a frame, and maxRequest that of the first one.
 const (

@@ -28,6 +28,8 @@ type Request struct {
 	Env map[string]string
 	// Dir is the directory of the client, absolute, which relative paths mean.
 	Dir string
+	// Asks says that a person at the client answers on standard input what the command asks on standard error.
+	Asks bool
 }
 
 // Handler runs a command and returns its exit code. It ends soon after ctx does.

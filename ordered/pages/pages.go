@@ -35,10 +35,10 @@ func (r reader) Iter(rg ordered.Range) ordered.Iter {
 type iterator struct{ *ledger.Iter }
 
 func (it iterator) Value(ctx context.Context) ([]byte, error) {
-	if it.Inline() {
-		return it.Iter.Value(), nil
+	if v, ok := it.InlineValue(); ok {
+		return v, nil
 	}
-	return it.Entry().Value(ctx)
+	return it.Iter.Value(ctx)
 }
 
 type writer struct {

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// consent has the flags of a verb that destroys something.
+type consent struct{ yes, dryRun bool }
+
+func (c *consent) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do it without asking")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only say what would be done")
+}
+
+// destroy runs a destructive verb. do(true) prints what the verb would do and changes nothing, and
+// do(false) does it. With --dry-run the statement is all. With --yes, or without a danger, the verb just
+// runs. On a terminal the user reads the statement and decides. Elsewhere the verb is refused, and danger
+// says why.
+//
+// No repository is held open while the user thinks, so do opens its own.
+func (a *app) destroy(ctx context.Context, cmd *cobra.Command, c consent, danger string, do func(dry bool) error) error {
+	switch {
+	case c.dryRun:
+		return do(true)
+	case c.yes || danger == "":
+		return do(false)
+	case a.json || !a.asks(): // a question is no JSON
+		return usagef(cmd, "%s: say --yes, or --dry-run to see what it is", danger)
+	}
+	if err := a.ask(ctx, danger, func() error { return do(true) }); err != nil {
+		return err
+	}
+	return do(false)
+}
+
+// ask has state print what a verb would do to the standard error, and asks. It returns nil for yes.
+func (a *app) ask(ctx context.Context, danger string, state func() error) error {
+	out := a.out
+	a.out = newOutput(a.process.Stderr)
+	err := errors.Join(state(), a.out.Flush())
+	a.out = out
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s. Go on? [y/N] ", danger)
+	answer, err := bufio.NewReader(io.LimitReader(interruptible(ctx, a.process.Stdin), maxAnswer)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("the answer was not yes, so nothing was done")
+}
+
+// maxAnswer bounds the line that answers a question, in bytes.
+const maxAnswer = 1 << 10
+
+// asks reports whether a person answers questions on the standard input and reads them on the standard
+// error.
+func (a *app) asks() bool {
+	if a.process.Asks {
+		return true
+	}
+	stdin, ok := a.process.Stdin.(*os.File)
+	_, reads := isTerminal(a.process.Stderr, term.IsTerminal)
+	return ok && reads && term.IsTerminal(int(stdin.Fd()))
+}

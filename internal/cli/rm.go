@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
+)
+
+type rmFlags struct {
+	writeFlags
+	consent
+	prefix, message string
+	all, force      bool
+	hasPrefix       bool
+}
+
+func (a *app) rmCommand() *cobra.Command {
+	var f rmFlags
+	cmd := &cobra.Command{
+		Use:     "rm LEDGER/PAGE {KEY... | --prefix PREFIX | --all}",
+		GroupID: groupKeys,
+		Short:   "Remove keys",
+		Long: `Remove keys from a page, in one commit. When one of the keys has no entry, nothing is
+removed and the exit code is 1, unless --force is given. What is removed stays readable in
+the history: restore brings it back.
+
+The attributes of an imported file go with it. --all says how many keys it removes, and asks on a
+terminal; elsewhere it wants --yes. --dry-run says what would be removed.
+
+With --parent the commit is made on that commit instead of HEAD, as when two devices write.
+` + writeHelp,
+		Example: `  ledgerd rm notes greeting
+  ledgerd rm src --prefix build/ -m 'drop build results'
+  ledgerd rm notes --all --yes
+  ledgerd restore notes HEAD~1               bring it all back`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeKeys,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		f.hasPrefix = cmd.Flags().Changed("prefix")
+		return a.rm(ctx, cmd, args, f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.prefix, "prefix", "", "remove all keys that begin with this")
+	flags.BoolVar(&f.all, "all", false, "remove all keys of the page")
+	flags.BoolVar(&f.force, "force", false, "pass over keys that have no entry")
+	flags.StringVarP(&f.message, "message", "m", "", "message of the commit")
+	f.add(cmd)
+	f.addAll(a, cmd)
+	return cmd
+}
+
+func (a *app) rm(ctx context.Context, cmd *cobra.Command, args []string, f rmFlags) error {
+	ways := 0
+	for _, given := range []bool{len(args) > 1, f.hasPrefix, f.all} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return usagef(cmd, "want either keys, --prefix or --all")
+	}
+	if f.hasPrefix && f.prefix == "" {
+		return usagef(cmd, "an empty prefix would remove everything: use --all if that is meant")
+	}
+	prefix, err := a.key(cmd, f.prefix)
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	for _, text := range args[1:] {
+		key, err := a.key(cmd, text)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key)
+	}
+	danger := ""
+	if f.all {
+		danger = "the page will be empty"
+	}
+	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
+		if dry {
+			return a.rmDry(ctx, cmd, args[0], keys, prefix, f)
+		}
+		return a.rmNow(ctx, cmd, args[0], keys, prefix, f)
+	})
+}
+
+func (a *app) rmNow(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
+	return a.page(ctx, cmd, text, changes, func(page *ledger.Page) error {
+		before, after, err := a.write(ctx, page, f.writeFlags, func(tx *ledger.Tx) error {
+			if err := tx.SetMessage(f.message); err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return filetree.RemovePrefix(ctx, tx, prefix)
+			}
+			return a.rmKeys(ctx, page, tx, keys, f.force)
+		})
+		if err != nil {
+			return err
+		}
+		return a.finish(ctx, page, f.writeFlags, before, after, "removed "+a.rmText(keys, f))
+	})
+}
+
+// rmDryJSON is what rm --dry-run --json prints.
+type rmDryJSON struct {
+	Page   string `json:"page"`
+	Keys   int    `json:"keys"`
+	DryRun bool   `json:"dryRun"`
+}
+
+// rmDry says how many keys rm would remove.
+func (a *app) rmDry(ctx context.Context, cmd *cobra.Command, text string, keys [][]byte, prefix []byte, f rmFlags) error {
+	return a.page(ctx, cmd, text, reads, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, f.parent, func(snap *ledger.Snapshot) error {
+			n, err := a.countRemoved(ctx, page, snap, keys, prefix, f.force)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.emit(rmDryJSON{pageText(page), n, true})
+			}
+			a.printf("%s: %s would be removed; the history keeps what is removed\n", pageText(page), countText(n, "key"))
+			return nil
+		})
+	})
+}
+
+// countRemoved counts the keys that rm would remove: those that are named, or those with a prefix.
+func (a *app) countRemoved(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, keys [][]byte, prefix []byte, force bool) (n int, err error) {
+	for _, key := range keys {
+		switch _, err := snap.Stat(ctx, key); {
+		case err == nil:
+			n++
+		case !errors.Is(err, ledger.ErrNotFound):
+			return n, fmt.Errorf("look for key %s: %w", a.shortKey(key), err)
+		case !force:
+			return n, a.rmAbsent(page, key)
+		}
+	}
+	if len(keys) > 0 {
+		return n, nil
+	}
+	for _, err := range filetree.List(ctx, snap, filetree.ListOptions{Prefix: prefix, KeysOnly: true}) {
+		if err != nil {
+			return n, fmt.Errorf("list keys: %w", err)
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (a *app) rmText(keys [][]byte, f rmFlags) string {
+	switch {
+	case f.all:
+		return "all keys"
+	case f.hasPrefix:
+		return "all keys that begin with " + quoted(f.prefix)
+	case len(keys) == 1:
+		return a.shortKey(keys[0])
+	}
+	return countText(len(keys), "key")
+}
+
+func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, keys [][]byte, force bool) error {
+	for _, key := range keys {
+		removed, err := filetree.Remove(ctx, tx, key)
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", a.shortKey(key), err)
+		}
+		if !removed && !force {
+			return a.rmAbsent(page, key)
+		}
+	}
+	return nil
+}
+
+func (a *app) rmAbsent(page *ledger.Page, key []byte) error {
+	return withHint(fmt.Errorf("remove %s: page %s has no such key, nothing was removed: %w", a.shortKey(key), pageText(page), ledger.ErrNotFound),
+		"--force passes over keys that are not there")
+}
