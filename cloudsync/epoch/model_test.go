@@ -2,12 +2,11 @@ package epoch_test
 
 import (
 	"flag"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 const day = 24 * hour
@@ -253,18 +252,11 @@ func scenarios() []*scenario {
 //
 //	go test ./cloudsync/epoch -run Protocol/wiped -states 1000000 -ways 0 -heal 1
 var (
-	states = flag.Int("states", forTier(3000, 100_000), "states of each scenario that are explored breadth first")
-	ways   = flag.Int("ways", forTier(20, 3000), "ways through each scenario that are gone at random")
-	heal   = flag.Int("heal", forTier(5, 1), "how many states there are for one that is healed")
-	seed   = flag.Uint64("walk", 1, "seed of the ways")
+	states = flag.Int("states", tier.Of(1000, 4000, 100_000), "states of each scenario that are explored breadth first")
+	ways   = flag.Int("ways", tier.Of(10, 40, 3000), "ways through each scenario that are gone at random")
+	heal   = flag.Int("heal", tier.Of(5, 5, 1), "how many states there are for one that is healed")
+	seed   = flag.Uint64("walk", tier.Seed(), "seed of the ways")
 )
-
-func forTier(short, long int) int {
-	if n, _ := strconv.Atoi(os.Getenv("LEDGER_TIER")); n > 1 {
-		return long
-	}
-	return short
-}
 
 // TestProtocolHoldsInEveryState explores each scenario breadth first, up to a bound, and then at
 // random.

@@ -190,9 +190,9 @@ func TestEachRuleIsNeeded(t *testing.T) {
 				}
 				r := honest()
 				m.leave(r)
-				x := s.search(r, *states, *heal)
+				x := s.search(r, max(*states, 4000), 5)
 				if x.wrong == "" {
-					x = s.walk(r, *seed+uint64(i), *ways)
+					x = s.walk(r, *seed+uint64(i), max(*ways, 40))
 				}
 				if x.wrong != "" {
 					found = true
