@@ -317,6 +317,7 @@ func TestLyingBuckets(t *testing.T) {
 	e := newEmulator(t)
 	w := &world{t: t, dir: t.TempDir(), program: builtProgram(t), env: append(os.Environ(), "STORAGE_EMULATOR_HOST="+e.web.URL), url: "gs://devices/lies"}
 	w.run("key", "init", w.path("key"))
+	w.on("a", "init")
 	w.on("a", "put", "notes", "k", "v")
 	for name, lie := range map[string]func(http.ResponseWriter, *http.Request, http.Handler){
 		"preconditions that are accepted and ignored": func(rw http.ResponseWriter, r *http.Request, next http.Handler) {

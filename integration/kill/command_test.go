@@ -80,6 +80,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: t.TempDir(), rng: seeded(t), acked: map[string]map[string][32]byte{}}
 	w.run("key", "init", w.path("key"))
+	w.run(w.on("a", "init")...)
 	return w
 }
 

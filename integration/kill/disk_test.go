@@ -26,6 +26,7 @@ func TestReadOnlyBucket(t *testing.T) {
 	w := newWorld(t)
 	w.dir = open(t)
 	w.run("key", "init", w.path("key"))
+	w.run(w.on("a", "init")...)
 	w.put("a", "notes", "k", []byte("one"))
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
 	w.run(w.on("a", "sync")...)

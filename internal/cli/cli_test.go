@@ -197,6 +197,7 @@ func TestReadingCreatesNothing(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("something was created: %v", err)
 	}
+	runs(t, dir, "", "init")
 	runs(t, dir, "", "put", "other", "k", "v")
 	for _, args := range reading(t, "page") {
 		if args[0] == "pages" || args[0] == "status" || args[0] == "check" {
@@ -214,6 +215,7 @@ func TestReadingCreatesNothing(t *testing.T) {
 // C2: a verb that fails makes no commit.
 func TestFailingMakesNoCommit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
+	runs(t, dir, "", "init")
 	runs(t, dir, "", "put", "p", "k", "v")
 	before := runs(t, dir, "", "log", "p")
 	for _, args := range [][]string{
@@ -233,7 +235,7 @@ func TestFailingMakesNoCommit(t *testing.T) {
 // Every verb and topic has help with an example or a table, and no line is too long for a terminal.
 func TestHelpTeaches(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range strings.Fields("put get ls rm stat import export log show diff tag restore merge why undo watch pages usage evict delete inspect check status backup completion") {
+	for _, verb := range strings.Fields("init put get ls rm stat import export log show diff tag restore merge why undo watch pages usage evict delete inspect check status backup completion") {
 		out := runs(t, dir, "", verb, "--help")
 		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "Usage:") {
 			t.Errorf("help of %s has no examples:\n%s", verb, out)

@@ -113,7 +113,7 @@ one under new keys. So that is the way to go when a device with the key was lost
 		if err != nil {
 			return err
 		}
-		return a.with(ctx, ledger.Options{}, func(repo *ledger.Repository) error {
+		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 			info, err := repo.SetCloud(ctx, o)
 			if err != nil {
 				return err

@@ -142,7 +142,7 @@ func (a *app) hintOf(err error) string {
 		err  error
 		hint string
 	}{
-		{ledger.ErrNoRepository, "create one with import, put, cloud set or clone, or name another directory with --dir or LEDGER_DIR"},
+		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
 		{ledger.ErrCloudRolledBack, "if the bucket was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudReplaced, "if the bucket was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},

@@ -34,7 +34,7 @@ func (a *app) putCommand() *cobra.Command {
 		Long: `Store a value under a key, in one commit. The value is the argument VALUE, the content of a
 file (-f FILE), or the standard input (-f -). Values may be of any size: they stream.
 
-The repository and the page are created when they do not exist. A value that is stored
+The page is created when it does not exist; the repository is not: see init. A value that is stored
 already makes no commit. With --if-absent, --if-present or --if-equal the value is only
 stored when the key has no entry, has one, or has exactly that value; else nothing
 changes and the exit code is 1.

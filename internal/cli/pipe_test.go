@@ -22,6 +22,7 @@ func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 // TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe does is an error.
 func TestBrokenPipe(t *testing.T) {
 	dir := t.TempDir()
+	do(t, 0, "", "--dir", dir, "init")
 	do(t, 0, "", "--dir", dir, "put", "notes", "a", "1")
 	var errs bytes.Buffer
 	if code := cli.Main(t.Context(), process([]string{"--dir", dir, "ls", "notes"}, nil, closedOutput{}, &errs)); code != cli.ExitDone || errs.Len() > 0 {

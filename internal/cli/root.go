@@ -23,7 +23,8 @@ snapshots and their whole history, in one directory, the repository.
 A page is named LEDGER (its root page) or LEDGER/PAGE. Every change is a commit that
 stays readable: log lists them, diff compares them, --at reads them, restore brings one back.`
 
-const rootExample = `  ledgerd --dir data import src .            store a directory tree as the page src
+const rootExample = `  ledgerd --dir data init                    create a repository
+  ledgerd --dir data import src .            store a directory tree as the page src
   ledgerd --dir data log src                 its history
   ledgerd --dir data export src out          write the tree back
   ledgerd --dir data put notes greeting hi   one key
@@ -67,7 +68,7 @@ func (a *app) root() *cobra.Command {
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),
-		a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
+		a.initCommand(), a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root
@@ -258,7 +259,7 @@ const (
 	reads   access = iota // nothing is created, and nothing written but what has to be fetched
 	fetches               // likewise, for a verb that reads values: what it fetches is kept
 	changes               // the page must exist
-	creates               // the repository and the page are created when they are absent
+	creates               // the page is created when it is absent
 )
 
 // page calls fn with the page named by text and closes it.
@@ -275,7 +276,7 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 		return errors.Join(fn(page), page.Close())
 	}
 	if how == changes || how == creates {
-		return a.with(ctx, ledger.Options{MustExist: how == changes}, do)
+		return a.with(ctx, ledger.Options{MustExist: true}, do)
 	}
 	return a.fetching(ctx, how, do)
 }

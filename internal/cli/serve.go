@@ -63,7 +63,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Short:   "Keep the repository in step with the cloud until it is stopped",
 		Long: `Hold the repository and sync all its pages in the background, in both directions, until an interrupt. Heads
 that stand beside each other are merged as they come. Pages of other devices are created. Garbage is
-collected a little at a time. A repository is not created: see put, import, cloud set and clone.
+collected a little at a time. A repository is not created: see init, import and clone.
 
 When sync of a page fails, a line on the standard error says so, with the time and what to do. The line comes
 again after a minute while that lasts, then after twice as long each time, up to 4 hours. Where nothing can be

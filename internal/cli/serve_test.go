@@ -74,6 +74,7 @@ func TestVerbsGoThroughServe(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	repo := filepath.Join(dir, "r")
+	do(t, 0, "", "--dir", repo, "init")
 	do(t, 0, "", "--dir", repo, "put", "notes", "a", "1")
 	stop := startServe(t, repo)
 	do(t, 0, "", "--dir", repo, "put", "notes", "b", "2")
@@ -129,6 +130,7 @@ func forServe(t *testing.T) (dir, repo string, run func(code int, args ...string
 // TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are none.
 func TestServeKeepsItsBounds(t *testing.T) {
 	dir, repo, run := forServe(t)
+	run(0, "init")
 	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
 	run(0, "put", "notes", "a", strings.Repeat("0123456789", 20_000))
 	run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
@@ -148,6 +150,7 @@ func TestServeKeepsItsBounds(t *testing.T) {
 // TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
 func TestEvictBesideServe(t *testing.T) {
 	dir, repo, run := forServe(t)
+	run(0, "init")
 	do(t, 0, "", "key", "init", filepath.Join(dir, "key"))
 	run(0, "put", "notes", "a", "1")
 	run(0, "put", "other", "b", "2")
@@ -181,6 +184,7 @@ func TestEvictBesideServe(t *testing.T) {
 // repository.
 func TestVerbWaitsForTheSocket(t *testing.T) {
 	_, repo, run := forServe(t)
+	run(0, "init")
 	run(0, "put", "notes", "a", "1")
 	r, err := ledger.Open(t.Context(), repo, nil)
 	if err != nil {
@@ -222,6 +226,7 @@ func TestVerbWaitsForTheSocket(t *testing.T) {
 // TestCompletionBesideServe asks for completions while a process holds the repository: serve gives them, and where nobody answers there are none.
 func TestCompletionBesideServe(t *testing.T) {
 	_, repo, run := forServe(t)
+	run(0, "init")
 	run(0, "put", "notes", "a", "1")
 	run(0, "put", "notes", "b", "1")
 	lines := []string{"get\x00", "get\x00notes\x00", "show\x00notes\x00", "get\x00notes\x00a\x00--at\x00HEAD", "serve\x00", "g"}
@@ -258,6 +263,7 @@ func TestCompletionBesideServe(t *testing.T) {
 // TestWatchGoesOnThroughServe has a serve begin beside a watch: that goes on behind what it has told, though it learns of serve by a change that serve has made.
 func TestWatchGoesOnThroughServe(t *testing.T) {
 	_, repo, run := forServe(t)
+	run(0, "init")
 	run(0, "put", "notes", "a", "1")
 	told := make(chan string, 100)
 	out := &lines{line: func(line []byte) { told <- string(line) }}

@@ -34,6 +34,7 @@ func shortDir(t *testing.T) string {
 // TestVerbsWhileServeStops calls verbs while serve stops: each has done what it says, through serve, after it, or not at all.
 func TestVerbsWhileServeStops(t *testing.T) {
 	repo := filepath.Join(shortDir(t), "r")
+	do(t, 0, "", "--dir", repo, "init")
 	do(t, 0, "", "--dir", repo, "put", "notes", "first", "x")
 	want := map[string]bool{"first": true}
 	for round := range 3 {
@@ -106,6 +107,7 @@ func TestServeStopsWithinAnUpload(t *testing.T) {
 		}
 	}
 	run("key", "init", key)
+	do(t, 0, "", "--dir", repo, "init")
 	do(t, 0, string(value), "--dir", repo, "put", "notes", "big", "-f", "-")
 	run("cloud", "set", "mem:x", "--key-file", key)
 	ctx, stop := context.WithCancel(t.Context())
@@ -170,6 +172,7 @@ func TestServeKeepsPagesWhileItLists(t *testing.T) {
 		return p
 	}
 	do(t, 0, "", "key", "init", key)
+	do(t, 0, "", "--dir", repo, "init")
 	if code := cli.Main(t.Context(), with(store, io.Discard, "cloud", "set", "mem:x", "--key-file", key)); code != 0 {
 		t.Fatalf("cloud set: exit code %d", code)
 	}

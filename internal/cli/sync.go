@@ -212,6 +212,9 @@ func (a *app) clone(ctx context.Context, c ledger.CloudOptions) error {
 	if a.dir == "" {
 		return a.noDirectory()
 	}
+	if _, err := a.hasRepository(); err != nil {
+		return err
+	}
 	var o ledger.Options
 	a.complete(&o)
 	p := a.startProgress(ctx, "cloning", "pages")

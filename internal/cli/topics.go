@@ -104,7 +104,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     put rm restore   {"page","commit","changed":BOOL,"merge"?:ID,"conflicts"?}; merge is the commit that
                       brought the heads together afterwards
     undo             the same and {"keys","kept"}, the numbers of keys
-    import           the same and {"added","updated","removed","unchanged","bytes","warnings"}
+    import           the same and {"added","updated","removed","unchanged","bytes","warnings",
+                      "repositoryCreated"?:BOOL}
     export PATH      {"page","path","files","bytes","warnings"}
     get              {"key":BYTES,"size","priority":"eager"|"lazy","value":BYTES}
     ls, stat KEY     {"key":BYTES,"size","priority","inline":BOOL,"object"?,
@@ -164,6 +165,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       "problems":[{"where","key"?,"message","repaired":BOOL}]}; before, for each problem of
                       the repository's own files, {"where","message","repaired":BOOL}
     compact          {"page","bytesBefore","bytesAfter","freedBytes","segments","dryRun"?:BOOL}
+    init             {"dir","created":BOOL}
     backup DIR       {"dir","size"}
     inspect          stat, then tree
     inspect rows     {"row","value"}

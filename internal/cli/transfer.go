@@ -58,7 +58,8 @@ Sockets, pipes and devices, files that cannot be read, and files that change whi
 read are left out with a warning, and the exit code is 3. The repository itself is never
 imported when it lies below PATH.
 
-The repository and the page are created when they do not exist.
+The page is created when it does not exist, and so is the repository when its directory is absent or
+empty, which is told. A repository is never created among other files: see init.
 ` + writeHelp,
 		Example: `  ledgerd --dir data import src .
   ledgerd import photos/2024 ~/Pictures/2024 -m 'after the trip' --lazy
@@ -127,6 +128,13 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if f.message == "" {
 		f.message = importMessage(path)
 	}
+	created, err := a.createRepository(ctx)
+	if err != nil {
+		return err
+	}
+	if created {
+		a.tell("created a repository in %s", quoted(a.dir))
+	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
 		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, Warn: func(w filetree.Warning) { a.warn(w) }}
 		if info, err := os.Stat(a.dir); err == nil {
@@ -143,7 +151,7 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if err != nil {
 			return err
 		}
-		return a.imported(page, args[1], format, result, merged)
+		return a.imported(page, args[1], format, result, merged, created)
 	})
 }
 
@@ -217,14 +225,15 @@ type importJSON struct {
 	Unchanged int64 `json:"unchanged"`
 	Bytes     int64 `json:"bytes"`
 	Warnings  int64 `json:"warnings"`
+	Created   bool  `json:"repositoryCreated,omitempty"`
 }
 
-func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged mergedJSON) error {
+func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result, merged mergedJSON, created bool) error {
 	name := pageText(page)
 	if a.json {
 		return a.emit(importJSON{
 			doneJSON{Page: name, Commit: r.Commit.String(), Changed: r.Committed, mergedJSON: merged},
-			r.Added, r.Changed, r.Removed, r.Unchanged, r.Bytes, r.Warnings,
+			r.Added, r.Changed, r.Removed, r.Unchanged, r.Bytes, r.Warnings, created,
 		})
 	}
 	if a.quiet {

@@ -25,8 +25,10 @@ func TestUnfitBucketIsNoDamage(t *testing.T) {
 		t.Run(liar.Name, func(t *testing.T) {
 			b := liar.Wrap(mem.New(mem.Options{Clock: mem.NewAutoClock(time.Unix(2e9, 0))}))
 			var out, errs bytes.Buffer
+			repo := filepath.Join(t.TempDir(), "repo")
+			do(t, 0, "", "--dir", repo, "init")
 			code := cli.Main(t.Context(), cli.Process{
-				Args:  []string{"--dir", filepath.Join(t.TempDir(), "repo"), "cloud", "set", "liar:x", "--plaintext"},
+				Args:  []string{"--dir", repo, "cloud", "set", "liar:x", "--plaintext"},
 				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
 				Buckets: map[string]ledger.BucketOpener{
 					"liar": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },
@@ -52,8 +54,10 @@ func TestTroubleOfABucketIsNotOfThisDisk(t *testing.T) {
 			return nil
 		})
 		var out, errs bytes.Buffer
+		repo := filepath.Join(t.TempDir(), "repo")
+		do(t, 0, "", "--dir", repo, "init")
 		code := cli.Main(t.Context(), cli.Process{
-			Args:  []string{"--dir", filepath.Join(t.TempDir(), "repo"), "cloud", "set", "full:x", "--plaintext"},
+			Args:  []string{"--dir", repo, "cloud", "set", "full:x", "--plaintext"},
 			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
 			Buckets: map[string]ledger.BucketOpener{
 				"full": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil },

@@ -43,6 +43,7 @@ func (w *lines) Write(p []byte) (int, error) {
 // once and in order, while others write, make siblings and merge.
 func TestWatchIsExact(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
+	runs(t, dir, "", "init")
 	runs(t, dir, "", "put", "p", "first", "0")
 	written, seen := make(chan struct{}), make(chan struct{}, 1)
 	go func() {

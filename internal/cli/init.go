@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/filetree"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "init",
+		GroupID: groupCare,
+		Short:   "Create a repository",
+		Long: `Create an empty repository in the directory of --dir, which must be absent or empty. Where there is
+a repository already, nothing happens.
+
+The first import into a directory that is absent or empty creates one too, and says so, and
+clone makes one of what a bucket has. No other verb creates a repository, so that a directory that was
+mistyped is an error.`,
+		Example: `  ledgerd init
+  ledgerd --dir data init`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			created, err := a.createRepository(ctx)
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.json:
+				return a.emit(initJSON{a.dir, created})
+			case a.quiet:
+			case created:
+				a.printf("created a repository in %s\n", quoted(a.dir))
+			default:
+				a.printf("there is a repository in %s already\n", quoted(a.dir))
+			}
+			return nil
+		}),
+	}
+}
+
+// initJSON is the result of init.
+type initJSON struct {
+	Dir     string `json:"dir"`
+	Created bool   `json:"created"`
+}
+
+// createRepository creates the repository unless there is one.
+func (a *app) createRepository(ctx context.Context) (created bool, err error) {
+	if a.process.served != nil {
+		return false, nil
+	}
+	if a.dir == "" {
+		return false, a.noDirectory()
+	}
+	has, err := a.hasRepository()
+	if has || err != nil {
+		return false, err
+	}
+	repo, err := a.open(ctx, ledger.Options{})
+	if err != nil {
+		return false, err
+	}
+	return true, repo.Close()
+}
+
+// hasRepository reports whether there is something of a repository in the directory. A directory that is not there, or empty, or in which
+// a process has died before it had made the repository, has none. Other files are an error: they are somebody else's.
+func (a *app) hasRepository() (bool, error) {
+	entries, err := os.ReadDir(a.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for a repository: %w", err)
+	}
+	for _, e := range entries { // each version of the format has its directory
+		_, err := os.Lstat(filepath.Join(a.dir, e.Name(), "repository"))
+		if _, notNumber := strconv.ParseUint(e.Name(), 10, 64); err == nil && notNumber == nil {
+			return true, nil
+		}
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case "1", "lock", "lock.pid":
+		default:
+			return false, withHint(fmt.Errorf("create a repository in %s: it has other files, such as %s: %w", quoted(a.dir), quoted(e.Name()), filetree.ErrNotEmpty),
+				"name a directory that is absent or empty with --dir or LEDGER_DIR")
+		}
+	}
+	return false, nil
+}
