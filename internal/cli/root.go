@@ -268,18 +268,45 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 	if err != nil {
 		return err
 	}
-	do := func(repo *ledger.Repository) error {
-		page, err := a.openPage(ctx, repo, name, how)
-		if err != nil {
-			return err
-		}
-		return errors.Join(fn(page), page.Close())
-	}
+	do := func(repo *ledger.Repository) error { return a.pageIn(ctx, repo, name, how, fn) }
 	if how == changes || how == creates {
 		return a.with(ctx, ledger.Options{MustExist: true}, do)
 	}
 	return a.fetching(ctx, how, do)
 }
+
+// pageIn calls fn with a page of an open repository and closes it. When fn fails, a page that was made for it, and into which nothing
+// was put, goes again.
+func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName, how access, fn func(*ledger.Page) error) error {
+	l, err := repo.Ledger(name.ledger)
+	if err != nil {
+		return err
+	}
+	has, err := l.HasPage(ctx, name.pageID())
+	if err != nil {
+		return fmt.Errorf("look for page %s: %w", quoted(name.text), err)
+	}
+	page, err := a.openPage(ctx, repo, name, how)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(fn(page), page.Close())
+	if err == nil || has || how != creates {
+		return err
+	}
+	// The verb may have been interrupted, and a bucket that does not answer is no reason to keep anybody waiting.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
+	_, dropErr := repo.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{ref}})
+	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // somebody has put something there
+		return err
+	}
+	return errors.Join(err, dropErr)
+}
+
+// dropTimeout bounds how long a verb that has failed removes the page that was made for it.
+const dropTimeout = 5 * time.Second
 
 // fetching calls do for a verb that reads. A repository that is open for reading fetches nothing: where a verb needs what is only in the cloud, the
 // repository is opened for writing, so that what comes stays.

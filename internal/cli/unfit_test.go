@@ -26,7 +26,7 @@ func TestUnfitBucketIsNoDamage(t *testing.T) {
 			b := liar.Wrap(mem.New(mem.Options{Clock: mem.NewAutoClock(time.Unix(2e9, 0))}))
 			var out, errs bytes.Buffer
 			repo := filepath.Join(t.TempDir(), "repo")
-			do(t, 0, "", "--dir", repo, "init")
+			runs(t, repo, "", "init")
 			code := cli.Main(t.Context(), cli.Process{
 				Args:  []string{"--dir", repo, "cloud", "set", "liar:x", "--plaintext"},
 				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
@@ -55,7 +55,7 @@ func TestTroubleOfABucketIsNotOfThisDisk(t *testing.T) {
 		})
 		var out, errs bytes.Buffer
 		repo := filepath.Join(t.TempDir(), "repo")
-		do(t, 0, "", "--dir", repo, "init")
+		runs(t, repo, "", "init")
 		code := cli.Main(t.Context(), cli.Process{
 			Args:  []string{"--dir", repo, "cloud", "set", "full:x", "--plaintext"},
 			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, LookupEnv: func(string) (string, bool) { return "", false },
