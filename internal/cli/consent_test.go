@@ -30,6 +30,7 @@ func TestDestructiveVerbsAsk(t *testing.T) {
 		for _, served := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: " through serve"}[served], func(t *testing.T) {
 				_, repo, run := forServe(t)
+				run(0, "init")
 				run(0, "put", "notes", "a", "1")
 				run(0, "put", "notes", "a", "2")
 				run(0, "put", "notes", "b", "3")

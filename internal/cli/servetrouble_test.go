@@ -29,6 +29,7 @@ func TestServeEndsWhenNothingCanBeSynced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, repo, run := forServe(t)
+			run(0, "init")
 			run(0, "key", "init", filepath.Join(dir, "key"))
 			run(0, "put", "notes", "a", "1")
 			run(0, "cloud", "set", "dir:"+filepath.Join(dir, "bucket"), "--key-file", filepath.Join(dir, "key"))
@@ -68,6 +69,7 @@ func damagedCloud(_ *testing.T, _, repo string) error {
 // TestServeWithoutPassphrase ends with an error, too.
 func TestServeWithoutPassphrase(t *testing.T) {
 	dir, _, run := forServe(t)
+	run(0, "init")
 	pass := filepath.Join(dir, "pass")
 	if err := os.WriteFile(pass, []byte("correct horse"), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,6 +87,7 @@ func (c quickClock) After(d time.Duration) (<-chan time.Time, func()) { return c
 // TestServeTellsOfOutage takes the bucket away from serve, and brings it back.
 func TestServeTellsOfOutage(t *testing.T) {
 	dir, repo, run := forServe(t)
+	run(0, "init")
 	bucket := filepath.Join(dir, "bucket")
 	run(0, "key", "init", filepath.Join(dir, "key"))
 	run(0, "put", "notes/today", "a", "1")
@@ -128,6 +131,7 @@ func TestServeTellsOfOutage(t *testing.T) {
 // TestWatchEndsWithServe stops serve below a watch, which is no regular end.
 func TestWatchEndsWithServe(t *testing.T) {
 	_, repo, run := forServe(t)
+	run(0, "init")
 	run(0, "put", "notes", "a", "1")
 	stop := startServe(t, repo)
 	told := make(chan string, 100)
