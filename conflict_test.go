@@ -1,7 +1,10 @@
 package ledger_test
 
 import (
+	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,6 +83,88 @@ func TestFailOnConflict(t *testing.T) {
 	if got, err := tx.Commit(t.Context()); err != nil || got != base {
 		t.Errorf("%s, %v", got, err)
 	}
+}
+
+// TestRefusedTransactionGetsItsTurn tries a refused transaction again while another writer waits: it is not refused again.
+func TestRefusedTransactionGetsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memoryPage(t, ledger.Options{Merge: manual})
+		put(t, p, "k", "base")
+		again := refuse(t, p)
+		must(t, again.Put(t.Context(), []byte("mine"), []byte("1")))
+		order := make(chan string, 2)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := p.Update(t.Context(), func(tx *ledger.Tx) error {
+				order <- "update"
+				return tx.Put(t.Context(), []byte("k"), []byte("later"))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait() // it waits for the turn
+		order <- "again"
+		_, err := again.Commit(t.Context())
+		must(t, err)
+		wg.Wait()
+		if first := <-order; first != "again" {
+			t.Errorf("first came %s", first)
+		}
+		wantContent(t, p, map[string]string{"k": "later", "mine": "1"})
+		tx, err := p.Begin(t.Context(), &ledger.TxOptions{FailOnConflict: true}) // nothing is left to make good
+		must(t, err)
+		put(t, p, "k", "beside it")
+		must(t, tx.Put(t.Context(), []byte("k"), []byte("x")))
+		_, err = tx.Commit(t.Context())
+		wantErr(t, err, ledger.ErrConflict)
+	})
+}
+
+// TestForgottenTransactionHoldsNobodyUp begins a transaction in its turn and leaves it: writers go on after a while, and it is
+// refused then.
+func TestForgottenTransactionHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memoryPage(t, ledger.Options{Merge: manual})
+		put(t, p, "k", "base")
+		forgotten := refuse(t, p)
+		put(t, p, "k", "meanwhile")
+		must(t, forgotten.Put(t.Context(), []byte("k"), []byte("late")))
+		_, err := forgotten.Commit(t.Context())
+		wantErr(t, err, ledger.ErrConflict)
+
+		// Within a closure of Update the turn cannot come.
+		_, err = p.Update(t.Context(), func(tx *ledger.Tx) error {
+			within, err := p.Begin(t.Context(), &ledger.TxOptions{FailOnConflict: true})
+			if err != nil {
+				return err
+			}
+			return errors.Join(within.Rollback(), tx.Put(t.Context(), []byte("k"), []byte("end")))
+		})
+		must(t, err)
+		wantContent(t, p, map[string]string{"k": "end"})
+
+		left := refuse(t, p) // Close of the page ends it
+		must(t, left.Put(t.Context(), []byte("k"), []byte("x")))
+		if err := p.Close(); err == nil {
+			t.Error("an open transaction is not told")
+		}
+	})
+}
+
+// refuse has a transaction refused, and returns the next one.
+func refuse(t *testing.T, p *ledger.Page) *ledger.Tx {
+	t.Helper()
+	strict := &ledger.TxOptions{FailOnConflict: true}
+	first, err := p.Begin(t.Context(), strict)
+	must(t, err)
+	must(t, first.Put(t.Context(), []byte("k"), []byte("first")))
+	put(t, p, "k", "other")
+	_, err = first.Commit(t.Context())
+	wantErr(t, err, ledger.ErrConflict)
+	again, err := p.Begin(t.Context(), strict)
+	must(t, err)
+	return again
 }
 
 func TestRollback(t *testing.T) {

@@ -39,6 +39,7 @@ type Page struct {
 	closeErr error
 
 	position atomic.Pointer[commit.Commit] // see branch.go
+	refused  refusals
 
 	mu        sync.Mutex
 	txs       map[*Tx]struct{}            // guarded by mu

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
@@ -26,7 +27,9 @@ type Tx struct {
 	base           *commit.Commit
 	managed        bool // by Update, which commits it
 	failOnConflict bool
-	release        func() // lets go of the base
+	began          time.Time // when failOnConflict
+	turn           *heldTurn // the write turn, of a transaction that was refused before; nil for others
+	release        func()    // lets go of the base
 	message        string
 
 	root    object.Digest // of the tree that the changes apply to: the base's, or EmptyRoot after Clear
@@ -138,6 +141,7 @@ func (t *Tx) end() (bool, error) {
 	t.sink.rollback()
 	err := t.journal.clear()
 	t.release()
+	t.turn.drop()
 	return true, err
 }
 
@@ -215,5 +219,8 @@ func (t *Tx) Rollback() error {
 	}
 	defer t.leave()
 	_, err = t.end()
+	if t.turn != nil { // what it has read may not have been durable
+		err = errors.Join(err, t.page.waitDurable(t.base))
+	}
 	return err
 }

@@ -231,7 +231,9 @@ type TxOptions struct {
 	// Base is the commit to build on; zero means the handle's head.
 	Base CommitID
 	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of making a
-	// second head.
+	// second head. After such an error the next Begin with FailOnConflict, and without Base, of the same handle waits for
+	// the page's write turn, at most for a second, and the transaction holds the turn: other writers wait for it. It holds
+	// the turn for 10 ms and twice as long as the refused one had run, at most for a second, and then goes on without.
 	FailOnConflict bool
 }
 
@@ -248,6 +250,13 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 	if o == nil {
 		o = &TxOptions{}
 	}
+	if o.FailOnConflict && o.Base.IsZero() {
+		if hold, ok := p.refused.take(); ok {
+			if t, err := p.beginInTurn(ctx, hold); t != nil || err != nil {
+				return t.strict(), err
+			}
+		}
+	}
 	j := p.store.NewJournal()
 	base, release, err := p.pin(ctx, o.Base)
 	if err != nil {
@@ -262,8 +271,19 @@ func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 		}
 	}
 	t := p.newTx(base, j, release)
-	t.failOnConflict, t.nodes = o.FailOnConflict, &completedNodes{p.store, p, base}
+	t.nodes = &completedNodes{p.store, p, base}
+	if o.FailOnConflict {
+		t.strict()
+	}
 	return t, nil
+}
+
+// strict makes a transaction, which may be nil, fail when its base is no head.
+func (t *Tx) strict() *Tx {
+	if t != nil {
+		t.failOnConflict, t.began = true, t.page.ledger.repo.clock.Now()
+	}
+	return t
 }
 
 // Commit ends the transaction and makes its changes durable. It returns the id of the new commit, or of the base when
@@ -288,7 +308,10 @@ func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
 	}
 	_, err = t.end()
 	t.page.warn(err)
-	if c == nil {
+	switch {
+	case c == nil && t.turn != nil:
+		return t.page.seen(t.base)
+	case c == nil:
 		return CommitID(t.base.ID), nil
 	}
 	return t.page.settle(c, pending, changes, started)
@@ -300,15 +323,29 @@ func (t *Tx) commit(ctx context.Context) (*commit.Commit, *storage.Pending, erro
 	if err != nil || root == t.base.Root {
 		return nil, nil, err
 	}
-	unlock, err := t.page.store.Lock(ctx)
-	if err != nil {
-		return nil, nil, err
+	took := t.ran()
+	if t.turn.claim() {
+		defer t.turn.unlock()
+	} else {
+		unlock, err := t.page.store.Lock(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer unlock()
 	}
-	defer unlock()
 	if t.failOnConflict && !t.page.isHead(t.base) {
+		t.page.refused.add(took)
 		return nil, nil, fmt.Errorf("another commit was made on %s meanwhile: %w", t.base.ID.Short(), ErrConflict)
 	}
 	return t.page.submit(ctx, t.sink.j, root, t.base, t.message)
+}
+
+// ran returns for how long a transaction with failOnConflict has run.
+func (t *Tx) ran() time.Duration {
+	if !t.failOnConflict {
+		return 0
+	}
+	return t.page.ledger.repo.clock.Now().Sub(t.began)
 }
 
 // isHead reports whether c, which is durable, has no child, not even one on its way to the disk. The caller holds the write turn.

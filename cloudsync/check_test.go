@@ -65,6 +65,9 @@ func scene(t *testing.T) (w *world, a, b, behind *page) {
 func TestCheckNamesAndRepairs(t *testing.T) {
 	hows := slices.Sorted(maps.Keys(spoilers))
 	for i, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if tier.Level() == 0 && i%2 > 0 {
+			continue
+		}
 		k := kinds[kind]
 		for j, how := range hows {
 			if how == "missing" && k.missing || !tier.Nightly() && j != i%len(hows) {

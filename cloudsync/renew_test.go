@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 func (p *page) names() format.PageNames { return format.NamesOf(p.d.w.ring, p.ledger, testPage) }
@@ -407,7 +408,7 @@ func TestHoleIsNamed(t *testing.T) {
 	}
 }
 
-var lossSeeds = flag.Int("loss-seeds", 24, "seeds of TestReuploadAfterAnyLoss")
+var lossSeeds = flag.Int("loss-seeds", tier.Of(6, 24, 240), "seeds of TestReuploadAfterAnyLoss")
 
 // TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the rest back now and then, and lets devices go on before anybody
 // notices. Then each device whose sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the same.
@@ -417,7 +418,7 @@ func TestReuploadAfterAnyLoss(t *testing.T) {
 		seeds /= 2
 	}
 	for seed := range seeds {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) { anyLoss(t, uint64(seed)) })
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { anyLoss(t, uint64(seed)+1000*(tier.Seed()-1)) })
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/storage"
 )
 
 var (
 	retentionSeed = flag.Uint64("retention.seed", 0, "run the history of this seed alone, and tell what happens")
-	retentionRuns = flag.Int("retention.runs", 14, "how many random histories with retention are run")
+	retentionRuns = flag.Int("retention.runs", tier.Of(4, 14, 140), "how many random histories with retention are run")
 )
 
 // TestRetentionHistories runs random histories of devices that come and go for long times while history is given up in the bucket: whatever was put is on every device in the end, every tag has its content, and
@@ -32,7 +33,8 @@ func TestRetentionHistories(t *testing.T) {
 	if testing.Short() {
 		n /= 2
 	}
-	for seed := uint64(1); seed <= uint64(n) && !t.Failed(); seed++ {
+	first := 1000*(tier.Seed()-1) + 1
+	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { retentionHistory(t, seed, func(string, ...any) {}) })
 	}
 }

@@ -42,7 +42,7 @@ func (c *crasher) boundary(what string) {
 	if c.failed {
 		return
 	}
-	for v := range crashVariants * tier.Factor() {
+	for v := range tier.Of(crashVariants-1, crashVariants, crashVariants*tier.Factor()) {
 		rng := rand.New(rand.NewPCG(c.seed, uint64(op)<<8|uint64(v)))
 		p := c.w.promise()
 		ix := c.index(rng) // before the files: an index never knows more than they hold

@@ -1,0 +1,113 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ledgerd/ledger/internal/clock"
+)
+
+// A transaction that was refused with ErrConflict and is tried again would seldom get through beside writers that wait for
+// the page's write turn: while it runs, they commit. So the next one on the handle waits for the turn when it begins, and
+// holds it. It holds the turn for twice as long as the refused one had run and turnSlack, at most for turnLimit: who
+// begins a transaction and forgets it keeps the others waiting no longer. Then it goes on as any other.
+const (
+	turnSlack = 10 * time.Millisecond
+	turnLimit = time.Second
+)
+
+// refusals counts the transactions of a handle that were refused and have not been tried again.
+type refusals struct {
+	mu    sync.Mutex
+	count int           // guarded by mu
+	took  time.Duration // guarded by mu; how long the last of them had run
+}
+
+func (r *refusals) add(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	r.took = max(0, took) // an app's clock may jump
+}
+
+// take reports whether there was a refusal, which the caller makes good, and for how long he may hold the turn.
+func (r *refusals) take() (hold time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.count == 0 {
+		return 0, false
+	}
+	r.count--
+	return min(turnSlack+2*r.took, turnLimit), true
+}
+
+// heldTurn is a write turn that a transaction has from its beginning.
+type heldTurn struct {
+	unlock func()
+	gone   atomic.Bool // given back, or about to be by who set it
+	ended  chan struct{}
+	wg     sync.WaitGroup
+}
+
+// holdTurn gives the turn back when the time is over, unless that was done. drop must be called once.
+func holdTurn(c clock.Clock, hold time.Duration, unlock func()) *heldTurn {
+	h := &heldTurn{unlock: unlock, ended: make(chan struct{})}
+	over, release := c.After(hold)
+	h.wg.Go(func() {
+		defer release()
+		select {
+		case <-over:
+			if h.claim() {
+				h.unlock()
+			}
+		case <-h.ended:
+		}
+	})
+	return h
+}
+
+// claim reports whether the turn is still held. Then the caller has it, and calls unlock. h may be nil.
+func (h *heldTurn) claim() bool { return h != nil && !h.gone.Swap(true) }
+
+// drop gives the turn back, unless that was done, and waits for the goroutine of holdTurn. h may be nil.
+func (h *heldTurn) drop() {
+	if h == nil {
+		return
+	}
+	if h.claim() {
+		h.unlock()
+	}
+	close(h.ended)
+	h.wg.Wait()
+}
+
+// beginInTurn begins a transaction on the newest head of the handle's branch and holds the write turn for some time. It returns
+// nil when the turn does not come within turnLimit, as in a closure of Update. The caller has entered the page.
+func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error) {
+	call := p.gate.context(ctx)
+	defer call.release()
+	wait, cancel := context.WithTimeout(call, turnLimit)
+	defer cancel()
+	unlock, err := p.store.Lock(wait)
+	if err != nil && call.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, call.explain(fmt.Errorf("begin transaction: %w", err))
+	}
+	j := p.store.NewJournal() // before the head: see beginUpdate
+	head, err := p.chainedHead(call)
+	if err != nil {
+		j.Rollback()
+		unlock()
+		return nil, call.explain(fmt.Errorf("begin transaction: %w", err))
+	}
+	t := p.newTx(head, j, p.store.Pin(head.ID))
+	t.nodes = &completedNodes{p.store, p, head}
+	t.turn = holdTurn(p.ledger.repo.clock, hold, unlock)
+	return t, nil
+}
