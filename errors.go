@@ -56,6 +56,9 @@ var (
 	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a page cannot be synced; the error names it. See Repository.Reupload. It comes with
 	// ErrCorrupt, ErrGone or ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged
+	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere. What this
+	// device has of it stays here until it is deleted here, too.
+	ErrDeleted = cloudsync.ErrDeleted
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.

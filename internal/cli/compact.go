@@ -43,12 +43,9 @@ type compactJSON struct {
 
 func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dry bool) error {
 	o := ledger.CompactOptions{DryRun: dry}
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return err
-		}
-		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	var err error
+	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
+		return err
 	}
 	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "compacting", "pages")
@@ -57,6 +54,9 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dr
 		}
 		pages, err := repo.Compact(ctx, o)
 		p.finish()
+		if err != nil && len(pages) == 0 {
+			return err
+		}
 		return errors.Join(err, a.compacted(pages, dry))
 	})
 }

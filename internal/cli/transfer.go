@@ -286,6 +286,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.StringVar(&f.at, "at", "", "revision to export (default HEAD)")
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
