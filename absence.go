@@ -115,11 +115,11 @@ func (r *Repository) readAbsence(k pageKey) (*absence, error) {
 		return nil, nil
 	}
 	if err != nil && !errors.Is(err, ErrTooLarge) {
-		return nil, fmt.Errorf("read why page %s is not here: %w", k.id, err)
+		return nil, fmt.Errorf("read why page %s is not here: %w", k.text(""), err)
 	}
 	a, err := parseAbsence(b)
 	if errors.Is(err, ErrUnsupported) {
-		return nil, fmt.Errorf("read why page %s is not here: %w", k.id, err)
+		return nil, fmt.Errorf("read why page %s is not here: %w", k.text(""), err)
 	}
 	if err != nil {
 		r.o.Logger.Warn("what is known of an evicted page is damaged", "ledger", k.ledger, "page", k.id.String(), "error", err)
@@ -131,7 +131,7 @@ func (r *Repository) readAbsence(k pageKey) (*absence, error) {
 // writeAbsence makes the file {page}.away durable.
 func (r *Repository) writeAbsence(k pageKey, a *absence) error {
 	if err := replaceFile(r.fs, r.awayPath(k), a.encode()); err != nil {
-		return fmt.Errorf("write why page %s is not here: %w", k.id, err)
+		return fmt.Errorf("write why page %s is not here: %w", k.text(""), err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (r *Repository) writeAbsence(k pageKey, a *absence) error {
 // removeAbsence removes the file. When that is not durable, A1 holds.
 func (r *Repository) removeAbsence(k pageKey) error {
 	if err := r.fs.RemoveAll(r.awayPath(k)); err != nil {
-		return fmt.Errorf("remove why page %s is not here: %w", k.id, err)
+		return fmt.Errorf("remove why page %s is not here: %w", k.text(""), err)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (r *Repository) awayPages(ctx context.Context) ([]awayPage, error) {
 func (r *Repository) isHere(k pageKey) (bool, error) {
 	_, err := r.fs.Stat(r.pageDir(k))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("look for page %s: %w", k.id, err)
+		return false, fmt.Errorf("look for page %s: %w", k.text(""), err)
 	}
 	return err == nil, nil
 }

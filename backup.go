@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -81,7 +82,7 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 			if r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
 				continue
 			}
-			return fmt.Errorf("copy page %s: %w", info.ID, err)
+			return fmt.Errorf("copy page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
 		}
 	}
 	if err := r.backupAway(ctx, t, infos); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -154,7 +155,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 			if o.Page == nil && r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
 				continue
 			}
-			return nil, fmt.Errorf("check page %s: %w", info.ID, err)
+			return nil, fmt.Errorf("check page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
 		}
 		report.Pages = append(report.Pages, c.report)
 	}

@@ -49,7 +49,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	}
 	for _, ref := range only {
 		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
-			return nil, fmt.Errorf("check the bucket: page %s of ledger %q: %w", ref.ID, ref.Ledger, ErrNotFound)
+			return nil, fmt.Errorf("check the bucket: page %s: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
 	var all []CloudCheckReport
@@ -78,7 +78,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		objects, bytes = objects+report.Objects, bytes+report.Bytes
 		all = append(all, report)
 		if report.Err != nil {
-			errs = append(errs, fmt.Errorf("page %s of ledger %q: %w", k.id, k.ledger, report.Err))
+			errs = append(errs, fmt.Errorf("page %s: %w", k.text(report.Name), report.Err))
 		}
 		if ctx.Err() != nil {
 			break

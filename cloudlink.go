@@ -351,11 +351,8 @@ func masterKey(file *cloudFile, pass secret.Bytes, w *seal.Wrapped) (seal.Master
 
 // keyError makes errors about keys match ErrWrongKey.
 func keyError(err error) error {
-	switch {
-	case errors.Is(err, seal.ErrPlaintext):
-		return fmt.Errorf("a key is given, but the cloud is plaintext: %w: %w", ErrWrongKey, err)
-	case errors.Is(err, seal.ErrWrongKey):
-		return fmt.Errorf("%w: %w", ErrWrongKey, err)
+	if errors.Is(err, seal.ErrPlaintext) {
+		return fmt.Errorf("%w: a key is given: %w", ErrWrongKey, err)
 	}
 	return err
 }

@@ -79,7 +79,7 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 	}
 	for _, ref := range o.Pages {
 		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
-			return nil, fmt.Errorf("collect garbage: page %s of ledger %q is not on this device: %w", ref.ID, ref.Ledger, ErrNotFound)
+			return nil, fmt.Errorf("collect garbage: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
 	var all []PageCollection
@@ -100,7 +100,7 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 			all = append(all, c)
 		}
 		if err != nil {
-			return all, fmt.Errorf("collect garbage of page %s of ledger %q: %w", k.id, k.ledger, err)
+			return all, fmt.Errorf("collect garbage of page %s: %w", k.text(c.Name), err)
 		}
 	}
 	return all, nil

@@ -151,7 +151,7 @@ func (r *Repository) bringBackOthers(ctx context.Context, id format.ID) error {
 			continue
 		}
 		if err := r.bringBackBy(ctx, p.key, r.connectInTurn); err != nil {
-			return fmt.Errorf("page %s of %q was evicted: %w", p.key.id, p.key.ledger, err)
+			return fmt.Errorf("page %s was evicted: %w", p.key.text(p.name), err)
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	if o.Pages != nil {
 		for _, ref := range o.Pages {
 			if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
-				return nil, fmt.Errorf("compact: page %s of ledger %q is not on this device: %w", ref.ID, ref.Ledger, ErrNotFound)
+				return nil, fmt.Errorf("compact: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
 			}
 		}
 		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.ledger, k.id}) })
@@ -75,7 +75,7 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("compact page %s of ledger %q: %w", k.id, k.ledger, err))
+			errs = append(errs, fmt.Errorf("compact page %s: %w", k.text(c.Name), err))
 		}
 		if err == nil || c.Freed != 0 {
 			all = append(all, c)

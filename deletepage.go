@@ -133,7 +133,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 		err = link.syncer.DeleteEverywhere(ctx, d.Ledger, d.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("page %s of ledger %q is deleted here, and not yet for all: %w", d.ID, d.Ledger, err)
+		return fmt.Errorf("page %s is deleted here, and not yet for all: %w", r.pageText(d.PageRef), err)
 	}
 	d.InCloud, d.Everywhere = false, true
 	return nil
@@ -157,10 +157,10 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	case away:
 		return r.deleteAway(k, d, o)
 	case !here:
-		return fmt.Errorf("page %s of ledger %q: %w", d.ID, d.Ledger, ErrNotFound)
+		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), ErrNotFound)
 	}
 	if d.Bytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
-		return fmt.Errorf("measure page %s: %w", d.ID, err)
+		return fmt.Errorf("measure page %s: %w", r.pageText(d.PageRef), err)
 	}
 	dep := departure{kind: absentDeleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
 	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced && !o.DryRun {
@@ -168,7 +168,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	}
 	res, err := r.depart(ctx, k, dep)
 	if err != nil {
-		return fmt.Errorf("page %s of ledger %q: %w", d.ID, d.Ledger, err)
+		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), err)
 	}
 	if res.bar != EvictFree {
 		return &EvictError{d.PageRef, d.Name, res.bar, res.reason}

@@ -91,7 +91,7 @@ func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("drop values of page %s of ledger %q: %w", c.ID, c.Ledger, err)
+		return fmt.Errorf("drop values of page %s: %w", e.repo.pageText(c.PageRef), err)
 	}
 	return nil
 }

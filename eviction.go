@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/pageusage"
 )
 
@@ -118,7 +119,7 @@ type EvictError struct {
 
 // Error implements error.
 func (e *EvictError) Error() string {
-	return fmt.Sprintf("page %s of ledger %q stays: %s", e.Page.ID, e.Page.Ledger, e.Reason)
+	return fmt.Sprintf("page %s stays: %s", base.PageName(e.Page.Ledger, e.Name, e.Page.ID), e.Reason)
 }
 
 // Is makes it match ErrConflict.
@@ -260,7 +261,7 @@ func (e *evictor) named(context.Context) ([]EvictResult, error) {
 		}
 		here, away, err := e.repo.whereIs(k)
 		if err == nil && !here && !away {
-			err = fmt.Errorf("page %s of ledger %q: %w", ref.ID, ref.Ledger, ErrNotFound)
+			err = fmt.Errorf("page %s: %w", e.repo.pageText(ref), ErrNotFound)
 		}
 		if err != nil {
 			return nil, err
@@ -336,14 +337,14 @@ func (e *evictor) prepare(ctx context.Context, c *EvictResult) (*leaver, error) 
 	k := pageKey{c.Ledger, c.ID}
 	var err error
 	if c.Bytes, err = dirSize(e.repo.fs, e.repo.pageDir(k)); err != nil {
-		return nil, fmt.Errorf("measure page %s: %w", c.ID, err)
+		return nil, fmt.Errorf("measure page %s: %w", k.text(c.Name), err)
 	}
 	l, err := e.repo.prepareToLeave(ctx, k, departure{
 		kind: absentEvicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
 		usageStays: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, err)
+		return nil, fmt.Errorf("page %s: %w", k.text(c.Name), err)
 	}
 	return l, nil
 }
@@ -360,7 +361,7 @@ func (e *evictor) leave(ctx context.Context, batch []*leaving) error {
 		c, l := b.c, b.l
 		switch {
 		case l.err != nil:
-			errs = append(errs, fmt.Errorf("page %s of ledger %q: %w", c.ID, c.Ledger, l.err))
+			errs = append(errs, fmt.Errorf("page %s: %w", l.key.text(c.Name), l.err))
 		case l.done.bar != EvictFree:
 			e.keep(c, l.done.bar, l.done.reason)
 		default:

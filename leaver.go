@@ -155,7 +155,7 @@ func (r *Repository) createAbsence(l *leaver) error {
 		_, err = f.WriteAt(a.encode(), 0)
 	}
 	if err != nil {
-		return fmt.Errorf("write why page %s is not here: %w", l.key.id, err)
+		return fmt.Errorf("write why page %s is not here: %w", l.key.text(l.d.name), err)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (l *leaver) syncAbsence() {
 		err = l.file.Sync()
 	}
 	if err = errors.Join(err, l.file.Close()); err != nil {
-		l.err = errors.Join(l.err, fmt.Errorf("write why page %s is not here: %w", l.key.id, err))
+		l.err = errors.Join(l.err, fmt.Errorf("write why page %s is not here: %w", l.key.text(l.d.name), err))
 	}
 }
 

@@ -60,7 +60,7 @@ func (p *Page) Ledger() *Ledger { return p.ledger }
 func (p *Page) Close() error {
 	l, err := p.close()
 	if err := errors.Join(l.err(), err); err != nil {
-		return fmt.Errorf("close page %s: %w", p.ID(), err)
+		return fmt.Errorf("close page %s: %w", p.shared.key.text(p.shared.name), err)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	back := false
 	for {
 		if err := call.Err(); err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
+			return nil, call.explain(fmt.Errorf("open page %s: %w", key.text(name), err))
 		}
 		if leaving := r.departing(key); leaving != nil && kind == handleKept { // who keeps it gives way
 			select {
@@ -99,7 +99,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 			}
 		}
 		if err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", id, err))
+			return nil, call.explain(fmt.Errorf("open page %s: %w", key.text(name), err))
 		}
 		if p != nil {
 			if err := s.begin(p, kind); err != nil {
@@ -118,7 +118,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 func (s *pageStore) begin(p *Page, kind handleKind) error {
 	if kind == handleUse {
 		if err := s.noteUse(); err != nil {
-			return errors.Join(fmt.Errorf("open page %s: %w", s.key.id, err), p.Close())
+			return errors.Join(fmt.Errorf("open page %s: %w", s.key.text(s.name), err), p.Close())
 		}
 	}
 	if kind != handleLook {

@@ -146,7 +146,8 @@ func (s *pageStore) endSync(ever bool) error {
 	return err
 }
 
-// withSync calls fn with what syncs the page, for a call on p. What fn waits for ends when p closes.
+// withSync calls fn with what syncs the page, for a call on p. what is the work for the text of an error, "" where the
+// error says it. What fn waits for ends when p closes.
 func (p *Page) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -167,7 +168,10 @@ func (p *Page) withSync(ctx context.Context, what string, fn func(context.Contex
 	}
 	if err != nil {
 		p.note(err)
-		return call.explain(fmt.Errorf("%s: %w", what, err))
+		if what != "" {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+		return call.explain(err)
 	}
 	return nil
 }
@@ -189,7 +193,7 @@ func (s *pageStore) trySync(ctx context.Context, fn func(context.Context, *cloud
 // Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached, after some tries), ErrNoSpace and fs.ErrPermission (of the bucket, too), ErrCloudRolledBack, ErrCloudReplaced,
 // ErrCorrupt (an object in the bucket, named), *MergeError, ErrReadOnly, ErrClosed, those of ctx.
 func (p *Page) Sync(ctx context.Context) error {
-	return p.withSync(ctx, "sync", func(ctx context.Context, s *cloudsync.Page) error { return s.Sync(ctx) })
+	return p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error { return s.Sync(ctx) })
 }
 
 // WaitSynced returns when a commit is in the bucket. It starts nothing: in the background, or by Sync, it gets there.

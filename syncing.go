@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // syncParallel is how many pages Sync works on at once.
@@ -271,7 +272,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	errs := []error{bad}
 	for _, d := range done {
 		if d.Err != nil {
-			errs = append(errs, fmt.Errorf("sync page %s of ledger %q: %w", d.ID, d.Ledger, d.Err))
+			errs = append(errs, fmt.Errorf("page %s: %w", base.PageName(d.Ledger, d.Name, d.ID), d.Err))
 		}
 	}
 	err = errors.Join(errs...)
@@ -380,7 +381,7 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 	}
 	for _, ref := range only {
 		if all[pageKey{ref.Ledger, ref.ID}] == nil {
-			return nil, nil, fmt.Errorf("page %s of ledger %q is neither here nor in the bucket: %w", ref.ID, ref.Ledger, ErrNotFound)
+			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
 	slices.SortFunc(work, func(a, b PageSync) int {
@@ -469,7 +470,7 @@ func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
 	}
 	for _, s := range r.openStores() { // behind connecting: a page that is opened from now on sees the link
 		if _, err := s.attach(ctx, link, anyhow); err != nil {
-			return fmt.Errorf("begin to sync page %s: %w", s.key.id, err)
+			return fmt.Errorf("begin to sync page %s: %w", s.key.text(s.name), err)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -113,5 +114,17 @@ func (u *usageDB) page(ledger string, id PageID) (name string, lastClosed time.T
 	}
 	return name, usage.Closed, nil
 }
+
+// pageText names a page for people, with its human name when that is known.
+func (r *Repository) pageText(ref PageRef) string {
+	name, _, err := r.usage.page(ref.Ledger, ref.ID)
+	if err != nil {
+		name = "" // the id does as well
+	}
+	return pageKey{ref.Ledger, ref.ID}.text(name)
+}
+
+// text names the page for people; name is its human name, "" when that is not known.
+func (k pageKey) text(name string) string { return base.PageName(k.ledger, name, k.id) }
 
 func (u *usageDB) close() error { return u.db.Close() }

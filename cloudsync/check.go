@@ -71,7 +71,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[[16]byte]bool{},
 		announced: map[format.ID]bool{}, diffs: map[format.ID]bool{}, condemned: map[format.ID]bool{}}
 	if err := c.run(ctx); err != nil {
-		return nil, p.outward(fmt.Errorf("check the bucket: %w", err))
+		return nil, p.outward(err)
 	}
 	r := c.report
 	if !o.Repair || len(r.Damaged) == 0 {

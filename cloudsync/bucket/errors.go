@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -110,7 +111,10 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s object %q: %s", e.Op, e.Name, e.Class)
+	fmt.Fprintf(&s, "%s object %s", e.Op, shortName(e.Name))
+	if e.Err == nil || e.Class == ClassQuota { // else the cause says as much
+		fmt.Fprintf(&s, ": %s", e.Class)
+	}
 	if e.Ambiguous && e.Class != ClassAmbiguous {
 		s.WriteString(", perhaps stored")
 	}
@@ -122,6 +126,22 @@ func (e *Error) Error() string {
 	}
 	return s.String()
 }
+
+// shortName quotes the name of an object without the hashes that begin it, of its page and ledger.
+func shortName(name string) string {
+	parts := strings.Split(name, "/")
+	n := 0
+	for n < len(parts)-1 && len(parts[n]) == hashDigits {
+		n++
+	}
+	if n == 0 {
+		return strconv.Quote(name)
+	}
+	return strconv.Quote(".../" + strings.Join(parts[n:], "/"))
+}
+
+// hashDigits is how long a part of a name is that stands for a page or ledger.
+const hashDigits = 40
 
 // Is reports whether target is the sentinel of the class, or one that it wraps.
 func (e *Error) Is(target error) bool {

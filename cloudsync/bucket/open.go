@@ -42,7 +42,7 @@ func (s Openers) Open(ctx context.Context, url string, o OpenOptions) (Bucket, e
 	}
 	open := s[scheme]
 	if open == nil {
-		return nil, fmt.Errorf("open bucket %s: this program knows %s: %w", url, s.schemes(), base.ErrUnsupported)
+		return nil, fmt.Errorf("open bucket %s: %w: this program knows %s", url, base.ErrUnsupported, s.schemes())
 	}
 	b, err := open(ctx, url, o)
 	if err != nil {

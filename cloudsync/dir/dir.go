@@ -100,7 +100,7 @@ func open(path string, o Options) (*Bucket, error) {
 	}
 	root, err := os.OpenRoot(abs)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open directory as bucket: %w: %w", base.ErrNotFound, err)
+		return nil, fmt.Errorf("directory %w", base.ErrNotFound)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open directory as bucket: %w", err)

@@ -1,11 +1,15 @@
 package seal
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
 
 // Sentinels, beside those of internal/base. They are matched with errors.Is.
 var (
-	// ErrWrongKey reports a master key with which the bucket's keys were not wrapped, or none where one is needed.
-	ErrWrongKey = errors.New("wrong key")
+	// ErrWrongKey reports a master key with which the bucket's keys were not wrapped, or none where one is needed. It is base.ErrWrongKey.
+	ErrWrongKey = base.ErrWrongKey
 	// ErrPlaintext reports a bucket that is not sealed, though a master key was given: it was never sealed, or
 	// somebody wants it to look so.
 	ErrPlaintext = errors.New("bucket is plaintext")

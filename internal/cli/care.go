@@ -50,7 +50,7 @@ func ledgerArgument(cmd *cobra.Command, args []string) (string, error) {
 
 // noLedger is the error of verbs that list the pages of one ledger when it has none.
 func noLedger(name string) error {
-	return fmt.Errorf("ledger %q has no pages in this repository: %w", name, ledger.ErrNotFound)
+	return classedf(ledger.ErrNotFound, "ledger %q has no pages in this repository", name)
 }
 
 // pageJSON is a page as pages --json prints it.
@@ -320,7 +320,7 @@ A page that an app has open is not repaired; serve gives its pages up for that.`
 				if err != nil {
 					return err
 				}
-				o.Ledger = name.ledger
+				o.Ledger, a.named = name.ledger, []pageName{name}
 				if name.page != "" || name.id != nil {
 					id := name.pageID()
 					o.Page = &id
@@ -545,10 +545,10 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		stop()
 		p.finish()
 		if errors.Is(err, ledger.ErrInvalid) {
-			return withHint(fmt.Errorf("back up to %s: %w", quoted(to), err), "%s", "name another directory, or remove what a backup has left there that did not come to its end")
+			return withHint(err, "%s", "name another directory, or remove what a backup has left there that did not come to its end")
 		}
 		if err != nil {
-			return fmt.Errorf("back up to %s: %w", quoted(to), err)
+			return err
 		}
 		size, _, err := directorySize(os.DirFS(to))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -70,8 +71,8 @@ func Main(ctx context.Context, p Process) int {
 		err = a.usage(root, err)
 		a.json = a.json || a.wantsJSON()
 	}
-	if flushErr := a.out.Flush(); err == nil {
-		err = flushErr
+	if flushErr := a.out.Flush(); err == nil && flushErr != nil {
+		err = fmt.Errorf("%w: %w", errOutput, flushErr)
 	}
 	if a.stdout.closed { // a connection to a bucket may break as a pipe does: that is no such case
 		return ExitDone // whoever read the output has seen enough
@@ -119,6 +120,7 @@ type app struct {
 	started   bool            // a verb has begun: errors are no longer about usage
 	verb      *cobra.Command  // which one
 	completed bool            // another process has completed the line
+	named     []pageName      // the pages that the verb was given
 	again     []string        // flags with which another process goes on with it, behind those that were given
 	warnings  int             // things left out: the exit code is ExitPartly
 	cautioned map[string]bool // of cautionModes, by path

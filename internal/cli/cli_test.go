@@ -254,7 +254,7 @@ func TestHelpTeaches(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	for err, want := range map[error]int{
 		nil: 0, fmt.Errorf("x: %w", ledger.ErrNotFound): 1, fmt.Errorf("x: %w", ledger.ErrNoRepository): 10,
-		&ledger.LockedError{PID: 1}: 11, &ledger.CorruptError{Where: "x"}: 20, &ledger.FormatError{What: "x"}: 1,
+		fmt.Errorf("x: %w", context.Canceled): 130, &ledger.LockedError{PID: 1}: 11, &ledger.CorruptError{Where: "x"}: 20, &ledger.FormatError{What: "x"}: 1,
 	} {
 		if got := cli.ExitCode(err); got != want {
 			t.Errorf("exit code of %v is %d, want %d", err, got, want)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -34,6 +36,9 @@ func (f *cloudFlags) options(a *app, cmd *cobra.Command, url string) (ledger.Clo
 	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "") {
 		f.keyFile = "" // from the environment: the command line counts
 	}
+	if err := a.knownURL(cmd, url); err != nil {
+		return ledger.CloudOptions{}, err
+	}
 	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials)}
 	if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
 		pass, err := a.passphrase(f.passphraseFile)
@@ -56,6 +61,16 @@ func (f *cloudFlags) options(a *app, cmd *cobra.Command, url string) (ledger.Clo
 		return o, usagef(cmd, "want exactly one of --key-file, --passphrase-file and --plaintext")
 	}
 	return o, nil
+}
+
+// knownURL refuses the URL of a bucket that this program cannot open.
+func (a *app) knownURL(cmd *cobra.Command, url string) error {
+	scheme, rest, _ := strings.Cut(url, ":")
+	schemes := append(slices.Sorted(maps.Keys(a.process.Buckets)), "dir")
+	if rest != "" && slices.Contains(schemes, scheme) {
+		return nil
+	}
+	return usagef(cmd, "%s is no URL of a bucket, want one that begins with %s:", quoted(url), strings.Join(schemes, ": or "))
 }
 
 // passphrase returns the one line of a file, or else what the environment has; nil for none.
@@ -214,7 +229,10 @@ stores that accept that condition and ignore it. The names used are removed at t
 repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 		Example: "  ledgerd cloud probe gs://my-bucket/notes",
 		Args:    cobra.ExactArgs(1),
-		RunE: a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			if err := a.knownURL(cmd, args[0]); err != nil {
+				return err
+			}
 			points, err := ledger.ProbeCloud(ctx, args[0], credentials, &ledger.SyncOptions{Buckets: a.process.Buckets})
 			for _, p := range points {
 				if err := a.printPoint(p); err != nil {

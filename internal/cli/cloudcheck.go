@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -27,13 +28,9 @@ The exit code is 20 when there is damage, and 0 when all of it was repaired. Wha
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		var only []ledger.PageRef
-		for _, arg := range args {
-			name, err := parsePageName(cmd, arg)
-			if err != nil {
-				return err
-			}
-			only = append(only, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+		only, err := a.pageRefs(cmd, args)
+		if err != nil {
+			return err
 		}
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudCheck(ctx, repo, repair, only) })
 	})
@@ -61,6 +58,10 @@ func (a *app) cloudCheck(ctx context.Context, repo *ledger.Repository, repair bo
 		if !r.Repaired {
 			left += len(r.Damaged) + r.More
 		}
+	}
+	differs := func(r ledger.CloudCheckReport) bool { return r.Err == nil || r.Err.Error() != reports[0].Err.Error() }
+	if len(reports) > 1 && reports[0].Err != nil && !slices.ContainsFunc(reports, differs) {
+		return reports[0].Err // it is not about a page
 	}
 	if err != nil {
 		return err

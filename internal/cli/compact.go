@@ -44,12 +44,9 @@ type compactJSON struct {
 
 func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dry bool) error {
 	o := ledger.CompactOptions{DryRun: dry}
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return err
-		}
-		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	var err error
+	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
+		return err
 	}
 	return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "compacting", "pages")
@@ -59,6 +56,9 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, args []string, dr
 		pages, err := repo.Compact(ctx, o)
 		p.finish()
 		freed := slices.ContainsFunc(pages, func(c ledger.PageCompaction) bool { return c.Freed > 0 })
+		if err != nil && len(pages) == 0 {
+			return err
+		}
 		return errors.Join(partly(err, freed && !dry), a.compacted(pages, dry))
 	})
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -75,7 +74,10 @@ func (a *app) delete(ctx context.Context, cmd *cobra.Command, arg string, f dele
 	if whole && (name.page != "" || name.id != nil) {
 		return usagef(cmd, "%q names a page, want LEDGER/ for all pages of a ledger", arg)
 	}
-	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
+	ref := name.ref()
+	if !whole {
+		a.named = []pageName{name}
+	}
 	if f.history != "" {
 		if whole || f.everywhere || f.discard {
 			return usagef(cmd, "--from-history wants one page, and no other flag than --yes and --dry-run")
@@ -187,7 +189,7 @@ func (a *app) deleteRefused(err error) error {
 		return err
 	}
 	name := nameOf(e.Page.Ledger, e.Name, e.Page.ID)
-	told := fmt.Errorf("page %s stays: %s: %w", name, e.Reason, ledger.ErrConflict)
+	told := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
 	switch {
 	case e.Bar == ledger.EvictOpen:
 		return withHint(told, "close it: end serve, or wait for the command that uses it")

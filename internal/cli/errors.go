@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +29,8 @@ const (
 	ExitLocked       = 11 // another process holds the repository
 	ExitWrongKey     = 12 // the cloud's key is another one
 	ExitCorrupt      = 20 // damage was found
+
+	ExitInterrupted = 130 // the verb was interrupted
 )
 
 // ExitCode returns the exit code for an error; ExitDone for nil.
@@ -46,8 +50,10 @@ func ExitCode(err error) int {
 		return ExitWrongKey
 	case errors.Is(err, ledger.ErrCorrupt):
 		return ExitCorrupt
-	case partly:
+	case partly, errors.Is(err, errOutput):
 		return ExitPartly
+	case errors.Is(err, context.Canceled):
+		return ExitInterrupted
 	}
 	return ExitError
 }
@@ -64,6 +70,9 @@ func partly(err error, done bool) error {
 	}
 	return &partlyError{err}
 }
+
+// errOutput says that a verb has done its work, and its result could not be printed.
+var errOutput = errors.New("the verb is done, and its output could not be written")
 
 // usageError reports wrong arguments.
 type usageError struct {
@@ -84,14 +93,51 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return err
 	}
-	cmd, _, findErr := root.Find(a.process.Args)
+	cmd, rest, findErr := root.Find(a.process.Args)
 	if findErr != nil || cmd == nil {
 		cmd = root
+	}
+	if strings.HasPrefix(err.Error(), "unknown command") {
+		return a.unknownVerb(cmd, rest, err)
 	}
 	if strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
 	return &usageError{err, cmd.CommandPath()}
+}
+
+// unknownVerb says which verbs there are that are called about so.
+func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
+	first, _, _ := strings.Cut(err.Error(), "\n") // what follows are the suggestions of cobra
+	err = &usageError{errors.New(first), of.CommandPath()}
+	if i := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(first, strconv.Quote(arg)) }); i >= 0 {
+		of.SuggestionsMinimumDistance = 1
+		near := of.SuggestionsFor(args[i])
+		if len(near) == 0 {
+			of.SuggestionsMinimumDistance = 2
+			near = of.SuggestionsFor(args[i])
+		}
+		for i, name := range near {
+			near[i] = of.CommandPath() + " " + name
+		}
+		if len(near) > 0 {
+			return withHint(err, "%s; %s --help lists all verbs", strings.Join(near, ", or "), a.process.Program)
+		}
+	}
+	return err
+}
+
+// classed is an error whose text says everything, and that matches a sentinel of package ledger for programs.
+type classed struct {
+	text     string
+	sentinel error
+}
+
+func (e *classed) Error() string        { return e.text }
+func (e *classed) Is(target error) bool { return errors.Is(e.sentinel, target) }
+
+func classedf(sentinel error, format string, args ...any) error {
+	return &classed{fmt.Sprintf(format, args...), sentinel}
 }
 
 // hintError is an error with a hint that is better than the general one.
@@ -117,7 +163,7 @@ func (a *app) hintOf(err error) string {
 	}
 	if e, ok := errors.AsType[*ledger.LockedError](err); ok {
 		if e.PID != 0 {
-			return fmt.Sprintf("wait for it with --lock-timeout 30s, or end process %d", e.PID)
+			return fmt.Sprintf("wait for it with --lock-timeout 30s; process %d holds it, and other verbs go through it when it is a serve", e.PID)
 		}
 		return "wait for it with --lock-timeout 30s"
 	}
@@ -144,8 +190,10 @@ func (a *app) hintOf(err error) string {
 	}{
 		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
-		{ledger.ErrCloudRolledBack, "if the bucket was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
-		{ledger.ErrCloudReplaced, "if the bucket was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
+		{ledger.ErrDeleted, "another device has deleted the page for all; " + a.command("delete", "PAGE", "--discard-unsynced") +
+			" deletes it here, too, and a page of another name can keep what it has"},
+		{ledger.ErrCloudRolledBack, "if the bucket lies on a disk that is not mounted, mount it; if it was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
+		{ledger.ErrCloudReplaced, "if the bucket lies on a disk that is not mounted, mount it; if it was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudDamaged, "restore what is named; or, on a device that has what was in it, " + a.command("sync", "--reupload") + ", or " +
 			a.command("cloud", "check", "--repair") + " where that does not help"},
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
@@ -156,11 +204,21 @@ func (a *app) hintOf(err error) string {
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
 		{fs.ErrPermission, permissionHint(err)},
 		{errServeStops, "run it again"},
+		{errOutput, "nothing has to be done again; see what takes the output"},
 		{context.Canceled, a.interruptedHint()},
+		{fs.ErrNotExist, absentHint(err)},
 	} {
 		if errors.Is(err, h.err) {
 			return h.hint
 		}
+	}
+	return ""
+}
+
+// absentHint names the file that an error misses; "" when it names none as such.
+func absentHint(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return "see that " + shellQuote(e.Path) + " is there, or name another file"
 	}
 	return ""
 }
@@ -190,7 +248,7 @@ func (a *app) interruptedHint() string {
 // printError prints what was wrong and what to try.
 func (a *app) printError(err error) {
 	hint := a.hintOf(err)
-	message := strings.ReplaceAll(err.Error(), "\n", "; ") // of several errors that were joined
+	message := strings.Join(uniq(strings.Split(err.Error(), "\n")), "; ") // of several errors that were joined
 	if errors.Is(err, context.Canceled) {
 		message = "interrupted: " + message
 	}
@@ -205,6 +263,16 @@ func (a *app) printError(err error) {
 	if hint != "" {
 		fmt.Fprintf(a.process.Stderr, "   try: %s\n", printable(hint))
 	}
+}
+
+// uniq leaves out what stood before.
+func uniq(lines []string) []string {
+	seen := map[string]bool{"": true}
+	return slices.DeleteFunc(lines, func(line string) bool {
+		again := seen[line]
+		seen[line] = true
+		return again
+	})
 }
 
 // errorJSON is an error as --json prints it, on the standard error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,14 +67,10 @@ type evictJSON struct {
 
 func (a *app) evict(ctx context.Context, cmd *cobra.Command, args []string, f evictFlags) error {
 	o := ledger.EvictOptions{DiscardUnsynced: f.discard, Values: f.values}
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return err
-		}
-		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
-	}
 	var err error
+	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
+		return err
+	}
 	if o.OlderThan, err = parseAge(f.olderThan); err != nil {
 		return usagef(cmd, "--older-than %q: %w", f.olderThan, err)
 	}
@@ -114,6 +111,20 @@ func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) er
 		}
 	}
 	_, refused := errors.AsType[*ledger.EvictError](err)
+	if refused { // what is away already is as it was wanted
+		for i := range r.Kept {
+			if r.Kept[i].Bar != ledger.EvictAway {
+				continue
+			}
+			if printErr := a.evictLine(&r.Kept[i], o); printErr != nil {
+				return errors.Join(err, printErr)
+			}
+		}
+		r.Kept = slices.DeleteFunc(r.Kept, func(e ledger.EvictResult) bool { return e.Bar == ledger.EvictAway })
+		if refused = len(r.Kept) > 0; !refused {
+			err = nil
+		}
+	}
 	switch {
 	case err != nil && !refused:
 		return err
@@ -141,7 +152,7 @@ func (a *app) evicted(r ledger.EvictReport, o ledger.EvictOptions, err error) er
 		a.printf("%s of %s %s\n", sizeText(r.FreedBytes), countText(len(r.Evicted), "page"), what)
 	}
 	if refused && len(r.Evicted) == 0 {
-		return fmt.Errorf("evict: %s stay: %w", countText(len(r.Kept), "page"), ledger.ErrConflict)
+		return classedf(ledger.ErrConflict, "%s stay", countText(len(r.Kept), "page"))
 	}
 	if o.FreeBytes > r.FreedBytes {
 		a.warn(fmt.Errorf("%s were asked for: %s stay that the cloud does not have, or that are open (%s tells)",
@@ -164,6 +175,9 @@ func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
 	}
 	verb := "evicted"
 	switch {
+	case e.Bar == ledger.EvictAway:
+		a.printf("%s: %s\n", name, e.Reason)
+		return nil
 	case o.Values && o.DryRun:
 		verb = "values would be dropped"
 	case o.Values:
@@ -181,14 +195,12 @@ func (a *app) evictLine(e *ledger.EvictResult, o ledger.EvictOptions) error {
 // evictRefused says why a page that was named stays, and what helps.
 func (a *app) evictRefused(e *ledger.EvictResult) error {
 	name := nameOf(e.Ledger, e.Name, e.ID)
-	err := fmt.Errorf("page %s stays: %s: %w", name, e.Reason, ledger.ErrConflict)
+	err := classedf(ledger.ErrConflict, "page %s stays: %s", name, e.Reason)
 	switch {
 	case e.Bar == ledger.EvictOpen:
 		return withHint(err, "wait for the command that uses it, or end the program that has it open")
 	case e.Bar == ledger.EvictDamaged:
 		return withHint(err, "%s", a.command("check", "--repair", name))
-	case e.Bar == ledger.EvictAway:
-		return withHint(err, "nothing is to be done: %s brings it back", a.command("sync", name))
 	case e.Bar == ledger.EvictNoCloud:
 		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("cloud", "set", "URL", "--key-file", "FILE"))
 	case e.Bar.Discardable():
@@ -216,11 +228,11 @@ func parseSize(text string) (int64, error) {
 	case "T", "TIB":
 		factor = 1 << 40
 	default:
-		return 0, fmt.Errorf("the unit is none of K, M, G, T: %w", ledger.ErrInvalid)
+		return 0, errors.New("the unit is none of K, M, G, T")
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(n*factor >= 1) || n*factor > 1<<62 || strings.ContainsAny(number, "EXPN_") {
-		return 0, fmt.Errorf("want a number and a unit, such as 500M: %w", ledger.ErrInvalid)
+		return 0, errors.New("want a number and a unit, such as 500M")
 	}
 	return int64(n * factor), nil
 }

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +30,7 @@ commits have reached. Without arguments all pages are collected. What was delete
 files of the page until ledgerd compact gives its space back.
 
 --keep-last N and --keep-within D give up history: of each page the newest N commits stay, and those of the
-last D (such as 12h, 30d, 8w); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
+last D (such as 12h, 30d, 8w, 1y); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
 the present heads needs. What would be given up is said first. On a terminal the verb then asks; elsewhere it
 wants --yes. --dry-run only says it.
 
@@ -43,7 +46,7 @@ or has not been heard of for 180 days.`,
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error { return a.gc(ctx, cmd, args, f) })
 	flags := cmd.Flags()
 	flags.IntVar(&f.keepLast, "keep-last", 0, "keep the newest so many commits of each page")
-	flags.StringVar(&f.keepWithin, "keep-within", "", "keep the commits of this time, such as 12h, 30d or 8w")
+	flags.StringVar(&f.keepWithin, "keep-within", "", "keep the commits of this time, such as 12h, 30d, 8w or 1y")
 	f.add(cmd)
 	return cmd
 }
@@ -63,12 +66,9 @@ type gcJSON struct {
 
 func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFlags) error {
 	var o ledger.CollectOptions
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return err
-		}
-		o.Pages = append(o.Pages, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	var err error
+	if o.Pages, err = a.pageRefs(cmd, args); err != nil {
+		return err
 	}
 	age, err := parseAge(f.keepWithin)
 	if err != nil {
@@ -141,27 +141,20 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	return nil
 }
 
-// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for weeks. "" is 0.
+// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for weeks, y for years of
+// 365 days. "" is 0.
 func parseAge(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	unit, number := time.Duration(0), ""
-	switch {
-	case strings.HasSuffix(text, "d"):
-		unit, number = 24*time.Hour, strings.TrimSuffix(text, "d")
-	case strings.HasSuffix(text, "w"):
-		unit, number = 7*24*time.Hour, strings.TrimSuffix(text, "w")
-	default:
-		d, err := time.ParseDuration(text)
-		if err == nil && d <= 0 {
-			err = fmt.Errorf("want a time above 0: %w", ledger.ErrInvalid)
+	const day = 24 * time.Hour
+	unit := map[byte]time.Duration{'d': day, 'w': 7 * day, 'y': 365 * day}[text[len(text)-1]]
+	if unit == 0 {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d, nil
 		}
-		return d, err
+	} else if n, err := strconv.ParseUint(text[:len(text)-1], 10, 32); err == nil && n > 0 && n <= uint64(math.MaxInt64/unit) {
+		return time.Duration(n) * unit, nil
 	}
-	var n int64
-	if _, err := fmt.Sscanf(number, "%d", &n); err != nil || fmt.Sprint(n) != number || n <= 0 || n > 1<<16 {
-		return 0, fmt.Errorf("want a number of days or weeks: %w", ledger.ErrInvalid)
-	}
-	return time.Duration(n) * unit, nil
+	return 0, errors.New("want a time above 0, such as 12h, 30d, 8w or 1y")
 }

@@ -278,7 +278,7 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string) error {
 	err := page.DeleteTag(ctx, name)
 	if errors.Is(err, ledger.ErrNotFound) {
-		return withHint(fmt.Errorf("page %s has no tag %s: %w", pageText(page), quoted(name), err), "%s", a.command("tag", pageText(page)))
+		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)), "%s", a.command("tag", pageText(page)))
 	}
 	return err
 }

@@ -48,6 +48,7 @@ hexadecimal.`,
 	}
 	cmd.Flags().StringVar(&f.at, "at", "", "revision to look at (default HEAD); for tree and pieces")
 	cmd.Flags().IntVarP(&f.limit, "limit", "n", 0, "show no more than this many rows or commits (default: all rows, 20 commits)")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

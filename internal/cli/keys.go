@@ -110,7 +110,7 @@ func (a *app) valueSource(cmd *cobra.Command, args []string, file string) (io.Re
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = withHint(fmt.Errorf("read value: %s is a directory: %w", quoted(file), ledger.ErrInvalid), "%s", a.command("import", args[0], file))
+		err = withHint(classedf(ledger.ErrInvalid, "read value: %s is a directory", quoted(file)), "%s", a.command("import", args[0], file))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -153,9 +153,9 @@ func (a *app) putIn(ctx context.Context, tx *ledger.Tx, key []byte, value io.Rea
 func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f putFlags) error {
 	switch {
 	case f.ifAbsent && !absent:
-		return fmt.Errorf("the key has an entry: %w", ledger.ErrConflict)
+		return classedf(ledger.ErrConflict, "the key has an entry")
 	case f.ifPresent && absent, f.hasIfEqual && absent:
-		return fmt.Errorf("the key has no entry: %w", ledger.ErrConflict)
+		return classedf(ledger.ErrConflict, "the key has no entry")
 	case !f.hasIfEqual:
 		return nil
 	}
@@ -168,7 +168,7 @@ func (a *app) condition(ctx context.Context, old ledger.Entry, absent bool, f pu
 			return nil
 		}
 	}
-	return fmt.Errorf("the key has another value: %w", ledger.ErrConflict)
+	return classedf(ledger.ErrConflict, "the key has another value")
 }
 
 type getFlags struct {
@@ -202,6 +202,7 @@ A file given with -o is replaced in one step, when the whole value has been writ
 	flags.Int64Var(&f.offset, "offset", 0, "first byte of the value to print")
 	flags.Int64Var(&f.length, "length", -1, "number of bytes to print (default: up to the end)")
 	flags.StringVarP(&f.output, "output", "o", "", "write the value to this file")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -240,12 +241,12 @@ func (a *app) noKey(page *ledger.Page, key []byte, at string, err error) error {
 	if at != "" {
 		where, words = " at "+quoted(at), append(words, "--at", at)
 	}
-	return withHint(fmt.Errorf("page %s has no key %s%s: %w", pageText(page), a.shortKey(key), where, ledger.ErrNotFound), "%s", a.command(words...))
+	return withHint(classedf(ledger.ErrNotFound, "page %s has no key %s%s", pageText(page), a.shortKey(key), where), "%s", a.command(words...))
 }
 
 func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) error {
 	if f.offset > entry.Size {
-		return fmt.Errorf("offset %d is behind the end of the value, which has %d bytes: %w", f.offset, entry.Size, ledger.ErrInvalid)
+		return classedf(ledger.ErrInvalid, "offset %d is behind the end of the value, which has %s", f.offset, countText(entry.Size, "byte"))
 	}
 	length := entry.Size - f.offset
 	if f.length >= 0 {

@@ -55,6 +55,7 @@ A key that is not printable is quoted as in Go or JSON; --hex and --json give ev
 	flags.BoolVar(&f.reverse, "reverse", false, "from the last key to the first")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "with --json print the keys alone")
 	flags.IntVar(&f.limit, "limit", 0, "list no more than this many (default: all)")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 
@@ -186,6 +187,7 @@ commit, heads, tags, and what it takes on disk.`,
 		}),
 	}
 	cmd.Flags().StringVar(&at, "at", "", "revision to read (default HEAD)")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

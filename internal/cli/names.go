@@ -3,12 +3,12 @@ package cli
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
 
@@ -58,6 +58,23 @@ func (n pageName) pageID() ledger.PageID {
 	return ledger.PageID{} // the root page
 }
 
+// ref returns the page as the library names it.
+func (n pageName) ref() ledger.PageRef { return ledger.PageRef{Ledger: n.ledger, ID: n.pageID()} }
+
+// pageRefs reads the pages that a verb was given, and remembers how the user has called them.
+func (a *app) pageRefs(cmd *cobra.Command, args []string) ([]ledger.PageRef, error) {
+	var refs []ledger.PageRef
+	for _, arg := range args {
+		name, err := parsePageName(cmd, arg)
+		if err != nil {
+			return nil, err
+		}
+		a.named = append(a.named, name)
+		refs = append(refs, name.ref())
+	}
+	return refs, nil
+}
+
 var errEscape = errors.New("a percent sign must be followed by two hexadecimal digits; the sign itself is written %25")
 
 // unescape replaces %XX by the byte with that number.
@@ -84,38 +101,9 @@ func unescape(s string) (string, error) {
 	return b.String(), nil
 }
 
-// escape is the inverse of unescape: every byte that would be read otherwise or is not printable becomes %XX.
-func escape(s string, slash bool) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, size := utf8.DecodeRuneInString(s[i:])
-		plain := r != '%' && r != ' ' && (r != '/' || slash) && strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
-		for ; size > 0; size-- {
-			if plain {
-				b.WriteByte(s[i])
-			} else {
-				fmt.Fprintf(&b, "%%%02X", s[i])
-			}
-			i++
-		}
-	}
-	return b.String()
-}
-
 // nameOf returns the name by which the command line reaches a page.
 func nameOf(ledgerName, page string, id ledger.PageID) string {
-	name := escape(ledgerName, false)
-	switch {
-	case id.IsRoot():
-		return name
-	case page == "":
-		return name + "/" + id.String()
-	}
-	second := escape(page, true)
-	if _, err := ledger.ParsePageID(second); err == nil {
-		second = fmt.Sprintf("%%%02X", second[0]) + second[1:] // a name that looks like an id
-	}
-	return name + "/" + second
+	return base.PageName(ledgerName, page, id)
 }
 
 // key reads a key of the command line: as it stands, or as hexadecimal digits with --hex.

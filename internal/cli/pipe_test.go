@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,7 @@ func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 // TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe does is an error.
 func TestBrokenPipe(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "repo")
 	do(t, 0, "", "--dir", dir, "init")
 	do(t, 0, "", "--dir", dir, "put", "notes", "a", "1")
 	var errs bytes.Buffer
@@ -35,5 +36,23 @@ func TestBrokenPipe(t *testing.T) {
 	}}
 	if code := cli.Main(t.Context(), p); code == cli.ExitDone || !strings.Contains(errs.String(), "write to the store") {
 		t.Errorf("broken connection: exit code %d, %q", code, errs.String())
+	}
+}
+
+// fullOutput is an output without room.
+type fullOutput struct{}
+
+func (fullOutput) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestOutputThatFails: a verb whose result cannot be printed says that it is done all the same.
+func TestOutputThatFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "repo")
+	var errs bytes.Buffer
+	code := cli.Main(t.Context(), process([]string{"--dir", dir, "put", "notes", "a", "1"}, nil, fullOutput{}, &errs))
+	if code != cli.ExitPartly || !strings.Contains(errs.String(), "the verb is done, and its output could not be written: ") {
+		t.Errorf("exit code %d, %s", code, &errs)
+	}
+	if got := do(t, 0, "", "--dir", dir, "get", "notes", "a"); got != "1" {
+		t.Errorf("the page has %q", got)
 	}
 }

@@ -183,6 +183,6 @@ func (a *app) rmKeys(ctx context.Context, page *ledger.Page, tx *ledger.Tx, keys
 }
 
 func (a *app) rmAbsent(page *ledger.Page, key []byte) error {
-	return withHint(fmt.Errorf("remove %s: page %s has no such key, nothing was removed: %w", a.shortKey(key), pageText(page), ledger.ErrNotFound),
+	return withHint(classedf(ledger.ErrNotFound, "remove %s: page %s has no such key, nothing was removed", a.shortKey(key), pageText(page)),
 		"--force passes over keys that are not there")
 }

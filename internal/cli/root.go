@@ -7,14 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 const rootLong = `Ledger keeps pages: ordered maps from keys to values of any size, with transactions,
@@ -97,82 +96,6 @@ func (a *app) run(fn func(ctx context.Context, cmd *cobra.Command, args []string
 	}
 }
 
-// environmentFlags are the flags that a variable of the environment can set, by name. A variable acts
-// on commands that its user has forgotten it for, so no flag is here that deletes, discards, confirms,
-// or selects what a verb works on.
-var environmentFlags = map[string]string{
-	"dir":          "LEDGER_DIR",
-	"device":       "LEDGER_DEVICE",
-	"key-file":     "LEDGER_KEY_FILE",
-	"lock-timeout": "LEDGER_LOCK_TIMEOUT",
-	"no-progress":  "LEDGER_NO_PROGRESS",
-	"json":         "LEDGER_JSON",
-}
-
-// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and settles
-// the directory. A flag keeps Changed only when the command line has it.
-func (a *app) fromEnvironment(cmd *cobra.Command) error {
-	var err error
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		name, listed := environmentFlags[f.Name]
-		if !listed || f.Changed || err != nil {
-			return
-		}
-		value, ok := a.process.LookupEnv(name)
-		if !ok || value == "" {
-			return
-		}
-		if setErr := f.Value.Set(value); setErr != nil {
-			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
-		}
-	})
-	if err == nil && a.dir == "" {
-		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
-			return usagef(cmd, "--dir names no directory")
-		}
-		a.dir = a.defaultDir()
-	}
-	a.dir = a.path(a.dir)
-	return err
-}
-
-// defaultDir is the data directory of the platform; "" when the environment does not say where it is.
-func (a *app) defaultDir() string {
-	env := func(name string) string {
-		v, _ := a.process.LookupEnv(name)
-		return v
-	}
-	var base string
-	switch runtime.GOOS {
-	case "windows":
-		base = env("LocalAppData")
-	case "darwin", "ios":
-		if home := env("HOME"); home != "" {
-			base = filepath.Join(home, "Library", "Application Support")
-		}
-	default:
-		if base = env("XDG_DATA_HOME"); !filepath.IsAbs(base) {
-			if base = ""; env("HOME") != "" {
-				base = filepath.Join(env("HOME"), ".local", "share")
-			}
-		}
-	}
-	if base == "" {
-		return ""
-	}
-	return filepath.Join(base, "ledger")
-}
-
-func defaultDirText() string {
-	switch runtime.GOOS {
-	case "windows":
-		return `%LocalAppData%\ledger`
-	case "darwin", "ios":
-		return "~/Library/Application Support/ledger"
-	}
-	return "$XDG_DATA_HOME/ledger or ~/.local/share/ledger"
-}
-
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -210,9 +133,9 @@ func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, e
 		waited := a.process.Clock.Now().Sub(began)
 		if left = a.lockTimeout - waited; left <= 0 {
 			if a.lockTimeout > 0 {
-				locked.Waited = waited
+				locked.Waited = waited.Round(time.Millisecond)
 			}
-			return nil, err
+			return nil, locked // not err: its text has the last of several waits
 		}
 	}
 }
@@ -243,13 +166,39 @@ func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error
 // with calls fn with the repository and closes it.
 func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Repository) error) error {
 	if a.process.served != nil {
-		return fn(a.process.served)
+		return a.absentPage(ctx, a.process.served, fn(a.process.served))
 	}
 	repo, err := a.open(ctx, o)
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(repo), repo.Close())
+	err = a.absentPage(ctx, repo, fn(repo))
+	return errors.Join(err, repo.Close())
+}
+
+// absentPage says of a page that a verb was given and that is not there what the user has called it.
+func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error) error {
+	if !errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrNoCloud) {
+		return err
+	}
+	for _, name := range a.named {
+		l, ledgerErr := repo.Ledger(name.ledger)
+		if ledgerErr != nil {
+			return errors.Join(err, ledgerErr)
+		}
+		if has, hasErr := l.HasPage(ctx, name.pageID()); hasErr == nil && !has {
+			return a.noPage(name)
+		}
+	}
+	return err
+}
+
+func (a *app) noPage(name pageName) error {
+	where := ""
+	if a.verb.Name() == "sync" {
+		where = ", nor in the bucket"
+	}
+	return withHint(classedf(ledger.ErrNotFound, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
 }
 
 // access says what a verb does with its page.
@@ -346,7 +295,7 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 			return nil, fmt.Errorf("look for page %s: %w", quoted(name.text), err)
 		}
 		if !has {
-			return nil, withHint(fmt.Errorf("page %s does not exist in %s: %w", quoted(name.text), quoted(a.dir), ledger.ErrNotFound), "%s", a.command("pages"))
+			return nil, a.noPage(name)
 		}
 	}
 	var page *ledger.Page
@@ -384,7 +333,8 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
 	id, err := page.Resolve(ctx, revision)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
-		return id, withHint(fmt.Errorf("find revision %s: %w", quoted(revision), err),
+		text := strings.TrimSuffix(strings.TrimSuffix(err.Error(), ": "+ledger.ErrNotFound.Error()), ": "+ledger.ErrInvalid.Error())
+		return id, withHint(&classed{text, err},
 			"%s lists the commits; ledgerd help revisions tells how they are named", a.command("log", pageText(page)))
 	}
 	if err != nil {

@@ -50,13 +50,9 @@ itself works all the same.`,
 }
 
 func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syncFlags) error {
-	var only []ledger.PageRef
-	for _, arg := range args {
-		name, err := parsePageName(cmd, arg)
-		if err != nil {
-			return err
-		}
-		only = append(only, ledger.PageRef{Ledger: name.ledger, ID: name.pageID()})
+	only, err := a.pageRefs(cmd, args)
+	if err != nil {
+		return err
 	}
 	pass, err := a.passphrase(f.passphraseFile)
 	if err != nil {
@@ -73,6 +69,7 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 			return repo.ResumeSync(ctx)
 		}
 		p := a.startProgress(ctx, "syncing", "pages")
+		before := repo.SyncMetrics() // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
 		sync := repo.Sync
 		if f.reupload {
@@ -81,7 +78,7 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		pages, err := sync(ctx, only...)
 		stop()
 		p.finish()
-		return a.synced(repo, pages, err)
+		return a.synced(repo, before, pages, err)
 	})
 }
 
@@ -133,7 +130,7 @@ type syncJSON struct {
 }
 
 // synced prints what was synced. err is that of all pages.
-func (a *app) synced(repo *ledger.Repository, pages []ledger.PageSync, err error) error {
+func (a *app) synced(repo *ledger.Repository, before ledger.SyncMetrics, pages []ledger.PageSync, err error) error {
 	failed := 0
 	for _, p := range pages {
 		if p.Err != nil {
@@ -144,20 +141,21 @@ func (a *app) synced(repo *ledger.Repository, pages []ledger.PageSync, err error
 		}
 	}
 	m := repo.SyncMetrics()
+	up, down, classA, classB := m.UpBytes-before.UpBytes, m.DownBytes-before.DownBytes, m.ClassA-before.ClassA, m.ClassB-before.ClassB
 	switch {
 	case a.json:
-		if err := a.emit(syncJSON{len(pages), failed, m.UpBytes, m.DownBytes, m.ClassA, m.ClassB, m.Retries}); err != nil {
+		if err := a.emit(syncJSON{len(pages), failed, up, down, classA, classB, m.Retries - before.Retries}); err != nil {
 			return err
 		}
 	case !a.quiet && failed < len(pages) || err == nil && !a.quiet:
-		a.printf("%s in step: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(m.UpBytes), sizeText(m.DownBytes), countText(m.ClassA+m.ClassB, "request"))
+		a.printf("%s in step: %s up, %s down, %s\n", countText(len(pages)-failed, "page"), sizeText(up), sizeText(down), countText(classA+classB, "request"))
 	}
 	if err == nil || failed == 0 || failed == len(pages) || isCloudError(err) || errors.Is(err, ledger.ErrCorrupt) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	for _, p := range pages {
 		if p.Err != nil {
-			a.warn(fmt.Errorf("sync page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+			a.warn(fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
 		}
 	}
 	return nil
@@ -223,7 +221,7 @@ func (a *app) clone(ctx context.Context, c ledger.CloudOptions) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.synced(repo, first.Pages, first.Err), repo.Close())
+	return errors.Join(a.synced(repo, ledger.SyncMetrics{}, first.Pages, first.Err), repo.Close())
 }
 
 // prefetchJSON is the result of prefetch.

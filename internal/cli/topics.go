@@ -206,8 +206,10 @@ the variables of that service, such as GOOGLE_APPLICATION_CREDENTIALS.`
 const exitTopic = `    0   done
     1   error: it was not done
     2   the arguments are wrong
-    3   partly done: something was left out, with a warning for each, or an error came behind what was done
+    3   partly done: something was left out, with a warning for each; or an error came behind what was
+        done; or the verb is done, and its output could not be written
    10   the directory holds no repository
    11   another process holds the repository
    12   wrong key
-   20   damage was found`
+   20   damage was found
+  130   the verb was interrupted`

@@ -314,6 +314,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
 	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
 

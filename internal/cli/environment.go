@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// environmentFlags are the flags that a variable of the environment can set, by name. A variable acts
+// on commands that its user has forgotten it for, so no flag is here that deletes, discards, confirms,
+// or selects what a verb works on.
+var environmentFlags = map[string]string{
+	"dir":          "LEDGER_DIR",
+	"device":       "LEDGER_DEVICE",
+	"key-file":     "LEDGER_KEY_FILE",
+	"lock-timeout": "LEDGER_LOCK_TIMEOUT",
+	"no-progress":  "LEDGER_NO_PROGRESS",
+	"json":         "LEDGER_JSON",
+}
+
+// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and settles
+// the directory. A flag keeps Changed only when the command line has it.
+func (a *app) fromEnvironment(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name, listed := environmentFlags[f.Name]
+		if !listed || f.Changed || err != nil {
+			return
+		}
+		value, ok := a.process.LookupEnv(name)
+		if !ok || value == "" {
+			return
+		}
+		if setErr := f.Value.Set(value); setErr != nil {
+			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
+		}
+	})
+	if err == nil && a.dir == "" {
+		if cmd.Flags().Changed("dir") { // a variable of a script that is not set, as in --dir "$DIR", must not lead to another repository
+			return usagef(cmd, "--dir names no directory")
+		}
+		a.dir = a.defaultDir()
+	}
+	a.dir = a.path(a.dir)
+	return err
+}
+
+// defaultDir is the data directory of the platform; "" when the environment does not say where it is.
+func (a *app) defaultDir() string {
+	env := func(name string) string {
+		v, _ := a.process.LookupEnv(name)
+		return v
+	}
+	var base string
+	switch runtime.GOOS {
+	case "windows":
+		base = env("LocalAppData")
+	case "darwin", "ios":
+		if home := env("HOME"); home != "" {
+			base = filepath.Join(home, "Library", "Application Support")
+		}
+	default:
+		if base = env("XDG_DATA_HOME"); !filepath.IsAbs(base) {
+			if base = ""; env("HOME") != "" {
+				base = filepath.Join(env("HOME"), ".local", "share")
+			}
+		}
+	}
+	if base == "" {
+		return ""
+	}
+	return filepath.Join(base, "ledger")
+}
+
+func defaultDirText() string {
+	switch runtime.GOOS {
+	case "windows":
+		return `%LocalAppData%\ledger`
+	case "darwin", "ios":
+		return "~/Library/Application Support/ledger"
+	}
+	return "$XDG_DATA_HOME/ledger or ~/.local/share/ledger"
+}
