@@ -64,6 +64,8 @@ type SyncState struct {
 	// network, is told of each.
 	Upload, Download       SyncActivity
 	UploadErr, DownloadErr error
+	// Up and Down say how far the two directions are; while they rest, what they did the last time.
+	Up, Down SyncProgress
 	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the timestamp of the oldest, zero when there is none.
 	Unsynced       int
 	OldestUnsynced time.Time
@@ -78,10 +80,20 @@ type SyncState struct {
 	Paused bool
 }
 
+// SyncProgress says how much one direction of sync has done since it was last at rest. Totals are those of the log entries that are being sent or
+// taken; they grow as further ones begin.
+type SyncProgress struct {
+	// Values counts keys that get a value, of TotalValues. A value that is sent counts when it was read.
+	Values, TotalValues int64
+	// Bytes is how much is done of TotalBytes: of the content of values where they are sent, whether the bucket had it already or not, and of objects that are read from the
+	// bucket where they are taken.
+	Bytes, TotalBytes int64
+}
+
 func newSyncState(s *cloudsync.PageState) SyncState {
 	return SyncState{
 		Ledger: s.Ledger, Name: s.Name, Page: PageID(s.Page), Upload: SyncActivity(s.Upload), Download: SyncActivity(s.Download),
-		UploadErr: s.UploadErr, DownloadErr: s.DownloadErr, Unsynced: s.Unsynced, OldestUnsynced: s.OldestUnsynced,
+		Up: SyncProgress(s.Up), Down: SyncProgress(s.Down), UploadErr: s.UploadErr, DownloadErr: s.DownloadErr, Unsynced: s.Unsynced, OldestUnsynced: s.OldestUnsynced,
 		LastSuccess: s.LastSuccess, Position: s.Position, ServerTime: s.ServerTime, Paused: s.Paused,
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,4 +118,62 @@ func statesOf(t *testing.T, r *ledger.Repository, p *ledger.Page) []ledger.SyncS
 	status, err := r.Status(t.Context())
 	must(t, err)
 	return append(r.SyncStates(), p.SyncState(), status.Pages[0].Sync)
+}
+
+// TestSyncStateSaysHowFarItIs looks at the states while packs go up and come down: what is done grows up to what there is.
+func TestSyncStateSaysHowFarItIs(t *testing.T) {
+	w := newCloudWorld(t)
+	a, b := w.device(w.options()), w.device(w.options())
+	pa := page(t, a, "l", "p")
+	put(t, pa, "first", "1")
+	syncAll(t, a, b)
+	pb := page(t, b, "l", "p")
+	const long = 20 << 20
+	put(t, pa, "long", string(pseudo(1, long)), "short", "123", "other", "4567")
+
+	var up, down []ledger.SyncState
+	watch := func(op bucket.Op, p *ledger.Page, states *[]ledger.SyncState) {
+		var mu sync.Mutex
+		w.bucket.SetBefore(func(o bucket.Op, name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if o == op && strings.Contains(name, "/packs/") {
+				*states = append(*states, p.SyncState())
+			}
+			return nil
+		})
+	}
+	watch(bucket.OpPut, pa, &up)
+	syncAll(t, a)
+	watch(bucket.OpGet, pb, &down)
+	syncAll(t, b)
+	w.bucket.SetBefore(nil)
+
+	if len(up) != 2 || len(down) != 2 {
+		t.Fatalf("%d packs up, %d down", len(up), len(down))
+	}
+	done := pa.SyncState().Up
+	if want := (ledger.SyncProgress{Values: 3, TotalValues: 3, Bytes: long + 7, TotalBytes: long + 7}); done != want {
+		t.Errorf("up %+v, want %+v", done, want)
+	}
+	for _, s := range up {
+		if s.Upload != ledger.SyncInProgress || s.Up.TotalValues != 3 || s.Up.TotalBytes != long+7 || s.Up.Bytes >= long {
+			t.Errorf("while packs go up: %+v", s)
+		}
+	}
+	if done = pb.SyncState().Down; done.Values != 3 || done.TotalValues != 3 || done.Bytes != done.TotalBytes || done.Bytes < long {
+		t.Errorf("down %+v", done)
+	}
+	for i, s := range down {
+		if s.Download != ledger.SyncInProgress || s.Down.TotalValues != 3 || s.Down.TotalBytes != done.Bytes || (s.Down.Bytes > 0) != (i > 0) {
+			t.Errorf("while pack %d comes down: %+v", i, s)
+		}
+	}
+
+	c := w.device(w.options())
+	pages, err := c.Sync(t.Context())
+	must(t, err)
+	if s := pages[0].State.Down; s.TotalValues < 4 || s.Values != s.TotalValues || s.Bytes != s.TotalBytes {
+		t.Errorf("a new device: %+v", s)
+	}
 }

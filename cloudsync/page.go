@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -87,6 +88,8 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: format.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
 		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
 		wantUpload: true, interval: s.o.MinPoll}
+	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
+	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
 	p.down.activity = Pending
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = scoped{s.b, p.ctx}
@@ -127,9 +130,9 @@ func (p *Page) connect() {
 	o.Gone = p.gone
 	fetcher := pack.NewFetcher(o)
 	p.in = ingest.New(ingest.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: quiet, Device: p.s.o.Device,
-		Announced: outgoing.Announced, Past: p.pastOf})
+		Announced: outgoing.Announced, Past: p.pastOf, Progress: p.down.progress})
 	p.out = outgoing.New(outgoing.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Device: p.s.o.Device, NewID: p.s.newID,
-		Cached: p.recorder.cached, At: p.at,
+		Cached: p.recorder.cached, At: p.at, Progress: p.up.progress,
 		Kept: func() (format.Retention, []format.Condemnation) { return p.ses.retention, nil }})
 	p.mu.Lock()
 	p.fetchers = append(p.fetchers, fetcher, quiet)

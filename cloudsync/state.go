@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
 )
 
@@ -38,6 +39,8 @@ type PageState struct {
 	// Upload and Download say what the directions are doing, and the errors why, where that is Failing or NeedsUser.
 	Upload, Download       Activity
 	UploadErr, DownloadErr error
+	// Up and Down say how far the directions are, or were when they last rested.
+	Up, Down progress.State
 	// Unsynced is the number of commits that are not in the bucket.
 	Unsynced int
 	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand by generation it is not looked for.
@@ -60,6 +63,7 @@ type direction struct {
 	failures int
 	// notBefore is when the background may try again.
 	notBefore time.Time
+	progress  *progress.Tracker
 }
 
 // maxOldest bounds the commits among which the oldest is looked for.
@@ -77,6 +81,7 @@ func (p *Page) State() PageState {
 	defer p.mu.Unlock()
 	st.Upload, st.UploadErr = p.up.activity, p.up.err
 	st.Download, st.DownloadErr = p.down.activity, p.down.err
+	st.Up, st.Down = p.up.progress.State(), p.down.progress.State()
 	st.LastSuccess, st.Position, st.ServerTime = p.lastSuccess, p.position, p.serverTime
 	if st.Upload == Idle && st.Unsynced > 0 {
 		st.Upload = Pending
@@ -142,7 +147,14 @@ func (p *Page) change(fn func()) {
 }
 
 // begins says that a direction is being worked on.
-func (p *Page) begins(d *direction) { p.change(func() { d.activity = InProgress }) }
+func (p *Page) begins(d *direction) {
+	p.change(func() {
+		if d.activity != InProgress {
+			d.progress.Restart()
+		}
+		d.activity = InProgress
+	})
+}
 
 // ends says how the work on a direction ended. When ctx ended it, it has neither failed nor succeeded.
 func (p *Page) ends(ctx context.Context, d *direction, err error) {
@@ -160,7 +172,7 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 	now := p.s.o.Clock.Now()
 	p.change(func() {
 		if err == nil {
-			*d = direction{}
+			*d = direction{progress: d.progress}
 			return
 		}
 		p.failures++

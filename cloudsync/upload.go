@@ -300,6 +300,7 @@ func (p *Page) settle(ctx context.Context, o *outgoing.Outgoing, a cloudlog.Appe
 		return fmt.Errorf("settle entry %d: %w", a.Position.Number, err)
 	}
 	p.noteOwn(own)
+	p.up.progress.Settle()
 	return nil
 }
 

@@ -53,6 +53,7 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, re
 	defer s.end()
 	a := &adoption{s: s, number: number, name: name}
 	defer func() { err = cmp.Or(err, a.close()) }()
+	p.o.Progress.Begin(0, 0)
 	if err := a.read(ctx); err != nil {
 		return format.Position{}, Result{}, nameFault(name, err)
 	}
@@ -77,6 +78,7 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, re
 	if err := a.settleHeads(ctx); err != nil {
 		return format.Position{}, Result{}, fmt.Errorf("adopt %s: %w", name, err)
 	}
+	p.o.Progress.Settle()
 	return a.c.At, s.res, nil
 }
 
@@ -545,6 +547,7 @@ func (a *adoption) tree(ctx context.Context, st *seal.Stream, last int) (root ob
 		if root != c.Root {
 			return root, bad("the diff of commit %s leads to the tree %s, it has %s", c.ID, root, c.Root)
 		}
+		s.p.o.Progress.Expect(r.puts, 0)
 	}
 	return root, nil
 }
@@ -568,6 +571,11 @@ func (a *adoption) values(ctx context.Context) error {
 	s := a.s
 	s.rows.lacks = s.rows.lacks || a.c.Lacks
 	parts := a.c.Partial
+	for i := range a.c.Packs {
+		if a.c.Packs[i].Eager {
+			s.p.o.Progress.Expect(0, int64(a.c.Packs[i].Bytes))
+		}
+	}
 	for _, ref := range a.c.Packs { // in the order of parts
 		var part *format.PartialPack
 		if len(parts) > 0 && parts[0].ID == ref.ID {
@@ -587,6 +595,7 @@ func (a *adoption) values(ctx context.Context) error {
 			if err == nil && d.HasRight && !d.Right.Inline {
 				err = s.values.want(ctx, d.Right.Digest, d.Right.Size, d.Right.Priority)
 			}
+			s.p.o.Progress.Advance(1, 0)
 			if err != nil {
 				return err
 			}

@@ -121,6 +121,7 @@ func (p *Page) Apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		return res, fmt.Errorf("apply entries from %d on at position %d: %w", entries[0].Number, r.position.Number, base.ErrInvalid)
 	}
 	r.position.Bucket = at.Bucket
+	p.expect(entries)
 	for len(entries) > 0 {
 		n, done, err := p.applyGroup(ctx, entries, &r)
 		res.add(done)
@@ -129,7 +130,42 @@ func (p *Page) Apply(ctx context.Context, entries []*format.Entry, at format.Pos
 		}
 		entries = entries[n:]
 	}
+	p.o.Progress.Settle()
 	return res, nil
+}
+
+// expect tells of what entries bring. What a diff in an object of its own puts is not known yet.
+func (p *Page) expect(entries []*format.Entry) {
+	var values, bytes int64
+	expect := func(d *format.Diff) {
+		bytes += diffBytes(d)
+		if d.Pack != (format.ID{}) {
+			return
+		}
+		for r := format.ChangesOf(d.Inline); ; {
+			c, err := r.Next()
+			if err != nil {
+				return // who applies it reports that
+			}
+			if !c.Removed {
+				values++
+			}
+		}
+	}
+	for _, e := range entries {
+		for i := range e.Body.Packs {
+			if ref := &e.Body.Packs[i]; ref.Eager {
+				bytes += int64(ref.Bytes)
+			}
+		}
+		for i := range e.Body.Commits {
+			expect(&e.Body.Commits[i].Diff)
+		}
+		for i := range e.Body.Explanations {
+			expect(&e.Body.Explanations[i].Diff)
+		}
+	}
+	p.o.Progress.Begin(values, bytes)
 }
 
 // applyGroup applies the first entries, as many as share a batch, and returns how many. With an error, those before the one that has it have been applied.

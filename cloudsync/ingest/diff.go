@@ -20,6 +20,7 @@ type diffReader struct {
 	name   string // of the object; empty for a diff in an entry
 	stream io.Reader
 	body   io.Closer
+	puts   int64 // changes that were read and put a value
 }
 
 // openDiff opens a diff. The caller closes it.
@@ -45,6 +46,9 @@ func (r *diffReader) next() (*format.Change, error) {
 	c, err := r.Next()
 	switch {
 	case err == nil:
+		if !c.Removed {
+			r.puts++
+		}
 		return c, checkChange(c)
 	case err == io.EOF:
 		return nil, r.proveEnd()
@@ -108,11 +112,21 @@ func (s *step) apply(ctx context.Context, from object.Digest, d format.Diff) (ob
 	root, err := s.tree(from).Apply(ctx, s, changes(r, func(c *format.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }))
 	if err == nil && r.name != "" {
 		s.res.Bytes += int64(d.Bytes)
+		s.p.o.Progress.Expect(r.puts, 0)
 	}
 	if err != nil {
 		return none, treeError(err)
 	}
+	s.p.o.Progress.Advance(r.puts, diffBytes(&d))
 	return root, s.values.settle(ctx)
+}
+
+// diffBytes is the length of a diff, wherever that stands.
+func diffBytes(d *format.Diff) int64 {
+	if d.Pack == (format.ID{}) {
+		return int64(len(d.Inline))
+	}
+	return int64(d.Bytes)
 }
 
 func (s *step) tree(root object.Digest) btree.Tree {

@@ -8,6 +8,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -32,6 +33,8 @@ type Options struct {
 	Announced func(row []byte, b *format.Body) (value []byte, recorded []format.ID, err error)
 	// Past gives what the bucket has of the page's past, through an entry of a number, for trees of commits that were given up here and on which others have built. Without it such an entry fails.
 	Past func(ctx context.Context, through uint64) (Past, error)
+	// Progress is told of the values that entries and checkpoints put, in bytes of what is read from the bucket for them; nil: nobody is.
+	Progress *progress.Tracker
 }
 
 // Page takes what a bucket has for one page. Its calls run one at a time.

@@ -144,6 +144,9 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 	if err != nil {
 		return badPack(name, err)
 	}
+	if whole {
+		s.p.o.Progress.Advance(0, int64(ref.Bytes))
+	}
 	return s.takePlaces(ctx, places, whole)
 }
 
@@ -180,6 +183,7 @@ func (s *step) packPart(ctx context.Context, ref format.PackRef, part *format.Pa
 		return badPack(name, err)
 	}
 	s.res.Pieces += len(came)
+	s.p.o.Progress.Advance(0, int64(ref.Bytes))
 	if err := s.takePlaces(ctx, others, false); err != nil {
 		return err
 	}

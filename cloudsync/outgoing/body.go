@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -75,6 +76,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if resend {
 		err = p.resend(ctx, g)
 	} else {
+		g.progress = p.expect(b.deltas)
 		err = g.deltas(b.deltas, g.pieces)
 	}
 	if errors.Is(err, errAnnounce) {
@@ -96,6 +98,20 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 		return nil, nil
 	}
 	return p.seal(b.body, more || p.lookLocal)
+}
+
+// expect tells of what the diffs put, and returns who is told how far that is.
+func (p *Page) expect(ds []*delta) *progress.Tracker {
+	if len(ds) == 0 {
+		return nil
+	}
+	var values, bytes int64
+	for _, d := range ds {
+		values += d.tally.puts
+		bytes += d.tally.inline + int64(d.tally.valueBytes)
+	}
+	p.o.Progress.Begin(values, bytes)
+	return p.o.Progress
 }
 
 // lacks reports whether it is known that values of the page may have pieces that nobody has sent. That is said of all that goes up then: what lies below pieces that were

@@ -23,11 +23,18 @@ const reuseAge = 24 * time.Hour
 type tally struct {
 	eager, lazy bool   // there are values of this priority that are objects
 	valueBytes  uint64 // of these values, pieces that are held elsewhere too included
+	puts        int64  // keys that get a value
+	inline      int64  // bytes of values that stand with their keys
 }
 
 func (t *tally) add(c *format.Change) {
+	if c.Removed {
+		return
+	}
+	t.puts++
 	switch {
-	case c.Removed || c.Object.IsZero():
+	case c.Object.IsZero():
+		t.inline += int64(len(c.Inline))
 		return
 	case c.Priority == object.Lazy:
 		t.lazy = true

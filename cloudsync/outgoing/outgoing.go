@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
@@ -31,6 +32,8 @@ type Options struct {
 	Kept func() (format.Retention, []format.Condemnation)
 	// At returns the number of the entry up to which the page has read the log, and shallow whether the bucket gives history up, so that parents of what is sent may be given up. Nil: 0 and false.
 	At func() (number uint64, shallow bool)
+	// Progress is told of the values of the commits of each body that Next makes, in bytes of content; nil: nobody is.
+	Progress *progress.Tracker
 }
 
 // Page makes what goes up for one page. Its calls run one at a time. It holds no resources between calls.

@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -41,6 +42,8 @@ type gatherer struct {
 	// forced sends all to packs. limit is how many packs may wait for their announcement.
 	forced bool
 	limit  int
+	// progress is told of values and pieces that are done; nil: nobody is.
+	progress *progress.Tracker
 
 	queue  []object.Digest // pieces on their way to be taken, in order
 	queued map[object.Digest]struct{}
@@ -105,6 +108,9 @@ func (g *gatherer) walk(ds []object.Digest, eager bool, depth int) error {
 		if err != nil {
 			return err
 		}
+		if depth == 0 {
+			g.progress.Advance(1, 0)
+		}
 	}
 	return nil
 }
@@ -125,9 +131,10 @@ func (g *gatherer) enqueue(d object.Digest, eager bool) error {
 // takeQueued takes those of the queued pieces that are local.
 func (g *gatherer) takeQueued(eager bool) error {
 	ds := g.queue
-	err := g.p.o.Store.Pieces(g.ctx, ds, func(_ int, st *storage.PieceState) bool {
+	err := g.p.o.Store.Pieces(g.ctx, ds, func(i int, st *storage.PieceState) bool {
 		if st.Synced {
 			g.rely(&st.Place)
+			g.progress.Advance(0, contentBytes(ds[i], st.Place.Bytes))
 			return false
 		}
 		g.lacks = g.lacks || !st.Held // I4
@@ -347,6 +354,9 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 		return err
 	}
 	g.p.uploadedNow(ref.ID)
+	for i := range pieces {
+		g.progress.Advance(0, contentBytes(pieces[i].Digest, pieces[i].Place.Bytes))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sent[ref.ID] = ref
@@ -357,6 +367,14 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 		delete(g.waiting, places[i].Digest)
 	}
 	return nil
+}
+
+// contentBytes is how much of a value a piece of a length holds itself.
+func contentBytes(d object.Digest, bytes uint32) int64 {
+	if d.Kind().IsIndex() {
+		return 0
+	}
+	return int64(bytes)
 }
 
 // arrived returns the places that can count from now on, and a piece of the pack, one that counts if there is one.

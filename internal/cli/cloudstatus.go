@@ -101,6 +101,24 @@ type syncStateJSON struct {
 	ServerTime     string `json:"serverTime,omitempty"`
 	Paused         bool   `json:"paused,omitempty"`
 	Error          string `json:"syncError,omitempty"`
+
+	Up   *syncProgressJSON `json:"up,omitempty"`
+	Down *syncProgressJSON `json:"down,omitempty"`
+}
+
+// syncProgressJSON is how far one direction is, in status --json; nil when nothing is on its way.
+type syncProgressJSON struct {
+	Values      int64 `json:"values"`
+	TotalValues int64 `json:"totalValues"`
+	Bytes       int64 `json:"bytes"`
+	TotalBytes  int64 `json:"totalBytes"`
+}
+
+func newSyncProgressJSON(a ledger.SyncActivity, p ledger.SyncProgress) *syncProgressJSON {
+	if a != ledger.SyncInProgress {
+		return nil
+	}
+	return &syncProgressJSON{p.Values, p.TotalValues, p.Bytes, p.TotalBytes}
 }
 
 // syncErrorText is why a page is not in step, "" when nothing is wrong.
@@ -116,12 +134,25 @@ func syncErrorText(s ledger.SyncState) string {
 func newSyncStateJSON(s ledger.SyncState) *syncStateJSON {
 	return &syncStateJSON{
 		s.Upload.String(), s.Download.String(), s.Position, timeOrNone(s.OldestUnsynced), timeOrNone(s.LastSuccess), timeOrNone(s.ServerTime), s.Paused, syncErrorText(s),
+		newSyncProgressJSON(s.Upload, s.Up), newSyncProgressJSON(s.Download, s.Down),
+	}
+}
+
+// syncProgress prints how far one direction is, if it is under way.
+func (a *app) syncProgress(where string, activity ledger.SyncActivity, p ledger.SyncProgress) {
+	if activity == ledger.SyncInProgress {
+		a.printf("  %-9s %d of %s, %s of %s\n", where, p.Values, countText(int(p.TotalValues), "value"), sizeText(p.Bytes), sizeText(p.TotalBytes))
 	}
 }
 
 // syncState prints the state of sync of a page.
 func (a *app) syncState(s ledger.SyncState) {
 	a.printf("  sync      upload %s, download %s, entry %d, last %s\n", s.Upload, s.Download, s.Position, a.agoText(s.LastSuccess))
+	a.syncProgress("up", s.Upload, s.Up)
+	a.syncProgress("down", s.Download, s.Down)
+	if !s.ServerTime.IsZero() {
+		a.printf("  received  newest entry of others written %s\n", a.agoText(s.ServerTime))
+	}
 	if !s.OldestUnsynced.IsZero() {
 		a.printf("  oldest    unsynced since %s\n", a.agoText(s.OldestUnsynced))
 	}

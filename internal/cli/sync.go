@@ -24,7 +24,8 @@ func (a *app) syncCommand() *cobra.Command {
 		Long: `Bring pages in step with the cloud, and return when everything that was committed here is in the bucket and
 everything that was in the bucket is here. Pages of other devices are created. Heads that then
 stand beside each other are merged, and the merge goes up too: see ledgerd help merging. Without
-arguments all pages are synced.
+arguments all pages are synced. On a terminal a line shows how many of the values and bytes are done
+that are on their way.
 
 A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An interrupted
 sync loses nothing: the next one goes on.
@@ -68,7 +69,7 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 		case f.resume:
 			return repo.ResumeSync(ctx)
 		}
-		p := a.startProgress(ctx, "syncing", "pages")
+		p := a.startProgress(ctx, "syncing", "values")
 		before := repo.SyncMetrics() // of a serve that runs the verb, since it began
 		stop := p.followSync(ctx, repo)
 		sync := repo.Sync
@@ -82,8 +83,9 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 	})
 }
 
-// followSync shows what goes over the network. The function returned ends it and waits.
+// followSync shows how far sync is. The function returned ends it and waits.
 func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (stop func()) {
+	total := syncTotal{}
 	return p.measure(ctx, func(ctx context.Context, _ func(files, bytes int64)) error {
 		for {
 			tick, release := p.clock.After(progressEvery)
@@ -95,16 +97,30 @@ func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (sto
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			m := repo.SyncMetrics()
-			what := ""
-			for _, s := range repo.SyncStates() {
-				if s.Upload == ledger.SyncInProgress || s.Download == ledger.SyncInProgress {
-					what = nameOf(s.Ledger, s.Name, s.Page)
-				}
-			}
-			p.update(func(c *counters) { c.bytes, c.what = m.UpBytes+m.DownBytes, what })
+			now := total.add(repo.SyncStates())
+			p.update(func(c *counters) { *c = now })
 		}
 	})
+}
+
+// syncTotal is how far the pages are that were synced since it was made, also those that are closed again.
+type syncTotal map[ledger.PageRef][2]ledger.SyncProgress
+
+// add takes note of the present states, and returns the sum of both directions of all pages.
+func (t syncTotal) add(states []ledger.SyncState) (c counters) {
+	for _, s := range states {
+		t[ledger.PageRef{Ledger: s.Ledger, ID: s.Page}] = [2]ledger.SyncProgress{s.Up, s.Down}
+		if s.Upload == ledger.SyncInProgress || s.Download == ledger.SyncInProgress {
+			c.what = nameOf(s.Ledger, s.Name, s.Page)
+		}
+	}
+	for _, page := range t {
+		for _, p := range page {
+			c.files, c.totalFiles = c.files+p.Values, c.totalFiles+p.TotalValues
+			c.bytes, c.totalBytes = c.bytes+p.Bytes, c.totalBytes+p.TotalBytes
+		}
+	}
+	return c
 }
 
 // syncedPageJSON is what sync --json prints of a page.
