@@ -116,26 +116,34 @@ func TestTags(t *testing.T) {
 	}
 }
 
-func TestTimestampsRiseWhateverTheClock(t *testing.T) {
+// TestTimestampsAndTheClock: a clock that is set back by less than a day puts no commit before its parent, and one that was years ahead has no part in later commits.
+func TestTimestampsAndTheClock(t *testing.T) {
 	c := &steppedClock{time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)}
 	p := memoryPage(t, ledger.Options{Now: c.Now})
-	put(t, p, "k", "1")
-	c.now = c.now.Add(-20 * 365 * 24 * time.Hour)
-	put(t, p, "k", "2")
-	var last int64
-	n := 0
-	for commit, err := range p.Log(t.Context()) {
+	ahead := func() time.Duration {
+		t.Helper()
+		st, err := p.Ledger().Repository().Status(t.Context())
 		must(t, err)
-		if n > 0 && commit.Timestamp >= last {
-			t.Errorf("timestamp %d of a parent of %d", commit.Timestamp, last)
-		}
-		last = commit.Timestamp
-		n++
+		return st.Pages[0].Ahead
 	}
-	st, err := p.Ledger().Repository().Status(t.Context())
-	must(t, err)
-	if n != 3 || st.Pages[0].Ahead < 19*365*24*time.Hour {
-		t.Errorf("%d commits, ahead %s", n, st.Pages[0].Ahead)
+	stamp := func(value string) int64 {
+		t.Helper()
+		commit, err := p.Commit(t.Context(), put(t, p, "k", value))
+		must(t, err)
+		return commit.Timestamp
+	}
+	first := stamp("1")
+	c.now = c.now.Add(-23 * time.Hour)
+	if second := stamp("2"); second != first+1 || ahead() < 22*time.Hour {
+		t.Errorf("timestamp %d after %d, ahead %s", second, first, ahead())
+	}
+	c.now = c.now.Add(-20 * 365 * 24 * time.Hour)
+	if ahead() < 19*365*24*time.Hour {
+		t.Errorf("ahead %s", ahead())
+	}
+	now := c.now.UnixNano()
+	if third := stamp("3"); third < now || third > now+int64(time.Hour) || ahead() > time.Hour {
+		t.Errorf("timestamp %d at %d, ahead %s", third, now, ahead())
 	}
 }
 

@@ -225,8 +225,9 @@ type Commit struct {
 	ID CommitID
 	// Time is Timestamp as a time in UTC.
 	Time time.Time
-	// Timestamp is in nanoseconds since 1970, and greater than that of every parent; a merge commit has that of its
-	// later parent.
+	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of the device that made it; where a
+	// parent is less than a day ahead of that clock, it is 1 ns after the parent. A merge commit has that of its later
+	// parent. Where clocks were wrong it may be less than that of a parent; Generation never is.
 	Timestamp int64
 	// Generation is the longest path to the first commit, which has 0.
 	Generation uint64

@@ -163,23 +163,27 @@ func parseRevisionTime(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// resolveTime finds the newest ancestor of head, or head itself, that is not younger than at. The first commit is as old as
-// time.
+// resolveTime finds the newest of the commits that are not younger than at, that head descends from or is, and that it reaches
+// by younger ones alone. The first commit is as old as time.
 func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Time) (*commit.Commit, error) {
-	// A commit is no older than its parents: what comes out of the queue, the newest first, ends at the commit looked for.
-	q := byTime{head}
-	seen := map[commit.ID]bool{head.ID: true}
+	// A commit comes out of the queue after its descendants. By the clocks it may be younger than they.
+	q := byGeneration{head}
+	held := map[commit.ID]bool{head.ID: true}
+	var newest *commit.Commit
 	for len(q) > 0 {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
 		}
 		c := heap.Pop(&q).(*commit.Commit)
-		delete(seen, c.ID)
+		delete(held, c.ID)
 		if c.IsFirst() || !time.Unix(0, c.Timestamp).After(at) {
-			return c, nil
+			if newest == nil || commit.Compare(c, newest) > 0 {
+				newest = c
+			}
+			continue
 		}
 		for _, id := range c.Parents {
-			if seen[id] {
+			if held[id] {
 				continue
 			}
 			parent, err := p.store.Known(ctx, id)
@@ -187,25 +191,28 @@ func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Tim
 				p.note(err)
 				return nil, fmt.Errorf("look for a commit at %s: %w", at, err)
 			}
-			seen[id] = true
+			held[id] = true
 			heap.Push(&q, parent)
 		}
 	}
-	return nil, fmt.Errorf("no commit is as old as %s: %w", at, ErrNotFound)
+	if newest == nil {
+		return nil, fmt.Errorf("no commit is as old as %s: %w", at, ErrNotFound)
+	}
+	return newest, nil
 }
 
-// byTime is a heap of commits, the newest first.
-type byTime []*commit.Commit
+// byGeneration is a heap of commits, the greatest generation first.
+type byGeneration []*commit.Commit
 
-func (q byTime) Len() int           { return len(q) }
-func (q byTime) Less(i, j int) bool { return commit.Compare(q[i], q[j]) > 0 }
-func (q byTime) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q byGeneration) Len() int           { return len(q) }
+func (q byGeneration) Less(i, j int) bool { return commit.CompareGeneration(q[i], q[j]) > 0 }
+func (q byGeneration) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push is for package heap.
-func (q *byTime) Push(x any) { *q = append(*q, x.(*commit.Commit)) }
+func (q *byGeneration) Push(x any) { *q = append(*q, x.(*commit.Commit)) }
 
 // Pop is for package heap.
-func (q *byTime) Pop() any {
+func (q *byGeneration) Pop() any {
 	old := *q
 	c := old[len(old)-1]
 	*q = old[:len(old)-1]

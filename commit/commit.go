@@ -13,6 +13,7 @@ import (
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -50,7 +51,8 @@ func ParseID(s string) (ID, error) {
 // Commit is an immutable version of a page. Nobody may change it, nor the slice of its parents.
 type Commit struct {
 	ID ID
-	// Timestamp is hybrid logical, in nanoseconds since 1970, 0 to limits.MaxTimestamp.
+	// Timestamp is the time by the clock of the device that made the commit, in nanoseconds since 1970, 0 to
+	// limits.MaxTimestamp. See New. It may be below that of a parent, and nothing that must be right follows from it.
 	Timestamp int64
 	// Generation is the length of the longest path to the first commit.
 	Generation uint64
@@ -91,16 +93,28 @@ type Params struct {
 	Device, Message string
 }
 
-// New makes a commit. Its timestamp is the greater of Now and 1 ns after the largest parent's, its generation 1
-// more than the greatest parent's. Errors: base.ErrInvalid, also when the timestamp would be above
-// limits.MaxTimestamp; base.ErrTooLarge for a device or message beyond its limit.
+// New makes a commit. Its generation is 1 more than the greatest of its parents'. Its timestamp is Now, or
+// 1 ns after the greatest of its parents' if that is not before Now, and less than limits.MaxAhead behind
+// it. So a clock that lags does not put a commit before its parents, and a parent from further in the
+// future leaves no trace: neither do timestamps run out, nor does its clock count from then on.
+//
+// Errors: base.ErrInvalid, also when Now is within limits.MaxAhead of limits.MaxTimestamp or beyond;
+// base.ErrTooLarge for a device or message beyond its limit.
 func New(p Params) (*Commit, error) {
 	latest, generation, err := fold(p.Parents)
 	if err != nil {
 		return nil, err
 	}
+	now := unixNano(p.Now)
+	if now > limits.MaxTimestamp-limits.MaxAhead {
+		return nil, fmt.Errorf("make commit: the clock of this device shows %s, which is beyond the last time that a commit can have; set it right: %w",
+			p.Now.UTC().Format(time.RFC3339), base.ErrInvalid)
+	}
+	if latest >= now && latest-now < limits.MaxAhead {
+		now = latest + 1
+	}
 	return encode(&fb.Commit{
-		Timestamp:  max(unixNano(p.Now), latest+1), // latest is at most 2^62
+		Timestamp:  now,
 		Generation: generation,
 		Root:       p.Root,
 		Parents:    parentIDs(p.Parents),
@@ -215,10 +229,9 @@ func Compare(a, b *Commit) int {
 	return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), a.ID.Compare(b.ID))
 }
 
-// CheckParents verifies that generation and timestamp of c follow from its parents, given in the order of
-// c.Parents. A commit with two parents may have the timestamp of the later one, as a merge has, or a greater
-// one; a commit with one parent must have a greater one. Errors: *base.CorruptError for a commit that is wrong;
-// base.ErrInvalid when parents are not the parents of c.
+// CheckParents verifies that the generation of c follows from its parents, given in the order of c.Parents.
+// Any timestamp may stand above any other: clocks are wrong, and are set right. Errors: *base.CorruptError
+// for a commit that is wrong; base.ErrInvalid when parents are not the parents of c.
 func CheckParents(c *Commit, parents []*Commit) error {
 	if len(parents) != len(c.Parents) {
 		return fmt.Errorf("check parents of commit %s: given %d of %d: %w", c.ID, len(parents), len(c.Parents), base.ErrInvalid)
@@ -231,12 +244,8 @@ func CheckParents(c *Commit, parents []*Commit) error {
 	if c.IsFirst() {
 		return nil
 	}
-	latest, generation := greatest(parents)
-	if c.Generation-1 != generation {
+	if _, generation := greatest(parents); c.Generation-1 != generation {
 		return corrupt(c, fmt.Sprintf("generation %d above parents of generation %d", c.Generation, generation))
-	}
-	if c.Timestamp < latest || c.Timestamp == latest && len(parents) == 1 {
-		return corrupt(c, fmt.Sprintf("timestamp %d with a parent's %d", c.Timestamp, latest))
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func TestNewProperties(t *testing.T) {
 		if m.ID != mustMerge(t, 4, c, b).ID {
 			t.Fatalf("I4: a merge depends on the order of its parents")
 		}
-		if m.Timestamp != max(b.Timestamp, c.Timestamp) || m.Generation != 3 || n.Generation != 4 || n.Timestamp <= m.Timestamp || b.Timestamp <= a.Timestamp || a.Timestamp <= 0 {
+		if m.Timestamp != max(b.Timestamp, c.Timestamp) || m.Generation != 3 || n.Generation != 4 {
 			t.Fatalf("I3: %+v", []*commit.Commit{a, b, c, m, n})
 		}
 		check := func(x *commit.Commit, parents ...*commit.Commit) {
@@ -177,23 +177,52 @@ func TestTimestamps(t *testing.T) {
 		"clock behind":     {at(10), 50, 51},
 		"before 1970":      {time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), 50, 51},
 		"zero time":        {time.Time{}, 50, 51},
-		"at the limit":     {at(limits.MaxTimestamp), 50, limits.MaxTimestamp},
-		"above the limit":  {at(limits.MaxTimestamp + 1), 50, 0},
+		"last clock":       {at(limits.MaxTimestamp - limits.MaxAhead), 50, limits.MaxTimestamp - limits.MaxAhead},
+		"above the last":   {at(limits.MaxTimestamp - limits.MaxAhead + 1), 50, 0},
 		"beyond int64":     {time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), 50, 0},
-		"parent at limit":  {at(10), limits.MaxTimestamp, 0},
-		"just below limit": {at(10), limits.MaxTimestamp - 1, limits.MaxTimestamp},
+		"a day behind":     {at(10), 10 + limits.MaxAhead, 10},
+		"less than a day":  {at(10), 9 + limits.MaxAhead, 10 + limits.MaxAhead},
+		"parent at limit":  {at(10), limits.MaxTimestamp, 10},
+		"all at the limit": {at(limits.MaxTimestamp - limits.MaxAhead), limits.MaxTimestamp - 1, limits.MaxTimestamp},
 	} {
-		parent := mustNew(t, c.base, 1, first)
+		parent := parse(t, fb.Commit{Timestamp: c.base, Generation: 1, Root: root(1), Parents: [][32]byte{first.ID}})
 		got, err := commit.New(commit.Params{Now: c.now, Root: root(2), Parents: []*commit.Commit{parent}})
 		switch {
 		case c.want == 0 && !errors.Is(err, base.ErrInvalid):
 			t.Errorf("%s: %v", name, err)
 		case c.want != 0 && err != nil:
 			t.Errorf("%s: %v", name, err)
+		case c.want == 0 && !strings.Contains(err.Error(), "clock"):
+			t.Errorf("%s: %v does not say that it is the clock", name, err)
 		case c.want != 0 && got.Timestamp != c.want:
 			t.Errorf("%s: timestamp %d, want %d", name, got.Timestamp, c.want)
 		}
 	}
+}
+
+// TestTimestampsNeverRunOut holds I5, and that a parent of the future leaves no trace: in a chain of commits with any timestamps and clocks each one
+// has the time of its clock, or of its parent, and that is at most a day ahead of the clock.
+func TestTimestampsNeverRunOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parent := commit.First()
+		for i := range rapid.IntRange(1, 20).Draw(t, "commits") {
+			if rapid.IntRange(0, 3).Draw(t, "foreign") == 0 {
+				at := rapid.OneOf(rapid.Int64Range(0, limits.MaxTimestamp), rapid.Just(int64(limits.MaxTimestamp))).Draw(t, "its timestamp")
+				foreign := parse(t, fb.Commit{Timestamp: at, Generation: parent.Generation + 1, Root: root(i), Parents: [][32]byte{parent.ID}})
+				if err := commit.CheckParents(foreign, []*commit.Commit{parent}); err != nil {
+					t.Fatal(err)
+				}
+				parent = foreign
+			}
+			now := rapid.Int64Range(0, limits.MaxTimestamp-limits.MaxAhead).Draw(t, "clock")
+			c := mustNew(t, now, i, parent)
+			follows := parent.Timestamp >= now && parent.Timestamp < now+limits.MaxAhead
+			if c.Timestamp < now || c.Timestamp > now+limits.MaxAhead || !follows && c.Timestamp != now || follows && c.Timestamp != parent.Timestamp+1 {
+				t.Fatalf("I5: timestamp %d at %d with a parent's %d", c.Timestamp, now, parent.Timestamp)
+			}
+			parent = c
+		}
+	})
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -223,8 +252,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // parse returns the commit with some content, which need not follow from any parents.
-func parse(t testing.TB, f fb.Commit) *commit.Commit {
-	t.Helper()
+func parse(t interface{ Fatal(...any) }, f fb.Commit) *commit.Commit {
 	b, err := fb.EncodeCommit(&f)
 	if err != nil {
 		t.Fatal(err)
@@ -250,15 +278,15 @@ func TestCheckParentsRefuses(t *testing.T) {
 		parents []*commit.Commit
 		want    error
 	}{
-		"generation too low":    {parse(t, fb.Commit{Timestamp: 1000, Generation: 1, Root: root(1), Parents: one}), []*commit.Commit{a}, base.ErrCorrupt},
-		"generation too high":   {parse(t, fb.Commit{Timestamp: 1000, Generation: 3, Root: root(1), Parents: one}), []*commit.Commit{a}, base.ErrCorrupt},
-		"timestamp of parent":   {parse(t, fb.Commit{Timestamp: a.Timestamp, Generation: 2, Root: root(1), Parents: one}), []*commit.Commit{a}, base.ErrCorrupt},
-		"merge below its later": {parse(t, fb.Commit{Timestamp: latest - 1, Generation: 2, Root: root(1), Parents: two}), []*commit.Commit{a, b}, base.ErrCorrupt},
-		"merge as its later":    {parse(t, fb.Commit{Timestamp: latest, Generation: 2, Root: root(1), Parents: two}), []*commit.Commit{a, b}, nil},
-		"parents swapped":       {good, []*commit.Commit{b, a}, base.ErrInvalid},
-		"a parent missing":      {good, []*commit.Commit{a}, base.ErrInvalid},
-		"another parent":        {good, []*commit.Commit{a, first}, base.ErrInvalid},
-		"nil parent":            {good, []*commit.Commit{a, nil}, base.ErrInvalid},
+		"generation too low":  {parse(t, fb.Commit{Timestamp: 1000, Generation: 1, Root: root(1), Parents: one}), []*commit.Commit{a}, base.ErrCorrupt},
+		"generation too high": {parse(t, fb.Commit{Timestamp: 1000, Generation: 3, Root: root(1), Parents: one}), []*commit.Commit{a}, base.ErrCorrupt},
+		"timestamp of parent": {parse(t, fb.Commit{Timestamp: a.Timestamp, Generation: 2, Root: root(1), Parents: one}), []*commit.Commit{a}, nil},
+		"timestamp below it":  {parse(t, fb.Commit{Timestamp: 0, Generation: 2, Root: root(1), Parents: one}), []*commit.Commit{a}, nil},
+		"merge as its later":  {parse(t, fb.Commit{Timestamp: latest, Generation: 2, Root: root(1), Parents: two}), []*commit.Commit{a, b}, nil},
+		"parents swapped":     {good, []*commit.Commit{b, a}, base.ErrInvalid},
+		"a parent missing":    {good, []*commit.Commit{a}, base.ErrInvalid},
+		"another parent":      {good, []*commit.Commit{a, first}, base.ErrInvalid},
+		"nil parent":          {good, []*commit.Commit{a, nil}, base.ErrInvalid},
 	} {
 		if err := commit.CheckParents(c.c, c.parents); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

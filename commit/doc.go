@@ -5,10 +5,11 @@
 //
 //	I1: the id of a commit is the SHA-256 of its canonical bytes; Parse accepts canonical bytes only.
 //	I2: the first commit of a page is the same everywhere. It is implied: never stored, and never asked for.
-//	I3: a commit's generation is 1 more than the greatest of its parents', and its timestamp is greater than its
-//	    parents', or for a merge that of its greater parent. So a parent always stands before its child in
-//	    the order of generation.
+//	I3: a commit's generation is 1 more than the greatest of its parents', so a parent always stands before its
+//	    child in the order of generation. Its timestamp is what a clock said, and orders no parent and child.
 //	I4: a merge commit depends on its parents and its root alone.
+//	I5: on any commit, whatever its timestamp, another one can be made, whose timestamp is at most
+//	    limits.MaxAhead ahead of the clock of the device that makes it.
 //
 // Commits come in as bytes from disk and cloud. Parse verifies what can be seen in one commit, CheckParents what
 // follows from its parents; the walks verify that generations fall towards the parents, so that they end.

@@ -10,13 +10,15 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 )
 
 // Policy says which commits of a page are kept. A commit stays when any of its rules keeps it. The zero value keeps all.
 type Policy struct {
 	// Commits keeps the newest so many, in the order of commit.Walk from the heads; 0: the rule is not there.
 	Commits int
-	// Age keeps commits whose timestamp is at most so long ago; 0: the rule is not there.
+	// Age keeps commits whose timestamp is at most so long ago, and what is built on them; 0: the rule is not there. A commit with a timestamp
+	// of the future stays as long as a head reaches it.
 	Age time.Duration
 }
 
@@ -66,6 +68,9 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	above = min(above, sent)
 	oldest := now.Add(-policy.Age)
 	isOld := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).Before(oldest) } // oldest may be no number of nanoseconds
+	ofFuture := func(c *commit.Commit) bool { return time.Unix(0, c.Timestamp).After(now.Add(limits.MaxAhead)) }
+	below := map[commit.ID]struct{}{} // parents of gone commits that have not come yet
+	young := map[commit.ID]struct{}{} // commits that are kept for their age, and are parents of gone ones
 	ids := make([]commit.ID, len(p.Heads))
 	for i, h := range p.Heads {
 		keep[h.ID] = struct{}{}
@@ -81,13 +86,24 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		n++
 		reached[c.ID] = struct{}{}
 		_, kept := keep[c.ID]
+		_, isBelow := below[c.ID]
+		delete(below, c.ID)
 		switch {
 		case kept, c.IsFirst(), c.Generation >= above:
 		case policy.Commits > 0 && n <= policy.Commits:
 		case policy.Age > 0 && !isOld(c):
+			if isBelow && !ofFuture(c) {
+				young[c.ID] = struct{}{}
+			}
 		default:
 			gone = append(gone, c.ID)
+			for _, id := range c.Parents {
+				below[id] = struct{}{}
+			}
 		}
+	}
+	if gone, err = keepAbove(ctx, p, gone, young); err != nil {
+		return nil, err
 	}
 	for _, id := range p.All {
 		if _, ok := reached[id]; ok || id == commit.First().ID {
@@ -100,11 +116,30 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 		if err != nil {
 			return nil, fmt.Errorf("decide what to keep: %w", err)
 		}
-		if policy.Age == 0 || isOld(c) {
+		if policy.Age == 0 || isOld(c) || ofFuture(c) {
 			gone = append(gone, id)
 		}
 	}
 	return gone, nil
+}
+
+// keepAbove takes those commits out of gone that are built on young ones: they look older only because the clock that made them
+// was behind, and without them nothing reaches what is below. gone has the greatest generation first.
+func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]struct{}) ([]commit.ID, error) {
+	if len(young) == 0 {
+		return gone, nil
+	}
+	isYoung := func(id commit.ID) bool { _, ok := young[id]; return ok }
+	for _, id := range slices.Backward(gone) {
+		c, err := p.History.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("decide what to keep: %w", err)
+		}
+		if slices.ContainsFunc(c.Parents, isYoung) {
+			young[id] = struct{}{}
+		}
+	}
+	return slices.DeleteFunc(gone, isYoung), nil
 }
 
 // keepUnsent adds to keep what is to be sent, and returns the generation from which on everything is kept for it: that of the oldest commit on which any of it stands.

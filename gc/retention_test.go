@@ -101,6 +101,57 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestWrongClocks: a clock that was behind takes no history away that is young, and one of the future keeps none for long.
+func TestWrongClocks(t *testing.T) {
+	const day = 24 * 3600
+	g := graph{}
+	month := gc.Policy{Age: 30 * day * time.Second}
+	old := g.add(t, 100*day, commit.First())
+	young := g.add(t, 200*day, old)
+	behind := g.add(t, 5, young) // no battery
+	more := g.add(t, 10, behind)
+	head := g.add(t, 201*day, more)
+	page := gc.Page{History: g, Heads: []*commit.Commit{head}}
+	if got := prune(t, page, month, 202*day); !slices.Equal(got, ids(old)) {
+		t.Errorf("%d commits go, want the oldest", len(got))
+	}
+	if got := prune(t, page, month, 240*day); !slices.Equal(got, ids(more, behind, young, old)) {
+		t.Errorf("%d commits go, want all but the head", len(got))
+	}
+
+	g = graph{}
+	old = g.add(t, 100*day, commit.First())
+	future := g.add(t, 40_000*day, old)
+	after := g.add(t, 101*day, future)
+	head = g.add(t, 102*day, after)
+	page = gc.Page{History: g, Heads: []*commit.Commit{head}, All: ids(old, future, after, head)}
+	if got := prune(t, page, month, 103*day); len(got) != 0 {
+		t.Errorf("%d commits go", len(got))
+	}
+	if got := prune(t, page, month, 200*day); !slices.Equal(got, ids(after, old)) {
+		t.Errorf("%d commits go", len(got))
+	}
+	// Then no head reaches it.
+	page.History, page.All = withPruned{g, after.ID}, ids(future, head)
+	if got := prune(t, page, month, 200*day); !slices.Equal(got, ids(future)) {
+		t.Errorf("%d commits go, want the one from the future", len(got))
+	}
+}
+
+// withPruned is a history without a commit.
+type withPruned struct {
+	graph
+	pruned commit.ID
+}
+
+// Commit implements commit.Getter.
+func (w withPruned) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if id == w.pruned {
+		return nil, fmt.Errorf("commit %s: %w", id, base.ErrGone)
+	}
+	return w.graph.Commit(ctx, id)
+}
+
 func TestHeadsKeepWhatMergingNeeds(t *testing.T) {
 	g := graph{}
 	a := g.add(t, 1, commit.First())

@@ -1,12 +1,18 @@
 package merge
 
-import "github.com/ledgerd/ledger/commit"
+import (
+	"context"
+
+	"github.com/ledgerd/ledger/commit"
+)
 
 // NewPair returns the merge of left and right with the given bases, for tests of what deciders do. Its trees are those of the
 // commits; the base is that of the first one.
 func NewPair(env *Env, left, right *commit.Commit, bases ...*commit.Commit) *Pair {
+	r, err := relate(context.Background(), env.Commits, env.Lost, left, right)
 	return &Pair{
-		Left: left, Right: right, Bases: bases, Base: env.tree(bases[0].Root),
+		clockBack: err == nil && r.ClockBack, // what cannot be read is told by what is tested
+		Left:      left, Right: right, Bases: bases, Base: env.tree(bases[0].Root),
 		LeftTree: env.tree(left.Root), RightTree: env.tree(right.Root), env: env,
 	}
 }

@@ -2,8 +2,6 @@ package merge
 
 import (
 	"context"
-
-	"github.com/ledgerd/ledger/commit"
 )
 
 // The names under which LastOneWins records its decisions.
@@ -13,48 +11,44 @@ const (
 	ruleGreaterHead = "last one wins, greater head"
 )
 
-// LastOneWins decides for the side whose writer of the key is the greater commit by (timestamp, id). The writer of a key on a side is the newest
-// commit of that side above the bases whose own change gave the key what it has there; a merge commit counts only where it
-// has what none of its parents has. A side without a writer yields to the side that has one; if neither has, the greater head counts.
+// LastOneWins decides for the side that wrote the key last. The writer of a key on a side is the greatest commit, by (generation,
+// timestamp, id), of that side above the bases whose own change gave the key what it has there; a merge commit counts only where it
+// has what none of its parents has. A side is measured by the greatest commit, by (timestamp, id), among the writer and those commits
+// of the side above the bases that wrote the key and on which the writer is built: what is written over a value is no older than
+// that, whatever clocks said. Where no clock was set back, that is the writer. A side without a writer yields to
+// the side that has one; if neither has, the greater head counts.
 func LastOneWins() Decider { return lastOneWins{} }
 
 type lastOneWins struct{}
 
 // Decide implements Decider.
 func (lastOneWins) Decide(ctx context.Context, p *Pair, cs []Conflict) error {
-	var open [2][]wanted
+	var keys [2][]wanted
 	for i := range cs {
 		c := &cs[i]
-		open[leftSide] = append(open[leftSide], wanted{key: c.Key, entry: c.Left, has: c.HasLeft, at: i})
-		open[rightSide] = append(open[rightSide], wanted{key: c.Key, entry: c.Right, has: c.HasRight, at: i})
+		keys[leftSide] = append(keys[leftSide], wanted{key: c.Key, entry: c.Left, has: c.HasLeft, at: i})
+		keys[rightSide] = append(keys[rightSide], wanted{key: c.Key, entry: c.Right, has: c.HasRight, at: i})
 	}
-	writers := make([][2]*commit.Commit, len(cs))
-	err := p.findWriters(ctx, &open, func(side int, w *wanted, c *commit.Commit) bool {
-		writers[w.at][side] = c
-		return true
-	})
+	writers, err := p.findWriters(ctx, &keys)
 	if err != nil {
 		return err
 	}
 	for i := range cs {
-		cs[i].decideByWriters(writers[i][leftSide], writers[i][rightSide])
+		cs[i].decideByWriters(writers[leftSide][i], writers[rightSide][i])
 	}
 	return nil
 }
 
-// decideByWriters decides for the greater writer, each nil if its side has none.
-func (c *Conflict) decideByWriters(left, right *commit.Commit) {
-	c.Outcome, c.Rule = TakeRight, ruleLastOneWins
-	if left != nil {
-		c.LeftWriter = left.ID
+// decideByWriters decides for the side that wrote last.
+func (c *Conflict) decideByWriters(left, right written) {
+	c.Outcome, c.Rule = laterSide(left.newest, right.newest), ruleLastOneWins
+	if left.writer != nil {
+		c.LeftWriter = left.writer.ID
 	}
-	if right != nil {
-		c.RightWriter = right.ID
+	if right.writer != nil {
+		c.RightWriter = right.writer.ID
 	}
-	switch {
-	case left == nil && right == nil:
-		c.Rule = ruleGreaterHead // Right is the greater one
-	case right == nil, left != nil && commit.Compare(left, right) > 0:
-		c.Outcome = TakeLeft
+	if left.writer == nil && right.writer == nil {
+		c.Rule = ruleGreaterHead
 	}
 }

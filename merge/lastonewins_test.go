@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/merge"
 )
 
@@ -88,6 +89,37 @@ func TestLastOneWins(t *testing.T) {
 			a = p.commit(t, 0, edit{"k": "of both"}, x, y)
 			return a, p.commit(t, 50, edit{"k": "b"}, base), base
 		}, true, true},
+		// A clock of the future wins over what was written beside it, and so does what is written over it, but over nothing that was written on top.
+		"clock of the future": {func(p *testPage) (a, b, base *commit.Commit) {
+			base = p.commit(t, 10, edit{"k": "base"})
+			b = p.commit(t, 90, edit{"k": "b"}, base)
+			return p.commit(t, limits.MaxTimestamp/2, edit{"k": "future"}, base), b, base
+		}, true, true},
+		"what was written over a clock of the future": {func(p *testPage) (a, b, base *commit.Commit) {
+			base = p.commit(t, 10, edit{"k": "base"})
+			a = p.commit(t, limits.MaxTimestamp/2, edit{"k": "future"}, base)
+			a = p.commit(t, 50, edit{"k": "a"}, a)
+			return a, p.commit(t, 90, edit{"k": "b"}, base), base
+		}, true, true},
+		"what was written beside another key of the future": {func(p *testPage) (a, b, base *commit.Commit) {
+			base = p.commit(t, 10, edit{"k": "base"})
+			a = p.commit(t, limits.MaxTimestamp/2, edit{"other": "future"}, base)
+			a = p.commit(t, 50, edit{"k": "a"}, a)
+			return a, p.commit(t, 90, edit{"k": "b"}, base), base
+		}, false, true},
+		"value of the future that was written again": {func(p *testPage) (a, b, base *commit.Commit) {
+			base = p.commit(t, 10, edit{"k": "base"})
+			a = p.commit(t, limits.MaxTimestamp/2, edit{"k": "a"}, base)
+			a = p.commit(t, 40, edit{"k": "x"}, a)
+			a = p.commit(t, 50, edit{"k": "a"}, a)
+			return a, p.commit(t, 90, edit{"k": "b"}, base), base
+		}, true, true},
+		"both on top of a clock of the future": {func(p *testPage) (a, b, base *commit.Commit) {
+			base = p.commit(t, limits.MaxTimestamp/2, edit{"k": "future"})
+			a = p.commit(t, 90, edit{"other": "1"}, p.commit(t, 80, edit{"k": "a"}, base))
+			b = p.commit(t, 50, edit{"k": "b"}, p.commit(t, 20, edit{"k": "x"}, p.commit(t, 10, edit{"k": "y"}, base)))
+			return a, b, base
+		}, true, true},
 		"neither side has a writer": {func(p *testPage) (a, b, base *commit.Commit) {
 			base = p.commit(t, 10, edit{"k": "base"})
 			x := p.commit(t, 20, edit{"k": "x"}, base)
@@ -145,21 +177,28 @@ type history struct {
 func drawHistory(t *rapid.T, n int) *history {
 	h := &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
 	h.content[commit.First().ID] = map[string]string{}
-	at := int64(100)
+	clock := int64(100)
 	for i := range rapid.IntRange(2, n).Draw(t, "commits") {
 		pick := func(label string) *commit.Commit {
 			back := rapid.IntRange(1, min(len(h.commits), rapid.SampledFrom([]int{2, 4, 1000}).Draw(t, "reach"))).Draw(t, label)
 			return h.commits[len(h.commits)-back]
 		}
 		a, b := pick("parent"), pick("other parent")
-		at += rapid.Int64Range(-40, 40).Draw(t, "step")
+		at := drawClock(t, &clock)
 		if a.ID == b.ID || h.related(a, b) || rapid.IntRange(0, 2).Draw(t, "merge") == 0 {
-			h.edit(t, max(at, 1), fmt.Sprint(i), a)
+			h.edit(t, at, fmt.Sprint(i), a)
 		} else {
 			h.mergeAtWill(t, i, a, b)
 		}
 	}
 	return h
+}
+
+// drawClock draws what the clock of a device shows. Most clocks are together with the others, some are days away, and some at the end of time.
+func drawClock(t *rapid.T, clock *int64) int64 {
+	*clock = max(*clock+rapid.Int64Range(-40, 40).Draw(t, "step"), 1)
+	off := rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 2, 5, limits.MaxTimestamp/limits.MaxAhead - 2}).Draw(t, "days ahead")
+	return *clock + off*limits.MaxAhead
 }
 
 func (h *history) related(a, b *commit.Commit) bool {
@@ -262,7 +301,26 @@ func (h *history) writer(side, other *commit.Commit, key string) *commit.Commit 
 		for _, p := range c.Parents {
 			own = own && value(h.content[p], key) != want
 		}
-		if own && (newest == nil || commit.Compare(c, newest) > 0) {
+		if own && (newest == nil || commit.CompareGeneration(c, newest) > 0) {
+			newest = c
+		}
+	}
+	return newest
+}
+
+// newest finds the commit by which a side is measured, w being its writer of a key.
+func (h *history) newest(w, other *commit.Commit, key string) *commit.Commit {
+	if w == nil {
+		return nil
+	}
+	newest, common := w, h.ancestors(other)
+	for id := range h.ancestors(w) {
+		c := h.get(id)
+		own := !common[id]
+		for _, p := range c.Parents {
+			own = own && value(h.content[p], key) != value(h.content[id], key)
+		}
+		if own && commit.Compare(c, newest) > 0 {
 			newest = c
 		}
 	}
@@ -305,7 +363,7 @@ func TestLastOneWinsModel(t *testing.T) {
 				t.Fatalf("key %q: writers %s and %s, want %s and %s", c.Key, c.LeftWriter.Short(), c.RightWriter.Short(), id(l).Short(), id(r).Short())
 			}
 			want := merge.TakeRight
-			if l != nil && (r == nil || commit.Compare(l, r) > 0) {
+			if l, r := h.newest(l, right, string(c.Key)), h.newest(r, left, string(c.Key)); l != nil && (r == nil || commit.Compare(l, r) > 0) {
 				want = merge.TakeLeft
 			}
 			if c.Outcome != want {
@@ -328,10 +386,10 @@ func TestNewestModel(t *testing.T) {
 		var keys [][]byte
 		for _, k := range names {
 			keys = append(keys, []byte(k))
-			if c := h.writer(left, right, k); c != nil && (last == nil || commit.Compare(c, last) > 0) {
+			if c := h.newest(h.writer(left, right, k), right, k); c != nil && (last == nil || commit.Compare(c, last) > 0) {
 				want, last = merge.TakeLeft, c
 			}
-			if c := h.writer(right, left, k); c != nil && (last == nil || commit.Compare(c, last) > 0) {
+			if c := h.newest(h.writer(right, left, k), left, k); c != nil && (last == nil || commit.Compare(c, last) > 0) {
 				want, last = merge.TakeRight, c
 			}
 		}
@@ -390,8 +448,9 @@ func TestLastOneWinsReadsLittle(t *testing.T) {
 		{"few keys, many changes", ten, 400, 13},
 		{"many keys, few changes", cs, 10*keys/16 + 400, 13},
 	} {
+		pair := merge.NewPair(p.env(), all, few, start)
 		p.resetCounts()
-		if err := merge.LastOneWins().Decide(t.Context(), merge.NewPair(p.env(), all, few, start), test.cs); err != nil {
+		if err := merge.LastOneWins().Decide(t.Context(), pair, test.cs); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %d nodes, %d commits", test.name, p.nodeReads, p.commitReads)
@@ -436,7 +495,7 @@ func TestLastOneWinsErrors(t *testing.T) {
 	}
 }
 
-// A merge has the timestamp of its greater parent, whose id may be the greater one: then that parent is the newer commit.
+// A merge has the timestamp of its greater parent, whose id may be the greater one: the merge is the later commit all the same.
 func TestLastOneWinsEqualTimestamps(t *testing.T) {
 	seen := map[bool]bool{}
 	for i := 0; len(seen) < 2 && i < 64; i++ {
@@ -445,19 +504,15 @@ func TestLastOneWinsEqualTimestamps(t *testing.T) {
 		written := p.commit(t, 80, edit{"k": "v", "i": fmt.Sprint(i)}, start)
 		lost := p.commit(t, 0, edit{"k": "w"}, p.commit(t, 20, edit{"k": "w"}, start), written)
 		again := p.commit(t, 0, edit{"k": "v"}, lost, p.commit(t, 30, edit{"k": "u"}, start))
-		want := written
-		if commit.Compare(again, written) > 0 {
-			want = again
-		}
-		seen[want == again] = true
+		seen[commit.Compare(again, written) > 0] = true
 		cs, left, _ := p.decide(t, merge.LastOneWins(), again, p.commit(t, 50, edit{"k": "other"}, start), start)
 		got := cs[slices.IndexFunc(cs, func(c merge.Conflict) bool { return string(c.Key) == "k" })]
 		writer := got.RightWriter
 		if left == again {
 			writer = got.LeftWriter
 		}
-		if writer != want.ID {
-			t.Fatalf("writer %s, want %s", writer.Short(), want.ID.Short())
+		if writer != again.ID {
+			t.Fatalf("writer %s, want %s", writer.Short(), again.ID.Short())
 		}
 	}
 	if len(seen) < 2 {

@@ -249,5 +249,5 @@ func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
 		return m.Left.Root, nil
 	}
 	m.How = ThreeWay
-	return s.threeWay(ctx, m, r.Bases)
+	return s.threeWay(ctx, m, &r)
 }

@@ -29,6 +29,8 @@ type Pair struct {
 	LeftTree, RightTree btree.Tree
 
 	env *Env
+	// clockBack is that of Relation.
+	clockBack bool
 	// scratch has what only virtual bases hold; nil when there is none.
 	scratch Sink
 	// rules and record are nil in a merge for a virtual base.

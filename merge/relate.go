@@ -18,6 +18,8 @@ type Relation struct {
 	Bases []*commit.Commit
 	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit that the other has not and that is no merge.
 	LeftOwn, RightOwn bool
+	// ClockBack tells that a commit which only one side has was made by a clock that was behind that of one of its parents.
+	ClockBack bool
 }
 
 // Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Parents that were pruned are passed over, with
@@ -54,6 +56,7 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 			r.RightOwn = r.RightOwn || len(v.commit.Parents) < 2
 		}
 		pruned, err := w.markParents(ctx, v.commit, marks)
+		r.ClockBack = w.back
 		if err != nil {
 			return Relation{}, err
 		}
@@ -94,6 +97,7 @@ type relater struct {
 	held   map[commit.ID]*visit // what is in queue
 	fresh  int                  // how much of it is not stale
 	pruned bool                 // a parent was passed over
+	back   bool                 // a parent of a commit that only one side has has a later timestamp
 }
 
 // mark puts a commit into the queue, or adds to its marks when it is there.
@@ -135,6 +139,7 @@ func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks
 		if c.Generation >= child.Generation {
 			return pruned, corruptCommit(child, fmt.Sprintf("generation %d above a parent of generation %d", child.Generation, c.Generation))
 		}
+		w.back = w.back || m != ofLeft|ofRight && m&stale == 0 && c.Timestamp > child.Timestamp
 		w.mark(c, m)
 	}
 	return pruned, nil

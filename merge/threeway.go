@@ -15,19 +15,19 @@ import (
 )
 
 // threeWay merges the two sides of m key by key and returns the root of the result.
-func (s *pass) threeWay(ctx context.Context, m *Merged, bases []*commit.Commit) (object.Digest, error) {
+func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Digest, error) {
 	v := virtuals{pass: s, memo: map[[2]commit.ID]version{}, left: maxVirtualMerges}
-	b, err := v.of(ctx, bases, 0)
+	b, err := v.of(ctx, r.Bases, 0)
 	if err != nil {
-		return object.Digest{}, fmt.Errorf("merge %d bases: %w", len(bases), err)
+		return object.Digest{}, fmt.Errorf("merge %d bases: %w", len(r.Bases), err)
 	}
 	p := &Pair{
-		Left: m.Left, Right: m.Right, Bases: bases,
+		Left: m.Left, Right: m.Right, Bases: r.Bases,
 		Base: s.env.tree(b.root), Unknown: s.env.tree(b.unknown),
 		LeftTree: s.env.tree(m.Left.Root), RightTree: s.env.tree(m.Right.Root),
-		env: s.env, rules: s.rules, record: newRecorder(s), owner: noOwner,
+		env: s.env, clockBack: r.ClockBack, rules: s.rules, record: newRecorder(s), owner: noOwner,
 	}
-	if len(bases) > 1 {
+	if len(r.Bases) > 1 {
 		p.scratch = s.scratch()
 		p.Base.Source, p.Unknown.Source = s.baseSource(), p.scratch
 	}

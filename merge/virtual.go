@@ -112,7 +112,7 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Bases, p.Base, p.Unknown = r.Bases, env.tree(below.root), env.tree(below.unknown)
+	p.clockBack, p.Bases, p.Base, p.Unknown = r.ClockBack, r.Bases, env.tree(below.root), env.tree(below.unknown)
 	return p, join, nil
 }
 

@@ -168,16 +168,16 @@ func TestWhy(t *testing.T) {
 func drawMerged(t *rapid.T, n int) *history {
 	h := &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
 	h.content[commit.First().ID] = map[string]string{}
-	at := int64(100)
+	clock := int64(100)
 	for i := range rapid.IntRange(2, n).Draw(t, "commits") {
 		pick := func(label string) *commit.Commit {
 			return h.commits[len(h.commits)-rapid.IntRange(1, min(len(h.commits), 5)).Draw(t, label)]
 		}
 		a, b := pick("parent"), pick("other parent")
-		at += rapid.Int64Range(-40, 40).Draw(t, "step")
+		at := drawClock(t, &clock)
 		switch {
 		case a.ID == b.ID || h.related(a, b) || rapid.IntRange(0, 2).Draw(t, "merge") == 0:
-			h.edit(t, max(at, 1), fmt.Sprint(i), a)
+			h.edit(t, at, fmt.Sprint(i), a)
 		case rapid.IntRange(0, 3).Draw(t, "at will") == 0:
 			h.mergeAtWill(t, i, a, b)
 		default:

@@ -2,7 +2,6 @@ package merge
 
 import (
 	"bytes"
-	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -38,7 +37,7 @@ func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, h
 
 // newest returns TakeLeft or TakeRight for the side that wrote one of the keys last: what Newest is documented to do.
 func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
-	var open [2][]wanted
+	var all [2][]wanted
 	for i, k := range keys {
 		if i > 0 && bytes.Compare(keys[i-1], k) >= 0 {
 			return Undecided, fmt.Errorf("find who wrote last: keys do not ascend: %w", base.ErrInvalid)
@@ -48,91 +47,154 @@ func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 			if err != nil {
 				return Undecided, fmt.Errorf("find who wrote last: %w", err)
 			}
-			open[side] = append(open[side], wanted{key: k, entry: e, has: has, at: i})
+			all[side] = append(all[side], wanted{key: k, entry: e, has: has, at: i})
 		}
 	}
-	outcome := TakeRight // the greater head
-	err := p.findWriters(ctx, &open, func(side int, _ *wanted, _ *commit.Commit) bool {
-		if side == leftSide {
-			outcome = TakeLeft
+	writers, err := p.findWriters(ctx, &all)
+	if err != nil {
+		return Undecided, err
+	}
+	var last [2]*commit.Commit
+	for side := range writers {
+		for _, w := range writers[side] {
+			if w.newest != nil && (last[side] == nil || commit.Compare(w.newest, last[side]) > 0) {
+				last[side] = w.newest
+			}
 		}
-		return false
-	})
-	return outcome, err
+	}
+	return laterSide(last[leftSide], last[rightSide]), nil
 }
 
-// findWriters finds the writers of keys on each side by the definition of LastOneWins, and calls found for each,
-// the newest commit first. It consumes open, whose keys ascend on each side, and ends when there is no key left, when found returns
-// false, or when no commit is left that only one side has. It reads the commits down to the last writer, few more of what both sides
-// have, and of their trees what differs near the keys.
-func (p *Pair) findWriters(ctx context.Context, open *[2][]wanted, found func(side int, w *wanted, c *commit.Commit) bool) error {
-	s := writerSearch{view: &p.env.View, open: open, found: found, queue: ageQueue{held: map[commit.ID]*aged{}}}
-	s.queue.push(p.Left, 1<<leftSide)
-	s.queue.push(p.Right, 1<<rightSide)
-	for !s.over && s.worthwhile() {
-		if err := s.step(ctx); err != nil {
-			return fmt.Errorf("find the writers of keys: %w", err)
+// laterSide returns the side with the greater commit; nil stands for none: then it is the other side, or that of the greater head.
+func laterSide(left, right *commit.Commit) Outcome {
+	if left != nil && (right == nil || commit.Compare(left, right) > 0) {
+		return TakeLeft
+	}
+	return TakeRight // Right is the greater head
+}
+
+// written says who wrote what a side has under a key. Both are nil where nobody did.
+type written struct {
+	// writer is the commit that gave the key what the side has there, newest the one by which the side is measured; see LastOneWins.
+	writer, newest *commit.Commit
+}
+
+// findWriters finds who wrote keys on each side by the definition of LastOneWins. The keys of a side ascend, and at is the index of
+// each. It reads the commits down to the last writer, few more of what both sides have, and of their trees what differs near
+// the keys; and where a clock was set back between the heads and their bases, all commits in between.
+func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]written, err error) {
+	open := [2][]wanted{slices.Clone(keys[leftSide]), slices.Clone(keys[rightSide])}
+	for side := range found {
+		found[side] = make([]written, len(keys[side]))
+	}
+	w := p.walkSides()
+	// A side with open keys may have commits in the queue that the other one does not have.
+	for len(open[leftSide]) > 0 && w.queue.own[leftSide] > 0 || len(open[rightSide]) > 0 && w.queue.own[rightSide] > 0 {
+		a, side, err := w.step(ctx)
+		if err == nil && side >= 0 {
+			var hits []int
+			if hits, err = w.own(ctx, &a, open[side]); len(hits) > 0 {
+				open[side] = without(open[side], hits, func(k *wanted) { found[side][k.at] = written{a.Commit, a.Commit} })
+			}
+		}
+		if err != nil {
+			return found, fmt.Errorf("find the writers of keys: %w", err)
+		}
+	}
+	if p.clockBack {
+		err = p.findNewest(ctx, keys, &found)
+	}
+	return found, err
+}
+
+// findNewest sets newest where it is not the writer: a commit with a later time that wrote the key, and on which the writer is built.
+func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]written) error {
+	w := p.walkSides()
+	for w.queue.own[leftSide]+w.queue.own[rightSide] > 0 {
+		a, side, err := w.step(ctx)
+		if err != nil {
+			return fmt.Errorf("find the newest writers of keys: %w", err)
+		}
+		if side < 0 {
+			continue
+		}
+		var older []wanted // keys whose newest writer is older
+		for i, f := range found[side] {
+			if f.writer != nil && a.Generation < f.writer.Generation && commit.Compare(a.Commit, f.newest) > 0 {
+				older = append(older, wanted{key: keys[side][i].key, any: true, at: i})
+			}
+		}
+		hits, err := w.own(ctx, &a, older)
+		if err != nil {
+			return fmt.Errorf("find the newest writers of keys: %w", err)
+		}
+		for _, h := range hits {
+			f := &found[side][older[h].at]
+			below, err := commit.IsAncestor(ctx, p.env.Commits, a.Commit, f.writer)
+			if err != nil && !errors.Is(err, base.ErrGone) {
+				return fmt.Errorf("find the newest writers of keys: %w", err)
+			}
+			if below {
+				f.newest = a.Commit
+			}
 		}
 	}
 	return nil
 }
 
-// writerSearch walks the commits of both sides, the newest first. A commit leaves the queue after all that descend
-// from it, so that it is then known which sides have it.
-type writerSearch struct {
+// without calls found for the elements of keys with some indexes, which ascend, and returns the others.
+func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
+	kept, n := keys[:hits[0]], 0
+	for i := hits[0]; i < len(keys); i++ {
+		if n < len(hits) && hits[n] == i {
+			found(&keys[i])
+			n++
+			continue
+		}
+		kept = append(kept, keys[i])
+	}
+	return kept
+}
+
+// sidesWalk walks the commits of both sides, the greatest generation first. So a commit leaves the queue after all that descend
+// from it, and it is then known which sides have it. Timestamps have no part in that: a child may have a lesser one.
+type sidesWalk struct {
 	view  *View
-	open  *[2][]wanted
-	found func(side int, w *wanted, c *commit.Commit) bool
-	queue ageQueue
-	own   []aged // of one timestamp, each of one side
-	over  bool
+	queue sidesQueue
 }
 
-// worthwhile reports whether a side with open keys has commits in the queue that the other side may not have.
-func (s *writerSearch) worthwhile() bool {
-	return len(s.open[leftSide]) > 0 && s.queue.own[leftSide] > 0 || len(s.open[rightSide]) > 0 && s.queue.own[rightSide] > 0
+func (p *Pair) walkSides() *sidesWalk {
+	w := &sidesWalk{view: &p.env.View, queue: sidesQueue{held: map[commit.ID]*sided{}}}
+	w.queue.push(p.Left, 1<<leftSide)
+	w.queue.push(p.Right, 1<<rightSide)
+	return w
 }
 
-// step deals with the commits of the greatest timestamp in the queue. They are more than one where a merge has the timestamp of
-// its parent, whose id may be the greater one.
-func (s *writerSearch) step(ctx context.Context) error {
+// step returns the next commit of the queue, which must not be empty, and the side that alone has it, -1 if both have it.
+func (w *sidesWalk) step(ctx context.Context) (a sided, side int, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return sided{}, 0, err
 	}
-	s.own = s.own[:0]
-	for at := s.queue.first().Timestamp; s.queue.Len() > 0 && s.queue.first().Timestamp == at; {
-		a := s.queue.next()
-		if err := s.addParents(ctx, &a); err != nil {
-			return err
-		}
-		if a.sides != bothSides {
-			s.own = append(s.own, a)
-		}
+	a = w.queue.next()
+	if err := w.addParents(ctx, &a); err != nil {
+		return sided{}, 0, err
 	}
-	slices.SortFunc(s.own, func(a, b aged) int { return b.ID.Compare(a.ID) })
-	for i := range s.own {
-		a := &s.own[i]
-		side := leftSide
-		if a.sides == 1<<rightSide {
-			side = rightSide
-		}
-		if err := s.match(ctx, side, a); err != nil {
-			return fmt.Errorf("commit %s: %w", a.ID, err)
-		}
-		if s.over {
-			return nil
-		}
+	switch a.sides {
+	case 1 << leftSide:
+		return a, leftSide, nil
+	case 1 << rightSide:
+		return a, rightSide, nil
 	}
-	return nil
+	return a, -1, nil
 }
 
 // addParents puts the parents of a into the queue, with a's sides.
-func (s *writerSearch) addParents(ctx context.Context, a *aged) error {
+func (w *sidesWalk) addParents(ctx context.Context, a *sided) error {
 	for i, id := range a.Parents {
-		p := s.queue.commit(id)
+		p := w.queue.commit(id)
 		if p == nil {
 			var err error
-			if p, err = s.view.commit(ctx, id); errors.Is(err, base.ErrGone) {
+			if p, err = w.view.commit(ctx, id); errors.Is(err, base.ErrGone) {
 				a.roots[i] = btree.EmptyRoot // so it counts as the writer of all that it has, and no other
 				continue
 			}
@@ -140,42 +202,26 @@ func (s *writerSearch) addParents(ctx context.Context, a *aged) error {
 				return err
 			}
 		}
-		if p.Timestamp > a.Timestamp || p.Generation >= a.Generation {
-			return corruptCommit(a.Commit, "a parent that is not older")
+		if p.Generation >= a.Generation {
+			return corruptCommit(a.Commit, "a parent of no lower generation")
 		}
 		a.roots[i] = p.Root
-		s.queue.push(p, a.sides)
+		w.queue.push(p, a.sides)
 	}
 	return nil
 }
 
-// match takes those of the open keys of a side to which commit a gave what the side has, and reports them.
-func (s *writerSearch) match(ctx context.Context, side int, a *aged) error {
+// own returns the indexes of the keys to which a commit gave what is wanted there.
+func (w *sidesWalk) own(ctx context.Context, a *sided, keys []wanted) ([]int, error) {
 	roots := a.roots[:len(a.Parents)]
-	if len(s.open[side]) == 0 || len(roots) == 0 || slices.Contains(roots, a.Root) {
-		return nil
+	if len(keys) == 0 || len(roots) == 0 || slices.Contains(roots, a.Root) {
+		return nil, nil
 	}
-	hits, err := ownChanges(ctx, s.view, a.Root, roots, s.open[side])
-	if err != nil || len(hits) == 0 {
-		return err
+	hits, err := ownChanges(ctx, w.view, a.Root, roots, keys)
+	if err != nil {
+		return nil, fmt.Errorf("commit %s: %w", a.ID, err)
 	}
-	open := s.open[side]
-	for _, i := range hits {
-		if !s.found(side, &open[i], a.Commit) {
-			s.over = true
-			return nil
-		}
-	}
-	kept, n := open[:hits[0]], 0
-	for i := hits[0]; i < len(open); i++ {
-		if n < len(hits) && hits[n] == i {
-			n++
-			continue
-		}
-		kept = append(kept, open[i])
-	}
-	s.open[side] = kept
-	return nil
+	return hits, nil
 }
 
 // maxPassed is how many differences are passed on the way to the next key before the difference is begun anew there. To begin costs
@@ -291,29 +337,26 @@ func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error)
 	return c, nil
 }
 
-// bothSides are the sides of a commit that both sides have.
-const bothSides = 1<<leftSide | 1<<rightSide
-
-// aged is a commit in an ageQueue.
-type aged struct {
+// sided is a commit in a sidesQueue.
+type sided struct {
 	*commit.Commit
 	sides uint8            // bits 1<<leftSide and 1<<rightSide
 	roots [2]object.Digest // of the parents, in their order
 }
 
-// ageQueue gives commits by timestamp, then generation, then id, the greatest first. Since timestamps never fall from parent to
-// child, and of equal ones the child has the greater generation, a commit comes out after its descendants, and in only once.
-type ageQueue struct {
-	heap []*aged
-	held map[commit.ID]*aged
+// sidesQueue gives commits in the order of commit.CompareGeneration, the greatest first: a commit comes out after its
+// descendants, and in only once.
+type sidesQueue struct {
+	heap []*sided
+	held map[commit.ID]*sided
 	own  [2]int // how many of the commits only this side has, as far as is known
 }
 
 // push puts a commit of the given sides into the queue, or adds the sides to it.
-func (q *ageQueue) push(c *commit.Commit, sides uint8) {
+func (q *sidesQueue) push(c *commit.Commit, sides uint8) {
 	a, ok := q.held[c.ID]
 	if !ok {
-		a = &aged{Commit: c}
+		a = &sided{Commit: c}
 		q.held[c.ID] = a
 		heap.Push(q, a)
 	}
@@ -322,7 +365,7 @@ func (q *ageQueue) push(c *commit.Commit, sides uint8) {
 	q.count(a, 1)
 }
 
-func (q *ageQueue) count(a *aged, n int) {
+func (q *sidesQueue) count(a *sided, n int) {
 	switch a.sides {
 	case 1 << leftSide:
 		q.own[leftSide] += n
@@ -331,18 +374,15 @@ func (q *ageQueue) count(a *aged, n int) {
 	}
 }
 
-// first returns the commit that next gives. The queue must not be empty.
-func (q *ageQueue) first() *aged { return q.heap[0] }
-
-func (q *ageQueue) next() aged {
-	a := heap.Pop(q).(*aged)
+func (q *sidesQueue) next() sided {
+	a := heap.Pop(q).(*sided)
 	delete(q.held, a.ID)
 	q.count(a, -1)
 	return *a
 }
 
 // commit returns the commit with the given id if it is in the queue.
-func (q *ageQueue) commit(id commit.ID) *commit.Commit {
+func (q *sidesQueue) commit(id commit.ID) *commit.Commit {
 	if a, ok := q.held[id]; ok {
 		return a.Commit
 	}
@@ -350,22 +390,21 @@ func (q *ageQueue) commit(id commit.ID) *commit.Commit {
 }
 
 // Len is for package heap.
-func (q *ageQueue) Len() int { return len(q.heap) }
+func (q *sidesQueue) Len() int { return len(q.heap) }
 
 // Less is for package heap.
-func (q *ageQueue) Less(i, j int) bool {
-	a, b := q.heap[i], q.heap[j]
-	return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID)) > 0
+func (q *sidesQueue) Less(i, j int) bool {
+	return commit.CompareGeneration(q.heap[i].Commit, q.heap[j].Commit) > 0
 }
 
 // Swap is for package heap.
-func (q *ageQueue) Swap(i, j int) { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
+func (q *sidesQueue) Swap(i, j int) { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
 
 // Push is for package heap.
-func (q *ageQueue) Push(x any) { q.heap = append(q.heap, x.(*aged)) }
+func (q *sidesQueue) Push(x any) { q.heap = append(q.heap, x.(*sided)) }
 
 // Pop is for package heap.
-func (q *ageQueue) Pop() any {
+func (q *sidesQueue) Pop() any {
 	n := len(q.heap) - 1
 	a := q.heap[n]
 	q.heap[n] = nil

@@ -9,6 +9,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -139,7 +140,7 @@ func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 			y.v.report.Trees = append(y.v.report.Trees, LostTree{c.ID, true})
 			continue
 		}
-		next, err := commit.New(commit.Params{Now: time.Unix(0, c.Timestamp), Root: c.Root, Parents: []*commit.Commit{stays}, Message: "repaired: the content of " + c.ID.Short()})
+		next, err := commit.New(commit.Params{Now: clockOf(c), Root: c.Root, Parents: []*commit.Commit{stays}, Message: "repaired: the content of " + c.ID.Short()})
 		if err != nil {
 			return err
 		}
@@ -154,7 +155,12 @@ func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 	return nil
 }
 
-// commits returns all commits, newest first.
+// clockOf returns the time of a commit as a clock that may make another one.
+func clockOf(c *commit.Commit) time.Time {
+	return time.Unix(0, min(c.Timestamp, limits.MaxTimestamp-limits.MaxAhead))
+}
+
+// commits returns all commits, the greatest generation first.
 func (y *surveyor) commits() ([]*commit.Commit, error) {
 	var all []*commit.Commit
 	cur := y.tx.Bucket(bucketCommits).Cursor()
@@ -165,7 +171,7 @@ func (y *surveyor) commits() ([]*commit.Commit, error) {
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b *commit.Commit) int { return commit.Compare(b, a) })
+	slices.SortFunc(all, func(a, b *commit.Commit) int { return commit.CompareGeneration(b, a) })
 	return all, nil
 }
 
@@ -360,7 +366,7 @@ func (y *surveyor) keepHead(all []*commit.Commit) error {
 			break
 		}
 	}
-	c, err := commit.New(commit.Params{Root: parent.Root, Parents: []*commit.Commit{parent}, Message: "repaired"})
+	c, err := commit.New(commit.Params{Now: clockOf(parent), Root: parent.Root, Parents: []*commit.Commit{parent}, Message: "repaired"})
 	if err != nil {
 		return err
 	}

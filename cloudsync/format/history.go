@@ -43,10 +43,8 @@ func (h *History) Parents(i int) []uint32 {
 	return out
 }
 
-// Order returns generation and timestamp of a commit.
-func (h *History) Order(i int) (generation uint64, timestamp int64) {
-	return h.generations[i], h.timestamps[i]
-}
+// Generation returns the generation of a commit.
+func (h *History) Generation(i int) uint64 { return h.generations[i] }
 
 // Oldest returns the least timestamp, math.MaxInt64 when there are no commits.
 func (h *History) Oldest() int64 {

@@ -314,8 +314,7 @@ func (a *adoption) commits(ctx context.Context) error {
 func (a *adoption) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	i, ok := a.h.Find(id)
 	if ok && !a.skips(i) {
-		generation, timestamp := a.h.Order(i)
-		return &commit.Commit{ID: id, Generation: generation, Timestamp: timestamp}, nil
+		return &commit.Commit{ID: id, Generation: a.h.Generation(i)}, nil
 	}
 	c, _, err := a.s.find(ctx, id)
 	if err == nil && c != nil && !ok && !c.IsFirst() {

@@ -362,8 +362,8 @@ func (s *step) parentsBy(ctx context.Context, c *commit.Commit, shallow bool, fi
 			return err
 		case p == nil:
 			return unknown("parent", id)
-		case p.Generation >= c.Generation || p.Timestamp > c.Timestamp:
-			return bad("generation %d and timestamp %d with a parent's %d and %d", c.Generation, c.Timestamp, p.Generation, p.Timestamp)
+		case p.Generation >= c.Generation:
+			return bad("generation %d with a parent's %d", c.Generation, p.Generation)
 		}
 		ps = append(ps, p)
 	}

@@ -15,7 +15,7 @@
 //	S5: coming to rest takes no more merge commits than there were heads and devices, when the rules agree and all is delivered before it is merged.
 //	S6: every commit is an ancestor of that head; generations and timestamps are those that follow from the parents.
 //	S7: no edit that no other edit overwrote is missing: a key has the value of a write that no later write of the key knew of, of the newest such
-//	    write where the history has no criss-cross, of the only one where there is one; a counter has the sum of all that was added, a maximum that is
+//	    write where the history has no criss-cross and no clock was set back by more than a day, of the only one where there is one; a counter has the sum of all that was added, a maximum that is
 //	    only raised the greatest, a set what was ever put in and not taken out.
 //	S8: the stores are whole: Check finds nothing (only where Options ask, since it takes as long as hundreds of steps).
 //

@@ -16,6 +16,9 @@ type graph struct {
 	byID  map[commit.ID]*node
 	// merges counts those of two different contents decided key by key, criss those with several bases.
 	merges, threeWay, criss, conflicts int
+	// back is set when a commit has a lesser timestamp than its parent. Then what a later write replaced may have won
+	// over others before, so that the order of merging has a part in what is left.
+	back bool
 	// recut tells that devices cut long values in different ways. Who wrote a value is then looked for by its cut, which the model does not know.
 	recut bool
 }
@@ -60,6 +63,7 @@ func (g *graph) add(c *commit.Commit, content map[string]string) (*node, error) 
 			g.criss++
 		}
 	} else {
+		g.back = g.back || c.Timestamp < parents[0].Timestamp
 		n.writes = map[string]bool{}
 		for _, k := range changed(n.parents[0].content, content) {
 			n.writes[k] = true
@@ -86,7 +90,7 @@ func (g *graph) bases(s set) []*node {
 	return out
 }
 
-// own returns the commits of s that are no merges, the greatest by commit.Compare first.
+// own returns the commits of s that are no merges, the greatest by commit.CompareGeneration first.
 func (g *graph) own(s set) []*node {
 	var out []*node
 	for i := range s.all() {
@@ -94,7 +98,7 @@ func (g *graph) own(s set) []*node {
 			out = append(out, n)
 		}
 	}
-	slices.SortFunc(out, func(a, b *node) int { return commit.Compare(b.c, a.c) })
+	slices.SortFunc(out, func(a, b *node) int { return commit.CompareGeneration(b.c, a.c) })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/merge"
 )
 
@@ -190,7 +191,7 @@ func (g *graph) decide(opinion int, key string, left, right *node) string {
 		}
 	}
 	common := left.above.and(right.above)
-	lw, rw := g.writer(key, left, common), g.writer(key, right, common)
+	lw, rw := g.newest(key, g.writer(key, left, common), common), g.newest(key, g.writer(key, right, common), common)
 	switch {
 	case lw != nil && (rw == nil || newer(lw, rw)):
 		return l
@@ -210,9 +211,28 @@ func (g *graph) writer(key string, side *node, common set) *node {
 		for _, p := range n.parents {
 			own = own && p.value(key) != want
 		}
-		if own && (w == nil || newer(n, w)) {
+		if own && (w == nil || commit.CompareGeneration(n.c, w.c) > 0) {
 			w = n
 		}
 	}
 	return w
+}
+
+// newest is the commit by which a side is measured, w being its writer of the key: the latest of those that wrote the key up to it.
+func (g *graph) newest(key string, w *node, common set) *node {
+	if w == nil {
+		return nil
+	}
+	newest := w
+	for i := range w.above.minus(common).all() {
+		n := g.nodes[i]
+		own := len(n.parents) > 0
+		for _, p := range n.parents {
+			own = own && p.value(key) != n.value(key)
+		}
+		if own && newer(n, newest) {
+			newest = n
+		}
+	}
+	return newest
 }

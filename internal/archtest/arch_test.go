@@ -34,7 +34,7 @@ var rules = []rule{
 	{"split", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers"}, []string{"github.com/chmduquesne/rollinghash/buzhash64"}, "pieces of any object, wherever they are stored"},
 	{"btree", []string{"internal/base", "internal/limits", "internal/multihash", "object", "flatbuffers", "split"}, []string{"github.com/dchest/siphash"}, "the tree over objects, without knowledge of commits or storage"},
 	{"commit", []string{"internal/base", "internal/limits", "object", "flatbuffers"}, nil, "commits and their graph, without knowledge of storage"},
-	{"gc", []string{"internal/base", "commit"}, nil, "what may go from a page, without knowledge of where it is stored"},
+	{"gc", []string{"internal/base", "internal/limits", "commit"}, nil, "what may go from a page, without knowledge of where it is stored"},
 	{"merge", []string{"internal/base", "internal/limits", "object", "flatbuffers", "split", "btree", "commit"}, nil, "how heads come together, without knowledge of where they are stored"},
 	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
 	{"storage/index", []string{"internal/base"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree", "golang.org/x/sys/unix"}, "sorted rows, whatever they mean; the only door to bbolt"},

@@ -11,6 +11,9 @@ const (
 	MaxNodeBytes = 64 << 20
 	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970 (design section 6).
 	MaxTimestamp = 1 << 62
+	// MaxAhead is how far the timestamp of a commit may be ahead of the clock of the device that makes it, in nanoseconds: so
+	// far a new commit follows a parent from the future. See commit.New.
+	MaxAhead = 24 * 60 * 60 * 1_000_000_000
 	// MaxMessageBytes bounds the message of a commit.
 	MaxMessageBytes = 16 << 10
 	// MaxDeviceBytes bounds the device name of a commit.
