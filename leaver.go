@@ -137,7 +137,7 @@ func (r *Repository) judgeAgain(l *leaver) {
 
 // createAbsence writes why the page is away, unless nobody has it; syncAbsence syncs that. Beside the page's directory the file says nothing (A1), so it needs no other name meanwhile.
 func (r *Repository) createAbsence(l *leaver) error {
-	if l.st.at.Number == 0 {
+	if l.st.at.Number == 0 && l.d.kind != absentDeleted {
 		return r.removeAbsence(l.key)
 	}
 	a := &absence{
