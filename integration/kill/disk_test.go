@@ -177,6 +177,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.tmpfs(t, "disk", "24m")
+	w.run(w.on("disk/a", "init")...)
 	w.put("disk/a", "notes", "k", w.noise(5<<20))
 	for range 3 {
 		cmd := exec.Command(ledgerd(t), w.on("disk/a", "put", "notes", "long", "-f", "-")...)
