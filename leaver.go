@@ -135,9 +135,12 @@ func (r *Repository) judgeAgain(l *leaver) {
 	}
 }
 
-// createAbsence writes why the page is away, unless nobody has it; syncAbsence syncs that. Beside the page's directory the file says nothing (A1), so it needs no other name meanwhile.
+// createAbsence writes why the page is away; syncAbsence syncs that. Beside the page's directory the
+// file says nothing (A1), so it needs no other name meanwhile. A page that is evicted and that nobody
+// has leaves nothing. One that is deleted always leaves the file: a bucket may have an older page of
+// this id, or get one from another device, and that is not wanted here.
 func (r *Repository) createAbsence(l *leaver) error {
-	if l.st.at.Number == 0 {
+	if l.st.at.Number == 0 && l.d.kind != absentDeleted {
 		return r.removeAbsence(l.key)
 	}
 	a := &absence{
