@@ -22,14 +22,15 @@ type OpenOptions struct {
 // closed by who has opened it; see Close.
 type Opener func(ctx context.Context, url string, o OpenOptions) (Bucket, error)
 
-// Openers are the openers by scheme: what stands before the first colon of a URL, in lower case.
+// Openers are the openers by scheme: what stands before the first colon of a URL, in lower case
+// letters and digits.
 type Openers map[string]Opener
 
 // Scheme returns what stands before the first colon of url. Errors: base.ErrInvalid.
 func Scheme(url string) (string, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
-	if !ok || scheme == "" || rest == "" || strings.ContainsFunc(scheme, func(r rune) bool { return r < 'a' || r > 'z' }) {
-		return "", fmt.Errorf("read bucket URL %q: %w: want scheme:rest, such as dir:/path or gs://bucket/prefix", url, base.ErrInvalid)
+	if !ok || scheme == "" || rest == "" || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return "", fmt.Errorf("read bucket URL %q: %w: want scheme:rest, such as dir:/path, gs://bucket/prefix or s3://bucket/prefix", url, base.ErrInvalid)
 	}
 	return scheme, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/gcs"
+	"github.com/ledgerd/ledger/cloudsync/s3"
 	"github.com/ledgerd/ledger/internal/cli"
 )
 
@@ -31,7 +32,7 @@ func run() int {
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		LookupEnv: os.LookupEnv,
-		Buckets:   map[string]bucket.Opener{"gs": openGS},
+		Buckets:   map[string]bucket.Opener{"gs": openGS, "s3": s3.Opener},
 	})
 }
 

@@ -46,6 +46,7 @@ var rules = []rule{
 	{"cloudsync/mem", []string{"cloudsync/bucket", "internal/clock"}, nil, "a bucket that fails on demand, for tests"},
 	{"cloudsync/dir", []string{"cloudsync/bucket", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "a bucket in a directory"},
 	{"cloudsync/gcs", []string{"cloudsync/bucket", "internal/base"}, []string{"cloud.google.com/go/auth", "cloud.google.com/go/storage", "google.golang.org/api/googleapi", "google.golang.org/api/iterator", "google.golang.org/api/option", "google.golang.org/api/option/internaloption", "google.golang.org/api/transport/http"}, "the only door to the cloud client"},
+	{"cloudsync/s3", []string{"cloudsync/bucket", "internal/base"}, []string{"github.com/minio/minio-go/v7", "github.com/minio/minio-go/v7/pkg/credentials", "gopkg.in/ini.v1"}, "the only door to the client of S3"},
 	{"cloudsync/seal", []string{"internal/base", "internal/secret"}, []string{"golang.org/x/crypto/argon2", "github.com/klauspost/compress/zstd"}, "between plaintext and what a bucket's owner sees"},
 	{"cloudsync/seal/sealtest", []string{"cloudsync/seal"}, nil, "for tests that seal in bubbles"},
 	{"cloudsync/format", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal"}, nil, "the bytes of every object in a bucket, without I/O"},
@@ -64,7 +65,7 @@ var rules = []rule{
 	{"ordered/pages", []string{"", "ordered"}, nil, "pages as sorted rows"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
 	{"internal/cli", []string{"", "internal/daemon", "filetree", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
-	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs"}, nil, "main, which says what buckets there are, and nothing else"},
+	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 
 // untested packages hold generated code or only tests.
@@ -115,7 +116,7 @@ func TestTableNamesWhatExists(t *testing.T) {
 func TestCoreLinksNoCloudClient(t *testing.T) {
 	for _, pkg := range []string{module, module + "/internal/cli", module + "/cloudsync", module + "/cloudsync/dir", module + "/cloudsync/seal"} {
 		for _, p := range list(t, "-deps", pkg) {
-			if strings.HasPrefix(p.ImportPath, "cloud.google.com/") || strings.HasPrefix(p.ImportPath, "google.golang.org/") {
+			if strings.HasPrefix(p.ImportPath, "cloud.google.com/") || strings.HasPrefix(p.ImportPath, "google.golang.org/") || strings.HasPrefix(p.ImportPath, "github.com/minio/minio-go/") {
 				t.Errorf("%s links %s", pkg, p.ImportPath)
 			}
 		}

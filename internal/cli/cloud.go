@@ -108,9 +108,10 @@ func (a *app) cloudSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set URL",
 		Short: "Share a repository through a bucket",
-		Long: `Make the repository one of the devices that share the bucket at URL, dir:PATH or gs://BUCKET/PREFIX. The bucket is
-first proved to keep the promises that sync stands on. The first device makes its keys, which
-the master key wraps; the others need the same key. Nothing is uploaded yet: sync does that.
+		Long: `Make the repository one of the devices that share the bucket at URL: dir:PATH, gs://BUCKET/PREFIX,
+s3://BUCKET/PREFIX or s3:https://HOST/BUCKET/PREFIX. The bucket is first proved to keep the promises
+that sync stands on. The first device makes its keys, which the master key wraps; the others need
+the same key. Nothing is uploaded yet: sync does that.
 
 Only the paths of key and credentials are remembered. A passphrase is not: later verbs that use the
 network want it in ` + passphraseVariable + ` or --passphrase-file.
