@@ -15,6 +15,7 @@ require (
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/tidwall/btree v1.8.2 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace github.com/ledgerd/ledger => ../

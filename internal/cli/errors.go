@@ -238,7 +238,7 @@ func permissionHint(err error) string {
 func (a *app) interruptedHint() string {
 	if a.verb != nil {
 		switch a.verb.Name() {
-		case "put", "rm", "import", "tag", "restore", "merge", "undo":
+		case "put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo":
 			return "nothing was changed; run it again"
 		}
 	}

@@ -72,6 +72,14 @@ func (a *app) createRepository(ctx context.Context) (created bool, err error) {
 	return true, repo.Close()
 }
 
+// createForImport is createRepository for imports, which tell of it.
+func (a *app) createForImport(ctx context.Context) (created bool, err error) {
+	if created, err = a.createRepository(ctx); created {
+		a.tell("created a repository in %s", quoted(a.dir))
+	}
+	return created, err
+}
+
 // hasRepository reports whether there is something of a repository in the directory. A directory that is not there, or empty, or in which
 // a process has died before it had made the repository, has none. Other files are an error: they are somebody else's.
 func (a *app) hasRepository() (bool, error) {

@@ -79,7 +79,7 @@ With one head there is nothing to do, and the exit code is 0.`,
 
 // parseRules reads the values of --rule.
 func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules, error) {
-	rules := &ledger.MergeRules{}
+	rules := catalogRules()
 	seen := map[string]bool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, '=')

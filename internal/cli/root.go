@@ -62,7 +62,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupCare, Title: "Repository:"},
 	)
 	root.AddCommand(
-		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(),
+		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(), a.catalogCommand(),
 		a.importCommand(), a.exportCommand(),
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
@@ -149,6 +149,7 @@ func (a *app) noDirectory() error {
 func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
 	o.Merge.Manual = true // verbs merge when they are done, and say so
+	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return catalogRules() }
 	o.Sync.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, true, true
 	if len(o.Sync.Passphrase) == 0 {
 		o.Sync.Passphrase = a.pass

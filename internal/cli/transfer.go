@@ -128,12 +128,9 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if f.message == "" {
 		f.message = importMessage(path)
 	}
-	created, err := a.createRepository(ctx)
+	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
-	}
-	if created {
-		a.tell("created a repository in %s", quoted(a.dir))
 	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
 		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, Warn: func(w filetree.Warning) { a.warn(w) }}

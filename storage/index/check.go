@@ -3,9 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"os"
 	"runtime/debug"
 
@@ -13,6 +11,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
 // precheck verifies what bbolt reads when it opens the file, which is also what it would trust blindly:
@@ -64,12 +63,12 @@ func (f *File) checkOpening() (err error) {
 		f.seen = newSeen(0)
 		return nil
 	}
-	m, err := readMeta(file, info.Size())
+	m, err := boltpage.ReadMeta(file, info.Size())
 	if err != nil {
 		return f.opening(err)
 	}
-	f.seen = newSeen(m.pages)
-	return f.opening(f.checkFree(file, m))
+	f.seen = newSeen(m.Pages)
+	return f.opening(boltpage.CheckFree(file, m, f.seen.add))
 }
 
 // opening makes an error of damage that is not yet the file's last word.
@@ -83,67 +82,6 @@ func (f *File) opening(err error) error {
 		return fmt.Errorf("open index %s: %w", f.path, err)
 	}
 	return nil
-}
-
-// readMeta returns the meta page that bbolt will use, the valid one with the greater transaction.
-func readMeta(r io.ReaderAt, size int64) (meta, error) {
-	buf := make([]byte, headerBytes+metaBytes)
-	read := func(at int64) (meta, bool) {
-		if _, err := r.ReadAt(buf, at); err != nil {
-			return meta{}, false
-		}
-		return parseMeta(buf)
-	}
-	m, ok := read(0)
-	if ok {
-		if other, ok := read(int64(m.pageBytes)); ok && other.tx > m.tx && other.pageBytes == m.pageBytes {
-			m = other
-		}
-	}
-	for at := int64(minPageBytes); !ok && at <= maxPageBytes; at *= 2 {
-		if m, ok = read(at); ok && int64(m.pageBytes) != at {
-			ok = false
-		}
-	}
-	switch {
-	case !ok:
-		return meta{}, &base.CorruptError{Want: "a valid meta page"}
-	case m.pages > uint64(size)/uint64(m.pageBytes):
-		return meta{}, &base.CorruptError{Want: fmt.Sprintf("%d pages", m.pages), Got: fmt.Sprintf("%d bytes", size)}
-	case m.root < 2 || m.root >= m.pages || m.free < 2 || m.free >= m.pages || m.pages > math.MaxInt32:
-		return meta{}, &base.CorruptError{Key: "meta page", Want: "pages of the file", Got: fmt.Sprintf("root %d and free list %d of %d", m.root, m.free, m.pages)}
-	}
-	return m, nil
-}
-
-// checkFree verifies the list of free pages and marks them, and itself, in seen: walk must not meet them.
-func (f *File) checkFree(r io.ReaderAt, m meta) error {
-	head := make([]byte, headerBytes)
-	at := int64(m.free) * int64(m.pageBytes)
-	if _, err := r.ReadAt(head, at); err != nil {
-		return fmt.Errorf("read list of free pages: %w", err)
-	}
-	p := page(head)
-	n := uint64(p.overflow()) + 1
-	if p.id() != m.free || n > m.pages-m.free {
-		return p.damage(fmt.Sprintf("list of free pages %d", m.free), "%d pages", n)
-	}
-	p = make(page, n*uint64(m.pageBytes))
-	if _, err := r.ReadAt(p, at); err != nil {
-		return fmt.Errorf("read list of free pages: %w", err)
-	}
-	mark := func(id uint64) error {
-		if !f.seen.add(id) {
-			return p.damage("each page once", "page %d twice", id)
-		}
-		return nil
-	}
-	for i := range n {
-		if err := mark(m.free + i); err != nil {
-			return err
-		}
-	}
-	return p.verifyFree(m, mark)
 }
 
 // walk verifies the branches of every tree and the leaves of the root tree, and that no page belongs to
@@ -193,14 +131,14 @@ func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) err
 	if levels == 0 && !t.buckets {
 		return nil // a leaf: its verification waits until it is touched
 	}
-	if depth > maxDepth {
+	if depth > boltpage.MaxDepth {
 		return tooDeep(id)
 	}
 	p, err := w.im.verified(id, lo, hi, t.buckets)
 	if err != nil {
 		return err
 	}
-	if p.leaf() {
+	if p.Leaf() {
 		return w.buckets(t, p)
 	}
 	if levels < 0 {
@@ -209,16 +147,16 @@ func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) err
 		}
 	}
 	if levels > 1 || levels == 1 && t.buckets {
-		for i := range p.count() {
-			w.im.prefetch(p.child(i))
+		for i := range p.Count() {
+			w.im.prefetch(p.Child(i))
 		}
 	}
-	for i := range p.count() {
+	for i := range p.Count() {
 		next := hi
-		if i+1 < p.count() {
-			next = p.branchKey(i + 1)
+		if i+1 < p.Count() {
+			next = p.BranchKey(i + 1)
 		}
-		if err := w.visit(t, p.child(i), p.branchKey(i), next, levels-1, depth+1); err != nil {
+		if err := w.visit(t, p.Child(i), p.BranchKey(i), next, levels-1, depth+1); err != nil {
 			return err
 		}
 	}
@@ -227,11 +165,11 @@ func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) err
 
 // height counts the levels from a branch to its leaves by their headers.
 func (w *walker) height(p page) (n int, err error) {
-	for n = 0; !p.leaf(); n++ {
-		if n > maxDepth || p.count() == 0 || p.flags() != branchFlag {
-			return 0, p.damage(fmt.Sprintf("at most %d levels of branches", maxDepth), "flags %#x", p.flags())
+	for n = 0; !p.Leaf(); n++ {
+		if n > boltpage.MaxDepth || p.Count() == 0 || p.Flags() != boltpage.BranchFlag {
+			return 0, p.Damage(fmt.Sprintf("at most %d levels of branches", boltpage.MaxDepth), "flags %#x", p.Flags())
 		}
-		if p, err = w.im.page(p.child(0)); err != nil {
+		if p, err = w.im.page(p.Child(0)); err != nil {
 			return 0, err
 		}
 	}
@@ -243,17 +181,17 @@ func (w *walker) buckets(t *tree, p page) error {
 	if !t.buckets {
 		return nil
 	}
-	for i := range p.count() {
+	for i := range p.Count() {
 		if c := t.child(p, i); c.root != 0 {
 			w.im.prefetch(c.root)
 		}
 	}
-	for i := range p.count() { // height will look at their first children
+	for i := range p.Count() { // height will look at their first children
 		if c := t.child(p, i); c.root != 0 {
 			w.prefetchFirst(c.root)
 		}
 	}
-	for i := range p.count() {
+	for i := range p.Count() {
 		c := t.child(p, i)
 		if c.root == 0 {
 			continue
@@ -267,7 +205,7 @@ func (w *walker) buckets(t *tree, p page) error {
 
 // prefetchFirst has the first child of a branch read ahead. Damage is found when the branch is visited.
 func (w *walker) prefetchFirst(id uint64) {
-	if p, err := w.im.page(id); err == nil && p.flags() == branchFlag && p.count() > 0 {
-		w.im.prefetch(p.child(0))
+	if p, err := w.im.page(id); err == nil && p.Flags() == boltpage.BranchFlag && p.Count() > 0 {
+		w.im.prefetch(p.Child(0))
 	}
 }

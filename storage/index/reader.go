@@ -5,7 +5,11 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/boltpage"
 )
+
+// page is a page of a file; see boltpage.
+type page = boltpage.Page
 
 // seen remembers which pages of the file as it was opened have been verified. Pages that this process
 // has added are beyond it and need none. A page that this process has written in the place of a free
@@ -50,9 +54,9 @@ func (im *image) page(id uint64) (page, error) {
 		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("less than %d pages", im.pages)}
 	}
 	p := page(im.data[id*uint64(im.size):])
-	n := uint64(p.overflow()) + 1
-	if p.id() != id || n > im.pages-id {
-		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "its own id and length", Got: fmt.Sprintf("page %d of %d", p.id(), n)}
+	n := uint64(p.Overflow()) + 1
+	if p.ID() != id || n > im.pages-id {
+		return nil, &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: "its own id and length", Got: fmt.Sprintf("page %d of %d", p.ID(), n)}
 	}
 	return p[:n*uint64(im.size)], nil
 }
@@ -63,13 +67,13 @@ func (im *image) verified(id uint64, lo, hi []byte, buckets bool) (page, error) 
 	if err != nil || im.seen.has(id) {
 		return p, err
 	}
-	b := bounds{lo: lo, hi: hi, buckets: buckets, pages: im.pages, size: im.size}
-	if err := p.verify(b); err != nil {
+	b := boltpage.Bounds{Lo: lo, Hi: hi, Buckets: buckets, Pages: im.pages, Size: im.size}
+	if err := p.Verify(b); err != nil {
 		return nil, err
 	}
-	if buckets && p.leaf() {
-		for i := range p.count() {
-			if err := verifyHeader(p, i, b); err != nil {
+	if buckets && p.Leaf() {
+		for i := range p.Count() {
+			if err := boltpage.VerifyHeader(p, i, b); err != nil {
 				return nil, err
 			}
 		}
@@ -91,27 +95,27 @@ func (t *tree) find(k []byte) (p page, i int, found bool, err error) {
 	p = t.inline
 	id, lo, hi := t.root, []byte(nil), []byte(nil)
 	for depth := 0; id != 0; depth++ {
-		if depth > maxDepth {
+		if depth > boltpage.MaxDepth {
 			return nil, 0, false, tooDeep(id)
 		}
 		if p, err = t.im.verified(id, lo, hi, t.buckets); err != nil {
 			return nil, 0, false, err
 		}
-		if p.leaf() {
+		if p.Leaf() {
 			break
 		}
-		n := p.childFor(k)
-		lo, id = p.branchKey(n), p.child(n)
-		if n+1 < p.count() {
-			hi = p.branchKey(n + 1)
+		n := p.ChildFor(k)
+		lo, id = p.BranchKey(n), p.Child(n)
+		if n+1 < p.Count() {
+			hi = p.BranchKey(n + 1)
 		}
 	}
-	i, found = p.search(k)
+	i, found = p.Search(k)
 	return p, i, found, nil
 }
 
 func tooDeep(id uint64) error {
-	return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", maxDepth)}
+	return &base.CorruptError{Key: fmt.Sprintf("page %d", id), Want: fmt.Sprintf("at most %d levels", boltpage.MaxDepth)}
 }
 
 // bucket finds the bucket called name in the root tree, nil when there is none.
@@ -125,10 +129,10 @@ func (t *tree) bucket(name []byte) (*tree, error) {
 
 // child opens the bucket whose header is element i of a leaf of the root tree.
 func (t *tree) child(p page, i int) *tree {
-	v := p.value(i)
-	c := &tree{im: t.im, root: order.Uint64(v)}
+	v := p.Value(i)
+	c := &tree{im: t.im, root: boltpage.Order.Uint64(v)}
 	if c.root == 0 {
-		c.inline = inlineLeaf(v)
+		c.inline = boltpage.InlineLeaf(v)
 	}
 	return c
 }
@@ -162,7 +166,7 @@ func (s *stack) reset() error {
 }
 
 func (s *stack) push(id uint64, lo, hi []byte) error {
-	if len(s.levels) >= maxDepth {
+	if len(s.levels) >= boltpage.MaxDepth {
 		return tooDeep(id)
 	}
 	p, err := s.t.im.verified(id, lo, hi, s.t.buckets)
@@ -178,10 +182,10 @@ func (s *stack) down(i int) error {
 	l := s.top()
 	l.i = i
 	hi := l.hi
-	if i+1 < l.p.count() {
-		hi = l.p.branchKey(i + 1)
+	if i+1 < l.p.Count() {
+		hi = l.p.BranchKey(i + 1)
 	}
-	return s.push(l.p.child(i), l.p.branchKey(i), hi)
+	return s.push(l.p.Child(i), l.p.BranchKey(i), hi)
 }
 
 // descend goes to the leaf that k belongs to. The place inside is not set.
@@ -189,8 +193,8 @@ func (s *stack) descend(k []byte) error {
 	if err := s.reset(); err != nil {
 		return err
 	}
-	for !s.top().p.leaf() {
-		if err := s.down(s.top().p.childFor(k)); err != nil {
+	for !s.top().p.Leaf() {
+		if err := s.down(s.top().p.ChildFor(k)); err != nil {
 			return err
 		}
 	}
@@ -203,9 +207,9 @@ func (s *stack) edge(last bool) error {
 		l := s.top()
 		i := 0
 		if last {
-			i = l.p.count() - 1
+			i = l.p.Count() - 1
 		}
-		if l.p.leaf() {
+		if l.p.Leaf() {
 			l.i = i
 			return nil
 		}
@@ -219,7 +223,7 @@ func (s *stack) edge(last bool) error {
 func (s *stack) sibling(step int) (bool, error) {
 	for n := len(s.levels) - 2; n >= 0; n-- {
 		i := s.levels[n].i + step
-		if i < 0 || i >= s.levels[n].p.count() {
+		if i < 0 || i >= s.levels[n].p.Count() {
 			continue
 		}
 		s.levels = s.levels[:n+1]
@@ -234,7 +238,7 @@ func (s *stack) sibling(step int) (bool, error) {
 // settle moves over empty leaves until the top stands on a row; false when there is none that way.
 func (s *stack) settle(step int) (bool, error) {
 	for {
-		if l := s.top(); l.i >= 0 && l.i < l.p.count() {
+		if l := s.top(); l.i >= 0 && l.i < l.p.Count() {
 			return true, nil
 		}
 		if ok, err := s.sibling(step); err != nil || !ok {
@@ -245,7 +249,7 @@ func (s *stack) settle(step int) (bool, error) {
 
 func (s *stack) row() (k, v []byte) {
 	l := s.top()
-	return l.p.leafKey(l.i), l.p.value(l.i)
+	return l.p.LeafKey(l.i), l.p.Value(l.i)
 }
 
 func (s *stack) first() (bool, error) {
@@ -273,7 +277,7 @@ func (s *stack) seek(k []byte) (bool, error) {
 		return false, err
 	}
 	l := s.top()
-	l.i, _ = l.p.search(k)
+	l.i, _ = l.p.Search(k)
 	return s.settle(1)
 }
 

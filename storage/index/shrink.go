@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
 // shrinkSuffix stands behind the name of the file that Shrink makes.
@@ -31,20 +32,20 @@ func (f *File) FreeBytes() (free, total int64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("look for free pages: %w", err)
 	}
-	m, err := readMeta(f.file, info.Size())
+	m, err := boltpage.ReadMeta(f.file, info.Size())
 	if err != nil {
 		return 0, 0, f.opening(err)
 	}
-	p := make(page, headerBytes+8)
-	if _, err := f.file.ReadAt(p, int64(m.free)*int64(m.pageBytes)); err != nil {
+	p := make(page, boltpage.HeaderBytes+8)
+	if _, err := f.file.ReadAt(p, int64(m.Free)*int64(m.PageBytes)); err != nil {
 		return 0, 0, fmt.Errorf("look for free pages: %w", err)
 	}
-	n := uint64(p.count())
+	n := uint64(p.Count())
 	if n == 0xffff {
-		n = order.Uint64(p[headerBytes:])
+		n = boltpage.Order.Uint64(p[boltpage.HeaderBytes:])
 	}
-	n = min(n, m.pages)
-	return info.Size() - int64(m.pages-n)*int64(m.pageBytes), info.Size(), nil
+	n = min(n, m.Pages)
+	return info.Size() - int64(m.Pages-n)*int64(m.PageBytes), info.Size(), nil
 }
 
 // Shrink writes the rows to a new file beside the old one, which takes its place: so free pages go back to the file system. Updates wait; views

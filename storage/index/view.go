@@ -132,7 +132,7 @@ func (b *viewBucket) Get(k []byte) (v []byte) {
 	if !found {
 		return nil
 	}
-	return p.value(i)
+	return p.Value(i)
 }
 
 func (b *viewBucket) Put(_, _ []byte) error { return errView("put row") }

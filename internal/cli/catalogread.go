@@ -1,0 +1,417 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/metabase"
+	"github.com/spf13/cobra"
+)
+
+// objectJSON is an object of a catalogue as --json prints it.
+type objectJSON struct {
+	ID         string            `json:"id"`
+	Container  string            `json:"container,omitempty"`
+	Type       string            `json:"type,omitempty"`
+	Size       *uint64           `json:"size,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Locked     bool              `json:"locked,omitempty"`
+}
+
+type catalogFindFlags struct {
+	catalogFlags
+	attributes []string
+	count      int
+	cursor     string
+}
+
+func (a *app) catalogFind() *cobra.Command {
+	var f catalogFindFlags
+	cmd := &cobra.Command{
+		Use:   "find LEDGER/PAGE [FILTER...]",
+		Short: "Find objects by their attributes",
+		Long: `Print the ids of the objects of a container that meet all filters, one a line, with the
+attributes that --attributes names. Filters, of which quotes keep the shell away:
+
+    KEY=VALUE      KEY!=VALUE     the attribute has this value, or another one
+    KEY^=TEXT                     its value begins with TEXT, which may be empty
+    KEY>N  KEY>=N  KEY<N  KEY<=N  its value is an integer in this range, of up to 256 bits
+    !KEY                          the object has no such attribute
+    $Object:ROOT   $Object:PHY    it is no part of another, or is stored itself
+
+The object itself has $Object:version, ownerID, objectType, creationEpoch, payloadLength,
+payloadHash, homomorphicHash, split.splitID, split.first and split.parent, each after
+$Object: as above. The first filter decides where to look, so the one that fewest objects
+meet comes first. The result is sorted by its attribute when --attributes begins with that,
+by id otherwise.
+
+All objects are printed, or with --count a page of them; the cursor behind it, which --cursor
+takes, is told on the standard error, or as the last line with --json.`,
+		Example: `  ledgerd catalog find things 'Kind=photo' 'Year>=2020' --attributes Kind,FileName
+  ledgerd catalog find things '$Object:payloadLength>1000000' --json`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		q := metabase.Query{Attributes: f.attributes, Cursor: f.cursor, Count: f.count}
+		if f.count == 0 {
+			q.Count = metabase.MaxCount
+		}
+		for _, text := range args[1:] {
+			filter, err := parseFilter(cmd, text)
+			if err != nil {
+				return err
+			}
+			q.Filters = append(q.Filters, filter)
+		}
+		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
+			var err error
+			if q.Container, err = f.containerOf(ctx, cmd, v); err != nil {
+				return err
+			}
+			return a.find(ctx, v, q, f.count == 0)
+		})
+	})
+	f.containerFlag(cmd)
+	cmd.Flags().StringSliceVar(&f.attributes, "attributes", nil, "attributes to print, beginning with that of the first filter")
+	cmd.Flags().IntVar(&f.count, "count", 0, "print no more than this many, up to 1000 (default: all)")
+	cmd.Flags().StringVar(&f.cursor, "cursor", "", "go on behind the page that gave this cursor")
+	return f.common(a, cmd, false)
+}
+
+// filterForms are how filters are written, in the order in which they are looked for at one place.
+var filterForms = []struct {
+	text string
+	op   metabase.Op
+}{
+	{"!=", metabase.NotEqual}, {"^=", metabase.Prefix}, {">=", metabase.GreaterOrEqual}, {"<=", metabase.LessOrEqual},
+	{"=", metabase.Equal}, {">", metabase.Greater}, {"<", metabase.Less},
+}
+
+func parseFilter(cmd *cobra.Command, text string) (metabase.Filter, error) {
+	if key, ok := strings.CutPrefix(text, "!"); ok && key != "" {
+		return metabase.Filter{Key: key, Op: metabase.Absent}, nil
+	}
+	for i := 1; i < len(text); i++ {
+		for _, form := range filterForms {
+			if value, ok := strings.CutPrefix(text[i:], form.text); ok {
+				return metabase.Filter{Key: text[:i], Op: form.op, Value: value}, nil
+			}
+		}
+	}
+	if strings.HasPrefix(text, "$Object:") {
+		return metabase.Filter{Key: text, Op: metabase.Flag}, nil
+	}
+	return metabase.Filter{}, usagef(cmd, "%s is no filter, such as KEY=VALUE", quoted(text))
+}
+
+// cursorJSON is the last line of find --json when there is more.
+type cursorJSON struct {
+	Cursor string `json:"cursor"`
+}
+
+func (a *app) find(ctx context.Context, v *metabase.View, q metabase.Query, all bool) error {
+	for {
+		found, cursor, err := v.Search(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, o := range found {
+			j := objectJSON{ID: o.ID.String()}
+			line := j.ID
+			for i, attr := range q.Attributes {
+				if o.Attributes[i] == "" {
+					continue
+				}
+				if j.Attributes == nil {
+					j.Attributes = map[string]string{}
+				}
+				j.Attributes[attr] = o.Attributes[i]
+				line += " " + quoted(attr+"="+o.Attributes[i])
+			}
+			if err := a.object(j, line); err != nil {
+				return err
+			}
+		}
+		switch {
+		case cursor == "":
+			return nil
+		case all:
+			q.Cursor = cursor
+		case a.json:
+			return a.emit(cursorJSON{cursor})
+		default:
+			a.tell("there is more: --cursor %s", cursor)
+			return nil
+		}
+	}
+}
+
+func (a *app) object(j objectJSON, line string) error {
+	if a.json {
+		return a.emit(j)
+	}
+	a.printf("%s\n", line)
+	return nil
+}
+
+type catalogLsFlags struct {
+	catalogFlags
+	containers, graves, garbage bool
+}
+
+func (a *app) catalogLs() *cobra.Command {
+	var f catalogLsFlags
+	cmd := &cobra.Command{
+		Use:   "ls LEDGER/PAGE",
+		Short: "List objects, containers or graves",
+		Long: `List the objects of a catalogue that were not removed: container and id, type, length of the
+payload, attributes. With --containers list the containers with the payload of their objects,
+with --graves what was removed and which tombstone says so, with --garbage what rm --collect
+would delete.`,
+		Example: "  ledgerd catalog ls things --json | jq -r .id",
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return a.readCatalog(ctx, cmd, args[0], &f.catalogFlags, func(v *metabase.View) error {
+			switch {
+			case f.containers:
+				return a.lsContainers(ctx, v)
+			case f.graves:
+				return a.lsGraves(ctx, v)
+			case f.garbage:
+				return a.lsGarbage(ctx, v)
+			}
+			return a.lsObjects(ctx, v)
+		})
+	})
+	cmd.Flags().BoolVar(&f.containers, "containers", false, "list containers")
+	cmd.Flags().BoolVar(&f.graves, "graves", false, "list graves")
+	cmd.Flags().BoolVar(&f.garbage, "garbage", false, "list what can be deleted")
+	cmd.MarkFlagsMutuallyExclusive("containers", "graves", "garbage")
+	return f.common(a, cmd, false)
+}
+
+func (a *app) lsObjects(ctx context.Context, v *metabase.View) error {
+	for cursor := ""; ; {
+		listed, next, err := v.ListWithCursor(ctx, metabase.MaxCount, cursor)
+		if errors.Is(err, metabase.ErrEndOfListing) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, l := range listed {
+			if err := a.lsObject(ctx, v, l); err != nil {
+				return err
+			}
+		}
+		cursor = next
+	}
+}
+
+func (a *app) lsObject(ctx context.Context, v *metabase.View, l metabase.Listed) error {
+	b, err := v.Stored(ctx, l.Address)
+	if err != nil {
+		return err
+	}
+	o, err := metabase.DecodeObject(b)
+	if err != nil {
+		return &metabase.ObjectError{Op: "list", Address: l.Address, Err: err}
+	}
+	locked, err := v.IsLocked(ctx, l.Address)
+	if err != nil {
+		return err
+	}
+	j := objectJSON{ID: o.ID.String(), Container: o.Container.String(), Type: o.Type.String(), Size: &o.PayloadBytes, Locked: locked, Attributes: map[string]string{}}
+	line := fmt.Sprintf("%s %s %s", l.Address, o.Type, sizeText(int64(o.PayloadBytes)))
+	if locked {
+		line += " locked"
+	}
+	for _, at := range o.Attributes {
+		j.Attributes[at.Key] = at.Value
+		line += " " + quoted(at.Key+"="+at.Value)
+	}
+	return a.object(j, line)
+}
+
+func (a *app) lsContainers(ctx context.Context, v *metabase.View) error {
+	all, err := v.Containers(ctx)
+	for _, c := range all {
+		if err == nil {
+			err = a.object(objectJSON{ID: c.ID.String(), Size: &c.Size}, fmt.Sprintf("%s %s", c.ID, sizeText(int64(c.Size))))
+		}
+	}
+	return err
+}
+
+// graveJSON is a grave as --json prints it.
+type graveJSON struct {
+	Object     string `json:"object"`
+	Tombstone  string `json:"tombstone"`
+	Expiration uint64 `json:"expiration"`
+}
+
+func (a *app) lsGraves(ctx context.Context, v *metabase.View) error {
+	for g, err := range v.Graveyard(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if !a.json {
+			a.printf("%s by %s until epoch %d\n", g.Object, g.Tombstone, g.Expiration)
+		} else if err := a.emit(graveJSON{g.Object.String(), g.Tombstone.String(), g.Expiration}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) lsGarbage(ctx context.Context, v *metabase.View) error {
+	for garbage, err := range v.Garbage(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		if err := a.object(objectJSON{ID: garbage.Object.String(), Container: garbage.Container.String()}, garbage.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) catalogVerify() *cobra.Command {
+	var f catalogFlags
+	var repair bool
+	cmd := &cobra.Command{
+		Use:   "verify LEDGER/PAGE",
+		Short: "Verify that all rows of a catalogue fit together",
+		Long: `Decode every object, derive from it every row by which it is found, and compare. Each difference
+is a line. The exit code is 20 when there is one. With --repair what follows from objects is made
+what it should be; objects that cannot be decoded stay as they are.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if repair {
+			err := a.changeCatalog(ctx, cmd, args[0], changes, &f, func(t *metabase.Tx) (string, error) {
+				n, err := t.Repair(ctx)
+				return "repaired " + countText(n, "row"), err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error { return a.verifyCatalog(ctx, v) })
+	})
+	cmd.Flags().BoolVar(&repair, "repair", false, "make the rows that follow from objects what they should be")
+	f.addNoMerge(cmd)
+	return f.common(a, cmd, false)
+}
+
+// issueJSON is a difference as verify --json prints it.
+type issueJSON struct {
+	Bucket  string `json:"bucket"`
+	Key     string `json:"key"`
+	Problem string `json:"problem"`
+	Derived bool   `json:"derived,omitempty"`
+}
+
+func (a *app) verifyCatalog(ctx context.Context, v *metabase.View) error {
+	n := 0
+	for issue, err := range v.Verify(ctx) {
+		if err != nil {
+			return err
+		}
+		n++
+		if !a.json {
+			a.printf("%s\n", printable(issue.String()))
+		} else if err := a.emit(issueJSON{issue.Bucket, issue.Key, issue.Problem, issue.Derived}); err != nil {
+			return err
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("the catalogue has %s: %w", countText(n, "wrong row"), ledger.ErrCorrupt)
+	}
+	counters, err := v.Counters(ctx)
+	if err == nil && !a.json && !a.quiet {
+		a.printf("all rows of %s fit together\n", countText(counters.Physical, "object"))
+	}
+	return err
+}
+
+func (a *app) catalogImport() *cobra.Command {
+	var f catalogFlags
+	cmd := &cobra.Command{
+		Use:   "import LEDGER/PAGE FILE",
+		Short: "Add what a metabase file of a node has",
+		Long: `Add the objects, locks, graves and marks of a metabase file of version 2, 3 or 4 to a catalogue, in
+one commit. The file is only read, and verified as a whole before. The rows by which objects are found
+are derived again. Counters, storage ids and the id of the shard are the node's and stay there.
+Graves of version 2, which have no epoch, are kept for five epochs from --epoch.
+
+` + writeHelp,
+		Args: cobra.ExactArgs(2),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		file, err := metabase.OpenFile(ctx, a.path(args[1]), metabase.FileOptions{Mode: metabase.ReadOnly, Epoch: func() uint64 { return f.epoch }})
+		if err != nil {
+			return err
+		}
+		err = file.View(ctx, func(v *metabase.View) error {
+			counters, err := v.Counters(ctx)
+			if err == nil {
+				_, err = a.createForImport(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			return a.changeCatalog(ctx, cmd, args[0], creates, &f, func(t *metabase.Tx) (string, error) {
+				return fmt.Sprintf("imported %s of version %d", countText(counters.Physical, "object"), v.Version()), t.Import(ctx, v)
+			})
+		})
+		return errors.Join(err, file.Close())
+	})
+	return f.common(a, cmd, true)
+}
+
+func (a *app) catalogExport() *cobra.Command {
+	var f catalogFlags
+	cmd := &cobra.Command{
+		Use:   "export LEDGER/PAGE FILE",
+		Short: "Write a catalogue to a metabase file",
+		Long:  `Write a catalogue to the new file FILE, a metabase of version 4 as nodes have it. FILE must not exist.`,
+		Args:  cobra.ExactArgs(2),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		path := a.path(args[1])
+		if _, err := os.Lstat(path); err == nil {
+			return fmt.Errorf("export to %s: a file is there and is not overwritten: %w", quoted(args[1]), ledger.ErrInvalid)
+		}
+		return a.readCatalog(ctx, cmd, args[0], &f, func(v *metabase.View) error {
+			return exportCatalog(ctx, v, path)
+		})
+	})
+	return f.common(a, cmd, false)
+}
+
+// exportCatalog writes a file beside path, which takes its name when it is whole.
+func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
+	part := path + ".part"
+	err := os.Remove(part) // of an export that was interrupted
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("export: %w", err)
+	}
+	file, err := metabase.OpenFile(ctx, part, metabase.FileOptions{Epoch: v.Epoch})
+	if err != nil {
+		return err
+	}
+	err = errors.Join(file.Import(ctx, v), file.Close())
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("export: %w", err), os.Remove(part))
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/metabase"
+	"github.com/ledgerd/ledger/ordered/pages"
+)
+
+// Read returns the catalogue in a snapshot or transaction, in an epoch. It ends with r. Errors:
+// those of metabase.Read.
+func Read(ctx context.Context, r ledger.Reader, epoch uint64) (*metabase.View, error) {
+	return metabase.Read(ctx, pages.Reader(r), epoch)
+}
+
+// Write returns the catalogue of a transaction, which it makes when there is none. Errors: those of
+// metabase.Write.
+func Write(ctx context.Context, tx *ledger.Tx, epoch uint64) (*metabase.Tx, error) {
+	return metabase.Write(ctx, pages.Writer(tx, ledger.Eager), epoch)
+}
+
+// Rule is how the rows of a catalogue merge. Pages without one can have it, too.
+func Rule() ledger.NamespaceRule {
+	return ledger.NamespaceRule{Prefix: metabase.RowsPrefix(), Strategy: ledger.Grouped(strategy{})}
+}
+
+// strategy merges objects, marks and locks as sets, and derives the other rows.
+type strategy struct{}
+
+func (strategy) Name() string { return "catalogue" }
+
+func (strategy) Group(key []byte) []byte { return metabase.GroupOf(key) }
+
+func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	changes := func(yield func(metabase.Change, error) bool) {
+		for c, err := range g.Changes(ctx) {
+			change := metabase.Change{Key: c.Key, BaseUnknown: c.BaseUnknown}
+			for _, v := range []struct {
+				to   *[]byte
+				from *ledger.Entry
+			}{{&change.Base, c.Base}, {&change.Left, c.Left}, {&change.Right, c.Right}} {
+				if err == nil && v.from != nil {
+					*v.to, err = v.from.Value(ctx)
+					*v.to = append([]byte{}, *v.to...) // empty is not nil
+				}
+			}
+			if !yield(change, err) || err != nil {
+				return
+			}
+		}
+	}
+	var reports []func() error
+	merge := metabase.GroupMerge{
+		Name: g.Name, SeveralBases: m.Base.Commit().ID == ledger.CommitID{}, Changes: changes,
+		Report: func(key []byte, rule string) {
+			reports = append(reports, func() error { return m.Report(ctx, key, rule, ledger.SideBase) })
+		},
+	}
+	known, err := merge.Merge(ctx, pages.Writer(m.Result, ledger.Eager))
+	if err == nil && !known {
+		return newest(ctx, g)
+	}
+	for _, report := range reports { // behind the rows, whose values they tell
+		err = errors.Join(err, report())
+	}
+	if err != nil {
+		return fmt.Errorf("merge group: %w", err)
+	}
+	return nil
+}
+
+// newest takes the side that has written last.
+func newest(ctx context.Context, g *ledger.Group) error {
+	side, err := g.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Take(ctx, side)
+}
+
+func (strategy) Finish(context.Context, *ledger.Merge) error { return nil }

@@ -1,0 +1,4 @@
+// Package metabasetest makes objects for tests of package metabase and of what stands on it.
+//
+// It imports metabase. It may change with any release.
+package metabasetest

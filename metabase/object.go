@@ -1,0 +1,454 @@
+package metabase
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Type is what an object is for.
+type Type uint32
+
+// The types of objects.
+const (
+	Regular Type = iota
+	Tombstone
+	StorageGroup
+	Lock
+	Link
+)
+
+var typeNames = [...]string{"REGULAR", "TOMBSTONE", "STORAGE_GROUP", "LOCK", "LINK"}
+
+// String returns the name that searches know.
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return strconv.FormatUint(uint64(t), 10)
+}
+
+// Attribute is a key with a value that a user has given an object.
+type Attribute struct{ Key, Value string }
+
+// AttributeExpiration is the attribute with the last epoch in which an object is available.
+const AttributeExpiration = "__NEOFS__EXPIRATION_EPOCH"
+
+// maxHeaderBytes is the longest header that can be put.
+const maxHeaderBytes = 16 << 10
+
+// maxDecodedBytes is the longest header that is decoded, so that memory has a bound.
+const maxDecodedBytes = 256 << 10
+
+// Object is the decoded form of an object without its payload. The schema, as protocol buffers have
+// it:
+//
+//	Object    1 id {1 value} 2 signature 3 header 4 payload
+//	Header    1 version {1 major 2 minor} 2 container {1 value} 3 owner {1 value} 4 creation epoch
+//	          5 payload length 6 payload hash {1 type 2 sum} 7 type 8 homomorphic hash {1 type 2 sum}
+//	          9 session token 10 attribute {1 key 2 value}, repeated 11 split
+//	Split     1 parent {1 value} 2 previous {1 value} 3 parent signature 4 parent header
+//	          5 child {1 value}, repeated 6 split id 7 first {1 value}
+//
+// Byte slices share memory with what was decoded. New objects are made with NewObject.
+type Object struct {
+	ID             ID
+	Container      ID
+	Owner          []byte // 25 bytes, or none
+	Major, Minor   uint32
+	CreationEpoch  uint64
+	PayloadBytes   uint64
+	PayloadHash    []byte // nil when there is none
+	Type           Type
+	Homomorphic    []byte
+	Attributes     []Attribute
+	Split          *Split // nil when there is none
+	headerBytes    int
+	hasPayloadHash bool
+}
+
+// Split says how a part belongs to the object that was cut into parts.
+type Split struct {
+	// Parent is the object that was cut, zero in parts that were stored before its id was known.
+	Parent ID
+	// Previous is the part before, and First the first one; zero when there is none or it is not
+	// known.
+	Previous, First ID
+	// SplitID tells parts of one object in the older scheme: 16 bytes or none.
+	SplitID []byte
+	// Children are the parts that a link object names in the older scheme.
+	Children []ID
+	// ParentHeader is the header of Parent as bytes, nil in all parts but the last one and the
+	// link.
+	ParentHeader    []byte
+	parentSignature []byte
+}
+
+// SplitInfo says where the parts of a virtual object are.
+type SplitInfo struct {
+	// SplitID is 16 bytes or none. The ids are zero when they are not known.
+	SplitID               []byte
+	LastPart, Link, First ID
+}
+
+// DecodeObject decodes an object, with its payload or without. The result shares memory with b. The
+// bytes may be anything. Errors: base.ErrCorrupt; base.ErrTooLarge for a header of more than 256
+// KiB.
+func DecodeObject(b []byte) (*Object, error) {
+	var id, header []byte
+	err := fields(b, func(f *field) error {
+		switch f.number {
+		case 1:
+			return f.message(&id)
+		case 3:
+			return f.message(&header)
+		case 2, 4:
+			return f.want(protowire.BytesType)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decode object: %w", err)
+	}
+	o, err := decodeHeader(header)
+	if err == nil {
+		o.ID, err = innerID(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode object: %w", err)
+	}
+	return o, nil
+}
+
+func decodeHeader(b []byte) (*Object, error) {
+	if len(b) > maxDecodedBytes {
+		return nil, fmt.Errorf("header has %d bytes: %w", len(b), base.ErrTooLarge)
+	}
+	o := &Object{headerBytes: len(b)}
+	var version, container, owner, hash, homomorphic, split []byte
+	err := fields(b, func(f *field) error {
+		switch f.number {
+		case 1:
+			return f.message(&version)
+		case 2:
+			return f.message(&container)
+		case 3:
+			return f.message(&owner)
+		case 4:
+			return f.uint64(&o.CreationEpoch)
+		case 5:
+			return f.uint64(&o.PayloadBytes)
+		case 6:
+			o.hasPayloadHash = true
+			return f.message(&hash)
+		case 7:
+			return f.uint32((*uint32)(&o.Type))
+		case 8:
+			return f.message(&homomorphic)
+		case 10:
+			return o.addAttribute(f)
+		case 11:
+			if o.Split == nil {
+				o.Split = &Split{}
+			}
+			return f.message(&split)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := o.decodeVersion(version); err != nil {
+		return nil, err
+	}
+	if o.Container, err = innerID(container); err != nil {
+		return nil, err
+	}
+	for _, m := range []struct {
+		from   []byte
+		number protowire.Number
+		to     *[]byte
+	}{{owner, 1, &o.Owner}, {hash, 2, &o.PayloadHash}, {homomorphic, 2, &o.Homomorphic}} {
+		if *m.to, err = inner(m.from, m.number); err != nil {
+			return nil, err
+		}
+	}
+	if n := len(o.Owner); n != 0 && n != len(Owner{}) {
+		return nil, fmt.Errorf("owner of %d bytes: %w", n, base.ErrCorrupt)
+	}
+	if o.Split != nil {
+		return o, o.Split.decode(split)
+	}
+	return o, nil
+}
+
+func (o *Object) decodeVersion(b []byte) error {
+	return fields(b, func(f *field) error {
+		switch f.number {
+		case 1:
+			return f.uint32(&o.Major)
+		case 2:
+			return f.uint32(&o.Minor)
+		}
+		return nil
+	})
+}
+
+func (o *Object) addAttribute(f *field) error {
+	if err := f.want(protowire.BytesType); err != nil {
+		return err
+	}
+	var a Attribute
+	err := fields(f.bytes, func(f *field) error {
+		switch f.number {
+		case 1:
+			return f.text(&a.Key)
+		case 2:
+			return f.text(&a.Value)
+		}
+		return nil
+	})
+	o.Attributes = append(o.Attributes, a)
+	return err
+}
+
+func (s *Split) decode(b []byte) error {
+	var parent, previous, first []byte
+	err := fields(b, func(f *field) error {
+		switch f.number {
+		case 1:
+			return f.message(&parent)
+		case 2:
+			return f.message(&previous)
+		case 3:
+			return f.message(&s.parentSignature)
+		case 4:
+			return f.message(&s.ParentHeader)
+		case 5:
+			if err := f.want(protowire.BytesType); err != nil {
+				return err
+			}
+			child, err := innerID(f.bytes)
+			s.Children = append(s.Children, child)
+			return err
+		case 6:
+			return f.blob(&s.SplitID)
+		case 7:
+			return f.message(&first)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if n := len(s.SplitID); n != 0 && n != 16 {
+		return fmt.Errorf("split id of %d bytes: %w", n, base.ErrCorrupt)
+	}
+	for _, m := range []struct {
+		from []byte
+		to   *ID
+	}{{parent, &s.Parent}, {previous, &s.Previous}, {first, &s.First}} {
+		if *m.to, err = innerID(m.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check verifies what can be put: M3.
+func (o *Object) check() error {
+	switch {
+	case o.headerBytes > maxHeaderBytes:
+		return fmt.Errorf("header has %d bytes, at most %d are allowed: %w", o.headerBytes, maxHeaderBytes, base.ErrTooLarge)
+	case o.ID.IsZero():
+		return fmt.Errorf("object has no id: %w", base.ErrInvalid)
+	case o.Container.IsZero():
+		return fmt.Errorf("object has no container: %w", base.ErrInvalid)
+	case len(bytes.Trim(o.Owner, "\x00")) == 0:
+		return fmt.Errorf("object has no owner: %w", base.ErrInvalid)
+	case !o.hasPayloadHash:
+		return fmt.Errorf("object has no payload hash: %w", base.ErrInvalid)
+	case int(o.Type) >= len(typeNames):
+		return fmt.Errorf("object has type %d: %w", o.Type, base.ErrInvalid)
+	}
+	for i, a := range o.Attributes {
+		switch {
+		case bytes.IndexByte([]byte(a.Key), 0) >= 0:
+			return fmt.Errorf("key of attribute %d contains 0x00: %w", i, base.ErrInvalid)
+		case bytes.IndexByte([]byte(a.Value), 0) >= 0:
+			return fmt.Errorf("value of attribute %d contains 0x00: %w", i, base.ErrInvalid)
+		case a.Value == "":
+			return fmt.Errorf("value of attribute %d is empty: %w", i, base.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// Attribute returns the first value of an attribute.
+func (o *Object) Attribute(key string) (string, bool) {
+	for _, a := range o.Attributes {
+		if a.Key == key {
+			return a.Value, true
+		}
+	}
+	return "", false
+}
+
+// address returns where the object is.
+func (o *Object) address() Address { return Address{o.Container, o.ID} }
+
+// parent returns the object that o is a part of as its header in o says; nil when o does not have
+// it.
+func (o *Object) parent() (*Object, error) {
+	if o.Split == nil || o.Split.Parent.IsZero() || o.Split.ParentHeader == nil {
+		return nil, nil
+	}
+	p, err := decodeHeader(o.Split.ParentHeader)
+	if err != nil {
+		return nil, fmt.Errorf("decode parent header: %w", err)
+	}
+	p.ID = o.Split.Parent
+	return p, nil
+}
+
+// parentBytes returns the object that o is a part of, as it would be stored.
+func (o *Object) parentBytes() []byte {
+	b := appendID(nil, 1, o.Split.Parent)
+	b = appendBytes(b, 2, o.Split.parentSignature)
+	return appendBytes(b, 3, o.Split.ParentHeader)
+}
+
+// splitInfo returns what o, a part with the header of its parent, says of where the parts are.
+func (o *Object) splitInfo() SplitInfo {
+	info := SplitInfo{SplitID: o.Split.SplitID, First: o.Split.First}
+	if o.Type == Link || len(o.Split.Children) > 0 {
+		info.Link = o.ID
+	} else {
+		info.LastPart = o.ID
+	}
+	return info
+}
+
+// merge adds to i what other has and i does not.
+func (i *SplitInfo) merge(other SplitInfo) {
+	if len(i.SplitID) == 0 {
+		i.SplitID = other.SplitID
+	}
+	for _, p := range []struct{ to, from *ID }{{&i.LastPart, &other.LastPart}, {&i.Link, &other.Link}, {&i.First, &other.First}} {
+		if p.to.IsZero() {
+			*p.to = *p.from
+		}
+	}
+}
+
+// Marshal returns the bytes in which the split information is stored: 1 split id, 2 last part, 3
+// link, 4 first.
+func (i *SplitInfo) Marshal() []byte {
+	b := appendBytes(nil, 1, i.SplitID)
+	b = appendID(b, 2, i.LastPart)
+	b = appendID(b, 3, i.Link)
+	return appendID(b, 4, i.First)
+}
+
+// DecodeSplitInfo reads what Marshal writes. Errors: base.ErrCorrupt.
+func DecodeSplitInfo(b []byte) (i SplitInfo, err error) {
+	err = fields(b, func(f *field) error {
+		if f.number == 1 {
+			return f.blob(&i.SplitID)
+		}
+		to := map[protowire.Number]*ID{2: &i.LastPart, 3: &i.Link, 4: &i.First}[f.number]
+		if to == nil {
+			return nil
+		}
+		if err := f.want(protowire.BytesType); err != nil {
+			return err
+		}
+		*to, err = innerID(f.bytes)
+		return err
+	})
+	if err == nil && len(i.SplitID) != 0 && len(i.SplitID) != 16 {
+		err = fmt.Errorf("split id of %d bytes: %w", len(i.SplitID), base.ErrCorrupt)
+	}
+	if err != nil {
+		return SplitInfo{}, fmt.Errorf("decode split information: %w", err)
+	}
+	return i, nil
+}
+
+// errPayload ends the search for a payload.
+var errPayload = errors.New("payload")
+
+// withoutPayload returns an object without its payload and otherwise as it came: M2.
+func withoutPayload(b []byte) ([]byte, error) {
+	err := fields(b, func(f *field) error {
+		if f.number == 4 {
+			return errPayload
+		}
+		return nil
+	})
+	if !errors.Is(err, errPayload) {
+		return b, err
+	}
+	var kept []byte
+	for rest := b; len(rest) > 0; {
+		number, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil, fmt.Errorf("cut payload: %w: %w", protowire.ParseError(n), base.ErrCorrupt)
+		}
+		if number != 4 {
+			kept = append(kept, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	return kept, nil
+}
+
+// NewObject returns the bytes of an object with what o says, and sets o.ID, which is the SHA-256 of
+// the header. So equal objects have one id. Split is not written. Errors: those of Put about
+// objects.
+func NewObject(o *Object) ([]byte, error) {
+	h := appendBytes(nil, 1, appendUint(appendUint(nil, 1, uint64(o.Major)), 2, uint64(o.Minor)))
+	h = appendID(h, 2, o.Container)
+	h = appendBytes(h, 3, appendBytes(nil, 1, o.Owner))
+	h = appendUint(h, 4, o.CreationEpoch)
+	h = appendUint(h, 5, o.PayloadBytes)
+	const sha256Checksum = 2
+	h = appendBytes(h, 6, appendBytes(appendUint(nil, 1, sha256Checksum), 2, o.PayloadHash))
+	h = appendUint(h, 7, uint64(o.Type))
+	for _, a := range o.Attributes {
+		h = appendBytes(h, 10, appendBytes(appendBytes(nil, 1, []byte(a.Key)), 2, []byte(a.Value)))
+	}
+	o.ID = sha256.Sum256(h)
+	b := appendBytes(appendID(nil, 1, o.ID), 3, h)
+	made, err := DecodeObject(b)
+	if err == nil {
+		err = made.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make object: %w", err)
+	}
+	return b, nil
+}
+
+// LockPayload returns the payload of an object of type Lock that locks objects.
+func LockPayload(objects []ID) (b []byte) {
+	for _, id := range objects {
+		b = appendID(b, 1, id)
+	}
+	return b
+}
+
+// TombstonePayload returns the payload of an object of type Tombstone that removes objects.
+func TombstonePayload(expiration uint64, objects []ID) []byte {
+	b := appendUint(nil, 1, expiration)
+	for _, id := range objects {
+		b = appendID(b, 3, id)
+	}
+	return b
+}
