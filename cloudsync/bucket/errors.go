@@ -112,7 +112,7 @@ type Error struct {
 func (e *Error) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s object %s", e.Op, shortName(e.Name))
-	if e.Err == nil || e.Class == ClassQuota { // else the cause says as much
+	if e.Err == nil || e.Class == ClassQuota || e.Class == ClassCorrupt { // else the cause says as much
 		fmt.Fprintf(&s, ": %s", e.Class)
 	}
 	if e.Ambiguous && e.Class != ClassAmbiguous {

@@ -215,7 +215,7 @@ func TestInterrupt(t *testing.T) {
 		}
 		w.must(cmd.Process.Signal(os.Interrupt))
 		err := <-ended
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || !exit.Exited() || exit.ExitCode() != 1 {
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || !exit.Exited() || exit.ExitCode() != 130 {
 			t.Errorf("an interrupted sync: %v: %s", err, out.String())
 		}
 		interrupted++

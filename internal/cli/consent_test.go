@@ -83,6 +83,7 @@ func TestDestructiveVerbsAsk(t *testing.T) {
 // TestYesAsksNothing gives consent by a flag.
 func TestYesAsksNothing(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "r")
+	do(t, 0, "", "--dir", repo, "init")
 	for name, verb := range destructive {
 		do(t, 0, "", "--dir", repo, "put", "notes", "a", name)
 		do(t, 0, "", "--dir", repo, "put", "notes", "a", "2")

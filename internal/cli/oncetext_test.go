@@ -32,6 +32,7 @@ func TestErrorsSayItOnce(t *testing.T) {
 	openers := map[string]bucket.Opener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return store, nil }}
 	do(t, 0, "", "key", "init", path("key"))
 	do(t, 0, "", "key", "init", path("other"))
+	do(t, 0, "", "--dir", repo, "init")
 	for _, page := range []string{"notes", "notes/today", "films/seen"} {
 		do(t, 0, "", "--dir", repo, "put", page, "a", "1")
 	}

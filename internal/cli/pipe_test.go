@@ -47,6 +47,7 @@ func (fullOutput) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 // TestOutputThatFails: a verb whose result cannot be printed says that it is done all the same.
 func TestOutputThatFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
+	do(t, 0, "", "--dir", dir, "init")
 	var errs bytes.Buffer
 	code := cli.Main(t.Context(), process([]string{"--dir", dir, "put", "notes", "a", "1"}, nil, fullOutput{}, &errs))
 	if code != cli.ExitPartly || !strings.Contains(errs.String(), "the verb is done, and its output could not be written: ") {
