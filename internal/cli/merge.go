@@ -6,23 +6,30 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/permazen/pages"
 	"github.com/spf13/cobra"
 )
 
 // mergeRule is a rule of merge --rule.
 type mergeRule struct {
 	name     string
-	strategy func() ledger.Strategy
+	strategy func(prefix []byte) ledger.Strategy
+}
+
+// always is a rule that is the same for all prefixes.
+func always(strategy func() ledger.Strategy) func([]byte) ledger.Strategy {
+	return func([]byte) ledger.Strategy { return strategy() }
 }
 
 // mergeRules are the rules that the command line offers. Those of an app are set in Go.
 var mergeRules = []mergeRule{
-	{"last-one-wins", ledger.LastOneWins},
-	{"newer", func() ledger.Strategy { return side("newer", ledger.KeepRight()) }},
-	{"older", func() ledger.Strategy { return side("older", ledger.KeepLeft()) }},
-	{"counter", ledger.Counter},
-	{"maximum", ledger.Maximum},
-	{"set-union", ledger.SetUnion},
+	{"last-one-wins", always(ledger.LastOneWins)},
+	{"newer", func([]byte) ledger.Strategy { return side("newer", ledger.KeepRight()) }},
+	{"older", func([]byte) ledger.Strategy { return side("older", ledger.KeepLeft()) }},
+	{"counter", always(ledger.Counter)},
+	{"maximum", always(ledger.Maximum)},
+	{"set-union", always(ledger.SetUnion)},
+	{"permazen", func(prefix []byte) ledger.Strategy { return pages.MergeRule(prefix).Strategy }},
 }
 
 // side takes every conflict from one side. Right is always the newer of the two commits that are merged.
@@ -47,6 +54,7 @@ to different values is a conflict, which a rule decides:
     counter          decimal integers: what both sides have added is added
     maximum          the greater decimal integer, or the value that sorts last
     set-union        sets of lines: what either side has added or removed is added or removed
+    permazen         typed objects in the layout of Permazen, field by field (see jsck)
 
 counter, maximum and set-union leave values that are not of their kind to last-one-wins.
 --rule PREFIX=NAME sets the rule for the keys that begin with PREFIX, --rule NAME for all
@@ -57,6 +65,7 @@ With one head there is nothing to do, and the exit code is 0.`,
 		Example: `  ledgerd merge notes
   ledgerd merge notes --rule older
   ledgerd merge stats --rule counter --rule seen/=maximum --rule tags/=set-union
+  ledgerd merge app/objects --rule db/=permazen
   ledgerd why notes color                    how a key came to its value
   ledgerd log notes --graph --conflicts`,
 		Args:              cobra.ExactArgs(1),
@@ -83,11 +92,11 @@ func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules
 	seen := map[string]bool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, '=')
-		strategy, err := strategyOf(cmd, text[i+1:])
+		prefix, err := a.key(cmd, text[:max(i, 0)])
 		if err != nil {
 			return nil, err
 		}
-		prefix, err := a.key(cmd, text[:max(i, 0)])
+		strategy, err := strategyOf(cmd, text[i+1:], prefix)
 		if err != nil {
 			return nil, err
 		}
@@ -104,11 +113,11 @@ func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules
 	return rules, nil
 }
 
-func strategyOf(cmd *cobra.Command, name string) (ledger.Strategy, error) {
+func strategyOf(cmd *cobra.Command, name string, prefix []byte) (ledger.Strategy, error) {
 	var known []string
 	for _, r := range mergeRules {
 		if r.name == name {
-			return r.strategy(), nil
+			return r.strategy(prefix), nil
 		}
 		known = append(known, r.name)
 	}

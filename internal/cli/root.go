@@ -67,7 +67,7 @@ func (a *app) root() *cobra.Command {
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),
-		a.initCommand(), a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
+		a.initCommand(), a.pagesCommand(), a.inspectCommand(), a.checkCommand(), a.jsckCommand(), a.statusCommand(), a.usageCommand(), a.gcCommand(), a.compactCommand(), a.evictCommand(), a.deleteCommand(), a.backupCommand(), a.completionCommand(),
 	)
 	root.AddCommand(topics()...)
 	return root

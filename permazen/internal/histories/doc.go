@@ -1,0 +1,2 @@
+// Package histories makes random histories of databases, for tests of merges and checks.
+package histories

@@ -1,0 +1,301 @@
+package merging
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/ordered"
+	"github.com/ledgerd/ledger/permazen/encoding"
+	"github.com/ledgerd/ledger/permazen/layout"
+)
+
+// Versions are what is merged.
+type Versions struct {
+	Base, Left, Right ordered.Reader
+	// Result has the rows of Base, and gets those of the merge.
+	Result ordered.Writer
+	// LeftNewer reports whether the left side wrote an object last. It is asked only about objects that both
+	// sides have.
+	LeftNewer func(id encoding.ObjID) bool
+	// Report is told of a row where the change of one side is lost. It may be nil.
+	Report func(ctx context.Context, key []byte, tookLeft bool) error
+}
+
+// Merge is one merge. It is for one goroutine.
+type Merge struct {
+	v                 Versions
+	base, left, right *converter
+	united            *layout.Tables
+	lost              []lost
+
+	touched map[encoding.ObjID]bool // by the result's id
+	tables  bool                    // rows of tables have changed
+}
+
+// lost is a row where the change of one side is lost.
+type lost struct {
+	key  []byte
+	left bool // the left side's has won
+}
+
+// New begins a merge. Errors: base.ErrCorrupt, base.ErrUnsupported, those of the readers and of ctx.
+func New(ctx context.Context, v Versions) (*Merge, error) {
+	m := &Merge{v: v, touched: map[encoding.ObjID]bool{}}
+	left, err := load(ctx, v.Left)
+	if err != nil {
+		return nil, fmt.Errorf("read the tables of the left side: %w", err)
+	}
+	right, err := load(ctx, v.Right)
+	if err != nil {
+		return nil, fmt.Errorf("read the tables of the right side: %w", err)
+	}
+	// A base of several commits lacks rows about which they differ.
+	old, err := load(ctx, v.Base)
+	if errors.Is(err, base.ErrCorrupt) {
+		old, err = left, nil
+	}
+	if err == nil {
+		m.united, err = uniteUsed(ctx, v, old, left, right)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring the tables together: %w", err)
+	}
+	m.base, m.left, m.right = newConverter(old, m.united), newConverter(left, m.united), newConverter(right, m.united)
+	return m, nil
+}
+
+// uniteUsed returns the united tables. Numbers of schemas that one side has removed and the other does not
+// use are free for others.
+func uniteUsed(ctx context.Context, v Versions, base, left, right *layout.Tables) (*layout.Tables, error) {
+	l, err := used(ctx, v.Left, left, base, right)
+	if err != nil {
+		return nil, err
+	}
+	r, err := used(ctx, v.Right, right, base, left)
+	if err != nil {
+		return nil, err
+	}
+	return unite(base, l, r)
+}
+
+// used returns the tables of a side without schemas that the other side has removed and no object here has.
+func used(ctx context.Context, r ordered.Reader, own, base, other *layout.Tables) (*layout.Tables, error) {
+	unused := map[uint32]bool{}
+	for index, s := range own.Schemas {
+		if base.Find(s.ID) == nil || other.Find(s.ID) != nil {
+			continue
+		}
+		has, err := own.HasObjects(ctx, r, index)
+		if err != nil {
+			return nil, err
+		}
+		unused[index] = !has
+	}
+	return own.Without(func(s *layout.Schema) bool { return unused[s.Index] })
+}
+
+// load reads tables, which may be missing.
+func load(ctx context.Context, r ordered.Reader) (*layout.Tables, error) {
+	t, err := layout.Load(ctx, r)
+	if errors.Is(err, layout.ErrUninitialized) {
+		return layout.New(nil, map[string]uint32{})
+	}
+	return t, err
+}
+
+// IsObject reports whether a key that a side has changed may be that of an object's row, and of which one.
+func (m *Merge) IsObject(key []byte) (id encoding.ObjID, ok bool) {
+	id, err := encoding.ReadObjID(key)
+	return id, err == nil && (m.left.from.IsType(id.Type()) || m.right.from.IsType(id.Type()))
+}
+
+// Changed takes a key that a side has changed; which says in which of base, left and right there is a row.
+// Keys of the app's rows do not belong here. Errors: those of Result and of ctx.
+func (m *Merge) Changed(ctx context.Context, key []byte, which [3]bool) error {
+	isObject := false
+	for i, c := range []*converter{m.base, m.left, m.right} {
+		if !which[i] {
+			continue
+		}
+		id, object, ok := c.owner(key)
+		if ok {
+			m.touched[c.id(id)] = true
+		}
+		isObject = isObject || object && i == 0
+	}
+	if len(key) > 1 && key[0] == 0 && !bytes.HasPrefix(key, layout.ObjectsTable[:]) {
+		m.tables = true
+	}
+	if isObject || !which[0] {
+		return nil
+	}
+	if err := m.v.Result.Delete(ctx, key); err != nil {
+		return fmt.Errorf("remove a derived row: %w", err)
+	}
+	return nil
+}
+
+// owner returns the object to which a row belongs, and whether it is a row of the object itself.
+func (c *converter) owner(key []byte) (id encoding.ObjID, object, ok bool) {
+	if bytes.HasPrefix(key, layout.ObjectsTable[:]) {
+		_, id, err := layout.ParseObjectsRow(key)
+		return id, false, err == nil
+	}
+	if id, err := encoding.ReadObjID(key); err == nil && c.from.IsType(id.Type()) {
+		return id, true, true
+	}
+	row, err := c.from.ParseIndexRow(key)
+	return row.ID, false, err == nil
+}
+
+// Finish writes the result, after all keys that the sides have changed. Errors: base.ErrCorrupt when a side
+// has rows that are wrong, those of the readers, of Result, of ctx and of Versions.Report.
+func (m *Merge) Finish(ctx context.Context) error {
+	if m.tables {
+		if err := m.united.Write(ctx, m.v.Result, nil); err != nil {
+			return fmt.Errorf("merge schemas: %w", err)
+		}
+	}
+	dead := map[encoding.ObjID]bool{}
+	ids := sorted(m.touched)
+	for _, id := range ids {
+		died, err := m.object(ctx, id)
+		if err != nil {
+			return fmt.Errorf("merge object %s: %w", id, err)
+		}
+		if died {
+			dead[id] = true
+		}
+	}
+	if err := m.references(ctx, dead); err != nil {
+		return fmt.Errorf("merge references: %w", err)
+	}
+	if err := m.removeSchemas(ctx); err != nil {
+		return fmt.Errorf("merge schemas: %w", err)
+	}
+	if m.v.Report == nil {
+		return nil
+	}
+	slices.SortFunc(m.lost, func(a, b lost) int { return bytes.Compare(a.key, b.key) })
+	for _, l := range m.lost {
+		if err := m.v.Report(ctx, l.key, l.left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sorted(ids map[encoding.ObjID]bool) []encoding.ObjID {
+	return slices.SortedFunc(maps.Keys(ids), func(a, b encoding.ObjID) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// read returns an object as a version has it, before and after conversion.
+func (c *converter) read(ctx context.Context, r ordered.Reader, id encoding.ObjID) (raw, o *layout.Object, err error) {
+	raw, err = c.from.ReadObject(ctx, r, c.own(id))
+	if err == nil {
+		o, err = c.object(raw)
+	}
+	return raw, o, err
+}
+
+// object merges an object and writes it, and reports whether a side had it and it is deleted now.
+func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err error) {
+	base, v, err := m.versions(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	merged, err := m.merge(ctx, v)
+	if err != nil {
+		return false, err
+	}
+	// Rows of all versions go but those of the result: a base of several commits lacks rows that both sides
+	// have.
+	rows, was := map[string][]byte{}, map[string][]byte{}
+	collect(was, base)
+	collect(rows, merged)
+	gone := maps.Clone(was)
+	collect(gone, v.left)
+	collect(gone, v.right)
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		if _, ok := rows[key]; ok {
+			continue
+		}
+		if err := m.v.Result.Delete(ctx, []byte(key)); err != nil {
+			return false, err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if v, ok := was[key]; ok && bytes.Equal(v, rows[key]) && len(key) >= layout.IDBytes && bytes.HasPrefix([]byte(key), id[:]) {
+			continue // index rows may have been removed by Changed
+		}
+		if err := m.v.Result.Put(ctx, []byte(key), rows[key]); err != nil {
+			return false, err
+		}
+	}
+	return merged == nil && (v.left != nil || v.right != nil), nil
+}
+
+func collect(to map[string][]byte, o *layout.Object) {
+	o.Each(func(key, value []byte) { to[string(key)] = bytes.Clone(value) })
+}
+
+// versions reads the versions of an object. raw is that of the base with the numbers of the base. Where the
+// base has rows that are no object, they are removed from the result.
+func (m *Merge) versions(ctx context.Context, id encoding.ObjID) (raw *layout.Object, v three, err error) {
+	raw, v.base, err = m.base.read(ctx, m.v.Base, id)
+	if errors.Is(err, base.ErrCorrupt) {
+		raw, v.base, err = nil, nil, nil
+	}
+	if err == nil && raw == nil {
+		own := m.base.own(id)
+		err = m.v.Result.DeleteRange(ctx, own[:], ordered.PrefixEnd(own[:]))
+	}
+	if err == nil {
+		_, v.left, err = m.left.read(ctx, m.v.Left, id)
+	}
+	if err == nil {
+		_, v.right, err = m.right.read(ctx, m.v.Right, id)
+	}
+	return raw, v, err
+}
+
+// inEither reports whether a side has an object.
+func (m *Merge) inEither(ctx context.Context, id encoding.ObjID) (bool, error) {
+	for _, s := range []struct {
+		c *converter
+		r ordered.Reader
+	}{{m.left, m.v.Left}, {m.right, m.v.Right}} {
+		if t, err := s.c.from.ReadMeta(ctx, s.r, s.c.own(id)); t != nil || err != nil {
+			return t != nil, err
+		}
+	}
+	return false, nil
+}
+
+// removeSchemas removes schemas that a side has removed and that no object of the result has.
+func (m *Merge) removeSchemas(ctx context.Context) error {
+	if !m.tables {
+		return nil
+	}
+	unused := map[uint32]bool{}
+	for index, s := range m.united.Schemas {
+		if m.left.from.Find(s.ID) != nil && m.right.from.Find(s.ID) != nil || m.base.from.Find(s.ID) == nil {
+			continue
+		}
+		has, err := m.united.HasObjects(ctx, m.v.Result, index)
+		if err != nil {
+			return err
+		}
+		unused[index] = !has
+	}
+	tables, err := m.united.Without(func(s *layout.Schema) bool { return unused[s.Index] })
+	if err != nil {
+		return err
+	}
+	return tables.Write(ctx, m.v.Result, m.united)
+}

@@ -1,0 +1,155 @@
+package merging
+
+import (
+	"context"
+	"maps"
+
+	"github.com/ledgerd/ledger/permazen/encoding"
+	"github.com/ledgerd/ledger/permazen/layout"
+	"github.com/ledgerd/ledger/permazen/schema"
+)
+
+// references does what delete actions say about references to objects that the merge has deleted.
+func (m *Merge) references(ctx context.Context, dead map[encoding.ObjID]bool) error {
+	revived := map[encoding.ObjID]bool{}
+	for {
+		plan, err := m.plan(ctx, dead, revived)
+		if err != nil {
+			return err
+		}
+		if plan.forbidden == nil {
+			return m.carryOut(ctx, plan, dead)
+		}
+		for _, id := range plan.forbidden {
+			revived[id] = true
+			if !dead[id] {
+				continue // it was to be deleted for another one
+			}
+			delete(dead, id)
+			if err := m.revive(ctx, id); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// deaths are objects that are deleted, in order; those that follow from others have their cause.
+type deaths struct {
+	order     []encoding.ObjID
+	cause     map[encoding.ObjID]encoding.ObjID
+	forbidden []encoding.ObjID // an object whose deletion is refused, and what that follows from
+}
+
+func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool) (*deaths, error) {
+	p := &deaths{cause: map[encoding.ObjID]encoding.ObjID{}}
+	p.order = sorted(dead)
+	dying := maps.Clone(dead)
+	var firm []encoding.ObjID // an object that must live though its target dies
+	for i := 0; i < len(p.order) && firm == nil; i++ {
+		id := p.order[i]
+		err := m.united.Referrers(ctx, m.v.Result, id, func(r layout.Referrer) error {
+			if r.Field.Model.InverseDelete != schema.Delete || dying[r.ID] {
+				return nil
+			}
+			if revived[r.ID] {
+				firm = p.chain(id)
+				return nil
+			}
+			dying[r.ID], p.cause[r.ID] = true, id
+			p.order = append(p.order, r.ID)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	p.forbidden = firm
+	for i := 0; i < len(p.order) && p.forbidden == nil; i++ {
+		id := p.order[i]
+		err := m.united.Referrers(ctx, m.v.Result, id, func(r layout.Referrer) error {
+			if r.Field.Model.InverseDelete == schema.Exception && !dying[r.ID] && p.forbidden == nil {
+				p.forbidden = p.chain(id)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// chain returns an object and what its deletion follows from.
+func (p *deaths) chain(id encoding.ObjID) []encoding.ObjID {
+	ids := []encoding.ObjID{id}
+	for {
+		cause, ok := p.cause[id]
+		if !ok {
+			return ids
+		}
+		ids, id = append(ids, cause), cause
+	}
+}
+
+// revive puts an object into the result as the side has it that has not deleted it.
+func (m *Merge) revive(ctx context.Context, id encoding.ObjID) error {
+	_, v, err := m.versions(ctx, id)
+	if err != nil {
+		return err
+	}
+	o := v.left
+	if o == nil {
+		o = v.right
+	}
+	return layout.Replace(ctx, m.v.Result, nil, o)
+}
+
+func (m *Merge) carryOut(ctx context.Context, p *deaths, dead map[encoding.ObjID]bool) error {
+	for _, id := range p.order {
+		if dead[id] {
+			continue
+		}
+		o, err := m.united.ReadObject(ctx, m.v.Result, id)
+		if err == nil {
+			err = layout.Replace(ctx, m.v.Result, o, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, id := range p.order {
+		referrers := map[encoding.ObjID]bool{}
+		err := m.united.Referrers(ctx, m.v.Result, id, func(r layout.Referrer) error {
+			referrers[r.ID] = true
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, by := range sorted(referrers) {
+			if err := m.release(ctx, by, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// release does to the references of an object to another one what their delete actions say.
+func (m *Merge) release(ctx context.Context, by, id encoding.ObjID) error {
+	before, err := m.united.ReadObject(ctx, m.v.Result, by)
+	if before == nil {
+		return err
+	}
+	after := before.Clone()
+	changed := after.Release(func(f *layout.Field, target encoding.ObjID) layout.Fate {
+		if target != id {
+			return layout.Keep
+		}
+		return layout.FateOf(f.Model.InverseDelete)
+	})
+	if !changed {
+		return nil
+	}
+	return layout.Replace(ctx, m.v.Result, before, after)
+}

@@ -1,0 +1,183 @@
+package merging
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/permazen/encoding"
+	"github.com/ledgerd/ledger/permazen/layout"
+	"github.com/ledgerd/ledger/permazen/schema"
+)
+
+// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both sides
+// agree stay, then those of the base; of two that want one number, the lesser SchemaId gets it.
+func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
+	all := []*layout.Tables{base, left, right}
+	ids := numbers(all, func(t *layout.Tables) map[string]uint32 { return t.IDs })
+	models, stored := map[string]*schema.Model{}, map[string][]byte{}
+	indexes := numbers(all, func(t *layout.Tables) map[string]uint32 {
+		n := map[string]uint32{}
+		for index, s := range t.Schemas {
+			n[s.ID] = index
+			models[s.ID] = s.Model
+			// One document may be compressed in several ways.
+			if old, ok := stored[s.ID]; !ok || cmp.Or(cmp.Compare(len(s.Stored), len(old)), bytes.Compare(s.Stored, old)) < 0 {
+				stored[s.ID] = s.Stored
+			}
+		}
+		return n
+	})
+	schemas := map[uint32]*layout.Schema{}
+	for id, index := range indexes {
+		schemas[index] = &layout.Schema{Index: index, Model: models[id], Stored: stored[id]}
+	}
+	return layout.New(schemas, ids)
+}
+
+// numbers gives each id that one of the versions base, left and right has one number.
+func numbers(all []*layout.Tables, of func(*layout.Tables) map[string]uint32) map[string]uint32 {
+	base, left, right := of(all[0]), of(all[1]), of(all[2])
+	result, taken, next := map[string]uint32{}, map[uint32]bool{}, uint32(0)
+	for _, m := range []map[string]uint32{base, left, right} {
+		for n := range maps.Values(m) {
+			next = max(next, n)
+		}
+	}
+	give := func(id string, wanted ...uint32) {
+		if _, ok := result[id]; ok {
+			return
+		}
+		for _, n := range wanted {
+			if n != 0 && !taken[n] {
+				result[id], taken[n] = n, true
+				return
+			}
+		}
+		next++
+		result[id], taken[next] = next, true
+	}
+	sides := maps.Clone(left)
+	maps.Copy(sides, right)
+	for id, n := range sides {
+		if left[id] == right[id] {
+			give(id, n)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(sides)) {
+		if base[id] != 0 {
+			give(id, base[id])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(sides)) {
+		l, r := left[id], right[id]
+		give(id, min(l, r), max(l, r))
+	}
+	for _, id := range slices.Sorted(maps.Keys(base)) {
+		give(id, base[id])
+	}
+	return result
+}
+
+// converter turns objects of one version into objects of the united tables.
+type converter struct {
+	from, to *layout.Tables
+	ids      map[uint32]uint32 // storage ids that differ
+	schemas  map[uint32]uint32 // schema indexes
+	original map[encoding.ObjID]encoding.ObjID
+}
+
+func newConverter(from, to *layout.Tables) *converter {
+	c := &converter{from: from, to: to, ids: map[uint32]uint32{}, schemas: map[uint32]uint32{}, original: map[encoding.ObjID]encoding.ObjID{}}
+	for id, n := range from.IDs {
+		if to.IDs[id] != n {
+			c.ids[n] = to.IDs[id]
+		}
+	}
+	for index, s := range from.Schemas {
+		c.schemas[index] = to.Find(s.ID).Index
+	}
+	return c
+}
+
+func (c *converter) number(n uint32) uint32 {
+	if to, ok := c.ids[n]; ok {
+		return to
+	}
+	return n
+}
+
+// id returns what an object of the version is called in the result.
+func (c *converter) id(id encoding.ObjID) encoding.ObjID {
+	typ := id.Type()
+	to, ok := c.ids[typ]
+	if !ok || !c.from.IsType(typ) {
+		return id
+	}
+	was := len(encoding.AppendUint(nil, typ))
+	var renamed encoding.ObjID
+	n := copy(renamed[:], encoding.AppendUint(nil, to))
+	copy(renamed[n:], id[was:])
+	c.original[renamed] = id
+	return renamed
+}
+
+// own returns what an object of the result is called in the version; id was asked for it before.
+func (c *converter) own(id encoding.ObjID) encoding.ObjID {
+	if o, ok := c.original[id]; ok {
+		return o
+	}
+	return id
+}
+
+// reference converts a reference or leaves null.
+func (c *converter) reference(f *layout.Field, value []byte) []byte {
+	if f.Model.Kind != schema.Reference || len(value) != layout.IDBytes || len(c.ids) == 0 {
+		return value
+	}
+	id := c.id(encoding.ObjID(value))
+	return id[:]
+}
+
+// object converts an object, which may be nil.
+func (c *converter) object(o *layout.Object) (*layout.Object, error) {
+	if o == nil {
+		return nil, nil
+	}
+	id := c.id(o.ID)
+	s := c.to.Schemas[c.schemas[o.Type.Schema.Index]]
+	n := layout.NewObject(id, s.Type(id.Type()))
+	if n.Type == nil {
+		return nil, errors.New("type of a converted object is missing") // the united tables have all types
+	}
+	clear(n.Values)
+	for _, f := range o.Type.Fields {
+		to := n.Type.ByID(c.number(f.ID))
+		if v, ok := o.Values[f.ID]; ok {
+			n.Values[to.ID] = c.reference(f, v)
+		}
+		if rows := o.Collections[f.ID]; len(rows) > 0 {
+			n.Collections[to.ID] = c.rows(f, rows)
+		}
+	}
+	return n, nil
+}
+
+func (c *converter) rows(f *layout.Field, rows map[string][]byte) map[string][]byte {
+	out := make(map[string][]byte, len(rows))
+	for content, value := range rows {
+		switch f.Model.Kind {
+		case schema.List:
+			value = c.reference(f.Sub[0], value)
+		case schema.Map:
+			value = c.reference(f.Sub[1], value)
+			fallthrough
+		case schema.Set:
+			content = string(c.reference(f.Sub[0], []byte(content)))
+		}
+		out[content] = value
+	}
+	return out
+}

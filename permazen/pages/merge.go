@@ -1,0 +1,166 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/permazen/encoding"
+	"github.com/ledgerd/ledger/permazen/layout"
+	"github.com/ledgerd/ledger/permazen/merging"
+)
+
+// Rule is the name under which merges report what one side has lost.
+const Rule = "permazen"
+
+// MergeRule merges databases whose keys begin with prefix as package permazen/merging says. Rows of the app
+// within the database go key by key, and the last one wins. It is for any number of pages.
+func MergeRule(prefix []byte) ledger.NamespaceRule {
+	s := &strategy{prefix: bytes.Clone(prefix), running: map[*ledger.Merge]*running{}}
+	return ledger.NamespaceRule{Prefix: s.prefix, Strategy: ledger.Grouped(s)}
+}
+
+// strategy is a ledger.GroupStrategy. The group of a row is the object whose row it may be; index rows have
+// groups that mean nothing.
+type strategy struct {
+	prefix []byte
+
+	mu      sync.Mutex
+	running map[*ledger.Merge]*running // guarded by mu
+}
+
+// running is what is known of a merge that is going on.
+type running struct {
+	merge *merging.Merge
+	// leftNewer has the objects that both sides have changed.
+	leftNewer map[encoding.ObjID]bool
+}
+
+func (s *strategy) Name() string { return Rule }
+
+// Group implements ledger.GroupStrategy.
+func (s *strategy) Group(key []byte) []byte {
+	key = key[len(s.prefix):]
+	if len(key) > 0 && key[0] == 0 {
+		if bytes.HasPrefix(key, layout.UserRows[:]) {
+			return key
+		}
+		return key[:min(len(key), 2)]
+	}
+	return key[:min(len(key), layout.IDBytes)]
+}
+
+// MergeGroup implements ledger.GroupStrategy.
+func (s *strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	if bytes.HasPrefix(g.Name, layout.UserRows[:]) {
+		return takeLast(ctx, g)
+	}
+	run, err := s.of(ctx, m)
+	if err != nil {
+		return err
+	}
+	var changed [2]bool // on the left and right
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		which := [3]bool{c.Base != nil, c.Left != nil, c.Right != nil}
+		if err := run.merge.Changed(ctx, c.Key[len(s.prefix):], which); err != nil {
+			return err
+		}
+		for i, e := range []*ledger.Entry{c.Left, c.Right} {
+			if changed[i] {
+				continue
+			}
+			d, err := differ(ctx, c.Base, e)
+			if err != nil {
+				return err
+			}
+			changed[i] = d || c.BaseUnknown
+		}
+	}
+	id, ok := run.merge.IsObject(g.Name)
+	if !ok || !changed[0] || !changed[1] {
+		return nil
+	}
+	side, err := g.Newest(ctx)
+	run.leftNewer[id] = side == ledger.SideLeft
+	return err
+}
+
+// differ reports whether two entries of a key say different things.
+func differ(ctx context.Context, a, b *ledger.Entry) (bool, error) {
+	switch {
+	case a == nil || b == nil:
+		return a != b, nil
+	case a.Size != b.Size || a.Object != b.Object:
+		return true, nil
+	case !a.Inline:
+		return false, nil
+	}
+	x, err := a.Value(ctx)
+	if err != nil {
+		return false, err
+	}
+	y, err := b.Value(ctx)
+	return !bytes.Equal(x, y), err
+}
+
+// takeLast takes the side that wrote a row last.
+func takeLast(ctx context.Context, g *ledger.Group) error {
+	side, err := g.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Take(ctx, side)
+}
+
+// of returns what is known of a merge. Merges that failed before Finish are forgotten here.
+func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
+	s.mu.Lock()
+	run := s.running[m]
+	s.mu.Unlock()
+	if run != nil {
+		return run, nil
+	}
+	run = &running{leftNewer: map[encoding.ObjID]bool{}}
+	var err error
+	run.merge, err = merging.New(ctx, merging.Versions{
+		Base: Reader(m.Base, s.prefix), Left: Reader(m.Left, s.prefix), Right: Reader(m.Right, s.prefix),
+		Result:    Writer(m.Result, s.prefix),
+		LeftNewer: func(id encoding.ObjID) bool { return run.leftNewer[id] },
+		Report: func(ctx context.Context, key []byte, left bool) error {
+			side := ledger.SideRight
+			if left {
+				side = ledger.SideLeft
+			}
+			return m.Report(ctx, append(bytes.Clone(s.prefix), key...), Rule, side)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for old := range s.running {
+		if _, err := old.Base.Stat(ctx, s.prefix); errors.Is(err, ledger.ErrClosed) {
+			delete(s.running, old)
+		}
+	}
+	s.running[m] = run
+	return run, nil
+}
+
+// Finish implements ledger.GroupStrategy.
+func (s *strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+	s.mu.Lock()
+	run := s.running[m]
+	delete(s.running, m)
+	s.mu.Unlock()
+	if run == nil {
+		return nil // only rows of the app have changed
+	}
+	return run.merge.Finish(ctx)
+}

@@ -1,0 +1,86 @@
+package pages_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/ledgertest"
+	"github.com/ledgerd/ledger/permazen"
+	"github.com/ledgerd/ledger/permazen/pages"
+)
+
+// branches gives a page two heads on its present one.
+func branches(t *testing.T, page *ledger.Page, edits ...func(tx *ledger.Tx) error) {
+	t.Helper()
+	heads, err := page.Heads(t.Context())
+	must(t, err)
+	for _, edit := range edits {
+		tx, err := page.Begin(t.Context(), &ledger.TxOptions{Base: heads[0].ID})
+		must(t, err)
+		must(t, edit(tx))
+		_, err = tx.Commit(t.Context())
+		must(t, err)
+	}
+}
+
+// TestConflicts: what one side has lost is told, rows of the app go key by key, and rows that are wrong make a
+// merge fail until they are repaired.
+func TestConflicts(t *testing.T) {
+	ctx := t.Context()
+	repo := ledgertest.OpenWith(t, ledger.Options{Merge: ledger.MergeOptions{Manual: true}})
+	page := ledgertest.Page(t, repo, "app", "objects")
+	page.SetMergeRules(&ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}})
+	var models permazen.Models
+	people, err := permazen.Define[oldPerson](&models, "Person")
+	must(t, err)
+	db := database(&models, &permazen.Options{Random: random(1)})
+	var r permazen.Ref[oldPerson]
+	_, err = pages.Open(page, prefix, db).Update(ctx, func(tx *permazen.Tx) (err error) {
+		r, err = people.Create(ctx, tx, &oldPerson{Name: "Ann"})
+		return err
+	})
+	must(t, err)
+	edit := func(name string, n permazen.Counter) func(*ledger.Tx) error {
+		return func(tx *ledger.Tx) error {
+			ptx, err := db.Begin(ctx, pages.Writer(tx, prefix))
+			if err != nil {
+				return err
+			}
+			err = people.Update(ctx, ptx, r, func(p *oldPerson) error { p.Name, p.Visits = name, p.Visits+n; return nil })
+			return errors.Join(err, tx.Put(ctx, append([]byte("db/\x00\xff"), name...), nil), tx.Put(ctx, []byte("db/\x00\xffapp"), []byte(name)))
+		}
+	}
+	branches(t, page, edit("L", 1), edit("R", 2))
+	results, err := page.Merge(ctx)
+	must(t, err)
+	must(t, pages.Open(page, prefix, db).View(ctx, func(tx *permazen.Tx) error {
+		p, err := people.Get(ctx, tx, r)
+		if p.Name != "R" || p.Visits != 3 {
+			t.Errorf("%+v", p)
+		}
+		return err
+	}))
+	var told []string
+	for d, err := range page.Conflicts(ctx, results[0].Commit.ID, nil) {
+		must(t, err)
+		told = append(told, fmt.Sprintf("%x %s %s", d.Key, d.Outcome, d.Rule))
+	}
+	name := fmt.Sprintf("%x%s%02x", prefix, r.ID, 4)
+	if diff := cmp.Diff([]string{"64622f00ff617070 right permazen", name + " right permazen"}, told); diff != "" {
+		t.Error(diff)
+	}
+	for _, key := range []string{"L", "R"} {
+		must(t, page.View(ctx, func(s *ledger.Snapshot) error { _, err := s.Get(ctx, []byte("db/\x00\xff"+key)); return err }))
+	}
+	broken := func(tx *ledger.Tx) error { return tx.Put(ctx, append([]byte("db/"), r.ID[:]...), []byte("what")) }
+	branches(t, page, edit("X", 1), broken)
+	for range 2 {
+		if _, err := page.Merge(ctx); !errors.Is(err, ledger.ErrCorrupt) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/permazen/encoding"
+	"github.com/ledgerd/ledger/permazen/layout"
+)
+
+// ChangeKind says what has happened.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	// Changed is a field with another value, or an element that was added, removed or replaced.
+	Changed ChangeKind = iota
+	// Created and Deleted are objects, Migrated ones have another schema. Fields of objects that were created
+	// or deleted are told, too, where they have no default values.
+	Created
+	Deleted
+	Migrated
+)
+
+// Change is what differs between two commits: an object, or a field of it.
+type Change struct {
+	Kind ChangeKind
+	ID   encoding.ObjID
+	// Type is the name of the object's type.
+	Type string
+	// Field is the name of a field; empty unless Kind is Changed.
+	Field string
+	// Key is the index in a list, as int, or the key in a map.
+	Key any
+	// Old and New are the values, or elements of a set; nil is null, or that there is no such element.
+	Old, New any
+}
+
+// WatchOptions say what DB.Watch tells. The zero value, and a nil pointer, mean: everything from now on.
+type WatchOptions struct {
+	// Type limits changes to objects of a type, and Fields to some of its fields. Kinds other than Changed are
+	// told where Fields is empty.
+	Type   string
+	Fields []string
+	// From is the commit behind which the watch begins; zero means the handle's head.
+	From ledger.CommitID
+}
+
+// Notification tells what differs between two commits; see ledger.Notification.
+type Notification struct {
+	ledger.Notification
+	// Objects are the changes of Notification.Changes, by ascending object id; none when only other rows have
+	// changed.
+	Objects []Change
+}
+
+// Watch tells changes of objects as they become durable. What is said of ledger.Page.Watch holds here; o may
+// be nil. Errors: as there, and base.ErrCorrupt.
+func (d *DB) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
+	if o == nil {
+		o = &WatchOptions{}
+	}
+	w := watcher{db: d, o: *o}
+	notes := d.page.Watch(ctx, &ledger.WatchOptions{Prefix: d.prefix, From: o.From})
+	return func(yield func(Notification, error) bool) {
+		for n, err := range notes {
+			out := Notification{Notification: n}
+			if err == nil {
+				out.Objects, err = w.read(ctx, &n)
+			}
+			if err != nil {
+				yield(Notification{}, err)
+				return
+			}
+			if len(out.Objects) > 0 && !yield(out, nil) {
+				return
+			}
+		}
+	}
+}
+
+// watcher turns changes of rows into changes of objects.
+type watcher struct {
+	db *DB
+	o  WatchOptions
+}
+
+// side is a commit of which changes are told.
+type side struct {
+	snapshot *ledger.Snapshot
+	tables   *layout.Tables
+	id       encoding.ObjID // of the last object, and its type
+	typ      *layout.Type
+}
+
+func (w *watcher) open(ctx context.Context, id ledger.CommitID) (*side, error) {
+	s, err := w.db.page.At(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	t, err := layout.Load(ctx, Reader(s, w.db.prefix))
+	if errors.Is(err, layout.ErrUninitialized) {
+		t, err = layout.New(nil, map[string]uint32{})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &side{snapshot: s, tables: t}, nil
+}
+
+func (w *watcher) read(ctx context.Context, n *ledger.Notification) (all []Change, err error) {
+	before, err := w.open(ctx, n.Base)
+	if err != nil {
+		return nil, fmt.Errorf("read what was before a change: %w", err)
+	}
+	defer func() { err = errors.Join(err, before.snapshot.Close()) }()
+	after, err := w.open(ctx, n.Commit.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read what a change has made: %w", err)
+	}
+	defer func() { err = errors.Join(err, after.snapshot.Close()) }()
+	for _, c := range n.Changes {
+		id, err := encoding.ReadObjID(c.Key[len(w.db.prefix):])
+		if err != nil || !before.tables.IsType(id.Type()) && !after.tables.IsType(id.Type()) {
+			continue // a row of a table or index
+		}
+		change, ok, err := w.change(ctx, before, after, id, c)
+		if err != nil {
+			return nil, fmt.Errorf("read a change of object %s: %w", id, err)
+		}
+		if ok {
+			all = append(all, change)
+		}
+	}
+	return all, nil
+}
+
+// typeOf returns the type that an object has on a side, nil when it is not there.
+func (w *watcher) typeOf(ctx context.Context, s *side, id encoding.ObjID) (*layout.Type, error) {
+	if s.id == id {
+		return s.typ, nil
+	}
+	t, err := s.tables.ReadMeta(ctx, Reader(s.snapshot, w.db.prefix), id)
+	if err != nil {
+		return nil, err
+	}
+	s.id, s.typ = id, t
+	return t, nil
+}
+
+// change reads the change of a row, and reports whether it is to be told.
+func (w *watcher) change(ctx context.Context, before, after *side, id encoding.ObjID, c ledger.Change) (out Change, ok bool, err error) {
+	was, err := w.typeOf(ctx, before, id)
+	if err != nil {
+		return out, false, err
+	}
+	is, err := w.typeOf(ctx, after, id)
+	if err != nil {
+		return out, false, err
+	}
+	out.ID = id
+	if is != nil {
+		out.Type = is.Model.Name
+	} else if was != nil {
+		out.Type = was.Model.Name
+	}
+	if w.o.Type != "" && out.Type != w.o.Type {
+		return out, false, nil
+	}
+	rest := c.Key[len(w.db.prefix)+len(id):]
+	if len(rest) == 0 {
+		switch {
+		case was == nil:
+			out.Kind = Created
+		case is == nil:
+			out.Kind = Deleted
+		default:
+			out.Kind = Migrated
+		}
+		return out, len(w.o.Fields) == 0, nil
+	}
+	out.Old, err = out.read(ctx, was, rest, c.Old)
+	if err == nil {
+		out.New, err = out.read(ctx, is, rest, c.New)
+	}
+	wanted := out.Field != "" && (len(w.o.Fields) == 0 || slices.Contains(w.o.Fields, out.Field))
+	return out, wanted, err
+}
+
+// read decodes one version of a row and sets Field and Key. A field with one value that has no row has its
+// default.
+func (c *Change) read(ctx context.Context, t *layout.Type, rest []byte, e *ledger.Entry) (any, error) {
+	n, size, err := encoding.StrictUint(rest)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	f := t.ByID(n)
+	if f == nil {
+		return nil, nil // the field is not in this schema
+	}
+	c.Field = f.Model.Name
+	var value []byte
+	switch {
+	case e != nil:
+		if value, err = e.Value(ctx); err != nil {
+			return nil, err
+		}
+	case f.Codec != nil:
+		value = f.Default
+	default:
+		return nil, nil
+	}
+	key, v, err := f.Decode(rest[size:], value)
+	if key != nil {
+		c.Key = key
+	}
+	return v, err
+}
