@@ -79,6 +79,11 @@ func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LEDGER_DIR", filepath.Join(env.WorkDir, "repo"))
+			profiles, err := filepath.Abs("../../indexeddb/profile/testdata/chromium-156")
+			if err != nil {
+				return err
+			}
+			env.Setenv("PROFILES", profiles)
 			env.Setenv("LEDGER_LOCK_TIMEOUT", "5m") // whoever looks at a repository for a moment may take seconds on a busy machine
 			setup(env)
 			return nil

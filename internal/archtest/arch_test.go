@@ -77,8 +77,12 @@ var rules = []rule{
 	{"permazen/pages", []string{"", "ordered", "ordered/pages", "permazen", "permazen/encoding", "permazen/layout", "permazen/merging"}, nil, "typed objects on pages"},
 	{"permazen/internal/dump", []string{"ordered", "permazen/layout"}, nil, "for tests"},
 	{"permazen/internal/histories", []string{"internal/base", "permazen"}, []string{"pgregory.net/rapid"}, "for tests"},
+	{"indexeddb/internal/wtf8", nil, nil, "strings of scripts as Go strings"},
+	{"indexeddb/value", []string{"internal/base", "indexeddb/internal/wtf8"}, []string{"github.com/klauspost/compress/snappy"}, "script values, without knowledge of rows"},
+	{"indexeddb", []string{"internal/base", "keyspace", "ordered", "indexeddb/internal/wtf8", "indexeddb/value"}, nil, "the data model of IndexedDB, wherever its rows are"},
+	{"indexeddb/profile", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, []string{"github.com/klauspost/compress/snappy", "github.com/klauspost/compress/zstd", "modernc.org/sqlite", "github.com/syndtr/goleveldb/leveldb", "github.com/syndtr/goleveldb/leveldb/errors", "github.com/syndtr/goleveldb/leveldb/iterator", "github.com/syndtr/goleveldb/leveldb/opt", "github.com/syndtr/goleveldb/leveldb/storage", "github.com/syndtr/goleveldb/leveldb/util", "golang.org/x/sys/unix"}, "directories of browsers; the only door to LevelDB and SQLite"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"internal/cli", []string{"", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 
@@ -132,6 +136,17 @@ func TestCoreLinksNoCloudClient(t *testing.T) {
 		for _, p := range list(t, "-deps", pkg) {
 			cloud := strings.HasPrefix(p.ImportPath, "google.golang.org/") && !strings.HasPrefix(p.ImportPath, "google.golang.org/protobuf/")
 			if cloud || strings.HasPrefix(p.ImportPath, "cloud.google.com/") || strings.HasPrefix(p.ImportPath, "github.com/minio/minio-go/") {
+				t.Errorf("%s links %s", pkg, p.ImportPath)
+			}
+		}
+	}
+}
+
+// TestCoreLinksNoBrowserFormats keeps drivers that only tools need out of apps.
+func TestCoreLinksNoBrowserFormats(t *testing.T) {
+	for _, pkg := range []string{module, module + "/indexeddb"} {
+		for _, p := range list(t, "-deps", pkg) {
+			if strings.HasPrefix(p.ImportPath, "github.com/syndtr/") || strings.HasPrefix(p.ImportPath, "modernc.org/") {
 				t.Errorf("%s links %s", pkg, p.ImportPath)
 			}
 		}

@@ -63,7 +63,7 @@ func (a *app) root() *cobra.Command {
 	)
 	root.AddCommand(
 		a.putCommand(), a.getCommand(), a.lsCommand(), a.rmCommand(), a.statCommand(), a.catalogCommand(),
-		a.importCommand(), a.exportCommand(),
+		a.importCommand(), a.exportCommand(), a.indexeddbCommand(),
 		a.logCommand(), a.showCommand(), a.diffCommand(), a.tagCommand(), a.restoreCommand(),
 		a.mergeCommand(), a.whyCommand(), a.undoCommand(), a.watchCommand(),
 		a.keyCommand(), a.serveCommand(), a.cloudCommand(), a.syncCommand(), a.cloneCommand(), a.prefetchCommand(),

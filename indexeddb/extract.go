@@ -1,0 +1,217 @@
+package indexeddb
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ledgerd/ledger/indexeddb/internal/wtf8"
+	"github.com/ledgerd/ledger/indexeddb/value"
+)
+
+// KeyOf returns the key that a value is, if it is one: a number but NaN, a valid date, a string, a buffer or a
+// view of one, or an array of keys without holes that does not contain itself.
+func KeyOf(v value.Value) (Key, bool) {
+	enc, ok := appendKeyOf(nil, v, nil)
+	if !ok {
+		return Key{}, false
+	}
+	return Key{string(enc)}, true
+}
+
+// maxKeyBytes bounds keys made of values: an array that holds another one twice, and so on, has no end.
+const maxKeyBytes = 16 << 20
+
+// appendKeyOf appends the key of v, which stands in the arrays given.
+func appendKeyOf(dst []byte, v value.Value, in []*value.Array) ([]byte, bool) {
+	var k Key
+	var err error
+	switch v := v.(type) {
+	case float64:
+		k, err = NumberKey(v)
+	case *value.Date:
+		k, err = DateKey(v.Milliseconds)
+	case string:
+		k = StringKey(v)
+	case *value.Buffer:
+		k = BinaryKey(v.Bytes)
+	case *value.View:
+		k = BinaryKey(v.Bytes())
+	case *value.Array:
+		if len(dst) > maxKeyBytes || len(in) >= MaxDepth || slices.Contains(in, v) || uint64(v.Length) != uint64(len(v.Elements)) {
+			return nil, false
+		}
+		dst = AppendVarInt(append(dst, byte(KeyArray)), int64(len(v.Elements)))
+		for _, e := range v.Elements {
+			var ok bool
+			if dst, ok = appendKeyOf(dst, e, append(in, v)); !ok {
+				return nil, false
+			}
+		}
+		return dst, true
+	default:
+		return nil, false
+	}
+	return k.Append(dst), err == nil
+}
+
+// ValueOf returns the script value of a key.
+func ValueOf(k Key) value.Value {
+	switch k.Type() {
+	case KeyNumber:
+		return k.Number()
+	case KeyDate:
+		return &value.Date{Milliseconds: k.Number()}
+	case KeyString:
+		return k.Text()
+	case KeyBinary:
+		return &value.Buffer{Bytes: k.Binary(), MaxLength: -1}
+	}
+	a := &value.Array{}
+	for e := range k.Elements() {
+		a.Elements = append(a.Elements, ValueOf(e))
+	}
+	a.Length = uint32(len(a.Elements))
+	return a
+}
+
+// at returns what stands at a path in a value: properties that the value has itself, the length of strings
+// and arrays, and what objects say of blobs and files.
+func at(v value.Value, path string, objects []ExternalObject) (value.Value, bool) {
+	if path == "" {
+		return v, true
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		var ok bool
+		if v, ok = step(v, name, objects); !ok {
+			return nil, false
+		}
+		if _, undefined := v.(value.Undefined); undefined {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+func step(v value.Value, name string, objects []ExternalObject) (value.Value, bool) {
+	switch v := v.(type) {
+	case string:
+		return float64(wtf8.Len(v)), name == "length"
+	case *value.Object:
+		return v.Get(name)
+	case *value.Array:
+		if name == "length" {
+			return float64(v.Length), true
+		}
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(v.Elements) && strconv.Itoa(i) == name {
+			_, hole := v.Elements[i].(value.Hole)
+			return v.Elements[i], !hole
+		}
+		return v.Get(name)
+	case *value.Blob:
+		if v.Index >= len(objects) {
+			return nil, false
+		}
+		return blobStep(v, name, objects[v.Index])
+	}
+	return nil, false
+}
+
+func blobStep(b *value.Blob, name string, o ExternalObject) (value.Value, bool) {
+	switch {
+	case name == "size":
+		return float64(o.Size), true
+	case name == "type":
+		return o.MediaType, true
+	case name == "name" && b.File:
+		return o.Name, true
+	case name == "lastModified" && b.File:
+		return math.Floor(float64(o.ModifiedUnixMicro()) / 1000), true
+	}
+	return nil, false
+}
+
+// Key returns the key at the path in a value: for ArrayKeyPath an array of the keys at all paths, which all
+// have to be there. objects are the external objects of the record.
+func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
+	switch p.Type {
+	case StringKeyPath:
+		part, ok := at(v, p.Paths[0], objects)
+		if !ok {
+			return Key{}, false
+		}
+		return KeyOf(part)
+	case ArrayKeyPath:
+		var keys []Key
+		for _, path := range p.Paths {
+			part, ok := at(v, path, objects)
+			if !ok {
+				return Key{}, false
+			}
+			k, ok := KeyOf(part)
+			if !ok {
+				return Key{}, false
+			}
+			keys = append(keys, k)
+		}
+		k, err := ArrayKey(keys...)
+		return k, err == nil
+	}
+	return Key{}, false
+}
+
+// Keys returns the keys of the rows that a record has in the index, sorted, each once. v is the value with
+// its key injected, objects are the external objects of the record.
+func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
+	if x.MultiEntry && x.KeyPath.Type == StringKeyPath {
+		part, ok := at(v, x.KeyPath.Paths[0], objects)
+		if a, isArray := part.(*value.Array); ok && isArray {
+			var keys []Key
+			for _, e := range a.Elements {
+				if k, ok := KeyOf(e); ok {
+					keys = append(keys, k)
+				}
+			}
+			slices.SortFunc(keys, Key.Compare)
+			return slices.Compact(keys)
+		}
+	}
+	if k, ok := x.KeyPath.Key(v, objects); ok {
+		return []Key{k}
+	}
+	return nil
+}
+
+// Inject puts a generated key into a value at a path of property names, making objects on the way. It
+// reports whether that can be done: all on the way has to be an object or array.
+func Inject(v value.Value, path string, k Key) bool {
+	names := strings.Split(path, ".")
+	for i, name := range names {
+		properties := propertiesOf(v)
+		if properties == nil {
+			return false
+		}
+		if i == len(names)-1 {
+			properties.Set(name, ValueOf(k))
+			return true
+		}
+		next, ok := properties.Get(name)
+		if !ok {
+			next = &value.Object{}
+			properties.Set(name, next)
+		}
+		v = next
+	}
+	return false
+}
+
+func propertiesOf(v value.Value) *value.Properties {
+	switch v := v.(type) {
+	case *value.Object:
+		return &v.Properties
+	case *value.Array:
+		return &v.Properties
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package wtf8
+
+import (
+	"encoding/binary"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// surrogates are the code points that stand for halves of others.
+const (
+	surrogateMin, surrogateLow, surrogateMax = 0xd800, 0xdc00, 0xdfff
+)
+
+// FromUTF16 returns the string whose code units b holds in the byte order given. An odd last byte is
+// ignored.
+func FromUTF16(b []byte, order binary.ByteOrder) string {
+	out := make([]byte, 0, len(b))
+	for i := 0; i+1 < len(b); i += 2 {
+		r := rune(order.Uint16(b[i:]))
+		if r >= surrogateMin && r < surrogateLow && i+3 < len(b) {
+			if pair := utf16.DecodeRune(r, rune(order.Uint16(b[i+2:]))); pair != utf8.RuneError {
+				out = utf8.AppendRune(out, pair)
+				i += 2
+				continue
+			}
+		}
+		if r >= surrogateMin && r <= surrogateMax {
+			out = append(out, byte(0xe0|r>>12), byte(0x80|r>>6&0x3f), byte(0x80|r&0x3f))
+			continue
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return string(out)
+}
+
+// FromLatin1 returns the string whose code units are the bytes of b.
+func FromLatin1(b []byte) string {
+	out := make([]byte, 0, len(b))
+	for _, c := range b {
+		out = utf8.AppendRune(out, rune(c))
+	}
+	return string(out)
+}
+
+// AppendUTF16 appends the code units of s in big-endian order. A byte that is not WTF-8 becomes U+FFFD.
+func AppendUTF16(dst []byte, s string) []byte {
+	for i := 0; i < len(s); {
+		r, n := decode(s[i:])
+		i += n
+		if r > 0xffff {
+			high, low := utf16.EncodeRune(r)
+			dst = binary.BigEndian.AppendUint16(dst, uint16(high))
+			r = low
+		}
+		dst = binary.BigEndian.AppendUint16(dst, uint16(r))
+	}
+	return dst
+}
+
+// decode returns the first code point of s, which is not empty, and its length in bytes.
+func decode(s string) (rune, int) {
+	r, n := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError && n == 1 && len(s) >= 3 && s[0] == 0xed && s[1] >= 0xa0 && s[1] <= 0xbf && s[2]&0xc0 == 0x80 {
+		return 0xd000 | rune(s[1]&0x3f)<<6 | rune(s[2]&0x3f), 3
+	}
+	return r, n
+}
+
+// Len returns the number of code units of s.
+func Len(s string) (units int) {
+	for i := 0; i < len(s); {
+		r, n := decode(s[i:])
+		i += n
+		units++
+		if r > 0xffff {
+			units++
+		}
+	}
+	return units
+}

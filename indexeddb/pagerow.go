@@ -1,0 +1,279 @@
+package indexeddb
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/ledgerd/ledger/keyspace"
+)
+
+// namespace is what the rows of a page begin with.
+var namespace, _ = keyspace.Escaped{}.Prefix([][]byte{[]byte("indexeddb")})
+
+// PagePrefix returns what the keys of a page begin with on which rows of IndexedDB stand.
+func PagePrefix() []byte { return bytes.Clone(namespace) }
+
+// PageKey appends the key of a page under which the row r stands. short is set when a key or name in it was
+// shortened (X4). r is none of KindScope and KindExists, which have no place on a page, and an index row
+// has its primary key.
+func PageKey(dst []byte, r Row) (key []byte, short bool) {
+	start := len(dst)
+	dst = pagePrefix(dst, r)
+	part := func(k Key) {
+		sortable := k.AppendSortable(nil)
+		short = short || len(sortable) > maxPart
+		dst = appendPart(dst, sortable)
+	}
+	switch r.Kind {
+	case KindGlobal, KindDatabase:
+		dst = append(dst, r.Property)
+	case KindDatabaseFree:
+		dst = appendUint(append(dst, typeDatabaseFree), r.Database)
+	case KindDatabaseName:
+		dst = append(dst, typeDatabaseName)
+		part(StringKey(r.Origin))
+		part(StringKey(r.Name))
+	case KindStore:
+		dst = append(appendUint(append(dst, typeStore), r.Store), r.Property)
+	case KindIndex:
+		dst = append(appendUint(appendUint(append(dst, typeIndex), r.Store), r.Index), r.Property)
+	case KindStoreFree:
+		dst = appendUint(append(dst, typeStoreFree), r.Store)
+	case KindIndexFree:
+		dst = appendUint(appendUint(append(dst, typeIndexFree), r.Store), r.Index)
+	case KindStoreName:
+		dst = append(dst, typeStoreName)
+		part(StringKey(r.Name))
+	case KindIndexName:
+		dst = appendUint(append(dst, typeIndexName), r.Store)
+		part(StringKey(r.Name))
+	case KindRecord, KindExternal:
+		part(r.Primary)
+	case KindContent:
+		part(r.Primary)
+		dst = appendUint(dst, r.Sequence)
+	case KindIndexRow:
+		part(r.Key)
+		part(r.Primary)
+	default:
+		return dst[:start], false
+	}
+	return dst, short
+}
+
+// PageFamily returns what the keys on a page begin with of all rows of the family of r; see AppendPrefix.
+func PageFamily(r Row) []byte { return pagePrefix(nil, r) }
+
+func pagePrefix(dst []byte, r Row) []byte {
+	database, store, index := r.prefix()
+	return appendUint(appendUint(appendUint(append(dst, namespace...), database), store), index)
+}
+
+// PageRow returns key and value of the row on a page. value is the one that Chromium's LevelDB has. Index
+// rows have no value, and KindContent is stored by the caller, under PageKey.
+func PageRow(r Row, value []byte) (key, pageValue []byte) {
+	key, short := PageKey(nil, r)
+	if r.Kind == KindIndexRow {
+		value = nil
+	}
+	if !short {
+		return key, value
+	}
+	row := r.Append(nil)
+	pageValue = append(AppendVarInt(make([]byte, 0, len(row)+len(value)+9), int64(len(row))), row...)
+	return key, append(pageValue, value...)
+}
+
+// DecodePageRow is the inverse of PageRow. The value returned shares memory with pageValue; the Row of a
+// KindContent whose primary key was shortened has none. Index rows have no value. Errors: base.ErrCorrupt.
+func DecodePageRow(key, pageValue []byte) (Row, []byte, error) {
+	r, short, err := decodePageKey(key)
+	if err != nil {
+		return Row{}, nil, fmt.Errorf("row of a page: %w", err)
+	}
+	value := pageValue
+	if short && r.Kind != KindContent {
+		row, rest, ok := binaryWithLength(pageValue)
+		if !ok {
+			return Row{}, nil, malformed("row of a page", "its value does not have its key")
+		}
+		if r, err = DecodeRow(row); err != nil {
+			return Row{}, nil, fmt.Errorf("row of a page: %w", err)
+		}
+		value = rest
+	}
+	if r.Kind == KindIndexRow && (len(value) > 0 || r.Primary.IsZero() || r.Sequence != 0) {
+		return Row{}, nil, malformed("row of a page", "an index row with a value, or of an old form")
+	}
+	if again, _ := PageKey(nil, r); r.Kind != KindContent && !bytes.Equal(again, key) {
+		return Row{}, nil, malformed("row of a page", "it stands under the key of another row")
+	}
+	return r, value, nil
+}
+
+// DecodePageKey decodes a key of a page alone. Keys and names that were shortened (X4) are missing: they are
+// zero. Errors: base.ErrCorrupt.
+func DecodePageKey(key []byte) (Row, error) {
+	r, _, err := decodePageKey(key)
+	return r, err
+}
+
+// decodePageKey decodes a key of a page. Keys and names of a row that was shortened are missing.
+func decodePageKey(key []byte) (r Row, short bool, err error) {
+	b, ok := bytes.CutPrefix(key, namespace)
+	if !ok {
+		return r, false, malformed("row of a page", "it is in another namespace")
+	}
+	d := pageDecoder{b: b}
+	database, store, index := d.uint(), d.uint(), d.uint()
+	r.Database, r.Store = database, store
+	switch {
+	case d.err != nil:
+	case store != 0 && index == indexRecord:
+		r.Kind, r.Primary = KindRecord, d.key()
+	case store != 0 && index == indexExternal:
+		r.Kind, r.Primary = KindExternal, d.key()
+	case store != 0 && index == indexContent:
+		r.Kind, r.Primary, r.Sequence = KindContent, d.key(), d.uint()
+	case store != 0 && index >= MinIndexID:
+		r.Kind, r.Index, r.Key, r.Primary = KindIndexRow, index, d.key(), d.key()
+	case store == 0 && index == 0 && database == 0:
+		d.global(&r)
+	case store == 0 && index == 0 && database != 0:
+		d.metadata(&r)
+	default:
+		d.fail("no family has the ids %d/%d/%d", database, store, index)
+	}
+	if len(d.b) > 0 {
+		d.fail("%d bytes behind it", len(d.b))
+	}
+	return r, d.short, d.err
+}
+
+// pageDecoder takes a key of a page apart. After an error it gives zeros.
+type pageDecoder struct {
+	b     []byte
+	short bool
+	err   error
+}
+
+func (d *pageDecoder) fail(got string, args ...any) {
+	if d.err == nil {
+		d.err = malformed("row of a page", got, args...)
+	}
+	d.b = nil
+}
+
+func (d *pageDecoder) uint() int64 {
+	n, rest, err := decodeUint(d.b)
+	if err != nil {
+		d.fail("an id that is cut")
+		return 0
+	}
+	d.b = rest
+	return n
+}
+
+func (d *pageDecoder) byte() byte {
+	if len(d.b) == 0 {
+		d.fail("it is cut")
+		return 0
+	}
+	c := d.b[0]
+	d.b = d.b[1:]
+	return c
+}
+
+// key returns the next key, none when it was shortened.
+func (d *pageDecoder) key() Key {
+	part, rest, short, err := cutPart(d.b)
+	if err != nil {
+		d.fail("a key that is cut")
+		return Key{}
+	}
+	d.b, d.short = rest, d.short || short
+	if short {
+		return Key{}
+	}
+	k, _, err := DecodeSortable(part)
+	if err != nil {
+		d.fail("a key that is malformed")
+	}
+	return k
+}
+
+func (d *pageDecoder) name() string {
+	k := d.key()
+	switch {
+	case k.IsZero():
+		return ""
+	case k.Type() != KeyString:
+		d.fail("a name that is no string")
+		return ""
+	}
+	return k.Text()
+}
+
+func (d *pageDecoder) global(r *Row) {
+	switch t := d.byte(); {
+	case t <= GlobalEarliestCompaction:
+		r.Kind, r.Property = KindGlobal, t
+	case t == typeDatabaseFree:
+		r.Kind, r.Database = KindDatabaseFree, d.uint()
+	case t == typeDatabaseName:
+		r.Kind, r.Origin, r.Name = KindDatabaseName, d.name(), d.name()
+	default:
+		d.fail("global metadata of type %d", t)
+	}
+}
+
+func (d *pageDecoder) metadata(r *Row) {
+	switch t := d.byte(); {
+	case t <= DatabaseBlobNumber:
+		r.Kind, r.Property = KindDatabase, t
+	case t == typeStore:
+		r.Kind, r.Store, r.Property = KindStore, d.uint(), d.byte()
+	case t == typeIndex:
+		r.Kind, r.Store, r.Index, r.Property = KindIndex, d.uint(), d.uint(), d.byte()
+	case t == typeStoreFree:
+		r.Kind, r.Store = KindStoreFree, d.uint()
+	case t == typeIndexFree:
+		r.Kind, r.Store, r.Index = KindIndexFree, d.uint(), d.uint()
+	case t == typeStoreName:
+		r.Kind, r.Name = KindStoreName, d.name()
+	case t == typeIndexName:
+		r.Kind, r.Store, r.Name = KindIndexName, d.uint(), d.name()
+	default:
+		d.fail("metadata of type %d", t)
+	}
+	if r.Kind == KindStore && r.Property > StoreKeyGenerator || r.Kind == KindIndex && r.Property > IndexMultiEntry {
+		d.fail("unknown property %d", r.Property)
+	}
+}
+
+// RowGroup returns the name of the group of a key of a page: of all rows of one record the same, of any other
+// row its key. It follows from the key alone. Errors: base.ErrCorrupt.
+func RowGroup(key []byte) ([]byte, error) {
+	b, ok := bytes.CutPrefix(key, namespace)
+	d := pageDecoder{b: b}
+	database, store, index := d.uint(), d.uint(), d.uint()
+	if !ok || d.err != nil {
+		return nil, malformed("row of a page", "its ids are missing")
+	}
+	if store == 0 {
+		return bytes.Clone(key), nil
+	}
+	rest := d.b
+	if index >= MinIndexID {
+		var err error
+		if _, rest, _, err = cutPart(rest); err != nil {
+			return nil, err
+		}
+	}
+	primary, _, _, err := cutPart(rest)
+	if err != nil {
+		return nil, err
+	}
+	group := appendUint(appendUint(append([]byte{}, namespace...), database), store)
+	return append(appendUint(group, indexRecord), primary...), nil
+}

@@ -1,0 +1,83 @@
+package profile
+
+import (
+	"fmt"
+
+	"github.com/syndtr/goleveldb/leveldb"
+	"github.com/syndtr/goleveldb/leveldb/util"
+
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// applyScopes undoes the transactions that were under way, and finishes what others left to be cleaned up. The
+// keys of tasks sort so that the newest undoing comes first.
+func applyScopes(db *leveldb.DB) error {
+	scopes := indexeddb.Row{Kind: indexeddb.KindScope}
+	it := db.NewIterator(&util.Range{
+		Start: scopes.Append(nil), Limit: indexeddb.Row{Kind: indexeddb.KindDatabaseFree}.Append(nil),
+	}, nil)
+	defer it.Release()
+	committed := map[int64]bool{}
+	for it.Next() {
+		row, err := indexeddb.DecodeRow(it.Key())
+		if err == nil {
+			err = applyScope(db, row, it.Key(), it.Value(), committed)
+		}
+		if err != nil {
+			return fmt.Errorf("scope %s: %w", shortHex(it.Key()), err)
+		}
+	}
+	return it.Error()
+}
+
+// applyScope takes one row of the log of scopes. The metadata of a scope stands before all tasks.
+func applyScope(db *leveldb.DB, row indexeddb.Row, key, value []byte, committed map[int64]bool) error {
+	if row.Kind != indexeddb.KindScope {
+		return nil
+	}
+	s, err := indexeddb.DecodeScope(row.Scope)
+	if err != nil {
+		return err
+	}
+	switch s.Kind {
+	case indexeddb.ScopeVersion:
+		v, err := indexeddb.DecodeScopesVersion(value)
+		if err == nil && v != indexeddb.ScopesVersion {
+			err = &base.FormatError{What: "scopes", Found: uint64(v), Supported: indexeddb.ScopesVersion}
+		}
+		return err
+	case indexeddb.ScopeMetadata:
+		if committed[s.ID], err = indexeddb.ScopeCommitted(value); err != nil {
+			return err
+		}
+	case indexeddb.ScopeTask:
+		if committed[s.ID] == s.Cleanup {
+			op, err := indexeddb.DecodeScopeTask(value, s.Cleanup)
+			if err != nil {
+				return err
+			}
+			if err := applyOperation(db, op); err != nil {
+				return err
+			}
+		}
+	}
+	return db.Delete(key, nil)
+}
+
+func applyOperation(db *leveldb.DB, op indexeddb.ScopeOperation) error {
+	switch {
+	case op.Put:
+		return db.Put(op.Key, op.Value, nil)
+	case op.End == nil:
+		return db.Delete(op.Key, nil)
+	}
+	it := db.NewIterator(&util.Range{Start: op.Key, Limit: op.End}, nil)
+	defer it.Release()
+	for it.Next() {
+		if err := db.Delete(it.Key(), nil); err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}

@@ -1,0 +1,261 @@
+package profile
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"modernc.org/sqlite"
+
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// sqlSchemaVersion is the version of the tables that is understood.
+const sqlSchemaVersion = 1
+
+// sqlRecordVersion is the version of all records: SQLite files have none.
+const sqlRecordVersion = 2
+
+// sqlSource is a directory of SQLite files, one for each database. They are copied, because SQLite writes
+// beside what it reads.
+type sqlSource struct {
+	above  string
+	meta   *indexeddb.Schema
+	counts map[storeID]int64
+	files  map[int64]*sql.DB // by the id of the database
+}
+
+var _ source = (*sqlSource)(nil)
+
+func openSQLite(ctx context.Context, dir string, report func(error) error) (_ *sqlSource, err error) {
+	s := &sqlSource{counts: map[storeID]int64{}, files: map[int64]*sql.DB{}, meta: &indexeddb.Schema{Version: indexeddb.MaxSchemaVersion}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.above, err = os.MkdirTemp("", "ledger-indexeddb-"); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.IsDir() || !isSQLite(path) {
+			continue
+		}
+		d, err := s.open(ctx, path)
+		if err == nil {
+			d.Origin = filepath.Base(dir) + "@1"
+			s.meta.Databases = append(s.meta.Databases, d)
+		} else if err = report(classifySQL("database in "+e.Name(), err)); err != nil {
+			return nil, err
+		}
+	}
+	s.meta.MaxDatabaseID = int64(len(s.meta.Databases))
+	return s, nil
+}
+
+// open copies a file, with the log of what is not in it yet, and reads the metadata.
+func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database, error) {
+	unlock, err := lockSQLite(path)
+	if err != nil {
+		return nil, err
+	}
+	id := int64(len(s.files) + 1)
+	to := filepath.Join(s.above, fmt.Sprint(id))
+	err = copyFile(path, to)
+	if err == nil {
+		if err = copyFile(path+"-wal", to+"-wal"); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err := errors.Join(err, unlock()); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", "file:"+to+"?_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_pragma=cell_size_check(1)")
+	if err != nil {
+		return nil, err
+	}
+	s.files[id] = db
+	var verdict string
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict); err != nil {
+		return nil, err
+	}
+	if verdict != "ok" {
+		return nil, damaged(filepath.Base(path), "%.200s", verdict)
+	}
+	return s.database(ctx, id, db)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() // only read
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// classifySQL turns an error of SQLite into one of this module.
+func classifySQL(what string, err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() & 0xff {
+		case 1, 11, 26: // no such table, malformed, not a database
+			return &base.CorruptError{Where: what, Got: e.Error()}
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// database reads the metadata of a database.
+func (s *sqlSource) database(ctx context.Context, id int64, db *sql.DB) (*indexeddb.Database, error) {
+	d := &indexeddb.Database{ID: id, NextBlob: indexeddb.MinBlobNumber}
+	var name []byte
+	if err := db.QueryRowContext(ctx, "SELECT name, version FROM indexed_db_metadata").Scan(&name, &d.Version); err != nil {
+		return nil, err
+	}
+	d.Name, d.Version = utf16Text(name), max(d.Version, 0)
+	var compatible, data int64
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'last_compatible_version'").Scan(&compatible); err != nil {
+		return nil, err
+	}
+	if compatible > sqlSchemaVersion {
+		return nil, &base.FormatError{What: "IndexedDB in SQLite", Found: uint64(compatible), Supported: sqlSchemaVersion}
+	}
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'v8_data_version'").Scan(&data); err != nil {
+		return nil, err
+	}
+	row := indexeddb.Row{Kind: indexeddb.KindGlobal, Property: indexeddb.GlobalDataVersion}
+	if err := s.meta.Add(row, indexeddb.AppendInt(nil, max(data, s.meta.DataVersion))); err != nil {
+		return nil, err
+	}
+	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(row_id), 0) + 2 FROM blobs").Scan(&d.NextBlob); err != nil {
+		return nil, err
+	}
+	if err := s.stores(ctx, d, db); err != nil {
+		return nil, err
+	}
+	return d, s.count(ctx, d, db)
+}
+
+func (s *sqlSource) stores(ctx context.Context, d *indexeddb.Database, db *sql.DB) error {
+	err := query(ctx, db, func(scan func(...any) error) error {
+		st := &indexeddb.Store{MaxIndexID: indexeddb.MinIndexID, LastVersion: sqlRecordVersion}
+		var name, path []byte
+		var has bool
+		if err := scan(&st.ID, &name, &has, &path, &st.AutoIncrement, &st.KeyGenerator); err != nil {
+			return err
+		}
+		st.Name, st.KeyPath = utf16Text(name), sqlKeyPath(has, path)
+		d.MaxStoreID = max(d.MaxStoreID, st.ID)
+		d.Stores = append(d.Stores, st)
+		return nil
+	}, "SELECT id, name, key_path IS NOT NULL, key_path, auto_increment, key_generator_current_number FROM object_stores ORDER BY id")
+	if err != nil {
+		return err
+	}
+	return query(ctx, db, func(scan func(...any) error) error {
+		x := &indexeddb.Index{}
+		var store int64
+		var name, path []byte
+		if err := scan(&store, &x.ID, &name, &path, &x.Unique, &x.MultiEntry); err != nil {
+			return err
+		}
+		st := d.Store(store)
+		if st == nil {
+			return damaged("index", "it belongs to object store %d, which does not exist", store)
+		}
+		x.Name, x.KeyPath = utf16Text(name), sqlKeyPath(true, path)
+		st.MaxIndexID = max(st.MaxIndexID, x.ID)
+		st.Indexes = append(st.Indexes, x)
+		return nil
+	}, "SELECT object_store_id, id, name, key_path, is_unique, multi_entry FROM indexes ORDER BY object_store_id, id")
+}
+
+// count counts the records of each object store, which has to exist.
+func (s *sqlSource) count(ctx context.Context, d *indexeddb.Database, db *sql.DB) error {
+	return query(ctx, db, func(scan func(...any) error) error {
+		var store, n int64
+		if err := scan(&store, &n); err != nil {
+			return err
+		}
+		if d.Store(store) == nil {
+			return damaged("records", "%d belong to object store %d, which does not exist", n, store)
+		}
+		s.counts[storeID{d.ID, store}] = n
+		return nil
+	}, "SELECT object_store_id, COUNT(*) FROM records GROUP BY object_store_id")
+}
+
+// query calls fn with each row of a query.
+func query(ctx context.Context, db *sql.DB, fn func(scan func(...any) error) error, text string, args ...any) (err error) {
+	rows, err := db.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := fn(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// utf16Text decodes UTF-16 in little-endian order, as SQLite files have names.
+func utf16Text(b []byte) string {
+	swapped := make([]byte, len(b)&^1)
+	for i := 0; i < len(swapped); i += 2 {
+		binary.BigEndian.PutUint16(swapped[i:], binary.LittleEndian.Uint16(b[i:]))
+	}
+	text, _ := indexeddb.DecodeString(swapped) // the number of bytes is even
+	return text
+}
+
+// sqlKeyPath decodes a key path, if there is one: a path, or several with spaces between.
+func sqlKeyPath(has bool, b []byte) indexeddb.KeyPath {
+	if !has {
+		return indexeddb.KeyPath{}
+	}
+	p := indexeddb.KeyPath{Type: indexeddb.StringKeyPath, Paths: strings.Split(utf16Text(b), " ")}
+	if len(p.Paths) > 1 {
+		p.Type = indexeddb.ArrayKeyPath
+	}
+	return p
+}
+
+func (s *sqlSource) schema() (*indexeddb.Schema, map[storeID]int64) { return s.meta, s.counts }
+
+func (s *sqlSource) close() error {
+	var errs []error
+	for _, db := range s.files {
+		errs = append(errs, db.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.above))...)
+}
+
+// metadata implements source.
+func (s *sqlSource) metadata(_ context.Context, fn func(indexeddb.Row, []byte) error) error {
+	for row, value := range s.meta.Rows() {
+		if err := fn(row, slices.Clone(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package profile_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ledgerd/ledger/indexeddb/profile"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// TestSQLiteToLevelDB: what a browser keeps in SQLite files comes to a page, and from there to a LevelDB
+// directory in which the browser reads the same, after a clean end and after a kill.
+func TestSQLiteToLevelDB(t *testing.T) {
+	for _, clean := range endings() {
+		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
+			b := newBrowser(t)
+			b.sqlite = true
+			b.run(fill, clean, nil)
+			dir := b.levelDir()
+			page, checked := importPage(t, dir)
+			if checked.Opaque != 0 || checked.Records < 90 || checked.Blobs < 5 {
+				t.Errorf("%+v", checked)
+			}
+			var before, after json.RawMessage
+			b.run(dump, true, &before)
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := profile.Export(t.Context(), page, b.indexedDB(), nil); err != nil {
+				t.Fatal(err)
+			}
+			b.sqlite = false
+			b.run(dump, true, &after)
+			if diff := cmp.Diff(string(before), string(after)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestDamagedSQLite changes bytes of a file. SQLite has no checksums; what is noticed is an error of
+// corruption, and nothing else happens.
+func TestDamagedSQLite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "http_127.0.0.1_1")
+	if err := os.CopyFS(dir, os.DirFS("testdata/sqlite-156")); err != nil {
+		t.Fatal(err)
+	}
+	want, err := contents(t.Context(), dir)
+	if err != nil || len(want) < 30 {
+		t.Fatalf("%d rows, error %v", len(want), err)
+	}
+	path := files(t, dir)[0]
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noticed := 0
+	for at := 16; at < len(good); at += 997 {
+		bad := append([]byte{}, good...)
+		bad[at] ^= 0xff
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := contents(t.Context(), dir); errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
+			noticed++
+		} else if err != nil {
+			t.Errorf("byte %d: %v", at, err)
+		}
+	}
+	if noticed == 0 {
+		t.Error("no damage was noticed")
+	}
+	if err := os.WriteFile(path, good[:len(good)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contents(t.Context(), dir); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("a file that is cut: %v", err)
+	}
+}

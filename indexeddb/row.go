@@ -1,0 +1,366 @@
+package indexeddb
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Kind is the family of a row.
+type Kind uint8
+
+// The families of rows, with the fields of Row that they use.
+const (
+	KindGlobal       Kind = iota + 1 // Property: 0 to 6
+	KindScope                        // Scope: the log of transactions that are under way
+	KindDatabaseFree                 // Database: obsolete
+	KindDatabaseName                 // Origin, Name
+	KindDatabase                     // Database, Property: 0 to 5
+	KindStore                        // Database, Store, Property: 0 to 7
+	KindIndex                        // Database, Store, Index, Property: 0 to 3
+	KindStoreFree                    // Database, Store: obsolete
+	KindIndexFree                    // Database, Store, Index: obsolete
+	KindStoreName                    // Database, Name
+	KindIndexName                    // Database, Store, Name: obsolete
+	KindRecord                       // Database, Store, Primary
+	KindExists                       // Database, Store, Primary
+	KindExternal                     // Database, Store, Primary
+	KindContent                      // Database, Store, Primary, Sequence: the ordinal; on pages alone
+	KindIndexRow                     // Database, Store, Index, Key, Primary, Sequence
+)
+
+var kindNames = [...]string{
+	KindGlobal: "global metadata", KindScope: "scope", KindDatabaseFree: "free database id", KindDatabaseName: "database name",
+	KindDatabase: "database metadata", KindStore: "object store metadata", KindIndex: "index metadata",
+	KindStoreFree: "free object store id", KindIndexFree: "free index id", KindStoreName: "object store name",
+	KindIndexName: "index name", KindRecord: "record", KindExists: "exists entry", KindExternal: "external objects",
+	KindContent: "content of an external object", KindIndexRow: "index row",
+}
+
+// String returns the name of the family.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("row kind %d", k)
+}
+
+// Properties of KindGlobal.
+const (
+	GlobalSchemaVersion      = 0 // Int
+	GlobalMaxDatabaseID      = 1 // Int
+	GlobalDataVersion        = 2 // Int: version of V8 << 32 | version of Blink
+	GlobalRecoveryJournal    = 3 // journal of blobs
+	GlobalActiveJournal      = 4 // journal of blobs
+	GlobalEarliestSweep      = 5 // Int, microseconds
+	GlobalEarliestCompaction = 6 // Int, microseconds
+)
+
+// Properties of KindDatabase.
+const (
+	DatabaseOrigin        = 0 // String, obsolete
+	DatabaseNameProperty  = 1 // String, obsolete
+	DatabaseStringVersion = 2 // String, obsolete
+	DatabaseMaxStoreID    = 3 // Int
+	DatabaseVersion       = 4 // VarInt
+	DatabaseBlobNumber    = 5 // VarInt: the next number
+)
+
+// Properties of KindStore.
+const (
+	StoreName          = 0 // String
+	StoreKeyPath       = 1 // key path
+	StoreAutoIncrement = 2 // Bool
+	StoreEvictable     = 3 // Bool, obsolete
+	StoreLastVersion   = 4 // Int
+	StoreMaxIndexID    = 5 // Int
+	StoreHasKeyPath    = 6 // Bool, obsolete
+	StoreKeyGenerator  = 7 // Int
+)
+
+// Properties of KindIndex.
+const (
+	IndexName       = 0 // String
+	IndexUnique     = 1 // Bool
+	IndexKeyPath    = 2 // key path
+	IndexMultiEntry = 3 // Bool
+)
+
+// Index ids in the prefix of data rows, and MinIndexID, the least of an index.
+const (
+	indexRecord   = 1
+	indexExists   = 2
+	indexExternal = 3
+	indexContent  = 4
+	MinIndexID    = 30
+)
+
+// Type bytes of metadata.
+const (
+	typeScope        = 50
+	typeStore        = 50
+	typeIndex        = 100
+	typeDatabaseFree = 100
+	typeStoreFree    = 150
+	typeIndexFree    = 151
+	typeStoreName    = 200
+	typeDatabaseName = 201
+	typeIndexName    = 201
+)
+
+// Bounds on ids.
+const (
+	maxID      = math.MaxInt64 - 1
+	maxIndexID = math.MaxInt32 - 1
+)
+
+// NoSequence is the sequence of an old index row that has none.
+const NoSequence = -1
+
+// Row is what the key of a row says. Kind tells which of the fields count; the others are zero.
+type Row struct {
+	Kind                   Kind
+	Database, Store, Index int64
+	Property               byte
+	Origin, Name           string
+	// Key is the index key of an index row. Primary is the primary key; old index rows may have none, see
+	// IndexValue.
+	Key, Primary Key
+	// Sequence is 0 in index rows, but in old ones, and the ordinal of KindContent, from 0 on.
+	Sequence int64
+	// Scope is the part of the key behind the type.
+	Scope []byte
+}
+
+// Describe names the row for errors and for people: its family, ids, and at most 32 bytes of its key.
+func (r Row) Describe() string {
+	s := r.Kind.String()
+	switch {
+	case r.Store > 0 && r.Index > 0:
+		s += fmt.Sprintf(" %d/%d/%d", r.Database, r.Store, r.Index)
+	case r.Store > 0:
+		s += fmt.Sprintf(" %d/%d", r.Database, r.Store)
+	case r.Database > 0:
+		s += fmt.Sprintf(" %d", r.Database)
+	}
+	switch r.Kind {
+	case KindGlobal, KindDatabase, KindStore, KindIndex:
+		return fmt.Sprintf("%s property %d", s, r.Property)
+	case KindIndexRow:
+		return s + " " + shortHex(r.Key.enc) + " of " + shortHex(r.Primary.enc)
+	case KindRecord, KindExists, KindExternal:
+		return s + " " + shortHex(r.Primary.enc)
+	case KindContent:
+		return fmt.Sprintf("%s %s number %d", s, shortHex(r.Primary.enc), r.Sequence)
+	}
+	return s
+}
+
+func shortHex(b string) string {
+	if len(b) > 32 {
+		return hex.EncodeToString([]byte(b[:32])) + "..."
+	}
+	return hex.EncodeToString([]byte(b))
+}
+
+// prefix returns the three ids before the key of a row.
+func (r Row) prefix() (database, store, index int64) {
+	switch r.Kind {
+	case KindRecord:
+		return r.Database, r.Store, indexRecord
+	case KindExists:
+		return r.Database, r.Store, indexExists
+	case KindExternal:
+		return r.Database, r.Store, indexExternal
+	case KindContent:
+		return r.Database, r.Store, indexContent
+	case KindIndexRow:
+		return r.Database, r.Store, r.Index
+	case KindGlobal, KindScope, KindDatabaseFree, KindDatabaseName:
+		return 0, 0, 0
+	}
+	return r.Database, 0, 0
+}
+
+// Append appends the key of the row as Chromium's LevelDB has it. KindContent has none there.
+func (r Row) Append(dst []byte) []byte {
+	dst = AppendPrefix(dst, r)
+	switch r.Kind {
+	case KindGlobal, KindDatabase:
+		return append(dst, r.Property)
+	case KindScope:
+		return append(append(dst, typeScope), r.Scope...)
+	case KindDatabaseFree:
+		return AppendVarInt(append(dst, typeDatabaseFree), r.Database)
+	case KindDatabaseName:
+		return appendStringWithLength(appendStringWithLength(append(dst, typeDatabaseName), r.Origin), r.Name)
+	case KindStore:
+		return append(AppendVarInt(append(dst, typeStore), r.Store), r.Property)
+	case KindIndex:
+		return append(AppendVarInt(AppendVarInt(append(dst, typeIndex), r.Store), r.Index), r.Property)
+	case KindStoreFree:
+		return AppendVarInt(append(dst, typeStoreFree), r.Store)
+	case KindIndexFree:
+		return AppendVarInt(AppendVarInt(append(dst, typeIndexFree), r.Store), r.Index)
+	case KindStoreName:
+		return appendStringWithLength(append(dst, typeStoreName), r.Name)
+	case KindIndexName:
+		return appendStringWithLength(AppendVarInt(append(dst, typeIndexName), r.Store), r.Name)
+	case KindIndexRow:
+		dst = r.Key.Append(dst)
+		if r.Sequence != NoSequence {
+			dst = AppendVarInt(dst, r.Sequence)
+		}
+	}
+	return r.Primary.Append(dst)
+}
+
+// AppendPrefix appends what the keys of all rows of the family of r begin with: of records, those of the
+// object store; of index rows, those of the index; of metadata, that of the database or of all.
+func AppendPrefix(dst []byte, r Row) []byte {
+	database, store, index := r.prefix()
+	d, s, i := intLen(database), intLen(store), intLen(index)
+	dst = append(dst, byte((d-1)<<5|(s-1)<<2|(i-1)))
+	return appendInt(appendInt(appendInt(dst, database), store), index)
+}
+
+// intLen returns how many bytes an Int takes.
+func intLen(n int64) int { return max(1, (bits.Len64(uint64(n))+7)/8) }
+
+// cutPrefix takes the ids off the key of a row. They have to be as short as they can be.
+func cutPrefix(b []byte) (database, store, index int64, rest []byte, ok bool) {
+	if len(b) == 0 {
+		return 0, 0, 0, nil, false
+	}
+	if b[0] == 0 && len(b) > 3 { // ids of one byte each, as nearly all rows have
+		return int64(b[1]), int64(b[2]), int64(b[3]), b[4:], true
+	}
+	lengths := [3]int{int(b[0]>>5) + 1, int(b[0]>>2&7) + 1, int(b[0]&3) + 1}
+	rest = b[1:]
+	var ids [3]int64
+	for i, n := range lengths {
+		if n > len(rest) || n > 1 && rest[n-1] == 0 {
+			return 0, 0, 0, nil, false
+		}
+		var id uint64
+		for at, c := range rest[:n] {
+			id |= uint64(c) << (8 * at)
+		}
+		if id > maxID {
+			return 0, 0, 0, nil, false
+		}
+		ids[i], rest = int64(id), rest[n:]
+	}
+	return ids[0], ids[1], ids[2], rest, ids[2] <= maxIndexID
+}
+
+// DecodeRow decodes the key of a row. Errors: base.ErrCorrupt for what Append does not write.
+func DecodeRow(b []byte) (Row, error) {
+	database, store, index, rest, ok := cutPrefix(b)
+	if !ok {
+		return Row{}, malformed("row key", "its prefix is cut, too large or longer than need be")
+	}
+	r := Row{Database: database, Store: store}
+	var err error
+	switch {
+	case database == 0 && (store != 0 || index != 0), database != 0 && store == 0 && index != 0,
+		store != 0 && (index == 0 || index > indexExternal && index < MinIndexID):
+		return Row{}, malformed("row key", "no family has the prefix %d/%d/%d", database, store, index)
+	case database == 0:
+		rest, err = r.decodeGlobal(rest)
+	case store == 0:
+		rest, err = r.decodeMetadata(rest)
+	case index < MinIndexID:
+		r.Kind = KindRecord + Kind(index) - indexRecord
+		r.Primary, rest, err = DecodeKey(rest)
+	default:
+		r.Kind, r.Index = KindIndexRow, index
+		rest, err = r.decodeIndexRow(rest)
+	}
+	if err != nil {
+		return Row{}, fmt.Errorf("row key with the prefix %d/%d/%d: %w", database, store, index, err)
+	}
+	if len(rest) > 0 {
+		return Row{}, malformed("row key", "%d bytes behind it", len(rest))
+	}
+	return r, nil
+}
+
+// decodeGlobal decodes what stands behind the prefix of global metadata.
+func (r *Row) decodeGlobal(b []byte) (rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, malformed("row key", "it has no type")
+	}
+	t, rest := b[0], b[1:]
+	switch {
+	case t <= GlobalEarliestCompaction:
+		r.Kind, r.Property = KindGlobal, t
+	case t == typeScope:
+		r.Kind, r.Scope, rest = KindScope, append([]byte{}, rest...), nil
+	case t == typeDatabaseFree:
+		r.Kind = KindDatabaseFree
+		r.Database, rest, err = DecodeVarInt(rest)
+	case t == typeDatabaseName:
+		r.Kind = KindDatabaseName
+		if r.Origin, rest, err = decodeStringWithLength(rest); err == nil {
+			r.Name, rest, err = decodeStringWithLength(rest)
+		}
+	default:
+		err = malformed("row key", "global metadata of type %d", t)
+	}
+	return rest, err
+}
+
+// decodeMetadata decodes what stands behind the prefix of metadata of a database.
+func (r *Row) decodeMetadata(b []byte) (rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, malformed("row key", "it has no type")
+	}
+	t, rest := b[0], b[1:]
+	if t <= DatabaseBlobNumber {
+		r.Kind, r.Property = KindDatabase, t
+		return rest, nil
+	}
+	kinds := map[byte]Kind{
+		typeStore: KindStore, typeIndex: KindIndex, typeStoreFree: KindStoreFree, typeIndexFree: KindIndexFree,
+		typeStoreName: KindStoreName, typeIndexName: KindIndexName,
+	}
+	if r.Kind = kinds[t]; r.Kind == 0 {
+		return nil, malformed("row key", "metadata of type %d", t)
+	}
+	if r.Kind != KindStoreName {
+		if r.Store, rest, err = DecodeVarInt(rest); err != nil {
+			return nil, err
+		}
+	}
+	switch r.Kind {
+	case KindIndex, KindIndexFree:
+		if r.Index, rest, err = DecodeVarInt(rest); err != nil {
+			return nil, err
+		}
+	case KindStoreName, KindIndexName:
+		r.Name, rest, err = decodeStringWithLength(rest)
+		return rest, err
+	}
+	if r.Kind == KindStore || r.Kind == KindIndex {
+		last := map[Kind]byte{KindStore: StoreKeyGenerator, KindIndex: IndexMultiEntry}[r.Kind]
+		if len(rest) == 0 || rest[0] > last {
+			return nil, malformed("row key", "no property, or an unknown one")
+		}
+		r.Property, rest = rest[0], rest[1:]
+	}
+	return rest, nil
+}
+
+func (r *Row) decodeIndexRow(b []byte) (rest []byte, err error) {
+	r.Sequence = NoSequence
+	if r.Key, rest, err = DecodeKey(b); err != nil || len(rest) == 0 {
+		return rest, err
+	}
+	if r.Sequence, rest, err = DecodeVarInt(rest); err != nil || len(rest) == 0 {
+		return rest, err
+	}
+	r.Primary, rest, err = DecodeKey(rest)
+	return rest, err
+}

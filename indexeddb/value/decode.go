@@ -1,0 +1,450 @@
+package value
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/indexeddb/internal/wtf8"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// maxDepth is how many values may stand in each other. A browser writes less before its stack ends.
+const maxDepth = 10_000
+
+// decoder reads a serialized value. After an error it reads zeros and makes no progress.
+type decoder struct {
+	b    []byte
+	at   int
+	v8   uint32
+	seen []Value // what a reference means, by its number
+	err  error
+}
+
+func (d *decoder) corrupt(got string, args ...any) {
+	if d.err == nil {
+		d.err = corruptValue(fmt.Sprintf(got, args...)+" at byte %d", d.at)
+	}
+}
+
+func (d *decoder) unsupported(what string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("decode a value: %s at byte %d: %w", fmt.Sprintf(what, args...), d.at, base.ErrUnsupported)
+	}
+}
+
+func (d *decoder) byte() byte {
+	if d.err != nil || d.at >= len(d.b) {
+		d.corrupt("it ends")
+		return 0
+	}
+	d.at++
+	return d.b[d.at-1]
+}
+
+// peek returns the next tag without taking it, or 0.
+func (d *decoder) peek() byte {
+	d.padding()
+	if d.err != nil || d.at >= len(d.b) {
+		return 0
+	}
+	return d.b[d.at]
+}
+
+// tag takes the next tag.
+func (d *decoder) tag() byte {
+	d.padding()
+	return d.byte()
+}
+
+func (d *decoder) padding() {
+	for d.err == nil && d.at < len(d.b) && d.b[d.at] == 0 {
+		d.at++
+	}
+}
+
+func (d *decoder) uint64() uint64 {
+	if d.err != nil {
+		return 0
+	}
+	n, size := binary.Uvarint(d.b[d.at:])
+	if size <= 0 {
+		d.corrupt("a number that is cut or too large")
+		return 0
+	}
+	d.at += size
+	return n
+}
+
+func (d *decoder) uint32() uint32 {
+	n := d.uint64()
+	if n > math.MaxUint32 {
+		d.corrupt("a number that is too large")
+		return 0
+	}
+	return uint32(n)
+}
+
+func (d *decoder) double() float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64(append(d.bytes(8), make([]byte, 8)...)))
+}
+
+// bytes takes n bytes, which share memory with the input.
+func (d *decoder) bytes(n uint64) []byte {
+	if d.err != nil || n > uint64(len(d.b)-d.at) {
+		d.corrupt("%d bytes of which not all are there", n)
+		return nil
+	}
+	start := d.at
+	d.at += int(n)
+	return d.b[start:d.at:d.at]
+}
+
+// add numbers a value that references may mean. What it is becomes known with set.
+func (d *decoder) add(v Value) int {
+	d.seen = append(d.seen, v)
+	return len(d.seen) - 1
+}
+
+// value reads one value, and a view that follows its buffer.
+func (d *decoder) value(depth int) Value {
+	v := d.single(depth)
+	if buffer, ok := v.(*Buffer); ok && d.peek() == 'V' {
+		d.at++
+		return d.view(buffer)
+	}
+	return v
+}
+
+func (d *decoder) single(depth int) Value {
+	if depth > maxDepth {
+		d.unsupported("values more than %d deep", maxDepth)
+	}
+	if d.err != nil {
+		return nil
+	}
+	switch tag := d.tag(); tag {
+	case '_':
+		return Undefined{}
+	case '0':
+		return Null{}
+	case 'T', 'F':
+		return tag == 'T'
+	case 'I':
+		n := d.uint32()
+		return float64(int32(n>>1) ^ -int32(n&1))
+	case 'U':
+		return float64(d.uint32())
+	case 'N':
+		return d.double()
+	case 'Z':
+		return d.bigint()
+	case '"', 'c', 'S':
+		return d.text(tag)
+	case '^':
+		n := d.uint32()
+		if d.err == nil && int(n) >= len(d.seen) || d.err == nil && d.seen[n] == nil {
+			d.corrupt("a reference to value %d, which is none", n)
+		}
+		if d.err != nil {
+			return nil
+		}
+		return d.seen[n]
+	case '\\':
+		return d.host()
+	case 'o', 'A', 'a', ';', '\'', 'r':
+		return d.container(tag, depth)
+	default:
+		return d.leaf(tag)
+	}
+}
+
+// leaf reads an object without values in it.
+func (d *decoder) leaf(tag byte) (v Value) {
+	id := d.add(nil)
+	switch tag {
+	case 'D':
+		v = &Date{d.double()}
+	case 'y', 'x':
+		v = &Boxed{tag == 'y'}
+	case 'n':
+		v = &Boxed{d.double()}
+	case 'z':
+		v = &Boxed{d.bigint()}
+	case 's':
+		v = &Boxed{d.string()}
+	case 'R':
+		v = &RegExp{d.string(), d.flags()}
+	case 'B':
+		v = &Buffer{Bytes: d.bytes(uint64(d.uint32())), MaxLength: -1}
+	case '~':
+		length, most := d.uint32(), d.uint32()
+		if length > most {
+			d.corrupt("a buffer longer than it may become")
+		}
+		v = &Buffer{Bytes: d.bytes(uint64(length)), MaxLength: int64(most)}
+	default:
+		d.unsupported("an unknown value with the tag %q", tag)
+		return nil
+	}
+	d.seen[id] = v
+	return v
+}
+
+func (d *decoder) bigint() *big.Int {
+	bits := d.uint32()
+	digits := d.bytes(uint64(bits >> 1))
+	big := new(big.Int).SetBytes(reversed(digits))
+	if bits&1 != 0 {
+		big.Neg(big)
+	}
+	return big
+}
+
+func reversed(b []byte) []byte {
+	out := make([]byte, len(b))
+	for i, c := range b {
+		out[len(b)-1-i] = c
+	}
+	return out
+}
+
+// text reads the string behind its tag.
+func (d *decoder) text(tag byte) string {
+	b := d.bytes(uint64(d.uint32()))
+	switch tag {
+	case '"':
+		return wtf8.FromLatin1(b)
+	case 'c':
+		if len(b)%2 != 0 {
+			d.corrupt("a string of an odd number of bytes")
+		}
+		return wtf8.FromUTF16(b, binary.LittleEndian)
+	}
+	if !utf8.Valid(b) {
+		d.corrupt("a string that is not UTF-8")
+	}
+	return string(b)
+}
+
+// string reads a string with its tag.
+func (d *decoder) string() string {
+	switch tag := d.tag(); tag {
+	case '"', 'c', 'S':
+		return d.text(tag)
+	default:
+		d.corrupt("%q in place of a string", tag)
+		return ""
+	}
+}
+
+// flagLetters are the flags of regular expressions, by bit. The letter l is no flag of scripts but of V8's.
+const flagLetters = "gimyusldv"
+
+func (d *decoder) flags() string {
+	bits := d.uint32()
+	if bits >= 1<<len(flagLetters) {
+		d.unsupported("an unknown flag of a regular expression")
+	}
+	var flags []byte
+	for i := range len(flagLetters) {
+		if bits&(1<<i) != 0 {
+			flags = append(flags, flagLetters[i])
+		}
+	}
+	slices.Sort(flags)
+	return string(flags)
+}
+
+// container reads an object with values in it.
+func (d *decoder) container(tag byte, depth int) Value {
+	switch tag {
+	case 'o':
+		o := &Object{}
+		d.add(o)
+		d.properties(&o.Properties, '{', depth)
+		return o
+	case 'A', 'a':
+		return d.array(tag, depth)
+	case ';':
+		m := &Map{}
+		d.add(m)
+		for d.more(':') {
+			m.Entries = append(m.Entries, [2]Value{d.value(depth + 1), d.value(depth + 1)})
+		}
+		d.count(2 * len(m.Entries))
+		return m
+	case '\'':
+		s := &Set{}
+		d.add(s)
+		for d.more(',') {
+			s.Elements = append(s.Elements, d.value(depth+1))
+		}
+		d.count(len(s.Elements))
+		return s
+	}
+	return d.error(depth)
+}
+
+// more reports whether another value stands before the end tag, which it takes.
+func (d *decoder) more(end byte) bool {
+	if d.err != nil {
+		return false
+	}
+	if d.peek() == end {
+		d.at++
+		return false
+	}
+	return true
+}
+
+// count reads how many values there were.
+func (d *decoder) count(n int) {
+	if got := d.uint32(); d.err == nil && uint64(got) != uint64(n) {
+		d.corrupt("%d values where %d are said to be", n, got)
+	}
+}
+
+// properties reads names and values up to the end tag.
+func (d *decoder) properties(p *Properties, end byte, depth int) {
+	n := 0
+	var index map[string]int // so that many properties take no quadratic time
+	for ; d.more(end); n++ {
+		var name string
+		switch key := d.single(depth + 1).(type) {
+		case string:
+			name = key
+		case float64:
+			name = NumberText(key)
+		default:
+			d.corrupt("a property without a name")
+			return
+		}
+		v := d.value(depth + 1)
+		if len(*p) < fewProperties {
+			p.Set(name, v)
+			continue
+		}
+		if index == nil {
+			index = make(map[string]int, 2*fewProperties)
+			for i := range *p {
+				index[(*p)[i].Name] = i
+			}
+		}
+		if i, ok := index[name]; ok {
+			(*p)[i].Value = v
+			continue
+		}
+		index[name] = len(*p)
+		*p = append(*p, Property{name, v})
+	}
+	d.count(n)
+}
+
+// fewProperties are so few that looking through all of them is quick.
+const fewProperties = 16
+
+// NumberText returns a number as a script writes it in the name of a property, which is what Go writes when
+// it is an integer of no more than 2^53.
+func NumberText(f float64) string {
+	if f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
+		return strconv.FormatInt(int64(f), 10)
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+func (d *decoder) array(tag byte, depth int) Value {
+	a, end := &Array{Length: d.uint32()}, byte('@')
+	d.add(a)
+	if tag == 'A' {
+		end = '$'
+		if uint64(a.Length) > uint64(len(d.b)-d.at) {
+			d.corrupt("%d elements of which not all are there", a.Length)
+			return nil
+		}
+		a.Elements = make([]Value, 0, min(int(a.Length), 1<<16))
+		for range a.Length {
+			if d.peek() == '-' {
+				d.at++
+				a.Elements = append(a.Elements, Hole{})
+				continue
+			}
+			if v := d.value(depth + 1); d.err == nil {
+				a.Elements = append(a.Elements, v)
+			}
+		}
+	}
+	d.properties(&a.Properties, end, depth)
+	if got := d.uint32(); got != a.Length {
+		d.corrupt("an array of two lengths")
+	}
+	return a
+}
+
+// views are the classes of views by their tags, with the length of an element in bytes.
+var views = map[byte]struct {
+	name string
+	size int
+}{
+	'b': {"Int8Array", 1}, 'B': {"Uint8Array", 1}, 'C': {"Uint8ClampedArray", 1}, 'w': {"Int16Array", 2}, 'W': {"Uint16Array", 2},
+	'd': {"Int32Array", 4}, 'D': {"Uint32Array", 4}, 'h': {"Float16Array", 2}, 'f': {"Float32Array", 4}, 'F': {"Float64Array", 8},
+	'q': {"BigInt64Array", 8}, 'Q': {"BigUint64Array", 8}, '?': {"DataView", 1},
+}
+
+// Flags of views.
+const viewTracks = 1
+
+func (d *decoder) view(buffer *Buffer) Value {
+	id := d.add(nil)
+	kind, ok := views[d.byte()]
+	if !ok {
+		d.unsupported("an unknown view")
+	}
+	offset, length, flags := d.uint32(), d.uint32(), uint32(0)
+	if d.v8 >= 14 {
+		flags = d.uint32()
+	}
+	v := &View{Kind: kind.name, Buffer: buffer, Offset: int(offset), Length: int(length), Tracks: flags&viewTracks != 0}
+	size := uint64(len(buffer.Bytes))
+	if v.Tracks && uint64(offset) <= size {
+		v.Length = (len(buffer.Bytes) - v.Offset) / max(kind.size, 1) * kind.size
+	}
+	if d.err == nil && (uint64(v.Offset)+uint64(v.Length) > size || v.Offset%kind.size != 0 || v.Length%kind.size != 0) {
+		d.corrupt("a view beyond its buffer")
+	}
+	d.seen[id] = v
+	return v
+}
+
+// errorNames are the classes of errors by their tags.
+var errorNames = map[byte]string{
+	'E': "EvalError", 'R': "RangeError", 'F': "ReferenceError", 'S': "SyntaxError", 'T': "TypeError", 'U': "URIError",
+}
+
+func (d *decoder) error(depth int) Value {
+	e := &Error{Name: "Error"}
+	d.add(e)
+	for d.err == nil {
+		switch tag := d.tag(); tag {
+		case 'm':
+			e.Message = d.string()
+		case 's':
+			e.Stack = d.string()
+		case 'c':
+			e.Cause = d.value(depth + 1)
+		case '.':
+			return e
+		default:
+			name, ok := errorNames[tag]
+			if !ok {
+				d.unsupported("an unknown part of an error")
+			}
+			e.Name = name
+		}
+	}
+	return e
+}

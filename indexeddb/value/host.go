@@ -1,0 +1,88 @@
+package value
+
+import "unicode/utf8"
+
+// shapes are the classes of geometry by their tags, with how many numbers they have.
+var shapes = map[byte]struct {
+	name string
+	n    int
+}{
+	'Q': {"DOMPoint", 4}, 'W': {"DOMPointReadOnly", 4}, 'E': {"DOMRect", 4}, 'R': {"DOMRectReadOnly", 4}, 'T': {"DOMQuad", 16},
+	'Y': {"DOMMatrix", 16}, 'U': {"DOMMatrixReadOnly", 16}, 'I': {"DOMMatrix", 6}, 'O': {"DOMMatrixReadOnly", 6},
+}
+
+// host reads an object of the browser's. Its length is not known from outside, so that after an unknown one
+// nothing can be read.
+func (d *decoder) host() (v Value) {
+	id := d.add(nil)
+	tag := d.tag()
+	switch tag {
+	case 'i', 'e':
+		v = &Blob{Index: d.index(), File: tag == 'e'}
+	case 'L':
+		v = d.fileList()
+	case 'n', 'N':
+		v = &Handle{Name: d.utf8(), Index: d.index(), Directory: tag == 'N'}
+	case '#':
+		v = d.imageData()
+	case 'x':
+		v = &Error{Name: d.utf8(), Message: d.utf8(), Stack: d.utf8(), DOM: true}
+	default:
+		shape, ok := shapes[tag]
+		if !ok {
+			d.unsupported("an unknown object of the browser with the tag %q", tag)
+			return nil
+		}
+		s := &Shape{Kind: shape.name}
+		for range shape.n {
+			s.Numbers = append(s.Numbers, d.double())
+		}
+		v = s
+	}
+	d.seen[id] = v
+	return v
+}
+
+func (d *decoder) index() int { return int(d.uint32() & 0x7fffffff) }
+
+// utf8 reads a string of Blink's: a length and UTF-8.
+func (d *decoder) utf8() string {
+	b := d.bytes(uint64(d.uint32()))
+	if !utf8.Valid(b) {
+		d.corrupt("a string that is not UTF-8")
+	}
+	return string(b)
+}
+
+func (d *decoder) fileList() Value {
+	n := d.uint32()
+	if uint64(n) > uint64(len(d.b)-d.at) {
+		d.corrupt("%d files of which not all are there", n)
+		return nil
+	}
+	list := &FileList{}
+	for range n {
+		list.Indexes = append(list.Indexes, d.index())
+	}
+	return list
+}
+
+// Settings of pictures have one number, up to lastSetting. settingsEnd ends them.
+const settingsEnd, lastSetting = 0, 6
+
+func (d *decoder) imageData() Value {
+	image := &ImageData{}
+	for d.err == nil {
+		tag := d.uint32()
+		if tag == settingsEnd {
+			break
+		}
+		if tag > lastSetting {
+			d.unsupported("an unknown setting of a picture")
+		}
+		image.Settings = append(image.Settings, [2]uint32{tag, d.uint32()})
+	}
+	image.Width, image.Height = d.uint32(), d.uint32()
+	image.Bytes = d.bytes(d.uint64())
+	return image
+}

@@ -1,0 +1,409 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/indexeddb/profile"
+	"github.com/ledgerd/ledger/ordered/pages"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) indexeddbCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "indexeddb",
+		GroupID: groupFiles,
+		Short:   "Take IndexedDB databases out of browser profiles, and write them back",
+		Long: `Work with the databases that web and desktop apps keep in a browser, as Chromium and programs made with
+it store them: a directory for each origin, such as .../IndexedDB/https_app.example_0.indexeddb.leveldb.
+PATH is such a directory, or one above it (the directory IndexedDB, a profile, the directory of all
+profiles) when there is only one origin in it. It is never written to. The browser has to be
+closed: a directory that it has open is refused with exit code 11.
+
+docs/indexeddb.md says what is supported.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.indexeddbLsCommand(), a.indexeddbCheckCommand(), a.indexeddbImportCommand(), a.indexeddbExportCommand())
+	return cmd
+}
+
+// completeProfile completes what ls and check take.
+func (a *app) completeProfile(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	found, _ := a.completePages(cmd, args, toComplete)
+	return found, cobra.ShellCompDirectiveDefault
+}
+
+// withProfile calls fn with the directory or page that text names: what is a directory is one.
+func (a *app) withProfile(ctx context.Context, cmd *cobra.Command, text string, o *profile.Options, fn func(*profile.Profile) error) error {
+	if info, err := os.Stat(a.path(text)); err == nil && info.IsDir() || strings.HasSuffix(text, ".leveldb") {
+		return a.openProfile(ctx, a.path(text), o, fn)
+	}
+	return a.page(ctx, cmd, text, fetches, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, "", func(snap *ledger.Snapshot) error {
+			p, err := profile.OpenPage(ctx, pages.Reader(snap), o)
+			if err != nil {
+				return fmt.Errorf("page %s: %w", quoted(text), err)
+			}
+			return errors.Join(fn(p), p.Close())
+		})
+	})
+}
+
+func (a *app) openProfile(ctx context.Context, path string, o *profile.Options, fn func(*profile.Profile) error) error {
+	p, err := profile.Open(ctx, path, o)
+	switch {
+	case errors.Is(err, ledger.ErrLocked):
+		return withHint(err, "close the browser, or work on a copy of the directory")
+	case errors.Is(err, ledger.ErrNotFound):
+		return withHint(err, "name a directory that ends in .indexeddb.leveldb; browsers have them in PROFILE/IndexedDB")
+	case errors.Is(err, ledger.ErrCorrupt):
+		return a.damagedProfile(err, path)
+	case err != nil:
+		return err
+	}
+	return errors.Join(fn(p), p.Close())
+}
+
+// damagedProfile says what to do about a damaged directory.
+func (a *app) damagedProfile(err error, path string) error {
+	return withHint(err, "%s lists what is damaged; a browser may repair what it keeps, or clear it", a.command("indexeddb", "check", path))
+}
+
+func (a *app) indexeddbLsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls {PATH | LEDGER/PAGE}",
+		Short: "List databases, object stores and indexes",
+		Long: `List the databases of a directory or of a page that was imported from one, with their versions, object
+stores, key paths, numbers of records, and indexes. What is not a directory is taken as a page.`,
+		Example: `  ledgerd indexeddb ls ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
+  ledgerd indexeddb ls app/db --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeProfile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.withProfile(ctx, cmd, args[0], nil, a.listProfile)
+		}),
+	}
+}
+
+// databaseJSON is a database as ls prints it with --json.
+type databaseJSON struct {
+	Database string      `json:"database"`
+	Origin   string      `json:"origin"`
+	Version  int64       `json:"version"`
+	Stores   []storeJSON `json:"stores"`
+}
+
+type storeJSON struct {
+	Name          string      `json:"name"`
+	KeyPath       any         `json:"keyPath"`
+	AutoIncrement bool        `json:"autoIncrement"`
+	Records       int64       `json:"records"`
+	Indexes       []indexJSON `json:"indexes"`
+}
+
+type indexJSON struct {
+	Name       string `json:"name"`
+	KeyPath    any    `json:"keyPath"`
+	Unique     bool   `json:"unique"`
+	MultiEntry bool   `json:"multiEntry"`
+}
+
+// keyPathJSON is a key path as scripts have it: null, a string or an array.
+func keyPathJSON(p indexeddb.KeyPath) any {
+	switch p.Type {
+	case indexeddb.StringKeyPath:
+		return p.Paths[0]
+	case indexeddb.ArrayKeyPath:
+		return append([]string{}, p.Paths...)
+	}
+	return nil
+}
+
+func (a *app) listProfile(p *profile.Profile) error {
+	for _, d := range p.Schema().Databases {
+		if d.Version == 0 {
+			continue // it was never opened with success, and a browser does not show it
+		}
+		j := databaseJSON{Database: d.Name, Origin: d.Origin, Version: d.Version, Stores: []storeJSON{}}
+		for _, s := range d.Stores {
+			store := storeJSON{s.Name, keyPathJSON(s.KeyPath), s.AutoIncrement, p.Records(d.ID, s.ID), []indexJSON{}}
+			for _, x := range s.Indexes {
+				store.Indexes = append(store.Indexes, indexJSON{x.Name, keyPathJSON(x.KeyPath), x.Unique, x.MultiEntry})
+			}
+			j.Stores = append(j.Stores, store)
+		}
+		if a.json {
+			if err := a.emit(j); err != nil {
+				return err
+			}
+			continue
+		}
+		a.printDatabase(j)
+	}
+	return nil
+}
+
+func (a *app) printDatabase(d databaseJSON) {
+	a.printf("%s  version %d  of %s\n", quoted(d.Database), d.Version, printable(d.Origin))
+	for _, s := range d.Stores {
+		a.printf("  %s  %s%s%s\n", quoted(s.Name), countText(s.Records, "record"), keyPathText(s.KeyPath), flagText(s.AutoIncrement, "key generator"))
+		for _, x := range s.Indexes {
+			a.printf("    index %s%s%s%s\n", quoted(x.Name), keyPathText(x.KeyPath), flagText(x.Unique, "unique"), flagText(x.MultiEntry, "multi-entry"))
+		}
+	}
+}
+
+func keyPathText(path any) string {
+	switch path := path.(type) {
+	case string:
+		return "  key path " + quoted(path)
+	case []string:
+		return "  key path " + quoted("["+strings.Join(path, ", ")+"]")
+	}
+	return ""
+}
+
+func flagText(set bool, text string) string {
+	if set {
+		return "  " + text
+	}
+	return ""
+}
+
+func (a *app) indexeddbCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check {PATH | LEDGER/PAGE}",
+		Short: "Verify all rows of a directory or page",
+		Long: `Read all rows and blobs of a directory, or of a page that was imported from one, and verify them: that each
+row can be decoded and belongs to something, that records have their exists entries, that the
+rows of each index are those that the values of the records give, that unique ones have each
+key once, and that blobs are there. Each problem is printed with the row that it is about.
+
+The exit code is 20 when there is a problem. Rows of an index that count no longer, which a browser
+leaves until it sweeps, are no problem, and their number is told.`,
+		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
+  ledgerd indexeddb check app/db`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeProfile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.checkProfile(ctx, cmd, args[0])
+		}),
+	}
+}
+
+// damageJSON is a problem as check prints it with --json.
+type damageJSON struct {
+	Problem string `json:"problem"`
+}
+
+// profileJSON is what check and import say with --json in the end.
+type profileJSON struct {
+	Databases      int64 `json:"databases"`
+	Stores         int64 `json:"stores"`
+	Indexes        int64 `json:"indexes"`
+	Records        int64 `json:"records"`
+	IndexRows      int64 `json:"indexRows"`
+	Blobs          int64 `json:"blobs"`
+	Bytes          int64 `json:"bytes"`
+	StaleIndexRows int64 `json:"staleIndexRows"`
+}
+
+func newProfileJSON(r profile.Result) profileJSON {
+	return profileJSON{r.Databases, r.Stores, r.Indexes, r.Records, r.IndexRows, r.Blobs, r.Bytes, r.StaleIndexRows}
+}
+
+func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string) error {
+	problems := 0
+	p := a.startProgress(ctx, "checking", "records")
+	o := &profile.Options{Progress: p.followRecords, Damage: func(err error) error {
+		problems++
+		if a.json {
+			return a.emit(damageJSON{err.Error()})
+		}
+		a.printf("problem     %s\n", printable(err.Error()))
+		return nil
+	}}
+	var result profile.Result
+	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
+		result, err = source.Check(ctx)
+		return err
+	})
+	p.finish()
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.emit(struct {
+			profileJSON
+			Opaque   int64 `json:"opaque"`
+			Problems int   `json:"problems"`
+		}{newProfileJSON(result), result.Opaque, problems})
+	}
+	if problems > 0 {
+		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
+		return errors.Join(err, withHint(found, "a browser may repair what it keeps, or clear it; a backup has it whole"))
+	}
+	if err != nil || a.json || a.quiet {
+		return err
+	}
+	a.printf("%s verified\n", resultText(result))
+	if result.StaleIndexRows > 0 {
+		a.printf("%s that count no longer\n", countText(result.StaleIndexRows, "index row"))
+	}
+	if result.Opaque > 0 {
+		a.printf("%s of an unknown or great value, which was not compared with the indexes\n", countText(result.Opaque, "record"))
+	}
+	return nil
+}
+
+func resultText(r profile.Result) string {
+	return fmt.Sprintf("%s, %s, %s, %s, %s", countText(r.Databases, "database"), countText(r.Records, "record"),
+		countText(r.IndexRows, "index row"), countText(r.Blobs, "blob"), sizeText(r.Bytes))
+}
+
+// followRecords takes the progress of a profile.
+func (p *progress) followRecords(now profile.Progress) {
+	p.update(func(c *counters) { c.files, c.totalFiles, c.bytes = now.Records, now.Total, now.Bytes })
+}
+
+func (a *app) indexeddbImportCommand() *cobra.Command {
+	var f writeFlags
+	var message string
+	var lazy bool
+	cmd := &cobra.Command{
+		Use:   "import LEDGER/PAGE PATH",
+		Short: "Bring the databases of a browser to a page",
+		Long: `Bring all databases of a directory to a page, in one commit: metadata, records, index rows, blobs. What the
+page has of IndexedDB is replaced, so that importing again makes a commit of what has changed.
+Other keys of the page stay. Any damage ends it, and nothing is changed.
+
+The page is created when it does not exist, and so is the repository when its directory is absent or
+empty, which is told. A repository is never created among other files: see init.
+` + writeHelp,
+		Example: `  ledgerd indexeddb import app/db ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
+  ledgerd indexeddb ls app/db`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completePageThenFile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.importProfile(ctx, cmd, args, f, message, lazy)
+		}),
+	}
+	cmd.Flags().BoolVar(&lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
+	f.addNoMerge(cmd)
+	return cmd
+}
+
+func (a *app) importProfile(ctx context.Context, cmd *cobra.Command, args []string, f writeFlags, message string, lazy bool) error {
+	if _, err := parsePageName(cmd, args[0]); err != nil {
+		return err
+	}
+	path := a.path(args[1])
+	if message == "" {
+		message = importMessage(path)
+	}
+	priority := ledger.Eager
+	if lazy {
+		priority = ledger.Lazy
+	}
+	p := a.startProgress(ctx, "importing", "records")
+	defer p.finish()
+	return a.openProfile(ctx, path, &profile.Options{Progress: p.followRecords}, func(source *profile.Profile) error {
+		created, err := a.createRepository(ctx)
+		if err != nil {
+			return err
+		}
+		if created {
+			a.tell("created a repository in %s", quoted(a.dir))
+		}
+		return a.page(ctx, cmd, args[0], creates, func(page *ledger.Page) error {
+			var result profile.Result
+			before, after, err := a.write(ctx, page, f, func(tx *ledger.Tx) (err error) {
+				if err := tx.SetMessage(message); err != nil {
+					return err
+				}
+				if result, err = source.Import(ctx, pages.Writer(tx, priority)); errors.Is(err, ledger.ErrCorrupt) {
+					err = a.damagedProfile(err, path)
+				}
+				return err
+			})
+			p.finish()
+			if err != nil {
+				return err
+			}
+			merged, err := a.mergeAfter(ctx, page, f)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				done := doneJSON{Page: pageText(page), Commit: after.String(), Changed: before != after, mergedJSON: merged}
+				return a.emit(struct {
+					doneJSON
+					profileJSON
+					Created bool `json:"created,omitempty"`
+				}{done, newProfileJSON(result), created})
+			}
+			return a.committed(page, before, after, resultText(result), merged)
+		})
+	})
+}
+
+func (a *app) indexeddbExportCommand() *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use:   "export LEDGER/PAGE DIR",
+		Short: "Write the databases of a page for a browser",
+		Long: `Write the databases of a page as a directory that a browser opens, with the blobs in a directory beside it.
+Both are made in DIR, which is PROFILE/IndexedDB for a browser to find them, and are named by the
+origin to which the databases belong. They must not exist there; the browser has to be closed.
+When DIR itself ends in .indexeddb.leveldb, it is what is made.`,
+		Example: `  ledgerd indexeddb export app/db ~/.config/chromium/Default/IndexedDB
+  ledgerd indexeddb export app/db out --at HEAD~1`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completePageThenFile,
+		RunE: a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return a.exportProfile(ctx, cmd, args, at)
+		}),
+	}
+	cmd.Flags().StringVar(&at, "at", "", "revision to export (default HEAD)")
+	a.completeFlag(cmd, "at", a.completeRevisionFlag)
+	return cmd
+}
+
+// exportedProfileJSON is the result of export.
+type exportedProfileJSON struct {
+	Page string `json:"page"`
+	Path string `json:"path"`
+	profileJSON
+}
+
+func (a *app) exportProfile(ctx context.Context, cmd *cobra.Command, args []string, at string) error {
+	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
+		return a.snapshot(ctx, page, at, func(snap *ledger.Snapshot) error {
+			p := a.startProgress(ctx, "exporting", "records")
+			done, err := profile.Export(ctx, pages.Reader(snap), a.path(args[1]), &profile.Options{Progress: p.followRecords})
+			p.finish()
+			switch {
+			case errors.Is(err, fs.ErrExist):
+				return withHint(err, "remove it, or name another directory")
+			case err != nil:
+				return err
+			case a.json:
+				return a.emit(exportedProfileJSON{pageText(page), done.Path, newProfileJSON(done.Result)})
+			case !a.quiet:
+				a.printf("exported %s to %s\n", resultText(done.Result), quoted(done.Path))
+			}
+			return nil
+		})
+	})
+}
