@@ -80,6 +80,9 @@ type PageReport struct {
 	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are versions of which a part of the tree is not here since it was damaged. They were told as
 	// problems once and are none any more, unless they are heads: the newest content cannot be read then.
 	MissingPieces int
+	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and without
+	// the network these values cannot be read.
+	AwayPieces int
 	Holes         []CommitID
 	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
 	Rescued []Rescue
@@ -250,7 +253,7 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		p.note(e)
 		report.Problems = append(report.Problems, newProblem(e))
 	}
-	report.More, report.MissingPieces = found.More, found.Missing
+	report.More, report.MissingPieces, report.AwayPieces = found.More, found.Missing, found.Away
 	if err := c.vanished(&report, p.store); err != nil {
 		return report, err
 	}

@@ -73,6 +73,16 @@ func (c *cloud) get() (*cloudFile, *cloudLink) {
 	return c.file, c.link
 }
 
+// broken returns why the file that says which cloud there is cannot be used, nil when it can or there is none.
+func (c *cloud) broken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file != nil {
+		return nil
+	}
+	return c.err
+}
+
 // set changes what is guarded and tells who watches.
 func (c *cloud) set(fn func(*cloud)) {
 	c.mu.Lock()

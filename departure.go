@@ -234,6 +234,9 @@ func (r *Repository) judge(ctx context.Context, store *storage.Store, st *standi
 func (r *Repository) judgeBucket(st *standing) error {
 	file, _ := r.cloud.get()
 	if file == nil {
+		if err := r.cloud.broken(); err != nil {
+			return fmt.Errorf("look which bucket has it: %w", err)
+		}
 		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
 		return nil
 	}

@@ -166,6 +166,7 @@ func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.I
 	r := p.ledger.repo
 	file, _ := r.cloud.get()
 	if file == nil {
+		r.cloud.explain(&ps.Sync)
 		return nil
 	}
 	s := p.SyncState()

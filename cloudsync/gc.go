@@ -53,13 +53,24 @@ const (
 // errAnnounced reports that an entry has announced, since the survey, what was to be condemned.
 var errAnnounced = errors.New("the log has come to need what was to be condemned")
 
+// syncFor syncs the page before its garbage is collected. A dry run brings down what there is and sends nothing.
+func (p *Page) syncFor(ctx context.Context, o GCOptions) error {
+	if !o.DryRun {
+		return p.Sync(ctx)
+	}
+	return p.withTurn(ctx, "read the log", func(ctx context.Context) error {
+		_, err := p.download(ctx)
+		return err
+	})
+}
+
 // CollectGarbage condemns what nothing in the log needs, and deletes what was condemned before the grace. What is condemned: packs older than
 // a day that no entry and no kept checkpoint speaks of, as a device leaves them that ended between the upload of a pack and that of its
 // entry; and all checkpoints but the two newest and those that the floor stands on. Where the bucket's retention gives history up, it first prunes that here (see GiveUp; keep are further commits that
 // stay), writes a checkpoint that stands for what is kept, condemns the entries before and what only they need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the floors, the
 // grace after that. It syncs the page first, and reads all of the log; where an entry is missing in the midst of it, it does nothing. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
-	err := p.Sync(ctx) // what this device has uploaded is announced
+	err := p.syncFor(ctx, o) // what this device has uploaded is announced
 	deleted := errors.Is(err, ErrDeleted)
 	if err != nil && !deleted {
 		return nil, err

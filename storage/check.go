@@ -39,6 +39,8 @@ type CheckReport struct {
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
+	// Away counts pieces of values that are not here and that the bucket has. They were not verified.
+	Away int
 	// Holes are commits of which a part of the tree was damaged and is not here any more, as a repair has noted, and heads without trees. That is no damage any more.
 	Holes []commit.ID
 	// Recovery is what Open had to mend.
@@ -516,8 +518,11 @@ func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 		return err
 	}
 	if !ok {
-		if c.placed(d) {
-			return nil // it can be fetched
+		if c.placed(d) { // it can be fetched
+			if !known {
+				c.report.Away++
+			}
+			return nil
 		}
 		return c.absent(d, known)
 	}

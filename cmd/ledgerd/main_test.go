@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -136,22 +137,28 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("exit.err"), []byte(ts.ReadFile("stderr")), 0o600))
 }
 
-// damage DIR PATTERN flips a bit in the middle of the largest file below DIR whose name matches.
+// damage DIR PATTERN flips a bit in the midst of the largest file of a name below a directory, of several about as large in the newest.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: damage DIR PATTERN")
 	}
 	var name string
 	var size int64
+	var at time.Time
 	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		info, err := e.Info()
-		if match, _ := filepath.Match(args[1], e.Name()); err == nil && match && info.Size() > size {
-			name, size = path, info.Size()
+		match, _ := filepath.Match(args[1], e.Name())
+		if err != nil || !match {
+			return err
 		}
-		return err
+		// Of two that are about as large, one stands for the other: the newer one counts.
+		if n := info.Size(); n > 2*size || 2*n > size && info.ModTime().After(at) {
+			name, size, at = path, n, info.ModTime()
+		}
+		return nil
 	}))
 	if size == 0 {
 		ts.Fatalf("no file %s below %s", args[1], args[0])

@@ -374,7 +374,7 @@ func (a *app) check(ctx context.Context, repo *ledger.Repository, o ledger.Check
 		return withHint(fmt.Errorf("%s found: %w", countText(n, "problem"), ledger.ErrCorrupt), "%s", a.repairHint(o, report))
 	}
 	if !a.json && !a.quiet {
-		a.printf("%s, %s: everything verified\n", countText(len(report.Pages), "page"), sizeText(bytes))
+		a.printf("%s, %s: %s\n", countText(len(report.Pages), "page"), sizeText(bytes), verifiedText(report))
 	}
 	return nil
 }
@@ -567,3 +567,15 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// verifiedText says what a check without problems has verified.
+func verifiedText(report *ledger.CheckReport) string {
+	away := 0
+	for _, page := range report.Pages {
+		away += page.AwayPieces
+	}
+	if away == 0 {
+		return "everything verified"
+	}
+	return fmt.Sprintf("everything that is here verified; %s of values in the cloud only", countText(away, "piece"))
+}

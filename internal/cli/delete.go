@@ -193,7 +193,9 @@ func (a *app) deleteRefused(err error) error {
 	switch {
 	case e.Bar == ledger.EvictOpen:
 		return withHint(told, "close it: end serve, or wait for the command that uses it")
-	case e.Bar == ledger.EvictNoCloud || e.Bar == ledger.EvictDamaged:
+	case e.Bar == ledger.EvictDamaged:
+		return withHint(told, "%s, or delete it all the same with --discard-unsynced", a.command("check", name))
+	case e.Bar == ledger.EvictNoCloud:
 		return withHint(told, "delete it all the same with --discard-unsynced")
 	}
 	return withHint(told, "%s, or lose it with --discard-unsynced", a.command("sync", name))

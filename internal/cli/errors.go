@@ -239,7 +239,7 @@ func (a *app) interruptedHint() string {
 	if a.verb != nil {
 		switch a.verb.Name() {
 		case "put", "rm", "import", "add", "lock", "tag", "restore", "merge", "undo":
-			return "nothing was changed; run it again"
+			return "no version was added; run it again"
 		}
 	}
 	return "what was done stays done; run it again"
