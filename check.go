@@ -83,7 +83,7 @@ type PageReport struct {
 	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and without
 	// the network these values cannot be read.
 	AwayPieces int
-	Holes         []CommitID
+	Holes      []CommitID
 	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
 	Rescued []Rescue
 	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
