@@ -150,7 +150,11 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 			return err
 		}
 		info, err := e.Info()
-		match, _ := filepath.Match(args[1], e.Name())
+		last := e.Name()
+		if strings.Contains(args[1], "/") {
+			last = filepath.Base(filepath.Dir(path)) + "/" + last
+		}
+		match, _ := filepath.Match(args[1], last)
 		if err != nil || !match {
 			return err
 		}
