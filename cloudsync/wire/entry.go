@@ -1,0 +1,191 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Bounds of entries. MaxBodyBytes is that of the plaintext of a body within its entry: a longer one
+// is an object of its own.
+const (
+	MaxBodyBytes  = 8 << 20
+	MaxEntryBytes = MaxEpochBytes + 1<<20
+)
+
+// Entry is an entry of a log, opened.
+type Entry struct {
+	Epoch  epoch.ID
+	Number uint64
+	// Previous is the hash of the entry before, or of the epoch for the first one behind its base.
+	Previous, Hash epoch.Hash
+	// Closing is the epoch that a closing entry proposes, and Sealed its object; nil for another
+	// entry.
+	Closing *epoch.Proposal
+	Sealed  []byte
+	// Body is the stream of the body. It is nil for a closing entry, and where the body is the
+	// object Long.
+	Body []byte
+	Long epoch.ID
+	// KeyIndex is that of the key with which the body is sealed, and Stored the length of the
+	// object.
+	KeyIndex uint32
+	Stored   int
+}
+
+// SealedBody is what follows the head of an entry. It was sealed once, and goes to any number.
+type SealedBody struct {
+	kind   byte
+	id     epoch.ID
+	sealed []byte
+	// KeyIndex is that of the key with which it is sealed.
+	KeyIndex uint32
+}
+
+// The kinds of entries.
+const (
+	entryBody byte = iota + 1
+	entryLong
+	entryClosing
+)
+
+// The layout of an entry as stored:
+//
+//	4   length h of the sealed head
+//	h   head, sealed with HeadLabel
+//	    body, sealed with BodyLabel; nothing for one that is an object of its own; or the object of
+//	    the epoch that a closing entry proposes
+//
+// and of the plaintext of a head:
+//
+//	1   version
+//	1   kind
+//	32  hash of what is before
+//	16  id of the entry, or of the body that is an object of its own; zero in a closing entry
+//	32  SHA-256 of what follows the head
+//
+// The hash of an entry is the SHA-256 of its bytes up to the end of the sealed head.
+const (
+	lengthBytes = 4
+	headBytes   = 1 + 1 + 32 + 16 + 32
+	headSealed  = headBytes + seal.Overhead
+
+	entryWhere = "log entry"
+)
+
+// SealBody seals a stream of kind Body under a new random id. Errors: base.ErrInvalid,
+// base.ErrTooLarge beyond MaxBodyBytes; those of the source of randomness.
+func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte) (*SealedBody, error) {
+	if err := notZero("id of a body", id); err != nil {
+		return nil, invalid(entryWhere, err)
+	}
+	if len(stream) > MaxBodyBytes {
+		return nil, fmt.Errorf("seal body of %d bytes, at most %d: %w", len(stream), MaxBodyBytes, base.ErrTooLarge)
+	}
+	l := n.BodyLabel(e, id)
+	sealed, _, err := s.Seal(l, stream)
+	if err != nil {
+		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
+	}
+	ref, _, err := seal.Inspect(l, sealed)
+	if err != nil {
+		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
+	}
+	return &SealedBody{kind: entryBody, id: id, sealed: sealed, KeyIndex: ref.KeyIndex}, nil
+}
+
+// LongBody returns what stands in an entry for a body that is the object id in the packs of its
+// epoch.
+func LongBody(id epoch.ID) *SealedBody { return &SealedBody{kind: entryLong, id: id} }
+
+// ClosingBody returns what stands in a closing entry. sealed is the object of the epoch, as
+// SealEpoch returns it, and is retained.
+func ClosingBody(sealed []byte) *SealedBody { return &SealedBody{kind: entryClosing, sealed: sealed} }
+
+// SealEntry returns the object of the entry that brings body, and its hash. Errors: base.ErrInvalid;
+// those of the source of randomness.
+func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoch.Hash, body *SealedBody) ([]byte, epoch.Hash, error) {
+	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
+		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %x", number, previous[:4], body.id))
+	}
+	plain := append([]byte{version, body.kind}, previous[:]...)
+	plain = append(plain, body.id[:]...)
+	sum := sha256.Sum256(body.sealed)
+	head, _, err := s.Seal(n.HeadLabel(e, number), append(plain, sum[:]...))
+	if err != nil {
+		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
+	}
+	stored := binary.BigEndian.AppendUint32(make([]byte, 0, lengthBytes+len(head)+len(body.sealed)), uint32(len(head)))
+	stored = append(stored, head...)
+	return append(stored, body.sealed...), sha256.Sum256(stored), nil
+}
+
+// OpenEntry opens an entry, whose body and epoch may borrow stored. The stream of the body is not
+// read. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
+func OpenEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte) (*Entry, error) {
+	out := &Entry{Epoch: e, Number: number, Stored: len(stored)}
+	if err := out.open(s, n, stored); err != nil {
+		return nil, fmt.Errorf("open %s: %w", n.Entry(e, number), err)
+	}
+	return out, nil
+}
+
+func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
+	if len(stored) < lengthBytes || len(stored) > MaxEntryBytes {
+		return corrupt(entryWhere, fmt.Errorf("%d bytes, not %d to %d", len(stored), lengthBytes, MaxEntryBytes))
+	}
+	size := uint64(binary.BigEndian.Uint32(stored))
+	if size > headSealed || lengthBytes+size > uint64(len(stored)) {
+		return corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(stored)))
+	}
+	head, rest := stored[lengthBytes:lengthBytes+size], stored[lengthBytes+size:]
+	plain, _, err := s.Open(n.HeadLabel(e.Epoch, e.Number), head, headBytes)
+	if err != nil {
+		return err
+	}
+	d := &decoder{where: entryWhere, b: plain}
+	if v := d.byte(); d.err == nil {
+		d.err = checkVersion(entryWhere, v)
+	}
+	kind := d.byte()
+	e.Previous = d.hash()
+	id, sum := d.id(), d.hash()
+	if err := d.end(); err != nil {
+		return err
+	}
+	if sum != sha256.Sum256(rest) || e.Previous == (epoch.Hash{}) || (kind == entryClosing) != (id == epoch.ID{}) {
+		return corrupt(entryWhere, errors.New("its head does not belong to what follows it"))
+	}
+	e.Hash = sha256.Sum256(stored[:lengthBytes+size])
+	return e.follow(s, n, kind, id, rest)
+}
+
+// follow reads what follows the head.
+func (e *Entry) follow(s *seal.Sealer, n Names, kind byte, id epoch.ID, rest []byte) (err error) {
+	switch kind {
+	case entryBody:
+		l := n.BodyLabel(e.Epoch, id)
+		if e.Body, _, err = s.Open(l, rest, MaxBodyBytes); err != nil {
+			return err
+		}
+		ref, _, err := seal.Inspect(l, rest)
+		e.KeyIndex = ref.KeyIndex
+		return err
+	case entryLong:
+		if e.Long = id; len(rest) > 0 {
+			return corrupt(entryWhere, fmt.Errorf("%d bytes behind the name of a body", len(rest)))
+		}
+		return nil
+	case entryClosing:
+		e.Sealed = bytes.Clone(rest)
+		e.Closing, err = OpenEpoch(s, n, e.Sealed)
+		return err
+	}
+	return corrupt(entryWhere, fmt.Errorf("kind %d", kind))
+}

@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// MaxEpochBytes bounds the plaintext of an epoch, and so the number of commits that one epoch
+// erases, to 2 million.
+const MaxEpochBytes = 16 << 20
+
+const epochWhere = "epoch"
+
+// The layout of an epoch, integers as uvarints where nothing else is said:
+//
+//	1   version
+//	1   kind
+//	16  id, 16 id of the parent, 16 id of the last renewal, 16 id of the checkpoint
+//	    base number; 32 base hash
+//	    the number behind the greatest that its writer saw
+//	    number of erased commits; 8 for each, ascending
+
+// checkEpoch returns what is wrong with the fields of a proposal.
+func checkEpoch(x *epoch.Proposal) error {
+	none := epoch.ID{}
+	switch {
+	case x.ID == none || x.Base > MaxNumber || x.Behind > MaxNumber:
+		return fmt.Errorf("id %x, base %d, behind %d", x.ID, x.Base, x.Behind)
+	case x.Kind < epoch.Found || x.Kind > epoch.Deleted:
+		return fmt.Errorf("kind %d", x.Kind)
+	case (x.Kind == epoch.Found) != (x.Parent == none) || x.Parent == x.ID:
+		return errors.New("a first epoch has a parent, or another one has none")
+	case (x.Kind == epoch.Found) != (x.BaseHash == epoch.Hash{}) || x.Kind == epoch.Found && x.Base > 0:
+		return fmt.Errorf("kind %d begins behind entry %d", x.Kind, x.Base)
+	case (x.Kind == epoch.Cut || x.Kind == epoch.Renewal) != (x.Checkpoint != none):
+		return fmt.Errorf("checkpoint %x for kind %d", x.Checkpoint, x.Kind)
+	case (x.Kind == epoch.Renewal) != (x.Renewed == x.ID) || x.Kind == epoch.Found && x.Renewed != none:
+		return errors.New("last renewal is another one")
+	case x.Kind != epoch.Renewal && x.Behind != 0:
+		return errors.New("an epoch that repairs nothing says what it saw")
+	case len(x.Erased) > 0 && x.Checkpoint == none:
+		return errors.New("an epoch without a checkpoint erases commits")
+	}
+	return checkCommits(x.Erased)
+}
+
+// EncodeEpoch returns the plaintext of an epoch; Hash is not part of it. Errors: base.ErrInvalid,
+// base.ErrTooLarge.
+func EncodeEpoch(x *epoch.Proposal) ([]byte, error) {
+	if err := checkEpoch(x); err != nil {
+		return nil, invalid(epochWhere, err)
+	}
+	b := []byte{version, byte(x.Kind)}
+	for _, id := range []epoch.ID{x.ID, x.Parent, x.Renewed, x.Checkpoint} {
+		b = append(b, id[:]...)
+	}
+	b = append(binary.AppendUvarint(b, x.Base), x.BaseHash[:]...)
+	b = appendCommits(binary.AppendUvarint(b, x.Behind), x.Erased)
+	if len(b) > MaxEpochBytes {
+		return nil, fmt.Errorf("encode %s of %d bytes, at most %d: %w", epochWhere, len(b), MaxEpochBytes, base.ErrTooLarge)
+	}
+	return b, nil
+}
+
+// ParseEpoch reads what EncodeEpoch wrote. Errors: *base.CorruptError, *base.FormatError.
+func ParseEpoch(b []byte) (*epoch.Proposal, error) {
+	d := &decoder{where: epochWhere, b: b}
+	if v := d.byte(); d.err == nil {
+		d.err = checkVersion(epochWhere, v)
+	}
+	x := &epoch.Proposal{Kind: epoch.Kind(d.byte())}
+	x.ID, x.Parent, x.Renewed, x.Checkpoint = d.id(), d.id(), d.id(), d.id()
+	x.Base = d.uvarint("number of an entry", 0, MaxNumber)
+	x.BaseHash = d.hash()
+	x.Behind = d.uvarint("number of an epoch", 0, MaxNumber)
+	x.Erased = d.commits(0)
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	if err := checkEpoch(x); err != nil {
+		return nil, corrupt(epochWhere, err)
+	}
+	return x, nil
+}
+
+// SealEpoch returns the object of an epoch, and sets x.Hash to its hash. Errors: as EncodeEpoch;
+// those of the source of randomness.
+func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
+	plain, err := EncodeEpoch(x)
+	if err != nil {
+		return nil, err
+	}
+	sealed, _, err := s.Seal(n.EpochLabel(), plain)
+	if err != nil {
+		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
+	}
+	x.Hash = sha256.Sum256(sealed)
+	return sealed, nil
+}
+
+// OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError; they do not
+// name the object, which may stand under a name of its own or in a closing entry.
+func OpenEpoch(s *seal.Sealer, n Names, stored []byte) (*epoch.Proposal, error) {
+	plain, _, err := s.Open(n.EpochLabel(), stored, MaxEpochBytes)
+	if err != nil {
+		return nil, err
+	}
+	x, err := ParseEpoch(plain)
+	if err != nil {
+		return nil, err
+	}
+	x.Hash = sha256.Sum256(stored)
+	return x, nil
+}

@@ -1,0 +1,195 @@
+package wire
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+)
+
+// MaxNumber is the greatest number of an epoch or of an entry, so that sums of two cannot overflow.
+const MaxNumber = 1 << 62
+
+// Names gives the names and the labels of the objects of one page. Dir is what all of them begin
+// with, without a slash at its end.
+type Names struct{ Dir string }
+
+// NamesOf returns the names of a page of a ledger.
+func NamesOf(k *seal.Keyring, ledger string, page [16]byte) Names {
+	return Names{Dir: k.Name("ledger", []byte(ledger)) + "/" + k.Name("page", []byte(ledger), page[:])}
+}
+
+// Kind says what an object is.
+type Kind uint8
+
+// The kinds of objects.
+const (
+	KindEpoch Kind = iota + 1
+	KindEntry
+	KindPack
+	KindCheckpoint // also runs of one
+)
+
+// The directories of a page, and the widths of what stands in names.
+const (
+	epochsDir      = "/epochs/"
+	logDir         = "/log/"
+	packsDir       = "/packs/"
+	checkpointsDir = "/checkpoints/"
+
+	numberDigits = 20
+	idDigits     = 32
+)
+
+// Epochs returns what the names of all epochs begin with.
+func (n Names) Epochs() string { return n.Dir + epochsDir }
+
+// Epoch returns the name of epoch k.
+func (n Names) Epoch(k uint64) string { return n.Epochs() + digits(k) }
+
+// Log returns what the names of all entries of an epoch begin with.
+func (n Names) Log(e epoch.ID) string { return n.Dir + logDir + text(e) + "/" }
+
+// Entry returns the name of an entry.
+func (n Names) Entry(e epoch.ID, number uint64) string { return n.Log(e) + digits(number) }
+
+// Packs returns what the names of all packs of an epoch begin with.
+func (n Names) Packs(e epoch.ID) string { return n.Dir + packsDir + text(e) + "/" }
+
+// Pack returns the name of a pack.
+func (n Names) Pack(e, id epoch.ID) string { return n.Packs(e) + text(id) }
+
+// Checkpoints returns what the names of all checkpoints and runs of an epoch begin with.
+func (n Names) Checkpoints(e epoch.ID) string { return n.Dir + checkpointsDir + text(e) + "/" }
+
+// Checkpoint returns the name of a checkpoint, or of a run.
+func (n Names) Checkpoint(e, id epoch.ID) string { return n.Checkpoints(e) + text(id) }
+
+// Name is what the name of an object says.
+type Name struct {
+	Kind Kind
+	// Epoch is the epoch in whose directory the object is; zero for an epoch.
+	Epoch epoch.ID
+	// ID is that of a pack, a checkpoint or a run.
+	ID epoch.ID
+	// Number is that of an epoch or of an entry.
+	Number uint64
+}
+
+// Parse returns what a name says. ok is false for a name that no device gives to an object of the
+// page.
+func (n Names) Parse(name string) (out Name, ok bool) {
+	rest, ok := strings.CutPrefix(name, n.Dir)
+	if !ok {
+		return Name{}, false
+	}
+	if number, ok := strings.CutPrefix(rest, epochsDir); ok {
+		out.Kind = KindEpoch
+		out.Number, ok = parseDigits(number)
+		return out.valid(ok)
+	}
+	for dir, kind := range map[string]Kind{logDir: KindEntry, packsDir: KindPack, checkpointsDir: KindCheckpoint} {
+		if within, ok := strings.CutPrefix(rest, dir); ok {
+			return parseWithin(kind, within)
+		}
+	}
+	return Name{}, false
+}
+
+// parseWithin parses "{E}/{number or id}".
+func parseWithin(kind Kind, s string) (out Name, ok bool) {
+	dir, last, ok := strings.Cut(s, "/")
+	if !ok {
+		return Name{}, false
+	}
+	out.Kind = kind
+	if out.Epoch, ok = parseID(dir); !ok {
+		return Name{}, false
+	}
+	if kind == KindEntry {
+		out.Number, ok = parseDigits(last)
+	} else {
+		out.ID, ok = parseID(last)
+	}
+	return out.valid(ok)
+}
+
+func (n Name) valid(ok bool) (Name, bool) {
+	if !ok {
+		return Name{}, false
+	}
+	return n, true
+}
+
+// Roles of sealed objects. They are part of the format.
+const (
+	roleEpoch      = "epoch"
+	roleHead       = "head"
+	roleBody       = "body"
+	roleCheckpoint = "checkpoint"
+	roleRun        = "run"
+	rolePack       = "pack"
+)
+
+// EpochLabel says what an epoch is. It has no number, since whoever helps a proposal gives it one.
+func (n Names) EpochLabel() seal.Label { return seal.Label{Role: roleEpoch, Name: n.Dir} }
+
+// HeadLabel says what the head of an entry is.
+func (n Names) HeadLabel(e epoch.ID, number uint64) seal.Label {
+	return seal.Label{Role: roleHead, Name: n.Entry(e, number)}
+}
+
+// BodyLabel says what the body of an entry is. It has no number, so that a body that came too late
+// for one goes to the next.
+func (n Names) BodyLabel(e, entry epoch.ID) seal.Label {
+	return seal.Label{Role: roleBody, Name: n.Log(e) + text(entry)}
+}
+
+// LongBodyLabel says what the body of an entry is that is an object of its own.
+func (n Names) LongBodyLabel(e, id epoch.ID) seal.Label {
+	return seal.Label{Role: roleBody, Name: n.Pack(e, id)}
+}
+
+// CheckpointLabel says what a checkpoint is.
+func (n Names) CheckpointLabel(e, id epoch.ID) seal.Label {
+	return seal.Label{Role: roleCheckpoint, Name: n.Checkpoint(e, id)}
+}
+
+// RunLabel says what a run is.
+func (n Names) RunLabel(e, id epoch.ID) seal.Label {
+	return seal.Label{Role: roleRun, Name: n.Checkpoint(e, id)}
+}
+
+// PackLabel says what a pack is. All packs of an epoch share it, since the id of a pack is the one
+// that was drawn when it was sealed: a reader of a frame compares the ids.
+func (n Names) PackLabel(e epoch.ID) seal.Label {
+	return seal.Label{Role: rolePack, Name: strings.TrimSuffix(n.Packs(e), "/")}
+}
+
+func digits(number uint64) string { return fmt.Sprintf("%0*d", numberDigits, number) }
+
+// parseDigits reads what digits writes, up to MaxNumber.
+func parseDigits(s string) (uint64, bool) {
+	if len(s) != numberDigits {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(s, 10, 64)
+	return v, err == nil && v <= MaxNumber
+}
+
+// text returns an id as it stands in names: 32 lower-case hexadecimal digits.
+func text(id epoch.ID) string { return hex.EncodeToString(id[:]) }
+
+// parseID reads what text writes. The zero ID is none.
+func parseID(s string) (id epoch.ID, ok bool) {
+	if len(s) != idDigits {
+		return epoch.ID{}, false
+	}
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil || text(id) != s {
+		return epoch.ID{}, false
+	}
+	return id, id != epoch.ID{}
+}

@@ -1,0 +1,631 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Bounds of records. They are part of the format.
+const (
+	// MaxRecordBytes bounds the fields of a record.
+	MaxRecordBytes = 2 << 20
+	// MaxInlineDiff bounds a difference that stands in its record.
+	MaxInlineDiff = 1 << 20
+	// MaxGone bounds the commits of one Gone.
+	MaxGone = 4096
+	// MaxNear bounds the nearest ancestors of a Commit.
+	MaxNear = 4096
+	// MaxPackBytes bounds a pack as stored.
+	MaxPackBytes = 64 << 20
+	// MaxPackPieces bounds the pieces of a pack.
+	MaxPackPieces = 100_000
+	// MaxLiveBytes bounds the bitmap of the live frames of a pack.
+	MaxLiveBytes = 8 << 10
+)
+
+// Record is one of Device, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot, Tag
+// and Retention, as a pointer.
+type Record interface {
+	// tag returns the type of the record.
+	tag() byte
+	// check returns what is wrong with its fields.
+	check() error
+	// appendTo appends its fields to b.
+	appendTo(b []byte) []byte
+	// read reads its fields. Slices may borrow what is read.
+	read(d *decoder)
+	// compare compares its key with that of a record of the same type.
+	compare(Record) int
+}
+
+// The types of records, in the order in which they stand in a stream.
+const (
+	tagDevice byte = iota + 1
+	tagBase
+	tagRun
+	tagSnapshot
+	tagGone
+	tagPack
+	tagPiece
+	tagMissing
+	tagCommit
+	tagExplanation
+	tagTag
+	tagRetention
+)
+
+// newRecord returns a zero record of a type, nil for none.
+func newRecord(tag byte) Record {
+	switch tag {
+	case tagDevice:
+		return new(Device)
+	case tagBase:
+		return new(Base)
+	case tagRun:
+		return new(Run)
+	case tagSnapshot:
+		return new(Snapshot)
+	case tagGone:
+		return new(Gone)
+	case tagPack:
+		return new(Pack)
+	case tagPiece:
+		return new(Piece)
+	case tagMissing:
+		return new(Missing)
+	case tagCommit:
+		return new(Commit)
+	case tagExplanation:
+		return new(Explanation)
+	case tagTag:
+		return new(Tag)
+	case tagRetention:
+		return new(Retention)
+	}
+	return nil
+}
+
+// Device begins a body: it says which device made it.
+type Device struct{ ID epoch.ID }
+
+func (*Device) tag() byte                  { return tagDevice }
+func (*Device) compare(Record) int         { return 0 }
+func (r *Device) check() error             { return notZero("id of the device", r.ID) }
+func (r *Device) read(d *decoder)          { r.ID = d.id() }
+func (r *Device) appendTo(b []byte) []byte { return append(b, r.ID[:]...) }
+
+// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the entry.
+type Base struct {
+	Number uint64
+	Hash   epoch.Hash
+}
+
+func (*Base) tag() byte          { return tagBase }
+func (*Base) compare(Record) int { return 0 }
+
+func (r *Base) check() error {
+	if r.Number > MaxNumber || r.Hash == (epoch.Hash{}) {
+		return fmt.Errorf("checkpoint of entry %d with hash %x", r.Number, r.Hash[:4])
+	}
+	return nil
+}
+
+func (r *Base) read(d *decoder) {
+	r.Number = d.uvarint("number of an entry", 0, MaxNumber)
+	r.Hash = d.hash()
+}
+
+func (r *Base) appendTo(b []byte) []byte {
+	return append(binary.AppendUvarint(b, r.Number), r.Hash[:]...)
+}
+
+// RunKind says of which records a run is made.
+type RunKind byte
+
+// The kinds of runs.
+const (
+	Commits   = RunKind(tagCommit)
+	Packs     = RunKind(tagPack)
+	GivenUp   = RunKind(tagGone)
+	NotStored = RunKind(tagMissing)
+)
+
+// Run names a run of a checkpoint. Runs of one kind stand from the newest to the oldest, of which
+// Age is 0.
+type Run struct {
+	Kind RunKind
+	Age  uint32
+	// Epoch is the one in whose life the run was written.
+	Epoch, ID epoch.ID
+	// Bytes is the length of its object, and Records their number.
+	Bytes, Records uint64
+}
+
+func (*Run) tag() byte { return tagRun }
+
+func (r *Run) compare(o Record) int {
+	p := o.(*Run)
+	return cmp.Or(cmp.Compare(r.Kind, p.Kind), cmp.Compare(p.Age, r.Age))
+}
+
+func (r *Run) check() error {
+	switch r.Kind {
+	case Commits, Packs, GivenUp, NotStored:
+	default:
+		return fmt.Errorf("run of kind %d", r.Kind)
+	}
+	if r.Bytes == 0 || r.Bytes > math.MaxInt64 || r.Records == 0 || r.Records > r.Bytes {
+		return fmt.Errorf("run of %d records in %d bytes", r.Records, r.Bytes)
+	}
+	return errors.Join(notZero("epoch of a run", r.Epoch), notZero("id of a run", r.ID))
+}
+
+func (r *Run) read(d *decoder) {
+	r.Kind = RunKind(d.byte())
+	r.Age = uint32(d.uvarint("age of a run", 0, math.MaxUint32))
+	r.Epoch, r.ID = d.id(), d.id()
+	r.Bytes = d.uvarint("length of a run", 1, math.MaxInt64)
+	r.Records = d.uvarint("number of records", 1, math.MaxInt64)
+}
+
+func (r *Run) appendTo(b []byte) []byte {
+	b = append(b, byte(r.Kind))
+	b = binary.AppendUvarint(b, uint64(r.Age))
+	b = append(append(b, r.Epoch[:]...), r.ID[:]...)
+	return binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), r.Records)
+}
+
+// Place says where a difference stands: from Offset on, Stored bytes of the stream of a pack, which
+// give Bytes of plaintext.
+type Place struct {
+	Epoch, Pack           epoch.ID
+	Offset, Stored, Bytes uint64
+}
+
+func (p *Place) check() error {
+	if p.Stored == 0 || p.Bytes == 0 || p.Offset > math.MaxInt64-p.Stored || p.Stored > math.MaxInt64 || p.Bytes > math.MaxInt64 {
+		return fmt.Errorf("%d bytes from %d on, of which %d come", p.Stored, p.Offset, p.Bytes)
+	}
+	return errors.Join(notZero("epoch of a pack", p.Epoch), notZero("id of a pack", p.Pack))
+}
+
+func (p *Place) read(d *decoder) {
+	p.Epoch, p.Pack = d.id(), d.id()
+	p.Offset = d.uvarint("offset in a pack", 0, math.MaxInt64)
+	p.Stored = d.uvarint("length in a pack", 1, math.MaxInt64)
+	p.Bytes = d.uvarint("length of a difference", 1, math.MaxInt64)
+}
+
+func (p *Place) appendTo(b []byte) []byte {
+	b = append(append(b, p.Epoch[:]...), p.Pack[:]...)
+	b = binary.AppendUvarint(b, p.Offset)
+	return binary.AppendUvarint(binary.AppendUvarint(b, p.Stored), p.Bytes)
+}
+
+// Diff is the difference between two trees: as changes, or where these stand. It is empty when it
+// has neither, as when both trees are equal.
+type Diff struct {
+	Inline []byte
+	Place  *Place
+}
+
+func (f *Diff) check() error {
+	switch {
+	case f.Place != nil && len(f.Inline) > 0:
+		return errors.New("a difference stands in two places")
+	case f.Place != nil:
+		return f.Place.check()
+	case len(f.Inline) > MaxInlineDiff:
+		return fmt.Errorf("difference of %d bytes, at most %d: %w", len(f.Inline), MaxInlineDiff, base.ErrTooLarge)
+	}
+	return nil
+}
+
+func (f *Diff) read(d *decoder, placed bool) {
+	if !placed {
+		f.Inline = d.sized("a difference", 0, MaxInlineDiff)
+		return
+	}
+	f.Place = new(Place)
+	f.Place.read(d)
+}
+
+func (f *Diff) appendTo(b []byte) []byte {
+	if f.Place != nil {
+		return f.Place.appendTo(b)
+	}
+	return appendSized(b, f.Inline)
+}
+
+// Snapshot is a part of the way to the trees of the heads: it leads from the tree of an earlier
+// snapshot, or from the empty tree, where From is zero, to the tree To.
+type Snapshot struct {
+	Order    uint32 // ascending from 0 on
+	From, To object.Digest
+	Diff     Place
+}
+
+func (*Snapshot) tag() byte              { return tagSnapshot }
+func (r *Snapshot) compare(o Record) int { return cmp.Compare(r.Order, o.(*Snapshot).Order) }
+
+func (r *Snapshot) check() error {
+	switch {
+	case r.From == r.To:
+		return errors.New("a snapshot leads from a tree to itself")
+	case !isNode(r.To) || !r.From.IsZero() && !isNode(r.From):
+		return errors.New("a snapshot leads to what is no tree")
+	}
+	return r.Diff.check()
+}
+
+func (r *Snapshot) read(d *decoder) {
+	r.Order = uint32(d.uvarint("order of a snapshot", 0, math.MaxUint32))
+	r.From, r.To = d.digest(), d.digest()
+	r.Diff.read(d)
+}
+
+func (r *Snapshot) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(r.Order))
+	return r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...))
+}
+
+// Gone are commits that are given up. Each Gone of a stream begins behind the end of the one before.
+type Gone struct{ Commits epoch.Set }
+
+func (*Gone) tag() byte { return tagGone }
+
+func (r *Gone) compare(o Record) int {
+	p := o.(*Gone).Commits
+	return cmp.Compare(r.Commits[0], p[len(p)-1])
+}
+
+func (r *Gone) check() error {
+	if len(r.Commits) == 0 || len(r.Commits) > MaxGone {
+		return fmt.Errorf("%d commits are given up, not 1 to %d", len(r.Commits), MaxGone)
+	}
+	return checkCommits(r.Commits)
+}
+
+func (r *Gone) read(d *decoder)          { r.Commits = d.commits(1) }
+func (r *Gone) appendTo(b []byte) []byte { return appendCommits(b, r.Commits) }
+
+// Pack announces a pack in a body, and says in a run what of the pack is live.
+type Pack struct {
+	// Epoch is the one in whose directory it is.
+	Epoch, ID epoch.ID
+	// Bytes is the length of the object, and Pieces their number.
+	Bytes  uint64
+	Pieces uint32
+	// Eager says that the pack has pieces of EAGER values.
+	Eager bool
+	// Since is, in a run, when the pack was announced, as long as no commit needs it; else 0.
+	Since epoch.Time
+	// Live has a bit for each frame, the lowest bit of a byte first, without zero bytes at the end.
+	// Nil: all frames are live. A pack of which nothing is live has an empty Live that is not nil.
+	Live []byte
+}
+
+// The flags of a Pack.
+const (
+	packEager = 1 << iota
+	packSince
+	packLive
+)
+
+func (*Pack) tag() byte { return tagPack }
+
+func (r *Pack) compare(o Record) int {
+	p := o.(*Pack)
+	return cmp.Or(bytes.Compare(r.Epoch[:], p.Epoch[:]), bytes.Compare(r.ID[:], p.ID[:]))
+}
+
+func (r *Pack) check() error {
+	switch {
+	case r.Bytes == 0 || r.Bytes > MaxPackBytes || r.Pieces > MaxPackPieces:
+		return fmt.Errorf("pack of %d bytes and %d pieces", r.Bytes, r.Pieces)
+	case len(r.Live) > MaxLiveBytes || len(r.Live) > 0 && r.Live[len(r.Live)-1] == 0:
+		return fmt.Errorf("live frames of a pack in %d bytes", len(r.Live))
+	case r.Since < 0:
+		return errors.New("a pack was announced before 1970")
+	}
+	return errors.Join(notZero("epoch of a pack", r.Epoch), notZero("id of a pack", r.ID))
+}
+
+func (r *Pack) read(d *decoder) {
+	r.Epoch, r.ID = d.id(), d.id()
+	r.Bytes = d.uvarint("length of a pack", 1, MaxPackBytes)
+	r.Pieces = uint32(d.uvarint("number of pieces", 0, MaxPackPieces))
+	flags := d.flags(packEager | packSince | packLive)
+	r.Eager = flags&packEager != 0
+	if flags&packSince != 0 {
+		r.Since = epoch.Time(d.uvarint("when a pack was announced", 1, math.MaxInt64))
+	}
+	if flags&packLive != 0 {
+		r.Live = append([]byte{}, d.sized("live frames", 0, MaxLiveBytes)...)
+	}
+}
+
+func (r *Pack) appendTo(b []byte) []byte {
+	b = append(append(b, r.Epoch[:]...), r.ID[:]...)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), uint64(r.Pieces))
+	var flags byte
+	if r.Eager {
+		flags |= packEager
+	}
+	if r.Since != 0 {
+		flags |= packSince
+	}
+	if r.Live != nil {
+		flags |= packLive
+	}
+	b = append(b, flags)
+	if r.Since != 0 {
+		b = binary.AppendUvarint(b, uint64(r.Since))
+	}
+	if r.Live != nil {
+		b = appendSized(b, r.Live)
+	}
+	return b
+}
+
+// Piece is a piece of a value that stands in a body.
+type Piece struct {
+	// Digest is computed by a reader. A writer takes the kind from it, and trusts the rest.
+	Digest  object.Digest
+	Content []byte
+	// At is where Content begins in the stream. Writer and Reader set it.
+	At uint64
+}
+
+func (*Piece) tag() byte              { return tagPiece }
+func (r *Piece) compare(o Record) int { return r.Digest.Compare(o.(*Piece).Digest) }
+
+func (r *Piece) check() error {
+	if len(r.Content) == 0 || len(r.Content) > limits.MaxPieceBytes || !isValue(r.Digest) {
+		return fmt.Errorf("piece %s of %d bytes", r.Digest.Short(), len(r.Content))
+	}
+	return nil
+}
+
+func (r *Piece) read(d *decoder) {
+	kind := object.Kind(d.byte())
+	r.Content, d.b = d.b, nil
+	if d.err == nil && isValue(object.Digest{byte(kind), 1}) {
+		r.Digest = object.Sum(kind, r.Content)
+	}
+}
+
+func (r *Piece) appendTo(b []byte) []byte {
+	return append(append(b, byte(r.Digest.Kind())), r.Content...)
+}
+
+// Missing is a piece that a commit needs and that no device has sent.
+type Missing struct{ Piece object.Digest }
+
+func (*Missing) tag() byte                  { return tagMissing }
+func (r *Missing) compare(o Record) int     { return r.Piece.Compare(o.(*Missing).Piece) }
+func (r *Missing) read(d *decoder)          { r.Piece = d.digest() }
+func (r *Missing) appendTo(b []byte) []byte { return append(b, r.Piece[:]...) }
+
+func (r *Missing) check() error {
+	if !isValue(r.Piece) {
+		return fmt.Errorf("missing piece %s is none of a value", r.Piece.Short())
+	}
+	return nil
+}
+
+// Commit is a commit with what leads to its tree.
+type Commit struct {
+	Commit *commit.Commit
+	// Near are its nearest kept ancestors, where a parent was given up; else nil.
+	Near epoch.Set
+	// Base is the commit from whose tree Diff leads, zero for the empty tree.
+	Base commit.ID
+	Diff Diff
+	// Treeless says that nobody can tell the tree of the commit any more: Base is zero and Diff empty.
+	Treeless bool
+}
+
+// The flags of a Commit: two bits for the base, then others.
+const (
+	baseEmpty  = iota
+	baseFirst  // the first parent
+	baseSecond // the second one
+	baseOther
+
+	baseBits       = 3
+	commitNear     = 1 << 2
+	commitPlaced   = 1 << 3
+	commitTreeless = 1 << 4
+)
+
+func (*Commit) tag() byte { return tagCommit }
+
+// compare orders commits by their generation, so that parents stand before their children.
+func (r *Commit) compare(o Record) int {
+	a, b := r.Commit, o.(*Commit).Commit
+	return cmp.Or(cmp.Compare(a.Generation, b.Generation), a.ID.Compare(b.ID))
+}
+
+func (r *Commit) check() error {
+	switch {
+	case r.Commit == nil || r.Commit.IsFirst():
+		return errors.New("the first commit of a page is implied")
+	case r.Base == r.Commit.ID:
+		return errors.New("a difference leads from a commit to itself")
+	case r.Treeless && (!r.Base.IsZero() || r.Diff.Place != nil || len(r.Diff.Inline) > 0):
+		return errors.New("a commit without a tree has a difference")
+	case len(r.Near) > MaxNear:
+		return fmt.Errorf("%d nearest ancestors, at most %d: %w", len(r.Near), MaxNear, base.ErrTooLarge)
+	}
+	if err := checkCommits(r.Near); err != nil {
+		return err
+	}
+	return r.Diff.check()
+}
+
+func (r *Commit) read(d *decoder) {
+	flags := d.flags(baseBits | commitNear | commitPlaced | commitTreeless)
+	encoded := d.sized("a commit", 1, MaxRecordBytes)
+	if d.err != nil {
+		return
+	}
+	c, err := commit.Parse(encoded)
+	if err != nil {
+		d.err = err
+		return
+	}
+	r.Commit, r.Treeless = c, flags&commitTreeless != 0
+	switch of := flags & baseBits; {
+	case of == baseOther:
+		r.Base = d.commitID()
+		if of, _ := r.base(); of != baseOther {
+			d.failf("a parent is named as another commit")
+		}
+	case int(of) > len(c.Parents):
+		d.failf("parent %d of a commit with %d", of, len(c.Parents))
+	case of != baseEmpty:
+		r.Base = c.Parents[of-1]
+	}
+	if flags&commitNear != 0 {
+		if r.Near = d.commits(0); r.Near == nil {
+			r.Near = epoch.Set{}
+		}
+	}
+	r.Diff.read(d, flags&commitPlaced != 0)
+}
+
+// base returns how the base is written, and whether its id follows.
+func (r *Commit) base() (of byte, named bool) {
+	if r.Base.IsZero() {
+		return baseEmpty, false
+	}
+	for i, id := range r.Commit.Parents {
+		if id == r.Base {
+			return byte(baseFirst + i), false
+		}
+	}
+	return baseOther, true
+}
+
+func (r *Commit) appendTo(b []byte) []byte {
+	flags, named := r.base()
+	if r.Near != nil {
+		flags |= commitNear
+	}
+	if r.Diff.Place != nil {
+		flags |= commitPlaced
+	}
+	if r.Treeless {
+		flags |= commitTreeless
+	}
+	b = appendSized(append(b, flags), r.Commit.Encode())
+	if named {
+		b = append(b, r.Base[:]...)
+	}
+	if r.Near != nil {
+		b = appendCommits(b, r.Near)
+	}
+	return r.Diff.appendTo(b)
+}
+
+// Explanation is the tree of decisions of the merge before it, as a difference from the empty tree.
+type Explanation struct {
+	Root object.Digest
+	Diff Diff
+}
+
+func (*Explanation) tag() byte          { return tagExplanation }
+func (*Explanation) compare(Record) int { return 0 }
+
+func (r *Explanation) check() error {
+	if !isNode(r.Root) || r.Root == commit.First().Root || r.Diff.Place == nil && len(r.Diff.Inline) == 0 {
+		return errors.New("an explanation is empty, or no tree")
+	}
+	return r.Diff.check()
+}
+
+func (r *Explanation) read(d *decoder) {
+	placed := d.flags(1) != 0
+	r.Root = d.digest()
+	r.Diff.read(d, placed)
+}
+
+func (r *Explanation) appendTo(b []byte) []byte {
+	var placed byte
+	if r.Diff.Place != nil {
+		placed = 1
+	}
+	return r.Diff.appendTo(append(append(b, placed), r.Root[:]...))
+}
+
+// Tag names a commit. Commit is zero where the name is removed, which a checkpoint does not say.
+type Tag struct {
+	Name   string
+	Commit commit.ID
+}
+
+func (*Tag) tag() byte              { return tagTag }
+func (r *Tag) compare(o Record) int { return cmp.Compare(r.Name, o.(*Tag).Name) }
+
+func (r *Tag) check() error {
+	if r.Name == "" || len(r.Name) > limits.MaxTagBytes || !utf8.ValidString(r.Name) {
+		return fmt.Errorf("name of a tag of %d bytes is no UTF-8 of 1 to %d", len(r.Name), limits.MaxTagBytes)
+	}
+	return nil
+}
+
+func (r *Tag) read(d *decoder) {
+	copy(r.Commit[:], d.bytes(uint64(len(r.Commit))))
+	r.Name, d.b = string(d.b), nil
+}
+
+func (r *Tag) appendTo(b []byte) []byte { return append(append(b, r.Commit[:]...), r.Name...) }
+
+// Retention says which history a cut keeps. The zero value keeps all.
+type Retention struct {
+	// Last is how many of the newest commits are kept, and Within how old a kept one may be.
+	Last   uint64
+	Within time.Duration
+}
+
+func (*Retention) tag() byte          { return tagRetention }
+func (*Retention) compare(Record) int { return 0 }
+
+func (r *Retention) check() error {
+	if r.Within < 0 || r.Last > math.MaxInt64 {
+		return fmt.Errorf("retention of %d commits, %s", r.Last, r.Within)
+	}
+	return nil
+}
+
+func (r *Retention) read(d *decoder) {
+	r.Last = d.uvarint("number of commits to keep", 0, math.MaxInt64)
+	r.Within = time.Duration(d.uvarint("age of commits to keep", 0, math.MaxInt64))
+}
+
+func (r *Retention) appendTo(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, r.Last), uint64(r.Within))
+}
+
+func notZero(what string, id epoch.ID) error {
+	if id == (epoch.ID{}) {
+		return fmt.Errorf("%s is zero", what)
+	}
+	return nil
+}
+
+func isNode(d object.Digest) bool  { return d.Valid() && !d.IsZero() && d.Kind().IsNode() }
+func isValue(d object.Digest) bool { return d.Valid() && !d.IsZero() && !d.Kind().IsNode() }

@@ -1,0 +1,264 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Stream says what a stream is for, and so which records it may have.
+type Stream struct {
+	name string
+	// first is the type of its first record, 0 for any.
+	first byte
+	tags  []byte
+}
+
+// Body is what an entry brings.
+var Body = Stream{"body of a log entry", tagDevice,
+	[]byte{tagDevice, tagGone, tagPack, tagPiece, tagMissing, tagCommit, tagExplanation, tagTag, tagRetention}}
+
+// Checkpoint is the state with which an epoch begins.
+var Checkpoint = Stream{"checkpoint", tagBase, []byte{tagBase, tagRun, tagSnapshot, tagTag, tagRetention}}
+
+// RunOf is a run of a checkpoint.
+func RunOf(k RunKind) Stream { return Stream{"run of a checkpoint", byte(k), []byte{byte(k)}} }
+
+// order verifies that records come in their order.
+type order struct {
+	s    Stream
+	last Record
+}
+
+// next returns what is wrong with a record that follows.
+func (o *order) next(r Record) error {
+	t := r.tag()
+	if !slices.Contains(o.s.tags, t) {
+		return fmt.Errorf("a record of type %d does not belong there", t)
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	if err := o.follows(r, t); err != nil {
+		return err
+	}
+	o.last = r
+	return nil
+}
+
+func (o *order) follows(r Record, t byte) error {
+	if o.last == nil {
+		if o.s.first != t {
+			return fmt.Errorf("it begins with a record of type %d", t)
+		}
+		return nil
+	}
+	l := o.last.tag()
+	c, afterCommit := o.last.(*Commit)
+	switch {
+	case t == tagExplanation && (!afterCommit || len(c.Commit.Parents) < 2):
+		return errors.New("an explanation is not behind a merge")
+	case l == tagExplanation && t == tagCommit, l < t:
+	case l > t || r.compare(o.last) <= 0:
+		return fmt.Errorf("a record of type %d is out of order, or there twice", t)
+	}
+	return nil
+}
+
+// Writer writes a stream. A Writer serves one goroutine.
+type Writer struct {
+	w     io.Writer
+	order order
+	buf   []byte
+	n     uint64
+	err   error
+	// commit is the last one, for the order behind an explanation.
+	commit *Commit
+}
+
+// NewWriter returns a Writer that writes to w what belongs to s. Each record is one call of w.
+func NewWriter(w io.Writer, s Stream) *Writer { return &Writer{w: w, order: order{s: s}} }
+
+// Bytes returns how many bytes were written.
+func (w *Writer) Bytes() uint64 { return w.n }
+
+// Write adds a record, and retains it until the next one was added. It sets At of a Piece. Errors:
+// base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the writer below. They
+// stay.
+func (w *Writer) Write(r Record) error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.err = w.write(r); w.err != nil {
+		w.err = fmt.Errorf("write %s: %w", w.order.s.name, w.err)
+	}
+	return w.err
+}
+
+func (w *Writer) write(r Record) error {
+	if err := w.order.next(r); err != nil {
+		return invalid("record", err)
+	}
+	if err := behindExplanation(&w.commit, r); err != nil {
+		return invalid("record", err)
+	}
+	fields := r.appendTo(nil)
+	if len(fields) > MaxRecordBytes {
+		return fmt.Errorf("record of %d bytes, at most %d: %w", len(fields), MaxRecordBytes, base.ErrTooLarge)
+	}
+	w.buf = w.buf[:0]
+	if w.n == 0 {
+		w.buf = append(w.buf, version)
+	}
+	w.buf = appendSized(append(w.buf, r.tag()), fields)
+	if p, ok := r.(*Piece); ok {
+		p.At = w.n + uint64(len(w.buf)-len(p.Content))
+	}
+	n, err := w.w.Write(w.buf)
+	w.n += uint64(n)
+	return err
+}
+
+// behindExplanation verifies that a commit behind an explanation follows the commit before that.
+func behindExplanation(last **Commit, r Record) error {
+	c, ok := r.(*Commit)
+	if !ok {
+		return nil
+	}
+	if *last != nil && c.compare(*last) <= 0 {
+		return errors.New("a commit is out of order, or there twice")
+	}
+	*last = c
+	return nil
+}
+
+// Reader reads a stream. A Reader serves one goroutine.
+type Reader struct {
+	r      *bufio.Reader
+	order  order
+	n      uint64
+	count  int
+	commit *Commit
+	err    error
+}
+
+// NewReader returns a Reader of what stands in r, to its end. It reads ahead.
+func NewReader(r io.Reader, s Stream) *Reader {
+	return &Reader{r: bufio.NewReader(r), order: order{s: s}}
+}
+
+// Next returns the next record, which belongs to the caller, and io.EOF behind the last one. Other
+// errors: *base.CorruptError, *base.FormatError, those of the reader below. They stay.
+func (r *Reader) Next() (Record, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	rec, err := r.next()
+	if r.err = err; err != nil {
+		return nil, err
+	}
+	r.count++
+	return rec, nil
+}
+
+func (r *Reader) next() (Record, error) {
+	if r.n == 0 {
+		v, err := r.readByte()
+		if err != nil {
+			return nil, r.cut(err)
+		}
+		if err := checkVersion(r.order.s.name, v); err != nil {
+			return nil, err
+		}
+	}
+	tag, err := r.readByte()
+	if errors.Is(err, io.EOF) {
+		if least := r.order.s.least(); r.count < least {
+			return nil, r.corrupt(fmt.Errorf("%d records, at least %d", r.count, least))
+		}
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	rec := newRecord(tag)
+	if rec == nil {
+		return nil, r.corrupt(fmt.Errorf("a record of type %d", tag))
+	}
+	fields, err := r.fields()
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{where: r.order.s.name, b: fields}
+	rec.read(d)
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	if err := r.order.next(rec); err != nil {
+		return nil, r.corrupt(err)
+	}
+	if err := behindExplanation(&r.commit, rec); err != nil {
+		return nil, r.corrupt(err)
+	}
+	if p, ok := rec.(*Piece); ok {
+		p.At = r.n - uint64(len(p.Content))
+	}
+	return rec, nil
+}
+
+// least returns how many records a stream has at least: a body changes something.
+func (s Stream) least() int {
+	if s.first == tagDevice {
+		return 2
+	}
+	return 1
+}
+
+// fields reads the length of a record, and as many bytes.
+func (r *Reader) fields() ([]byte, error) {
+	var short [binary.MaxVarintLen64]byte
+	for n := 0; n < 4; n++ {
+		b, err := r.readByte()
+		if err != nil {
+			return nil, r.cut(err)
+		}
+		if short[n] = b; b >= 0x80 {
+			continue
+		}
+		size, _ := binary.Uvarint(short[:n+1])
+		if n > 0 && b == 0 || size > MaxRecordBytes {
+			break
+		}
+		fields := make([]byte, size)
+		got, err := io.ReadFull(r.r, fields)
+		r.n += uint64(got)
+		if err != nil {
+			return nil, r.cut(err)
+		}
+		return fields, nil
+	}
+	return nil, r.corrupt(errors.New("length of a record is none, or beyond its bound"))
+}
+
+func (r *Reader) readByte() (byte, error) {
+	b, err := r.r.ReadByte()
+	if err == nil {
+		r.n++
+	}
+	return b, err
+}
+
+// cut returns the error for a stream that ends too early, or err when it is another one.
+func (r *Reader) cut(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return r.corrupt(errors.New("it ends within a record"))
+	}
+	return err
+}
+
+func (r *Reader) corrupt(err error) error { return corrupt(r.order.s.name, err) }
