@@ -12,25 +12,38 @@ type Object struct {
 
 // Deletion says what a device may delete: in a past epoch, whatever its own epoch does not name.
 type Deletion struct {
-	// Began is when the object of the device's epoch was created, and Kind says why it was.
-	Began Time
-	Kind  Kind
-	// Ancestors are the epochs from which the device's epoch descends.
-	Ancestors []ID
+	// Lineage are the device's own epoch and those from which it descends, the own one first.
+	Lineage []Began
+	Kind    Kind
 	// Named are the packs, and the parts of checkpoints, of past epochs that the device's epoch
-	// names.
-	Named []ID
+	// names, and Dropped are those that an epoch of the lineage was the first not to name.
+	Named   []ID
+	Dropped []Drop
 }
 
-// May reports whether o may be deleted at now. An epoch later than the device's names only what the
-// device's epoch names, or what is in directories of later epochs; so the answer stays right
-// however late the request arrives.
+// Began says when the object of an epoch was created.
+type Began struct {
+	Epoch ID
+	At    Time
+}
+
+// May reports whether o may be deleted at now: Grace after the first epoch of the lineage began that
+// does not need it. An epoch later than the device's names only what the device's epoch names, or
+// what is in directories of later epochs; so the answer stays right however late the request
+// arrives.
 func (d *Deletion) May(o Object, now Time) bool {
-	if now < d.Began.Add(Grace) {
+	own := d.Lineage[0].At
+	if d.Kind == Deleted {
+		return now >= own.Add(Grace)
+	}
+	i := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
+	if i < 1 || o.ID != (ID{}) && slices.Contains(d.Named, o.ID) {
 		return false
 	}
-	if d.Kind == Deleted {
-		return true
+	unneeded := d.Lineage[i-1].At
+	if j := slices.IndexFunc(d.Dropped, func(p Drop) bool { return p.Pack == o.ID }); j >= 0 && o.ID != (ID{}) {
+		k := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == d.Dropped[j].By })
+		unneeded = max(unneeded, d.Lineage[max(k, 0)].At) // the own one, where the bucket has lost it
 	}
-	return slices.Contains(d.Ancestors, o.Dir) && (o.ID == ID{} || !slices.Contains(d.Named, o.ID))
+	return now >= unneeded.Add(Grace)
 }

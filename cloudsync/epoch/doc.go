@@ -56,7 +56,8 @@
 // log of its own epoch has behind its position as unsynced (Position.Adopts). So a renewal by a
 // device that could not read that far loses nothing.
 //
-// Delete: what an epoch does not name is deleted a month after the epoch began (Deletion.May).
+// Delete: what an epoch is the first of its lineage not to name is deleted a month after that epoch
+// began (Deletion.May). So a bucket whose epochs are all young is swept too.
 //
 // # Invariants
 //
@@ -68,6 +69,7 @@
 //	I6: equal parents are merged with equal bases, on every device.
 //	I7: after healing, a piece that a device holds and a kept commit needs has a place.
 //	I8: after healing, all devices are in one epoch, at one position, with one head.
+//	I9: a device that enters the next epoch less than a month late finds what its own one named.
 //
 // The tests explore a small model with these functions, step by step in every order, with faults of
 // the network and of the bucket, and check the invariants in every state. Each rule has a mutant

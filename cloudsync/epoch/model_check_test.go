@@ -107,7 +107,7 @@ func (w *world) excuse() {
 }
 
 func equalStates(a, b *epoch.State) bool {
-	return equalGraphs(a.Kept, b.Kept) && slices.Equal(a.Gone, b.Gone) && slices.Equal(a.Packs, b.Packs) &&
+	return equalGraphs(a.Kept, b.Kept) && slices.Equal(a.Gone, b.Gone) && slices.Equal(a.Packs, b.Packs) && slices.Equal(a.Dropped, b.Dropped) &&
 		slices.Equal(a.Tags, b.Tags) && a.Retention == b.Retention
 }
 

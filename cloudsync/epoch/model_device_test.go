@@ -15,7 +15,7 @@ type rules struct {
 	help  func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64)
 	join  func(l epoch.Local, s epoch.State) epoch.Joined
 	keep  func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set
-	renew func(s epoch.State, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
+	renew func(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
 	may   func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool
 
 	keepPending    bool // pending packs survive a join
@@ -72,7 +72,7 @@ func (w *world) look(r *rules, d *device) (changed, bad bool) {
 
 // join takes the device into x, which is epochs/{k} and has its checkpoint.
 func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked epoch.Time) {
-	before := d.log.Packs
+	before, left := d.log.Packs, w.b.followed(d.at.K)
 	d.reset()
 	if x.Kind == epoch.Deleted {
 		w.known = true
@@ -95,6 +95,9 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 		d.long, d.longOf = epoch.ID{}, epoch.Hash{}
 	}
 	need := w.needs(d.unsynced.Set()) &^ w.placed(d.log.Packs) &^ d.held
+	if lost := need & w.placed(before) &^ w.b.in(before); lost != 0 && left != 0 && w.now < left.Add(epoch.Grace) && !w.faulty {
+		fail("I9: the pieces %b are gone within a month", lost)
+	}
 	d.held |= need & w.b.in(before)
 	if r.keepPlaces {
 		for _, p := range before {
@@ -102,6 +105,16 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 		}
 	}
 	w.fold(d, &j)
+}
+
+// followed returns when the first epoch behind k began, 0 for none.
+func (b *bucket) followed(k uint64) epoch.Time {
+	for _, o := range b.epochs {
+		if o.k > k {
+			return o.created
+		}
+	}
+	return 0
 }
 
 // adopt takes what the log has behind the position as unsynced, as far as it builds on what is

@@ -244,7 +244,27 @@ func scenarios() []*scenario {
 		scene("big with faults", 2, 2, last, func(w *world) {
 			w.left = budget{commits: 2, cuts: 2, crashes: 1, flights: 1, faults: 2, clones: 1, jumps: []epoch.Time{31 * day}}
 		}, all...),
+		twice(),
 	}
+}
+
+// twice is a device that is away while two cuts pass within a month, and refers by place to what
+// the second one drops.
+func twice() *scenario {
+	s := scene("refs: two cuts in a month", 2, 2, epoch.Retention{}, func(w *world) {
+		cut(w, 0)
+		settle(w, 1)
+		d := &w.devices[0]
+		d.retain = &last
+		must(w.append(honest(), d, 0, well))
+		w.now += 20 * day
+		settle(w, 0)
+		cut(w, 0)
+		d.held, w.devices[1].held = 0, 0
+		w.left = budget{commits: 1, jumps: []epoch.Time{11 * day}}
+	})
+	s.places = true
+	return s
 }
 
 // How much is explored: little with every change, more with LEDGER_TIER=2, and anything by flags,

@@ -51,7 +51,6 @@ func (w *world) write(r *rules, d *device) {
 		x, next = w.propose(r, d, dir)
 		x.Checkpoint = w.newID()
 		w.b.checkpoints = append(w.b.checkpoints, checkpointObject{x.Checkpoint, dir, &checkpoint{next}})
-		x.ID = dir
 	}
 	if r.oldDir || x.ID == (epoch.ID{}) {
 		x.ID = w.newID()
@@ -106,9 +105,9 @@ func (w *world) propose(r *rules, d *device, dir epoch.ID) (epoch.Proposal, epoc
 	}
 	if d.kind == epoch.Renewal {
 		seen, _ := w.seen(r, d)
-		return r.renew(d.log, d.at, seen, erase, manifest)
+		return r.renew(d.log, dir, d.at, seen, erase, manifest)
 	}
-	return d.log.Cut(d.at, keep, erase, manifest)
+	return d.log.Cut(dir, d.at, keep, erase, manifest)
 }
 
 // close puts the closing entry: a renewal behind all that there is.
@@ -168,13 +167,13 @@ func (w *world) deletion(d *device) *epoch.Deletion {
 	if own == nil || own.x.ID != d.at.Epoch {
 		return nil
 	}
-	del := &epoch.Deletion{Began: own.created, Kind: own.x.Kind, Named: d.manifest}
+	del := &epoch.Deletion{Lineage: []epoch.Began{{Epoch: own.x.ID, At: own.created}}, Kind: own.x.Kind, Named: d.manifest, Dropped: d.log.Dropped}
 	for id := own.x.Parent; id != (epoch.ID{}); {
 		i := slices.IndexFunc(w.b.epochs, func(o epochObject) bool { return o.x.ID == id })
 		if i < 0 {
 			break
 		}
-		del.Ancestors = append(del.Ancestors, id)
+		del.Lineage = append(del.Lineage, epoch.Began{Epoch: id, At: w.b.epochs[i].created})
 		id = w.b.epochs[i].x.Parent
 	}
 	return del

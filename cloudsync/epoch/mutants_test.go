@@ -111,15 +111,15 @@ func mutants() []mutant {
 		}, "two heads"},
 		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
 		{"a renewal lists all that was given up before", func(r *rules) {
-			r.renew = func(s epoch.State, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := s.Renewal(p, l, erased, packs)
+			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := s.Renewal(id, p, l, erased, packs)
 				next.Gone = erased
 				return x, next
 			}
 		}, "behind two cuts, lost epochs"},
 		{"a renewal asks again what was erased when there is another epoch", func(r *rules) {
-			r.renew = func(s epoch.State, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
-				x, next := s.Renewal(p, l, erased, packs)
+			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
+				x, next := s.Renewal(id, p, l, erased, packs)
 				x.Behind = 1000
 				return x, next
 			}
@@ -141,7 +141,10 @@ func mutants() []mutant {
 		{"nothing is deleted for a month", func(r *rules) {
 			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
 				c := *d
-				c.Began = 0
+				c.Lineage = slices.Clone(c.Lineage)
+				for i := range c.Lineage {
+					c.Lineage[i].At = 0
+				}
 				return c.May(o, now)
 			}
 		}, "long bodies beside a cut"},
@@ -152,10 +155,17 @@ func mutants() []mutant {
 				return c.May(o, now)
 			}
 		}, "beside a deletion"},
+		{"what a later epoch was the first not to name stays for a month from then on", func(r *rules) {
+			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
+				c := *d
+				c.Dropped = nil
+				return c.May(o, now)
+			}
+		}, "refs: two cuts in a month"},
 		{"only directories of ancestors are deleted from", func(r *rules) {
 			r.may = func(d *epoch.Deletion, o epoch.Object, now epoch.Time) bool {
 				c := *d
-				c.Ancestors = append(slices.Clip(c.Ancestors), o.Dir)
+				c.Lineage = append(slices.Clip(c.Lineage), epoch.Began{Epoch: o.Dir})
 				return c.May(o, now)
 			}
 		}, "behind a deletion"},

@@ -38,6 +38,9 @@ func (b *Body) Empty() bool {
 	return len(b.Commits) == 0 && len(b.Gone) == 0 && len(b.Packs) == 0 && len(b.Tags) == 0 && b.Retention == nil
 }
 
+// Drop says which epoch was the first not to name a pack that the one before named.
+type Drop struct{ Pack, By ID }
+
 // State is the log state of a page. It follows from the epoch, its checkpoint and the entries that
 // were applied, and from nothing else, so devices at equal positions have equal states. Its
 // functions do not change it.
@@ -48,7 +51,10 @@ type State struct {
 	// so.
 	Gone Set
 	// Packs are those in which pieces have places.
-	Packs     []ID
+	Packs []ID
+	// Dropped are packs that an epoch of the lineage was the first not to name, as long as they may
+	// be there.
+	Dropped   []Drop
 	Tags      []Tag // ascending by name
 	Retention Retention
 }
@@ -131,9 +137,14 @@ func (s State) newestFirst(of Set, at Time) []Node {
 	return out
 }
 
-// Reduced returns the state that a checkpoint has which keeps the commits in keep: all others are
-// given up. packs are those of its manifest.
-func (s State) Reduced(keep Set, packs []ID) State {
+// Reduced returns the state that the checkpoint of the epoch by has, which keeps the commits in keep:
+// all others are given up. packs are those of its manifest.
+func (s State) Reduced(keep Set, packs []ID, by ID) State {
+	for _, p := range s.Packs {
+		if !slices.Contains(packs, p) {
+			s.Dropped = append(slices.Clip(s.Dropped), Drop{p, by})
+		}
+	}
 	s.Gone = s.Gone.Union(s.Kept.Set().Without(keep))
 	s.Kept = s.Kept.Reduce(keep)
 	s.Packs = packs

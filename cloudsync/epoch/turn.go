@@ -1,25 +1,24 @@
 package epoch
 
-// Cut returns the proposal of an epoch that gives up what keep does not have, together with the
-// state that its checkpoint stands for. The caller has applied the log up to p, and sets ID,
+// Cut returns the proposal of the epoch id, which gives up what keep does not have, together with
+// the state that its checkpoint stands for. The caller has applied the log up to p, and sets
 // Checkpoint and Hash of the proposal. packs are those of the manifest. erase are commits that no
 // lineage may bring back.
-func (s State) Cut(p Position, keep, erase Set, packs []ID) (Proposal, State) {
-	next := s.Reduced(keep, packs)
+func (s State) Cut(id ID, p Position, keep, erase Set, packs []ID) (Proposal, State) {
+	next := s.Reduced(keep, packs, id)
 	return Proposal{
-		Parent: p.Epoch, Kind: Cut, Renewed: p.Renewed, Base: p.Number, BaseHash: p.Hash,
+		ID: id, Parent: p.Epoch, Kind: Cut, Renewed: p.Renewed, Base: p.Number, BaseHash: p.Hash,
 		Erased: erase,
 	}, next
 }
 
-// Renewal returns the proposal of an epoch that repairs the bucket: it keeps all of s but what was
-// erased in any lineage, as all objects say that seen shows in epochs/. See Cut. The caller sets
-// Renewed to ID.
-func (s State) Renewal(p Position, seen Looked, erased Set, packs []ID) (Proposal, State) {
-	next := s.Reduced(s.Kept.Set().Without(erased), packs)
+// Renewal returns the proposal of the epoch id, which repairs the bucket: it keeps all of s but what
+// was erased in any lineage, as all objects say that seen shows in epochs/. See Cut.
+func (s State) Renewal(id ID, p Position, seen Looked, erased Set, packs []ID) (Proposal, State) {
+	next := s.Reduced(s.Kept.Set().Without(erased), packs, id)
 	next.Gone = next.Gone.Union(erased)
 	return Proposal{
-		Parent: p.Epoch, Kind: Renewal, Base: p.Number, BaseHash: p.Hash,
+		ID: id, Parent: p.Epoch, Kind: Renewal, Renewed: id, Base: p.Number, BaseHash: p.Hash,
 		Erased: erased, Behind: seen.Behind(),
 	}, next
 }
