@@ -34,10 +34,12 @@ func checkEpoch(x *epoch.Proposal) error {
 		return fmt.Errorf("id %x, base %d, behind %d", x.ID, x.Base, x.Behind)
 	case x.Kind < epoch.Found || x.Kind > epoch.Deleted:
 		return fmt.Errorf("kind %d", x.Kind)
-	case (x.Kind == epoch.Found) != (x.Parent == none) || x.Parent == x.ID:
-		return errors.New("a first epoch has a parent, or another one has none")
-	case (x.Kind == epoch.Found) != (x.BaseHash == epoch.Hash{}) || x.Kind == epoch.Found && x.Base > 0:
-		return fmt.Errorf("kind %d begins behind entry %d", x.Kind, x.Base)
+	case x.Kind == epoch.Found && x.Parent != none || x.Parent == x.ID:
+		return errors.New("a first epoch has a parent, or an epoch is its own one")
+	case x.Parent == none && x.Kind != epoch.Found && x.Kind != epoch.Renewal:
+		return fmt.Errorf("kind %d without a parent", x.Kind)
+	case (x.Parent == none) != (x.BaseHash == epoch.Hash{}) || x.Parent == none && x.Base > 0:
+		return fmt.Errorf("an epoch with the parent %x begins behind entry %d", x.Parent, x.Base)
 	case (x.Kind == epoch.Cut || x.Kind == epoch.Renewal) != (x.Checkpoint != none):
 		return fmt.Errorf("checkpoint %x for kind %d", x.Checkpoint, x.Kind)
 	case (x.Kind == epoch.Renewal) != (x.Renewed == x.ID) || x.Kind == epoch.Found && x.Renewed != none:

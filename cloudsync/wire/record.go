@@ -106,7 +106,8 @@ func (r *Device) check() error             { return notZero("id of the device", 
 func (r *Device) read(d *decoder)          { r.ID = d.id() }
 func (r *Device) appendTo(b []byte) []byte { return append(b, r.ID[:]...) }
 
-// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the entry.
+// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the entry,
+// zero where the checkpoint stands for nothing.
 type Base struct {
 	Number uint64
 	Hash   epoch.Hash
@@ -116,7 +117,7 @@ func (*Base) tag() byte          { return tagBase }
 func (*Base) compare(Record) int { return 0 }
 
 func (r *Base) check() error {
-	if r.Number > MaxNumber || r.Hash == (epoch.Hash{}) {
+	if r.Number > MaxNumber || r.Hash == (epoch.Hash{}) && r.Number > 0 {
 		return fmt.Errorf("checkpoint of entry %d with hash %x", r.Number, r.Hash[:4])
 	}
 	return nil
@@ -313,8 +314,11 @@ type Pack struct {
 	// Since is, in a run, when the pack was announced, as long as no commit needs it; else 0.
 	Since epoch.Time
 	// Live has a bit for each frame, the lowest bit of a byte first, without zero bytes at the end.
-	// Nil: all frames are live. A pack of which nothing is live has an empty Live that is not nil.
+	// Nil: all frames are live.
 	Live []byte
+	// Dropped is, in a run, the first epoch that does not name the pack any more, else zero. Nothing
+	// of the pack is live then.
+	Dropped epoch.ID
 }
 
 // The flags of a Pack.
@@ -322,6 +326,7 @@ const (
 	packEager = 1 << iota
 	packSince
 	packLive
+	packDropped
 )
 
 func (*Pack) tag() byte { return tagPack }
@@ -339,6 +344,8 @@ func (r *Pack) check() error {
 		return fmt.Errorf("live frames of a pack in %d bytes", len(r.Live))
 	case r.Since < 0:
 		return errors.New("a pack was announced before 1970")
+	case r.Dropped != (epoch.ID{}) && (r.Since != 0 || r.Live != nil):
+		return errors.New("a pack that is not named any more is needed")
 	}
 	return errors.Join(notZero("epoch of a pack", r.Epoch), notZero("id of a pack", r.ID))
 }
@@ -347,13 +354,18 @@ func (r *Pack) read(d *decoder) {
 	r.Epoch, r.ID = d.id(), d.id()
 	r.Bytes = d.uvarint("length of a pack", 1, MaxPackBytes)
 	r.Pieces = uint32(d.uvarint("number of pieces", 0, MaxPackPieces))
-	flags := d.flags(packEager | packSince | packLive)
+	flags := d.flags(packEager | packSince | packLive | packDropped)
 	r.Eager = flags&packEager != 0
 	if flags&packSince != 0 {
 		r.Since = epoch.Time(d.uvarint("when a pack was announced", 1, math.MaxInt64))
 	}
 	if flags&packLive != 0 {
 		r.Live = append([]byte{}, d.sized("live frames", 0, MaxLiveBytes)...)
+	}
+	if flags&packDropped != 0 {
+		if r.Dropped = d.id(); r.Dropped == (epoch.ID{}) {
+			d.failf("a pack is not named any more by no epoch")
+		}
 	}
 }
 
@@ -370,12 +382,18 @@ func (r *Pack) appendTo(b []byte) []byte {
 	if r.Live != nil {
 		flags |= packLive
 	}
+	if r.Dropped != (epoch.ID{}) {
+		flags |= packDropped
+	}
 	b = append(b, flags)
 	if r.Since != 0 {
 		b = binary.AppendUvarint(b, uint64(r.Since))
 	}
 	if r.Live != nil {
 		b = appendSized(b, r.Live)
+	}
+	if r.Dropped != (epoch.ID{}) {
+		b = append(b, r.Dropped[:]...)
 	}
 	return b
 }

@@ -107,6 +107,10 @@ func aRecord(t *rapid.T, tag byte) Record {
 	case tagPack:
 		r := &Pack{Epoch: anID(t), ID: anID(t), Bytes: rapid.Uint64Range(1, MaxPackBytes).Draw(t, "bytes"),
 			Pieces: rapid.Uint32Range(0, MaxPackPieces).Draw(t, "pieces"), Eager: rapid.Bool().Draw(t, "eager")}
+		if rapid.Bool().Draw(t, "dropped") {
+			r.Dropped = anID(t)
+			return r
+		}
 		if rapid.Bool().Draw(t, "unused") {
 			r.Since = epoch.Time(rapid.Int64Range(1, 1<<62).Draw(t, "since"))
 		}
@@ -345,7 +349,9 @@ func anEpoch(t *rapid.T) *epoch.Proposal {
 	if x.Kind == epoch.Found {
 		return x
 	}
-	x.Parent, x.Base, x.BaseHash = epoch.ID{15: 1}, rapid.Uint64Range(0, MaxNumber).Draw(t, "base"), aHash(t)
+	if x.Kind != epoch.Renewal || rapid.Bool().Draw(t, "behind another") {
+		x.Parent, x.Base, x.BaseHash = epoch.ID{15: 1}, rapid.Uint64Range(0, MaxNumber).Draw(t, "base"), aHash(t)
+	}
 	if x.Kind == epoch.Deleted {
 		return x
 	}
@@ -568,8 +574,9 @@ func golden(t testing.TB) map[string][]byte {
 		r []Record
 	}{
 		"body": {Body, body}, "checkpoint": {Checkpoint, checkpoint}, "commits": {RunOf(Commits), commits},
-		"packs": {RunOf(Packs), []Record{&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Since: 5, Live: []byte{0, 1}}}},
-		"gone":  {RunOf(GivenUp), []Record{&Gone{epoch.Set{1, 2}}, &Gone{epoch.Set{3}}}},
+		"packs": {RunOf(Packs), []Record{&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Since: 5, Live: []byte{0, 1}},
+			&Pack{Epoch: epoch.ID{1}, ID: epoch.ID{3}, Bytes: 1000, Dropped: epoch.ID{4}}}},
+		"gone": {RunOf(GivenUp), []Record{&Gone{epoch.Set{1, 2}}, &Gone{epoch.Set{3}}}},
 	} {
 		if out[name], err = write(s.s, s.r); err != nil {
 			t.Fatal(name, err)
