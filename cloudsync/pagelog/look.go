@@ -1,0 +1,229 @@
+package pagelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Look lists the epochs of the page and enters the newest. A device that has none founds one. It
+// costs a get and a list, and what Enter reads where the epoch is another one. Errors: ErrWiped,
+// ErrRolledBack, ErrDeleted, *DamageError.
+func (l *Log) Look(ctx context.Context) error { return l.lookAnd(ctx, false) }
+
+// lookAnd is Look. With force it enters what the bucket has, whatever it had before.
+func (l *Log) lookAnd(ctx context.Context, force bool) error {
+	for range maxRounds {
+		seen, err := l.seen(ctx)
+		if err != nil {
+			return err
+		}
+		switch l.at.Look(seen) {
+		case epoch.Current:
+			next := l.at
+			next.Looked = seen.At
+			if err := l.keep(ctx, next); err != nil || !l.at.Deleted {
+				return err
+			}
+			return ErrDeleted
+		case epoch.Restore:
+			if err := l.restore(ctx, seen.Behind()); err != nil {
+				return err
+			}
+		case epoch.Empty:
+			if l.at.Joined() {
+				return ErrWiped
+			}
+			if err := l.found(ctx); err != nil {
+				return err
+			}
+		case epoch.Enter:
+			if l.at.Joined() && !l.at.Deleted && !seen.Own && !force {
+				return ErrRolledBack
+			}
+			if err := l.enter(ctx, seen.Newest, seen.At); err != nil {
+				return err
+			}
+		}
+	}
+	return ErrContended
+}
+
+// maxRounds bounds how often a call begins again since others were faster.
+const maxRounds = 32
+
+// keep moves the position where nothing else changes.
+func (l *Log) keep(ctx context.Context, next epoch.Position) error {
+	if next == l.at {
+		return nil
+	}
+	if err := l.o.Page.Keep(ctx, next); err != nil {
+		return err
+	}
+	l.at = next
+	return nil
+}
+
+// seen lists the epochs. The time is that of a get before the list, so that it is not later.
+func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
+	after := ""
+	if l.at.Joined() {
+		f := l.fetch(ctx, l.o.Names.Epoch(l.at.K), maxEpochObject)
+		if f.err != nil && !errors.Is(f.err, base.ErrCorrupt) {
+			return seen, fmt.Errorf("look for the epoch of the page: %w", f.err)
+		}
+		seen.At = f.now
+		if !f.missing && f.err == nil {
+			x, err := wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
+			seen.Own = err == nil && x.ID == l.at.Epoch
+		}
+		if seen.Own {
+			after = l.o.Names.Epoch(l.at.K)
+			seen.Any, seen.Newest = true, l.at.K
+		}
+	}
+	err = l.list(ctx, after, l.o.Names.Epochs(), func(info bucket.Info) bool {
+		if name, ok := l.o.Names.Parse(info.Name); ok {
+			seen.Any, seen.Newest = true, name.Number
+		}
+		return true
+	})
+	if err == nil && l.at.Deleted && seen.Any && !(seen.Own && seen.Newest == l.at.K) {
+		x, readErr := l.epoch(ctx, seen.Newest)
+		if readErr != nil && !errors.Is(readErr, base.ErrCorrupt) {
+			return seen, readErr
+		}
+		seen.Deleted = readErr == nil && x.Kind == epoch.Deleted
+	}
+	return seen, err
+}
+
+// maxEpochObject bounds the object of an epoch.
+const maxEpochObject = wire.MaxEntryBytes
+
+// epoch reads an epoch. The error is a *DamageError when it is missing or bad.
+func (l *Log) epoch(ctx context.Context, k uint64) (*Epoch, error) {
+	name := l.o.Names.Epoch(k)
+	f := l.fetch(ctx, name, maxEpochObject)
+	if f.missing {
+		return nil, &DamageError{name, errMissing}
+	}
+	if f.err != nil && !errors.Is(f.err, base.ErrCorrupt) {
+		return nil, fmt.Errorf("read epoch %d: %w", k, f.err)
+	}
+	var x *epoch.Proposal
+	err := f.err
+	if err == nil {
+		x, err = wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
+	}
+	if err != nil {
+		return nil, damaged(name, err)
+	}
+	return &Epoch{K: k, Proposal: x, Sealed: f.stored, Created: f.created}, nil
+}
+
+// damaged returns a *DamageError for bytes that are bad, and other errors, such as that of a newer
+// version, as they are.
+func damaged(name string, err error) error {
+	if errors.Is(err, base.ErrCorrupt) {
+		return &DamageError{name, err}
+	}
+	return fmt.Errorf("open %s: %w", name, err)
+}
+
+// enter enters epoch k, which a look found to be the newest.
+func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
+	x, err := l.epoch(ctx, k)
+	if err == nil {
+		err = l.join(ctx, x, looked)
+	}
+	var bad *DamageError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	again, seenErr := l.seen(ctx)
+	if seenErr != nil {
+		return seenErr
+	}
+	if again.Newest != k {
+		return nil // there is a newer one, which the next look enters
+	}
+	return err
+}
+
+// join takes the page into an epoch.
+func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
+	if l.at.Adopts(x.Proposal) && x.Kind != epoch.Deleted {
+		if err := l.adopt(ctx); err != nil {
+			return err
+		}
+	}
+	next := x.At(x.K, looked)
+	err := l.o.Page.Enter(ctx, x, next)
+	if errors.Is(err, ErrUnjoinable) {
+		return &DamageError{l.o.Names.Checkpoint(x.ID, x.Checkpoint), err}
+	}
+	if err != nil {
+		return fmt.Errorf("enter epoch %d: %w", x.K, err)
+	}
+	if l.at = next; next.Deleted {
+		l.o.Tombstone = x.Sealed
+	}
+	l.forget()
+	return nil
+}
+
+// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad.
+func (l *Log) adopt(ctx context.Context) error {
+	var numbers []uint64
+	e := l.at.Epoch
+	err := l.list(ctx, l.o.Names.Entry(e, l.at.Number), l.o.Names.Log(e), func(info bucket.Info) bool {
+		if name, ok := l.o.Names.Parse(info.Name); ok {
+			numbers = append(numbers, name.Number)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		f := l.fetch(ctx, l.o.Names.Entry(e, n), wire.MaxEntryBytes)
+		entry, err := l.open(n, f)
+		if f.missing || errors.Is(err, base.ErrCorrupt) || err == nil && entry.Closing != nil {
+			continue
+		}
+		if err == nil {
+			err = l.o.Page.Adopt(ctx, entry)
+		}
+		if err != nil && !errors.Is(err, base.ErrCorrupt) {
+			return fmt.Errorf("adopt log entry %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// found begins the first epoch of the page.
+func (l *Log) found(ctx context.Context) error {
+	x := &epoch.Proposal{ID: l.o.NewID(), Kind: epoch.Found}
+	sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
+	if err != nil {
+		return err
+	}
+	_, _, err = l.put(ctx, l.o.Names.Epoch(0), sealed)
+	return err
+}
+
+// restore puts the epoch again that deleted the page.
+func (l *Log) restore(ctx context.Context, k uint64) error {
+	if _, _, err := l.put(ctx, l.o.Names.Epoch(k), l.o.Tombstone); err != nil {
+		return err
+	}
+	next := l.at
+	next.K = k
+	return l.keep(ctx, next)
+}

@@ -1,0 +1,416 @@
+package pagelog_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// world is some devices with one page, and a bucket.
+type world struct {
+	clock  *mem.Clock
+	bucket *mem.Bucket
+	retry  bucket.Bucket
+	sealer *seal.Sealer
+	names  wire.Names
+	random *rand.Rand
+	// made are all commits that were ever made, by their short ids, and erased those that somebody
+	// has given up on purpose.
+	made    map[epoch.Commit]*commit.Commit
+	devices []*device
+}
+
+var started = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(seed uint64, devices int) *world {
+	w := &world{clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 1)), made: map[epoch.Commit]*commit.Commit{}}
+	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
+	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
+	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	if err != nil {
+		panic(err)
+	}
+	w.sealer = seal.NewSealer(ring, nil)
+	w.names = wire.NamesOf(ring, "ledger", [16]byte{1})
+	for i := range devices {
+		d := &device{w: w, name: fmt.Sprint("d", i)}
+		d.open()
+		w.devices = append(w.devices, d)
+	}
+	return w
+}
+
+func (w *world) id() (id epoch.ID) {
+	for i := range id {
+		id[i] = byte(w.random.Uint32())
+	}
+	id[0] |= 1
+	return id
+}
+
+func short(c *commit.Commit) epoch.Commit { return epoch.Commit(binary.BigEndian.Uint64(c.ID[:8])) }
+
+// device has a page that keeps commits alone, in memory. What it has survives a crash.
+type device struct {
+	w    *world
+	name string
+	log  *pagelog.Log
+
+	at        epoch.Position
+	tombstone []byte
+	state     epoch.State
+	unsynced  epoch.Graph
+	memory    epoch.Set
+	send      epoch.Set
+	retain    *wire.Retention
+	erase     epoch.Set
+	named     []epoch.ID
+}
+
+// open begins with what is durable, as after a crash.
+func (d *device) open() {
+	d.log = pagelog.New(pagelog.Options{Bucket: d.w.retry, Sealer: d.w.sealer, Names: d.w.names, Page: d, NewID: d.w.id, Tombstone: d.tombstone}, d.at)
+}
+
+func (d *device) view() epoch.Graph { return d.state.Kept.With(d.unsynced...) }
+
+func (d *device) heads() epoch.Set { return d.view().Heads().Without(d.state.Gone).Without(d.memory) }
+
+// commit makes a commit on some commits, or one that any device makes of them.
+func (d *device) commit(of epoch.Set, bases epoch.Set) {
+	parents := []*commit.Commit{}
+	for _, id := range of {
+		parents = append(parents, d.w.made[id])
+	}
+	if len(parents) == 0 {
+		parents = append(parents, commit.First())
+	}
+	var c *commit.Commit
+	var err error
+	if len(of) == 2 {
+		seed := binary.BigEndian.AppendUint64(nil, uint64(of[0]))
+		for _, b := range append(slices.Clone(bases), of[1]) {
+			seed = binary.BigEndian.AppendUint64(seed, uint64(b))
+		}
+		c, err = commit.NewMerge(object.Sum(object.NodeBit, seed), parents[0], parents[1])
+	} else {
+		root := object.Sum(object.NodeBit, binary.BigEndian.AppendUint64(nil, d.w.random.Uint64()))
+		c, err = commit.New(commit.Params{Now: d.w.clock.Now(), Root: root, Parents: parents, Device: d.name})
+	}
+	if err != nil {
+		panic(err)
+	}
+	d.w.made[short(c)] = c
+	d.unsynced = d.unsynced.With(epoch.Node{ID: short(c), Near: of, Generation: c.Generation, Time: c.Timestamp})
+}
+
+// merge merges the heads to one.
+func (d *device) merge() {
+	for h := d.heads(); len(h) > 1; h = d.heads() {
+		d.commit(h[:2], d.view().Bases(h[0], h[1]))
+	}
+}
+
+// body writes what is to be sent, nil for nothing.
+func (d *device) body() []byte {
+	if len(d.unsynced) == 0 && len(d.send) == 0 && d.retain == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	w := wire.NewWriter(&b, wire.Body)
+	must(w.Write(&wire.Device{ID: epoch.ID{1}}))
+	if len(d.send) > 0 {
+		must(w.Write(&wire.Gone{Commits: d.send}))
+	}
+	writeCommits(w, d.w, d.unsynced)
+	if d.retain != nil {
+		must(w.Write(d.retain))
+	}
+	return b.Bytes()
+}
+
+func writeCommits(w *wire.Writer, of *world, g epoch.Graph) {
+	nodes := slices.Clone(g)
+	slices.SortFunc(nodes, func(a, b epoch.Node) int {
+		x, y := of.made[a.ID], of.made[b.ID]
+		if x.Generation != y.Generation {
+			return int(x.Generation) - int(y.Generation)
+		}
+		return x.ID.Compare(y.ID)
+	})
+	for _, n := range nodes {
+		near := n.Near
+		if near == nil {
+			near = epoch.Set{}
+		}
+		must(w.Write(&wire.Commit{Commit: of.made[n.ID], Near: near}))
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// sync catches up, merges and appends.
+func (d *device) sync(ctx context.Context) error {
+	for range 20 {
+		if _, err := d.log.CatchUp(ctx); err != nil {
+			return err
+		}
+		d.merge()
+		stream := d.body()
+		if stream == nil {
+			return nil
+		}
+		body, err := d.seal(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if _, err := d.log.Append(ctx, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seal seals a body, and some as objects of their own.
+func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, error) {
+	e, id := d.log.Position().Epoch, d.w.id()
+	if d.w.random.IntN(4) > 0 {
+		return wire.SealBody(d.w.sealer, d.w.names, e, id, stream)
+	}
+	if err := d.upload(ctx, d.w.names.Pack(e, id), d.w.names.LongBodyLabel(e, id), stream); err != nil {
+		return nil, err
+	}
+	return wire.LongBody(id), nil
+}
+
+func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) error {
+	var b bytes.Buffer
+	w, err := d.w.sealer.NewWriter(&b, l)
+	must(err)
+	_, err = w.Write(stream)
+	must(err)
+	must(w.Close())
+	return d.w.retry.PutIfAbsent(ctx, name, int64(b.Len()), &b)
+}
+
+// download reads an object that upload has written.
+func (d *device) download(ctx context.Context, name string, l seal.Label, s wire.Stream, each func(wire.Record)) error {
+	o, err := d.w.retry.Get(ctx, name, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer o.Body.Close()
+	r, err := d.w.sealer.NewStream(o.Body, l)
+	if err != nil {
+		return err
+	}
+	return eachRecord(wire.NewReader(r, s), each)
+}
+
+func eachRecord(r *wire.Reader, each func(wire.Record)) error {
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		each(rec)
+	}
+}
+
+// node returns a commit of a stream, and remembers it.
+func (d *device) node(c *wire.Commit) epoch.Node {
+	d.w.made[short(c.Commit)] = c.Commit
+	return epoch.Node{ID: short(c.Commit), Near: c.Near, Generation: c.Commit.Generation, Time: c.Commit.Timestamp}
+}
+
+func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epoch.Body, err error) {
+	r, closer, err := e.Body(ctx)
+	if err != nil {
+		return b, err
+	}
+	defer closer.Close()
+	err = eachRecord(r, func(rec wire.Record) {
+		switch rec := rec.(type) {
+		case *wire.Gone:
+			b.Gone = b.Gone.Union(rec.Commits)
+		case *wire.Commit:
+			b.Commits = append(b.Commits, d.node(rec))
+		case *wire.Retention:
+			b.Retention = &epoch.Retention{Last: int(rec.Last), Within: rec.Within}
+		}
+	})
+	return b, err
+}
+
+// Apply implements pagelog.Page.
+func (d *device) Apply(ctx context.Context, e *pagelog.Entry, next epoch.Position) error {
+	b, err := d.read(ctx, e)
+	if err != nil {
+		return err
+	}
+	d.state = d.state.Apply(&b)
+	ids := epoch.Graph(epoch.Graph(nil).With(b.Commits...)).Set()
+	d.unsynced = slices.DeleteFunc(slices.Clone(d.unsynced), func(n epoch.Node) bool { return ids.Has(n.ID) || b.Gone.Has(n.ID) })
+	d.memory, d.send = d.memory.Union(b.Gone), d.send.Without(b.Gone)
+	if b.Retention != nil {
+		d.retain = nil
+	}
+	d.at = next
+	return nil
+}
+
+// Adopt implements pagelog.Page.
+func (d *device) Adopt(ctx context.Context, e *pagelog.Entry) error {
+	b, err := d.read(ctx, e)
+	if err != nil {
+		return err
+	}
+	for _, c := range b.Commits {
+		have := d.view().Set()
+		if !have.Has(c.ID) && !d.memory.Has(c.ID) && c.Near.Within(have) {
+			d.unsynced = d.unsynced.With(c)
+		}
+	}
+	return nil
+}
+
+// Keep implements pagelog.Page.
+func (d *device) Keep(_ context.Context, next epoch.Position) error {
+	d.at = next
+	return nil
+}
+
+// Enter implements pagelog.Page.
+func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
+	if x.Kind == epoch.Deleted {
+		d.state, d.unsynced, d.at, d.tombstone = epoch.State{}, nil, next, x.Sealed
+		return nil
+	}
+	var s epoch.State
+	named := []epoch.ID{}
+	if x.Checkpoint != (epoch.ID{}) {
+		n := d.w.names
+		var runs []wire.Run
+		err := d.download(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), wire.Checkpoint, func(rec wire.Record) {
+			switch rec := rec.(type) {
+			case *wire.Run:
+				runs = append(runs, *rec)
+			case *wire.Retention:
+				s.Retention = epoch.Retention{Last: int(rec.Last), Within: rec.Within}
+			}
+		})
+		for _, run := range runs {
+			if err != nil {
+				break
+			}
+			named = append(named, run.ID)
+			err = d.download(ctx, n.Checkpoint(run.Epoch, run.ID), n.RunLabel(run.Epoch, run.ID), wire.RunOf(run.Kind), func(rec wire.Record) {
+				switch rec := rec.(type) {
+				case *wire.Commit:
+					s.Kept = s.Kept.With(d.node(rec))
+				case *wire.Gone:
+					s.Gone = s.Gone.Union(rec.Commits)
+				}
+			})
+		}
+		if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt) {
+			return fmt.Errorf("%v: %w", err, pagelog.ErrUnjoinable)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	j := epoch.Join(epoch.Local{View: d.view(), Memory: d.memory}, s)
+	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
+	d.at, d.named = next, named
+	d.fold(&j)
+	return nil
+}
+
+// fold makes the merges that need what is given up.
+func (d *device) fold(j *epoch.Joined) {
+	if len(j.Folds) == 0 {
+		return
+	}
+	for {
+		h := d.state.Heads().Without(d.send)
+		for _, n := range d.unsynced { // merges of heads that were made here
+			if len(n.Near) > 0 && n.Near.Within(h) {
+				h = h.Without(n.Near).Union(epoch.Set{n.ID})
+			}
+		}
+		if len(h) > 1 {
+			d.commit(h[:2], d.view().Bases(h[0], h[1]))
+			continue
+		}
+		for _, f := range j.Folds {
+			if len(h) == 1 {
+				d.commit(epoch.SetOf(h[0], f.Head), f.Bases)
+				h = d.view().Heads().And(epoch.Set{d.unsynced.Heads()[len(d.unsynced.Heads())-1]})
+			}
+		}
+		return
+	}
+}
+
+// Propose implements pagelog.Page.
+func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
+	var next epoch.State
+	if x.Kind == epoch.Renewal {
+		_, next = d.state.Renewal(x.ID, d.at, seen, x.Erased, nil)
+	} else {
+		keep := d.state.Keep(epoch.Time(d.w.clock.Now().UnixNano()), d.erase.Without(d.state.Heads()))
+		_, next = d.state.Cut(x.ID, d.at, keep, d.erase.Without(d.state.Heads()), nil)
+		x.Erased = d.erase.Without(d.state.Heads())
+	}
+	n := d.w.names
+	var b bytes.Buffer
+	w := wire.NewWriter(&b, wire.Checkpoint)
+	must(w.Write(&wire.Base{Number: x.Base, Hash: x.BaseHash}))
+	run := func(k wire.RunKind, write func(w *wire.Writer)) error {
+		var b bytes.Buffer
+		rw := wire.NewWriter(&b, wire.RunOf(k))
+		if write(rw); rw.Bytes() == 0 {
+			return nil
+		}
+		id := d.w.id()
+		must(w.Write(&wire.Run{Kind: k, Epoch: x.ID, ID: id, Bytes: uint64(b.Len()), Records: 1}))
+		return d.upload(ctx, n.Checkpoint(x.ID, id), n.RunLabel(x.ID, id), b.Bytes())
+	}
+	if err := run(wire.GivenUp, func(w *wire.Writer) {
+		if len(next.Gone) > 0 {
+			must(w.Write(&wire.Gone{Commits: next.Gone}))
+		}
+	}); err != nil {
+		return err
+	}
+	if err := run(wire.Commits, func(w *wire.Writer) { writeCommits(w, d.w, next.Kept) }); err != nil {
+		return err
+	}
+	must(w.Write(&wire.Retention{Last: uint64(next.Retention.Last), Within: next.Retention.Within}))
+	x.Checkpoint = d.w.id()
+	return d.upload(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), b.Bytes())
+}

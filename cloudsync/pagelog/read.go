@@ -1,0 +1,182 @@
+package pagelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// CatchUp applies the entries behind the position and enters newer epochs, until nothing is left. It
+// reports whether anything came. A page that has no position looks first; an idle call costs a get.
+// Errors: as Look.
+func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
+	if !l.at.Joined() || l.at.Deleted || l.at.Looked == 0 {
+		before := l.at.Epoch
+		if err := l.Look(ctx); err != nil {
+			return false, err
+		}
+		came = before != l.at.Epoch
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return came, context.Cause(ctx)
+		}
+		more, _, err := l.step(ctx)
+		came = came || more
+		switch {
+		case err != nil:
+			return came, err
+		case l.at.Deleted:
+			return came, ErrDeleted
+		case !more:
+			return came, nil
+		}
+	}
+}
+
+// step reads the entry behind the position and does what it says. It reports whether there was one,
+// and the hash of one that was applied.
+func (l *Log) step(ctx context.Context) (more bool, applied epoch.Hash, err error) {
+	for range maxRounds {
+		n := l.at.Number + 1
+		e, r, err := l.next(ctx)
+		if err != nil {
+			return false, applied, err
+		}
+		switch l.at.Read(r.Reading) {
+		case epoch.End:
+			return false, applied, nil
+		case epoch.LookFirst:
+			at := l.at
+			if err := l.Look(ctx); err != nil {
+				return false, applied, err
+			}
+			if l.at.Epoch != at.Epoch {
+				return true, applied, nil
+			}
+			if l.at.Looked <= at.Looked {
+				return false, applied, fmt.Errorf("read log entry %d: the bucket does not tell the time: %w", n, base.ErrUnsupported)
+			}
+		case epoch.Damaged:
+			return false, applied, &DamageError{l.o.Names.Entry(l.at.Epoch, n), r.bad()}
+		case epoch.Help:
+			l.forget()
+			return true, applied, l.help(ctx, e.Closing, e.Sealed)
+		case epoch.Apply:
+			return true, e.Hash, l.apply(ctx, e)
+		}
+	}
+	return false, applied, ErrContended
+}
+
+// apply makes an entry part of the page.
+func (l *Log) apply(ctx context.Context, e *Entry) error {
+	next := l.at.Applied(e.Hash)
+	err := l.o.Page.Apply(ctx, e, next)
+	if errors.Is(err, base.ErrCorrupt) {
+		return &DamageError{l.o.Names.Entry(e.Epoch, e.Number), err}
+	}
+	if err != nil {
+		return fmt.Errorf("apply log entry %d: %w", e.Number, err)
+	}
+	delete(l.ahead, e.Number)
+	l.at = next
+	return nil
+}
+
+// reading is what stands behind the position, with what is wrong with it.
+type reading struct {
+	epoch.Reading
+	err error
+}
+
+func (r reading) bad() error {
+	switch {
+	case !r.Found:
+		return errMissing
+	case r.err != nil:
+		return r.err
+	}
+	return errors.New("it does not follow from the entry before it")
+}
+
+// next reads what stands behind the position. The entry stays in l.ahead until it was applied.
+func (l *Log) next(ctx context.Context) (*Entry, reading, error) {
+	n := l.at.Number + 1
+	f, ok := l.ahead[n]
+	if !ok {
+		l.fetchAhead(ctx, n)
+		f = l.ahead[n]
+	}
+	r := reading{Reading: epoch.Reading{Found: !f.missing, Created: f.created}}
+	if f.missing || f.err != nil {
+		delete(l.ahead, n)
+	}
+	if f.missing {
+		for m, a := range l.ahead {
+			r.Later = r.Later || m > n && !a.missing && a.err == nil
+		}
+		l.forget()
+		return nil, r, nil
+	}
+	if f.err != nil && !errors.Is(f.err, base.ErrCorrupt) {
+		return nil, r, fmt.Errorf("read log entry %d: %w", n, f.err)
+	}
+	e, err := l.open(n, f)
+	if err != nil && !errors.Is(err, base.ErrCorrupt) {
+		return nil, r, err
+	}
+	if err != nil {
+		r.Bad, r.err = true, err
+		return nil, r, nil
+	}
+	r.Previous, r.Closing = e.Previous, e.Closing
+	return e, r, nil
+}
+
+// open opens an entry of the present epoch. f.err, if any, is returned.
+func (l *Log) open(n uint64, f fetched) (*Entry, error) {
+	if f.err != nil || f.missing {
+		return nil, f.err
+	}
+	e, err := wire.OpenEntry(l.o.Sealer, l.o.Names, l.at.Epoch, n, f.stored)
+	if err != nil {
+		return nil, err
+	}
+	return &Entry{Entry: *e, Created: f.created, log: l}, nil
+}
+
+// fetchAhead reads entry n and some behind it at once: more of them, the more were there.
+func (l *Log) fetchAhead(ctx context.Context, n uint64) {
+	got := make([]fetched, l.window)
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() { got[i] = l.fetch(ctx, l.o.Names.Entry(l.at.Epoch, n+uint64(i)), wire.MaxEntryBytes) })
+	}
+	wg.Wait()
+	l.ahead = map[uint64]fetched{}
+	size := 0
+	for i, f := range got {
+		if i == 0 || f.err == nil {
+			l.ahead[n+uint64(i)] = f
+		}
+		size = max(size, len(f.stored))
+	}
+	if l.hits++; l.hits > 1 { // a single entry is what comes most often
+		l.window = min(2*l.window, l.o.Ahead)
+	}
+	if size > maxAheadBytes {
+		l.window = 1
+	}
+}
+
+// maxAheadBytes is the length of an entry beyond which the next ones are read one by one.
+const maxAheadBytes = 1 << 20
+
+// forget forgets what was read ahead.
+func (l *Log) forget() { l.ahead, l.hits, l.window = map[uint64]fetched{}, 0, 1 }

@@ -1,0 +1,194 @@
+package pagelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// Cut begins an epoch that gives up what the Page proposes, of the entries that are there now. Others
+// that append meanwhile come first. Errors: as Look; ErrContended.
+func (l *Log) Cut(ctx context.Context) error { return l.turn(ctx, epoch.Cut) }
+
+// Delete ends the page for all devices.
+func (l *Log) Delete(ctx context.Context) error {
+	err := l.turn(ctx, epoch.Deleted)
+	if errors.Is(err, ErrDeleted) {
+		return nil
+	}
+	return err
+}
+
+// turn makes turns until one of the kind was the first behind the position.
+func (l *Log) turn(ctx context.Context, kind epoch.Kind) error {
+	for range maxRounds {
+		if _, err := l.CatchUp(ctx); err != nil {
+			return err
+		}
+		x := l.proposal(kind)
+		if err := l.propose(ctx, x, epoch.Looked{}); err != nil {
+			return err
+		}
+		sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
+		if err != nil {
+			return err
+		}
+		first, err := l.close(ctx, l.at.Number+1, l.at.Hash, sealed)
+		if err != nil {
+			return err
+		}
+		if !first {
+			continue
+		}
+		if err := l.help(ctx, x, sealed); err != nil {
+			return err
+		}
+		if l.at.Epoch == x.ID {
+			return nil
+		}
+	}
+	return ErrContended
+}
+
+// proposal returns what is known of an epoch before its checkpoint.
+func (l *Log) proposal(kind epoch.Kind) *epoch.Proposal {
+	x := &epoch.Proposal{ID: l.o.NewID(), Kind: kind, Parent: l.at.Epoch, Renewed: l.at.Renewed, Base: l.at.Number, BaseHash: l.at.Hash}
+	if kind == epoch.Renewal {
+		x.Renewed = x.ID
+	}
+	return x
+}
+
+func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
+	if x.Kind == epoch.Deleted {
+		return nil
+	}
+	if err := l.o.Page.Propose(ctx, x, seen); err != nil {
+		return fmt.Errorf("write the checkpoint of an epoch: %w", err)
+	}
+	return nil
+}
+
+// Renew repairs the bucket: it begins an epoch that keeps all that the device has, or enters one
+// that does so already. It takes what the bucket has as it is, also where that was wiped or is in
+// an older state. A page without a position enters what is there, and where that cannot be entered,
+// begins an epoch without commits: other devices send again what they have. Errors: as Look.
+func (l *Log) Renew(ctx context.Context) error {
+	for range maxRounds {
+		before := l.at.Epoch
+		err := l.lookAnd(ctx, true)
+		var bad *DamageError
+		if err != nil && !errors.Is(err, ErrWiped) && !errors.As(err, &bad) {
+			return err
+		}
+		if err == nil && l.at.Epoch != before {
+			return nil
+		}
+		done, err := l.renewal(ctx)
+		if done || err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// renewal proposes a renewal and helps it. It reports false when others were first.
+func (l *Log) renewal(ctx context.Context) (bool, error) {
+	seen, err := l.seen(ctx)
+	if err != nil {
+		return false, err
+	}
+	x := l.proposal(epoch.Renewal)
+	x.Behind = seen.Behind()
+	if x.Erased, err = l.erased(ctx); err != nil {
+		return false, err
+	}
+	if err := l.propose(ctx, x, seen); err != nil {
+		return false, err
+	}
+	sealed, err := wire.SealEpoch(l.o.Sealer, l.o.Names, x)
+	if err != nil {
+		return false, err
+	}
+	if first, err := l.stop(ctx, sealed); err != nil || !first {
+		return false, err
+	}
+	if err := l.help(ctx, x, sealed); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// stop puts a closing entry behind all that the log of the epoch has. It reports whether it was the
+// first there.
+func (l *Log) stop(ctx context.Context, sealed []byte) (bool, error) {
+	if !l.at.Joined() {
+		return true, nil
+	}
+	n, previous, err := l.top(ctx)
+	if err != nil {
+		return false, err
+	}
+	return l.close(ctx, n+1, previous, sealed)
+}
+
+// erased returns what any epoch that the bucket shows has erased.
+func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
+	err = l.eachEpoch(ctx, func(e *Epoch) { all = all.Union(e.Erased) })
+	return all, err
+}
+
+// top returns the greatest number that the log of the epoch has, and the hash of that entry; the
+// position where that is greater. An entry that is bad has the hash of the position, as nobody reads
+// past it.
+func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
+	n, hash = l.at.Number, l.at.Hash
+	e := l.at.Epoch
+	err = l.list(ctx, l.o.Names.Entry(e, n), l.o.Names.Log(e), func(info bucket.Info) bool {
+		if name, ok := l.o.Names.Parse(info.Name); ok {
+			n = name.Number
+		}
+		return true
+	})
+	if err != nil || n == l.at.Number {
+		return n, hash, err
+	}
+	f := l.fetch(ctx, l.o.Names.Entry(e, n), wire.MaxEntryBytes)
+	if f.err != nil && !errors.Is(f.err, base.ErrCorrupt) {
+		return 0, hash, f.err
+	}
+	if entry, err := l.open(n, f); err == nil && entry != nil {
+		hash = entry.Hash
+	}
+	return n, hash, nil
+}
+
+// help makes an epoch of a proposal, unless there is another one that can be entered, and enters what
+// is the newest then.
+func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error {
+	seen, err := l.seen(ctx)
+	if err != nil {
+		return err
+	}
+	if seen.Any && !(seen.Own && seen.Newest == l.at.K) {
+		err := l.enter(ctx, seen.Newest, seen.At)
+		var bad *DamageError
+		if !errors.As(err, &bad) {
+			return err
+		}
+	}
+	switch verdict, k := l.at.Help(x, seen, false); verdict {
+	case epoch.PutEpoch:
+		if _, _, err := l.put(ctx, l.o.Names.Epoch(k), sealed); err != nil {
+			return err
+		}
+	case epoch.Renew:
+		return &DamageError{l.o.Names.Epoch(seen.Newest), ErrUnjoinable}
+	}
+	return l.lookAnd(ctx, true)
+}
