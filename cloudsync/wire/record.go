@@ -50,6 +50,14 @@ type Record interface {
 	compare(Record) int
 }
 
+// Compare compares the keys of two records of one type. That of a Gone is its first commit.
+func Compare(a, b Record) int {
+	if g, ok := a.(*Gone); ok {
+		return cmp.Compare(g.Commits[0], b.(*Gone).Commits[0])
+	}
+	return a.compare(b)
+}
+
 // The types of records, in the order in which they stand in a stream.
 const (
 	tagDevice byte = iota + 1
