@@ -55,6 +55,7 @@ type Repository struct {
 	departures atomic.Uint64 // counts pages that left, for names
 
 	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
+	addRule     sync.Mutex              // held while rules are read, changed and set
 	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
 }
 

@@ -232,6 +232,21 @@ func (p *Page) SetMergeRules(r *MergeRules) {
 	p.ledger.repo.setRules(p.shared.key.ledger, &p.shared.key, r.clone())
 }
 
+// AddMergeRule adds a rule to those that the page has in this Repository, in place of one with the same
+// prefix. It is how a layer of records, such as package records, says how its rows are merged. Else it
+// is as SetMergeRules, which takes what was added away.
+func (p *Page) AddMergeRule(n NamespaceRule) {
+	repo, key := p.ledger.repo, p.shared.key
+	repo.addRule.Lock()
+	defer repo.addRule.Unlock()
+	rules := repo.rules(key).clone()
+	if rules == nil {
+		rules = &MergeRules{}
+	}
+	rules.Namespaces = append(rules.Namespaces, NamespaceRule{Prefix: bytes.Clone(n.Prefix), Strategy: n.Strategy})
+	repo.setRules(key.ledger, &key, &MergeRules{Default: rules.Default, Namespaces: (rules.namespaces())[1:]})
+}
+
 // setRules sets the rules of a page, or with nil of a ledger, and tells the open pages that they concern.
 func (r *Repository) setRules(ledger string, page *pageKey, rules *MergeRules) {
 	r.mu.Lock()

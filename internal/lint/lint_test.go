@@ -27,7 +27,7 @@ type ban struct {
 }
 
 var bans = []ban{
-	{regexp.MustCompile(`\btime\.(Now|Since|Until|Sleep|After|Tick|NewTimer|NewTicker)\(`), []string{"internal/clock/"}, false, "time comes from internal/clock"},
+	{regexp.MustCompile(`\btime\.(Now|Since|Until|Sleep|After|Tick|NewTimer|NewTicker)\(`), []string{"internal/clock/", "examples/"}, false, "time comes from internal/clock"},
 	{regexp.MustCompile(`\btime\.Sleep\(`), []string{"internal/clock/"}, true, "no sleeping, in tests either"},
 	{regexp.MustCompile(`"math/rand"`), nil, false, "randomness is injected"},
 	{regexp.MustCompile(`\brand\.(Int|IntN|N|Uint32|Uint64|Float64|Perm|Shuffle|Int64|Uint64N)\(`), nil, false, "randomness is injected"},

@@ -1,0 +1,217 @@
+package records
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/ledgerd/ledger"
+)
+
+// fields says how values of a type are merged.
+type fields struct {
+	merge merger
+}
+
+// merger merges a value that both sides may have changed. base is the zero reflect.Value where the
+// common ancestors do not agree about the record. leftNewer says which side wrote the record last. It
+// reports whether it has decided against a side.
+type merger func(base, left, right reflect.Value, leftNewer bool) (merged reflect.Value, lost bool)
+
+var timeType = reflect.TypeFor[time.Time]()
+
+// fieldsOf reads the struct tags of T. Errors match ledger.ErrInvalid.
+func fieldsOf[T any]() (*fields, error) {
+	m, err := mergerOf(reflect.TypeFor[T](), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	return &fields{m}, nil
+}
+
+// mergerOf returns how values of a type are merged that have a tag. within are the structs in which
+// they are.
+func mergerOf(t reflect.Type, tag string, within []reflect.Type) (merger, error) {
+	ordered := t == timeType || t.Kind() == reflect.String || t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
+	switch {
+	case tag == "counter" && t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64:
+		return mergeCounter, nil
+	case tag == "max" && ordered:
+		return mergeMax, nil
+	case tag == "set" && t.Kind() == reflect.Map:
+		return mergeMap, nil
+	case tag == "set" && t.Kind() == reflect.Slice && t.Elem().Comparable():
+		return mergeSlice, nil
+	case tag == "" && t.Kind() == reflect.Struct && t != timeType:
+		return structMerger(t, within)
+	case tag == "":
+		return mergeLast, nil
+	}
+	return nil, fmt.Errorf("tag %q does not fit the type %s: %w", tag, t, ledger.ErrInvalid)
+}
+
+// structMerger merges structs field by field. A struct with unexported fields is a value.
+func structMerger(t reflect.Type, within []reflect.Type) (merger, error) {
+	var each []merger
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag := f.Tag.Get("ledger")
+		if !f.IsExported() {
+			if tag != "" {
+				return nil, fmt.Errorf("field %s of %s has a tag and is not exported: %w", f.Name, t, ledger.ErrInvalid)
+			}
+			return mergeLast, nil
+		}
+		m, err := mergerOf(f.Type, tag, append(within, t))
+		if err != nil {
+			return nil, fmt.Errorf("field %s: %w", f.Name, err)
+		}
+		each = append(each, m)
+	}
+	return func(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+		out, lost := reflect.New(t).Elem(), false
+		for i, m := range each {
+			var b reflect.Value
+			if base.IsValid() {
+				b = base.Field(i)
+			}
+			v, l := mergeOne(m, b, left.Field(i), right.Field(i), leftNewer)
+			out.Field(i).Set(v)
+			lost = lost || l
+		}
+		return out, lost
+	}, nil
+}
+
+// mergeOne takes what one side alone has changed from there, and has m merge the rest.
+func mergeOne(m merger, base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+	switch {
+	case same(base, right):
+		return left, false
+	case same(base, left):
+		return right, false
+	case same(left, right) && (!base.IsValid() || !isNumber(left)): // both may have added the same
+		return left, false
+	}
+	return m(base, left, right, leftNewer)
+}
+
+func isNumber(v reflect.Value) bool { return v.Kind() >= reflect.Int && v.Kind() <= reflect.Float64 }
+
+func same(a, b reflect.Value) bool {
+	if !a.IsValid() {
+		return false
+	}
+	if a.Type() == timeType {
+		return a.Interface().(time.Time).Equal(b.Interface().(time.Time))
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}
+
+// mergeLast takes the side that wrote the record last.
+func mergeLast(_, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+	if same(left, right) {
+		return left, false
+	}
+	if leftNewer {
+		return left, true
+	}
+	return right, true
+}
+
+// mergeCounter adds what both sides have added. Without a base it takes the greater number, since the
+// sum would count twice what both have.
+func mergeCounter(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+	if !base.IsValid() {
+		return mergeMax(base, left, right, leftNewer)
+	}
+	out := reflect.New(base.Type()).Elem()
+	switch k := base.Kind(); {
+	case k <= reflect.Int64:
+		out.SetInt(left.Int() + right.Int() - base.Int())
+	case k <= reflect.Uintptr:
+		out.SetUint(left.Uint() + right.Uint() - base.Uint())
+	default:
+		out.SetFloat(left.Float() + right.Float() - base.Float())
+	}
+	return out, false
+}
+
+// mergeMax takes the greater value.
+func mergeMax(_, left, right reflect.Value, _ bool) (reflect.Value, bool) {
+	if compare(left, right) < 0 {
+		return right, false
+	}
+	return left, false
+}
+
+func compare(a, b reflect.Value) int {
+	switch k := a.Kind(); {
+	case a.Type() == timeType:
+		return a.Interface().(time.Time).Compare(b.Interface().(time.Time))
+	case k == reflect.String:
+		return cmp.Compare(a.String(), b.String())
+	case k <= reflect.Int64:
+		return cmp.Compare(a.Int(), b.Int())
+	case k <= reflect.Uintptr:
+		return cmp.Compare(a.Uint(), b.Uint())
+	}
+	return cmp.Compare(a.Float(), b.Float())
+}
+
+// mergeMap takes the entries that a side has added or changed, and not those that one has removed.
+func mergeMap(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+	if !base.IsValid() {
+		base = reflect.Zero(left.Type())
+	}
+	out, lost := reflect.MakeMap(base.Type()), false
+	for _, keys := range [][]reflect.Value{left.MapKeys(), right.MapKeys()} {
+		for _, k := range keys {
+			b, l, r := base.MapIndex(k), left.MapIndex(k), right.MapIndex(k)
+			switch {
+			case l.IsValid() && r.IsValid():
+				v, gone := mergeOne(mergeLast, b, l, r, leftNewer)
+				out.SetMapIndex(k, v)
+				lost = lost || gone
+			case l.IsValid() && (!b.IsValid() || !same(b, l)):
+				out.SetMapIndex(k, l)
+			case r.IsValid() && (!b.IsValid() || !same(b, r)):
+				out.SetMapIndex(k, r)
+			}
+		}
+	}
+	return out, lost
+}
+
+// mergeSlice takes the elements that a side has, but for those that one has removed: in the order of
+// the side that wrote the record last, the others behind them.
+func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+	if !base.IsValid() {
+		base = reflect.Zero(left.Type())
+	}
+	first, second := right, left
+	if leftNewer {
+		first, second = left, right
+	}
+	has := func(s reflect.Value) map[any]bool {
+		m := map[any]bool{}
+		for i := range s.Len() {
+			m[s.Index(i).Interface()] = true
+		}
+		return m
+	}
+	before, one, two := has(base), has(first), has(second)
+	out, taken := reflect.MakeSlice(base.Type(), 0, first.Len()+second.Len()), map[any]bool{}
+	for _, s := range []reflect.Value{first, second} {
+		for i := range s.Len() {
+			e := s.Index(i).Interface()
+			if taken[e] || before[e] && !(one[e] && two[e]) {
+				continue
+			}
+			taken[e] = true
+			out = reflect.Append(out, s.Index(i))
+		}
+	}
+	return out, false
+}

@@ -1,0 +1,179 @@
+package records
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// The types of parts of a key. They order parts of different types.
+const (
+	partNil    = 0x05
+	partBytes  = 0x10
+	partString = 0x11
+	partInt    = 0x20
+	partFloat  = 0x21
+	partFalse  = 0x30
+	partTrue   = 0x31
+	partTime   = 0x40
+)
+
+// Key returns a key of an index: the parts, so encoded that keys sort as their first parts do, then as
+// their second parts, and so on. No key with a part more begins between a key and the next greater
+// one of as many parts, so that Query.Prefix selects by leading parts.
+//
+// Parts may be nil, []byte, string, bool, integers of any size up to int64 and uint64 (which sort by
+// value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to the
+// nanosecond, years 1678 to 2261). Other types panic, as they are mistakes of the program.
+func Key(parts ...any) []byte {
+	var b []byte
+	for _, p := range parts {
+		b = appendPart(b, p)
+	}
+	return b
+}
+
+func appendPart(b []byte, part any) []byte {
+	switch v := part.(type) {
+	case nil:
+		return append(b, partNil)
+	case []byte:
+		return appendText(append(b, partBytes), v)
+	case string:
+		return appendText(append(b, partString), []byte(v))
+	case bool:
+		if v {
+			return append(b, partTrue)
+		}
+		return append(b, partFalse)
+	case int:
+		return appendInt(b, int64(v))
+	case int8:
+		return appendInt(b, int64(v))
+	case int16:
+		return appendInt(b, int64(v))
+	case int32:
+		return appendInt(b, int64(v))
+	case int64:
+		return appendInt(b, v)
+	case uint:
+		return appendUint(b, uint64(v))
+	case uint8:
+		return appendUint(b, uint64(v))
+	case uint16:
+		return appendUint(b, uint64(v))
+	case uint32:
+		return appendUint(b, uint64(v))
+	case uint64:
+		return appendUint(b, v)
+	case float32:
+		return appendFloat(b, float64(v))
+	case float64:
+		return appendFloat(b, v)
+	case time.Time:
+		return binary.BigEndian.AppendUint64(append(b, partTime), uint64(v.UnixNano())^1<<63)
+	}
+	panic(fmt.Sprintf("records: a part of a key has the type %T", part))
+}
+
+// appendText appends bytes, in which 0x00 is 0x00 0xff, and the end 0x00 0x01.
+func appendText(b, text []byte) []byte {
+	for _, c := range text {
+		if b = append(b, c); c == 0 {
+			b = append(b, 0xff)
+		}
+	}
+	return append(b, 0, 1)
+}
+
+// appendInt appends an integer as 9 bytes: whether it is negative, and its low 64 bits.
+func appendInt(b []byte, v int64) []byte {
+	if v < 0 {
+		return binary.BigEndian.AppendUint64(append(b, partInt, 0), uint64(v))
+	}
+	return appendUint(b, uint64(v))
+}
+
+func appendUint(b []byte, v uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, partInt, 1), v)
+}
+
+// appendFloat appends a number so that its bits sort as it does: the sign flipped, and all bits of
+// negative ones.
+func appendFloat(b []byte, v float64) []byte {
+	bits := uint64(0)
+	switch {
+	case math.IsNaN(v):
+	case v == 0:
+		bits = 1 << 63 // without a sign
+	case v < 0:
+		bits = ^math.Float64bits(v)
+	default:
+		bits = math.Float64bits(v) | 1<<63
+	}
+	return binary.BigEndian.AppendUint64(append(b, partFloat), bits)
+}
+
+var errKey = errors.New("it is no key of an index")
+
+// cutText reads what appendText wrote.
+func cutText(b []byte) (text, rest []byte, err error) {
+	for i := 0; i+1 < len(b); i++ {
+		switch {
+		case b[i] != 0:
+			text = append(text, b[i])
+		case b[i+1] == 0xff:
+			text = append(text, 0)
+			i++
+		case b[i+1] == 1:
+			return text, b[i+2:], nil
+		default:
+			return nil, nil, errKey
+		}
+	}
+	return nil, nil, errKey
+}
+
+// partEnd returns the length of the first part of b.
+func partEnd(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, errKey
+	}
+	n := 1
+	switch b[0] {
+	case partNil, partFalse, partTrue:
+	case partBytes, partString:
+		_, rest, err := cutText(b[1:])
+		if err != nil {
+			return 0, err
+		}
+		n = len(b) - len(rest)
+	case partInt:
+		n = 10
+	case partFloat, partTime:
+		n = 9
+	default:
+		return 0, errKey
+	}
+	if n > len(b) {
+		return 0, errKey
+	}
+	return n, nil
+}
+
+// checkKey reports whether b is a key that Key has made.
+func checkKey(b []byte) error {
+	if len(b) == 0 {
+		return errKey
+	}
+	for len(b) > 0 {
+		n, err := partEnd(b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

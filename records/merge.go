@@ -1,0 +1,226 @@
+package records
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/ledgerd/ledger"
+)
+
+// Rule is the name under which Page.Conflicts tells what merges of collections have decided.
+const Rule = "records"
+
+// strategy is the ledger.GroupStrategy of a collection. A group is a record with its index rows, and
+// the row of versions is one of its own.
+type strategy[T any] struct{ c *Collection[T] }
+
+// Name implements ledger.GroupStrategy.
+func (s *strategy[T]) Name() string { return Rule }
+
+// Group implements ledger.GroupStrategy.
+func (s *strategy[T]) Group(key []byte) []byte {
+	rest := key[len(s.c.prefix):]
+	switch {
+	case len(rest) > 0 && rest[0] == rowRecord:
+		return rest
+	case len(rest) > 0 && rest[0] == rowIndex:
+		if _, id, err := cutIndexRow(rest[1:]); err == nil {
+			return append([]byte{rowRecord}, id...)
+		}
+	}
+	return rest
+}
+
+// cutIndexRow returns what stands behind 'i' in an index row: the name of the index, and the id.
+func cutIndexRow(b []byte) (index, id []byte, err error) {
+	index, rest, err := cutText(b)
+	if err == nil {
+		_, id, err = cutText(rest)
+	}
+	return index, id, err
+}
+
+// MergeGroup implements ledger.GroupStrategy.
+func (s *strategy[T]) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	if len(g.Name) < 2 || g.Name[0] != rowRecord {
+		return take(ctx, g)
+	}
+	id := string(g.Name[1:])
+	if err := s.record(ctx, m, g, id); err != nil {
+		return s.c.explain("merge", id, err)
+	}
+	return nil
+}
+
+// take takes the side that wrote a group last.
+func take(ctx context.Context, g *ledger.Group) error {
+	side, err := g.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Take(ctx, side)
+}
+
+// version is a record as it is on a side, or in the base.
+type version[T any] struct {
+	row   []byte // nil: it is not there
+	value *T     // nil: it is not there, or cannot be read
+}
+
+func (s *strategy[T]) version(ctx context.Context, r reader, id string) (v version[T], err error) {
+	v.row, err = r.Get(ctx, s.c.recordRow(id))
+	if errors.Is(err, ledger.ErrNotFound) {
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	if value, err := s.c.decode(v.row); err == nil {
+		v.value = value
+	}
+	return v, nil
+}
+
+// record merges a record, and makes its index rows. In m.Result all rows of the record that a side
+// has changed are as in the base, and the others are equal everywhere.
+func (s *strategy[T]) record(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string) error {
+	var of [3]version[T]
+	for i, r := range []reader{m.Base, m.Left, m.Right} {
+		var err error
+		if of[i], err = s.version(ctx, r, id); err != nil {
+			return err
+		}
+	}
+	row, value, err := s.merged(ctx, m, g, id, of[0], of[1], of[2])
+	if err != nil {
+		return err
+	}
+	key := s.c.recordRow(id)
+	if row == nil {
+		err = m.Result.Delete(ctx, key)
+	} else {
+		err = m.Result.Put(ctx, key, row)
+	}
+	if err != nil {
+		return err
+	}
+	return s.index(ctx, m, g, id, value)
+}
+
+// merged returns what a record becomes, nil for nothing.
+func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string, base, left, right version[T]) ([]byte, *T, error) {
+	switch {
+	case equal(left.row, right.row) && equal(left.row, base.row), equal(base.row, right.row):
+		return left.row, left.value, nil
+	case equal(base.row, left.row):
+		return right.row, right.value, nil
+	}
+	side, err := g.Newest(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	winner := right
+	if side == ledger.SideLeft {
+		winner = left
+	}
+	known, err := s.baseKnown(ctx, g, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if left.value == nil || right.value == nil || base.row != nil && base.value == nil {
+		if !equal(left.row, right.row) {
+			err = m.Report(ctx, s.c.recordRow(id), Rule, side)
+		}
+		return winner.row, winner.value, err
+	}
+	var from reflect.Value
+	switch {
+	case base.value != nil:
+		from = reflect.ValueOf(base.value).Elem()
+	case known:
+		from = reflect.ValueOf(new(T)).Elem()
+	}
+	v, lost := mergeOne(s.c.fields.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == ledger.SideLeft)
+	value := new(T)
+	reflect.ValueOf(value).Elem().Set(v)
+	row, err := s.c.encode(value)
+	if err == nil && lost {
+		err = m.Report(ctx, s.c.recordRow(id), Rule, side)
+	}
+	return row, value, err
+}
+
+// baseKnown reports whether the common ancestors agree about a record, if it is only that there is none.
+func (s *strategy[T]) baseKnown(ctx context.Context, g *ledger.Group, id string) (bool, error) {
+	row := s.c.recordRow(id)
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return false, err
+		}
+		if bytes.Equal(c.Key, row) {
+			return !c.BaseUnknown, nil
+		}
+	}
+	return true, nil
+}
+
+func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+
+// index makes the index rows of a record what the merged one says: the changed ones of the group,
+// which are those of the base now, and those of the base that nobody has changed.
+func (s *strategy[T]) index(ctx context.Context, m *ledger.Merge, g *ledger.Group, id string, value *T) error {
+	now, err := s.c.keys(value)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		if rest := c.Key[len(s.c.prefix):]; rest[0] == rowIndex && c.Base != nil {
+			there[string(c.Key[:len(c.Key)-len(id)])] = true
+		}
+	}
+	base, err := s.version(ctx, m.Base, id)
+	if err != nil {
+		return err
+	}
+	if keys, err := s.c.keys(base.value); err == nil {
+		for k := range keys {
+			there[k] = true
+		}
+	}
+	for k := range now { // a row that other programs have left out
+		if _, err := m.Result.Get(ctx, append([]byte(k), id...)); err == nil {
+			there[k] = true
+		} else if errors.Is(err, ledger.ErrNotFound) {
+			delete(there, k)
+		} else {
+			return err
+		}
+	}
+	return s.c.moveKeys(ctx, m.Result, id, there, now)
+}
+
+// Finish implements ledger.GroupStrategy. Where one side has made index rows by other functions than
+// those of this program, all are made again by these. A newer program sees that, and makes its own.
+func (s *strategy[T]) Finish(ctx context.Context, m *ledger.Merge) error {
+	for _, r := range []reader{m.Left, m.Right} {
+		found, same, err := s.c.readSchema(ctx, r)
+		if err != nil {
+			return err
+		}
+		if same || len(found.Indexes) == 0 && len(s.c.o.Indexes) == 0 {
+			continue
+		}
+		if err := s.c.reindex(ctx, m.Result); err != nil {
+			return fmt.Errorf("make the index rows of collection %q again: %w", s.c.name, err)
+		}
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,296 @@
+package records
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ledgerd/ledger"
+)
+
+// isOlder reports whether an older version of the app has written a row.
+func (c *Collection[T]) isOlder(row []byte) bool {
+	version, n := binary.Uvarint(row)
+	return n > 0 && version < uint64(c.o.Version)
+}
+
+// Record is a record that a query has found. It is the caller's.
+type Record[T any] struct {
+	ID    string
+	Value *T
+	// Key is that of the index by which it was found, nil without an index.
+	Key []byte
+}
+
+// Query selects records. The zero value selects all, by id. Keys are those of Key for an index, else
+// ids.
+type Query struct {
+	// Index is the one by which records are found and sorted; empty: their ids.
+	Index string
+	// Equal selects the records with exactly this key, and Prefix those whose key begins with these
+	// parts. From is the least key and To the first that is too great. Nil selects all.
+	Equal, Prefix, From, To []byte
+	// Reverse gives the greatest key first.
+	Reverse bool
+	// Limit is the greatest number of records; 0: no limit.
+	Limit int
+}
+
+// bounds returns from where on, and up to where, rows behind base are selected. escape makes of a
+// key what stands in rows, and end ends it there.
+func (q *Query) bounds(base []byte, escape func([]byte) []byte, end []byte) (from, to []byte) {
+	from, to = base, behind(base)
+	set := func(f, t []byte) {
+		if f != nil && bytes.Compare(f, from) > 0 {
+			from = f
+		}
+		if t != nil && bytes.Compare(t, to) < 0 {
+			to = t
+		}
+	}
+	row := func(key, end []byte) []byte { return slices.Concat(base, escape(key), end) }
+	if q.Equal != nil {
+		set(row(q.Equal, end), behind(row(q.Equal, end)))
+	}
+	if q.Prefix != nil {
+		set(row(q.Prefix, nil), behind(row(q.Prefix, nil)))
+	}
+	if q.From != nil {
+		set(row(q.From, end), nil)
+	}
+	if q.To != nil {
+		set(nil, row(q.To, end))
+	}
+	return from, to
+}
+
+// behind returns the least key that is greater than all that begin with prefix, which ends with
+// another byte than 0xff somewhere.
+func behind(prefix []byte) []byte {
+	out := bytes.Clone(prefix)
+	for len(out) > 0 && out[len(out)-1] == 0xff {
+		out = out[:len(out)-1]
+	}
+	out[len(out)-1]++
+	return out
+}
+
+// escaped is appendText without the end.
+func escaped(key []byte) []byte {
+	b := appendText(nil, key)
+	return b[:len(b)-2]
+}
+
+// holds reports whether the query selects a key.
+func (q *Query) holds(key []byte) bool {
+	return (q.Equal == nil || bytes.Equal(key, q.Equal)) && bytes.HasPrefix(key, q.Prefix) &&
+		(q.From == nil || bytes.Compare(key, q.From) >= 0) && (q.To == nil || bytes.Compare(key, q.To) < 0)
+}
+
+// Query yields the records that q selects, ordered by key and then by id, as they are now. A record
+// with several keys of an index comes once for each that is selected. Errors end it: ledger.ErrInvalid
+// for an index that is not declared; ErrNewer; those of the codec and of Page.View. Memory is that of
+// one record.
+func (c *Collection[T]) Query(ctx context.Context, q Query) iter.Seq2[Record[T], error] {
+	return func(yield func(Record[T], error) bool) {
+		s, err := c.page.Snapshot(ctx)
+		if err != nil {
+			yield(Record[T]{}, fmt.Errorf("query collection %q: %w", c.name, err))
+			return
+		}
+		defer s.Close()
+		c.At(s).Query(ctx, q)(yield)
+	}
+}
+
+// Scan is Query with all records.
+func (c *Collection[T]) Scan(ctx context.Context) iter.Seq2[Record[T], error] {
+	return c.Query(ctx, Query{})
+}
+
+// Query is Collection.Query at the moment of the view.
+func (v *View[T]) Query(ctx context.Context, q Query) iter.Seq2[Record[T], error] {
+	return func(yield func(Record[T], error) bool) {
+		if err := v.query(ctx, q, yield); err != nil {
+			yield(Record[T]{}, fmt.Errorf("query collection %q: %w", v.c.name, err))
+		}
+	}
+}
+
+func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
+	if q.Index == "" {
+		return v.byID(ctx, q, yield)
+	}
+	if !slices.ContainsFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index }) {
+		return fmt.Errorf("index %q is not declared: %w", q.Index, ledger.ErrInvalid)
+	}
+	_, same, err := v.c.readSchema(ctx, v.r)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return v.withoutRows(ctx, q, yield)
+	}
+	base := appendText(v.c.row(rowIndex), []byte(q.Index))
+	from, to := q.bounds(base, escaped, []byte{0, 1})
+	for e, err := range v.r.Scan(ctx, ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		key, id, err := cutText(e.Key[len(base):])
+		if err != nil {
+			return fmt.Errorf("index %q: %w: %w", q.Index, err, ledger.ErrCorrupt)
+		}
+		value, err := v.Get(ctx, string(id))
+		if err != nil {
+			return err
+		}
+		if !yield(Record[T]{string(id), value, key}, nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// byID yields records by their ids.
+func (v *View[T]) byID(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
+	base := v.c.row(rowRecord)
+	o := ledger.ScanOptions{Reverse: q.Reverse, Limit: q.Limit}
+	if o.Start, o.End = q.bounds(base, func(b []byte) []byte { return b }, nil); q.Equal != nil {
+		o.End = append(bytes.Clone(o.Start), 0)
+	}
+	for e, err := range v.r.Scan(ctx, o) {
+		if err != nil {
+			return err
+		}
+		id := string(e.Key[len(base):])
+		row, err := e.Value(ctx)
+		if err != nil {
+			return v.c.explain("read", id, err)
+		}
+		value, err := v.c.decode(row)
+		if err != nil {
+			return v.c.explain("read", id, err)
+		}
+		if !yield(Record[T]{ID: id, Value: value}, nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// withoutRows is query by an index whose rows another program has left otherwise: it reads all
+// records and sorts what it finds.
+func (v *View[T]) withoutRows(ctx context.Context, q Query, yield func(Record[T], error) bool) error {
+	i := slices.IndexFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index })
+	type hit struct {
+		key []byte
+		id  string
+	}
+	var hits []hit
+	err := v.byID(ctx, Query{}, func(r Record[T], _ error) bool {
+		keys := v.c.o.Indexes[i].Keys(r.Value)
+		slices.SortFunc(keys, bytes.Compare)
+		for _, k := range slices.CompactFunc(keys, bytes.Equal) {
+			if q.holds(k) {
+				hits = append(hits, hit{bytes.Clone(k), r.ID})
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(hits, func(a, b hit) int { return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.id, b.id)) })
+	if q.Reverse {
+		slices.Reverse(hits)
+	}
+	if q.Limit > 0 && len(hits) > q.Limit {
+		hits = hits[:q.Limit]
+	}
+	for _, h := range hits {
+		value, err := v.Get(ctx, h.id)
+		if err != nil || !yield(Record[T]{h.id, value, h.key}, nil) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Find returns the record that has a key of an index, the one with the least id where there are
+// several. Errors: ledger.ErrNotFound; as Query.
+func (c *Collection[T]) Find(ctx context.Context, index string, key []byte) (r Record[T], err error) {
+	for r, err := range c.Query(ctx, Query{Index: index, Equal: key, Limit: 1}) {
+		return r, err
+	}
+	return r, fmt.Errorf("find a record of collection %q by index %q: %w", c.name, index, ledger.ErrNotFound)
+}
+
+// Duplicates yields the records that have a key of a unique index in common with another one, as
+// merges may leave them: all that have the key, one after the other. Errors: as Query.
+func (c *Collection[T]) Duplicates(ctx context.Context, index string) iter.Seq2[Record[T], error] {
+	return func(yield func(Record[T], error) bool) {
+		var last Record[T]
+		told := false
+		for r, err := range c.Query(ctx, Query{Index: index}) {
+			if err != nil {
+				yield(r, err)
+				return
+			}
+			same := last.Value != nil && bytes.Equal(last.Key, r.Key)
+			if same && !told && !yield(last, nil) {
+				return
+			}
+			if same && !yield(r, nil) {
+				return
+			}
+			last, told = r, same
+		}
+	}
+}
+
+// Live yields what a query selects: at once, and again after each change of the collection, until
+// ctx ends or the loop does. Changes that come while the loop is at work are told together. Errors
+// end it: as Query and Page.Watch.
+func (c *Collection[T]) Live(ctx context.Context, q Query) iter.Seq2[[]Record[T], error] {
+	return func(yield func([]Record[T], error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		changed := c.page.Watch(ctx, &ledger.WatchOptions{Prefix: c.prefix})
+		next, stop := iter.Pull2(changed)
+		defer stop()
+		for {
+			records, err := c.collect(ctx, q)
+			if !yield(records, err) || err != nil {
+				return
+			}
+			for {
+				n, err, ok := next()
+				if err != nil {
+					yield(nil, fmt.Errorf("watch collection %q: %w", c.name, err))
+					return
+				}
+				if !ok {
+					return
+				}
+				if n.Part == ledger.Whole || n.Part == ledger.Last {
+					break
+				}
+			}
+		}
+	}
+}
+
+func (c *Collection[T]) collect(ctx context.Context, q Query) (all []Record[T], err error) {
+	for r, err := range c.Query(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}

@@ -1,0 +1,414 @@
+package records
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+)
+
+// Bounds. MaxNameBytes is that of the name of a collection or index, MaxIDBytes that of the id of a
+// record, and MaxIndexKeyBytes that of the key of an index row.
+const (
+	MaxNameBytes     = 64
+	MaxIDBytes       = 512
+	MaxIndexKeyBytes = 1024
+)
+
+// Errors, beside those of package ledger, which come wrapped.
+var (
+	// ErrUnique reports a Put that would give two records one key of a unique index. It matches
+	// ledger.ErrConflict.
+	ErrUnique = fmt.Errorf("another record has this key of a unique index: %w", ledger.ErrConflict)
+	// ErrNewer reports a record that a newer version of the app has written. It matches
+	// ledger.ErrUnsupported.
+	ErrNewer = fmt.Errorf("a newer version of the app has written it: %w", ledger.ErrUnsupported)
+)
+
+// Codec makes bytes of values and back. It must give equal bytes for equal values, on all devices.
+type Codec[T any] interface {
+	Marshal(v *T) ([]byte, error)
+	Unmarshal(b []byte, v *T) error
+}
+
+// JSON is the Codec of package encoding/json.
+type JSON[T any] struct{}
+
+// Marshal implements Codec.
+func (JSON[T]) Marshal(v *T) ([]byte, error) { return json.Marshal(v) }
+
+// Unmarshal implements Codec.
+func (JSON[T]) Unmarshal(b []byte, v *T) error { return json.Unmarshal(b, v) }
+
+// Index is a function of a record by which it is found.
+type Index[T any] struct {
+	// Name is 1 to MaxNameBytes of UTF-8 without 0x00.
+	Name string
+	// Unique says that no two records have a key in common.
+	Unique bool
+	// Version is to be raised when Keys gives others than before for a record.
+	Version uint32
+	// Keys returns the keys of a record, as Key makes them: none, or several, each at most
+	// MaxIndexKeyBytes. It must follow from v alone, and neither change nor retain it.
+	Keys func(v *T) [][]byte
+}
+
+// Options say what a collection is.
+type Options[T any] struct {
+	// Codec is JSON when nil.
+	Codec Codec[T]
+	// Indexes are those by which the collection is queried. Rows of an index that is new, or has
+	// another Version, are made by Open; those of one that is not there any more are removed.
+	Indexes []Index[T]
+	// Version is that of the values. It is to be raised when the codec of older versions does not
+	// read them as they are now.
+	Version uint32
+	// Migrate returns the value that a record of an older Version stands for. It is called each time
+	// such a record is read, until it was put again: see MigrateAll. Nil: older records are read by
+	// the codec.
+	Migrate func(version uint32, b []byte) (*T, error)
+}
+
+// Collection is a namespace of typed records on a page. It may be used concurrently.
+type Collection[T any] struct {
+	page   *ledger.Page
+	name   string
+	prefix []byte // of all rows
+	o      Options[T]
+	fields *fields
+	own    []byte // the row of the schema
+}
+
+// Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page a
+// merge rule, and makes index rows where the declared indexes have changed, in one transaction that
+// reads all records then; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid for
+// bad names, tags or a T that the tags do not fit; ErrNewer when the collection has a newer Version;
+// those of Page.Update.
+func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
+	c := &Collection[T]{page: page, name: name, prefix: append([]byte(name), 0)}
+	if o != nil {
+		c.o = *o
+	}
+	if c.o.Codec == nil {
+		c.o.Codec = JSON[T]{}
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("open collection %q: %w", name, err)
+	}
+	c.own = c.schema().row()
+	page.AddMergeRule(ledger.NamespaceRule{Prefix: c.prefix, Strategy: ledger.Grouped(&strategy[T]{c})})
+	if err := c.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("open collection %q: %w", name, err)
+	}
+	return c, nil
+}
+
+// check verifies names and the type.
+func (c *Collection[T]) check() (err error) {
+	if err := checkName(c.name); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, x := range c.o.Indexes {
+		if err := checkName(x.Name); err != nil {
+			return fmt.Errorf("index: %w", err)
+		}
+		if x.Keys == nil || seen[x.Name] {
+			return fmt.Errorf("index %q has no function, or is declared twice: %w", x.Name, ledger.ErrInvalid)
+		}
+		seen[x.Name] = true
+	}
+	c.fields, err = fieldsOf[T]()
+	return err
+}
+
+func checkName(name string) error {
+	if name == "" || len(name) > MaxNameBytes || strings.ContainsRune(name, 0) || strings.ToValidUTF8(name, "") != name {
+		return fmt.Errorf("name %q is no UTF-8 of 1 to %d bytes without 0x00: %w", name, MaxNameBytes, ledger.ErrInvalid)
+	}
+	return nil
+}
+
+// Name returns the name of the collection.
+func (c *Collection[T]) Name() string { return c.name }
+
+// reader is what snapshots and transactions have in common.
+type reader interface {
+	Get(ctx context.Context, key []byte) ([]byte, error)
+	Scan(ctx context.Context, o ledger.ScanOptions) iter.Seq2[ledger.Entry, error]
+}
+
+// The kinds of rows, behind the prefix.
+const (
+	rowSchema = 'm'
+	rowRecord = 'r'
+	rowIndex  = 'i'
+)
+
+func (c *Collection[T]) row(kind byte, rest ...[]byte) []byte {
+	return append(append(bytes.Clone(c.prefix), kind), bytes.Join(rest, nil)...)
+}
+
+func (c *Collection[T]) recordRow(id string) []byte { return c.row(rowRecord, []byte(id)) }
+
+// indexRow returns what the rows of an index begin with that have a key.
+func (c *Collection[T]) indexRow(index string, key []byte) []byte {
+	return appendText(appendText(c.row(rowIndex), []byte(index)), key)
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > MaxIDBytes {
+		return fmt.Errorf("id of %d bytes, not 1 to %d: %w", len(id), MaxIDBytes, ledger.ErrInvalid)
+	}
+	return nil
+}
+
+// keys returns the index keys of a value: of each index its name and a key, each pair once.
+func (c *Collection[T]) keys(v *T) (rows map[string]bool, err error) {
+	rows = map[string]bool{}
+	if v == nil {
+		return rows, nil
+	}
+	for i := range c.o.Indexes {
+		x := &c.o.Indexes[i]
+		for _, k := range x.Keys(v) {
+			if err := checkKey(k); err != nil || len(k) > MaxIndexKeyBytes {
+				return nil, fmt.Errorf("key of %d bytes of index %q is not one of Key, of at most %d: %w", len(k), x.Name, MaxIndexKeyBytes, ledger.ErrInvalid)
+			}
+			rows[string(c.indexRow(x.Name, k))] = true
+		}
+	}
+	return rows, nil
+}
+
+// encode returns the row of a value.
+func (c *Collection[T]) encode(v *T) ([]byte, error) {
+	b, err := c.o.Codec.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append(binary.AppendUvarint(nil, uint64(c.o.Version)), b...), nil
+}
+
+// decode returns the value of a row.
+func (c *Collection[T]) decode(row []byte) (*T, error) {
+	version, n := binary.Uvarint(row)
+	if n <= 0 || version > 1<<32-1 {
+		return nil, fmt.Errorf("decode: no version: %w", ledger.ErrCorrupt)
+	}
+	if version > uint64(c.o.Version) {
+		return nil, fmt.Errorf("decode version %d, known is %d: %w", version, c.o.Version, ErrNewer)
+	}
+	if version < uint64(c.o.Version) && c.o.Migrate != nil {
+		v, err := c.o.Migrate(uint32(version), row[n:])
+		if err == nil && v == nil {
+			err = errors.New("no value")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("migrate from version %d: %w", version, err)
+		}
+		return v, nil
+	}
+	v := new(T)
+	if err := c.o.Codec.Unmarshal(row[n:], v); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	return v, nil
+}
+
+// get returns the value of a record, and ledger.ErrNotFound for none.
+func (c *Collection[T]) get(ctx context.Context, r reader, id string) (*T, error) {
+	if err := checkID(id); err != nil {
+		return nil, c.explain("get", id, err)
+	}
+	row, err := r.Get(ctx, c.recordRow(id))
+	if err != nil {
+		return nil, c.explain("get", id, err)
+	}
+	v, err := c.decode(row)
+	if err != nil {
+		return nil, c.explain("get", id, err)
+	}
+	return v, nil
+}
+
+func (c *Collection[T]) explain(what, id string, err error) error {
+	return fmt.Errorf("%s record %q of collection %q: %w", what, id, c.name, err)
+}
+
+// Get returns a record as it is now. It is the caller's. Errors: ledger.ErrNotFound; ledger.ErrInvalid
+// for an id that is none; ErrNewer; those of the codec and of Page.View.
+func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
+	err = c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
+		v, err = c.get(ctx, s, id)
+		return err
+	})
+	return v, err
+}
+
+// Put writes a record with its index rows, in a transaction of its own. v is not retained. Errors:
+// ErrUnique; ledger.ErrInvalid for ids and keys out of their bounds; those of the codec and of
+// Page.Update.
+func (c *Collection[T]) Put(ctx context.Context, id string, v *T) error {
+	_, err := c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).Put(ctx, id, v) })
+	return err
+}
+
+// Delete removes a record, if it is there, in a transaction of its own. Errors: ledger.ErrInvalid;
+// those of Page.Update.
+func (c *Collection[T]) Delete(ctx context.Context, id string) error {
+	_, err := c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).Delete(ctx, id) })
+	return err
+}
+
+// At returns the collection as it is in a snapshot of its page.
+func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] { return &View[T]{c: c, r: s} }
+
+// View is a collection at some moment. It may be used as what it was made of.
+type View[T any] struct {
+	c *Collection[T]
+	r reader
+}
+
+// Get is Collection.Get at the moment of the view.
+func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.get(ctx, v.r, id) }
+
+// In returns the collection within a transaction of its page.
+func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] { return &Tx[T]{View[T]{c: c, r: tx}, tx} }
+
+// Tx is a collection within a transaction, of which it shows the changes. Several collections of a
+// page change together in one.
+type Tx[T any] struct {
+	View[T]
+	tx *ledger.Tx
+}
+
+// Put is Collection.Put within the transaction.
+func (t *Tx[T]) Put(ctx context.Context, id string, v *T) error {
+	if err := t.put(ctx, id, v); err != nil {
+		return t.c.explain("put", id, err)
+	}
+	return nil
+}
+
+func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
+	if v == nil {
+		return fmt.Errorf("no value: %w", ledger.ErrInvalid)
+	}
+	if err := checkID(id); err != nil {
+		return err
+	}
+	if err := t.c.reindexIfStale(ctx, t.tx); err != nil {
+		return err
+	}
+	row, err := t.c.encode(v)
+	if err != nil {
+		return err
+	}
+	keys, err := t.c.keys(v)
+	if err != nil {
+		return err
+	}
+	old, err := t.keysNow(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range t.c.o.Indexes {
+		if x := &t.c.o.Indexes[i]; x.Unique {
+			if err := t.checkUnique(ctx, x, id, keys); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.c.moveKeys(ctx, t.tx, id, old, keys); err != nil {
+		return err
+	}
+	return t.tx.Put(ctx, t.c.recordRow(id), row)
+}
+
+// keysNow returns the index rows that the record has, without its id.
+func (t *Tx[T]) keysNow(ctx context.Context, id string) (map[string]bool, error) {
+	if len(t.c.o.Indexes) == 0 {
+		return nil, nil
+	}
+	v, err := t.c.get(ctx, t.tx, id)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.c.keys(v)
+}
+
+// checkUnique verifies that no other record has one of the keys in index x.
+func (t *Tx[T]) checkUnique(ctx context.Context, x *Index[T], id string, keys map[string]bool) error {
+	within := appendText(t.c.row(rowIndex), []byte(x.Name))
+	for k := range keys {
+		if !strings.HasPrefix(k, string(within)) {
+			continue
+		}
+		for e, err := range t.tx.Scan(ctx, ledger.ScanOptions{Prefix: []byte(k), Limit: 2}) {
+			if err != nil {
+				return err
+			}
+			if other := string(e.Key[len(k):]); other != id {
+				return fmt.Errorf("index %q, record %q: %w", x.Name, other, ErrUnique)
+			}
+		}
+	}
+	return nil
+}
+
+// writer is what the rows of an index are written to.
+type writer interface {
+	Put(ctx context.Context, key, value []byte) error
+	Delete(ctx context.Context, key []byte) error
+}
+
+// moveKeys makes the index rows of a record those of now.
+func (c *Collection[T]) moveKeys(ctx context.Context, w writer, id string, old, now map[string]bool) error {
+	for k := range old {
+		if !now[k] {
+			if err := w.Delete(ctx, append([]byte(k), id...)); err != nil {
+				return err
+			}
+		}
+	}
+	for k := range now {
+		if !old[k] {
+			if err := w.Put(ctx, append([]byte(k), id...), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Delete is Collection.Delete within the transaction.
+func (t *Tx[T]) Delete(ctx context.Context, id string) error {
+	err := checkID(id)
+	if err == nil {
+		err = t.c.reindexIfStale(ctx, t.tx)
+	}
+	var old map[string]bool
+	if err == nil {
+		old, err = t.keysNow(ctx, id)
+	}
+	if err == nil {
+		err = t.c.moveKeys(ctx, t.tx, id, old, nil)
+	}
+	if err == nil {
+		err = t.tx.Delete(ctx, t.c.recordRow(id))
+	}
+	if err != nil {
+		return t.c.explain("delete", id, err)
+	}
+	return nil
+}
