@@ -12,7 +12,8 @@ import (
 
 // MergeOptions say how the heads of pages come together. The zero value merges them in the background by LastOneWins.
 type MergeOptions struct {
-	// Manual leaves several heads as they are until Page.Merge is called.
+	// Manual leaves several heads as they are until Page.Merge is called. Who syncs by hand, too, syncs again behind it, as SyncOptions.Merge does:
+	// devices that send their merges only after others have merged again need not come to one head.
 	Manual bool
 	// Rules returns the rules of a page for which neither Page.SetMergeRules nor Ledger.SetMergeRules has set some; nil
 	// means LastOneWins for every key. It is asked before each merge, on the goroutine that merges, and must return soon. Rules may be nil.

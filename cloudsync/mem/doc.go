@@ -5,8 +5,9 @@
 //
 // The package imports cloudsync/bucket and internal/clock of the module, and nothing that knows of
 // pages. Invariants: what a call has stored is visible to every later call, unless Rollback, Wipe or Replace was called
-// between; equal seeds and equal sequences of calls give equal faults; without faults it is an honest Bucket.
+// between; the faults of the calls of one kind for one name follow from the seed, and not from calls for other names; without
+// faults it is an honest Bucket.
 //
-// A Bucket is safe for concurrent use (then faults depend on the order of calls too). It has one mutex, under which it
+// A Bucket is safe for concurrent use. It has one mutex, under which it
 // reads the clock and calls nothing else. The package starts no goroutines. It may change with any release.
 package mem

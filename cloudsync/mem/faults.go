@@ -3,7 +3,10 @@ package mem
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -74,7 +77,8 @@ func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	hit := func(p float64) bool { return p > 0 && b.rng.Float64() < p }
+	rng := b.drawLocked(call{op, name})
+	hit := func(p float64) bool { return p > 0 && rng.Float64() < p }
 	write := op == bucket.OpPut || op == bucket.OpDelete
 	status := 0
 	switch f := &b.faults; {
@@ -83,7 +87,7 @@ func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	case hit(f.TooMany):
 		status = http.StatusTooManyRequests
 	case hit(f.Unavailable):
-		status = [...]int{500, 502, 503, 504}[b.rng.IntN(4)]
+		status = [...]int{500, 502, 503, 504}[rng.IntN(4)]
 	case op == bucket.OpPut && hit(f.Refused):
 		status = http.StatusPreconditionFailed
 	}
@@ -100,10 +104,20 @@ func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	if op == bucket.OpGet {
 		t.cut, t.wrong, t.slow = hit(b.faults.CutBody), hit(b.faults.WrongByte), hit(b.faults.SlowBody)
 		if t.cut || t.wrong {
-			t.at, t.bit = b.rng.Float64(), b.rng.IntN(8)
+			t.at, t.bit = rng.Float64(), rng.IntN(8)
 		}
 	}
 	return t, nil
+}
+
+// drawLocked returns what decides about the next request of a kind. It follows from how many there were before, and not from
+// requests for other names, which may be under way at the same time.
+func (b *Bucket) drawLocked(c call) *rand.Rand {
+	n := b.calls[c]
+	b.calls[c]++
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %d %s", n, c.op, c.name)
+	return rand.New(rand.NewPCG(b.seed, h.Sum64()))
 }
 
 func (b *Bucket) body(ctx context.Context, name string, content []byte, f fate) io.ReadCloser {

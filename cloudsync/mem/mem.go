@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ type Options struct {
 	Name string
 	// Clock is the clock of the bucket, clock.System when nil. Slow bodies wait by it.
 	Clock clock.Clock
-	// Seed decides which calls have which faults.
+	// Seed decides which calls have which faults; see the package.
 	Seed uint64
 	// Faults says how often they have them.
 	Faults Faults
@@ -39,11 +38,18 @@ type Bucket struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	objects map[string]object                     // guarded by mu
-	written map[string]time.Time                  // guarded by mu: last change of a name
-	rng     *rand.Rand                            // guarded by mu
+	objects map[string]object    // guarded by mu
+	written map[string]time.Time // guarded by mu: last change of a name
+	calls   map[call]uint64      // guarded by mu: how many there were of each
+	seed    uint64
 	faults  Faults                                // guarded by mu
 	before  func(op bucket.Op, name string) error // guarded by mu
+}
+
+// call are the requests of one kind for one name.
+type call struct {
+	op   bucket.Op
+	name string
 }
 
 // object is never changed, so states may share it.
@@ -58,7 +64,7 @@ func New(o Options) *Bucket {
 		o.Clock = clock.System
 	}
 	return &Bucket{name: o.Name, clock: o.Clock, objects: map[string]object{}, written: map[string]time.Time{},
-		rng: rand.New(rand.NewPCG(o.Seed, 0x6c6564676572)), faults: o.Faults}
+		calls: map[call]uint64{}, seed: o.Seed, faults: o.Faults}
 }
 
 var _ bucket.Bucket = (*Bucket)(nil)

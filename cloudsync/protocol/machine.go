@@ -63,7 +63,7 @@ type Machine struct {
 	floor      Floor
 	looked     Time // a time before the last look, 0 when it is not known
 	everLooked bool
-	condemned  map[ID]struct{} // packs; names are never used again, so that nothing is ever removed from it: 16 bytes for each 16 MiB
+	condemned  map[ID]struct{} // packs, by what is applied; names are never used again, so that nothing is ever removed from it: 16 bytes for each 16 MiB
 	below      uint64          // condemned entries
 	first      band            // the last result of a search
 	open       ID              // body of the last append, which did not end well: it may be in the log all the same
@@ -92,7 +92,9 @@ type run struct {
 	tail    Position // read and chained; applied up to at
 	pending int      // accepted entries behind at
 	weight  int64
-	eager   bool // try ranges from the beginning
+	packs   []ID   // that they condemn: known once they are applied, since the body is made of what is
+	entries uint64 // below which they condemn entries
+	eager   bool   // try ranges from the beginning
 	hits    int
 
 	// of the entry behind the tail
@@ -195,7 +197,11 @@ func (m *Machine) Step(ev Event) []Effect {
 		}
 	case Applied:
 		if m.phase == phaseApply {
-			m.at, m.pending, m.weight = m.tail, 0, 0
+			for _, id := range m.packs {
+				m.condemned[id] = struct{}{}
+			}
+			m.below = max(m.below, m.entries)
+			m.at, m.pending, m.weight, m.packs = m.tail, 0, 0, nil
 			return m.afterApply()
 		}
 	case Settled:

@@ -179,3 +179,30 @@ func TestFloorFoundAtTheEnd(t *testing.T) {
 	}
 	t.Error("no end")
 }
+
+// TestCondemnationReadAndNotApplied has a device read that a pack is condemned, and fail before it applies that. A body
+// that relies on the pack cannot be made anew from what the device does not know: the append reads, and applies, first.
+func TestCondemnationReadAndNotApplied(t *testing.T) {
+	pack, start := ID{7}, StartAppend{Body: Body{ID: ID{9}, Packs: []ID{{7}}, Entries: []uint64{1}}}
+	for name, entry := range map[string]Entry{"pack": {Condemned: []ID{pack}}, "entries": {Below: 2}} {
+		entry.ID, entry.Previous, entry.Hash, entry.Created = ID{2}, Hash{1}, Hash{2}, 1
+		m := New(Options{At: Position{1, Hash{1}}, Looked: 1, MaxBatch: 3})
+		m.Step(StartCatchUp{})
+		m.Step(EntryRead{Found: true, Now: 1, Entry: entry})
+		m.Step(EffectFailed{})
+		effects := m.Step(start)
+		if _, ok := effects[len(effects)-1].(Put); !ok {
+			t.Fatalf("%s: the append begins with %#v", name, effects)
+		}
+		m.Step(PutAnswered{})
+		effects = m.Step(EntryRead{Found: true, Now: 1, Entry: entry})
+		if _, ok := effects[len(effects)-1].(Apply); !ok {
+			t.Fatalf("%s: the entry is read, and then %#v", name, effects)
+		}
+		for _, ev := range []Event{Applied{}, start} {
+			if effects = m.Step(ev); len(effects) != 1 || effects[0] != (Done{Outcome: Remake}) {
+				t.Errorf("%s: after %#v: %#v", name, ev, effects)
+			}
+		}
+	}
+}

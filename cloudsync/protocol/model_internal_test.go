@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -310,7 +311,7 @@ func (x *model) mayDelete(w *world, d *modelDevice) bool {
 func (x *model) feed(w *world, i int, ev Event) {
 	d := &w.devices[i]
 	for ev != nil {
-		d.m.condemned = maps.Clone(d.m.condemned) // copies of the world share it
+		d.m.condemned, d.m.packs = maps.Clone(d.m.condemned), slices.Clip(d.m.packs) // copies of the world share them
 		effects := d.m.Step(ev)
 		ev = nil
 		for _, e := range effects {

@@ -169,10 +169,7 @@ func (m *Machine) accept() []Effect {
 // note remembers what an entry means for later operations.
 func (m *Machine) note(e *Entry) {
 	m.proofs++
-	for _, id := range e.Condemned {
-		m.condemned[id] = struct{}{}
-	}
-	m.below = max(m.below, e.Below)
+	m.packs, m.entries = append(m.packs, e.Condemned...), max(m.entries, e.Below)
 	switch {
 	case m.open == (ID{}):
 	case e.ID == m.open:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,6 +88,29 @@ func (d device) update(t *testing.T, fn func(*metabase.Tx) error) error {
 		return fn(m)
 	})
 	return err
+}
+
+func (d device) sync(t *testing.T) {
+	t.Helper()
+	_, err := d.repo.Sync(t.Context())
+	must(t, err)
+}
+
+func (d device) merge(t *testing.T, rt *rapid.T) {
+	t.Helper()
+	if _, err := d.page.Merge(t.Context()); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+func (d device) head(t *testing.T, rt *rapid.T) ledger.CommitID {
+	t.Helper()
+	heads, err := d.page.Heads(t.Context())
+	must(t, err)
+	if len(heads) != 1 {
+		rt.Fatalf("%d heads", len(heads))
+	}
+	return heads[0].ID
 }
 
 // verify fails the test when a row of the catalogue does not follow from the others, and returns
@@ -187,7 +211,15 @@ func (p pool) step(t *testing.T, rt *rapid.T, m *metabase.Tx, put, deleted map[m
 
 // TestLawsOfMerging has three devices change a catalogue, sync and merge at random, so that there
 // are merges with several bases. After each merge all rows follow from the objects; in the end all
-// devices have the same rows, and every object that was put somewhere and deleted nowhere is there.
+// devices have one head, and every object that was put somewhere and deleted nowhere is there.
+//
+// They come to one head in two ways. When everybody has everything, each makes the same merge. And
+// when one after the other syncs, merges and sends the merge, as verb sync does, the last one's is
+// everybody's in the second round. It is no law that devices come to rest which send a merge only
+// after the others have merged again: each merges what is no head any more, for as long as they go
+// on. They may even have other rows meanwhile, as the merges of three commits need not have the
+// content of each other: what is the same addition on two sides, and is then removed on one, is gone
+// where they were merged before it was removed, and stays where that is merged with the other side.
 func TestLawsOfMerging(t *testing.T) {
 	objects, key := newPool(t), filepath.Join(t.TempDir(), "key")
 	must(t, ledger.CreateKeyFile(key))
@@ -207,22 +239,42 @@ func TestLawsOfMerging(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case "sync":
-				_, err := d.repo.Sync(t.Context())
-				must(t, err)
+				d.sync(t)
 			case "merge":
-				if _, err := d.page.Merge(t.Context()); err != nil {
-					rt.Fatal(err)
-				}
+				d.merge(t, rt)
 				d.verify(t, rt.Fatalf)
 			}
 		}
-		for range 4 {
-			for _, d := range devices {
-				_, err := d.repo.Sync(t.Context())
-				must(t, err)
-				if _, err := d.page.Merge(t.Context()); err != nil {
-					rt.Fatal(err)
+		come := rapid.SampledFrom([]string{"together", "in turn", "together, late"}).Draw(rt, "come to rest")
+		switch come {
+		case "in turn":
+			for range 2 {
+				for _, d := range devices {
+					d.sync(t)
+					d.merge(t, rt)
+					d.sync(t)
 				}
+			}
+		case "together, late":
+			for range 3 {
+				for _, d := range devices {
+					d.sync(t)
+					d.merge(t, rt)
+				}
+			}
+			fallthrough
+		case "together":
+			for _, d := range slices.Concat(devices, devices) {
+				d.sync(t)
+			}
+			for _, d := range devices {
+				d.merge(t, rt)
+			}
+		}
+		head := devices[0].head(t, rt)
+		for _, d := range devices {
+			if got := d.head(t, rt); got != head {
+				rt.Fatalf("heads %s and %s", head, got)
 			}
 		}
 		rows := devices[0].verify(t, rt.Fatalf)
