@@ -10,12 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -305,7 +302,7 @@ type Tag struct {
 // contains no '~', no control character and no space. The zero id means the handle's head. When Tag returns nil it survives a crash.
 // Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
-	if err := checkTag(name); err != nil {
+	if err := ValidateTag(name); err != nil {
 		return err
 	}
 	c, release, err := p.pinFor(ctx, id)
@@ -330,23 +327,9 @@ func (p *Page) pinFor(ctx context.Context, id CommitID) (*commit.Commit, func(),
 	return c, release, nil
 }
 
-func checkTag(name string) error {
-	switch {
-	case name == "" || name == headRevision:
-		return fmt.Errorf("tag %q: that name is reserved or empty: %w", name, ErrInvalid)
-	case len(name) > limits.MaxTagBytes:
-		return fmt.Errorf("tag of %d bytes, at most %d are allowed: %w", len(name), limits.MaxTagBytes, ErrTooLarge)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("tag %q is not UTF-8: %w", name, ErrInvalid)
-	case strings.ContainsFunc(name, func(r rune) bool { return r == '~' || unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return fmt.Errorf("tag %q contains a '~', a space or a control character: %w", name, ErrInvalid)
-	}
-	return nil
-}
-
 // DeleteTag takes a name away. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error {
-	if err := checkTag(name); err != nil {
+	if err := ValidateTag(name); err != nil {
 		return err
 	}
 	if err := p.enter(); err != nil {

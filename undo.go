@@ -54,7 +54,7 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 	if message == "" {
 		message = "undo " + c.Short()
 	}
-	if err := checkMessage(message); err != nil {
+	if err := ValidateMessage(message); err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	target, release, err := p.pinOutside(ctx, c)

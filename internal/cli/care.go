@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -536,7 +537,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		})
 	}
 	if in, err := inside(to, a.dir); err != nil || in {
-		return errors.Join(err, fmt.Errorf("back up to %s: it lies in the repository %s itself: %w", quoted(to), quoted(a.dir), ledger.ErrInvalid))
+		return cmp.Or(err, usagef(cmd, "back up to %s: it lies in the repository %s itself", quoted(to), quoted(a.dir)))
 	}
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "writing backup", "files")

@@ -210,6 +210,8 @@ control character and no ~, and is not HEAD.`,
 		switch {
 		case removing && len(args) > 1:
 			return usagef(cmd, "-d takes the name by itself")
+		case len(args) > 1 && ledger.ValidateTag(args[1]) != nil:
+			return wrong(cmd, ledger.ValidateTag(args[1]))
 		case removing:
 			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove) })
 		case len(args) == 1:

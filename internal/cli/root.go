@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
@@ -33,14 +32,19 @@ const rootExample = `  ledgerd --dir data init                    create a repos
 // root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:               "ledgerd",
-		Short:             "Versioned pages of keys and values in a directory",
-		Long:              rootLong,
-		Example:           rootExample,
-		Version:           version(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd) },
+		Use:           "ledgerd",
+		Short:         "Versioned pages of keys and values in a directory",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.fromEnvironment(cmd); err != nil {
+				return err
+			}
+			return a.checkFlags(cmd)
+		},
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else "+defaultDirText()+")")
@@ -332,11 +336,13 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
+	hint := a.command("log", pageText(page)) + " lists the commits; ledgerd help revisions tells how they are named"
+	if err := ledger.ValidateRevision(revision); err != nil {
+		return ledger.CommitID{}, withHint(wrong(a.verb, err), "%s", hint)
+	}
 	id, err := page.Resolve(ctx, revision)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
-		text := strings.TrimSuffix(strings.TrimSuffix(err.Error(), ": "+ledger.ErrNotFound.Error()), ": "+ledger.ErrInvalid.Error())
-		return id, withHint(&classed{text, err},
-			"%s lists the commits; ledgerd help revisions tells how they are named", a.command("log", pageText(page)))
+		return id, withHint(&classed{bareText(err), err}, "%s", hint)
 	}
 	if err != nil {
 		return id, fmt.Errorf("find revision %s: %w", quoted(revision), err)

@@ -40,8 +40,14 @@ type serveFlags struct {
 	quota, free, values    string
 }
 
-// bounds reads the flags about space.
+// bounds reads the flags about space and pace.
 func (f *serveFlags) bounds(cmd *cobra.Command, o *ledger.Options) error {
+	switch {
+	case f.uploadKiB < 0 || f.downloadKiB < 0:
+		return usagef(cmd, "--upload-limit and --download-limit want 0 or more")
+	case f.minPoll < 0 || f.maxPoll < 0:
+		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
+	}
 	for _, b := range []struct {
 		name, text string
 		to         *int64

@@ -205,7 +205,8 @@ the variables of that service, such as GOOGLE_APPLICATION_CREDENTIALS.`
 
 const exitTopic = `    0   done
     1   error: it was not done
-    2   the arguments are wrong
+    2   the arguments are wrong, whatever is stored, or a flag is missing; an argument that names
+        what is not there is an error (1)
     3   partly done: something was left out, with a warning for each; or an error came behind what was
         done; or the verb is done, and its output could not be written
    10   the directory holds no repository

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,12 +118,15 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
 	}
 	if path != "-" {
-		if _, err := os.Stat(path); err != nil {
+		info, err := os.Stat(path)
+		if err != nil {
 			return fmt.Errorf("import: %w", err)
 		}
+		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
+			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
+		}
 		if in, err := inside(path, a.dir); err != nil || in {
-			return errors.Join(err, withHint(fmt.Errorf("import %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
-				"name another directory with --dir"))
+			return cmp.Or(err, withHint(usagef(cmd, "import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
 		}
 	}
 	if f.message == "" {
@@ -329,8 +333,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	if path != "-" {
 		if in, err := inside(path, a.dir); err != nil || in {
-			return errors.Join(err, withHint(fmt.Errorf("export to %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
-				"name a directory outside it"))
+			return cmp.Or(err, withHint(usagef(cmd, "export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
 		}
 	}
 	if format == formatLines && path != "-" && !f.overwrite {

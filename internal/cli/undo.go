@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -69,8 +70,14 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 		return fmt.Errorf("read commit: %w", err)
 	}
 	if len(c.Parents) > 1 && f.parent == "" {
-		return withHint(fmt.Errorf("undo %s: it is a merge of %s and %s: %w", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short(), ledger.ErrInvalid),
+		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
 			"name the parent to go back to: %s", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+	}
+	if c.IsFirst() {
+		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
+	}
+	if f.parent != "" && !slices.Contains(c.Parents, o.Parent) {
+		return usagef(a.verb, "undo %s: %s is no parent of it", quoted(revision), quoted(f.parent))
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {
