@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/ledgerd/ledger"
@@ -34,6 +36,35 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 		err = usagef(cmd, "--lock-timeout is %s, want 0 or more", a.lockTimeout)
 	}
 	return err
+}
+
+// flagError says in words which value a flag cannot have.
+func flagError(err error) error {
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if want := flagWants(e.GetFlag()); want != "" {
+			return fmt.Errorf("--%s wants %s, not %q", e.GetFlag().Name, want, e.GetValue())
+		}
+	}
+	if set := exclusiveFlags.FindStringSubmatch(err.Error()); set != nil {
+		return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(set[1]), " and --"))
+	}
+	return err
+}
+
+// exclusiveFlags finds in an error of cobra the flags that exclude each other and were set.
+var exclusiveFlags = regexp.MustCompile(`^if any flags in the group .*; \[(.*)\] were all set$`)
+
+// flagWants says what values a flag has; "" where any text may be one.
+func flagWants(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time such as 30s"
+	case "int", "int64", "uint64":
+		return "a whole number"
+	}
+	return ""
 }
 
 // wrong makes a usage error of what the verification of an argument has found; nil stays nil.

@@ -103,7 +103,7 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
-	return &usageError{err, cmd.CommandPath()}
+	return &usageError{flagError(err), cmd.CommandPath()}
 }
 
 // unknownVerb says which verbs there are that are called about so.
@@ -190,15 +190,14 @@ func (a *app) hintOf(err error) string {
 	}{
 		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
-		{ledger.ErrDeleted, "another device has deleted the page for all; " + a.command("delete", "PAGE", "--discard-unsynced") +
-			" deletes it here, too, and a page of another name can keep what it has"},
+		{ledger.ErrDeleted, a.deletedHint(err)},
 		{ledger.ErrCloudRolledBack, "if the bucket lies on a disk that is not mounted, mount it; if it was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudReplaced, "if the bucket lies on a disk that is not mounted, mount it; if it was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudDamaged, "restore what is named; or, on a device that has what was in it, " + a.command("sync", "--reupload") + ", or " +
 			a.command("cloud", "check", "--repair") + " where that does not help"},
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
-		{ledger.ErrNoSpace, "make room on the disk, or in the bucket; nothing that was committed is lost"},
+		{ledger.ErrNoSpace, "make room on the disk; nothing that was committed is lost"},
 		{syscall.ENOSPC, "make room on the disk; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
@@ -213,6 +212,20 @@ func (a *app) hintOf(err error) string {
 		}
 	}
 	return ""
+}
+
+// deletedHint says what helps where another device has deleted a page for all.
+func (a *app) deletedHint(err error) string {
+	name := ""
+	if e, ok := errors.AsType[*ledger.PageError](err); ok {
+		name = nameOf(e.Page.Ledger, e.Name, e.Page.ID)
+	} else if len(a.named) == 1 {
+		name = a.named[0].text
+	}
+	if name == "" {
+		return "delete the page here, too, with --discard-unsynced; a page of another name can keep what it has"
+	}
+	return a.command("delete", name, "--discard-unsynced") + " deletes it here, too; a page of another name can keep what it has"
 }
 
 // absentHint names the file that an error misses; "" when it names none as such.

@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(err), cmd.CommandPath()} })
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
@@ -313,7 +313,7 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 		page, err = l.RootPage(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("page %s: %w", quoted(name.text), err)
+		return nil, err // it names the page
 	}
 	return page, nil
 }
