@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
 
@@ -198,12 +199,15 @@ func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error
 	return err
 }
 
+// errNoPage says that a page is not there that a verb was given.
+var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
+
 func (a *app) noPage(name pageName) error {
 	where := ""
 	if a.verb.Name() == "sync" {
 		where = ", nor in the bucket"
 	}
-	return withHint(classedf(ledger.ErrNotFound, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
+	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
 }
 
 // access says what a verb does with its page.

@@ -25,6 +25,7 @@ const (
 
 type importFlags struct {
 	writeFlags
+	dryRun
 	format, message  string
 	checksum, lazy   bool
 	mirror, noDelete bool
@@ -82,6 +83,7 @@ empty, which is told. A repository is never created among other files: see init.
 	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
 	f.addNoMerge(cmd)
+	f.dryRun.add(cmd)
 	return cmd
 }
 
@@ -117,6 +119,9 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if f.mirror && format == formatLines {
 		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
 	}
+	if f.dry && format == formatLines {
+		return usagef(cmd, "--dry-run is about files and directories: JSON lines are known when they are read")
+	}
 	if path != "-" {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -132,15 +137,18 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if f.message == "" {
 		f.message = importMessage(path)
 	}
+	o := &filetree.ImportOptions{
+		Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) },
+	}
+	if f.dry {
+		return a.importDry(ctx, cmd, name, path, o)
+	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
 	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
-		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, Warn: func(w filetree.Warning) { a.warn(w) }}
-		if info, err := os.Stat(a.dir); err == nil {
-			o.Exclude = []fs.FileInfo{info}
-		}
+		o.Exclude = a.ownDirectory()
 		p := a.startProgress(ctx, "importing", "files")
 		o.Progress = p.follow
 		result, err := a.runImport(ctx, page, path, format, o, p)
@@ -154,6 +162,69 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		}
 		return a.imported(page, args[1], format, result, merged, created)
 	})
+}
+
+// ownDirectory is what an import leaves out: the repository.
+func (a *app) ownDirectory() []fs.FileInfo {
+	if info, err := os.Stat(a.dir); err == nil {
+		return []fs.FileInfo{info}
+	}
+	return nil
+}
+
+// importDryJSON is what import --dry-run --json prints.
+type importDryJSON struct {
+	Page      string `json:"page"`
+	Added     int64  `json:"added"`
+	Changed   int64  `json:"changed"`
+	Removed   int64  `json:"removed"`
+	Unchanged int64  `json:"unchanged"`
+	DryRun    bool   `json:"dryRun"`
+}
+
+// importDry says what an import would do. A page that is not there, maybe nor its repository, is as an empty one.
+func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions) error {
+	o.Exclude = a.ownDirectory()
+	foresee := func(page *ledger.Page) error {
+		p := a.startProgress(ctx, "looking", "files")
+		o.Progress = p.follow
+		r, err := filetree.Import(ctx, page, path, o)
+		p.finish()
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.emit(importDryJSON{pageText(page), r.Added, r.Changed, r.Removed, r.Unchanged, true})
+		}
+		are := "are"
+		if r.Unchanged == 1 {
+			are = "is"
+		}
+		a.printf("%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
+		return nil
+	}
+	has := a.process.served != nil
+	if !has && a.dir != "" {
+		var err error
+		if has, err = a.hasRepository(); err != nil {
+			return err
+		}
+	}
+	if has {
+		err := a.page(ctx, cmd, name, reads, foresee)
+		if !errors.Is(err, errNoPage) {
+			return err
+		}
+	}
+	parsed, err := parsePageName(cmd, name)
+	if err != nil {
+		return err
+	}
+	repo, err := ledger.Open(ctx, "", &ledger.Options{InMemory: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.pageIn(ctx, repo, parsed, creates, foresee), repo.Close())
 }
 
 func importMessage(path string) string {
@@ -270,6 +341,7 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 }
 
 type exportFlags struct {
+	dryRun
 	at, format          string
 	overwrite, preserve bool
 }
@@ -315,6 +387,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
 	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
+	f.add(cmd)
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
@@ -325,7 +398,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, Warn: func(w filetree.Warning) { a.warn(w) }}
+	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) }}
 	if len(args) == 3 {
 		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
 			return err
@@ -343,7 +416,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			if _, ok := page.Ledger().Repository().Cloud(); ok && !page.Ledger().Repository().ReadOnly() {
+			if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
 				if _, err := a.prefetch(ctx, snap, o.Prefix); err != nil {
 					return err
 				}
@@ -362,7 +435,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			if err != nil {
 				return err
 			}
-			return a.exported(page, path, result)
+			return a.exported(page, path, result, f.dry)
 		})
 	})
 }
@@ -370,6 +443,13 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {
 	if format == formatTree {
 		return filetree.Export(ctx, snap, path, o)
+	}
+	if o.DryRun {
+		result, err := filetree.ExportJSONLines(ctx, snap, nil, o)
+		if _, statErr := os.Lstat(path); path != "-" && statErr == nil {
+			result.Replaced = 1
+		}
+		return result, err
 	}
 	if path == "-" {
 		return filetree.ExportJSONLines(ctx, snap, a.out, o)
@@ -390,14 +470,23 @@ type exportJSON struct {
 	Files    int64  `json:"files"`
 	Bytes    int64  `json:"bytes"`
 	Warnings int64  `json:"warnings"`
+	Replaced int64  `json:"replaced,omitempty"`
+	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
-func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult) error {
+func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) error {
+	j := exportJSON{pageText(page), path, r.Files, r.Bytes, r.Warnings, r.Replaced, dry}
 	switch {
+	case a.json && (dry || path != "-"):
+		return a.emit(j)
+	case dry:
+		a.printf("would export %s, %s to %s", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
+		if r.Replaced > 0 {
+			a.printf(", and replace %s", countText(r.Replaced, "file"))
+		}
+		a.printf("\n")
 	case path == "-":
 		return nil // the output is the page
-	case a.json:
-		return a.emit(exportJSON{Page: pageText(page), Path: path, Files: r.Files, Bytes: r.Bytes, Warnings: r.Warnings})
 	case !a.quiet:
 		a.printf("exported %s, %s to %s\n", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
 	}

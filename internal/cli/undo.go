@@ -11,6 +11,7 @@ import (
 
 type undoFlags struct {
 	writeFlags
+	dryRun
 	message string
 }
 
@@ -43,6 +44,7 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 	flags.StringVar(&f.parent, "parent", "", "of a merge, the parent to go back to")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
 	f.addNoMerge(cmd)
+	f.dryRun.add(cmd)
 	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
 	return cmd
 }
@@ -52,6 +54,8 @@ type undoJSON struct {
 	doneJSON
 	Keys int `json:"keys"`
 	Kept int `json:"kept"`
+
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
@@ -59,7 +63,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	if err != nil {
 		return err
 	}
-	o := &ledger.UndoOptions{Message: f.message}
+	o := &ledger.UndoOptions{Message: f.message, DryRun: f.dry}
 	if f.parent != "" {
 		if o.Parent, err = a.resolve(ctx, page, f.parent); err != nil {
 			return err
@@ -83,6 +87,9 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	if err != nil {
 		return err // it says what was being done
 	}
+	if f.dry {
+		return a.undoDry(page, result)
+	}
 	merged, err := a.mergeAfter(ctx, page, f.writeFlags)
 	if err != nil {
 		return err
@@ -93,7 +100,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged mergedJSON) error {
 	if a.json {
 		done := doneJSON{Page: pageText(page), Commit: r.Commit.String(), Changed: r.Changed > 0, mergedJSON: merged}
-		return a.emit(undoJSON{done, r.Changed, r.Kept})
+		return a.emit(undoJSON{doneJSON: done, Keys: r.Changed, Kept: r.Kept})
 	}
 	if a.quiet {
 		return nil
@@ -110,5 +117,15 @@ func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, me
 		return nil
 	}
 	a.printf("commit %s: undid %s, %s changed%s\n", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"), kept)
+	return nil
+}
+
+// undoDry says what undo would do.
+func (a *app) undoDry(page *ledger.Page, r ledger.UndoResult) error {
+	if a.json {
+		done := doneJSON{Page: pageText(page), Commit: r.Commit.String()}
+		return a.emit(undoJSON{done, r.Changed, r.Kept, true})
+	}
+	a.printf("%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(r.Changed, "key"), r.Kept)
 	return nil
 }
