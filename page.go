@@ -299,7 +299,8 @@ type Tag struct {
 }
 
 // Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is not "HEAD", and
-// contains no '~', no control character and no space. The zero id means the handle's head. When Tag returns nil it survives a crash.
+// contains no '~', no control character and no space. Nor does it read like another revision: "none", 4 to 64 hexadecimal digits, a time; tags of
+// such a name that were made before, or elsewhere, stay and can be deleted. The zero id means the handle's head. When Tag returns nil it survives a crash.
 // Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	if err := ValidateTag(name); err != nil {
@@ -329,9 +330,6 @@ func (p *Page) pinFor(ctx context.Context, id CommitID) (*commit.Commit, func(),
 
 // DeleteTag takes a name away. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error {
-	if err := ValidateTag(name); err != nil {
-		return err
-	}
 	if err := p.enter(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
@@ -53,8 +54,23 @@ func ValidateTag(name string) error {
 		return fmt.Errorf("tag %q is not UTF-8: %w", name, ErrInvalid)
 	case strings.ContainsFunc(name, func(r rune) bool { return r == '~' || unicode.IsSpace(r) || unicode.IsControl(r) }):
 		return fmt.Errorf("tag %q contains a '~', a space or a control character: %w", name, ErrInvalid)
+	case name == noRevision:
+		return fmt.Errorf("tag %q: that name stands for no commit: %w", name, ErrInvalid)
+	case isIDPrefix(name):
+		return fmt.Errorf("tag %q reads like the id of a commit: %w", name, ErrInvalid)
+	}
+	if _, ok := parseRevisionTime(name); ok {
+		return fmt.Errorf("tag %q reads like a time: %w", name, ErrInvalid)
 	}
 	return nil
+}
+
+// isIDPrefix reports whether name may stand for a commit by its id.
+func isIDPrefix(name string) bool {
+	if len(name) < minPrefix || len(name) > 2*commit.IDSize {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') })
 }
 
 // ValidateRevision verifies that a revision has the form that Page.Resolve reads. Errors: ErrInvalid.

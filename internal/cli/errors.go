@@ -181,6 +181,9 @@ func (a *app) hintOf(err error) string {
 	if _, ok := errors.AsType[*filetree.RemovalError](err); ok {
 		return "if that is meant: --mirror; to add and change files only: --no-delete. What an import removes stays in the history"
 	}
+	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "key file" {
+		return "the key file is damaged, or is none: put the copy of the key in its place that you have kept, or name it with " + a.command("cloud", "set", "URL", "--key-file", "FILE")
+	}
 	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "file repository" {
 		return a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"
 	}

@@ -198,7 +198,8 @@ func (a *app) tagCommand() *cobra.Command {
 name. A name that another commit has stays there, unless --force moves it. -d NAME takes a name away.
 
 A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
-control character and no ~, and is not HEAD.`,
+control character and no ~, and means nothing else: it is not HEAD or none, no time, and not 4 or
+more hexadecimal digits, which may be the id of a commit.`,
 		Example: `  ledgerd tag src v1
   ledgerd tag src before-cleanup HEAD~2
   ledgerd tag src stable --force

@@ -142,6 +142,9 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	k := newKeeper(a, repo, stop)
 	var wg sync.WaitGroup
 	wg.Go(func() { k.run(serving) })
+	if _, ok := repo.Cloud(); !ok {
+		a.tell("no cloud is set: it serves the verbs of this machine only")
+	}
 	a.tell("serving %s until an interrupt", a.dir)
 	err = s.Serve(serving, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
 		defer k.poke() // the command may have made pages

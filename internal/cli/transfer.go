@@ -29,6 +29,7 @@ type importFlags struct {
 	format, message  string
 	checksum, lazy   bool
 	mirror, noDelete bool
+	empty            bool // PATH is a directory without anything in it
 }
 
 func (a *app) importCommand() *cobra.Command {
@@ -130,8 +131,14 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
 			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
 		}
+		if f.empty, err = a.isEmpty(path, info); err != nil {
+			return err
+		}
 		if in, err := inside(path, a.dir); err != nil || in {
 			return cmp.Or(err, withHint(usagef(cmd, "import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
+		}
+		if has, err := a.repositoryThere(); err != nil || f.empty && !has {
+			return cmp.Or(err, nothingIn(path))
 		}
 	}
 	if f.message == "" {
@@ -141,13 +148,18 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) },
 	}
 	if f.dry {
-		return a.importDry(ctx, cmd, name, path, o)
+		return a.importDry(ctx, cmd, name, path, o, f.empty)
 	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
 	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
+		if f.empty {
+			if err := refuseEmpty(ctx, page, path); err != nil {
+				return err
+			}
+		}
 		o.Exclude = a.ownDirectory()
 		p := a.startProgress(ctx, "importing", "files")
 		o.Progress = p.follow
@@ -162,6 +174,54 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		}
 		return a.imported(page, args[1], format, result, merged, created)
 	})
+}
+
+// isEmpty reports whether path is a directory without anything to import.
+func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
+	if !info.IsDir() {
+		return false, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return false, fmt.Errorf("import: %w", err)
+	}
+	own := a.ownDirectory()
+	for _, e := range entries {
+		at, err := e.Info()
+		if err != nil || len(own) == 0 || !os.SameFile(at, own[0]) {
+			return false, nil // the import says what is wrong with it
+		}
+	}
+	return true, nil
+}
+
+func nothingIn(path string) error {
+	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
+}
+
+// refuseEmpty returns an error for the import of an empty directory onto a page that has nothing of a directory. Whether it may empty a
+// page that has is for the import to say.
+func refuseEmpty(ctx context.Context, page *ledger.Page, path string) error {
+	snap, err := page.At(ctx, ledger.CommitID{})
+	if err != nil {
+		return err
+	}
+	defer snap.Close() // only read: nothing is lost when it fails
+	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: filetree.AttributesKey(nil), Limit: 1}) {
+		return err
+	}
+	return nothingIn(path)
+}
+
+// repositoryThere reports whether there is a repository, also that of the process that serves it.
+func (a *app) repositoryThere() (bool, error) {
+	if a.process.served != nil {
+		return true, nil
+	}
+	if a.dir == "" {
+		return false, nil
+	}
+	return a.hasRepository()
 }
 
 // ownDirectory is what an import leaves out: the repository.
@@ -183,9 +243,14 @@ type importDryJSON struct {
 }
 
 // importDry says what an import would do. A page that is not there, maybe nor its repository, is as an empty one.
-func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions) error {
+func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions, empty bool) error {
 	o.Exclude = a.ownDirectory()
 	foresee := func(page *ledger.Page) error {
+		if empty {
+			if err := refuseEmpty(ctx, page, path); err != nil {
+				return err
+			}
+		}
 		p := a.startProgress(ctx, "looking", "files")
 		o.Progress = p.follow
 		r, err := filetree.Import(ctx, page, path, o)
@@ -203,12 +268,9 @@ func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path stri
 		a.printf("%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
 		return nil
 	}
-	has := a.process.served != nil
-	if !has && a.dir != "" {
-		var err error
-		if has, err = a.hasRepository(); err != nil {
-			return err
-		}
+	has, err := a.repositoryThere()
+	if err != nil {
+		return err
 	}
 	if has {
 		err := a.page(ctx, cmd, name, reads, foresee)
@@ -416,6 +478,9 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
+			if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
+				return err
+			}
 			if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
 				if _, err := a.prefetch(ctx, snap, o.Prefix); err != nil {
 					return err
@@ -438,6 +503,17 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			return a.exported(page, path, result, f.dry)
 		})
 	})
+}
+
+// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and nothing is made of it.
+func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
+	if len(prefix) == 0 {
+		return nil
+	}
+	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: prefix, Limit: 1}) {
+		return err
+	}
+	return withHint(classedf(ledger.ErrNotFound, "page %s has no key that begins with %s", pageText(page), a.shortKey(prefix)), "%s", a.command("ls", pageText(page)))
 }
 
 func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {

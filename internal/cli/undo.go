@@ -75,7 +75,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	}
 	if len(c.Parents) > 1 && f.parent == "" {
 		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
-			"name the parent to go back to: %s", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
 	}
 	if c.IsFirst() {
 		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
