@@ -204,7 +204,7 @@ func (a *app) hintOf(err error) string {
 		{syscall.ENOSPC, "make room on the disk; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
-		{fs.ErrPermission, permissionHint(err)},
+		{fs.ErrPermission, a.permissionHint(err)},
 		{errServeStops, "run it again"},
 		{errOutput, "nothing has to be done again; see what takes the output"},
 		{context.Canceled, a.interruptedHint()},
@@ -240,8 +240,15 @@ func absentHint(err error) string {
 }
 
 // permissionHint names the file that an error is about; "" when it names none as such: then its text says more.
-func permissionHint(err error) string {
+func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
+			what := "write in"
+			if e.Path == a.dir {
+				what = "read"
+			}
+			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells", what, shellQuote(a.dir))
+		}
 		return "check who may read and write " + shellQuote(e.Path)
 	}
 	if e, ok := errors.AsType[*os.LinkError](err); ok {

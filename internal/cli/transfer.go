@@ -47,11 +47,14 @@ makes one commit of exactly what has changed since: files whose type, size, mode
 modification time are as they were are not read, unless --checksum is given, and paths
 that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
 
-A page remembers the directory that it was imported from. Another directory is refused when anything
-of the page would be removed or changed; so is an empty one, and one in which more than half of
-what was imported is missing, as when a disk is not mounted. The error says what would go.
---mirror makes the page what the directory is all the same; --no-delete adds and changes files, and
-removes none.
+A page remembers the directory that it was imported from. An import is refused, and says what would
+go, when it is probably a mistake:
+
+    - another directory would remove or change files of the page
+    - the directory is empty, or more than half of the files are missing: maybe its disk is not mounted
+
+--mirror imports it all the same, and makes the page what the directory is. --no-delete adds and
+changes files, and removes none. --dry-run says what would be done.
 
 Of a single file, its base name becomes a key. JSON lines (--format jsonl, or a PATH that
 ends in .jsonl, or - for the standard input) are one object a line, as export writes them:
@@ -416,16 +419,16 @@ func (a *app) exportCommand() *cobra.Command {
 		Short:   "Write a page as a directory tree or JSON lines",
 		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What
 was imported comes back byte for byte, with modes, link targets and modification times; keys
-that were put by hand become files of mode 0644. PREFIX limits it to the keys that begin
-with it; files keep their whole path. --at exports an older commit.
+that were put by hand become files of mode 0644. With PREFIX only keys that begin with it are written;
+files keep their whole path. --at exports an older commit.
 
-The umask applies to all modes, and the bits setuid, setgid and sticky are dropped; with --preserve
-files and directories get the very modes that they had. Only preserve what you trust: a
-page of somebody else may hold a program with setuid.
+Modes are those of the import, less the umask and the bits setuid, setgid and sticky. --preserve gives
+the very modes that the files had: use it for pages that you trust, since a page of somebody else
+may hold a program with setuid.
 
-With --overwrite PATH need not be empty: files and links in it that have the path of a key,
-or stand where a key needs a directory, are replaced, and everything else in it stays.
-Directories that are there lose rights that the page does not give, and gain none.
+With --overwrite PATH need not be empty. Files and links in it that have the path of a key are
+replaced, and so are those that stand where a key needs a directory. Everything else stays. A
+directory that is there keeps its rights, or loses those that it does not have in the page.
 
 Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
 with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file

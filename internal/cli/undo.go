@@ -27,8 +27,9 @@ merge, that other value comes back. A key that a later commit has written again 
 has, also when that commit, maybe an undo, gave it the same value. Commits after COMMIT stay, and
 so does COMMIT itself in the history.
 
-A merge has two parents: --parent says which of them is the state to go back to. So what came
-in from the other one is taken back.
+Name the commit that wrote what is to go, as log prints it; below a merge, that is one of those that
+it brought together. To undo a merge itself, --parent says which of its two parents is the state to
+go back to, so that what came in from the other one is taken back.
 
 restore makes the whole page as it was at a commit; undo takes one commit out.`,
 		Example: `  ledgerd undo src HEAD
