@@ -78,7 +78,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		objects, bytes = objects+report.Objects, bytes+report.Bytes
 		all = append(all, report)
 		if report.Err != nil {
-			errs = append(errs, fmt.Errorf("page %s: %w", k.text(report.Name), report.Err))
+			errs = append(errs, &PageError{report.PageRef, report.Name, report.Err})
 		}
 		if ctx.Err() != nil {
 			break

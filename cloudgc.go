@@ -42,7 +42,7 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 			})
 		})
 		if err != nil {
-			return all, fmt.Errorf("page %s: %w", k.text(report.Name), err)
+			return all, &PageError{report.PageRef, report.Name, err}
 		}
 		all = append(all, report)
 	}
@@ -72,7 +72,7 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		}
 		got, err := link.syncer.SweepDeleted(ctx, p.key.ledger, p.key.id, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
-			return all, fmt.Errorf("page %s: %w", p.key.text(p.name), err)
+			return all, &PageError{PageRef{p.key.ledger, p.key.id}, p.name, err}
 		}
 		if got != nil {
 			all = append(all, CloudGCReport{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, GCReport: *got})

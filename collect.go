@@ -100,7 +100,7 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 			all = append(all, c)
 		}
 		if err != nil {
-			return all, fmt.Errorf("collect garbage of page %s: %w", k.text(c.Name), err)
+			return all, fmt.Errorf("collect garbage: %w", &PageError{c.PageRef, c.Name, err})
 		}
 	}
 	return all, nil

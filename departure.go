@@ -20,6 +20,7 @@ type departure struct {
 	unproved   error // why the bucket could not be asked
 	dry        bool
 	discard    bool // what only this device has
+	blank      bool // also a page that has nothing
 	usageStays bool // for who removes the usage of many pages together
 }
 
@@ -134,6 +135,9 @@ func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore,
 // judge says what becomes of a page that stands as st says.
 func (d *departure) judge(st *standing) departed {
 	done := departed{bar: st.bar, reason: st.reason}
+	if done.bar == EvictBlank && (d.blank || d.discard || d.kind == absentDeleted) {
+		done = departed{}
+	}
 	if done.bar == EvictFree && !st.blank && d.unproved != nil {
 		done.bar, done.reason = EvictUnproved, "the bucket cannot be asked: "+d.unproved.Error()
 	}
@@ -209,6 +213,7 @@ func (r *Repository) look(ctx context.Context, store *storage.Store, st *standin
 	heads := store.Heads()
 	st.blank = len(heads) == 1 && heads[0].ID == commit.First().ID && st.tags == 0 && st.at.Number == 0
 	if st.blank {
+		st.bars(EvictBlank, "nothing was ever put into it, so the cloud has nothing from which it could come back")
 		return nil
 	}
 	return r.judge(ctx, store, st)

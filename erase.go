@@ -62,7 +62,7 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 		})
 	}
 	if err != nil {
-		return e, fmt.Errorf("erase from the history of page %s: %w", r.pageText(page), err)
+		return e, fmt.Errorf("erase from the history: %w", r.pageError(page, err))
 	}
 	return e, nil
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"fmt"
+
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
@@ -67,6 +69,24 @@ type BucketUnfitError = bucket.UnfitError
 
 // BucketError is an answer of a bucket, or that none came: what was asked for, and the name of the object. It matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
 type BucketError = bucket.Error
+
+// PageError says about which page an error is, of a call that is about several. It matches what Err matches.
+type PageError struct {
+	// Page is the page.
+	Page PageRef
+	// Name is its human name, "" when it has none or that is not known.
+	Name string
+	// Err is what was wrong.
+	Err error
+}
+
+// Error implements error.
+func (e *PageError) Error() string {
+	return fmt.Sprintf("page %s: %v", base.PageName(e.Page.Ledger, e.Name, e.Page.ID), e.Err)
+}
+
+// Unwrap returns Err.
+func (e *PageError) Unwrap() error { return e.Err }
 
 // LockedError says who holds a repository. It matches ErrLocked.
 type LockedError = base.LockedError

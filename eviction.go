@@ -31,6 +31,8 @@ type EvictOptions struct {
 	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the bucket cannot be asked. It is for pages that
 	// are named.
 	DiscardUnsynced bool
+	// Blank evicts also pages into which nothing was ever put: they are gone then, and opening one makes an empty page.
+	Blank bool
 }
 
 func (o *EvictOptions) check() error {
@@ -72,9 +74,11 @@ const (
 	EvictAway
 	// EvictUnproved: the bucket could not be asked whether it is there and the right one.
 	EvictUnproved
+	// EvictBlank: nothing was ever put into it, so no cloud has anything from which it could come back.
+	EvictBlank
 )
 
-var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "only here", "damaged", "in the cloud only", "cloud out of reach"}
+var evictBars = [...]string{"none", "open", "no cloud", "unsynced", "other cloud", "only here", "damaged", "in the cloud only", "cloud out of reach", "blank"}
 
 // String returns a few words, such as "unsynced".
 func (b EvictBar) String() string {
@@ -87,7 +91,7 @@ func (b EvictBar) String() string {
 // Discardable reports whether EvictOptions.DiscardUnsynced lifts the bar.
 func (b EvictBar) Discardable() bool {
 	switch b {
-	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictOnlyHere, EvictUnproved:
+	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictOnlyHere, EvictUnproved, EvictBlank:
 		return true
 	}
 	return false
@@ -340,7 +344,7 @@ func (e *evictor) prepare(ctx context.Context, c *EvictResult) (*leaver, error) 
 		return nil, fmt.Errorf("measure page %s: %w", k.text(c.Name), err)
 	}
 	l, err := e.repo.prepareToLeave(ctx, k, departure{
-		kind: absentEvicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced,
+		kind: absentEvicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
 		usageStays: true,
 	})
 	if err != nil {

@@ -188,16 +188,24 @@ func TestEvictDiscards(t *testing.T) {
 	wantContent(t, page(t, r, "l", "never"), map[string]string{})
 }
 
-// TestEvictBlank: a page into which nothing was ever put goes without a cloud, and comes back as empty as it was.
+// TestEvictBlank: a page into which nothing was ever put has nothing in a cloud from which it would come back. It stays, unless that is
+// allowed: then it comes back as empty as it was.
 func TestEvictBlank(t *testing.T) {
 	r := open(t, t.TempDir(), nil)
 	blank := page(t, r, "l", "blank")
 	closeIt(t, blank)
+	_, err := r.Evict(t.Context(), ledger.EvictOptions{Pages: []ledger.PageRef{ref(blank)}})
+	if e, ok := errors.AsType[*ledger.EvictError](err); !ok || e.Bar != ledger.EvictBlank {
+		t.Errorf("evicted with %v", err)
+	}
+	if kept, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40}); err != nil || len(kept.Evicted) != 0 {
+		t.Errorf("evicted %+v, %v", kept, err)
+	}
 	emptied := page(t, r, "l", "emptied")
 	put(t, emptied, "k", "v")
 	update(t, emptied, func(tx *ledger.Tx) error { return tx.Delete(t.Context(), []byte("k")) })
 	closeIt(t, emptied)
-	report, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40})
+	report, err := r.Evict(t.Context(), ledger.EvictOptions{FreeBytes: 1 << 40, Blank: true})
 	must(t, err)
 	if len(report.Evicted) != 1 || report.Evicted[0].Name != "blank" || len(report.Kept) != 1 {
 		t.Errorf("%+v", report)

@@ -294,7 +294,7 @@ func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (Com
 	if message == "" {
 		message = "restore " + id.Short()
 	}
-	if err := checkMessage(message); err != nil {
+	if err := ValidateMessage(message); err != nil {
 		return CommitID{}, fmt.Errorf("restore: %w", err)
 	}
 	target, release, err := p.pinOutside(ctx, id)

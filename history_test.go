@@ -27,7 +27,7 @@ func TestResolve(t *testing.T) {
 	}
 	head := ids[len(ids)-1]
 	must(t, p.Tag(t.Context(), "v1", ids[3]))
-	must(t, p.Tag(t.Context(), "cafe", ids[4]))
+	must(t, p.Tag(t.Context(), "caf", ids[4]))
 	for revision, want := range map[string]ledger.CommitID{
 		"HEAD":                           head,
 		"HEAD~":                          ids[38],
@@ -35,7 +35,7 @@ func TestResolve(t *testing.T) {
 		"HEAD~2~3":                       ids[34],
 		"v1":                             ids[3],
 		"v1~1":                           ids[2],
-		"cafe":                           ids[4],
+		"caf":                            ids[4],
 		head.String():                    head,
 		head.String()[:20]:               head,
 		head.String()[:21]:               head,

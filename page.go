@@ -10,12 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -302,10 +299,11 @@ type Tag struct {
 }
 
 // Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is not "HEAD", and
-// contains no '~', no control character and no space. The zero id means the handle's head. When Tag returns nil it survives a crash.
+// contains no '~', no control character and no space. Nor does it read like another revision: "none", 4 to 64 hexadecimal digits, a time; tags of
+// such a name that were made before, or elsewhere, stay and can be deleted. The zero id means the handle's head. When Tag returns nil it survives a crash.
 // Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
-	if err := checkTag(name); err != nil {
+	if err := ValidateTag(name); err != nil {
 		return err
 	}
 	c, release, err := p.pinFor(ctx, id)
@@ -330,25 +328,8 @@ func (p *Page) pinFor(ctx context.Context, id CommitID) (*commit.Commit, func(),
 	return c, release, nil
 }
 
-func checkTag(name string) error {
-	switch {
-	case name == "" || name == headRevision:
-		return fmt.Errorf("tag %q: that name is reserved or empty: %w", name, ErrInvalid)
-	case len(name) > limits.MaxTagBytes:
-		return fmt.Errorf("tag of %d bytes, at most %d are allowed: %w", len(name), limits.MaxTagBytes, ErrTooLarge)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("tag %q is not UTF-8: %w", name, ErrInvalid)
-	case strings.ContainsFunc(name, func(r rune) bool { return r == '~' || unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return fmt.Errorf("tag %q contains a '~', a space or a control character: %w", name, ErrInvalid)
-	}
-	return nil
-}
-
 // DeleteTag takes a name away. Errors: ErrNotFound, ErrClosed, ErrReadOnly.
 func (p *Page) DeleteTag(ctx context.Context, name string) error {
-	if err := checkTag(name); err != nil {
-		return err
-	}
 	if err := p.enter(); err != nil {
 		return err
 	}

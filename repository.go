@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/internal/clock"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -341,17 +340,6 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 		return nil, err
 	}
 	return &Ledger{repo: r, name: name}, nil
-}
-
-// checkName verifies the name of a ledger or page.
-func checkName(what, name string) error {
-	if name == "" {
-		return fmt.Errorf("the name of a %s is empty: %w", what, ErrInvalid)
-	}
-	if len(name) > limits.MaxLedgerNameBytes {
-		return fmt.Errorf("the name of a %s has %d bytes, at most %d are allowed: %w", what, len(name), limits.MaxLedgerNameBytes, ErrTooLarge)
-	}
-	return nil
 }
 
 // Ledgers returns the names of all ledgers that have pages here, sorted. Errors: ErrClosed, ErrCorrupt.

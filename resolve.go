@@ -15,6 +15,8 @@ import (
 
 const (
 	headRevision = "HEAD"
+	// noRevision is what tools call the state before the first commit.
+	noRevision = "none"
 	// minPrefix is the least number of digits that may stand for a commit id.
 	minPrefix = 4
 	// maxCandidates is how many commits the error about an ambiguous prefix lists.

@@ -16,7 +16,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/internal/base"
 )
 
 // syncParallel is how many pages Sync works on at once.
@@ -284,7 +283,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	errs := []error{bad}
 	for _, d := range done {
 		if d.Err != nil {
-			errs = append(errs, fmt.Errorf("page %s: %w", base.PageName(d.Ledger, d.Name, d.ID), d.Err))
+			errs = append(errs, &PageError{d.PageRef, d.Name, d.Err})
 		}
 	}
 	err = errors.Join(errs...)

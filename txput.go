@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -32,8 +30,8 @@ func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) err
 
 // enterPut lets a change in that must then leave.
 func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
-	if len(key) > limits.MaxKeyBytes {
-		return fmt.Errorf("put: key has %d bytes, at most %d are allowed: %w", len(key), limits.MaxKeyBytes, ErrTooLarge)
+	if err := ValidateKey(key); err != nil {
+		return fmt.Errorf("put: %w", err)
 	}
 	if p > Lazy {
 		return fmt.Errorf("put: %s: %w", p, ErrInvalid)
@@ -337,7 +335,7 @@ func (t *Tx) SetMessage(message string) error {
 	if t.within != nil {
 		return fmt.Errorf("set the message of a merge: %w", ErrInvalid)
 	}
-	if err := checkMessage(message); err != nil {
+	if err := ValidateMessage(message); err != nil {
 		return err
 	}
 	if err := t.enter(); err != nil {
@@ -345,15 +343,5 @@ func (t *Tx) SetMessage(message string) error {
 	}
 	defer t.leave()
 	t.message = message
-	return nil
-}
-
-func checkMessage(message string) error {
-	if len(message) > limits.MaxMessageBytes {
-		return fmt.Errorf("message has %d bytes, at most %d are allowed: %w", len(message), limits.MaxMessageBytes, ErrTooLarge)
-	}
-	if !utf8.ValidString(message) {
-		return fmt.Errorf("message is not UTF-8: %w", ErrInvalid)
-	}
 	return nil
 }

@@ -20,6 +20,8 @@ type UndoOptions struct {
 	Parent CommitID
 	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
 	Message string
+	// DryRun only finds out what Undo would do: no commit is made, and the result has the head.
+	DryRun bool
 }
 
 // UndoResult says what Undo has done.
@@ -54,7 +56,7 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 	if message == "" {
 		message = "undo " + c.Short()
 	}
-	if err := checkMessage(message); err != nil {
+	if err := ValidateMessage(message); err != nil {
 		return UndoResult{}, fmt.Errorf("undo: %w", err)
 	}
 	target, release, err := p.pinOutside(ctx, c)
@@ -73,11 +75,18 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 		var base commit.ID
 		r.Commit, err = p.Update(ctx, func(t *Tx) error {
 			t.message, base = message, t.base.ID
+			r = UndoResult{} // of a run before that was not taken
 			if err := t.undo(ctx, target, parent, &r); err != nil {
 				return fmt.Errorf("undo: %w", err)
 			}
+			if o.DryRun {
+				return errDryRun
+			}
 			return nil
 		})
+		if errors.Is(err, errDryRun) {
+			r.Commit, err = CommitID(base), nil
+		}
 		if err == nil {
 			return r, nil
 		}
@@ -91,6 +100,9 @@ func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult
 		}
 	}
 }
+
+// errDryRun ends a transaction that is to change nothing.
+var errDryRun = errors.New("dry run")
 
 // fetchForUndo fetches all trees that are needed to undo c in the handle's head.
 func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error {

@@ -124,6 +124,15 @@ func (r *Repository) pageText(ref PageRef) string {
 	return pageKey{ref.Ledger, ref.ID}.text(name)
 }
 
+// pageError says that err is about a page.
+func (r *Repository) pageError(ref PageRef, err error) error {
+	name, _, usageErr := r.usage.page(ref.Ledger, ref.ID)
+	if usageErr != nil {
+		name = "" // the id does as well
+	}
+	return &PageError{ref, name, err}
+}
+
 // text names the page for people; name is its human name, "" when that is not known.
 func (k pageKey) text(name string) string { return base.PageName(k.ledger, name, k.id) }
 

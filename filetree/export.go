@@ -41,6 +41,9 @@ type ExportOptions struct {
 	// Preserve gives files and directories the very mode that the page has. Without it, setuid, setgid and sticky bits are
 	// dropped and the umask applies, so that a page of somebody else cannot plant a program that runs as the user.
 	Preserve bool
+	// DryRun writes nothing, and makes no directory: the ExportResult says what an export would do. Whether each file can be
+	// written is not known before.
+	DryRun bool
 	// Warn is told of each path that is left out. Nil ignores them; ExportResult counts them.
 	Warn func(Warning)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
@@ -53,6 +56,8 @@ type ExportResult struct {
 	Files int64
 	// Bytes is the length of the contents.
 	Bytes int64
+	// Replaced counts the files and links that gave way to an entry.
+	Replaced int64
 	// Warnings counts the paths that were left out.
 	Warnings int64
 }
@@ -82,6 +87,9 @@ func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *Export
 	if o != nil {
 		e.options = *o
 	}
+	if e.options.DryRun {
+		return e.result, e.foresee(ctx, target)
+	}
 	if err := e.openTarget(ctx, target); err != nil {
 		return e.result, err
 	}
@@ -97,6 +105,43 @@ func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *Export
 	err := e.each(ctx, e.linkOrDirectory)
 	e.leave(0) // which may warn
 	return e.result, err
+}
+
+// foresee counts what Export would do.
+func (e *exporter) foresee(ctx context.Context, target string) error {
+	root, err := os.OpenRoot(target)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	if err == nil {
+		defer root.Close() // only read: nothing is lost when it fails
+		entries, err := readDirectory(root)
+		if err != nil {
+			return fmt.Errorf("read directory: %w", err)
+		}
+		if len(entries) > 0 && !e.options.Overwrite {
+			return fmt.Errorf("export to %s: %w", root.Name(), ErrNotEmpty)
+		}
+	}
+	last := ""
+	return e.each(ctx, func(_ context.Context, item Item, path string) error {
+		if err := checkPath(item.Entry.Key); err != nil {
+			e.warn(path, err)
+			return nil
+		}
+		if root != nil {
+			stands, err := standing(root, path, nil)
+			if err != nil {
+				return fmt.Errorf("look at %q: %w", path, cause(err))
+			}
+			if stands != "" && stands != last { // one file may stand where several entries need a directory
+				e.result.Replaced, last = e.result.Replaced+1, stands
+			}
+		}
+		e.result.Bytes += item.Entry.Size
+		e.done(path)
+		return nil
+	})
 }
 
 // prepare checks that target is empty, or removes from it what stands in the way.
@@ -128,6 +173,26 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 // clear removes files and links that stand at path or where it needs a directory. Directories of the page that their owner
 // may not write, such as an earlier export has made, become writable until they are settled.
 func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error {
+	name, err := standing(root, path, func(name string, info fs.FileInfo) error {
+		if info.Mode().Perm()&ownerAll == ownerAll {
+			return nil
+		}
+		mode, _, err := e.directoryMode(ctx, filepath.ToSlash(name))
+		if err != nil || mode == nil {
+			return err
+		}
+		return root.Chmod(name, info.Mode()&keptMode|ownerAll)
+	})
+	if err != nil || name == "" {
+		return err
+	}
+	e.result.Replaced++
+	return root.Remove(name)
+}
+
+// standing returns the file or link that stands at path or where it needs a directory, "" when there is none. It calls enter, which
+// may be nil, for each directory on the way.
+func standing(root *os.Root, path string, enter func(name string, info fs.FileInfo) error) (string, error) {
 	for i := 0; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
@@ -136,26 +201,18 @@ func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error 
 		info, err := root.Lstat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENAMETOOLONG):
-			return nil
+			return "", nil
 		case err != nil:
-			return err
-		case info.IsDir() && info.Mode().Perm()&ownerAll == ownerAll:
-			continue
-		case info.IsDir():
-			mode, _, err := e.directoryMode(ctx, path[:i])
-			if err != nil {
-				return err
+			return "", err
+		case !info.IsDir():
+			return name, nil
+		case enter != nil:
+			if err := enter(name, info); err != nil {
+				return "", err
 			}
-			if mode != nil {
-				if err := root.Chmod(name, info.Mode()&keptMode|ownerAll); err != nil {
-					return err
-				}
-			}
-			continue
 		}
-		return root.Remove(name)
 	}
-	return nil
+	return "", nil
 }
 
 // each calls fn for every item with a path, at its place: in the directory that holds it.

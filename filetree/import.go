@@ -51,6 +51,9 @@ type ImportOptions struct {
 	Mirror bool
 	// NoDelete adds and changes files, and removes none.
 	NoDelete bool
+	// DryRun reads no file and changes nothing: the Result says what an import would do, and has the head. A file whose
+	// modification time alone differs counts as changed.
+	DryRun bool
 	// Exclude lists files and directories that are not of the tree, such as the repository itself.
 	Exclude []fs.FileInfo
 	// Warn is told of each path that is left out. Nil ignores them; Result counts them.
@@ -102,6 +105,9 @@ func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions
 	if err != nil {
 		return Result{}, fmt.Errorf("import: %w", err)
 	}
+	if o != nil && o.DryRun {
+		return survey(ctx, page, dir, info, o)
+	}
 	return transact(ctx, page, o, func(im *importer) error {
 		if im.options.Mirror && im.options.NoDelete {
 			return fmt.Errorf("import: Mirror and NoDelete exclude each other: %w", ledger.ErrInvalid)
@@ -111,6 +117,80 @@ func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions
 		}
 		return im.single(ctx, dir, info)
 	})
+}
+
+// survey is Import with DryRun.
+func survey(ctx context.Context, page *ledger.Page, dir string, info fs.FileInfo, o *ImportOptions) (Result, error) {
+	base, err := page.At(ctx, ledger.CommitID{})
+	if err != nil {
+		return Result{}, err
+	}
+	defer base.Close()
+	im := &importer{options: *o, page: page, base: base, result: Result{Commit: base.Commit().ID}}
+	if !info.IsDir() {
+		switch _, err := base.Stat(ctx, []byte(filepath.Base(dir))); {
+		case err == nil:
+			im.result.Changed++
+		case errors.Is(err, ledger.ErrNotFound):
+			im.result.Added++
+		default:
+			return Result{}, err
+		}
+		return im.result, nil
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return Result{}, fmt.Errorf("import: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Result{}, fmt.Errorf("open directory: %w", err)
+	}
+	defer root.Close() // only read: nothing is lost when it fails
+	_, err = im.guard(ctx, root, path)
+	if err == nil {
+		w := &walker{base: base, exclude: o.Exclude, checksum: o.Checksum, dry: true}
+		w.send = func(a action) error {
+			im.foresee(&a)
+			return nil
+		}
+		err = w.run(ctx, root)
+	}
+	if err == nil {
+		err = im.refuse()
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("import %s: %w", dir, err)
+	}
+	return im.result, nil
+}
+
+// foresee counts what apply would do.
+func (im *importer) foresee(a *action) {
+	im.tally.add(a)
+	im.progress.Path = a.path
+	switch {
+	case a.kept, a.remove && (im.options.NoDelete || !a.known), a.parent && a.wasFile && im.options.NoDelete:
+		return
+	case a.warning != nil:
+		im.warn(a.path, a.warning)
+		return
+	case a.remove, a.parent && a.known:
+		im.result.Removed++
+		return
+	case a.parent && !a.changed:
+		return
+	case a.unchanged:
+		im.result.Unchanged++
+	case a.known, a.parent:
+		im.result.Changed++
+		im.result.Bytes += a.size
+	default:
+		im.result.Added++
+		im.result.Bytes += a.size
+	}
+	im.progress.Files++
+	im.report()
 }
 
 // transact runs fn in a transaction on the newest head and commits it.

@@ -22,7 +22,8 @@ import (
 //
 // where priority is only written when it is lazy, and KEY and VALUE are strings when the bytes are valid UTF-8 and
 // {"base64":"..."} otherwise. Nothing is lost: ImportJSONLines gives the equal entries. Values stream, whatever
-// their size, and are read twice. Overwrite and Warn are not used. Errors: those of w and of ledger.Snapshot.
+// their size, and are read twice. With DryRun, entries are only counted, and w may be nil. Overwrite and Warn are not used.
+// Errors: those of w and of ledger.Snapshot.
 func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o *ExportOptions) (ExportResult, error) {
 	e := &exporter{snap: snap}
 	if o != nil {
@@ -33,10 +34,15 @@ func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o 
 		if err != nil {
 			return e.result, err
 		}
-		if err := e.line(ctx, out, entry); err != nil {
+		if e.options.DryRun {
+			e.result.Bytes += entry.Size
+		} else if err := e.line(ctx, out, entry); err != nil {
 			return e.result, fmt.Errorf("export %q: %w", entry.Key, err)
 		}
 		e.done(string(entry.Key))
+	}
+	if e.options.DryRun {
+		return e.result, nil
 	}
 	return e.result, out.Flush()
 }

@@ -146,12 +146,18 @@ func (im *importer) guard(ctx context.Context, root *os.Root, path string) (sour
 	return from, t.refuse(from.other(path))
 }
 
+// refuse returns an error when what was found is probably a mistake, and nothing allows it.
+func (im *importer) refuse() error {
+	if im.options.Mirror || im.options.NoDelete {
+		return nil
+	}
+	return im.tally.refuse("")
+}
+
 // finish refuses what removes too much, and notes from where the page is now.
 func (im *importer) finish(ctx context.Context, from source, path string) error {
-	if !im.options.Mirror && !im.options.NoDelete {
-		if err := im.tally.refuse(""); err != nil {
-			return err
-		}
+	if err := im.refuse(); err != nil {
+		return err
 	}
 	now := path
 	if im.options.NoDelete && (from.set || im.tally.known > 0) && from.path != path {

@@ -24,14 +24,14 @@ var nextSalt atomic.Uint64
 
 // Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the log when it is missing or
 // damaged, and starts the folder. Errors match base.ErrNotFound when there is no such page, base.ErrCorrupt when bytes that were
-// durable are damaged, base.ErrUnsupported, or are those of the disk.
+// durable are damaged, base.ErrUnsupported, or are those of the disk. They do not name the page: the caller knows it by its name.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("open page %x: %w", o.Page, base.ErrNotFound)
+			err = base.ErrNotFound
 		}
-		return nil, fmt.Errorf("open page %x: %w", o.Page, err)
+		return nil, err
 	}
 	s := &Store{
 		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
@@ -41,7 +41,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		foldTxRows: foldTxRows, maxTouches: maxTouches, minDeletions: minDeletions,
 	}
 	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open page %x: %w", o.Page, err), s.release())
+		return nil, errors.Join(err, s.release())
 	}
 	if !o.ReadOnly {
 		run, stop := context.WithCancel(context.Background())
@@ -300,7 +300,7 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 	// When rows are so damaged that nothing can be folded into them, the log may be intact none the less.
 	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
 		if lost := s.lostBatches(ctx, from); lost != nil {
-			return errors.Join(lost, err)
+			return lost // it says of the log what err says of the index
 		}
 		s.over = newOverlay()
 		if err := s.beginIndex(err.Error()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +37,7 @@ var (
 	// ErrPassed says that the next entry was given up and deleted: the device begins with a checkpoint.
 	ErrPassed = fmt.Errorf("log no longer reaches back to where this device has read to: %w", base.ErrConflict)
 	// ErrDeleted says that the page was deleted for all devices. It matches ErrPassed.
-	ErrDeleted = fmt.Errorf("page is deleted in the bucket: %w", ErrPassed)
+	ErrDeleted = base.WithClass(errors.New("another device has deleted the page for all"), ErrPassed)
 )
 
 // UnreadableError says that the log cannot be read on from an entry: it is missing though there are later ones, it cannot be opened, or it does not follow from the one before.

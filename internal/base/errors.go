@@ -49,6 +49,14 @@ var (
 	ErrNoCloud = errors.New("no cloud is set")
 )
 
+// WithClass returns err, whose text says everything, as an error that also matches class.
+func WithClass(err, class error) error { return &classed{err, class} }
+
+type classed struct{ err, class error }
+
+func (e *classed) Error() string   { return e.err.Error() }
+func (e *classed) Unwrap() []error { return []error{e.err, e.class} }
+
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
 type CorruptError struct {
 	// Where is the place: a file with an offset, or a row family.

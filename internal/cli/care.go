@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,17 +296,17 @@ func (a *app) checkCommand() *cobra.Command {
 every commit, head, status and reference, and that the index says what the log says. Every
 problem is printed with the row or object that it is about.
 
-The exit code is 20 when there is a problem. What is no problem but worth knowing is told
-too: the torn end of a segment after a crash, and an index that had to be rebuilt.
+The exit code is 20 when there is a problem. What a crash has left, and an index that was made anew,
+is told and is no problem.
 
-With --repair the page is mended. What is derived, such as the index, is made anew. Of damaged
-segments all that is whole is kept, in a new segment; what is not comes from the index and from
-the cloud, if one is set that has it. The damaged bytes are set aside in the page's directory
-torn. Intact data is never dropped. The exit code is 0 when everything was mended, and 20 when
-something is gone for good, or the cloud could not be asked: then the report says what. After a
-repair a check is clean: what is gone is noted, and reading it gives an error. When the cloud
-could not be asked, the rest comes with --repair another time, with sync, or when it is read; until
-then the exit code is 20 if the newest version cannot be read.
+--repair mends a page. The index is made anew. What is whole in damaged files is kept; what is not
+comes from the index, or from the cloud when one is set. The damaged bytes are moved to the directory
+torn of the page. Intact data is never dropped.
+
+The exit code is 0 when everything was mended. It is 20 when something is gone for good, or the cloud
+could not be asked; the report says what. A check behind a repair finds no problem: what is gone is
+noted, and reading it gives an error. What the cloud was not asked for comes with the next --repair,
+with sync, or when it is read. Until then the exit code is 20 if the newest version cannot be read.
 
 A page that an app has open is not repaired; serve gives its pages up for that.`,
 		Example: `  ledgerd check
@@ -536,7 +537,7 @@ func (a *app) backup(ctx context.Context, cmd *cobra.Command, to string) error {
 		})
 	}
 	if in, err := inside(to, a.dir); err != nil || in {
-		return errors.Join(err, fmt.Errorf("back up to %s: it lies in the repository %s itself: %w", quoted(to), quoted(a.dir), ledger.ErrInvalid))
+		return cmp.Or(err, usagef(cmd, "back up to %s: it lies in the repository %s itself", quoted(to), quoted(a.dir)))
 	}
 	return a.read(ctx, func(repo *ledger.Repository) error {
 		p := a.startProgress(ctx, "writing backup", "files")

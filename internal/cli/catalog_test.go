@@ -74,7 +74,7 @@ func TestCatalogOfANode(t *testing.T) {
 		}
 		code := 0
 		if s.Error != "" && !s.Unreachable {
-			code = 1
+			code = 2 // the query cannot be asked
 		}
 		out := do(t, code, "", args...)
 		if s.Error != "" {

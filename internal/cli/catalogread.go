@@ -72,7 +72,11 @@ takes, is told on the standard error, or as the last line with --json.`,
 			if q.Container, err = f.containerOf(ctx, cmd, v); err != nil {
 				return err
 			}
-			return a.find(ctx, v, q, f.count == 0)
+			err = a.find(ctx, v, q, f.count == 0)
+			if _, ok := errors.AsType[*metabase.QueryError](err); ok || errors.Is(err, metabase.ErrInvalidCursor) {
+				return wrong(cmd, err) // of what was asked for, not of what is stored
+			}
+			return err
 		})
 	})
 	f.containerFlag(cmd)

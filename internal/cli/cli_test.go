@@ -218,13 +218,24 @@ func TestFailingMakesNoCommit(t *testing.T) {
 	runs(t, dir, "", "init")
 	runs(t, dir, "", "put", "p", "k", "v")
 	before := runs(t, dir, "", "log", "p")
-	for _, args := range [][]string{
-		{"put", "p", strings.Repeat("k", 4097), "v"}, {"put", "p", "k", "w", "--if-absent"}, {"put", "p", "k", "w", "-m", strings.Repeat("m", 20_000)},
-		{"put", "p", "k", "w", "-m", "\xff"}, {"rm", "p", "k", "absent"}, {"rm", "p", "--all", "--yes", "-m", "\xff"}, {"restore", "p", "HEAD~9"},
-		{"import", "p", filepath.Join(dir, "absent")}, {"import", "p", "-", "--format", "jsonl"}, {"tag", "p", "~"}, {"put", "p", "k", "-f", dir},
+	for _, verb := range []struct {
+		want int
+		args []string
+	}{
+		{cli.ExitUsage, []string{"put", "p", strings.Repeat("k", 4097), "v"}},
+		{cli.ExitError, []string{"put", "p", "k", "w", "--if-absent"}},
+		{cli.ExitUsage, []string{"put", "p", "k", "w", "-m", strings.Repeat("m", 20_000)}},
+		{cli.ExitUsage, []string{"put", "p", "k", "w", "-m", "\xff"}},
+		{cli.ExitError, []string{"rm", "p", "k", "absent"}},
+		{cli.ExitUsage, []string{"rm", "p", "--all", "--yes", "-m", "\xff"}},
+		{cli.ExitError, []string{"restore", "p", "HEAD~9"}},
+		{cli.ExitError, []string{"import", "p", filepath.Join(dir, "absent")}},
+		{cli.ExitError, []string{"import", "p", "-", "--format", "jsonl"}},
+		{cli.ExitUsage, []string{"tag", "p", "~"}},
+		{cli.ExitUsage, []string{"put", "p", "k", "-f", dir}},
 	} {
-		if _, errs, code := run(t, dir, "{\"key\":\"a\",\"value\":\"b\"}\n{", args...); code != cli.ExitError || errs == "" {
-			t.Errorf("%.60q: exit code %d, %q", args, code, errs)
+		if _, errs, code := run(t, dir, "{\"key\":\"a\",\"value\":\"b\"}\n{", verb.args...); code != verb.want || errs == "" {
+			t.Errorf("%.60q: exit code %d, %q, want %d", verb.args, code, errs, verb.want)
 		}
 	}
 	if after := runs(t, dir, "", "log", "p"); after != before {

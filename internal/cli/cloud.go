@@ -328,31 +328,42 @@ func (a *app) printCloudGC(r ledger.CloudGCReport, dry bool) error {
 }
 
 func (a *app) cloudUnsetCommand() *cobra.Command {
-	return &cobra.Command{
+	var f dryRun
+	cmd := &cobra.Command{
 		Use:   "unset",
 		Short: "Share a repository no longer",
 		Long: `Forget the cloud. Nothing is deleted, here or there, and setting the same one again goes on where it was. Values that were
 not fetched yet cannot be read until then: prefetch brings them here before.`,
 		Args: cobra.NoArgs,
 		RunE: a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-				info, ok := repo.Cloud()
-				if !ok {
-					return ledger.ErrNoCloud
-				}
-				if err := repo.UnsetCloud(ctx); err != nil {
-					return err
-				}
-				if a.json {
-					return a.emit(newCloudJSON(info))
-				}
-				if !a.quiet {
-					a.printf("left the cloud %s\n", printable(info.URL))
-				}
-				return nil
-			})
+			return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.cloudUnset(ctx, repo, f.dry) })
 		}),
 	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) cloudUnset(ctx context.Context, repo *ledger.Repository, dry bool) error {
+	info, ok := repo.Cloud()
+	if !ok {
+		return ledger.ErrNoCloud
+	}
+	done := "left"
+	if dry {
+		done = "would leave"
+	} else if err := repo.UnsetCloud(ctx); err != nil {
+		return err
+	}
+	if a.json {
+		return a.emit(struct {
+			cloudJSON
+			DryRun bool `json:"dryRun,omitempty"`
+		}{newCloudJSON(info), dry})
+	}
+	if !a.quiet || dry {
+		a.printf("%s the cloud %s\n", done, printable(info.URL))
+	}
+	return nil
 }
 
 // isCloudError reports an error about the bucket rather than about a page.

@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) compactCommand() *cobra.Command {
-	var dryRun bool
+	var f dryRun
 	cmd := &cobra.Command{
 		Use:     "compact [LEDGER/PAGE...]",
 		GroupID: groupCare,
@@ -26,9 +26,9 @@ gc decides what is garbage, so it comes first. What transactions that have not e
 		ValidArgsFunction: a.completePages,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return a.compact(ctx, cmd, args, dryRun)
+		return a.compact(ctx, cmd, args, f.dry)
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would come back")
+	f.add(cmd)
 	return cmd
 }
 

@@ -13,12 +13,23 @@ import (
 	"golang.org/x/term"
 )
 
+// dryRun is the flag of a verb that can say what it would do. Such a verb has one function for both: it finds out what there is to do,
+// prints that with the flag, and does it without.
+type dryRun struct{ dry bool }
+
+func (d *dryRun) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&d.dry, "dry-run", false, "only say what would be done")
+}
+
 // consent has the flags of a verb that destroys something.
-type consent struct{ yes, dryRun bool }
+type consent struct {
+	dryRun
+	yes bool
+}
 
 func (c *consent) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do it without asking")
-	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only say what would be done")
+	c.dryRun.add(cmd)
 }
 
 // destroy runs a destructive verb. do(true) prints what the verb would do and changes nothing, and
@@ -29,7 +40,7 @@ func (c *consent) add(cmd *cobra.Command) {
 // No repository is held open while the user thinks, so do opens its own.
 func (a *app) destroy(ctx context.Context, cmd *cobra.Command, c consent, danger string, do func(dry bool) error) error {
 	switch {
-	case c.dryRun:
+	case c.dry:
 		return do(true)
 	case c.yes || danger == "":
 		return do(false)

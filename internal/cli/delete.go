@@ -33,10 +33,11 @@ With --everywhere the page is deleted for all devices that share the bucket. The
 more; cloud gc, on any of them, empties the bucket of it 30 days later. A page of that name cannot be synced
 through this bucket any more.
 
-With --from-history KEY the page stays, and what KEY had before is erased: all versions in which it has something else than
-now are given up, and what only they have, and older versions are cut off with them, but for tagged ones. The
-page's files are written anew without it at once. With a cloud other devices follow with their next sync, and cloud gc
-removes it from the bucket 30 days later. To erase what KEY has now, rm it first.`,
+With --from-history KEY the page stays, and what KEY had before is erased, such as a password. Every
+version in which KEY has another value than now is given up, with all that only it had; so is every
+older version, unless it is tagged. The page's files are written anew at once, without the value. With
+a cloud other devices follow with their next sync, and cloud gc removes it from the bucket 30 days
+later. What KEY has now is not erased: rm KEY first.`,
 		Example: `  ledgerd delete notes/old --yes
   ledgerd delete scratch/ --yes --discard-unsynced
   ledgerd delete notes/old --everywhere --yes

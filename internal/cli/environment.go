@@ -33,8 +33,8 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 		if !ok || value == "" {
 			return
 		}
-		if setErr := f.Value.Set(value); setErr != nil {
-			err = usagef(cmd, "read environment variable %s: %w", name, setErr)
+		if f.Value.Set(value) != nil {
+			err = usagef(cmd, "%s wants %s, not %q", name, flagWants(f), value)
 		}
 	})
 	if err == nil && a.dir == "" {

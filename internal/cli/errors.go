@@ -103,7 +103,7 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "arg(s)") {
 		err = fmt.Errorf("the number of arguments is wrong, want: %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
-	return &usageError{err, cmd.CommandPath()}
+	return &usageError{flagError(err), cmd.CommandPath()}
 }
 
 // unknownVerb says which verbs there are that are called about so.
@@ -181,6 +181,9 @@ func (a *app) hintOf(err error) string {
 	if _, ok := errors.AsType[*filetree.RemovalError](err); ok {
 		return "if that is meant: --mirror; to add and change files only: --no-delete. What an import removes stays in the history"
 	}
+	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "key file" {
+		return "the key file is damaged, or is none: put the copy of the key in its place that you have kept, or name it with " + a.command("cloud", "set", "URL", "--key-file", "FILE")
+	}
 	if e, ok := errors.AsType[*ledger.CorruptError](err); ok && e.Where == "file repository" {
 		return a.command("check", "--repair") + " makes it anew, and loses nothing that is stored"
 	}
@@ -190,19 +193,18 @@ func (a *app) hintOf(err error) string {
 	}{
 		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
-		{ledger.ErrDeleted, "another device has deleted the page for all; " + a.command("delete", "PAGE", "--discard-unsynced") +
-			" deletes it here, too, and a page of another name can keep what it has"},
+		{ledger.ErrDeleted, a.deletedHint(err)},
 		{ledger.ErrCloudRolledBack, "if the bucket lies on a disk that is not mounted, mount it; if it was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudReplaced, "if the bucket lies on a disk that is not mounted, mount it; if it was replaced on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},
 		{ledger.ErrCloudDamaged, "restore what is named; or, on a device that has what was in it, " + a.command("sync", "--reupload") + ", or " +
 			a.command("cloud", "check", "--repair") + " where that does not help"},
 		{ledger.ErrNoCloud, a.command("cloud", "set", "URL", "--key-file", "FILE")},
 		{ledger.ErrCorrupt, a.command("check")},
-		{ledger.ErrNoSpace, "make room on the disk, or in the bucket; nothing that was committed is lost"},
+		{ledger.ErrNoSpace, "make room on the disk; nothing that was committed is lost"},
 		{syscall.ENOSPC, "make room on the disk; nothing that was committed is lost"},
 		{ledger.ErrNetwork, "connect and run it again; nothing is lost, and what is here can be read and changed meanwhile"},
 		{ledger.ErrNeedsFetch, "the value is in the cloud only; connect and read it again"},
-		{fs.ErrPermission, permissionHint(err)},
+		{fs.ErrPermission, a.permissionHint(err)},
 		{errServeStops, "run it again"},
 		{errOutput, "nothing has to be done again; see what takes the output"},
 		{context.Canceled, a.interruptedHint()},
@@ -215,6 +217,20 @@ func (a *app) hintOf(err error) string {
 	return ""
 }
 
+// deletedHint says what helps where another device has deleted a page for all.
+func (a *app) deletedHint(err error) string {
+	name := ""
+	if e, ok := errors.AsType[*ledger.PageError](err); ok {
+		name = nameOf(e.Page.Ledger, e.Name, e.Page.ID)
+	} else if len(a.named) == 1 {
+		name = a.named[0].text
+	}
+	if name == "" {
+		return "delete the page here, too, with --discard-unsynced; a page of another name can keep what it has"
+	}
+	return a.command("delete", name, "--discard-unsynced") + " deletes it here, too; a page of another name can keep what it has"
+}
+
 // absentHint names the file that an error misses; "" when it names none as such.
 func absentHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -224,8 +240,15 @@ func absentHint(err error) string {
 }
 
 // permissionHint names the file that an error is about; "" when it names none as such: then its text says more.
-func permissionHint(err error) string {
+func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
+			what := "write in"
+			if e.Path == a.dir {
+				what = "read"
+			}
+			return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner, whom ls -ld %s tells", what, shellQuote(a.dir))
+		}
 		return "check who may read and write " + shellQuote(e.Path)
 	}
 	if e, ok := errors.AsType[*os.LinkError](err); ok {

@@ -201,6 +201,8 @@ func (a *app) evictRefused(e *ledger.EvictResult) error {
 		return withHint(err, "wait for the command that uses it, or end the program that has it open")
 	case e.Bar == ledger.EvictDamaged:
 		return withHint(err, "%s", a.command("check", "--repair", name))
+	case e.Bar == ledger.EvictBlank:
+		return withHint(err, "%s removes it", a.command("delete", name))
 	case e.Bar == ledger.EvictNoCloud:
 		return withHint(err, "%s, or lose it with --discard-unsynced", a.command("cloud", "set", "URL", "--key-file", "FILE"))
 	case e.Bar.Discardable():

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,19 +26,21 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:     "gc [LEDGER/PAGE...]",
 		GroupID: groupCare,
 		Short:   "Delete what nothing refers to any more, and give up history",
-		Long: `Delete pieces and nodes that no commit refers to: what transactions have left that did not come to an end, and what only given up
-commits have reached. Without arguments all pages are collected. What was deleted stays in the
-files of the page until ledgerd compact gives its space back.
+		Long: `Delete what no version of a page needs any more: remains of changes that were not finished, and what
+only versions needed that were given up. Without arguments all pages are collected. The space stays
+with the page's files until ledgerd compact gives it back to the system.
 
---keep-last N and --keep-within D give up history: of each page the newest N commits stay, and those of the
-last D (such as 12h, 30d, 8w, 1y); a commit that either rule keeps stays. Heads and tagged commits stay always, and what merging
-the present heads needs. What would be given up is said first. On a terminal the verb then asks; elsewhere it
-wants --yes. --dry-run only says it.
+--keep-last N and --keep-within D give history up. Of each page the newest N commits stay, and those
+of the last D (such as 12h, 30d, 8w, 1y); what either rule keeps stays. The newest version, tagged
+commits and what merging needs stay always.
 
-For a repository with a cloud the rules become the setting of these pages in the bucket, for all devices: each follows
-it with its next gc, this one at once, and ledgerd cloud gc removes from the bucket what it
-gives up. Without rules gc follows the setting that there is. What another device has not read stays until it has,
-or has not been heard of for 180 days.`,
+With a cloud the rules become the setting of the page in the bucket. All devices follow it with
+their next gc, and ledgerd cloud gc removes from the bucket what it gives up. Without rules gc
+follows the setting that there is, whichever device has made it. What another device has not read
+stays until it has, or until it has not been heard of for 180 days.
+
+Before history is given up, gc says how much. On a terminal it then asks; elsewhere it wants --yes.
+--dry-run only says it.`,
 		Example: `  ledgerd gc
   ledgerd gc notes --keep-within 30d --dry-run
   ledgerd gc --keep-last 1 --yes`,
@@ -82,10 +85,33 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: age}
 		danger = "history that is given up cannot be brought back"
 	}
+	if danger == "" && !f.yes && !f.dry {
+		gives, err := a.givesUp(ctx, o)
+		if err != nil {
+			return err
+		}
+		if gives {
+			danger = "history that a rule gives up, which another device has agreed on in the bucket, cannot be brought back"
+		}
+	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o) })
 	})
+}
+
+// givesUp reports whether the settings of the bucket would have history given up.
+func (a *app) givesUp(ctx context.Context, o ledger.CollectOptions) (gives bool, err error) {
+	o.DryRun = true
+	err = a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+		if _, ok := repo.Cloud(); !ok {
+			return nil
+		}
+		pages, err := repo.Collect(ctx, o)
+		gives = slices.ContainsFunc(pages, func(c ledger.PageCollection) bool { return c.Pruned > 0 })
+		return err
+	})
+	return gives, err
 }
 
 func (a *app) collect(ctx context.Context, repo *ledger.Repository, o ledger.CollectOptions) error {

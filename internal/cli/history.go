@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/filetree"
@@ -188,6 +189,7 @@ func changeText(before, after *ledger.Entry) string {
 func (a *app) tagCommand() *cobra.Command {
 	var remove string
 	var removing, force bool
+	var f dryRun
 	cmd := &cobra.Command{
 		Use:     "tag LEDGER/PAGE [NAME [REV]]",
 		GroupID: groupHistory,
@@ -196,7 +198,8 @@ func (a *app) tagCommand() *cobra.Command {
 name. A name that another commit has stays there, unless --force moves it. -d NAME takes a name away.
 
 A tagged commit is kept whatever the history keeps otherwise. A name has no space, no
-control character and no ~, and is not HEAD.`,
+control character and no ~, and means nothing else: it is not HEAD or none, no time, and not 4 or
+more hexadecimal digits, which may be the id of a commit.`,
 		Example: `  ledgerd tag src v1
   ledgerd tag src before-cleanup HEAD~2
   ledgerd tag src stable --force
@@ -210,25 +213,30 @@ control character and no ~, and is not HEAD.`,
 		switch {
 		case removing && len(args) > 1:
 			return usagef(cmd, "-d takes the name by itself")
+		case len(args) > 1 && ledger.ValidateTag(args[1]) != nil:
+			return wrong(cmd, ledger.ValidateTag(args[1]))
 		case removing:
-			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove) })
+			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error { return a.deleteTag(ctx, page, remove, f.dry) })
 		case len(args) == 1:
 			return a.page(ctx, cmd, args[0], reads, func(page *ledger.Page) error { return a.listTags(ctx, page) })
 		}
 		return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], force)
+			return a.setTag(ctx, page, args[1], append(args, "HEAD")[2], force, f.dry)
 		})
 	})
 	cmd.Flags().StringVarP(&remove, "delete", "d", "", "take this name away")
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "move a name that another commit has")
+	f.add(cmd)
 	cmd.MarkFlagsMutuallyExclusive("delete", "force")
 	return cmd
 }
 
 // tagJSON is a tag as --json prints it.
 type tagJSON struct {
-	Tag    string `json:"tag"`
-	Commit string `json:"commit"`
+	Tag     string `json:"tag"`
+	Commit  string `json:"commit"`
+	Deleted bool   `json:"deleted,omitempty"`
+	DryRun  bool   `json:"dryRun,omitempty"`
 }
 
 func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
@@ -246,13 +254,13 @@ func (a *app) listTags(ctx context.Context, page *ledger.Page) error {
 
 func (a *app) printTag(name string, id ledger.CommitID) error {
 	if a.json {
-		return a.emit(tagJSON{name, id.String()})
+		return a.emit(tagJSON{Tag: name, Commit: id.String()})
 	}
 	a.printf("%s %s\n", id, quoted(name))
 	return nil
 }
 
-func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, force bool) error {
+func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision string, force, dry bool) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -266,6 +274,9 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 			return withHint(fmt.Errorf("tag %s: commit %s has this name: %w", quoted(name), t.Commit.Short(), ledger.ErrConflict), "--force moves it")
 		}
 	}
+	if dry {
+		return a.dryTag(tagJSON{Tag: name, Commit: id.String(), DryRun: true}, "given to")
+	}
 	if err := page.Tag(ctx, name, id); err != nil {
 		return fmt.Errorf("tag %s: %w", quoted(name), err)
 	}
@@ -275,17 +286,39 @@ func (a *app) setTag(ctx context.Context, page *ledger.Page, name, revision stri
 	return a.printTag(name, id)
 }
 
-func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string) error {
-	err := page.DeleteTag(ctx, name)
-	if errors.Is(err, ledger.ErrNotFound) {
-		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)), "%s", a.command("tag", pageText(page)))
+func (a *app) dryTag(j tagJSON, what string) error {
+	if a.json {
+		return a.emit(j)
 	}
-	return err
+	a.printf("tag %s would be %s commit %s\n", quoted(j.Tag), what, j.Commit[:12])
+	return nil
+}
+
+func (a *app) deleteTag(ctx context.Context, page *ledger.Page, name string, dry bool) error {
+	tags, err := page.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(tags, func(t ledger.Tag) bool { return t.Name == name })
+	if i >= 0 && dry {
+		return a.dryTag(tagJSON{Tag: name, Commit: tags[i].Commit.String(), Deleted: true, DryRun: true}, "taken away from")
+	}
+	if i >= 0 {
+		err = page.DeleteTag(ctx, name)
+	}
+	switch {
+	case i < 0 || errors.Is(err, ledger.ErrNotFound):
+		return withHint(classedf(ledger.ErrNotFound, "page %s has no tag %s", pageText(page), quoted(name)), "%s", a.command("tag", pageText(page)))
+	case err != nil || !a.json:
+		return err
+	}
+	return a.emit(tagJSON{Tag: name, Commit: tags[i].Commit.String(), Deleted: true})
 }
 
 func (a *app) restoreCommand() *cobra.Command {
 	var message string
 	var f writeFlags
+	var d dryRun
 	cmd := &cobra.Command{
 		Use:     "restore LEDGER/PAGE REV [PREFIX]",
 		GroupID: groupHistory,
@@ -310,16 +343,17 @@ undo takes a single commit back and leaves what came after it.`,
 				return err
 			}
 			return a.page(ctx, cmd, args[0], changes, func(page *ledger.Page) error {
-				return a.restore(ctx, page, args[1], prefix, message, f)
+				return a.restore(ctx, page, args[1], prefix, message, f, d.dry)
 			})
 		}),
 	}
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: restore and the short id)")
 	f.addNoMerge(cmd)
+	d.add(cmd)
 	return cmd
 }
 
-func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string, f writeFlags) error {
+func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, prefix []byte, message string, f writeFlags, dry bool) error {
 	id, err := a.resolve(ctx, page, revision)
 	if err != nil {
 		return err
@@ -337,6 +371,9 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 		return err
 	}
 	before := heads[len(heads)-1].ID
+	if dry {
+		return a.restoreDry(ctx, page, before, id, prefix, revision)
+	}
 	var after ledger.CommitID
 	if len(prefix) == 0 {
 		after, err = page.Restore(ctx, id, &ledger.RestoreOptions{Message: message})
@@ -347,4 +384,30 @@ func (a *app) restore(ctx context.Context, page *ledger.Page, revision string, p
 		return fmt.Errorf("restore %s: %w", quoted(revision), err)
 	}
 	return a.finish(ctx, page, f, before, after, "restored "+quoted(revision))
+}
+
+// restoreDryJSON is what restore --dry-run --json prints.
+type restoreDryJSON struct {
+	Page    string `json:"page"`
+	Added   int    `json:"added"`
+	Changed int    `json:"changed"`
+	Removed int    `json:"removed"`
+	DryRun  bool   `json:"dryRun"`
+}
+
+// restoreDry says what restore would do to the keys of the head.
+func (a *app) restoreDry(ctx context.Context, page *ledger.Page, head, id ledger.CommitID, prefix []byte, revision string) error {
+	n := map[filetree.Kind]int{}
+	for c, err := range filetree.Diff(ctx, page, head, id, prefix) {
+		if err != nil {
+			return fmt.Errorf("restore %s: %w", quoted(revision), err)
+		}
+		n[c.Kind()]++
+	}
+	if a.json {
+		return a.emit(restoreDryJSON{pageText(page), n[filetree.Added], n[filetree.Changed], n[filetree.Removed], true})
+	}
+	a.printf("%s: %s would be added, %d changed, %d removed to be as at %s\n",
+		pageText(page), countText(n[filetree.Added], "key"), n[filetree.Changed], n[filetree.Removed], quoted(revision))
+	return nil
 }

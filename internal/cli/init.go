@@ -84,17 +84,14 @@ func (a *app) createForImport(ctx context.Context) (created bool, err error) {
 // a process has died before it had made the repository, has none. Other files are an error: they are somebody else's.
 func (a *app) hasRepository() (bool, error) {
 	entries, err := os.ReadDir(a.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("look for a repository: %w", err)
 	}
-	for _, e := range entries { // each version of the format has its directory
-		_, err := os.Lstat(filepath.Join(a.dir, e.Name(), "repository"))
-		if _, notNumber := strconv.ParseUint(e.Name(), 10, 64); err == nil && notNumber == nil {
-			return true, nil
-		}
+	if holdsRepository(a.dir, entries) {
+		return true, nil
+	}
+	if err := a.inAnother(); err != nil {
+		return false, err
 	}
 	for _, e := range entries {
 		switch e.Name() {
@@ -105,4 +102,30 @@ func (a *app) hasRepository() (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// holdsRepository reports whether a directory with these entries is a repository.
+func holdsRepository(dir string, entries []fs.DirEntry) bool {
+	for _, e := range entries { // each version of the format has its directory
+		_, err := os.Lstat(filepath.Join(dir, e.Name(), "repository"))
+		if _, notNumber := strconv.ParseUint(e.Name(), 10, 64); err == nil && notNumber == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// inAnother returns an error when the directory lies in another repository, whose files are its own.
+func (a *app) inAnother() error {
+	at, err := absolute(a.dir)
+	if err != nil {
+		return fmt.Errorf("look for a repository: %w", err)
+	}
+	for parent := filepath.Dir(at); parent != at; at, parent = parent, filepath.Dir(parent) {
+		entries, err := os.ReadDir(parent)
+		if err == nil && holdsRepository(parent, entries) { // a directory that cannot be read is none of this user's
+			return withHint(classedf(ledger.ErrConflict, "create a repository in %s: it lies in the repository %s", quoted(a.dir), quoted(parent)), "name a directory outside it with --dir or LEDGER_DIR")
+		}
+	}
+	return nil
 }

@@ -61,7 +61,7 @@ type keyFileJSON struct {
 func (a *app) keyShow(path, done string) error {
 	id, err := ledger.KeyFileID(path, true)
 	if errors.Is(err, ledger.ErrCorrupt) {
-		return withHint(fmt.Errorf("read key: %w", err), "name a file that ledgerd key init has made, or take the copy of the key that you have kept")
+		return withHint(fmt.Errorf("read key: %w", err), "the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
 	}
 	if err != nil {
 		return fmt.Errorf("read key: %w", err)

@@ -110,7 +110,7 @@ func (a *app) valueSource(cmd *cobra.Command, args []string, file string) (io.Re
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = withHint(classedf(ledger.ErrInvalid, "read value: %s is a directory", quoted(file)), "%s", a.command("import", args[0], file))
+		err = withHint(usagef(cmd, "read value: %s is a directory", quoted(file)), "%s", a.command("import", args[0], file))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -31,6 +31,9 @@ func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
 	if n.ledger == "" {
 		return n, usagef(cmd, "read page %q: the name of the ledger is empty, want LEDGER or LEDGER/PAGE", text)
 	}
+	if err := ledger.ValidateName(n.ledger); err != nil {
+		return n, wrong(cmd, err)
+	}
 	if !hasPage {
 		return n, nil
 	}
@@ -44,7 +47,7 @@ func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
 	if n.page, err = unescape(second); err != nil {
 		return n, usagef(cmd, "read page %q: %w", text, err)
 	}
-	return n, nil
+	return n, wrong(cmd, ledger.ValidateName(n.page))
 }
 
 // pageID returns the id of the page.
@@ -108,14 +111,14 @@ func nameOf(ledgerName, page string, id ledger.PageID) string {
 
 // key reads a key of the command line: as it stands, or as hexadecimal digits with --hex.
 func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
-	if !a.hex {
-		return []byte(text), nil
+	key := []byte(text)
+	if a.hex {
+		var err error
+		if key, err = hex.DecodeString(text); err != nil {
+			return nil, usagef(cmd, "read key %q as hexadecimal digits (--hex): %w", text, err)
+		}
 	}
-	b, err := hex.DecodeString(text)
-	if err != nil {
-		return nil, usagef(cmd, "read key %q as hexadecimal digits (--hex): %w", text, err)
-	}
-	return b, nil
+	return key, wrong(cmd, ledger.ValidateKey(key))
 }
 
 // keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go; or as

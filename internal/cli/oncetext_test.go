@@ -74,7 +74,7 @@ func TestErrorsSayItOnce(t *testing.T) {
 		try(1, strings.Fields(verb)...)
 	}
 	try(20, "key", "show", path("bad"))
-	try(1, "backup", repo)
+	try(2, "backup", repo)
 	try(1, "cloud", "set", "dir:"+path("bucket"), "--key-file", path("absent"))
 	try(0, "cloud", "set", "mem:x", "--key-file", path("key"))
 	try(0, "sync")

@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/spf13/cobra"
 )
 
@@ -33,14 +33,19 @@ const rootExample = `  ledgerd --dir data init                    create a repos
 // root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:               "ledgerd",
-		Short:             "Versioned pages of keys and values in a directory",
-		Long:              rootLong,
-		Example:           rootExample,
-		Version:           version(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.fromEnvironment(cmd) },
+		Use:           "ledgerd",
+		Short:         "Versioned pages of keys and values in a directory",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.fromEnvironment(cmd); err != nil {
+				return err
+			}
+			return a.checkFlags(cmd)
+		},
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dir, "dir", "", "directory of the repository (default: $LEDGER_DIR, else "+defaultDirText()+")")
@@ -50,7 +55,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.hex, "hex", false, "keys and prefixes are hexadecimal digits, as arguments and in the output")
 	flags.StringVar(&a.device, "device", "", "name of this device, recorded in commits")
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait while another process holds the repository")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(err), cmd.CommandPath()} })
 	root.SetHelpCommand(helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
@@ -194,12 +199,15 @@ func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error
 	return err
 }
 
+// errNoPage says that a page is not there that a verb was given.
+var errNoPage = base.WithClass(errors.New("no such page"), ledger.ErrNotFound)
+
 func (a *app) noPage(name pageName) error {
 	where := ""
 	if a.verb.Name() == "sync" {
 		where = ", nor in the bucket"
 	}
-	return withHint(classedf(ledger.ErrNotFound, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
+	return withHint(classedf(errNoPage, "page %s does not exist in %s%s", quoted(name.text), quoted(a.dir), where), "%s", a.command("pages"))
 }
 
 // access says what a verb does with its page.
@@ -248,7 +256,7 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
-	_, dropErr := repo.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{ref}})
+	_, dropErr := repo.Evict(ctx, ledger.EvictOptions{Pages: []ledger.PageRef{ref}, Blank: true})
 	if errors.Is(dropErr, ledger.ErrConflict) || errors.Is(dropErr, ledger.ErrNotFound) { // somebody has put something there
 		return err
 	}
@@ -309,7 +317,7 @@ func (a *app) openPage(ctx context.Context, repo *ledger.Repository, name pageNa
 		page, err = l.RootPage(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("page %s: %w", quoted(name.text), err)
+		return nil, err // it names the page
 	}
 	return page, nil
 }
@@ -332,11 +340,13 @@ func (a *app) snapshot(ctx context.Context, page *ledger.Page, revision string, 
 
 // resolve finds the commit that a revision names.
 func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (ledger.CommitID, error) {
+	hint := a.command("log", pageText(page)) + " lists the commits; ledgerd help revisions tells how they are named"
+	if err := ledger.ValidateRevision(revision); err != nil {
+		return ledger.CommitID{}, withHint(wrong(a.verb, err), "%s", hint)
+	}
 	id, err := page.Resolve(ctx, revision)
 	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
-		text := strings.TrimSuffix(strings.TrimSuffix(err.Error(), ": "+ledger.ErrNotFound.Error()), ": "+ledger.ErrInvalid.Error())
-		return id, withHint(&classed{text, err},
-			"%s lists the commits; ledgerd help revisions tells how they are named", a.command("log", pageText(page)))
+		return id, withHint(&classed{bareText(err), err}, "%s", hint)
 	}
 	if err != nil {
 		return id, fmt.Errorf("find revision %s: %w", quoted(revision), err)

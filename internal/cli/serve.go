@@ -40,8 +40,14 @@ type serveFlags struct {
 	quota, free, values    string
 }
 
-// bounds reads the flags about space.
+// bounds reads the flags about space and pace.
 func (f *serveFlags) bounds(cmd *cobra.Command, o *ledger.Options) error {
+	switch {
+	case f.uploadKiB < 0 || f.downloadKiB < 0:
+		return usagef(cmd, "--upload-limit and --download-limit want 0 or more")
+	case f.minPoll < 0 || f.maxPoll < 0:
+		return usagef(cmd, "--min-poll and --max-poll want 0 or more")
+	}
 	for _, b := range []struct {
 		name, text string
 		to         *int64
@@ -85,8 +91,8 @@ only its owner can use: they work as they do without it.`,
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase of the cloud, one line")
 	flags.Int64Var(&f.uploadKiB, "upload-limit", 0, "KiB a second at most (0: no limit)")
 	flags.Int64Var(&f.downloadKiB, "download-limit", 0, "KiB a second at most (0: no limit)")
-	flags.DurationVar(&f.minPoll, "min-poll", 0, "shortest pause between two looks for changes of others (default 2s)")
-	flags.DurationVar(&f.maxPoll, "max-poll", 0, "longest pause between two looks, when nothing happens (default 5m)")
+	flags.DurationVar(&f.minPoll, "min-poll", 0, "look for changes of others at most this often (default 2s)")
+	flags.DurationVar(&f.maxPoll, "max-poll", 0, "look for changes of others at least this often, also when nothing happens (default 5m)")
 	flags.BoolVar(&f.noGC, "no-gc", false, "leave garbage to gc")
 	flags.StringVar(&f.quota, "quota", "", "what the pages may take, such as 20G (default: no bound)")
 	flags.StringVar(&f.free, "keep-free", "", "what stays free on the disk, such as 5G (default: no bound)")
@@ -136,6 +142,9 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	k := newKeeper(a, repo, stop)
 	var wg sync.WaitGroup
 	wg.Go(func() { k.run(serving) })
+	if _, ok := repo.Cloud(); !ok {
+		a.tell("no cloud is set: it serves the verbs of this machine only")
+	}
 	a.tell("serving %s until an interrupt", a.dir)
 	err = s.Serve(serving, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
 		defer k.poke() // the command may have made pages

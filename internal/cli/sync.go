@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -171,7 +170,7 @@ func (a *app) synced(repo *ledger.Repository, before ledger.SyncMetrics, pages [
 	}
 	for _, p := range pages {
 		if p.Err != nil {
-			a.warn(fmt.Errorf("page %s: %w", nameOf(p.Ledger, p.Name, p.ID), p.Err))
+			a.warn(&ledger.PageError{Page: p.PageRef, Name: p.Name, Err: p.Err})
 		}
 	}
 	return nil

@@ -103,10 +103,13 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
 
     put rm restore   {"page","commit","changed":BOOL,"merge"?:ID,"conflicts"?}; merge is the commit that
                       brought the heads together afterwards
-    undo             the same and {"keys","kept"}, the numbers of keys
-    import           the same and {"added","updated","removed","unchanged","bytes","warnings",
+    restore --dry-run
+                      {"page","added","changed","removed","dryRun":true}, the numbers of keys
+    undo             as put and {"keys","kept","dryRun"?:BOOL}, the numbers of keys
+    import           as put and {"added","updated","removed","unchanged","bytes","warnings",
                       "repositoryCreated"?:BOOL}
-    export PATH      {"page","path","files","bytes","warnings"}
+    import --dry-run {"page","added","changed","removed","unchanged","dryRun":true}
+    export PATH      {"page","path","files","bytes","warnings","replaced"?,"dryRun"?:BOOL}
     get              {"key":BYTES,"size","priority":"eager"|"lazy","value":BYTES}
     ls, stat KEY     {"key":BYTES,"size","priority","inline":BOOL,"object"?,
                       "type"?:"file"|"link"|"directory","mode"?:"-rw-r--r--","mtime"?,"target"?:BYTES}
@@ -130,7 +133,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     diff             {"change":"added"|"removed"|"changed","key":BYTES,"content":BOOL,"attributes":BOOL,
                       "old"?:SIDE,"new"?:SIDE}, SIDE = {"size","priority","inline","object"?};
                       content and attributes tell which of the two entries of a file differ
-    tag              {"tag","commit"}
+    tag              {"tag","commit","deleted"?:BOOL,"dryRun"?:BOOL}
     pages            {"page","ledger":BYTES,"name"?:BYTES,"id","size","lastClosed"?}
     status           {"dir","id","format","pages","size","heads","unsynced","cloud"?:CLOUD and {"lastSuccess"?,
                       "oldestUnsynced"?,"since"?,"classA","classB","free","upBytes","downBytes","retries",
@@ -143,7 +146,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       {"pages","failed","upBytes","downBytes","classA","classB","retries"}
     cloud set, show, unset
                       CLOUD = {"url","bucket","algorithm","plaintext":BOOL,"keyFile"?,"passphrase"?:BOOL,
-                      "credentialsFile"?,"device","paused":BOOL,"error"?}
+                      "credentialsFile"?,"device","paused":BOOL,"error"?}; unset also {"dryRun"?:BOOL}
     cloud probe      {"promise","ok":BOOL,"error"?}
     cloud check      {"page","objects","bytes","damaged":[{"object","message"}],"more"?,
                       "newer"?:[{"object","message"}],"repaired":BOOL,"missing"?,"error"?}
@@ -205,7 +208,8 @@ the variables of that service, such as GOOGLE_APPLICATION_CREDENTIALS.`
 
 const exitTopic = `    0   done
     1   error: it was not done
-    2   the arguments are wrong
+    2   the arguments are wrong, whatever is stored, or a flag is missing; an argument that names
+        what is not there is an error (1)
     3   partly done: something was left out, with a warning for each; or an error came behind what was
         done; or the verb is done, and its output could not be written
    10   the directory holds no repository

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +25,11 @@ const (
 
 type importFlags struct {
 	writeFlags
+	dryRun
 	format, message  string
 	checksum, lazy   bool
 	mirror, noDelete bool
+	empty            bool // PATH is a directory without anything in it
 }
 
 func (a *app) importCommand() *cobra.Command {
@@ -44,11 +47,14 @@ makes one commit of exactly what has changed since: files whose type, size, mode
 modification time are as they were are not read, unless --checksum is given, and paths
 that are gone are removed. Keys that were put by hand stay. When nothing has changed there is no commit.
 
-A page remembers the directory that it was imported from. Another directory is refused when anything
-of the page would be removed or changed; so is an empty one, and one in which more than half of
-what was imported is missing, as when a disk is not mounted. The error says what would go.
---mirror makes the page what the directory is all the same; --no-delete adds and changes files, and
-removes none.
+A page remembers the directory that it was imported from. An import is refused, and says what would
+go, when it is probably a mistake:
+
+    - another directory would remove or change files of the page
+    - the directory is empty, or more than half of the files are missing: maybe its disk is not mounted
+
+--mirror imports it all the same, and makes the page what the directory is. --no-delete adds and
+changes files, and removes none. --dry-run says what would be done.
 
 Of a single file, its base name becomes a key. JSON lines (--format jsonl, or a PATH that
 ends in .jsonl, or - for the standard input) are one object a line, as export writes them:
@@ -81,6 +87,7 @@ empty, which is told. A repository is never created among other files: see init.
 	flags.BoolVar(&f.lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
 	f.addNoMerge(cmd)
+	f.dryRun.add(cmd)
 	return cmd
 }
 
@@ -116,27 +123,47 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 	if f.mirror && format == formatLines {
 		return usagef(cmd, "--mirror is about directories: JSON lines are added to what the page has")
 	}
+	if f.dry && format == formatLines {
+		return usagef(cmd, "--dry-run is about files and directories: JSON lines are known when they are read")
+	}
 	if path != "-" {
-		if _, err := os.Stat(path); err != nil {
+		info, err := os.Stat(path)
+		if err != nil {
 			return fmt.Errorf("import: %w", err)
 		}
+		if format == formatTree && !info.IsDir() && !info.Mode().IsRegular() {
+			return usagef(cmd, "import %s: it is neither a directory nor a file", quoted(path))
+		}
+		if f.empty, err = a.isEmpty(path, info); err != nil {
+			return err
+		}
 		if in, err := inside(path, a.dir); err != nil || in {
-			return errors.Join(err, withHint(fmt.Errorf("import %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
-				"name another directory with --dir"))
+			return cmp.Or(err, withHint(usagef(cmd, "import %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name another directory with --dir"))
+		}
+		if has, err := a.repositoryThere(); err != nil || f.empty && !has {
+			return cmp.Or(err, nothingIn(path))
 		}
 	}
 	if f.message == "" {
 		f.message = importMessage(path)
+	}
+	o := &filetree.ImportOptions{
+		Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) },
+	}
+	if f.dry {
+		return a.importDry(ctx, cmd, name, path, o, f.empty)
 	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
 	}
 	return a.page(ctx, cmd, name, creates, func(page *ledger.Page) error {
-		o := &filetree.ImportOptions{Message: f.message, Checksum: f.checksum, Lazy: f.lazy, Mirror: f.mirror, NoDelete: f.noDelete, Warn: func(w filetree.Warning) { a.warn(w) }}
-		if info, err := os.Stat(a.dir); err == nil {
-			o.Exclude = []fs.FileInfo{info}
+		if f.empty {
+			if err := refuseEmpty(ctx, page, path); err != nil {
+				return err
+			}
 		}
+		o.Exclude = a.ownDirectory()
 		p := a.startProgress(ctx, "importing", "files")
 		o.Progress = p.follow
 		result, err := a.runImport(ctx, page, path, format, o, p)
@@ -150,6 +177,119 @@ func (a *app) importPath(ctx context.Context, cmd *cobra.Command, args []string,
 		}
 		return a.imported(page, args[1], format, result, merged, created)
 	})
+}
+
+// isEmpty reports whether path is a directory without anything to import.
+func (a *app) isEmpty(path string, info fs.FileInfo) (bool, error) {
+	if !info.IsDir() {
+		return false, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return false, fmt.Errorf("import: %w", err)
+	}
+	own := a.ownDirectory()
+	for _, e := range entries {
+		at, err := e.Info()
+		if err != nil || len(own) == 0 || !os.SameFile(at, own[0]) {
+			return false, nil // the import says what is wrong with it
+		}
+	}
+	return true, nil
+}
+
+func nothingIn(path string) error {
+	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
+}
+
+// refuseEmpty returns an error for the import of an empty directory onto a page that has nothing of a directory. Whether it may empty a
+// page that has is for the import to say.
+func refuseEmpty(ctx context.Context, page *ledger.Page, path string) error {
+	snap, err := page.At(ctx, ledger.CommitID{})
+	if err != nil {
+		return err
+	}
+	defer snap.Close() // only read: nothing is lost when it fails
+	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: filetree.AttributesKey(nil), Limit: 1}) {
+		return err
+	}
+	return nothingIn(path)
+}
+
+// repositoryThere reports whether there is a repository, also that of the process that serves it.
+func (a *app) repositoryThere() (bool, error) {
+	if a.process.served != nil {
+		return true, nil
+	}
+	if a.dir == "" {
+		return false, nil
+	}
+	return a.hasRepository()
+}
+
+// ownDirectory is what an import leaves out: the repository.
+func (a *app) ownDirectory() []fs.FileInfo {
+	if info, err := os.Stat(a.dir); err == nil {
+		return []fs.FileInfo{info}
+	}
+	return nil
+}
+
+// importDryJSON is what import --dry-run --json prints.
+type importDryJSON struct {
+	Page      string `json:"page"`
+	Added     int64  `json:"added"`
+	Changed   int64  `json:"changed"`
+	Removed   int64  `json:"removed"`
+	Unchanged int64  `json:"unchanged"`
+	DryRun    bool   `json:"dryRun"`
+}
+
+// importDry says what an import would do. A page that is not there, maybe nor its repository, is as an empty one.
+func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions, empty bool) error {
+	o.Exclude = a.ownDirectory()
+	foresee := func(page *ledger.Page) error {
+		if empty {
+			if err := refuseEmpty(ctx, page, path); err != nil {
+				return err
+			}
+		}
+		p := a.startProgress(ctx, "looking", "files")
+		o.Progress = p.follow
+		r, err := filetree.Import(ctx, page, path, o)
+		p.finish()
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.emit(importDryJSON{pageText(page), r.Added, r.Changed, r.Removed, r.Unchanged, true})
+		}
+		are := "are"
+		if r.Unchanged == 1 {
+			are = "is"
+		}
+		a.printf("%s: %s would be added, %d changed, %d removed, %d %s unchanged\n", pageText(page), countText(r.Added, "path"), r.Changed, r.Removed, r.Unchanged, are)
+		return nil
+	}
+	has, err := a.repositoryThere()
+	if err != nil {
+		return err
+	}
+	if has {
+		err := a.page(ctx, cmd, name, reads, foresee)
+		if !errors.Is(err, errNoPage) {
+			return err
+		}
+	}
+	parsed, err := parsePageName(cmd, name)
+	if err != nil {
+		return err
+	}
+	repo, err := ledger.Open(ctx, "", &ledger.Options{InMemory: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.pageIn(ctx, repo, parsed, creates, foresee), repo.Close())
 }
 
 func importMessage(path string) string {
@@ -266,6 +406,7 @@ func (a *app) imported(page *ledger.Page, path, format string, r filetree.Result
 }
 
 type exportFlags struct {
+	dryRun
 	at, format          string
 	overwrite, preserve bool
 }
@@ -278,16 +419,16 @@ func (a *app) exportCommand() *cobra.Command {
 		Short:   "Write a page as a directory tree or JSON lines",
 		Long: `Write the keys of a page as files below the directory PATH, which must be absent or empty. What
 was imported comes back byte for byte, with modes, link targets and modification times; keys
-that were put by hand become files of mode 0644. PREFIX limits it to the keys that begin
-with it; files keep their whole path. --at exports an older commit.
+that were put by hand become files of mode 0644. With PREFIX only keys that begin with it are written;
+files keep their whole path. --at exports an older commit.
 
-The umask applies to all modes, and the bits setuid, setgid and sticky are dropped; with --preserve
-files and directories get the very modes that they had. Only preserve what you trust: a
-page of somebody else may hold a program with setuid.
+Modes are those of the import, less the umask and the bits setuid, setgid and sticky. --preserve gives
+the very modes that the files had: use it for pages that you trust, since a page of somebody else
+may hold a program with setuid.
 
-With --overwrite PATH need not be empty: files and links in it that have the path of a key,
-or stand where a key needs a directory, are replaced, and everything else in it stays.
-Directories that are there lose rights that the page does not give, and gain none.
+With --overwrite PATH need not be empty. Files and links in it that have the path of a key are
+replaced, and so are those that stand where a key needs a directory. Everything else stays. A
+directory that is there keeps its rights, or loses those that it does not have in the page.
 
 Nothing outside PATH is ever written. Keys that are no file names below it (empty, absolute,
 with .. or a NUL) and keys that leave each other no room (a and a/b, or A and a where file
@@ -311,6 +452,7 @@ of JSON in the file PATH, or on the standard output when PATH is -; see ledgerd 
 	flags.StringVar(&f.format, "format", "", "tree or jsonl (default: by PATH)")
 	flags.BoolVar(&f.preserve, "preserve", false, "modes as they were, with setuid, setgid and sticky, whatever the umask is")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace files in a directory that is not empty, or the file of JSON lines")
+	f.add(cmd)
 	a.completeFlag(cmd, "at", a.completeRevisionFlag)
 	return cmd
 }
@@ -321,7 +463,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	if err != nil {
 		return err
 	}
-	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, Warn: func(w filetree.Warning) { a.warn(w) }}
+	o := &filetree.ExportOptions{Overwrite: f.overwrite, Preserve: f.preserve, DryRun: f.dry, Warn: func(w filetree.Warning) { a.warn(w) }}
 	if len(args) == 3 {
 		if o.Prefix, err = a.key(cmd, args[2]); err != nil {
 			return err
@@ -329,8 +471,7 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	if path != "-" {
 		if in, err := inside(path, a.dir); err != nil || in {
-			return errors.Join(err, withHint(fmt.Errorf("export to %s: it belongs to the repository %s itself: %w", quoted(path), quoted(a.dir), ledger.ErrInvalid),
-				"name a directory outside it"))
+			return cmp.Or(err, withHint(usagef(cmd, "export to %s: it belongs to the repository %s itself", quoted(path), quoted(a.dir)), "name a directory outside it"))
 		}
 	}
 	if format == formatLines && path != "-" && !f.overwrite {
@@ -340,7 +481,10 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	return a.page(ctx, cmd, args[0], fetches, func(page *ledger.Page) error {
 		return a.snapshot(ctx, page, f.at, func(snap *ledger.Snapshot) error {
-			if _, ok := page.Ledger().Repository().Cloud(); ok && !page.Ledger().Repository().ReadOnly() {
+			if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
+				return err
+			}
+			if _, ok := page.Ledger().Repository().Cloud(); ok && !f.dry && !page.Ledger().Repository().ReadOnly() {
 				if _, err := a.prefetch(ctx, snap, o.Prefix); err != nil {
 					return err
 				}
@@ -359,14 +503,32 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 			if err != nil {
 				return err
 			}
-			return a.exported(page, path, result)
+			return a.exported(page, path, result, f.dry)
 		})
 	})
+}
+
+// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and nothing is made of it.
+func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
+	if len(prefix) == 0 {
+		return nil
+	}
+	for _, err := range snap.Scan(ctx, ledger.ScanOptions{Prefix: prefix, Limit: 1}) {
+		return err
+	}
+	return withHint(classedf(ledger.ErrNotFound, "page %s has no key that begins with %s", pageText(page), a.shortKey(prefix)), "%s", a.command("ls", pageText(page)))
 }
 
 func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format string, o *filetree.ExportOptions) (filetree.ExportResult, error) {
 	if format == formatTree {
 		return filetree.Export(ctx, snap, path, o)
+	}
+	if o.DryRun {
+		result, err := filetree.ExportJSONLines(ctx, snap, nil, o)
+		if _, statErr := os.Lstat(path); path != "-" && statErr == nil {
+			result.Replaced = 1
+		}
+		return result, err
 	}
 	if path == "-" {
 		return filetree.ExportJSONLines(ctx, snap, a.out, o)
@@ -387,14 +549,23 @@ type exportJSON struct {
 	Files    int64  `json:"files"`
 	Bytes    int64  `json:"bytes"`
 	Warnings int64  `json:"warnings"`
+	Replaced int64  `json:"replaced,omitempty"`
+	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
-func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult) error {
+func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, dry bool) error {
+	j := exportJSON{pageText(page), path, r.Files, r.Bytes, r.Warnings, r.Replaced, dry}
 	switch {
+	case a.json && (dry || path != "-"):
+		return a.emit(j)
+	case dry:
+		a.printf("would export %s, %s to %s", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
+		if r.Replaced > 0 {
+			a.printf(", and replace %s", countText(r.Replaced, "file"))
+		}
+		a.printf("\n")
 	case path == "-":
 		return nil // the output is the page
-	case a.json:
-		return a.emit(exportJSON{Page: pageText(page), Path: path, Files: r.Files, Bytes: r.Bytes, Warnings: r.Warnings})
 	case !a.quiet:
 		a.printf("exported %s, %s to %s\n", countText(r.Files, "entry"), sizeText(r.Bytes), quoted(path))
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger"
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 
 type undoFlags struct {
 	writeFlags
+	dryRun
 	message string
 }
 
@@ -25,8 +27,9 @@ merge, that other value comes back. A key that a later commit has written again 
 has, also when that commit, maybe an undo, gave it the same value. Commits after COMMIT stay, and
 so does COMMIT itself in the history.
 
-A merge has two parents: --parent says which of them is the state to go back to. So what came
-in from the other one is taken back.
+Name the commit that wrote what is to go, as log prints it; below a merge, that is one of those that
+it brought together. To undo a merge itself, --parent says which of its two parents is the state to
+go back to, so that what came in from the other one is taken back.
 
 restore makes the whole page as it was at a commit; undo takes one commit out.`,
 		Example: `  ledgerd undo src HEAD
@@ -42,6 +45,7 @@ restore makes the whole page as it was at a commit; undo takes one commit out.`,
 	flags.StringVar(&f.parent, "parent", "", "of a merge, the parent to go back to")
 	flags.StringVarP(&f.message, "message", "m", "", "message of the commit (default: undo and the short id)")
 	f.addNoMerge(cmd)
+	f.dryRun.add(cmd)
 	a.completeFlag(cmd, "parent", a.completeRevisionFlag)
 	return cmd
 }
@@ -51,6 +55,8 @@ type undoJSON struct {
 	doneJSON
 	Keys int `json:"keys"`
 	Kept int `json:"kept"`
+
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f undoFlags) error {
@@ -58,7 +64,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 	if err != nil {
 		return err
 	}
-	o := &ledger.UndoOptions{Message: f.message}
+	o := &ledger.UndoOptions{Message: f.message, DryRun: f.dry}
 	if f.parent != "" {
 		if o.Parent, err = a.resolve(ctx, page, f.parent); err != nil {
 			return err
@@ -69,12 +75,21 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 		return fmt.Errorf("read commit: %w", err)
 	}
 	if len(c.Parents) > 1 && f.parent == "" {
-		return withHint(fmt.Errorf("undo %s: it is a merge of %s and %s: %w", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short(), ledger.ErrInvalid),
-			"name the parent to go back to: %s", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+		return withHint(usagef(a.verb, "undo %s: it is a merge of %s and %s", quoted(revision), c.Parents[0].Short(), c.Parents[1].Short()),
+			"name the parent to go back to: %s; or undo one of the commits that it has merged", a.command("undo", pageText(page), revision, "--parent", c.Parents[0].Short()))
+	}
+	if c.IsFirst() {
+		return usagef(a.verb, "undo %s: commit %s is the first one, which has changed nothing", quoted(revision), id.Short())
+	}
+	if f.parent != "" && !slices.Contains(c.Parents, o.Parent) {
+		return usagef(a.verb, "undo %s: %s is no parent of it", quoted(revision), quoted(f.parent))
 	}
 	result, err := page.Undo(ctx, id, o)
 	if err != nil {
 		return err // it says what was being done
+	}
+	if f.dry {
+		return a.undoDry(page, result)
 	}
 	merged, err := a.mergeAfter(ctx, page, f.writeFlags)
 	if err != nil {
@@ -86,7 +101,7 @@ func (a *app) undo(ctx context.Context, page *ledger.Page, revision string, f un
 func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, merged mergedJSON) error {
 	if a.json {
 		done := doneJSON{Page: pageText(page), Commit: r.Commit.String(), Changed: r.Changed > 0, mergedJSON: merged}
-		return a.emit(undoJSON{done, r.Changed, r.Kept})
+		return a.emit(undoJSON{doneJSON: done, Keys: r.Changed, Kept: r.Kept})
 	}
 	if a.quiet {
 		return nil
@@ -103,5 +118,15 @@ func (a *app) undone(page *ledger.Page, c ledger.Commit, r ledger.UndoResult, me
 		return nil
 	}
 	a.printf("commit %s: undid %s, %s changed%s\n", r.Commit.Short(), c.ID.Short(), countText(r.Changed, "key"), kept)
+	return nil
+}
+
+// undoDry says what undo would do.
+func (a *app) undoDry(page *ledger.Page, r ledger.UndoResult) error {
+	if a.json {
+		done := doneJSON{Page: pageText(page), Commit: r.Commit.String()}
+		return a.emit(undoJSON{done, r.Changed, r.Kept, true})
+	}
+	a.printf("%s: %s would be changed, %d kept that were changed since\n", pageText(page), countText(r.Changed, "key"), r.Kept)
 	return nil
 }

@@ -54,9 +54,9 @@ type lostError struct{ cause error }
 
 func (e *lostError) Error() string { return e.cause.Error() }
 
-// absent reports whether err says that nobody listens at a socket.
+// absent reports whether err says that nobody listens at a socket, or nobody who is this user's: others may not look there.
 func absent(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
+	return errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.ENAMETOOLONG)
 }
 

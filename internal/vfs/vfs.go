@@ -111,5 +111,5 @@ func noSpace(err error) error {
 	if err == nil || !isNoSpace(err) || errors.Is(err, base.ErrNoSpace) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", err, base.ErrNoSpace)
+	return base.WithClass(err, base.ErrNoSpace)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -302,6 +303,10 @@ func TestFaulty(t *testing.T) {
 	}
 	n, err = f.WriteAt([]byte("cc"), 8) // 5: whole
 	wantIs(t, err, syscall.ENOSPC)
+	wantIs(t, err, base.ErrNoSpace)
+	if strings.Count(err.Error(), "no space left") != 1 {
+		t.Errorf("the cause is told more than once: %v", err)
+	}
 	wantIs(t, err, base.ErrNoSpace)
 	if n != 2 {
 		t.Fatalf("wrote %d, want 2", n)

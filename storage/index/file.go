@@ -328,7 +328,7 @@ func (f *File) caught(err *error, im *image) {
 
 func spaceError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, base.ErrNoSpace) {
-		return fmt.Errorf("%w: %w", base.ErrNoSpace, err)
+		return base.WithClass(err, base.ErrNoSpace)
 	}
 	return err
 }

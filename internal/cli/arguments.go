@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Arguments that can never be right end with ExitUsage. The library says which they are: a verb has what it was given
+// verified by ledger.ValidateKey and its like before it opens anything, and wrong makes a usage error of what they say. No error
+// of work that was begun becomes one: the library reports ErrInvalid also for what is no argument.
+
+// flagRules verify the values of flags that mean the same for all verbs, by name. An empty value means that there is none.
+var flagRules = map[string]func(string) error{
+	"message": ledger.ValidateMessage,
+	"at":      ledger.ValidateRevision,
+	"from":    ledger.ValidateRevision,
+	"parent":  ledger.ValidateRevision,
+	"device":  func(name string) error { return (&ledger.Options{Device: name}).Validate() },
+}
+
+// checkFlags verifies the flags that flagRules and all verbs have.
+func (a *app) checkFlags(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if rule, ok := flagRules[f.Name]; ok && err == nil && f.Value.String() != "" {
+			err = wrong(cmd, rule(f.Value.String()))
+		}
+	})
+	if err == nil && a.lockTimeout < 0 {
+		err = usagef(cmd, "--lock-timeout is %s, want 0 or more", a.lockTimeout)
+	}
+	return err
+}
+
+// flagError says in words which value a flag cannot have.
+func flagError(err error) error {
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if want := flagWants(e.GetFlag()); want != "" {
+			return fmt.Errorf("--%s wants %s, not %q", e.GetFlag().Name, want, e.GetValue())
+		}
+	}
+	if set := exclusiveFlags.FindStringSubmatch(err.Error()); set != nil {
+		return fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(set[1]), " and --"))
+	}
+	return err
+}
+
+// exclusiveFlags finds in an error of cobra the flags that exclude each other and were set.
+var exclusiveFlags = regexp.MustCompile(`^if any flags in the group .*; \[(.*)\] were all set$`)
+
+// flagWants says what values a flag has; "" where any text may be one.
+func flagWants(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time such as 30s"
+	case "int", "int64", "uint64":
+		return "a whole number"
+	}
+	return ""
+}
+
+// wrong makes a usage error of what the verification of an argument has found; nil stays nil.
+func wrong(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{&classed{bareText(err), err}, cmd.CommandPath()}
+}
+
+// bareText is the text of an error without the sentinel at its end, where what stands before says it all.
+func bareText(err error) string {
+	text := err.Error()
+	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {
+		text = strings.TrimSuffix(text, fmt.Sprintf(": %v", sentinel))
+	}
+	return text
+}

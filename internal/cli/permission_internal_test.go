@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A repository that belongs to somebody else is told as such, and other files by their names.
+func TestPermissionHints(t *testing.T) {
+	dir := t.TempDir()
+	a := &app{dir: dir}
+	for path, want := range map[string]string{
+		dir:                            "may not read the directory of the repository: run it as its owner, whom ls -ld " + dir + " tells",
+		filepath.Join(dir, "lock.pid"): "may not write in the directory of the repository: run it as its owner",
+		filepath.Dir(dir) + "/key":     "check who may read and write " + filepath.Dir(dir) + "/key",
+	} {
+		if hint := a.hintOf(&fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}); !strings.Contains(hint, want) {
+			t.Errorf("of %s: %q, want %q", path, hint, want)
+		}
+	}
+}
