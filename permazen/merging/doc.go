@@ -14,9 +14,10 @@
 //	              elements that both put into one place all stay
 //
 // An object that one side has deleted and the other changed stays. References to objects that are deleted
-// are treated as their delete actions say; where one forbids it, the deleted object comes back. Schemas and
-// storage ids are brought together by SchemaId: two items that took one number on two sides get two, and
-// rows are rewritten. Schemas are united; one that a side has removed goes when no object has it.
+// are treated as their delete actions say. An object that goes so takes with it what its fields with forward
+// deletion refer to. Where a reference forbids it, the deleted object comes back. Schemas and storage ids are
+// brought together by SchemaId: two items that took one number on two sides get two, and rows are
+// rewritten. Schemas are united; one that a side has removed goes when no object has it.
 //
 // Objects that a side has changed are held in memory one at a time; of all of them 8 bytes each are held.
 //
