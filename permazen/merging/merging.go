@@ -33,8 +33,9 @@ type Merge struct {
 	united            *layout.Tables
 	lost              []lost
 
-	touched map[encoding.ObjID]bool // by the result's id
-	tables  bool                    // rows of tables have changed
+	touched    map[encoding.ObjID]bool // by the result's id
+	tables     bool                    // rows of tables have changed
+	renumbered bool                    // a side has numbers that differ in the result
 }
 
 // lost is a row where the change of one side is lost.
@@ -161,9 +162,11 @@ func (m *Merge) Finish(ctx context.Context) error {
 			return fmt.Errorf("merge schemas: %w", err)
 		}
 	}
+	if err := m.renumber(ctx); err != nil {
+		return fmt.Errorf("give storage ids and schemas other numbers: %w", err)
+	}
 	dead := map[encoding.ObjID]bool{}
-	ids := sorted(m.touched)
-	for _, id := range ids {
+	for _, id := range sorted(m.touched) {
 		died, err := m.object(ctx, id)
 		if err != nil {
 			return fmt.Errorf("merge object %s: %w", id, err)
@@ -203,6 +206,52 @@ func (c *converter) read(ctx context.Context, r ordered.Reader, id encoding.ObjI
 	return raw, o, err
 }
 
+// renumber takes the rows of objects out of the result when a side has numbers that differ there, for a row
+// may mean one thing before and another after. Such an object is merged even if no row of it has changed:
+// the sides may have made the same bytes of different things.
+func (m *Merge) renumber(ctx context.Context) error {
+	for _, s := range m.sides() {
+		if !s.c.renames() {
+			continue
+		}
+		m.renumbered = true
+		if err := s.c.renamed(ctx, s.r, func(id encoding.ObjID) { m.touched[s.c.id(id)] = true }); err != nil {
+			return err
+		}
+	}
+	if !m.renumbered {
+		return nil
+	}
+	gone := map[string][]byte{}
+	for _, id := range sorted(m.touched) {
+		clear(gone)
+		for _, s := range append(m.sides(), side{m.base, m.v.Base}) {
+			raw, err := s.c.from.ReadObject(ctx, s.r, s.c.own(id))
+			if errors.Is(err, base.ErrCorrupt) && s.c == m.base {
+				raw, err = nil, nil
+			}
+			if err != nil {
+				return fmt.Errorf("object %s: %w", id, err)
+			}
+			collect(gone, raw)
+		}
+		for _, key := range slices.Sorted(maps.Keys(gone)) {
+			if err := m.v.Result.Delete(ctx, []byte(key)); err != nil {
+				return fmt.Errorf("object %s: %w", id, err)
+			}
+		}
+	}
+	return nil
+}
+
+// side is the left or the right version.
+type side struct {
+	c *converter
+	r ordered.Reader
+}
+
+func (m *Merge) sides() []side { return []side{{m.left, m.v.Left}, {m.right, m.v.Right}} }
+
 // object merges an object and writes it, and reports whether a side had it and it is deleted now.
 func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err error) {
 	base, v, err := m.versions(ctx, id)
@@ -216,7 +265,9 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 	// Rows of all versions go but those of the result: a base of several commits lacks rows that both sides
 	// have.
 	rows, was := map[string][]byte{}, map[string][]byte{}
-	collect(was, base)
+	if !m.renumbered {
+		collect(was, base)
+	}
 	collect(rows, merged)
 	gone := maps.Clone(was)
 	collect(gone, v.left)
@@ -266,10 +317,7 @@ func (m *Merge) versions(ctx context.Context, id encoding.ObjID) (raw *layout.Ob
 
 // inEither reports whether a side has an object.
 func (m *Merge) inEither(ctx context.Context, id encoding.ObjID) (bool, error) {
-	for _, s := range []struct {
-		c *converter
-		r ordered.Reader
-	}{{m.left, m.v.Left}, {m.right, m.v.Right}} {
+	for _, s := range m.sides() {
 		if t, err := s.c.from.ReadMeta(ctx, s.r, s.c.own(id)); t != nil || err != nil {
 			return t != nil, err
 		}
