@@ -75,8 +75,9 @@ func create(ctx context.Context, tx *permazen.Tx, people *permazen.Collection[pe
 	return refs, nil
 }
 
-// BenchmarkPermazenObjects creates a million objects with 8 fields and 3 indexes in transactions of 10 000, reads objects, and looks up
-// ids by an index. Against it, the same rows are put in the same order and transactions, and read as rows. Then it checks all.
+// BenchmarkPermazenObjects creates a million objects with 8 fields and 3 indexes in transactions of
+// 10 000, reads objects, and looks up ids by an index. Against it, the same rows are put in the
+// same order and transactions, and read as rows. Then it checks all.
 func BenchmarkPermazenObjects(b *testing.B) {
 	ctx := context.Background()
 	transactions := scaled(1_000_000, objectsInTransaction) / objectsInTransaction
@@ -129,7 +130,8 @@ func BenchmarkPermazenObjects(b *testing.B) {
 	b.ReportMetric((slices.Max(live.bytes)-live.bytes[0])/(1<<20), "jsck-MiB")
 }
 
-// liveReader finds out how many bytes of heap are live, at the first row that is walked over and at each so many.
+// liveReader finds out how many bytes of heap are live, at the first row that is walked over and at
+// each so many.
 type liveReader struct {
 	ordered.Reader
 	every, rows int

@@ -14,10 +14,12 @@ import (
 
 // What buckets behind a client library share, for implementers.
 
-// Prefix stands before all names of a bucket in its store: it is empty, or a legal name and a slash.
+// Prefix stands before all names of a bucket in its store: it is empty, or a legal name and a
+// slash.
 type Prefix string
 
-// ParsePrefix reads the prefix of a URL, with or without a slash at its end. Errors: base.ErrInvalid.
+// ParsePrefix reads the prefix of a URL, with or without a slash at its end. Errors:
+// base.ErrInvalid.
 func ParsePrefix(path string) (Prefix, error) {
 	path = strings.TrimSuffix(path, "/")
 	if path == "" {
@@ -29,8 +31,8 @@ func ParsePrefix(path string) (Prefix, error) {
 	return Prefix(path + "/"), nil
 }
 
-// Check refuses a name that is too long with the prefix, and all calls when the Bucket is closed. The error is an
-// *Error.
+// Check refuses a name that is too long with the prefix, and all calls when the Bucket is closed.
+// The error is an *Error.
 func (p Prefix) Check(op Op, name string, closed bool) error {
 	if n := len(p) + len(name); n > MaxNameBytes && op != OpList {
 		return &Error{Op: op, Name: name, Class: ClassInvalid, Err: fmt.Errorf("%w: name has %d bytes with the prefix, limit %d", base.ErrInvalid, n, MaxNameBytes)}
@@ -58,8 +60,8 @@ func (p Prefix) Listing(after, prefix string) *Listing {
 	return &Listing{of: p, after: after, prefix: prefix}
 }
 
-// Add takes the next object by its key in the store, and reports whether it is one of the List: others have
-// put the rest there. The error is an *Error: the store does not list by name.
+// Add takes the next object by its key in the store, and reports whether it is one of the List:
+// others have put the rest there. The error is an *Error: the store does not list by name.
 func (l *Listing) Add(key string, size int64, created time.Time) (ours bool, err error) {
 	name, ok := strings.CutPrefix(key, string(l.of))
 	if !ok || CheckName(name) != nil || name <= l.after || !strings.HasPrefix(name, l.prefix) {
@@ -72,8 +74,8 @@ func (l *Listing) Add(key string, size int64, created time.Time) (ours bool, err
 	return true, nil
 }
 
-// Upload is the content of a put on its way up. It remembers its own error, which is not that of the upload.
-// It is for one goroutine but for Whole.
+// Upload is the content of a put on its way up. It remembers its own error, which is not that of
+// the upload. It is for one goroutine but for Whole.
 type Upload struct {
 	ctx   context.Context // that of the put
 	r     io.Reader
@@ -107,8 +109,8 @@ func (c *Upload) Err() error { return c.err }
 // Whole reports whether all was read. It is safe for concurrent use.
 func (c *Upload) Whole() bool { return c.whole.Load() }
 
-// NewBody returns the body of a Get: the first n bytes of r, and an error when that ends early. mapped makes
-// errors of r into those of the Bucket. Close closes r.
+// NewBody returns the body of a Get: the first n bytes of r, and an error when that ends early.
+// mapped makes errors of r into those of the Bucket. Close closes r.
 func NewBody(r io.ReadCloser, n int64, mapped func(error) error) io.ReadCloser {
 	return &body{r, n, mapped}
 }
@@ -138,8 +140,8 @@ func (y *body) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (y *body) Close() error { return y.r.Close() }
 
-// NewClientError is NewError for what a client library says of a request that may have been sent. What is no
-// trouble of the network is an answer that the library cannot use: ClassCorrupt.
+// NewClientError is NewError for what a client library says of a request that may have been sent.
+// What is no trouble of the network is an answer that the library cannot use: ClassCorrupt.
 func NewClientError(ctx context.Context, op Op, name string, err error) error {
 	mapped := NewError(ctx, op, name, true, err)
 	if e, ok := errors.AsType[*Error](mapped); ok && e.Class == ClassOther {

@@ -90,7 +90,8 @@ func configure(endpoint string) (config, error) {
 	return c, nil
 }
 
-// readProfile returns what the configuration says of the profile in use, nil where there is no file.
+// readProfile returns what the configuration says of the profile in use, nil where there is no
+// file.
 func readProfile() (map[string]string, error) {
 	file := os.Getenv("AWS_CONFIG_FILE")
 	if file == "" {

@@ -49,8 +49,8 @@ func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucke
 	return b, nil
 }
 
-// Open returns the bucket of a URL s3://bucket/prefix or s3:https://host/bucket/prefix; the prefix, a
-// legal name, may be absent. It makes no request. The caller closes the Bucket.
+// Open returns the bucket of a URL s3://bucket/prefix or s3:https://host/bucket/prefix; the prefix,
+// a legal name, may be absent. It makes no request. The caller closes the Bucket.
 // Errors: base.ErrInvalid (the URL, or a file of profiles), those of reading the profile.
 func Open(_ context.Context, url string) (*Bucket, error) {
 	at, err := parse(url)
@@ -173,8 +173,8 @@ func (b *Bucket) stat(ctx context.Context, name string, off int64) (bucket.Objec
 	return bucket.Object{Body: http.NoBody, Size: info.Size, Created: info.LastModified, ServerTime: answer.date}, nil
 }
 
-// parseRange returns where a range begins and how long the whole object is, of "bytes 5-9/20". It returns
-// -1 for what it cannot read.
+// parseRange returns where a range begins and how long the whole object is, of "bytes 5-9/20". It
+// returns -1 for what it cannot read.
 func parseRange(s string) (start, size int64) {
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s, 10, 64)

@@ -261,8 +261,9 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestOneNumberOfTwoThings: both sides have given an object a schema and a counter of their own under the same
-// numbers, so that its rows are the same on both. A base of several commits has the rows on which they agree.
+// TestOneNumberOfTwoThings: both sides have given an object a schema and a counter of their own
+// under the same numbers, so that its rows are the same on both. A base of several commits has the
+// rows on which they agree.
 func TestOneNumberOfTwoThings(t *testing.T) {
 	ctx := t.Context()
 	with := func(counter string) string {
@@ -298,7 +299,8 @@ func TestOneNumberOfTwoThings(t *testing.T) {
 	}
 }
 
-// TestNumbers: types and schemas that took one number on two sides get two, with all that they name.
+// TestNumbers: types and schemas that took one number on two sides get two, with all that they
+// name.
 func TestNumbers(t *testing.T) {
 	ctx := t.Context()
 	base := ordered.NewMemory()

@@ -14,8 +14,9 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both sides
-// agree stay, then those of the base; of two that want one number, the lesser SchemaId gets it.
+// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both
+// sides agree stay, then those of the base; of two that want one number, the lesser SchemaId gets
+// it.
 func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 	all := []*layout.Tables{base, left, right}
 	ids := numbers(all, func(t *layout.Tables) map[string]uint32 { return t.IDs })
