@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,13 +75,14 @@ func create(ctx context.Context, tx *permazen.Tx, people *permazen.Collection[pe
 	return refs, nil
 }
 
-// BenchmarkPermazenObjects creates a million objects with 8 fields and 3 indexes in transactions of 10 000, reads objects, and looks up
-// ids by an index. Against it, the same rows are put in the same order and transactions, and read as rows. Then it checks all.
+// BenchmarkPermazenObjects creates a million objects with 8 fields and 3 indexes in transactions of
+// 10 000, reads objects, and looks up ids by an index. Against it, the same rows are put in the
+// same order and transactions, and read as rows. Then it checks all.
 func BenchmarkPermazenObjects(b *testing.B) {
 	ctx := context.Background()
 	transactions := scaled(1_000_000, objectsInTransaction) / objectsInTransaction
-	repoA, pageA := openPage(b, tempDir(b), ledger.Options{})
-	defer closePage(b, repoA, pageA)
+	dir := tempDir(b)
+	repoA, pageA := openPage(b, dir, ledger.Options{})
 	repoB, pageB := openPage(b, tempDir(b), ledger.Options{})
 	defer closePage(b, repoB, pageB)
 	db, people := peopleDB(b, 60)
@@ -118,7 +120,40 @@ func BenchmarkPermazenObjects(b *testing.B) {
 	b.ReportMetric(float64(objectsInTransaction)/p.ours.median().Seconds(), "creates/s")
 	readPeople(b, objects, pageA, people, refs)
 	queryPeople(b, objects, pageA)
-	checkPeople(b, pageA)
+	result, d := checkPeople(b, pageA, func(r ordered.Reader) ordered.Reader { return r })
+	b.ReportMetric(float64(result.Rows)/d.Seconds(), "jsck-rows/s")
+	closePage(b, repoA, pageA)
+	repoA, pageA = openPage(b, dir, ledger.Options{CacheBytes: 1 << 20}) // what the cache takes is not what the check takes
+	defer closePage(b, repoA, pageA)
+	live := &liveReader{every: int(result.Rows / 20)}
+	checkPeople(b, pageA, func(r ordered.Reader) ordered.Reader { live.Reader = r; return live })
+	b.ReportMetric((slices.Max(live.bytes)-live.bytes[0])/(1<<20), "jsck-MiB")
+}
+
+// liveReader finds out how many bytes of heap are live, at the first row that is walked over and at
+// each so many.
+type liveReader struct {
+	ordered.Reader
+	every, rows int
+	bytes       []float64
+}
+
+func (r *liveReader) Iter(rg ordered.Range) ordered.Iter { return &liveIter{r.Reader.Iter(rg), r} }
+
+type liveIter struct {
+	ordered.Iter
+	of *liveReader
+}
+
+func (it *liveIter) Next(ctx context.Context) bool {
+	if it.of.rows%it.of.every == 0 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		it.of.bytes = append(it.of.bytes, float64(m.HeapAlloc))
+	}
+	it.of.rows++
+	return it.Iter.Next(ctx)
 }
 
 // readPeople reads random objects, and the rows of the same objects.
@@ -126,16 +161,21 @@ func readPeople(b *testing.B, objects *pages.DB, page *ledger.Page, people *perm
 	ctx := context.Background()
 	rng := generator(61)
 	n := min(20_000, len(refs))
-	order := make([]permazen.Ref[person], n)
+	// Each round of each side has objects of its own: what one side has just read is in the caches.
+	draw := func() []permazen.Ref[person] {
+		order := make([]permazen.Ref[person], n)
+		for i := range order {
+			order[i] = refs[rng.IntN(len(refs))]
+		}
+		return order
+	}
 	var p pair
 	must(b, page.View(ctx, func(s *ledger.Snapshot) error {
 		tx, err := objects.At(ctx, s)
 		must(b, err)
 		rows := pages.Reader(s, nil)
 		p.run(5, func() time.Duration {
-			for i := range order {
-				order[i] = refs[rng.IntN(len(refs))]
-			}
+			order := draw()
 			return settled(func() {
 				for _, r := range order {
 					v, err := people.Get(ctx, tx, r)
@@ -144,6 +184,7 @@ func readPeople(b *testing.B, objects *pages.DB, page *ledger.Page, people *perm
 				}
 			})
 		}, func() time.Duration {
+			order := draw()
 			return settled(func() {
 				for _, r := range order {
 					it := rows.Iter(ordered.Prefix(r.ID[:]))
@@ -210,17 +251,12 @@ func queryPeople(b *testing.B, objects *pages.DB, page *ledger.Page) {
 	b.ReportMetric(float64(ids)/p.ours.median().Seconds(), "ids/s")
 }
 
-func checkPeople(b *testing.B, page *ledger.Page) {
+func checkPeople(b *testing.B, page *ledger.Page, through func(ordered.Reader) ordered.Reader) (result jsck.Result, d time.Duration) {
 	ctx := context.Background()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	var result jsck.Result
-	var d time.Duration
 	must(b, page.View(ctx, func(s *ledger.Snapshot) error {
 		d = settled(func() {
 			var err error
-			result, err = jsck.Check(ctx, pages.Reader(s, nil), nil)
+			result, err = jsck.Check(ctx, through(pages.Reader(s, nil)), nil)
 			must(b, err)
 		})
 		return nil
@@ -228,8 +264,5 @@ func checkPeople(b *testing.B, page *ledger.Page) {
 	if result.Issues > 0 {
 		b.Fatalf("%+v", result)
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(result.Rows)/d.Seconds(), "jsck-rows/s")
-	b.ReportMetric(float64(after.HeapAlloc)/(1<<20)-float64(before.HeapAlloc)/(1<<20), "jsck-MiB")
+	return result, d
 }

@@ -2,14 +2,14 @@ package keyspace
 
 import "bytes"
 
-// Escaped writes each name with 0x00 as 00 ff and ends it with a mark that says what follows, then the
-// key as it is:
+// Escaped writes each name with 0x00 as 00 ff and ends it with a mark that says what follows, then
+// the key as it is:
 //
 //	esc(ns1) | 00 01 | esc(ns2) | 00 01 | ... | esc(nsN) | 00 02 | key
 //
-// 00 01 says that another name follows, 00 02 that the key does. Where two rows first differ, two bytes
-// of names or keys differ, or a mark meets what goes on, which is a byte above 00 or 00 ff; so order and
-// depth are kept. Namespaces below stand before the keys directly in a namespace.
+// 00 01 says that another name follows, 00 02 that the key does. Where two rows first differ, two
+// bytes of names or keys differ, or a mark meets what goes on, which is a byte above 00 or 00 ff;
+// so order and depth are kept. Namespaces below stand before the keys directly in a namespace.
 type Escaped struct{}
 
 const (

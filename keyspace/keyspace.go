@@ -7,14 +7,15 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Scheme is a way to write namespaces and a key as a row. There is at least one namespace, the outermost
-// first. LengthPrefixed, Hex and Escaped implement it.
+// Scheme is a way to write namespaces and a key as a row. There is at least one namespace, the
+// outermost first. LengthPrefixed, Hex and Escaped implement it.
 type Scheme interface {
 	// Encode returns the row of key in ns, in memory of its own. Errors: base.ErrInvalid when ns is
-	// empty or not as deep as the scheme wants; base.ErrTooLarge when a name is longer than it allows.
+	// empty or not as deep as the scheme wants; base.ErrTooLarge when a name is longer than it
+	// allows.
 	Encode(ns [][]byte, key []byte) ([]byte, error)
-	// Append appends the row of key in ns to dst, which must not overlap with them. It allocates only
-	// when dst is too short. Errors are those of Encode; dst is then returned unchanged.
+	// Append appends the row of key in ns to dst, which must not overlap with them. It allocates
+	// only when dst is too short. Errors are those of Encode; dst is then returned unchanged.
 	Append(dst []byte, ns [][]byte, key []byte) ([]byte, error)
 	// Decode takes a row apart. ns and key may share memory with row. Every byte string that Encode
 	// does not write is a *base.CorruptError.
@@ -23,8 +24,8 @@ type Scheme interface {
 	// rows of namespaces below ns begin with it too, and a scan passes over them (In tells them
 	// apart). Errors are those of Encode.
 	Prefix(ns [][]byte) ([]byte, error)
-	// Subtree returns the range of all rows in ns and below it: from is the first possible one and to
-	// the first that no longer belongs, nil when there is no such. Errors are those of Encode.
+	// Subtree returns the range of all rows in ns and below it: from is the first possible one and
+	// to the first that no longer belongs, nil when there is no such. Errors are those of Encode.
 	Subtree(ns [][]byte) (from, to []byte, err error)
 	// Properties says what the scheme can do.
 	Properties() Properties
@@ -54,8 +55,8 @@ func PrefixEnd(prefix []byte) []byte {
 	return nil
 }
 
-// In reports whether row is directly in ns. A row that s does not write is in none. It is for scans by
-// Prefix when Properties.DirectRange is false.
+// In reports whether row is directly in ns. A row that s does not write is in none. It is for scans
+// by Prefix when Properties.DirectRange is false.
 func In(s Scheme, ns [][]byte, row []byte) bool {
 	got, _, err := s.Decode(row)
 	if err != nil || len(got) != len(ns) {

@@ -11,11 +11,12 @@ import (
 //
 //	len(ns1) | ns1 | len(ns2) | ns2 | ... | key
 //
-// Lengths are big-endian. Namespaces sort by length before content, so K4 does not hold. All rows of a
-// store have the same depth: the key of one row can begin as a deeper row's namespace does, and nothing
-// in the row would say which it is.
+// Lengths are big-endian. Namespaces sort by length before content, so K4 does not hold. All rows
+// of a store have the same depth: the key of one row can begin as a deeper row's namespace does,
+// and nothing in the row would say which it is.
 type LengthPrefixed struct {
-	// Width is the number of bytes of a length: 1, 2, 4 or 8; 0 is 4. It bounds the length of a name.
+	// Width is the number of bytes of a length: 1, 2, 4 or 8; 0 is 4. It bounds the length of a
+	// name.
 	Width int
 	// Depth is the number of namespaces of every row, at least 1; 0 is 1.
 	Depth int

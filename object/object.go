@@ -52,7 +52,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %#x", uint8(k))
 }
 
-// Digest names a piece. The zero Digest names nothing that can be found in practice and stands for "none".
+// Digest names a piece. The zero Digest names nothing that can be found in practice and stands for
+// "none".
 type Digest [DigestSize]byte
 
 var hashers = sync.Pool{New: func() any { return &hasher{h: sha256.New()} }}
@@ -76,8 +77,9 @@ func Sum(kind Kind, content []byte) Digest {
 	return d
 }
 
-// SumEach fills in the digests of n pieces of the given kind. piece returns the content of piece i, which is not retained, and where its
-// digest goes. It is several times as fast as Sum where multihash.Width says so. piece is called for all of them first.
+// SumEach fills in the digests of n pieces of the given kind. piece returns the content of piece i,
+// which is not retained, and where its digest goes. It is several times as fast as Sum where
+// multihash.Width says so. piece is called for all of them first.
 func SumEach(kind Kind, n int, piece func(i int) (content []byte, d *Digest)) {
 	messages := messagePool.Get().(*[]multihash.Message)
 	for i := range n {
@@ -122,8 +124,8 @@ func (d Digest) Short() string { return hex.EncodeToString(d[1:7]) }
 // Compare orders digests by their bytes.
 func (d Digest) Compare(e Digest) int { return bytes.Compare(d[:], e[:]) }
 
-// ParseDigest reads a digest from its 33 bytes. It fails with an error that matches base.ErrInvalid when the
-// length is wrong or a reserved bit is set.
+// ParseDigest reads a digest from its 33 bytes. It fails with an error that matches base.ErrInvalid
+// when the length is wrong or a reserved bit is set.
 func ParseDigest(b []byte) (Digest, error) {
 	var d Digest
 	if len(b) != DigestSize {
@@ -136,15 +138,15 @@ func ParseDigest(b []byte) (Digest, error) {
 	return d, nil
 }
 
-// Identifier names an object: the digest of its root piece, and the index of the key that seals it in the
-// cloud.
+// Identifier names an object: the digest of its root piece, and the index of the key that seals it
+// in the cloud.
 type Identifier struct {
 	Digest   Digest
 	KeyIndex uint64
 }
 
-// Append appends the encoding of id to b: the digest, then the key index as uvarint, so that the digest is a
-// prefix of it (seed ledger-data-in-storage, "Synchronization status").
+// Append appends the encoding of id to b: the digest, then the key index as uvarint, so that the
+// digest is a prefix of it (seed ledger-data-in-storage, "Synchronization status").
 func (id Identifier) Append(b []byte) []byte {
 	return binary.AppendUvarint(append(b, id.Digest[:]...), id.KeyIndex)
 }
@@ -152,8 +154,8 @@ func (id Identifier) Append(b []byte) []byte {
 // String returns the hexadecimal form of the encoding.
 func (id Identifier) String() string { return hex.EncodeToString(id.Append(nil)) }
 
-// ParseIdentifier reads an identifier that fills b. It fails with an error that matches base.ErrInvalid when b is
-// not what Append writes.
+// ParseIdentifier reads an identifier that fills b. It fails with an error that matches
+// base.ErrInvalid when b is not what Append writes.
 func ParseIdentifier(b []byte) (Identifier, error) {
 	if len(b) <= DigestSize {
 		return Identifier{}, fmt.Errorf("parse object identifier of %d bytes: %w", len(b), base.ErrInvalid)

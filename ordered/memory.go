@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Memory is a Writer that holds its rows in memory. Its methods fail only with base.ErrNotFound and the
-// errors of ctx and of readers. It is for one goroutine at a time.
+// Memory is a Writer that holds its rows in memory. Its methods fail only with base.ErrNotFound and
+// the errors of ctx and of readers. It is for one goroutine at a time.
 type Memory struct {
 	rows *btree.BTreeG[Row]
 }

@@ -9,7 +9,8 @@ import (
 
 // Range selects keys k with Start <= k < End. A nil bound means no limit on that side.
 type Range struct {
-	// Start is the first key that may come, and End the first that may not, also when Reverse is set.
+	// Start is the first key that may come, and End the first that may not, also when Reverse is
+	// set.
 	Start, End []byte
 	// Reverse gives the keys in descending order.
 	Reverse bool
@@ -35,23 +36,26 @@ func PrefixEnd(p []byte) []byte {
 
 // Reader reads one version of a store.
 type Reader interface {
-	// Get returns the value of key, which then belongs to the caller. Errors: base.ErrNotFound, those of
-	// the store and of ctx.
+	// Get returns the value of key, which then belongs to the caller. Errors: base.ErrNotFound,
+	// those of the store and of ctx.
 	Get(ctx context.Context, key []byte) ([]byte, error)
-	// Open returns a reader of the value of key, for values that need not fit into memory. Errors: as Get.
+	// Open returns a reader of the value of key, for values that need not fit into memory. Errors:
+	// as Get.
 	Open(ctx context.Context, key []byte) (Value, error)
-	// Iter walks over the keys that r selects. An invalid range selects nothing. The Iter has to be closed.
+	// Iter walks over the keys that r selects. An invalid range selects nothing. The Iter has to be
+	// closed.
 	Iter(r Range) Iter
 }
 
-// Writer is a Reader of a transaction that also changes it. Reads and walks see the changes; a walk sees
-// those at keys that it has not reached. Keys and values are not retained.
+// Writer is a Reader of a transaction that also changes it. Reads and walks see the changes; a walk
+// sees those at keys that it has not reached. Keys and values are not retained.
 type Writer interface {
 	Reader
-	// Put stores value under key. Errors: those of the store, such as its limit on keys, and of ctx.
+	// Put stores value under key. Errors: those of the store, such as its limit on keys, and of
+	// ctx.
 	Put(ctx context.Context, key, value []byte) error
-	// PutReader stores what r gives until io.EOF under key. size is its length in bytes, -1 when that is
-	// not known. r is not closed. When it fails, key has the value that it had.
+	// PutReader stores what r gives until io.EOF under key. size is its length in bytes, -1 when
+	// that is not known. r is not closed. When it fails, key has the value that it had.
 	PutReader(ctx context.Context, key []byte, r io.Reader, size int64) error
 	// Delete removes key. It is no error when key has no value.
 	Delete(ctx context.Context, key []byte) error
@@ -72,8 +76,8 @@ type Iter interface {
 	Next(ctx context.Context) bool
 	// Key is borrowed until the next call of Next or Close.
 	Key() []byte
-	// Value reads the value into memory. It is borrowed until the next call of Next or Close. Errors: those
-	// of the store and of ctx.
+	// Value reads the value into memory. It is borrowed until the next call of Next or Close.
+	// Errors: those of the store and of ctx.
 	Value(ctx context.Context) ([]byte, error)
 	// Size is the length of the value in bytes.
 	Size() int64
@@ -95,7 +99,8 @@ type Value interface {
 // Row is a key with its value.
 type Row struct{ Key, Value []byte }
 
-// Rows returns the rows that rg selects, as copies that belong to the caller. An error ends the sequence.
+// Rows returns the rows that rg selects, as copies that belong to the caller. An error ends the
+// sequence.
 func Rows(ctx context.Context, r Reader, rg Range) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		it := r.Iter(rg)

@@ -20,7 +20,8 @@ type Collection[T any] struct{ st *structType }
 // Name returns the name of the object type.
 func (c *Collection[T]) Name() string { return c.st.name }
 
-// Create makes an object of v. Errors: ErrInvalidObject, ErrBadReference, ErrNoType, base.ErrInvalid.
+// Create makes an object of v. Errors: ErrInvalidObject, ErrBadReference, ErrNoType,
+// base.ErrInvalid.
 func (c *Collection[T]) Create(ctx context.Context, tx *Tx, v *T) (Ref[T], error) {
 	id, err := tx.newID(ctx, c.st.name)
 	if err != nil {
@@ -95,7 +96,8 @@ func (c *Collection[T]) Put(ctx context.Context, tx *Tx, r Ref[T], v *T) error {
 	return nil
 }
 
-// Update calls f with an object and puts what f has made of it. Errors: as Get and Put, and those of f.
+// Update calls f with an object and puts what f has made of it. Errors: as Get and Put, and those
+// of f.
 func (c *Collection[T]) Update(ctx context.Context, tx *Tx, r Ref[T], f func(*T) error) error {
 	v, err := c.Get(ctx, tx, r)
 	if err != nil {
@@ -112,14 +114,16 @@ func (c *Collection[T]) Delete(ctx context.Context, tx *Tx, r Ref[T]) (bool, err
 	return tx.Delete(ctx, r.ID)
 }
 
-// All yields all objects of the type, by ascending id. The last pair has the error, if there is one.
+// All yields all objects of the type, by ascending id. The last pair has the error, if there is
+// one.
 func (c *Collection[T]) All(ctx context.Context, tx *Tx) iter.Seq2[Ref[T], error] {
 	ids, err := tx.Objects(c.st.name)
 	return refs[T](ctx, ids, err)
 }
 
-// Find yields the objects that have values in an index, by ascending id. The index is as in Tx.Index, with
-// one value for each of its fields, of the types of Tx. The last pair has the error, if there is one.
+// Find yields the objects that have values in an index, by ascending id. The index is as in
+// Tx.Index, with one value for each of its fields, of the types of Tx. The last pair has the error,
+// if there is one.
 func (c *Collection[T]) Find(ctx context.Context, tx *Tx, index string, values ...any) iter.Seq2[Ref[T], error] {
 	x, err := tx.Index(c.st.name, index)
 	var ids IDs
@@ -143,8 +147,8 @@ func refs[T any](ctx context.Context, ids IDs, err error) iter.Seq2[Ref[T], erro
 	}
 }
 
-// encode gives o the values of v. before is the object as it was, nil for a new one; fields that v has not
-// changed keep their rows.
+// encode gives o the values of v. before is the object as it was, nil for a new one; fields that v
+// has not changed keep their rows.
 func (c *Collection[T]) encode(ctx context.Context, tx *Tx, o *layout.Object, v *T, before *layout.Object) (*layout.Object, error) {
 	if check, ok := any(v).(Validator); ok {
 		if err := check.Validate(); err != nil {

@@ -21,8 +21,8 @@ type Element struct {
 	Value any
 }
 
-// Elements yields the elements of a set, list or map, in order. Elements may be changed meanwhile; those
-// behind the present one are seen. The last pair has the error, if there is one.
+// Elements yields the elements of a set, list or map, in order. Elements may be changed meanwhile;
+// those behind the present one are seen. The last pair has the error, if there is one.
 func (tx *Tx) Elements(ctx context.Context, id ObjID, field string) iter.Seq2[Element, error] {
 	return func(yield func(Element, error) bool) {
 		f, err := tx.field(ctx, id, field, schema.Set, schema.List, schema.Map)
@@ -103,8 +103,8 @@ func (tx *Tx) takeElement(ctx context.Context, id ObjID, f *layout.Field, conten
 	return true, tx.removeElement(ctx, id, f, content, value)
 }
 
-// Add puts an element into a set and reports whether it was not there. Errors: ErrNoObject, ErrNoType,
-// ErrNoField, ErrBadReference, base.ErrInvalid.
+// Add puts an element into a set and reports whether it was not there. Errors: ErrNoObject,
+// ErrNoType, ErrNoField, ErrBadReference, base.ErrInvalid.
 func (tx *Tx) Add(ctx context.Context, id ObjID, field string, element any) (bool, error) {
 	f, err := tx.collection(ctx, id, field, schema.Set)
 	if err != nil {
@@ -120,8 +120,8 @@ func (tx *Tx) Add(ctx context.Context, id ObjID, field string, element any) (boo
 	return true, tx.putElement(ctx, id, f, content, nil)
 }
 
-// Remove takes an element out of a set, or the entry with a key out of a map, and reports whether it was
-// there. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrInvalid.
+// Remove takes an element out of a set, or the entry with a key out of a map, and reports whether
+// it was there. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrInvalid.
 func (tx *Tx) Remove(ctx context.Context, id ObjID, field string, key any) (bool, error) {
 	if err := tx.writable(); err != nil {
 		return false, err
@@ -145,8 +145,8 @@ func (tx *Tx) elementKey(ctx context.Context, id ObjID, field string, key any) (
 	return f, content, nil
 }
 
-// Contains reports whether a set has an element, or a map a key. Errors: ErrNoObject, ErrNoType, ErrNoField,
-// base.ErrInvalid.
+// Contains reports whether a set has an element, or a map a key. Errors: ErrNoObject, ErrNoType,
+// ErrNoField, base.ErrInvalid.
 func (tx *Tx) Contains(ctx context.Context, id ObjID, field string, key any) (bool, error) {
 	f, content, err := tx.elementKey(ctx, id, field, key)
 	if err != nil {
@@ -208,8 +208,8 @@ func (tx *Tx) listLen(ctx context.Context, id ObjID, f *layout.Field) (int, erro
 	return int(i) + 1, err
 }
 
-// At returns an element of a list. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrNotFound when the
-// list is shorter.
+// At returns an element of a list. Errors: ErrNoObject, ErrNoType, ErrNoField, base.ErrNotFound
+// when the list is shorter.
 func (tx *Tx) At(ctx context.Context, id ObjID, field string, i int) (any, error) {
 	f, err := tx.field(ctx, id, field, schema.List)
 	if err != nil {

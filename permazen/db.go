@@ -34,8 +34,8 @@ type Options struct {
 	Removal Removal
 	// FixedSchema refuses to add a schema to a database that has others.
 	FixedSchema bool
-	// Migrate is called for each object that was migrated, to set values that changed their type. It may use
-	// the transaction, and an error of it fails what uses the object.
+	// Migrate is called for each object that was migrated, to set values that changed their type.
+	// It may use the transaction, and an error of it fails what uses the object.
 	Migrate func(ctx context.Context, m *Migration) error
 }
 
@@ -91,9 +91,10 @@ func (db *DB) load(ctx context.Context, r ordered.Reader) (*layout.Tables, error
 	return t, nil
 }
 
-// Begin returns a transaction on w. Rows of an empty database are written, and the schema when it is new.
-// Errors: base.ErrInvalid when w has rows of something else, base.ErrConflict when the schema is new and
-// Options.FixedSchema is set, base.ErrCorrupt, base.ErrUnsupported, those of w and of ctx.
+// Begin returns a transaction on w. Rows of an empty database are written, and the schema when it
+// is new.
+// Errors: base.ErrInvalid when w has rows of something else, base.ErrConflict when the schema is
+// new and Options.FixedSchema is set, base.ErrCorrupt, base.ErrUnsupported, those of w and of ctx.
 func (db *DB) Begin(ctx context.Context, w ordered.Writer) (*Tx, error) {
 	old, err := db.load(ctx, w)
 	if errors.Is(err, layout.ErrUninitialized) {
@@ -150,9 +151,9 @@ func checkEmpty(ctx context.Context, r ordered.Reader) error {
 	return nil
 }
 
-// View returns a transaction that only reads r, such as a snapshot. Objects of other schemas are seen as
-// if they had been migrated, without Options.Migrate. Errors: base.ErrCorrupt, base.ErrUnsupported, those
-// of r and of ctx.
+// View returns a transaction that only reads r, such as a snapshot. Objects of other schemas are
+// seen as if they had been migrated, without Options.Migrate. Errors: base.ErrCorrupt,
+// base.ErrUnsupported, those of r and of ctx.
 func (db *DB) View(ctx context.Context, r ordered.Reader) (*Tx, error) {
 	tables, err := db.load(ctx, r)
 	if errors.Is(err, layout.ErrUninitialized) {

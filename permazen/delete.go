@@ -8,9 +8,10 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Delete deletes an object and does with references to it what their fields say: those of other objects
-// that refuse are asked first. Objects to which fields with forward deletion refer are deleted, too. It reports whether the
-// object was there. Errors: ErrReferenced, as *ReferencedError; nothing is changed then.
+// Delete deletes an object and does with references to it what their fields say: those of other
+// objects that refuse are asked first. Objects to which fields with forward deletion refer are
+// deleted, too. It reports whether the object was there. Errors: ErrReferenced, as
+// *ReferencedError; nothing is changed then.
 func (tx *Tx) Delete(ctx context.Context, id ObjID) (bool, error) {
 	if err := tx.writable(); err != nil {
 		return false, err

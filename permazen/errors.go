@@ -22,15 +22,15 @@ var (
 	// ErrReferenced reports an object that cannot be deleted; see ReferencedError. It is also
 	// base.ErrConflict.
 	ErrReferenced = fmt.Errorf("object is still referenced: %w", base.ErrConflict)
-	// ErrBadReference reports a reference to an object that does not exist or has a type to which the field
-	// may not refer. It is also base.ErrInvalid.
+	// ErrBadReference reports a reference to an object that does not exist or has a type to which
+	// the field may not refer. It is also base.ErrInvalid.
 	ErrBadReference = fmt.Errorf("invalid reference: %w", base.ErrInvalid)
 	// ErrInvalidObject reports an object that its Validate refused.
 	ErrInvalidObject = errors.New("object is not valid")
 )
 
-// ReferencedError says by which field an object is referenced that cannot be deleted for that. It matches
-// ErrReferenced and base.ErrConflict.
+// ReferencedError says by which field an object is referenced that cannot be deleted for that. It
+// matches ErrReferenced and base.ErrConflict.
 type ReferencedError struct {
 	// ID is the object, and By refers to it in Field.
 	ID, By ObjID

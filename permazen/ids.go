@@ -13,12 +13,13 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// IDs walks over object ids in ascending order, each once. It stands before the first one until Next or
-// Seek is called, and must be closed.
+// IDs walks over object ids in ascending order, each once. It stands before the first one until
+// Next or Seek is called, and must be closed.
 type IDs interface {
 	// Next moves to the next id. It returns false at the end and on an error; see Err.
 	Next(ctx context.Context) bool
-	// Seek moves forward to the first id that is not below id; it stays where it is when that holds there.
+	// Seek moves forward to the first id that is not below id; it stays where it is when that holds
+	// there.
 	Seek(ctx context.Context, id ObjID) bool
 	// ID is the present id.
 	ID() ObjID
@@ -46,7 +47,8 @@ func Each(ctx context.Context, ids IDs) iter.Seq2[ObjID, error] {
 // farSteps is how many rows a Seek walks over before it looks the id up.
 const farSteps = 8
 
-// seekRows moves it to the first id that is not below id: by walking, or else with a new iterator from jump.
+// seekRows moves it to the first id that is not below id: by walking, or else with a new iterator
+// from jump.
 func seekRows(ctx context.Context, ids IDs, started bool, id ObjID, jump func()) bool {
 	below := func() bool { at := ids.ID(); return bytes.Compare(at[:], id[:]) < 0 }
 	if started {
@@ -215,7 +217,8 @@ func (s several) Close() error {
 	return err
 }
 
-// Intersect returns the ids that all walks have; none, when there are no walks. It closes them with itself.
+// Intersect returns the ids that all walks have; none, when there are no walks. It closes them with
+// itself.
 func Intersect(all ...IDs) IDs { return &intersection{several: several{all}} }
 
 type intersection struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Ref is a reference to an object that is a T in Go. The zero Ref is null. A field of this type may refer
-// only to objects of the type that T is defined as.
+// Ref is a reference to an object that is a T in Go. The zero Ref is null. A field of this type may
+// refer only to objects of the type that T is defined as.
 type Ref[T any] struct{ ID ObjID }
 
 // IsNull reports whether the reference is null.
@@ -64,8 +64,9 @@ type structField struct {
 	sub   []codec // in the order of sub-fields
 }
 
-// Define makes a Go struct an object type with a name. Exported fields with a tag `permazen:"name,..."` are
-// its fields; the name may be empty, which is the name in Go with a small first letter. What a field becomes:
+// Define makes a Go struct an object type with a name. Exported fields with a tag
+// `permazen:"name,..."` are its fields; the name may be empty, which is the name in Go with a small
+// first letter. What a field becomes:
 //
 //	bool int8 int16 int32 int64 int    boolean byte short int long long
 //	float32 float64 uint16             float double char
@@ -88,7 +89,8 @@ type structField struct {
 //	enc=NAME                           another built-in encoding, such as URI or int[]
 //	id=N                               the storage id
 //
-// A field named _ with a tag `permazen:"name:field,field"` is a composite index. Errors: base.ErrInvalid.
+// A field named _ with a tag `permazen:"name:field,field"` is a composite index. Errors:
+// base.ErrInvalid.
 func Define[T any](m *Models, name string) (*Collection[T], error) {
 	t := reflect.TypeFor[T]()
 	if t.Kind() != reflect.Struct || m.types[t] != nil || m.model != nil {

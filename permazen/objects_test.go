@@ -90,7 +90,8 @@ func TestCollections(t *testing.T) {
 	}
 }
 
-// TestOpening: what is no database is refused, a fixed schema stays, and a view of nothing is empty.
+// TestOpening: what is no database is refused, a fixed schema stays, and a view of nothing is
+// empty.
 func TestOpening(t *testing.T) {
 	ctx := t.Context()
 	other := ordered.NewMemory()

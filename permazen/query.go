@@ -34,9 +34,9 @@ type Index struct {
 	fields []*layout.Field
 }
 
-// Index returns the index of a field of a type, or a composite index. The name is that of a field, of a
-// sub-field such as "friends.element" or "owes.key", or of the composite index. Errors: ErrNoType,
-// ErrNoField.
+// Index returns the index of a field of a type, or a composite index. The name is that of a field,
+// of a sub-field such as "friends.element" or "owes.key", or of the composite index. Errors:
+// ErrNoType, ErrNoField.
 func (tx *Tx) Index(typeName, name string) (*Index, error) {
 	t, err := tx.typeNamed(typeName)
 	if err != nil {
@@ -85,8 +85,8 @@ func (x *Index) Equal(values ...any) (IDs, error) {
 	return newRowIDs(x.tx.r, key, encoding.AppendUint(nil, x.typ.ID)), nil
 }
 
-// Bounds select a range of an index. Each bound has the values of the first fields, as many as are wanted;
-// none means no bound. From belongs to the range and To does not, unless it is said.
+// Bounds select a range of an index. Each bound has the values of the first fields, as many as are
+// wanted; none means no bound. From belongs to the range and To does not, unless it is said.
 type Bounds struct {
 	From, To []any
 	// FromOpen leaves From out, and ToClosed takes To in, with all that begins with these values.
@@ -99,7 +99,8 @@ type Bounds struct {
 type Entry struct {
 	Values []any
 	ID     ObjID
-	// Element is the index in a list, as int, or the key in a map, for indexes on list elements and map values.
+	// Element is the index in a list, as int, or the key in a map, for indexes on list elements and
+	// map values.
 	Element any
 }
 
@@ -127,8 +128,8 @@ func (x *Index) bounds(b Bounds) (ordered.Range, error) {
 	return r, nil
 }
 
-// Range yields the entries within bounds, in order of values and then of ids. The last pair has the error,
-// if there is one: base.ErrInvalid, base.ErrCorrupt, those of the store and of ctx.
+// Range yields the entries within bounds, in order of values and then of ids. The last pair has the
+// error, if there is one: base.ErrInvalid, base.ErrCorrupt, those of the store and of ctx.
 func (x *Index) Range(ctx context.Context, b Bounds) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		r, err := x.bounds(b)

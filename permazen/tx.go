@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// Tx reads and changes objects. Its methods fail with base.ErrCorrupt when rows are not what they should
-// be, with the errors of the rows' store and of ctx, and with those that they name. Methods that change
-// something fail with base.ErrReadOnly in a Tx of View.
+// Tx reads and changes objects. Its methods fail with base.ErrCorrupt when rows are not what they
+// should be, with the errors of the rows' store and of ctx, and with those that they name. Methods
+// that change something fail with base.ErrReadOnly in a Tx of View.
 //
 // Values are as in encoding.Builtin, references are ObjID, enums strings, and nil is null.
 type Tx struct {
@@ -50,7 +50,8 @@ func (tx *Tx) typeNamed(name string) (*layout.Type, error) {
 	return nil, fmt.Errorf("type %.100q: %w", name, ErrNoType)
 }
 
-// use returns the type of an object in the schema of the transaction, after migrating it if need be.
+// use returns the type of an object in the schema of the transaction, after migrating it if need
+// be.
 func (tx *Tx) use(ctx context.Context, id ObjID) (*layout.Type, error) {
 	if tx.lastType != nil && id == tx.last {
 		return tx.lastType, nil
@@ -102,7 +103,8 @@ func (tx *Tx) Create(ctx context.Context, typeName string) (ObjID, error) {
 	return id, tx.insert(ctx, layout.NewObject(id, t))
 }
 
-// CreateID makes an object with an id, and reports whether it was not there before. Errors: ErrNoType.
+// CreateID makes an object with an id, and reports whether it was not there before. Errors:
+// ErrNoType.
 func (tx *Tx) CreateID(ctx context.Context, id ObjID) (bool, error) {
 	if err := tx.writable(); err != nil {
 		return false, err
@@ -154,8 +156,8 @@ func (tx *Tx) insert(ctx context.Context, o *layout.Object) (err error) {
 	return nil
 }
 
-// RemoveSchemas removes the schemas that no object has, but not that of the transaction, and the storage ids
-// that no schema has then. It returns how many schemas were removed.
+// RemoveSchemas removes the schemas that no object has, but not that of the transaction, and the
+// storage ids that no schema has then. It returns how many schemas were removed.
 func (tx *Tx) RemoveSchemas(ctx context.Context) (int, error) {
 	if err := tx.writable(); err != nil {
 		return 0, err
@@ -188,7 +190,8 @@ func (tx *Tx) RemoveSchemas(ctx context.Context) (int, error) {
 	return len(unused), nil
 }
 
-// checkValue encodes a value for a field and checks references. Errors: base.ErrInvalid, ErrBadReference.
+// checkValue encodes a value for a field and checks references. Errors: base.ErrInvalid,
+// ErrBadReference.
 func (tx *Tx) checkValue(ctx context.Context, f *layout.Field, v any) ([]byte, error) {
 	b, err := f.Codec.Append(nil, v)
 	if err != nil {

@@ -21,8 +21,8 @@ type codec struct {
 
 type targeted interface{ target() reflect.Type }
 
-// goTypes are the encodings of Go types that are exactly these. Those of java.lang's primitives have no
-// null.
+// goTypes are the encodings of Go types that are exactly these. Those of java.lang's primitives
+// have no null.
 var goTypes = map[reflect.Type]string{
 	reflect.TypeFor[bool](): "boolean", reflect.TypeFor[int8](): "byte", reflect.TypeFor[int16](): "short",
 	reflect.TypeFor[int32](): "int", reflect.TypeFor[int64](): "long", reflect.TypeFor[uint16](): "char",

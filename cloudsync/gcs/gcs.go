@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/auth"
@@ -44,7 +43,7 @@ type Bucket struct {
 	handle    *storage.BucketHandle
 	transport *counted
 	url       string
-	prefix    string // before every name: empty, or ends with a slash
+	prefix    bucket.Prefix
 }
 
 var _ bucket.Bucket = (*Bucket)(nil)
@@ -77,20 +76,18 @@ func Open(ctx context.Context, url string, o Options) (*Bucket, error) {
 	return &Bucket{client: client, handle: client.Bucket(name), transport: transport, url: url, prefix: prefix}, nil
 }
 
-// parse returns the name of the bucket and the prefix, which is empty or ends with a slash.
-func parse(url string) (name, prefix string, err error) {
+// parse returns the name of the bucket and the prefix.
+func parse(url string) (string, bucket.Prefix, error) {
 	rest, ok := strings.CutPrefix(url, "gs://")
-	name, path, slash := strings.Cut(rest, "/")
-	if path = strings.TrimSuffix(path, "/"); !ok || len(name) < 3 || len(name) > 222 || bucket.CheckName(name) != nil {
+	name, path, _ := strings.Cut(rest, "/")
+	if !ok || len(name) < 3 || len(name) > 222 || bucket.CheckName(name) != nil {
 		return "", "", fmt.Errorf("%w: %q is not gs://bucket or gs://bucket/prefix", base.ErrInvalid, url)
 	}
-	if path == "" {
-		return name, "", nil
-	}
-	if err := bucket.CheckName(path); err != nil || !slash {
+	prefix, err := bucket.ParsePrefix(path)
+	if err != nil {
 		return "", "", fmt.Errorf("prefix of %q: %w", url, err)
 	}
-	return name, path + "/", nil
+	return name, prefix, nil
 }
 
 // Close releases connections. Calls after it fail.
@@ -102,47 +99,37 @@ func (b *Bucket) Close() error {
 // String returns the URL.
 func (b *Bucket) String() string { return b.url }
 
-// check refuses names that are too long with the prefix.
-func (b *Bucket) check(op bucket.Op, name string) error {
-	if n := len(b.prefix) + len(name); n > bucket.MaxNameBytes && op != bucket.OpList {
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassInvalid, Err: fmt.Errorf("%w: name has %d bytes with the prefix, limit %d", base.ErrInvalid, n, bucket.MaxNameBytes)}
-	}
-	if b.transport.closed.Load() {
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
-	}
-	return nil
-}
-
 // PutIfAbsent implements bucket.Bucket.
 func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	if err := bucket.CheckPut(ctx, name, size); err != nil {
 		return err
 	}
-	if err := b.check(bucket.OpPut, name); err != nil {
+	if err := b.prefix.Check(bucket.OpPut, name, b.transport.closed.Load()); err != nil {
 		return err
 	}
-	src := &source{ctx: ctx, r: bucket.ReadExact(content, size), crc: crc32.New(castagnoli)}
+	crc := crc32.New(castagnoli)
+	src := bucket.NewUpload(ctx, io.TeeReader(content, crc), size)
 	uploadCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if size <= chunkBytes {
 		uploadCtx = withContent(uploadCtx, src) // of more, the last chunk is not even begun
 	}
-	w := b.handle.Object(b.prefix + name).If(storage.Conditions{DoesNotExist: true}).NewWriter(uploadCtx)
+	w := b.handle.Object(b.prefix.Key(name)).If(storage.Conditions{DoesNotExist: true}).NewWriter(uploadCtx)
 	w.ContentType = "application/octet-stream" // else the client looks into the content
 	if w.ChunkSize = 0; size > chunkBytes {
 		w.ChunkSize = chunkBytes
 	}
 	_, _ = io.Copy(w, src) // what w says, Close says again
-	if src.err != nil {
+	if src.Err() != nil {
 		cancel() // the upload is not complete, and never will be: see wholeBody
 		_ = w.Close()
-		return bucket.NewError(ctx, bucket.OpPut, name, false, src.err)
+		return bucket.NewError(ctx, bucket.OpPut, name, false, src.Err())
 	}
 	if err := w.Close(); err != nil {
 		return mapError(ctx, bucket.OpPut, name, err)
 	}
 	attrs := w.Attrs()
-	if attrs == nil || attrs.Size != size || attrs.CRC32C != src.crc.Sum32() {
+	if attrs == nil || attrs.Size != size || attrs.CRC32C != crc.Sum32() {
 		return &bucket.Error{Op: bucket.OpPut, Name: name, Class: bucket.ClassCorrupt, Ambiguous: true, Err: errors.New("what the server has stored is not what was sent")}
 	}
 	bucket.ReportCreated(ctx, attrs.Created)
@@ -151,40 +138,12 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// source is the content on its way up. It remembers whether it came to its end, and the error of the content, which is not that of the upload.
-type source struct {
-	ctx context.Context // that of the put
-	r   io.Reader
-	crc interface {
-		io.Writer
-		Sum32() uint32
-	}
-	err   error
-	whole atomic.Bool // all of it was read
-}
-
-// Read implements io.Reader.
-func (s *source) Read(p []byte) (int, error) {
-	if err := context.Cause(s.ctx); err != nil {
-		s.err = err
-		return 0, err
-	}
-	n, err := s.r.Read(p)
-	_, _ = s.crc.Write(p[:n])
-	if err == io.EOF {
-		s.whole.Store(true)
-	} else if err != nil {
-		s.err = err
-	}
-	return n, err
-}
-
 // Get implements bucket.Bucket.
 func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
 	if err := bucket.CheckGet(ctx, name, off); err != nil {
 		return bucket.Object{}, err
 	}
-	if err := b.check(bucket.OpGet, name); err != nil {
+	if err := b.prefix.Check(bucket.OpGet, name, b.transport.closed.Load()); err != nil {
 		return bucket.Object{}, err
 	}
 	if n < 0 {
@@ -192,7 +151,7 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	}
 	// For no bytes, the client asks for the properties alone. A range from 0 on of all bytes is asked for as the whole.
 	answer := &answer{left: 1}
-	r, err := b.handle.Object(b.prefix+name).ReadCompressed(true).NewRangeReader(withAnswer(ctx, answer), off, n)
+	r, err := b.handle.Object(b.prefix.Key(name)).ReadCompressed(true).NewRangeReader(withAnswer(ctx, answer), off, n)
 	if err != nil {
 		if err = mapError(ctx, bucket.OpGet, name, err); errors.Is(err, bucket.ErrRange) && off == 0 && n != 0 {
 			return b.Get(ctx, name, 0, 0) // an empty object has no range at all
@@ -208,56 +167,30 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	if err != nil {
 		return bucket.Object{}, errors.Join(err, r.Close())
 	}
-	o.Body = &body{ctx: ctx, name: name, r: r, left: want}
+	// The context of Get bounds the body, as bucket.Bucket says.
+	o.Body = bucket.NewBody(r, want, func(err error) error { return mapError(ctx, bucket.OpGet, name, err) })
 	return o, nil
 }
-
-// body gives what a reader has, and an error when that ends early.
-type body struct {
-	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
-	name string
-	r    *storage.Reader
-	left int64
-}
-
-// Read implements io.Reader.
-func (y *body) Read(p []byte) (int, error) {
-	if y.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := y.r.Read(p[:min(int64(len(p)), y.left)])
-	y.left -= int64(n)
-	switch {
-	case err == nil, n > 0 && (err == io.EOF || y.left == 0):
-		return n, nil
-	case err == io.EOF:
-		err = io.ErrUnexpectedEOF
-	}
-	return n, mapError(y.ctx, bucket.OpGet, y.name, err)
-}
-
-// Close implements io.Closer.
-func (y *body) Close() error { return y.r.Close() }
 
 // List implements bucket.Bucket.
 func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
 	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
 		return nil, err
 	}
-	if err := b.check(bucket.OpList, prefix); err != nil {
+	if err := b.prefix.Check(bucket.OpList, prefix, b.transport.closed.Load()); err != nil {
 		return nil, err
 	}
-	q := &storage.Query{Prefix: b.prefix + prefix, Projection: storage.ProjectionNoACL}
+	q := &storage.Query{Prefix: b.prefix.Key(prefix), Projection: storage.ProjectionNoACL}
 	if after != "" {
-		q.StartOffset = b.prefix + after + "-" // the least of the bytes of names: no legal name lies between
+		q.StartOffset = b.prefix.Key(after) + "-" // the least of the bytes of names: no legal name lies between
 	}
 	if err := q.SetAttrSelection([]string{"Name", "Size", "Created"}); err != nil {
 		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
 	}
 	it := b.handle.Objects(withAnswer(ctx, &answer{left: maxPages}), q)
 	it.PageInfo().MaxSize = limit
-	var infos []bucket.Info
-	for len(infos) < limit {
+	list := b.prefix.Listing(after, prefix)
+	for len(list.Infos) < limit {
 		a, err := it.Next()
 		if err == iterator.Done {
 			break
@@ -265,16 +198,11 @@ func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]b
 		if err != nil {
 			return nil, mapError(ctx, bucket.OpList, prefix, err)
 		}
-		name, ok := strings.CutPrefix(a.Name, b.prefix)
-		if !ok || bucket.CheckName(name) != nil || name <= after || !strings.HasPrefix(name, prefix) {
-			continue // not ours
+		if _, err := list.Add(a.Name, a.Size, a.Created); err != nil {
+			return nil, err
 		}
-		if n := len(infos); n > 0 && infos[n-1].Name >= name {
-			return nil, &bucket.Error{Op: bucket.OpList, Name: prefix, Class: bucket.ClassCorrupt, Err: fmt.Errorf("%q is listed after %q", name, infos[n-1].Name)}
-		}
-		infos = append(infos, bucket.Info{Name: name, Size: a.Size, Created: a.Created})
 	}
-	return infos, nil
+	return list.Infos, nil
 }
 
 // Delete implements bucket.Bucket.
@@ -282,10 +210,10 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 	if err := bucket.CheckDelete(ctx, name); err != nil {
 		return err
 	}
-	if err := b.check(bucket.OpDelete, name); err != nil {
+	if err := b.prefix.Check(bucket.OpDelete, name, b.transport.closed.Load()); err != nil {
 		return err
 	}
-	err := b.handle.Object(b.prefix + name).Delete(ctx)
+	err := b.handle.Object(b.prefix.Key(name)).Delete(ctx)
 	if err == nil || errors.Is(err, storage.ErrObjectNotExist) {
 		return nil
 	}
@@ -323,9 +251,5 @@ func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 		}
 		return &bucket.Error{Op: op, Name: name, Class: class, Err: err}
 	}
-	mapped := bucket.NewError(ctx, op, name, true, err)
-	if m, ok := errors.AsType[*bucket.Error](mapped); ok && m.Class == bucket.ClassOther {
-		m.Class = bucket.ClassCorrupt // no trouble of the network, so an answer that the client library cannot use
-	}
-	return mapped
+	return bucket.NewClientError(ctx, op, name, err)
 }

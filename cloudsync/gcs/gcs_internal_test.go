@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	for url, want := range map[string][2]string{
 		"gs://bucket": {"bucket", ""}, "gs://bucket/": {"bucket", ""}, "gs://my.bucket_1-x/a/b": {"my.bucket_1-x", "a/b/"}, "gs://bucket/a/": {"bucket", "a/"},
 	} {
-		if name, prefix, err := parse(url); name != want[0] || prefix != want[1] || err != nil {
+		if name, prefix, err := parse(url); name != want[0] || string(prefix) != want[1] || err != nil {
 			t.Errorf("%s: %q, %q, %v", url, name, prefix, err)
 		}
 	}

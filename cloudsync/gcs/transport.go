@@ -13,6 +13,7 @@ import (
 	"google.golang.org/api/option"
 	htransport "google.golang.org/api/transport/http"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -64,7 +65,7 @@ var errTooMany = fmt.Errorf("%w: more requests than the call should need", base.
 type contentKey struct{}
 
 // withContent has the upload of src in one request under the context be whole only if all of src was read.
-func withContent(ctx context.Context, src *source) context.Context {
+func withContent(ctx context.Context, src *bucket.Upload) context.Context {
 	return context.WithValue(ctx, contentKey{}, src)
 }
 
@@ -76,7 +77,7 @@ var errNotWhole = errors.New("the content is not whole")
 // wholeBody is the body of an upload. It gives its end away only when the content has come to its own: when that breaks off, or its caller leaves, the client library closes the
 // body as if it were whole, at about the time at which the request is given up, and a server that reads it first would store a part of the content.
 type wholeBody struct {
-	src  *source
+	src  *bucket.Upload
 	r    *bufio.Reader
 	body io.Closer
 }
@@ -88,7 +89,7 @@ func (b *wholeBody) Read(p []byte) (int, error) {
 		return b.r.Read(p[:min(len(p), b.r.Buffered()-tailBytes)])
 	case err != io.EOF:
 		return 0, err
-	case !b.src.whole.Load():
+	case !b.src.Whole():
 		return 0, errNotWhole
 	}
 	return b.r.Read(p)
@@ -99,7 +100,7 @@ func (b *wholeBody) Close() error { return b.body.Close() }
 
 // RoundTrip implements http.RoundTripper.
 func (t *counted) RoundTrip(r *http.Request) (*http.Response, error) {
-	if src, ok := r.Context().Value(contentKey{}).(*source); ok && r.Body != nil {
+	if src, ok := r.Context().Value(contentKey{}).(*bucket.Upload); ok && r.Body != nil {
 		r = r.WithContext(r.Context())
 		r.Body = &wholeBody{src, bufio.NewReaderSize(r.Body, 32<<10), r.Body}
 	}

@@ -23,7 +23,7 @@ const amazon = "https://s3.amazonaws.com"
 type place struct {
 	endpoint string // empty where the URL has none
 	bucket   string
-	prefix   string // empty, or ends with a slash
+	prefix   bucket.Prefix
 }
 
 // parse reads a URL of a bucket.
@@ -45,18 +45,16 @@ func parse(u string) (place, error) {
 		}
 		at.endpoint, rest = e.Scheme+"://"+e.Host, strings.TrimPrefix(e.Path, "/")
 	}
-	name, path, slash := strings.Cut(rest, "/")
+	name, path, _ := strings.Cut(rest, "/")
 	if len(name) < 3 || len(name) > 63 || bucket.CheckName(name) != nil {
 		return bad()
 	}
 	at.bucket = name
-	if path = strings.TrimSuffix(path, "/"); path == "" {
-		return at, nil
-	}
-	if err := bucket.CheckName(path); err != nil || !slash {
+	prefix, err := bucket.ParsePrefix(path)
+	if err != nil {
 		return place{}, fmt.Errorf("prefix of %q: %w", u, err)
 	}
-	at.prefix = path + "/"
+	at.prefix = prefix
 	return at, nil
 }
 
@@ -92,7 +90,8 @@ func configure(endpoint string) (config, error) {
 	return c, nil
 }
 
-// readProfile returns what the configuration says of the profile in use, nil where there is no file.
+// readProfile returns what the configuration says of the profile in use, nil where there is no
+// file.
 func readProfile() (map[string]string, error) {
 	file := os.Getenv("AWS_CONFIG_FILE")
 	if file == "" {

@@ -31,7 +31,7 @@ type Bucket struct {
 	closed    atomic.Bool
 	name      string
 	url       string
-	prefix    string // before every name: empty, or ends with a slash
+	prefix    bucket.Prefix
 }
 
 var _ bucket.Bucket = (*Bucket)(nil)
@@ -49,8 +49,8 @@ func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucke
 	return b, nil
 }
 
-// Open returns the bucket of a URL s3://bucket/prefix or s3:https://host/bucket/prefix; the prefix, a
-// legal name, may be absent. It makes no request. The caller closes the Bucket.
+// Open returns the bucket of a URL s3://bucket/prefix or s3:https://host/bucket/prefix; the prefix,
+// a legal name, may be absent. It makes no request. The caller closes the Bucket.
 // Errors: base.ErrInvalid (the URL, or a file of profiles), those of reading the profile.
 func Open(_ context.Context, url string) (*Bucket, error) {
 	at, err := parse(url)
@@ -88,38 +88,27 @@ func (b *Bucket) Close() error {
 // String returns the URL.
 func (b *Bucket) String() string { return b.url }
 
-// check refuses names that are too long with the prefix.
-func (b *Bucket) check(op bucket.Op, name string) error {
-	if n := len(b.prefix) + len(name); n > bucket.MaxNameBytes && op != bucket.OpList {
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassInvalid, Err: fmt.Errorf("%w: name has %d bytes with the prefix, limit %d", base.ErrInvalid, n, bucket.MaxNameBytes)}
-	}
-	if b.closed.Load() {
-		return &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
-	}
-	return nil
-}
-
 // PutIfAbsent implements bucket.Bucket.
 func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	if err := bucket.CheckPut(ctx, name, size); err != nil {
 		return err
 	}
-	if err := b.check(bucket.OpPut, name); err != nil {
+	if err := b.prefix.Check(bucket.OpPut, name, b.closed.Load()); err != nil {
 		return err
 	}
-	src := &source{ctx: ctx, r: bucket.ReadExact(content, size)}
+	src := bucket.NewUpload(ctx, content, size)
 	if size == 0 { // the client library does not read what has no length
 		if _, err := src.Read(make([]byte, 1)); err != io.EOF {
-			return bucket.NewError(ctx, bucket.OpPut, name, false, src.err)
+			return bucket.NewError(ctx, bucket.OpPut, name, false, src.Err())
 		}
 	}
 	// Signed chunks of nothing have a last chunk, which servers may leave on the connection.
 	o := minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: size == 0}
 	o.SetMatchETagExcept("*")
 	answer := &answer{}
-	_, err := b.core.PutObject(withAnswer(ctx, answer), b.name, b.prefix+name, src, size, "", "", o)
-	if err != nil && src.err != nil { // the request was broken off before its end
-		return bucket.NewError(ctx, bucket.OpPut, name, false, src.err)
+	_, err := b.core.PutObject(withAnswer(ctx, answer), b.name, b.prefix.Key(name), src, size, "", "", o)
+	if err != nil && src.Err() != nil { // the request was broken off before its end
+		return bucket.NewError(ctx, bucket.OpPut, name, false, src.Err())
 	}
 	if err != nil {
 		return mapError(ctx, bucket.OpPut, name, err)
@@ -128,33 +117,12 @@ func (b *Bucket) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	return nil
 }
 
-// source is the content on its way up. It remembers the error of the content, which is not that of the
-// upload.
-type source struct {
-	ctx context.Context // that of the put
-	r   io.Reader
-	err error
-}
-
-// Read implements io.Reader.
-func (s *source) Read(p []byte) (int, error) {
-	if err := context.Cause(s.ctx); err != nil {
-		s.err = err
-		return 0, err
-	}
-	n, err := s.r.Read(p)
-	if err != nil && err != io.EOF {
-		s.err = err
-	}
-	return n, err
-}
-
 // Get implements bucket.Bucket.
 func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Object, error) {
 	if err := bucket.CheckGet(ctx, name, off); err != nil {
 		return bucket.Object{}, err
 	}
-	if err := b.check(bucket.OpGet, name); err != nil {
+	if err := b.prefix.Check(bucket.OpGet, name, b.closed.Load()); err != nil {
 		return bucket.Object{}, err
 	}
 	if n == 0 {
@@ -167,7 +135,7 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	case off > 0:
 		o.Set("Range", fmt.Sprintf("bytes=%d-", off))
 	}
-	r, info, header, err := b.core.GetObject(ctx, b.name, b.prefix+name, o)
+	r, info, header, err := b.core.GetObject(ctx, b.name, b.prefix.Key(name), o)
 	if err != nil {
 		if err = mapError(ctx, bucket.OpGet, name, err); errors.Is(err, bucket.ErrRange) && off == 0 {
 			return b.stat(ctx, name, 0) // an empty object has no range at all
@@ -187,14 +155,15 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	if err != nil {
 		return bucket.Object{}, errors.Join(err, r.Close())
 	}
-	object.Body = &body{ctx: ctx, name: name, r: r, left: want}
+	// The context of Get bounds the body, as bucket.Bucket says.
+	object.Body = bucket.NewBody(r, want, func(err error) error { return mapError(ctx, bucket.OpGet, name, err) })
 	return object, nil
 }
 
 // stat is Get for no bytes.
 func (b *Bucket) stat(ctx context.Context, name string, off int64) (bucket.Object, error) {
 	answer := &answer{}
-	info, err := b.core.StatObject(withAnswer(ctx, answer), b.name, b.prefix+name, minio.StatObjectOptions{})
+	info, err := b.core.StatObject(withAnswer(ctx, answer), b.name, b.prefix.Key(name), minio.StatObjectOptions{})
 	if err != nil {
 		return bucket.Object{}, mapError(ctx, bucket.OpGet, name, err)
 	}
@@ -204,8 +173,8 @@ func (b *Bucket) stat(ctx context.Context, name string, off int64) (bucket.Objec
 	return bucket.Object{Body: http.NoBody, Size: info.Size, Created: info.LastModified, ServerTime: answer.date}, nil
 }
 
-// parseRange returns where a range begins and how long the whole object is, of "bytes 5-9/20". It returns
-// -1 for what it cannot read.
+// parseRange returns where a range begins and how long the whole object is, of "bytes 5-9/20". It
+// returns -1 for what it cannot read.
 func parseRange(s string) (start, size int64) {
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -219,69 +188,42 @@ func parseRange(s string) (start, size int64) {
 	return number(first), number(all)
 }
 
-// body gives what a reader has, and an error when that ends early.
-type body struct {
-	ctx  context.Context // that of Get: it bounds the body, as bucket.Bucket says
-	name string
-	r    io.ReadCloser
-	left int64
-}
-
-// Read implements io.Reader.
-func (y *body) Read(p []byte) (int, error) {
-	if y.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := y.r.Read(p[:min(int64(len(p)), y.left)])
-	y.left -= int64(n)
-	switch {
-	case err == nil, n > 0 && (err == io.EOF || y.left == 0):
-		return n, nil
-	case err == io.EOF:
-		err = io.ErrUnexpectedEOF
-	}
-	return n, mapError(y.ctx, bucket.OpGet, y.name, err)
-}
-
-// Close implements io.Closer.
-func (y *body) Close() error { return y.r.Close() }
-
 // List implements bucket.Bucket.
 func (b *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
 	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
 		return nil, err
 	}
-	if err := b.check(bucket.OpList, prefix); err != nil {
+	if err := b.prefix.Check(bucket.OpList, prefix, b.closed.Load()); err != nil {
 		return nil, err
 	}
-	o := minio.ListObjectsOptions{Prefix: b.prefix + prefix, Recursive: true, MaxKeys: limit}
+	o := minio.ListObjectsOptions{Prefix: b.prefix.Key(prefix), Recursive: true, MaxKeys: limit}
 	if after != "" {
-		o.StartAfter = b.prefix + after
+		o.StartAfter = b.prefix.Key(after)
 	}
-	var infos []bucket.Info
+	list := b.prefix.Listing(after, prefix)
 	foreign := 0
 	for a := range b.core.ListObjectsIter(ctx, b.name, o) {
 		if a.Err != nil {
 			return nil, mapError(ctx, bucket.OpList, prefix, a.Err)
 		}
-		name, ok := strings.CutPrefix(a.Key, b.prefix)
-		if !ok || bucket.CheckName(name) != nil || name <= after || !strings.HasPrefix(name, prefix) {
-			if foreign++; foreign > maxForeign {
-				return nil, &bucket.Error{Op: bucket.OpList, Name: prefix, Class: bucket.ClassInvalid, Err: fmt.Errorf("%w: over %d objects of others are among ours", base.ErrInvalid, maxForeign)}
-			}
-			continue // not ours
+		ours, err := list.Add(a.Key, a.Size, a.LastModified)
+		if err != nil {
+			return nil, err
 		}
-		if n := len(infos); n > 0 && infos[n-1].Name >= name {
-			return nil, &bucket.Error{Op: bucket.OpList, Name: prefix, Class: bucket.ClassCorrupt, Err: fmt.Errorf("%q is listed after %q", name, infos[n-1].Name)}
-		}
-		if infos = append(infos, bucket.Info{Name: name, Size: a.Size, Created: a.LastModified}); len(infos) == limit {
+		if len(list.Infos) == limit {
 			break
 		}
+		if ours {
+			continue
+		}
+		if foreign++; foreign > maxForeign {
+			return nil, &bucket.Error{Op: bucket.OpList, Name: prefix, Class: bucket.ClassInvalid, Err: fmt.Errorf("%w: over %d objects of others are among ours", base.ErrInvalid, maxForeign)}
+		}
 	}
-	if err := context.Cause(ctx); err != nil && len(infos) < limit {
+	if err := context.Cause(ctx); err != nil && len(list.Infos) < limit {
 		return nil, bucket.NewError(ctx, bucket.OpList, prefix, false, err)
 	}
-	return infos, nil
+	return list.Infos, nil
 }
 
 // Delete implements bucket.Bucket.
@@ -289,10 +231,10 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 	if err := bucket.CheckDelete(ctx, name); err != nil {
 		return err
 	}
-	if err := b.check(bucket.OpDelete, name); err != nil {
+	if err := b.prefix.Check(bucket.OpDelete, name, b.closed.Load()); err != nil {
 		return err
 	}
-	err := b.core.RemoveObject(ctx, b.name, b.prefix+name, minio.RemoveObjectOptions{})
+	err := b.core.RemoveObject(ctx, b.name, b.prefix.Key(name), minio.RemoveObjectOptions{})
 	if err = mapError(ctx, bucket.OpDelete, name, err); bucket.ClassOf(err) == bucket.ClassNotFound && minio.ToErrorResponse(err).Code != minio.NoSuchBucket {
 		return nil
 	}
@@ -306,11 +248,7 @@ func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 	}
 	e, ok := errors.AsType[minio.ErrorResponse](err)
 	if ctx.Err() != nil || !ok {
-		mapped := bucket.NewError(ctx, op, name, true, err)
-		if m, ok := errors.AsType[*bucket.Error](mapped); ok && m.Class == bucket.ClassOther {
-			m.Class = bucket.ClassCorrupt // no trouble of the network, so an answer that the client library cannot use
-		}
-		return mapped
+		return bucket.NewClientError(ctx, op, name, err)
 	}
 	status := e.StatusCode
 	switch e.Code {

@@ -128,7 +128,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// memory is a server with puts, gets, lists and deletes, as small as can be. It ignores If-None-Match.
+// memory is a server with puts, gets, lists and deletes, as small as can be. It ignores
+// If-None-Match.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]string
@@ -156,7 +157,8 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestProbeRefusesUnconditionalStores: a server that takes If-None-Match and ignores it would lose data.
+// TestProbeRefusesUnconditionalStores: a server that takes If-None-Match and ignores it would lose
+// data.
 func TestProbeRefusesUnconditionalStores(t *testing.T) {
 	m := &memory{objects: map[string]string{}}
 	b, _ := scripted(t, m.ServeHTTP)

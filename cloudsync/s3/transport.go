@@ -15,9 +15,10 @@ func withAnswer(ctx context.Context, a *answer) context.Context {
 	return context.WithValue(ctx, answerKey{}, a)
 }
 
-// askBytes is the length from which a server is asked whether it wants the content before that is sent.
-// So content that is refused does not go up. A server that does not know the question and refuses may
-// close the connection while the content is on its way; that is bucket.ClassAmbiguous, and the caller looks.
+// askBytes is the length from which a server is asked whether it wants the content before that is
+// sent. So content that is refused does not go up. A server that does not know the question and
+// refuses may close the connection while the content is on its way; that is bucket.ClassAmbiguous,
+// and the caller looks.
 const askBytes = 256 << 10
 
 // dated is a transport that notes the Date of the answer for calls under withAnswer.

@@ -11,8 +11,9 @@ import (
 // Reader returns r as an ordered.Reader. It is safe for concurrent use when r is.
 func Reader(r ledger.Reader) ordered.Reader { return reader{r} }
 
-// Writer returns tx as an ordered.Writer, for one goroutine at a time. Values are stored with priority p,
-// but short ones, which stand inline, always with ledger.Eager. Keys have at most 4096 bytes.
+// Writer returns tx as an ordered.Writer, for one goroutine at a time. Values are stored with
+// priority p, but short ones, which stand inline, always with ledger.Eager. Keys have at most 4096
+// bytes.
 func Writer(tx *ledger.Tx, p ledger.Priority) ordered.Writer { return writer{reader{tx}, tx, p} }
 
 type reader struct{ from ledger.Reader }

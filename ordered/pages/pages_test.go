@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestStoresAgree does the same with a page, with rows in memory, and with a sorted list, and compares all
-// that can be read after each step.
+// TestStoresAgree does the same with a page, with rows in memory, and with a sorted list, and
+// compares all that can be read after each step.
 func TestStoresAgree(t *testing.T) {
 	page := ledgertest.Page(t, ledgertest.Open(t), "layers", "rows")
 	rapid.Check(t, func(rt *rapid.T) {

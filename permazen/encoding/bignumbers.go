@@ -105,8 +105,8 @@ func nibble(digits string, i int) byte {
 	return digits[i] - '0' + 1
 }
 
-// digits calls f with the decimal digits behind the sign and exponent of a number, and returns how many
-// bytes they have.
+// digits calls f with the decimal digits behind the sign and exponent of a number, and returns how
+// many bytes they have.
 func digits(b []byte, invert byte, f func(digit byte)) (int, error) {
 	for n, c := range b {
 		high, low := (c^invert)>>4, (c^invert)&15
@@ -126,8 +126,8 @@ func digits(b []byte, invert byte, f func(digit byte)) (int, error) {
 	return 0, errShort
 }
 
-// decimalParts reads what comes before the digits of a number, and checks it and the digits. scale is that
-// of the number, and n where the digits begin.
+// decimalParts reads what comes before the digits of a number, and checks it and the digits. scale
+// is that of the number, and n where the digits begin.
 func decimalParts(b []byte, integer func([]byte) (int64, int, error)) (invert byte, scale int32, n, end int, err error) {
 	if b[0] != signMinus && b[0] != signPlus {
 		return 0, 0, 0, 0, errFirst

@@ -24,12 +24,12 @@ type Encoding struct {
 	wrapper   bool                        // of a primitive: there are no arrays of it
 }
 
-// ID returns the name of the encoding, such as "urn:fdc:permazen.io:2020:int". Encodings of references and
-// enums have none.
+// ID returns the name of the encoding, such as "urn:fdc:permazen.io:2020:int". Encodings of
+// references and enums have none.
 func (e *Encoding) ID() string { return e.id }
 
-// Default returns the bytes of the default value: null, or zero where there is no null. They are the
-// caller's.
+// Default returns the bytes of the default value: null, or zero where there is no null. They are
+// the caller's.
 func (e *Encoding) Default() []byte { return bytes.Clone(e.zero) }
 
 // IsDefault reports whether b is the default value.
@@ -38,8 +38,8 @@ func (e *Encoding) IsDefault(b []byte) bool { return bytes.Equal(b, e.zero) }
 // Append appends v, which is nil for null. On an error it returns nil. Errors: base.ErrInvalid.
 func (e *Encoding) Append(dst []byte, v any) ([]byte, error) { return e.put(dst, v) }
 
-// Decode reads the value at the start of b and returns how many bytes it has. The value shares nothing
-// with b. Errors: base.ErrCorrupt.
+// Decode reads the value at the start of b and returns how many bytes it has. The value shares
+// nothing with b. Errors: base.ErrCorrupt.
 func (e *Encoding) Decode(b []byte) (v any, n int, err error) { return e.get(b) }
 
 // Value reads b, which must be one value and nothing else. Errors: base.ErrCorrupt.
@@ -110,8 +110,8 @@ func (e *Encoding) primitive(name string, zero any) *Encoding {
 
 const null = 0xff
 
-// nullable returns e with null, which sorts last. Where values of e can begin with the byte of null, each
-// gets a byte before it.
+// nullable returns e with null, which sorts last. Where values of e can begin with the byte of
+// null, each gets a byte before it.
 func (e *Encoding) nullable(name string) *Encoding {
 	n := &Encoding{zero: []byte{null}, low: e.low && !e.high, high: true}
 	if name != "" {
@@ -193,7 +193,8 @@ func (e *Encoding) array() *Encoding {
 	return a
 }
 
-// elements calls f at each element of an array, behind the byte before it, until the end of the array.
+// elements calls f at each element of an array, behind the byte before it, until the end of the
+// array.
 func elements(b []byte, before int, f func([]byte) (int, error)) (int, error) {
 	for i := 0; ; {
 		switch {

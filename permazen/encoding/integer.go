@@ -39,8 +39,8 @@ func AppendUint(dst []byte, v uint32) []byte {
 	return appendBig(append(dst, byte(uintDirect+n-1)), uint64(v), n)
 }
 
-// Uint reads an unsigned integer from the start of b and returns how many bytes it has. It accepts forms
-// with leading zero bytes. Errors: base.ErrCorrupt.
+// Uint reads an unsigned integer from the start of b and returns how many bytes it has. It accepts
+// forms with leading zero bytes. Errors: base.ErrCorrupt.
 func Uint(b []byte) (v uint32, n int, err error) {
 	switch {
 	case len(b) == 0:
@@ -85,8 +85,8 @@ func AppendInt(dst []byte, v int64) []byte {
 	return append(dst, byte(v+intZero))
 }
 
-// Int reads a signed integer from the start of b and returns how many bytes it has. It accepts forms with
-// more bytes than needed. Errors: base.ErrCorrupt.
+// Int reads a signed integer from the start of b and returns how many bytes it has. It accepts
+// forms with more bytes than needed. Errors: base.ErrCorrupt.
 func Int(b []byte) (v int64, n int, err error) {
 	switch {
 	case len(b) == 0:

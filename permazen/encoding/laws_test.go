@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/encoding"
 )
 
-// law says what the values of an encoding are and how they are ordered; nil when they have no order.
+// law says what the values of an encoding are and how they are ordered; nil when they have no
+// order.
 type law struct {
 	draw    func(*rapid.T) any
 	compare func(a, b any) int

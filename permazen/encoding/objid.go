@@ -7,8 +7,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ObjID is the id of an object: the storage id of its type, as of AppendUint, and random bytes. The zero
-// ObjID is none.
+// ObjID is the id of an object: the storage id of its type, as of AppendUint, and random bytes. The
+// zero ObjID is none.
 type ObjID [8]byte
 
 // ParseObjID reads 16 hexadecimal digits. Errors: base.ErrInvalid.
@@ -71,8 +71,8 @@ func newReference() *Encoding {
 	return codec(put, get).by(func(b []byte) (int, error) { return len(ObjID{}), checkID(b) }).nullable("")
 }
 
-// Enum returns the encoding of an enum with identifiers, in the order of their ordinals. Its values are
-// identifiers as strings, or nil.
+// Enum returns the encoding of an enum with identifiers, in the order of their ordinals. Its values
+// are identifiers as strings, or nil.
 func Enum(identifiers []string) *Encoding {
 	ordinals := make(map[string]uint32, len(identifiers))
 	for i, name := range identifiers {
@@ -98,8 +98,8 @@ func Enum(identifiers []string) *Encoding {
 	return codec(put, get).starts(true, false).nullable("")
 }
 
-// Array returns the encoding of arrays of e with a number of dimensions, 1 to MaxDimensions. Its values
-// are []any, or nil.
+// Array returns the encoding of arrays of e with a number of dimensions, 1 to MaxDimensions. Its
+// values are []any, or nil.
 func Array(e *Encoding, dimensions int) *Encoding {
 	for range dimensions {
 		e = e.array()

@@ -8,9 +8,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// A string is a row of UTF-16 code units: 0x0000 is 01 00, 0x0001 is 01 01, others are as AppendUint, and
-// 00 ends it. Go strings are UTF-8; a surrogate without its partner has the three bytes that UTF-8 would
-// give it (WTF-8), so that every string of Java has exactly one in Go.
+// A string is a row of UTF-16 code units: 0x0000 is 01 00, 0x0001 is 01 01, others are as
+// AppendUint, and 00 ends it. Go strings are UTF-8; a surrogate without its partner has the three
+// bytes that UTF-8 would give it (WTF-8), so that every string of Java has exactly one in Go.
 
 var errText = fmt.Errorf("string is not UTF-8: %w", base.ErrInvalid)
 

@@ -38,7 +38,8 @@ type (
 		Time   LocalTime
 		Offset ZoneOffset
 	}
-	// ZonedDateTime is an OffsetDateTime in a zone, such as Europe/Paris; empty when the offset is the zone.
+	// ZonedDateTime is an OffsetDateTime in a zone, such as Europe/Paris; empty when the offset is
+	// the zone.
 	ZonedDateTime struct {
 		OffsetDateTime
 		Zone string

@@ -8,10 +8,10 @@
 //	    missing or wrong. Memory follows the number of schemas and the longest value.
 //	J5  Nothing is repaired while it is not certain what the schemas are.
 //
-// Index rows are compared by sums of hashes of their keys, in many buckets: of those that objects ask for,
-// and of those that are there. Only buckets whose sums differ are looked into row by row. The hash is keyed
-// by a random seed, so rows that differ have the same sums once in 2^64 times.
+// Index rows are compared by sums of hashes of their keys, in many buckets: of those that objects
+// ask for, and of those that are there. Only buckets whose sums differ are looked into row by row.
+// The hash is keyed by a random seed, so rows that differ have the same sums once in 2^64 times.
 //
-// The package imports internal/base, ordered and permazen/{encoding,layout,schema}. It may change with any
-// release.
+// The package imports internal/base, ordered and permazen/{encoding,layout,schema}. It may change
+// with any release.
 package jsck

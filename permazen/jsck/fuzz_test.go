@@ -6,7 +6,8 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// FuzzRows: a database with any rows is checked and repaired in the end, and clean then, or not touched.
+// FuzzRows: a database with any rows is checked and repaired in the end, and clean then, or not
+// touched.
 func FuzzRows(f *testing.F) {
 	whole := load(f, "03-filled")
 	for row, err := range ordered.Rows(f.Context(), whole, ordered.Range{}) {

@@ -42,8 +42,8 @@ type Issue struct {
 	Key  []byte
 	// Old is the value of the row, nil when it is missing.
 	Old []byte
-	// New is the value that the row gets by Repair, nil when it is removed. Where NewKey is set, the row moves
-	// there.
+	// New is the value that the row gets by Repair, nil when it is removed. Where NewKey is set,
+	// the row moves there.
 	New, NewKey []byte
 	// Text says what is wrong.
 	Text string
@@ -75,24 +75,27 @@ type Options struct {
 
 // Result is what a check has found.
 type Result struct {
-	// Rows and Objects are how many were read; objects that are repaired by deletion are not counted.
+	// Rows and Objects are how many were read; objects that are repaired by deletion are not
+	// counted.
 	Rows, Objects int64
 	// Issues is how many were told, Lasting how many of them are not repaired by Repair.
 	Issues, Lasting int64
 	// SchemasRemoved is how many schemas were removed because no object has them.
 	SchemasRemoved int
-	// Stopped is set when objects were not looked at, because it is not certain what the schemas are.
+	// Stopped is set when objects were not looked at, because it is not certain what the schemas
+	// are.
 	Stopped bool
 }
 
-// Check reads a database and reports what is wrong. Errors: layout.ErrUninitialized when there is nothing,
-// base.ErrUnsupported when the format is of another version, those of r, of ctx and of Options.Report.
+// Check reads a database and reports what is wrong. Errors: layout.ErrUninitialized when there is
+// nothing, base.ErrUnsupported when the format is of another version, those of r, of ctx and of
+// Options.Report.
 func Check(ctx context.Context, r ordered.Reader, o *Options) (Result, error) {
 	return run(ctx, &checker{r: r}, o)
 }
 
-// Repair does what Check does, and repairs what it reports but lasting issues. Errors: as Check, and those
-// of w. After an error, what was written should be rolled back.
+// Repair does what Check does, and repairs what it reports but lasting issues. Errors: as Check,
+// and those of w. After an error, what was written should be rolled back.
 func Repair(ctx context.Context, w ordered.Writer, o *Options) (Result, error) {
 	return run(ctx, &checker{r: w, w: w}, o)
 }

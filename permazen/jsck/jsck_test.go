@@ -140,7 +140,8 @@ var damages = map[string]func(ctx context.Context, w *ordered.Memory, row ordere
 	},
 }
 
-// TestEachRow damages each row of a database in each way. What is told is repaired, or nothing is touched.
+// TestEachRow damages each row of a database in each way. What is told is repaired, or nothing is
+// touched.
 func TestEachRow(t *testing.T) {
 	whole := load(t, "03-filled")
 	b := byte(0)

@@ -14,8 +14,8 @@ import (
 
 func isNotFound(err error) bool { return errors.Is(err, base.ErrNotFound) }
 
-// walk goes over the rows of objects in order. It tells what is wrong with them, and which index rows
-// follow from what they are after their repair.
+// walk goes over the rows of objects in order. It tells what is wrong with them, and which index
+// rows follow from what they are after their repair.
 type walk struct {
 	*checker
 	tell   func(context.Context, Issue) error
@@ -113,7 +113,8 @@ func (w *walk) field(ctx context.Context, key, value []byte) error {
 	return w.value(ctx, f, key, value)
 }
 
-// check checks a value. to is what it should be, nil when it cannot be; text is empty when it is right.
+// check checks a value. to is what it should be, nil when it cannot be; text is empty when it is
+// right.
 func (w *walk) check(ctx context.Context, f *layout.Field, value []byte) (to []byte, text string, err error) {
 	if n, err := f.Codec.Len(value); err != nil || n != len(value) {
 		v, err := f.Codec.Value(value)

@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// buckets is into how many parts index rows are divided, and wantBytes about how many bytes of keys the
-// second look at them holds in memory.
+// buckets is into how many parts index rows are divided, and wantBytes about how many bytes of keys
+// the second look at them holds in memory.
 const (
 	buckets   = 1 << 12
 	wantBytes = 64 << 20

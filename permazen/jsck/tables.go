@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/permazen/layout"
 )
 
-// tablesPart checks everything before the rows of objects. When the tables cannot be understood wholly, it
-// tells of everything as lasting and sets result.Stopped.
+// tablesPart checks everything before the rows of objects. When the tables cannot be understood
+// wholly, it tells of everything as lasting and sets result.Stopped.
 func (c *checker) tablesPart(ctx context.Context) error {
 	t := tableCheck{checker: c, schemas: map[uint32]*layout.Schema{}, numbers: map[uint32]string{}, broken: map[uint32][]byte{}, ids: map[string]uint32{}}
 	for _, step := range []func(context.Context) error{t.format, t.readTables, t.duplicates, t.match, t.lost} {
@@ -184,8 +184,8 @@ func (t *tableCheck) duplicates(ctx context.Context) error {
 	return nil
 }
 
-// keepOne calls drop for all of several numbers but one: the first that has rows. kept says that the
-// dropped one has rows, too.
+// keepOne calls drop for all of several numbers but one: the first that has rows. kept says that
+// the dropped one has rows, too.
 func (t *tableCheck) keepOne(ctx context.Context, all []uint32, prefix func(uint32) []byte, drop func(n uint32, kept bool)) error {
 	if len(all) < 2 {
 		return nil

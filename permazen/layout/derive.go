@@ -11,8 +11,9 @@ import (
 // Values returns the stored bytes of a field with one value, its default when it is not stored.
 type Values func(f *Field) []byte
 
-// ObjectKeys calls emit with the keys of index rows that follow from the object's fields with one value:
-// the schema index, simple indexes and composite indexes. Keys are borrowed until emit returns.
+// ObjectKeys calls emit with the keys of index rows that follow from the object's fields with one
+// value: the schema index, simple indexes and composite indexes. Keys are borrowed until emit
+// returns.
 func (t *Type) ObjectKeys(id encoding.ObjID, values Values, emit func(key []byte)) {
 	buf := append(ObjectsPrefix(t.Schema.Index), id[:]...)
 	emit(buf)
@@ -28,8 +29,8 @@ func (t *Type) ObjectKeys(id encoding.ObjID, values Values, emit func(key []byte
 	}
 }
 
-// ElementKeys calls emit with the keys of index rows that follow from a row of a collection: content is
-// what follows the field in its key. Keys are borrowed until emit returns.
+// ElementKeys calls emit with the keys of index rows that follow from a row of a collection:
+// content is what follows the field in its key. Keys are borrowed until emit returns.
 func (f *Field) ElementKeys(id encoding.ObjID, content, value []byte, emit func(key []byte)) {
 	first := f.Sub[0]
 	switch f.Model.Kind {
@@ -70,7 +71,8 @@ type IndexRow struct {
 	Rest   []byte
 }
 
-// ParseIndexRow takes a key of an index apart; not those of the schema index. Errors: base.ErrCorrupt.
+// ParseIndexRow takes a key of an index apart; not those of the schema index. Errors:
+// base.ErrCorrupt.
 func (t *Tables) ParseIndexRow(key []byte) (IndexRow, error) {
 	index, n, err := encoding.StrictUint(key)
 	if err != nil {
@@ -128,8 +130,8 @@ func ParseObjectsRow(key []byte) (schemaIndex uint32, id encoding.ObjID, err err
 	return schemaIndex, id, nil
 }
 
-// Decode reads a row of the field: content is what follows the field in its key. key is the index in a
-// list, as int, or the key in a map; value is the element or value, and int64 for a counter.
+// Decode reads a row of the field: content is what follows the field in its key. key is the index
+// in a list, as int, or the key in a map; value is the element or value, and int64 for a counter.
 // Errors: base.ErrCorrupt.
 func (f *Field) Decode(content, value []byte) (key, v any, err error) {
 	switch f.Model.Kind {

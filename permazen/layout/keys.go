@@ -40,8 +40,8 @@ func SchemaKey(index uint32) []byte { return encoding.AppendUint([]byte{0, metaS
 // StorageKey returns the key of a storage id.
 func StorageKey(id uint32) []byte { return encoding.AppendUint([]byte{0, metaStorage}, id) }
 
-// ObjectsPrefix returns what the keys of the schema index begin with for one schema; the id of an object
-// follows.
+// ObjectsPrefix returns what the keys of the schema index begin with for one schema; the id of an
+// object follows.
 func ObjectsPrefix(index uint32) []byte { return encoding.AppendUint([]byte{0, metaObjects}, index) }
 
 // Prefixes of the tables, and of the rows that belong to the app.

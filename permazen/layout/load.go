@@ -86,8 +86,8 @@ func SchemaIDValue(id string) []byte {
 // ErrUninitialized reports rows that are no Permazen database.
 var ErrUninitialized = fmt.Errorf("database is not initialized: %w", base.ErrNotFound)
 
-// Load reads the tables. Errors: ErrUninitialized, base.ErrCorrupt, base.ErrInvalid, base.ErrUnsupported,
-// those of r and of ctx.
+// Load reads the tables. Errors: ErrUninitialized, base.ErrCorrupt, base.ErrInvalid,
+// base.ErrUnsupported, those of r and of ctx.
 func Load(ctx context.Context, r ordered.Reader) (*Tables, error) {
 	raw, err := ReadRaw(ctx, r)
 	if err != nil {

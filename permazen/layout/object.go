@@ -17,10 +17,11 @@ import (
 type Object struct {
 	ID   encoding.ObjID
 	Type *Type
-	// Values are those of fields with one value that is not the default, and of counters, by storage id.
+	// Values are those of fields with one value that is not the default, and of counters, by
+	// storage id.
 	Values map[uint32][]byte
-	// Collections are the rows of sets, lists and maps, by storage id: what follows the field in the key, and
-	// the value.
+	// Collections are the rows of sets, lists and maps, by storage id: what follows the field in
+	// the key, and the value.
 	Collections map[uint32]map[string][]byte
 }
 
@@ -88,8 +89,8 @@ func (o *Object) SetList(f *Field, list [][]byte) {
 	o.Collections[f.ID] = rows
 }
 
-// Each calls emit with the rows of the object, its index rows included. Keys are borrowed until emit
-// returns. o may be nil.
+// Each calls emit with the rows of the object, its index rows included. Keys are borrowed until
+// emit returns. o may be nil.
 func (o *Object) Each(emit func(key, value []byte)) {
 	if o == nil {
 		return
@@ -142,7 +143,8 @@ func Replace(ctx context.Context, w ordered.Writer, before, after *Object) error
 	return nil
 }
 
-// ReadMeta reads the first row of an object and returns its type. It is nil when there is no such object.
+// ReadMeta reads the first row of an object and returns its type. It is nil when there is no such
+// object.
 // Errors: base.ErrCorrupt, those of r and of ctx.
 func (t *Tables) ReadMeta(ctx context.Context, r ordered.Reader, id encoding.ObjID) (*Type, error) {
 	value, err := r.Get(ctx, id[:])
@@ -168,8 +170,8 @@ func (t *Tables) typeOf(id encoding.ObjID, value []byte) (*Type, error) {
 	return typ, nil
 }
 
-// ReadObject reads an object, in one walk. It is nil when there is no such object. Errors: base.ErrCorrupt,
-// those of r and of ctx.
+// ReadObject reads an object, in one walk. It is nil when there is no such object. Errors:
+// base.ErrCorrupt, those of r and of ctx.
 func (t *Tables) ReadObject(ctx context.Context, r ordered.Reader, id encoding.ObjID) (*Object, error) {
 	var o *Object
 	for row, err := range ordered.Rows(ctx, r, ordered.Prefix(id[:])) {

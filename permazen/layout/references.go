@@ -18,9 +18,9 @@ type Referrer struct {
 	Field *Field // a sub-field in collections
 }
 
-// Referrers calls f with what refers to an object, as the indexes say, ordered by field and object. One
-// comes as often as it refers. Rows must not be changed meanwhile. Errors: base.ErrCorrupt, those of r, of
-// ctx and of f.
+// Referrers calls f with what refers to an object, as the indexes say, ordered by field and object.
+// One comes as often as it refers. Rows must not be changed meanwhile. Errors: base.ErrCorrupt,
+// those of r, of ctx and of f.
 func (t *Tables) Referrers(ctx context.Context, r ordered.Reader, id encoding.ObjID, f func(Referrer) error) error {
 	for _, index := range t.TargetIndexes() {
 		rg := ordered.Prefix(append(encoding.AppendUint(nil, index), id[:]...))
@@ -117,8 +117,8 @@ func (o *Object) ForwardTargets() (ids []encoding.ObjID) {
 	return ids
 }
 
-// Release asks fate about each reference of the object and does what it says. It reports whether that
-// changed anything.
+// Release asks fate about each reference of the object and does what it says. It reports whether
+// that changed anything.
 func (o *Object) Release(fate func(f *Field, id encoding.ObjID) Fate) (changed bool) {
 	ask := func(f *Field, value []byte) Fate {
 		if f.Model.Kind == schema.Reference {
@@ -215,10 +215,10 @@ func sameCollections(a, b *Object) bool {
 	return true
 }
 
-// Migrate returns the object under another schema's type of the same storage id. Values of fields that
-// have the same storage id stay; others have their defaults. References that the new type does not allow
-// are dropped, those to objects that exists denies too where the new field requires it. o is not changed;
-// values are shared.
+// Migrate returns the object under another schema's type of the same storage id. Values of fields
+// that have the same storage id stay; others have their defaults. References that the new type does
+// not allow are dropped, those to objects that exists denies too where the new field requires it. o
+// is not changed; values are shared.
 func (o *Object) Migrate(to *Type, exists func(encoding.ObjID) (bool, error)) (*Object, error) {
 	n := NewObject(o.ID, to)
 	for _, f := range to.Fields {

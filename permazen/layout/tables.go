@@ -96,8 +96,9 @@ const (
 	MapKey
 )
 
-// New makes tables of schemas with Index, Model and, unless it is to be compressed anew, Stored. It keeps
-// its arguments. ids may have more than the schemas need. Errors: base.ErrCorrupt when one is missing.
+// New makes tables of schemas with Index, Model and, unless it is to be compressed anew, Stored. It
+// keeps its arguments. ids may have more than the schemas need. Errors: base.ErrCorrupt when one is
+// missing.
 func New(schemas map[uint32]*Schema, ids map[string]uint32) (*Tables, error) {
 	t := &Tables{Schemas: map[uint32]*Schema{}, IDs: ids, types: map[uint32]bool{}, indexes: map[uint32]*Shape{}}
 	seen := map[string]bool{}
@@ -290,8 +291,8 @@ func (f *Field) MayRefer(id encoding.ObjID) bool {
 	return false
 }
 
-// HasObjects reports whether objects have the schema with an index, as the schema index says. Errors: those
-// of r and of ctx.
+// HasObjects reports whether objects have the schema with an index, as the schema index says.
+// Errors: those of r and of ctx.
 func (t *Tables) HasObjects(ctx context.Context, r ordered.Reader, index uint32) (bool, error) {
 	rg := ordered.Prefix(ObjectsPrefix(index))
 	rg.KeysOnly = true

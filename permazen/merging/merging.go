@@ -19,8 +19,8 @@ type Versions struct {
 	Base, Left, Right ordered.Reader
 	// Result has the rows of Base, and gets those of the merge.
 	Result ordered.Writer
-	// LeftNewer reports whether the left side wrote an object last. It is asked only about objects that both
-	// sides have.
+	// LeftNewer reports whether the left side wrote an object last. It is asked only about objects
+	// that both sides have.
 	LeftNewer func(id encoding.ObjID) bool
 	// Report is told of a row where the change of one side is lost. It may be nil.
 	Report func(ctx context.Context, key []byte, tookLeft bool) error
@@ -33,8 +33,9 @@ type Merge struct {
 	united            *layout.Tables
 	lost              []lost
 
-	touched map[encoding.ObjID]bool // by the result's id
-	tables  bool                    // rows of tables have changed
+	touched    map[encoding.ObjID]bool // by the result's id
+	tables     bool                    // rows of tables have changed
+	renumbered bool                    // a side has numbers that differ in the result
 }
 
 // lost is a row where the change of one side is lost.
@@ -43,7 +44,8 @@ type lost struct {
 	left bool // the left side's has won
 }
 
-// New begins a merge. Errors: base.ErrCorrupt, base.ErrUnsupported, those of the readers and of ctx.
+// New begins a merge. Errors: base.ErrCorrupt, base.ErrUnsupported, those of the readers and of
+// ctx.
 func New(ctx context.Context, v Versions) (*Merge, error) {
 	m := &Merge{v: v, touched: map[encoding.ObjID]bool{}}
 	left, err := load(ctx, v.Left)
@@ -69,8 +71,8 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 	return m, nil
 }
 
-// uniteUsed returns the united tables. Numbers of schemas that one side has removed and the other does not
-// use are free for others.
+// uniteUsed returns the united tables. Numbers of schemas that one side has removed and the other
+// does not use are free for others.
 func uniteUsed(ctx context.Context, v Versions, base, left, right *layout.Tables) (*layout.Tables, error) {
 	l, err := used(ctx, v.Left, left, base, right)
 	if err != nil {
@@ -83,7 +85,8 @@ func uniteUsed(ctx context.Context, v Versions, base, left, right *layout.Tables
 	return unite(base, l, r)
 }
 
-// used returns the tables of a side without schemas that the other side has removed and no object here has.
+// used returns the tables of a side without schemas that the other side has removed and no object
+// here has.
 func used(ctx context.Context, r ordered.Reader, own, base, other *layout.Tables) (*layout.Tables, error) {
 	unused := map[uint32]bool{}
 	for index, s := range own.Schemas {
@@ -108,14 +111,15 @@ func load(ctx context.Context, r ordered.Reader) (*layout.Tables, error) {
 	return t, err
 }
 
-// IsObject reports whether a key that a side has changed may be that of an object's row, and of which one.
+// IsObject reports whether a key that a side has changed may be that of an object's row, and of
+// which one.
 func (m *Merge) IsObject(key []byte) (id encoding.ObjID, ok bool) {
 	id, err := encoding.ReadObjID(key)
 	return id, err == nil && (m.left.from.IsType(id.Type()) || m.right.from.IsType(id.Type()))
 }
 
-// Changed takes a key that a side has changed; which says in which of base, left and right there is a row.
-// Keys of the app's rows do not belong here. Errors: those of Result and of ctx.
+// Changed takes a key that a side has changed; which says in which of base, left and right there is
+// a row. Keys of the app's rows do not belong here. Errors: those of Result and of ctx.
 func (m *Merge) Changed(ctx context.Context, key []byte, which [3]bool) error {
 	isObject := false
 	for i, c := range []*converter{m.base, m.left, m.right} {
@@ -153,17 +157,20 @@ func (c *converter) owner(key []byte) (id encoding.ObjID, object, ok bool) {
 	return row.ID, false, err == nil
 }
 
-// Finish writes the result, after all keys that the sides have changed. Errors: base.ErrCorrupt when a side
-// has rows that are wrong, those of the readers, of Result, of ctx and of Versions.Report.
+// Finish writes the result, after all keys that the sides have changed. Errors: base.ErrCorrupt
+// when a side has rows that are wrong, those of the readers, of Result, of ctx and of
+// Versions.Report.
 func (m *Merge) Finish(ctx context.Context) error {
 	if m.tables {
 		if err := m.united.Write(ctx, m.v.Result, nil); err != nil {
 			return fmt.Errorf("merge schemas: %w", err)
 		}
 	}
+	if err := m.renumber(ctx); err != nil {
+		return fmt.Errorf("give storage ids and schemas other numbers: %w", err)
+	}
 	dead := map[encoding.ObjID]bool{}
-	ids := sorted(m.touched)
-	for _, id := range ids {
+	for _, id := range sorted(m.touched) {
 		died, err := m.object(ctx, id)
 		if err != nil {
 			return fmt.Errorf("merge object %s: %w", id, err)
@@ -203,6 +210,52 @@ func (c *converter) read(ctx context.Context, r ordered.Reader, id encoding.ObjI
 	return raw, o, err
 }
 
+// renumber takes the rows of objects out of the result when a side has numbers that differ there,
+// for a row may mean one thing before and another after. Such an object is merged even if no row of
+// it has changed: the sides may have made the same bytes of different things.
+func (m *Merge) renumber(ctx context.Context) error {
+	for _, s := range m.sides() {
+		if !s.c.renames() {
+			continue
+		}
+		m.renumbered = true
+		if err := s.c.renamed(ctx, s.r, func(id encoding.ObjID) { m.touched[s.c.id(id)] = true }); err != nil {
+			return err
+		}
+	}
+	if !m.renumbered {
+		return nil
+	}
+	gone := map[string][]byte{}
+	for _, id := range sorted(m.touched) {
+		clear(gone)
+		for _, s := range append(m.sides(), side{m.base, m.v.Base}) {
+			raw, err := s.c.from.ReadObject(ctx, s.r, s.c.own(id))
+			if errors.Is(err, base.ErrCorrupt) && s.c == m.base {
+				raw, err = nil, nil
+			}
+			if err != nil {
+				return fmt.Errorf("object %s: %w", id, err)
+			}
+			collect(gone, raw)
+		}
+		for _, key := range slices.Sorted(maps.Keys(gone)) {
+			if err := m.v.Result.Delete(ctx, []byte(key)); err != nil {
+				return fmt.Errorf("object %s: %w", id, err)
+			}
+		}
+	}
+	return nil
+}
+
+// side is the left or the right version.
+type side struct {
+	c *converter
+	r ordered.Reader
+}
+
+func (m *Merge) sides() []side { return []side{{m.left, m.v.Left}, {m.right, m.v.Right}} }
+
 // object merges an object and writes it, and reports whether a side had it and it is deleted now.
 func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err error) {
 	base, v, err := m.versions(ctx, id)
@@ -213,10 +266,12 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 	if err != nil {
 		return false, err
 	}
-	// Rows of all versions go but those of the result: a base of several commits lacks rows that both sides
-	// have.
+	// Rows of all versions go but those of the result: a base of several commits lacks rows that
+	// both sides have.
 	rows, was := map[string][]byte{}, map[string][]byte{}
-	collect(was, base)
+	if !m.renumbered {
+		collect(was, base)
+	}
 	collect(rows, merged)
 	gone := maps.Clone(was)
 	collect(gone, v.left)
@@ -244,8 +299,8 @@ func collect(to map[string][]byte, o *layout.Object) {
 	o.Each(func(key, value []byte) { to[string(key)] = bytes.Clone(value) })
 }
 
-// versions reads the versions of an object. raw is that of the base with the numbers of the base. Where the
-// base has rows that are no object, they are removed from the result.
+// versions reads the versions of an object. raw is that of the base with the numbers of the base.
+// Where the base has rows that are no object, they are removed from the result.
 func (m *Merge) versions(ctx context.Context, id encoding.ObjID) (raw *layout.Object, v three, err error) {
 	raw, v.base, err = m.base.read(ctx, m.v.Base, id)
 	if errors.Is(err, base.ErrCorrupt) {
@@ -266,10 +321,7 @@ func (m *Merge) versions(ctx context.Context, id encoding.ObjID) (raw *layout.Ob
 
 // inEither reports whether a side has an object.
 func (m *Merge) inEither(ctx context.Context, id encoding.ObjID) (bool, error) {
-	for _, s := range []struct {
-		c *converter
-		r ordered.Reader
-	}{{m.left, m.v.Left}, {m.right, m.v.Right}} {
+	for _, s := range m.sides() {
 		if t, err := s.c.from.ReadMeta(ctx, s.r, s.c.own(id)); t != nil || err != nil {
 			return t != nil, err
 		}

@@ -50,8 +50,8 @@ func (m *Merge) merge(ctx context.Context, v three) (*layout.Object, error) {
 	return f.result, f.err
 }
 
-// align gives all versions the newer schema: the one that a side has changed to, or else the one with the
-// greater index.
+// align gives all versions the newer schema: the one that a side has changed to, or else the one
+// with the greater index.
 func (m *Merge) align(ctx context.Context, v three) (three, error) {
 	l, r := v.left.Type, v.right.Type
 	to := l
@@ -86,7 +86,8 @@ type fields struct {
 	err    error
 }
 
-// newest returns whether the left side wrote the object last, and reports that one side's row is lost.
+// newest returns whether the left side wrote the object last, and reports that one side's row is
+// lost.
 func (f *fields) newest(field *layout.Field, content []byte) (left bool) {
 	left = f.merge.v.LeftNewer(f.result.ID)
 	key := append(append(slices.Clone(f.result.ID[:]), field.Prefix...), content...)

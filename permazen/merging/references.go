@@ -44,21 +44,28 @@ func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool)
 	p := &deaths{cause: map[encoding.ObjID]encoding.ObjID{}}
 	p.order = sorted(dead)
 	dying := maps.Clone(dead)
-	var firm []encoding.ObjID // an object that must live though its target dies
+	var firm []encoding.ObjID // what would take an object with it that must live
 	for i := 0; i < len(p.order) && firm == nil; i++ {
 		id := p.order[i]
-		err := m.united.Referrers(ctx, m.v.Result, id, func(r layout.Referrer) error {
-			if r.Field.Model.InverseDelete != schema.Delete || dying[r.ID] {
-				return nil
-			}
-			if revived[r.ID] {
+		add := func(other encoding.ObjID) {
+			switch {
+			case dying[other]:
+			case revived[other]:
 				firm = p.chain(id)
-				return nil
+			default:
+				dying[other], p.cause[other] = true, id
+				p.order = append(p.order, other)
 			}
-			dying[r.ID], p.cause[r.ID] = true, id
-			p.order = append(p.order, r.ID)
+		}
+		err := m.united.Referrers(ctx, m.v.Result, id, func(r layout.Referrer) error {
+			if r.Field.Model.InverseDelete == schema.Delete {
+				add(r.ID)
+			}
 			return nil
 		})
+		if err == nil && !dead[id] { // the side that deleted a dead one has done this
+			err = m.forward(ctx, id, add)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +84,24 @@ func (m *Merge) plan(ctx context.Context, dead, revived map[encoding.ObjID]bool)
 		}
 	}
 	return p, nil
+}
+
+// forward adds what is deleted together with an object.
+func (m *Merge) forward(ctx context.Context, id encoding.ObjID, add func(encoding.ObjID)) error {
+	o, err := m.united.ReadObject(ctx, m.v.Result, id)
+	if err != nil {
+		return err
+	}
+	for _, target := range o.ForwardTargets() {
+		there, err := m.united.ReadMeta(ctx, m.v.Result, target)
+		if err != nil {
+			return err
+		}
+		if there != nil {
+			add(target)
+		}
+	}
+	return nil
 }
 
 // chain returns an object and what its deletion follows from.

@@ -3,17 +3,20 @@ package merging
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
 
+	"github.com/ledgerd/ledger/ordered"
 	"github.com/ledgerd/ledger/permazen/encoding"
 	"github.com/ledgerd/ledger/permazen/layout"
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
-// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both sides
-// agree stay, then those of the base; of two that want one number, the lesser SchemaId gets it.
+// unite returns tables that have all schemas and SchemaIds of three versions. Numbers on which both
+// sides agree stay, then those of the base; of two that want one number, the lesser SchemaId gets
+// it.
 func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 	all := []*layout.Tables{base, left, right}
 	ids := numbers(all, func(t *layout.Tables) map[string]uint32 { return t.IDs })
@@ -100,6 +103,84 @@ func newConverter(from, to *layout.Tables) *converter {
 		c.schemas[index] = to.Find(s.ID).Index
 	}
 	return c
+}
+
+// renames reports whether anything has another number in the united tables.
+func (c *converter) renames() bool {
+	for index, to := range c.schemas {
+		if index != to {
+			return true
+		}
+	}
+	return len(c.ids) > 0
+}
+
+// renamed calls f with the objects that have rows with numbers that differ in the united tables.
+func (c *converter) renamed(ctx context.Context, r ordered.Reader, f func(encoding.ObjID)) error {
+	for _, index := range slices.Sorted(maps.Keys(c.from.Schemas)) {
+		if !c.changes(c.from.Schemas[index]) {
+			continue
+		}
+		err := eachKey(ctx, r, layout.ObjectsPrefix(index), func(key []byte) error {
+			_, id, err := layout.ParseObjectsRow(key)
+			if err == nil {
+				f(id)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(c.ids)) {
+		if !c.from.IsType(n) {
+			continue
+		}
+		for _, index := range c.from.TargetIndexes() { // references to objects of the type
+			err := eachKey(ctx, r, encoding.AppendUint(encoding.AppendUint(nil, index), n), func(key []byte) error {
+				row, err := c.from.ParseIndexRow(key)
+				if err == nil {
+					f(row.ID)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changes reports whether a schema, or an item of it, has another number in the united tables.
+func (c *converter) changes(s *layout.Schema) bool {
+	changed := c.schemas[s.Index] != s.Index
+	note := func(n uint32) { changed = changed || c.number(n) != n }
+	for _, t := range s.Types {
+		note(t.ID)
+		for _, f := range t.Fields {
+			note(f.ID)
+			for _, sub := range f.Sub {
+				note(sub.ID)
+			}
+		}
+		for _, x := range t.Indexes {
+			note(x.ID)
+		}
+	}
+	return changed
+}
+
+func eachKey(ctx context.Context, r ordered.Reader, prefix []byte, f func(key []byte) error) error {
+	rg := ordered.Prefix(prefix)
+	rg.KeysOnly = true
+	it := r.Iter(rg)
+	for it.Next(ctx) {
+		if err := f(it.Key()); err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return errors.Join(it.Err(), it.Close())
 }
 
 func (c *converter) number(n uint32) uint32 {

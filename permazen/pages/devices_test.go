@@ -117,7 +117,8 @@ func random(seed uint64) io.Reader {
 	return rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 }
 
-// meet gives all devices the commits of all, has each merge them, and wants the same commit everywhere.
+// meet gives all devices the commits of all, has each merge them, and wants the same commit
+// everywhere.
 func meet(t tb, all []*device) {
 	t.Helper()
 	for range 2 {

@@ -34,7 +34,8 @@ type newPerson struct {
 	Nicks  permazen.Set[string]    `permazen:"nicks,index"`
 }
 
-// Two devices, of which one has a newer version of the app, change the same objects apart and come together.
+// Two devices, of which one has a newer version of the app, change the same objects apart and come
+// together.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "ledger-example-")

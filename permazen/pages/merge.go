@@ -15,15 +15,15 @@ import (
 // Rule is the name under which merges report what one side has lost.
 const Rule = "permazen"
 
-// MergeRule merges databases whose keys begin with prefix as package permazen/merging says. Rows of the app
-// within the database go key by key, and the last one wins. It is for any number of pages.
+// MergeRule merges databases whose keys begin with prefix as package permazen/merging says. Rows of
+// the app within the database go key by key, and the last one wins. It is for any number of pages.
 func MergeRule(prefix []byte) ledger.NamespaceRule {
 	s := &strategy{prefix: bytes.Clone(prefix), running: map[*ledger.Merge]*running{}}
 	return ledger.NamespaceRule{Prefix: s.prefix, Strategy: ledger.Grouped(s)}
 }
 
-// strategy is a ledger.GroupStrategy. The group of a row is the object whose row it may be; index rows have
-// groups that mean nothing.
+// strategy is a ledger.GroupStrategy. The group of a row is the object whose row it may be; index
+// rows have groups that mean nothing.
 type strategy struct {
 	prefix []byte
 

@@ -27,8 +27,8 @@ func branches(t *testing.T, page *ledger.Page, edits ...func(tx *ledger.Tx) erro
 	}
 }
 
-// TestConflicts: what one side has lost is told, rows of the app go key by key, and rows that are wrong make a
-// merge fail until they are repaired.
+// TestConflicts: what one side has lost is told, rows of the app go key by key, and rows that are
+// wrong make a merge fail until they are repaired.
 func TestConflicts(t *testing.T) {
 	ctx := t.Context()
 	repo := ledgertest.OpenWith(t, ledger.Options{Merge: ledger.MergeOptions{Manual: true}})

@@ -18,8 +18,8 @@ type DB struct {
 	db     *permazen.DB
 }
 
-// Open returns the database of a page whose keys begin with prefix. It writes nothing. The page stays the
-// caller's.
+// Open returns the database of a page whose keys begin with prefix. It writes nothing. The page
+// stays the caller's.
 func Open(page *ledger.Page, prefix []byte, db *permazen.DB) *DB {
 	return &DB{page, bytes.Clone(prefix), db}
 }
@@ -46,8 +46,8 @@ func (d *DB) Update(ctx context.Context, f func(*permazen.Tx) error) (ledger.Com
 	})
 }
 
-// View calls f with a transaction that reads the handle's head. Errors: those of f, of permazen.DB.View
-// and of the page.
+// View calls f with a transaction that reads the handle's head. Errors: those of f, of
+// permazen.DB.View and of the page.
 func (d *DB) View(ctx context.Context, f func(*permazen.Tx) error) error {
 	return d.page.View(ctx, func(s *ledger.Snapshot) error {
 		t, err := d.At(ctx, s)
@@ -58,7 +58,8 @@ func (d *DB) View(ctx context.Context, f func(*permazen.Tx) error) error {
 	})
 }
 
-// At returns a transaction that reads a snapshot, until that is closed. Errors: those of permazen.DB.View.
+// At returns a transaction that reads a snapshot, until that is closed. Errors: those of
+// permazen.DB.View.
 func (d *DB) At(ctx context.Context, s *ledger.Snapshot) (*permazen.Tx, error) {
 	t, err := d.db.View(ctx, Reader(s, d.prefix))
 	if err != nil {

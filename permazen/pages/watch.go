@@ -19,8 +19,8 @@ type ChangeKind uint8
 const (
 	// Changed is a field with another value, or an element that was added, removed or replaced.
 	Changed ChangeKind = iota
-	// Created and Deleted are objects, Migrated ones have another schema. Fields of objects that were created
-	// or deleted are told, too, where they have no default values.
+	// Created and Deleted are objects, Migrated ones have another schema. Fields of objects that
+	// were created or deleted are told, too, where they have no default values.
 	Created
 	Deleted
 	Migrated
@@ -36,14 +36,16 @@ type Change struct {
 	Field string
 	// Key is the index in a list, as int, or the key in a map.
 	Key any
-	// Old and New are the values, or elements of a set; nil is null, or that there is no such element.
+	// Old and New are the values, or elements of a set; nil is null, or that there is no such
+	// element.
 	Old, New any
 }
 
-// WatchOptions say what DB.Watch tells. The zero value, and a nil pointer, mean: everything from now on.
+// WatchOptions say what DB.Watch tells. The zero value, and a nil pointer, mean: everything from
+// now on.
 type WatchOptions struct {
-	// Type limits changes to objects of a type, and Fields to some of its fields. Kinds other than Changed are
-	// told where Fields is empty.
+	// Type limits changes to objects of a type, and Fields to some of its fields. Kinds other than
+	// Changed are told where Fields is empty.
 	Type   string
 	Fields []string
 	// From is the commit behind which the watch begins; zero means the handle's head.
@@ -53,13 +55,13 @@ type WatchOptions struct {
 // Notification tells what differs between two commits; see ledger.Notification.
 type Notification struct {
 	ledger.Notification
-	// Objects are the changes of Notification.Changes, by ascending object id; none when only other rows have
-	// changed.
+	// Objects are the changes of Notification.Changes, by ascending object id; none when only other
+	// rows have changed.
 	Objects []Change
 }
 
-// Watch tells changes of objects as they become durable. What is said of ledger.Page.Watch holds here; o may
-// be nil. Errors: as there, and base.ErrCorrupt.
+// Watch tells changes of objects as they become durable. What is said of ledger.Page.Watch holds
+// here; o may be nil. Errors: as there, and base.ErrCorrupt.
 func (d *DB) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
 	if o == nil {
 		o = &WatchOptions{}
@@ -191,8 +193,8 @@ func (w *watcher) change(ctx context.Context, before, after *side, id encoding.O
 	return out, wanted, err
 }
 
-// read decodes one version of a row and sets Field and Key. A field with one value that has no row has its
-// default.
+// read decodes one version of a row and sets Field and Key. A field with one value that has no row
+// has its default.
 func (c *Change) read(ctx context.Context, t *layout.Type, rest []byte, e *ledger.Entry) (any, error) {
 	n, size, err := encoding.StrictUint(rest)
 	if err != nil || t == nil {

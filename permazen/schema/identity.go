@@ -9,9 +9,9 @@ import (
 	"unicode/utf16"
 )
 
-// A SchemaId is the type of an item, "_", and 32 hexadecimal digits: the two halves, XORed, of the SHA-256
-// of a stream that says how the item is encoded. Strings are as of Java's DataOutput: their length in 2
-// bytes and modified UTF-8. Numbers have 4 bytes, big-endian.
+// A SchemaId is the type of an item, "_", and 32 hexadecimal digits: the two halves, XORed, of the
+// SHA-256 of a stream that says how the item is encoded. Strings are as of Java's DataOutput: their
+// length in 2 bytes and modified UTF-8. Numbers have 4 bytes, big-endian.
 
 type identity struct{ stream []byte }
 
@@ -199,8 +199,8 @@ func (m *Model) items() iter.Seq[item] {
 	}
 }
 
-// IDs returns the SchemaIds of all that has a storage id, in the order in which numbers are given. One may
-// come more than once.
+// IDs returns the SchemaIds of all that has a storage id, in the order in which numbers are given.
+// One may come more than once.
 func (m *Model) IDs() []string {
 	var ids []string
 	for it := range m.items() {
@@ -209,9 +209,9 @@ func (m *Model) IDs() []string {
 	return ids
 }
 
-// Number adds to table, which has storage ids by SchemaId, those that the model still lacks. What is in the
-// table stays; items that ask for a number come first; the others take the least that are free. A number
-// that is taken already is not given twice: who asked for it gets a free one.
+// Number adds to table, which has storage ids by SchemaId, those that the model still lacks. What
+// is in the table stays; items that ask for a number come first; the others take the least that are
+// free. A number that is taken already is not given twice: who asked for it gets a free one.
 func (m *Model) Number(table map[string]uint32) {
 	taken := map[uint32]bool{}
 	for n := range maps.Values(table) {

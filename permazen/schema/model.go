@@ -22,7 +22,8 @@ const (
 	EnumArray
 	// Counter fields have a number that is added to.
 	Counter
-	// Set fields have elements of one sub-field, List fields too, and Map fields have keys and values.
+	// Set fields have elements of one sub-field, List fields too, and Map fields have keys and
+	// values.
 	Set
 	List
 	Map
@@ -40,7 +41,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// IsValue reports whether fields of the kind have one value, so that they can be sub-fields and indexed.
+// IsValue reports whether fields of the kind have one value, so that they can be sub-fields and
+// indexed.
 func (k Kind) IsValue() bool { return k <= EnumArray }
 
 // DeleteAction says what becomes of a reference when its target is deleted.
@@ -112,7 +114,8 @@ type Field struct {
 	// Identifiers are those of an Enum or EnumArray, Dimensions those of an EnumArray.
 	Identifiers []string
 	Dimensions  int
-	// What follows counts for references. Types are the types that it may refer to; any, when Limited is false.
+	// What follows counts for references. Types are the types that it may refer to; any, when
+	// Limited is false.
 	InverseDelete DeleteAction
 	ForwardDelete bool
 	AllowDeleted  bool
@@ -125,7 +128,8 @@ type Field struct {
 // IsIndexed reports whether the field has an index of its own.
 func (f *Field) IsIndexed() bool { return f.Kind == Reference || f.Kind.IsValue() && f.Indexed }
 
-// Codec returns the encoding of a field with one value. Errors: base.ErrUnsupported, base.ErrInvalid.
+// Codec returns the encoding of a field with one value. Errors: base.ErrUnsupported,
+// base.ErrInvalid.
 func (f *Field) Codec() (*encoding.Encoding, error) {
 	switch f.Kind {
 	case Simple:

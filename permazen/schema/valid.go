@@ -17,9 +17,9 @@ const (
 	MaxItems       = 10_000
 )
 
-// Normalize sorts types, fields and indexes by name, names sub-fields, and checks the model. A model must
-// be normalized before anything else is asked of it; Parse does so. Errors: base.ErrInvalid,
-// base.ErrUnsupported when an encoding is not known, base.ErrTooLarge.
+// Normalize sorts types, fields and indexes by name, names sub-fields, and checks the model. A
+// model must be normalized before anything else is asked of it; Parse does so. Errors:
+// base.ErrInvalid, base.ErrUnsupported when an encoding is not known, base.ErrTooLarge.
 func (m *Model) Normalize() error {
 	n := len(m.Types)
 	for _, t := range m.Types {

@@ -20,11 +20,12 @@ const (
 	MaxElements = 1 << 18
 )
 
-// maxDepth bounds how deep elements of a document are nested: a map with references that are limited to
-// types has 6 levels.
+// maxDepth bounds how deep elements of a document are nested: a map with references that are
+// limited to types has 6 levels.
 const maxDepth = 8
 
-// XML returns the canonical document of the model, without white space and with a line feed at its end.
+// XML returns the canonical document of the model, without white space and with a line feed at its
+// end.
 func (m *Model) XML() string {
 	var w writer
 	w.write(header)
@@ -137,8 +138,8 @@ type element struct {
 	text       string
 }
 
-// Parse reads a document and returns its model, normalized. Errors: base.ErrCorrupt when it is no XML,
-// base.ErrInvalid, base.ErrUnsupported.
+// Parse reads a document and returns its model, normalized. Errors: base.ErrCorrupt when it is no
+// XML, base.ErrInvalid, base.ErrUnsupported.
 func Parse(document []byte) (*Model, error) {
 	if len(document) > MaxXML {
 		return nil, fmt.Errorf("parse a schema of %d bytes: %w", len(document), base.ErrTooLarge)

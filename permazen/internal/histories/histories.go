@@ -72,7 +72,7 @@ func object(ctx context.Context, rt *rapid.T, tx *permazen.Tx, types ...string) 
 
 // Operate does one random thing in a transaction.
 func Operate(ctx context.Context, rt *rapid.T, tx *permazen.Tx) error {
-	op := rapid.IntRange(0, 19).Draw(rt, "operation")
+	op := rapid.IntRange(0, 21).Draw(rt, "operation")
 	if op < 4 {
 		name := rapid.SampledFrom([]string{"Person", "Person", "House", "Car"}).Draw(rt, "type")
 		if _, err := tx.Create(ctx, name); !errors.Is(err, permazen.ErrNoType) {
@@ -121,6 +121,11 @@ func Operate(ctx context.Context, rt *rapid.T, tx *permazen.Tx) error {
 		_, err = tx.MigrateAll(ctx)
 	case 19:
 		err = other(ctx, tx, id, name, n)
+	default:
+		var car permazen.ObjID
+		if car, err = object(ctx, rt, tx, "Car"); err == nil && !car.IsZero() {
+			err = tx.Set(ctx, car, "owner", to)
+		}
 	}
 	if errors.Is(err, permazen.ErrBadReference) {
 		err = nil
