@@ -128,11 +128,11 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 	if !slices.ContainsFunc(v.c.o.Indexes, func(x Index[T]) bool { return x.Name == q.Index }) {
 		return fmt.Errorf("index %q is not declared: %w", q.Index, ledger.ErrInvalid)
 	}
-	_, same, err := v.c.readSchema(ctx, v.r)
+	fresh, err := v.isFresh(ctx)
 	if err != nil {
 		return err
 	}
-	if !same {
+	if !fresh {
 		return v.withoutRows(ctx, q, yield)
 	}
 	base := appendText(v.c.row(rowIndex), []byte(q.Index))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger"
 )
@@ -83,6 +84,8 @@ type Collection[T any] struct {
 	o      Options[T]
 	fields *fields
 	own    []byte // the row of the schema
+	// fresh is a commit of which the index rows are known to be those of the declared indexes.
+	fresh atomic.Pointer[ledger.CommitID]
 }
 
 // Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page a
@@ -268,19 +271,26 @@ func (c *Collection[T]) Delete(ctx context.Context, id string) error {
 }
 
 // At returns the collection as it is in a snapshot of its page.
-func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] { return &View[T]{c: c, r: s} }
+func (c *Collection[T]) At(s *ledger.Snapshot) *View[T] {
+	return &View[T]{c: c, r: s, at: s.Commit().ID, whole: true}
+}
 
 // View is a collection at some moment. It may be used as what it was made of.
 type View[T any] struct {
-	c *Collection[T]
-	r reader
+	c  *Collection[T]
+	r  reader
+	at ledger.CommitID // of the snapshot, or what the transaction is based on
+	// whole says that it is what at has, without changes.
+	whole bool
 }
 
 // Get is Collection.Get at the moment of the view.
 func (v *View[T]) Get(ctx context.Context, id string) (*T, error) { return v.c.get(ctx, v.r, id) }
 
 // In returns the collection within a transaction of its page.
-func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] { return &Tx[T]{View[T]{c: c, r: tx}, tx} }
+func (c *Collection[T]) In(tx *ledger.Tx) *Tx[T] {
+	return &Tx[T]{View[T]{c: c, r: tx, at: tx.Base().ID}, tx}
+}
 
 // Tx is a collection within a transaction, of which it shows the changes. Several collections of a
 // page change together in one.
@@ -304,7 +314,7 @@ func (t *Tx[T]) put(ctx context.Context, id string, v *T) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if err := t.c.reindexIfStale(ctx, t.tx); err != nil {
+	if err := t.reindexIfStale(ctx); err != nil {
 		return err
 	}
 	row, err := t.c.encode(v)
@@ -395,7 +405,7 @@ func (c *Collection[T]) moveKeys(ctx context.Context, w writer, id string, old, 
 func (t *Tx[T]) Delete(ctx context.Context, id string) error {
 	err := checkID(id)
 	if err == nil {
-		err = t.c.reindexIfStale(ctx, t.tx)
+		err = t.reindexIfStale(ctx)
 	}
 	var old map[string]bool
 	if err == nil {

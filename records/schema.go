@@ -69,18 +69,31 @@ func (c *Collection[T]) prepare(ctx context.Context) error {
 	if err != nil || !stale {
 		return err
 	}
-	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error { return c.reindexIfStale(ctx, tx) })
+	_, err = c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).reindexIfStale(ctx) })
 	return err
+}
+
+// isFresh reports whether the index rows are those of the declared indexes. Of a transaction it is
+// enough to know that of what the transaction is based on, since only reindex changes the schema.
+func (v *View[T]) isFresh(ctx context.Context) (bool, error) {
+	if at := v.c.fresh.Load(); at != nil && *at == v.at {
+		return true, nil
+	}
+	_, same, err := v.c.readSchema(ctx, v.r)
+	if same && v.whole {
+		v.c.fresh.Store(&v.at)
+	}
+	return same, err
 }
 
 // reindexIfStale makes all index rows again where another program has left them otherwise: one with
 // other indexes, or an older one that merged.
-func (c *Collection[T]) reindexIfStale(ctx context.Context, tx *ledger.Tx) error {
-	_, same, err := c.readSchema(ctx, tx)
-	if err != nil || same {
+func (t *Tx[T]) reindexIfStale(ctx context.Context) error {
+	fresh, err := t.isFresh(ctx)
+	if err != nil || fresh {
 		return err
 	}
-	return c.reindex(ctx, tx)
+	return t.c.reindex(ctx, t.tx)
 }
 
 // rows is where reindex reads and writes.
