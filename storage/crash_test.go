@@ -475,7 +475,7 @@ func randomOptions(rng *rand.Rand) storage.Options {
 func TestCrash(t *testing.T) {
 	scripts := crashScripts
 	seed := tier.Seed()
-	randoms := tier.Of(2, 8, 200)
+	randoms := tier.Of(1, 8, 200)
 	if testing.Short() {
 		randoms = 1
 	}

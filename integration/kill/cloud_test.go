@@ -196,7 +196,7 @@ func TestInterrupt(t *testing.T) {
 	w.put("a", "notes", "long", w.noise(12<<20))
 	w.run(w.on("a", append([]string{"cloud", "set"}, w.cloud("bucket")...)...)...)
 	interrupted := 0
-	for range 3 {
+	for range tier.Of(1, 3, 3) {
 		var out bytes.Buffer
 		before := w.sent("bucket")
 		cmd := exec.Command(ledgerd(t), w.on("a", "sync", "--upload-limit", "256")...) // so it takes a minute

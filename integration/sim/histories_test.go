@@ -46,11 +46,11 @@ func histories() int {
 	case *historiesFlag > 0:
 		return *historiesFlag
 	case raceEnabled:
-		return tier.Of(60, 60, 100_000)
+		return tier.Of(30, 60, 100_000)
 	case testing.Short():
-		return tier.Of(500, 500, 100_000)
+		return tier.Of(200, 500, 100_000)
 	}
-	return tier.Of(500, 3000, 100_000)
+	return tier.Of(200, 3000, 100_000)
 }
 
 // TestHistories runs random histories. Every fiftieth has its stores checked.
