@@ -212,7 +212,7 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 		}
 	}()
 	id := p.o.NewID()
-	w, err := p.o.Sealer.NewWriter(s, p.o.Names.DiffLabel(id))
+	w, err := p.o.Sealer.NewWriter(s, p.o.Names.DiffLabel(id), true)
 	if err != nil {
 		return nil, fmt.Errorf("seal diff: %w", err)
 	}

@@ -135,7 +135,7 @@ func (p *Page) settle(sealed *format.SealedBody, number uint64) *storage.SyncBat
 	for i := range b.Pieces {
 		q := &b.Pieces[i]
 		s.Places = append(s.Places, storage.PlacedPiece{Digest: q.Digest, Place: storage.CloudPlace{
-			Entry: number, Frame: uint32(i), At: q.At, Bytes: uint32(len(q.Content)), KeyIndex: sealed.KeyIndex,
+			Entry: number, Block: uint32(i), Bytes: uint32(len(q.Content)), KeyIndex: sealed.KeyIndex,
 		}})
 	}
 	for _, t := range b.Tags {
