@@ -147,7 +147,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 		return 0, err
 	}
 	for i, d := range deltas {
-		if d.diff.Bytes, d.tally, err = encode(ctx, d.from, d.to, io.Discard); err != nil {
+		if d.diff.Bytes, d.tally, err = p.encode(ctx, d.from, d.to, io.Discard); err != nil {
 			return 0, err
 		}
 		if i < len(c.Heads) {
@@ -394,7 +394,7 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 			err = cerr
 		}
 	}()
-	w, err := p.o.Sealer.NewWriter(s, p.o.Names.CheckpointLabel(c.At.Number), true)
+	w, err := p.o.Sealer.NewWriter(s, p.o.Names.CheckpointLabel(c.At.Number), p.o.Plain == nil)
 	if err != nil {
 		return 0, fmt.Errorf("seal checkpoint: %w", err)
 	}
@@ -402,7 +402,7 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 		return 0, err
 	}
 	for i, d := range ds {
-		bytes, _, err := encode(ctx, d.from, d.to, w)
+		bytes, _, err := p.encode(ctx, d.from, d.to, w)
 		if err == nil && bytes != d.diff.Bytes {
 			err = fmt.Errorf("tree %d gave %d bytes, then %d", i, d.diff.Bytes, bytes)
 		}

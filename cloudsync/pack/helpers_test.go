@@ -100,7 +100,7 @@ func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
 	u := pack.NewUploader(w.t.Context(), w.options(&told))
 	defer u.Close()
 	for _, p := range ps {
-		if err := u.Add(p.d, p.content, false); err != nil {
+		if err := u.Add(p.d, p.content, false, true); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -172,7 +172,7 @@ func uploadLocal(t *testing.T, w *world, s *storage.Store) []format.PackRef {
 		}
 		var content []byte
 		if content, err = s.Piece(ctx, d); err == nil && !d.Kind().IsNode() {
-			err = u.Add(d, content, false)
+			err = u.Add(d, content, false, true)
 		}
 	}
 	if err != nil {

@@ -89,12 +89,22 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
+// Cut ends the blocks that are being filled: what was added before is not compressed together with what comes after. Errors: as Add.
+func (u *Uploader) Cut() error {
+	for sort := range u.filling {
+		if err := u.endBlock(sort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Add puts a piece into the pack that is being filled; content is copied, and is what d names. isEager says to which sort of packs
-// it belongs. It waits when Parallel packs are under way and another one is ready.
+// it belongs, compress whether it may be compressed, with others that may be. It waits when Parallel packs are under way and another one is ready.
 //
 // A piece that was among the last 65 536 pieces of a sort is passed over; an older one is stored once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree node, base.ErrTooLarge,
 // base.ErrClosed, those of the bucket, of Uploaded and of the context.
-func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
+func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) error {
 	if err := u.check(d, content); err != nil {
 		return err
 	}
@@ -106,13 +116,13 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
 		sort = eager
 	}
 	b := &u.filling[sort]
-	if len(b.plain)+len(content) > format.BlockBytes {
+	if len(b.plain)+len(content) > format.BlockBytes || b.compress != compress {
 		if err := u.endBlock(sort); err != nil {
 			return err
 		}
 	}
 	if b.plain == nil {
-		b.plain, b.compress, b.sort = u.newPlain(), true, sort
+		b.plain, b.compress, b.sort = u.newPlain(), compress, sort
 	}
 	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain)), Bytes: uint32(len(content))})
 	b.plain = append(b.plain, content...)

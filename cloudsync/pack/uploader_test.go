@@ -38,7 +38,7 @@ func TestRoundTrip(t *testing.T) {
 		seen := make(map[object.Digest]bool)
 		for i, p := range ps {
 			for range 1 + i%2 { // a second time it is passed over
-				if err := u.Add(p.d, p.content, eager[i]); err != nil {
+				if err := u.Add(p.d, p.content, eager[i], true); err != nil {
 					rt.Fatal(err)
 				}
 			}
@@ -160,7 +160,7 @@ func TestUploadErrors(t *testing.T) {
 			defer u.Close()
 			ps := pieces(1, 4, 60<<10)
 			for _, p := range ps {
-				if err := u.Add(p.d, p.content, true); err != nil {
+				if err := u.Add(p.d, p.content, true, true); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -170,7 +170,7 @@ func TestUploadErrors(t *testing.T) {
 			if _, err := u.Finish(); !errors.Is(err, test.want) {
 				t.Errorf("finish: %v, want %v", err, test.want)
 			}
-			if err := u.Add(ps[0].d, ps[0].content, true); err == nil {
+			if err := u.Add(ps[0].d, ps[0].content, true, true); err == nil {
 				t.Error("added after the end")
 			}
 		})
@@ -188,7 +188,7 @@ func TestAddStops(t *testing.T) {
 		p := ps[i%len(ps)]
 		p.d[5] ^= byte(i / len(ps))
 		p.d[6] ^= byte(i / len(ps) >> 8)
-		if err := u.Add(p.d, p.content, true); err != nil {
+		if err := u.Add(p.d, p.content, true, true); err != nil {
 			if !errors.Is(err, base.ErrNetwork) {
 				t.Errorf("add: %v", err)
 			}
@@ -204,10 +204,10 @@ func TestAddRefuses(t *testing.T) {
 	defer u.Close()
 	node := object.Sum(object.NodeBit, []byte("x"))
 	for name, err := range map[string]error{
-		"empty":    u.Add(object.Sum(object.Chunk, nil), nil, true),
-		"too long": u.Add(object.Digest{}, make([]byte, 64<<10+1), true),
-		"no kind":  u.Add(object.Digest{200}, []byte("x"), true),
-		"node":     u.Add(node, []byte("x"), true),
+		"empty":    u.Add(object.Sum(object.Chunk, nil), nil, true, true),
+		"too long": u.Add(object.Digest{}, make([]byte, 64<<10+1), true, true),
+		"no kind":  u.Add(object.Digest{200}, []byte("x"), true, true),
+		"node":     u.Add(node, []byte("x"), true, true),
 	} {
 		if !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
@@ -235,7 +235,7 @@ func TestLostAnswer(t *testing.T) {
 		o.Bucket = bucket.NewRetry(lost, bucket.RetryOptions{Clock: mem.NewAutoClock(time.Unix(1, 0))})
 		u := pack.NewUploader(t.Context(), o)
 		p := pieces(1, 1, 60<<10)[0]
-		if err := u.Add(p.d, p.content, true); err != nil {
+		if err := u.Add(p.d, p.content, true, true); err != nil {
 			t.Fatal(err)
 		}
 		refs, err := u.Finish()
@@ -289,7 +289,7 @@ func TestParallel(t *testing.T) {
 	u := pack.NewUploader(t.Context(), o)
 	defer u.Close()
 	for _, p := range pieces(1, 3500, 64<<10) {
-		if err := u.Add(p.d, p.content, true); err != nil {
+		if err := u.Add(p.d, p.content, true, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +319,7 @@ func TestCloseGivesUp(t *testing.T) {
 	o.Bucket = hanging{w.mem, func() { once.Do(func() { close(began) }) }}
 	u := pack.NewUploader(t.Context(), o)
 	for _, p := range pieces(1, 700, 64<<10) {
-		if err := u.Add(p.d, p.content, true); err != nil {
+		if err := u.Add(p.d, p.content, true, true); err != nil {
 			t.Fatal(err)
 		}
 	}
