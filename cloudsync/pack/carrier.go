@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// packRoom is the length of a full pack, whose buffer need not grow again.
-var packRoom = int(seal.ObjectBytes(format.PackBytes))
+// packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does not fit any more.
+var packRoom = int(seal.ObjectBytes(format.PackBytes)) + format.BlockBytes + seal.BlockOverhead
 
 // smallPack is the length beyond which the buffer of a pack gets packRoom at once.
 const smallPack = 1 << 20
@@ -84,22 +84,20 @@ func (u *Uploader) runSealing() {
 
 // gather adds a block to the pack of its sort, *open, which it begins and ends.
 func (u *Uploader) gather(open **gathering, b block) error {
-	u.stored = u.compressor.AppendBlock(u.stored[:0], b.plain, b.compress)
-	if p := *open; p != nil && !p.fits(len(u.stored), len(b.pieces)) {
+	if *open == nil {
+		*open = u.begin(b.sort)
+	}
+	if p := *open; !p.add(&u.compressor, b) {
 		if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
-			p.add(u.compressor.AppendBlock(u.stored[:0], head.plain, b.compress), head)
+			p.add(&u.compressor, head)
 			b = b.behind(head)
-			u.stored = u.compressor.AppendBlock(u.stored[:0], b.plain, b.compress)
 		}
 		if err := u.send(p); err != nil {
 			return err
 		}
-		*open = nil
-	}
-	if *open == nil {
 		*open = u.begin(b.sort)
+		(*open).add(&u.compressor, b)
 	}
-	(*open).add(u.stored, b)
 	select {
 	case u.free <- b.memory:
 	default:
@@ -107,15 +105,15 @@ func (u *Uploader) gather(open **gathering, b block) error {
 	return nil
 }
 
-// fits reports whether a block of stored bytes has room in a pack.
-func (p *gathering) fits(stored, pieces int) bool {
-	return stored+blockTableBytes+pieceTableBytes*pieces <= p.room() && p.pieces+pieces <= recentPieces
+// fits reports whether a block of stored bytes fits into the room of a pack.
+func (p *gathering) fits(stored, room, pieces int) bool {
+	return stored+blockTableBytes+pieceTableBytes*pieces <= room && p.pieces+pieces <= recentPieces
 }
 
 // fitting returns as many of the first pieces of a block, but not all of them, as have room in a pack even if they cannot be compressed.
 func (p *gathering) fitting(b block) block {
-	n := 0
-	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, n+1) {
+	n, room := 0, p.room()
+	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
 		n++
 	}
 	b.pieces, b.plain = b.pieces[:n], b.plain[:b.pieces[n].At]
@@ -139,16 +137,24 @@ func (u *Uploader) begin(sort int) *gathering {
 	return p
 }
 
-// add adds a block. A run ends when it is long enough, and what is left of the pack is enough for another one.
-func (p *gathering) add(stored []byte, b block) {
-	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && p.room() >= format.RunBytes {
-		p.runs = append(p.runs, run{from: len(p.blocks.b)})
+// add adds a block, unless the pack has no room for it. A run ends when it is long enough, and what is left of the pack is enough for another one.
+func (p *gathering) add(c *seal.Compressor, b block) bool {
+	from, room := len(p.blocks.b), p.room()
+	p.blocks.grow(len(b.plain) + seal.BlockOverhead)
+	p.blocks.b = c.AppendBlock(p.blocks.b, b.plain, b.compress)
+	stored := len(p.blocks.b) - from
+	if p.pieces > 0 && !p.fits(stored, room, len(b.pieces)) {
+		p.blocks.b = p.blocks.b[:from]
+		return false
 	}
-	p.blocks.add(stored)
+	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-stored >= format.RunBytes {
+		p.runs = append(p.runs, run{from: from})
+	}
 	r := &p.runs[len(p.runs)-1]
 	r.to, r.plain = len(p.blocks.b), r.plain+len(b.plain)
-	r.blocks = append(r.blocks, gathered{len(stored), b.pieces})
+	r.blocks = append(r.blocks, gathered{stored, b.pieces})
 	p.pieces += len(b.pieces)
+	return true
 }
 
 // send seals a pack and gives it to the carrier.

@@ -37,7 +37,6 @@ type Uploader struct {
 
 	// The goroutine's that seals, until it has ended.
 	compressor seal.Compressor
-	stored     []byte // memory of a block
 	spare      []byte // memory of the blocks of a pack
 	begun      int    // packs
 

@@ -124,20 +124,30 @@ func (w *Writer) add(p []byte) {
 		if len(w.frame) == framePlain {
 			w.endFrame(kindFrame)
 		}
+		if len(w.frame) == 0 && len(p) > framePlain { // need not be copied
+			w.sealFrame(kindFrame, p[:framePlain])
+			p, w.plain = p[framePlain:], w.plain+framePlain
+			continue
+		}
 		n := min(len(p), framePlain-len(w.frame))
 		w.frame = append(w.frame, p[:n]...)
 		p, w.plain = p[n:], w.plain+int64(n)
 	}
 }
 
-// endFrame seals the present frame where it stands, and writes it.
+// endFrame seals the present frame and writes it.
 func (w *Writer) endFrame(kind byte) {
+	w.sealFrame(kind, w.frame)
+	w.frame = w.frame[:0]
+}
+
+// sealFrame seals a frame in the memory of the present one, and writes it.
+func (w *Writer) sealFrame(kind byte, plain []byte) {
 	if w.err != nil {
 		return
 	}
-	w.write(w.o.aead.Seal(w.frame[:0], nonce(kind, w.number), w.frame, w.o.ad))
+	w.write(w.o.aead.Seal(w.frame[:0], nonce(kind, w.number), plain, w.o.ad))
 	w.number++
-	w.frame = w.frame[:0]
 }
 
 func (w *Writer) write(b []byte) {

@@ -79,7 +79,9 @@ func (w *world) store(r *ledger.Repository, page int, prefix string, value []byt
 	w.must(err)
 	p, err := l.Page(ctx, fmt.Sprintf("page %05d", page))
 	w.must(err)
-	_, err = p.Update(ctx, func(tx *ledger.Tx) error { return tx.PutReader(ctx, []byte(prefix+"file"), bytes.NewReader(value), -1, ledger.Eager) })
+	_, err = p.Update(ctx, func(tx *ledger.Tx) error {
+		return tx.PutReader(ctx, []byte(prefix+"file"), bytes.NewReader(value), -1, ledger.Eager)
+	})
 	w.must(err)
 	w.must(p.Sync(ctx))
 	w.must(p.Close())
@@ -137,7 +139,7 @@ func noiseOf(seed uint64, n int) []byte {
 }
 
 // TestLengthsGiveNoCuts repeats the first step of the attack that computed the secret table of the splitter: from lengths the owner finds where known files were
-// cut. Each cut gives twelve linear equations of the table, which has 16 384 bits, so that some hundred files of this length gave it away: in the first format more than a third
+// cut. Each cut gives twelve linear equations of the table, which has 16 384 bits, so that some hundred files of this length gave it away: in the first format about a third
 // of what he said was right, where chance gives one in 15 000, and files of which he could be sure told him the rest.
 func TestLengthsGiveNoCuts(t *testing.T) {
 	const files, size = 40, 1_101_004
