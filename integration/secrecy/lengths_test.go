@@ -118,6 +118,81 @@ func TestLengthsDoNotTellFilesApart(t *testing.T) {
 	}
 }
 
+// textOf is a text of n bytes that compresses the better the fewer words it has.
+func textOf(seed uint64, n int) []byte {
+	rng := rand.New(rand.NewPCG(seed, 78))
+	var words []string
+	for range 2 + 20*seed {
+		words = append(words, fmt.Sprintf("%x ", rng.Uint64()))
+	}
+	var b []byte
+	for len(b) < n {
+		b = append(b, words[rng.IntN(len(words))]...)
+	}
+	return b[:n]
+}
+
+// TestWithoutCompressionLengthsAreThoseOfPlaintexts has texts of one length, which compress to different lengths. Below a prefix without compression the owner cannot tell them
+// apart, elsewhere he can.
+func TestWithoutCompressionLengthsAreThoseOfPlaintexts(t *testing.T) {
+	w := newWorld(t, "key", 3)
+	w.compression.Off = func(string, ledger.PageID) [][]byte { return [][]byte{[]byte("secret/")} }
+	r := w.repository()
+	const texts = 8
+	for k, size := range []int{20_000, 1_200_000} {
+		for i, prefix := range []string{"secret/", "open/"} {
+			seen := map[string]bool{}
+			for n := range texts {
+				seen[fmt.Sprint(w.sights(func() { w.store(r, 1000*k+100*i+n, prefix, textOf(uint64(n), size)) }))] = true
+			}
+			t.Logf("%d bytes below %s: %d different things", size, prefix, len(seen))
+			if prefix == "secret/" && len(seen) > 2 || prefix == "open/" && len(seen) < 5 {
+				t.Errorf("%d texts of %d bytes below %s show %d different things", texts, size, prefix, len(seen))
+			}
+		}
+	}
+}
+
+// TestCommitsAreCompressedByThemselves has a secret in one commit, and a guess at it in another one of the same sync: whether the guess is right must not be seen. In the first
+// format a right one made the entry shorter.
+func TestCommitsAreCompressedByThemselves(t *testing.T) {
+	secret := textOf(99, 200)
+	seen := map[string]bool{}
+	w := newWorld(t, "key", 4)
+	r := w.repository()
+	ctx := context.Background()
+	for n := range 4 {
+		guess := secret
+		if n > 0 {
+			guess = textOf(uint64(99+n), 200)
+		}
+		for _, size := range []int{200, 3000} { // values with their keys, and of pieces
+			for _, copies := range []int{1, 8} {
+				l, err := r.Ledger("ledger")
+				w.must(err)
+				p, err := l.Page(ctx, fmt.Sprintf("%d %d %d", n, size, copies))
+				w.must(err)
+				what := fmt.Sprint(size, copies, w.sights(func() {
+					for i, text := range [][]byte{secret, guess} {
+						for k := range copies {
+							_, err := p.Update(ctx, func(tx *ledger.Tx) error {
+								return tx.Put(ctx, fmt.Appendf(nil, "%d %03d", i, k), append(noiseOf(uint64(1000*n+k+500*i), size-200), text...))
+							})
+							w.must(err)
+						}
+					}
+					w.must(p.Sync(ctx))
+				}))
+				w.must(p.Close())
+				seen[what] = true
+			}
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("the owner sees %d different things, want one for each kind of commits: %v", len(seen), seen)
+	}
+}
+
 // repository opens a repository with the bucket.
 func (w *world) repository() *ledger.Repository {
 	w.t.Helper()
