@@ -48,6 +48,8 @@ type Options struct {
 	Observer Observer
 	// Merge says how heads come together. The zero value merges them in the background by LastOneWins.
 	Merge MergeOptions
+	// Compression says what goes to the cloud without compression. The zero value lets everything be compressed.
+	Compression CompressionOptions
 	// Sync says how a repository with a cloud syncs. The zero value syncs the open pages in the background.
 	Sync SyncOptions
 	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that the cloud has are evicted, the one that was closed

@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// fetchWindow is how many pieces are asked for at once: enough for ranges over many frames, few enough to hold their names in memory.
+// fetchWindow is how many pieces are asked for at once: enough for ranges over many blocks, few enough to hold their names in memory.
 const fetchWindow = 1024
 
 // expandWindow is how many pieces that list others are opened at once.

@@ -490,7 +490,7 @@ func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
 		return nil
 	}
 	return c.object(ctx, info.Name, func() { c.packDamaged(id) }, func(ctx context.Context) (int64, error) {
-		n, err := pack.Check(ctx, c.p.b, c.p.s.sealer, c.p.names, id)
+		n, err := c.wholePack(ctx, id)
 		if !isDamage(err) {
 			return n, err
 		}
@@ -500,4 +500,14 @@ func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
 		}
 		return n, err
 	})
+}
+
+// wholePack verifies a pack, and returns how long the object is.
+func (c *checkRun) wholePack(ctx context.Context, id format.ID) (int64, error) {
+	r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, c.p.names, format.PackRef{ID: id})
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	return int64(r.Ref().Bytes), r.Each(ctx, nil, func(storage.PlacedPiece, []byte) error { return nil })
 }

@@ -162,7 +162,7 @@ func TestCheckTellsOfNewerObjects(t *testing.T) {
 		}
 		good, _ := w.b.Content(n)
 		bad := slices.Clone(good)
-		bad[0] ^= 2
+		bad[0]++
 		w.b.Replace(n, bad)
 		for _, repair := range []bool{false, true} {
 			r, err := a.Check(t.Context(), cloudsync.CheckOptions{Repair: repair && !strings.Contains(n, "/packs/")})

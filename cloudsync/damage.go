@@ -143,13 +143,17 @@ func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 // ofNoUse reports whether all that can be read of a damaged pack is here. Of one whose table cannot be read, other devices may know where its pieces stand.
 func (p *Page) ofNoUse(ctx context.Context, id format.ID) (bool, error) {
 	var lost []object.Digest
-	err := pack.ReadPieces(ctx, p.b, p.s.sealer, p.names, id, func(d object.Digest) error {
-		st, err := p.store.PieceState(d)
-		if err == nil && !st.Held {
-			lost = append(lost, d)
-		}
-		return err
-	})
+	r, err := pack.OpenWhole(ctx, p.b, p.s.sealer, p.names, format.PackRef{ID: id})
+	if err == nil {
+		defer r.Close()
+		err = r.Readable(ctx, func(d object.Digest) error {
+			st, err := p.store.PieceState(d)
+			if err == nil && !st.Held {
+				lost = append(lost, d)
+			}
+			return err
+		})
+	}
 	switch {
 	case errors.Is(err, base.ErrNotFound):
 		return true, nil
@@ -159,31 +163,31 @@ func (p *Page) ofNoUse(ctx context.Context, id format.ID) (bool, error) {
 	return err == nil && len(lost) == 0, nil
 }
 
-// salvage fetches the pieces that are not here from damaged packs, frame by frame, as far as these can be read.
+// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these can be read.
 func (p *Page) salvage(ctx context.Context, in func(storage.CloudPlace) bool) error {
 	placed, err := p.store.PlacedIn(ctx, in)
 	if err != nil {
 		return fmt.Errorf("look what stands in damaged packs: %w", err)
 	}
-	type frame struct {
+	type block struct {
 		pack   [16]byte
 		number uint32
 	}
-	frames := map[frame][]object.Digest{}
+	blocks := map[block][]object.Digest{}
 	for _, q := range placed {
 		st, err := p.store.PieceState(q.Digest)
 		if err != nil {
 			return fmt.Errorf("look for piece %s: %w", q.Digest.Short(), err)
 		}
 		if !st.Held {
-			f := frame{q.Place.Pack, q.Place.Frame}
-			frames[f] = append(frames[f], q.Digest)
+			b := block{q.Place.Pack, q.Place.Block}
+			blocks[b] = append(blocks[b], q.Digest)
 		}
 	}
 	p.mu.Lock()
 	fetcher := p.fetchers[len(p.fetchers)-1]
 	p.mu.Unlock()
-	for _, ds := range frames {
+	for _, ds := range blocks {
 		_, err := fetcher.FetchAll(ctx, ds)
 		if err != nil && !pack.Damaged(err) && !errors.Is(err, base.ErrGone) && bucket.ClassOf(err) != bucket.ClassCorrupt {
 			return fmt.Errorf("fetch what can be read of damaged packs: %w", err)

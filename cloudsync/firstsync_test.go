@@ -134,7 +134,7 @@ func TestDeadPartsOfPacksAreNotRead(t *testing.T) {
 	}
 	const live = 16 * 400_000
 	t.Logf("a new device: %+v", got)
-	if got.Down > live+live/16 || got.Down < live || got.B > 20 {
+	if got.Down > live+live/12 || got.Down < live || got.B > 20 {
 		t.Errorf("a new device cost %+v, for %d bytes that are live", got, live)
 	}
 	c := w.device() // it has the values already

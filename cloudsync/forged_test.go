@@ -16,7 +16,7 @@ func (p *page) forgeCheckpoint(number, at uint64) {
 	t, w := p.d.w.t, p.d.w
 	t.Helper()
 	var b bytes.Buffer
-	sealed, err := seal.NewSealer(w.ring, nil).NewWriter(&b, p.names().CheckpointLabel(number))
+	sealed, err := seal.NewSealer(w.ring, nil).NewWriter(&b, p.names().CheckpointLabel(number), true)
 	if err == nil {
 		err = (&format.Checkpoint{At: format.Position{Bucket: format.ID(w.ring.BucketID()), Number: at, Hash: format.Hash{1}}}).EncodeTo(sealed)
 	}

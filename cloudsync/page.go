@@ -28,6 +28,9 @@ type PageOptions struct {
 	// Merge merges the heads, when there are several; nil: nobody does. It is called by Sync and Reupload, for as long as it
 	// takes; the background goes on beside it.
 	Merge func(ctx context.Context) error
+	// Plain, if not nil, reports whether what a key has must go up without compression. A commit that changes such a key is not compressed,
+	// and neither is what has all keys of the page. It must return soon.
+	Plain func(key []byte) bool
 	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the Page.
 	Arrived func()
 	// InUse, if not nil, returns commits that are not pruned here, whatever the bucket's retention says. It must not block, nor call the Page.
@@ -132,7 +135,7 @@ func (p *Page) connect() {
 	p.in = ingest.New(ingest.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: quiet, Device: p.s.o.Device,
 		Announced: outgoing.Announced, Past: p.pastOf, Progress: p.down.progress})
 	p.out = outgoing.New(outgoing.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Device: p.s.o.Device, NewID: p.s.newID,
-		Cached: p.recorder.cached, At: p.at, Progress: p.up.progress,
+		Cached: p.recorder.cached, At: p.at, Progress: p.up.progress, Plain: p.o.Plain,
 		Kept: func() (format.Retention, []format.Condemnation) { return p.ses.retention, nil }})
 	p.mu.Lock()
 	p.fetchers = append(p.fetchers, fetcher, quiet)

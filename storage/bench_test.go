@@ -129,7 +129,7 @@ func BenchmarkPlaces(b *testing.B) {
 		var batch storage.SyncBatch
 		for i := range n {
 			p := storage.PlacedPiece{Digest: object.Sum(0, binary.BigEndian.AppendUint64(nil, uint64(i)))}
-			p.Place = storage.CloudPlace{Pack: [16]byte{1, byte(i >> 11)}, Frame: uint32(i >> 6), Offset: int64(i) << 11, SealedBytes: 100000, At: 1000, Bytes: 1500}
+			p.Place = storage.CloudPlace{Pack: [16]byte{1, byte(i >> 11)}, Block: uint32(i >> 6), Offset: int64(i) << 11, StoredBytes: 100000, At: 1000, Bytes: 1500}
 			batch.Places = append(batch.Places, p)
 		}
 		start := time.Now()

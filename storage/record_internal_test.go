@@ -47,10 +47,10 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recCommit, origin: originTreeless, content: c.Encode()},
 		{kind: recCommit, origin: originAhead, content: c.Encode()},
 		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{
-			{leaf, CloudPlace{Pack: [16]byte{1, 2}, Frame: 300, Offset: 1 << 40, SealedBytes: 70000, At: 5, Bytes: 1 << 16, KeyIndex: 2}},
+			{leaf, CloudPlace{Pack: [16]byte{1, 2}, Block: 300, Offset: 1 << 40, StoredBytes: 70000, At: 5, Bytes: 1 << 16, KeyIndex: 2}},
 			{index, CloudPlace{Pack: [16]byte{1, 2}, KeyIndex: 2}},
 		}}},
-		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{{leaf, CloudPlace{Entry: 1 << 63, Frame: 1, At: 7, Bytes: 9}}}}},
+		{kind: recPlaces, sync: &syncOp{places: []PlacedPiece{{leaf, CloudPlace{Entry: 1 << 63, Block: 1, At: 7, Bytes: 9}}}}},
 		{kind: recCondemned, sync: &syncOp{digests: []object.Digest{leaf, index}}},
 		{kind: recDropped, sync: &syncOp{digests: []object.Digest{leaf}}},
 		{kind: recStatus, sync: &syncOp{status: statusSynced, ids: []commit.ID{merge, {}}}},
@@ -182,8 +182,8 @@ func FuzzParseConflictRow(f *testing.F) {
 func FuzzParseCloudRow(f *testing.F) {
 	d := object.Sum(0, []byte("piece"))
 	for _, p := range []CloudPlace{
-		{Entry: 7, Frame: 1, At: 2, Bytes: 3, KeyIndex: 4},
-		{Pack: [16]byte{1}, Frame: 1, Offset: 1 << 62, SealedBytes: 1 << 31, At: 2, Bytes: 1 << 16},
+		{Entry: 7, Block: 1, At: 2, Bytes: 3, KeyIndex: 4},
+		{Pack: [16]byte{1}, Block: 1, Offset: 1 << 62, StoredBytes: 1 << 31, At: 2, Bytes: 1 << 16},
 	} {
 		v := cloudRow(&d, &p)
 		f.Add(v[:len(v)-4])

@@ -12,12 +12,12 @@ type CloudPlace struct {
 	// Pack is the id of the pack, zero for a piece in a log entry. Entry is the number of that entry, zero for a pack.
 	Pack  [16]byte
 	Entry uint64
-	// Frame is the number of the pack's frame, or which of the entry's pieces it is.
-	Frame uint32
-	// Offset and SealedBytes say where the sealed frame stands in the pack; they are zero for an entry.
+	// Block is the number of the pack's block, or which of the entry's pieces it is.
+	Block uint32
+	// Offset and StoredBytes say where the block stands in the pack's stream, as it is before it is sealed; they are zero for an entry.
 	Offset      int64
-	SealedBytes uint32
-	// At and Bytes say where in the plaintext of the frame, or of the entry's body, the piece stands.
+	StoredBytes uint32
+	// At is where in the plaintext of the block the piece begins, zero for an entry. Bytes is its length.
 	At, Bytes uint32
 	// KeyIndex is that of the key with which the pack or entry is sealed.
 	KeyIndex uint32

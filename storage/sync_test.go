@@ -99,7 +99,7 @@ func TestPieceInCloud(t *testing.T) {
 	}
 	state(true, nil)
 	wantRows(t, w.s, "local/objects", name("local/objects"))
-	pack := storage.CloudPlace{Pack: [16]byte{1}, Frame: 2, Offset: 3, SealedBytes: 4, At: 5, Bytes: 3000, KeyIndex: 6}
+	pack := storage.CloudPlace{Pack: [16]byte{1}, Block: 2, Offset: 3, StoredBytes: 4, At: 5, Bytes: 3000, KeyIndex: 6}
 	w.sync(nil, storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: d, Place: pack}}})
 	state(true, &pack)
 	wantRows(t, w.s, "local/objects", nil)

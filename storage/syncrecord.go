@@ -141,10 +141,10 @@ func appendContainer(b []byte, p *CloudPlace) []byte {
 }
 
 func appendSpot(b []byte, p *CloudPlace) []byte {
-	b = binary.AppendUvarint(b, uint64(p.Frame))
+	b = binary.AppendUvarint(b, uint64(p.Block))
 	if p.Entry == 0 {
 		b = binary.AppendUvarint(b, uint64(p.Offset))
-		b = binary.AppendUvarint(b, uint64(p.SealedBytes))
+		b = binary.AppendUvarint(b, uint64(p.StoredBytes))
 	}
 	b = binary.AppendUvarint(b, uint64(p.At))
 	return binary.AppendUvarint(b, uint64(p.Bytes))
@@ -185,10 +185,10 @@ func (r *placeReader) container(p *CloudPlace) {
 }
 
 func (r *placeReader) spot(p *CloudPlace) {
-	p.Frame = uint32(r.uvarint(math.MaxUint32))
+	p.Block = uint32(r.uvarint(math.MaxUint32))
 	if p.Entry == 0 {
 		p.Offset = int64(r.uvarint(math.MaxInt64))
-		p.SealedBytes = uint32(r.uvarint(math.MaxUint32))
+		p.StoredBytes = uint32(r.uvarint(math.MaxUint32))
 	}
 	p.At = uint32(r.uvarint(math.MaxUint32))
 	p.Bytes = uint32(r.uvarint(math.MaxUint32))
@@ -203,8 +203,8 @@ func checkPlace(p *CloudPlace) error {
 		return fmt.Errorf("a place in both a pack and an entry, or in none: %w", base.ErrInvalid)
 	case p.Bytes > limits.MaxPieceBytes:
 		return fmt.Errorf("a place of %d bytes: %w", p.Bytes, base.ErrInvalid)
-	case p.Offset < 0, !packed && (p.Offset != 0 || p.SealedBytes != 0):
-		return fmt.Errorf("a place at offset %d of %d bytes: %w", p.Offset, p.SealedBytes, base.ErrInvalid)
+	case p.Offset < 0, !packed && (p.Offset != 0 || p.StoredBytes != 0):
+		return fmt.Errorf("a place at offset %d of %d bytes: %w", p.Offset, p.StoredBytes, base.ErrInvalid)
 	}
 	return nil
 }

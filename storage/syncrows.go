@@ -74,10 +74,10 @@ func readCloudRowAt(tx index.Tx, k, v []byte) (PlacedPiece, error) {
 // String describes the place for people; the words may change.
 func (p *CloudPlace) String() string {
 	if p.Entry != 0 {
-		return fmt.Sprintf("entry %d, piece %d, at %d, length %d, key %d", p.Entry, p.Frame, p.At, p.Bytes, p.KeyIndex)
+		return fmt.Sprintf("entry %d, piece %d, at %d, length %d, key %d", p.Entry, p.Block, p.At, p.Bytes, p.KeyIndex)
 	}
 	return fmt.Sprintf("pack %x, frame %d, offset %d, sealed length %d, at %d, length %d, key %d",
-		p.Pack, p.Frame, p.Offset, p.SealedBytes, p.At, p.Bytes, p.KeyIndex)
+		p.Pack, p.Block, p.Offset, p.StoredBytes, p.At, p.Bytes, p.KeyIndex)
 }
 
 // newTagRow is the value of a row of bucket unsynced/tags.

@@ -34,9 +34,9 @@ func (m *syncModel) value(w *world, rng *rand.Rand) ([]byte, object.Digest) {
 func (m *syncModel) newPlace(rng *rand.Rand, n int) storage.CloudPlace {
 	m.places++
 	if rng.IntN(2) == 0 {
-		return storage.CloudPlace{Entry: m.places, Frame: rng.Uint32N(10), At: rng.Uint32(), Bytes: uint32(n)}
+		return storage.CloudPlace{Entry: m.places, Block: rng.Uint32N(10), At: rng.Uint32(), Bytes: uint32(n)}
 	}
-	p := storage.CloudPlace{Frame: rng.Uint32(), Offset: rng.Int64(), SealedBytes: rng.Uint32(), Bytes: uint32(n), KeyIndex: rng.Uint32N(3)}
+	p := storage.CloudPlace{Block: rng.Uint32(), Offset: rng.Int64(), StoredBytes: rng.Uint32(), Bytes: uint32(n), KeyIndex: rng.Uint32N(3)}
 	p.Pack[0], p.Pack[15] = byte(m.places%4)+1, byte(m.places>>2)
 	return p
 }

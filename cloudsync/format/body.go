@@ -11,15 +11,16 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Bounds. Those of what is stored are kept by readers; those at which a writer ends a pack or a frame, or leaves something out of
+// Bounds. Those of what is stored are kept by readers; those at which a writer ends a pack or a block, or leaves something out of
 // a body, are aims.
 const (
 	MaxBodyBytes       = 8 << 20   // plaintext of a body; writers aim at 4 MiB
 	MaxEntryBytes      = 9 << 20   // a whole entry as stored
-	MaxRangeBytes      = 16 << 20  // a range as stored
+	MaxRangeBytes      = 24 << 20  // a range as stored: the longest one has 32 768 entries
 	InlineBytes        = 1 << 20   // pieces of an entry in all, and a diff, that stand in the body
-	PackBytes          = 16 << 20  // plaintext at which a pack ends
-	FrameBytes         = 128 << 10 // plaintext at which a frame of a pack ends
+	PackBytes          = 16 << 20  // stream of a pack: blocks, table and all
+	BlockBytes         = 128 << 10 // plaintext at which a block of a pack ends
+	RunBytes           = 1 << 20   // plaintext of the blocks that stay together in a pack
 	MaxPackObjectBytes = 64 << 20  // a pack as stored
 	MaxBodyPieces      = 16 << 10  // pieces in one body
 	MaxBodyTags        = 16 << 10  // changes of tags in one body
@@ -44,7 +45,10 @@ type Diff struct {
 }
 
 // CommitChange is a commit with what leads to its tree.
+//
+// Plain is for sealing alone: nothing of the commit is compressed. Otherwise commit and diff are compressed by themselves.
 type CommitChange struct {
+	Plain  bool
 	Commit *commit.Commit
 	Base   Base
 	Diff   Diff
@@ -59,12 +63,13 @@ type Explanation struct {
 	Diff  Diff
 }
 
-// InlinePiece is a piece of a value that stands in the entry. At is where Content begins in the body's plaintext, for its place;
-// encoding and decoding set it.
+// InlinePiece is a piece of a value that stands in the entry. Plain and Apart are for sealing alone: a piece that is Plain is not
+// compressed, and one that is Apart not together with the ones before it.
 type InlinePiece struct {
 	Digest  object.Digest // decoding computes and sets it from the kind byte and content; encoding takes the kind from it
 	Content []byte
-	At      uint32
+	Plain   bool
+	Apart   bool
 }
 
 // PackRef announces a pack.

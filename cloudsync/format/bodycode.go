@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -66,24 +67,30 @@ const (
 	leastCommit = 100 // bytes: less than any commit has
 )
 
-// Encode returns the canonical plaintext of the body, at most MaxBodyBytes. It sets At of the pieces and sorts the lists that are
-// sets. It trusts that the digests of pieces are right. Errors: base.ErrInvalid, base.ErrTooLarge.
+// Encode returns the canonical plaintext of the body, at most MaxBodyBytes. It sorts the lists that are sets. It trusts that the digests of pieces are right. Errors: base.ErrInvalid, base.ErrTooLarge.
 func (b *Body) Encode() ([]byte, error) {
+	plain, _, err := b.encode()
+	return plain, err
+}
+
+// encode is Encode, and says what of the plaintext is compressed.
+func (b *Body) encode() (plain []byte, parts []seal.Part, err error) {
 	b.sort()
 	index, err := b.check()
 	if err == nil {
 		err = checkPieces(b.Pieces)
 	}
 	if err != nil {
-		return nil, invalid(bodyWhere, err)
+		return nil, nil, invalid(bodyWhere, err)
 	}
 	if n := b.leastBytes(); n > MaxBodyBytes {
-		return nil, b.tooLarge(n)
+		return nil, nil, b.tooLarge(n)
 	}
+	part := func(to int, compress bool) { parts = append(parts, seal.Part{To: to, Compress: compress}) }
 	out := append([]byte{formatVersion}, 0, 0)
 	binary.BigEndian.PutUint16(out[1:], b.lists())
 	out = append(out, b.Device[:]...)
-	out = b.appendCommits(out)
+	out = b.appendCommits(out, part)
 	if len(b.Explanations) > 0 {
 		out = binary.AppendUvarint(out, uint64(len(b.Explanations)))
 		for i := range b.Explanations {
@@ -91,7 +98,9 @@ func (b *Body) Encode() ([]byte, error) {
 			out = binary.AppendUvarint(out, uint64(index[e.Merge]))
 			out = append(out, e.Diff.flag())
 			out = append(out, e.Root[:]...)
+			part(len(out), false)
 			out = e.Diff.append(out)
+			part(len(out), !b.Commits[index[e.Merge]].Plain)
 		}
 	}
 	out = b.appendObjects(out)
@@ -99,11 +108,14 @@ func (b *Body) Encode() ([]byte, error) {
 		out = binary.AppendUvarint(out, uint64(len(b.Pieces)))
 		for i := range b.Pieces {
 			p := &b.Pieces[i]
+			if i == 0 || p.Apart || p.Plain != b.Pieces[i-1].Plain {
+				part(len(out), i > 0 && !b.Pieces[i-1].Plain)
+			}
 			out = append(out, byte(p.Digest.Kind()))
 			out = binary.AppendUvarint(out, uint64(len(p.Content)))
-			p.At = uint32(len(out))
 			out = append(out, p.Content...)
 		}
+		part(len(out), !b.Pieces[len(b.Pieces)-1].Plain)
 	}
 	if b.Since > 0 {
 		out = binary.AppendUvarint(out, b.Since)
@@ -115,9 +127,9 @@ func (b *Body) Encode() ([]byte, error) {
 		}
 	}
 	if len(out) > MaxBodyBytes {
-		return nil, b.tooLarge(len(out))
+		return nil, nil, b.tooLarge(len(out))
 	}
-	return out, nil
+	return out, parts, nil
 }
 
 // leastBytes returns the length of what may be long in the body.
@@ -147,7 +159,8 @@ func (b *Body) lists() (flags uint16) {
 	return flags
 }
 
-func (b *Body) appendCommits(out []byte) []byte {
+// appendCommits appends the commits, and calls part at both ends of what is compressed by itself.
+func (b *Body) appendCommits(out []byte, part func(to int, compress bool)) []byte {
 	if len(b.Commits) == 0 {
 		return out
 	}
@@ -160,6 +173,7 @@ func (b *Body) appendCommits(out []byte) []byte {
 		} else if at := slices.Index(c.Commit.Parents, c.Base.Commit); at >= 0 {
 			kind = baseParent + byte(at)
 		}
+		part(len(out), false)
 		flags := kind | c.Diff.flag()
 		if c.Past {
 			flags |= isPast
@@ -170,6 +184,7 @@ func (b *Body) appendCommits(out []byte) []byte {
 			out = append(out, c.Base.Commit[:]...)
 		}
 		out = c.Diff.append(out)
+		part(len(out), !c.Plain)
 	}
 	return out
 }
@@ -391,7 +406,7 @@ func (d *decoder) pieces() []InlinePiece {
 		if d.err != nil {
 			return nil
 		}
-		pieces[i] = InlinePiece{Digest: object.Digest{kind}, Content: content, At: uint32(d.at - len(content))}
+		pieces[i] = InlinePiece{Digest: object.Digest{kind}, Content: content}
 	}
 	return pieces
 }

@@ -31,7 +31,7 @@ type Checkpoint struct {
 	Retention Retention
 	// Packs hold all live pieces of values of Heads and Trees, whose places in entries are thus not needed.
 	Packs []PackRef
-	// Partial are those of Packs of which not all frames are live.
+	// Partial are those of Packs of which not all blocks are live.
 	Partial []PartialPack
 	// Condemned is what is condemned and still there, oldest first.
 	Condemned []Condemnation

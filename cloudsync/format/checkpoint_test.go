@@ -168,7 +168,7 @@ func TestCheckpointsThatNobodyWrites(t *testing.T) {
 func partial(pack byte, spans ...uint32) []format.PartialPack {
 	p := format.PartialPack{ID: id(pack)}
 	for i := 0; i < len(spans); i += 2 {
-		p.Spans = append(p.Spans, format.FrameSpan{First: spans[i], Count: spans[i+1]})
+		p.Spans = append(p.Spans, format.BlockSpan{First: spans[i], Count: spans[i+1]})
 	}
 	return []format.PartialPack{p}
 }
@@ -230,7 +230,7 @@ func TestBadCheckpoints(t *testing.T) {
 func sealCheckpoint(t testing.TB, s *seal.Sealer, c *format.Checkpoint, diffs [][]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := s.NewWriter(&b, namesOf(s).CheckpointLabel(c.At.Number))
+	w, err := s.NewWriter(&b, namesOf(s).CheckpointLabel(c.At.Number), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // Header precedes the body of a log entry.
@@ -54,27 +53,30 @@ type SealedBody struct {
 const (
 	headLengthBytes = 4
 	headBytes       = 1 + 32 + 16 + 32
-	maxHeadSealed   = headBytes + seal.Overhead
+	headSealed      = headBytes + seal.Overhead
 
-	// HeaderBytes is the greatest length of what stands before the body of an entry, as stored.
-	HeaderBytes = headLengthBytes + maxHeadSealed
+	// HeaderBytes is the length of what stands before the body of an entry, as stored.
+	HeaderBytes = headLengthBytes + headSealed
 
 	entryWhere = "log entry"
 	headWhere  = "head of log entry"
 )
 
-// SealBody seals a body under a new random id. It sets At of the pieces of b and sorts its lists, which the SealedBody retains.
+// padBody returns the length of a sealed body that makes that of the whole entry one of seal.Quarters.
+func padBody(bytes int) int { return seal.Quarters(bytes+HeaderBytes) - HeaderBytes }
+
+// SealBody seals a body under a new random id. It sorts the lists of b, which the SealedBody retains.
 // Errors: as Body.Encode; those of the source of randomness.
 func SealBody(s *seal.Sealer, n PageNames, id ID, b *Body) (*SealedBody, error) {
 	if id.IsZero() {
 		return nil, invalid(entryWhere, errors.New("its id is zero"))
 	}
-	plain, err := b.Encode()
+	plain, parts, err := b.encode()
 	if err != nil {
 		return nil, err
 	}
 	l := n.BodyLabel(id)
-	sealed, _, err := s.Seal(l, plain)
+	sealed, _, err := s.Seal(l, plain, seal.Form{Parts: parts, Pad: padBody})
 	if err != nil {
 		return nil, fmt.Errorf("seal log entry: %w", err)
 	}
@@ -100,7 +102,7 @@ func SealEntry(s *seal.Sealer, n PageNames, number uint64, previous Hash, body *
 	if err := body.Body.checkNumber(number); err != nil {
 		return nil, Hash{}, invalid(entryWhere, err)
 	}
-	head, _, err := s.Seal(n.HeadLabel(number), plain)
+	head, _, err := s.Seal(n.HeadLabel(number), plain, seal.Form{})
 	if err != nil {
 		return nil, Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
 	}
@@ -186,7 +188,7 @@ func openHead(s *seal.Sealer, n PageNames, number uint64, stored []byte) (h Head
 		return h, bodyHash, nil, corrupt(entryWhere, fmt.Errorf("%d bytes, not %d to %d", len(stored), headLengthBytes, MaxEntryBytes))
 	}
 	length := binary.BigEndian.Uint32(stored)
-	if length > maxHeadSealed || int(length) > len(stored)-headLengthBytes {
+	if length > headSealed || int(length) > len(stored)-headLengthBytes {
 		return h, bodyHash, nil, corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", length, len(stored)))
 	}
 	head, body := stored[headLengthBytes:headLengthBytes+length], stored[headLengthBytes+length:]
@@ -223,33 +225,4 @@ func OpenHeader(s *seal.Sealer, n PageNames, number uint64, stored []byte) (Head
 		return Header{}, Hash{}, fmt.Errorf("open log entry %s: %w", n.Entry(number), err)
 	}
 	return h, headHash(stored[:len(stored)-len(body)]), nil
-}
-
-// OpenInline returns the piece of an entry that stands at [at, at+size) of the body's plaintext, verified against d. Nothing else
-// of the body is looked at. Errors: as OpenEntry.
-func OpenInline(s *seal.Sealer, n PageNames, number uint64, stored []byte, d object.Digest, at, size uint32) ([]byte, error) {
-	content, err := openInline(s, n, number, stored, d, at, size)
-	if err != nil {
-		return nil, fmt.Errorf("open piece of log entry %s: %w", n.Entry(number), err)
-	}
-	return content, nil
-}
-
-func openInline(s *seal.Sealer, n PageNames, number uint64, stored []byte, d object.Digest, at, size uint32) ([]byte, error) {
-	h, body, err := openWhole(s, n, number, stored)
-	if err != nil {
-		return nil, err
-	}
-	plain, _, err := openBody(s, n, h.ID, body)
-	if err != nil {
-		return nil, err
-	}
-	if uint64(at)+uint64(size) > uint64(len(plain)) {
-		return nil, corrupt(bodyWhere, fmt.Errorf("piece %s of %d bytes at %d, and there are %d", d.Short(), size, at, len(plain)))
-	}
-	content := plain[at : at+size : at+size]
-	if err := d.Verify(content); err != nil {
-		return nil, err
-	}
-	return content, nil
 }

@@ -80,7 +80,7 @@ func OpenFloor(s *seal.Sealer, n PageNames, k uint64, stored []byte) (Floor, err
 
 // sealSmall seals a single object.
 func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
-	stored, _, err := s.Seal(l, plain)
+	stored, _, err := s.Seal(l, plain, seal.Form{Pad: seal.Quarters})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s %s: %w", l.Role, l.Name, err)
 	}
@@ -89,8 +89,8 @@ func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
 
 // openSmall opens a single object of at most limit bytes, and lets read read it behind its version. Errors have the object's name.
 func openSmall(s *seal.Sealer, l seal.Label, where string, stored []byte, limit int, read func(d *decoder) error) error {
-	if len(stored) > limit+seal.Overhead {
-		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), limit+seal.Overhead)))
+	if most := seal.MaxSealed(limit); len(stored) > most {
+		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), most)))
 	}
 	plain, _, err := s.Open(l, stored, limit)
 	if err == nil {

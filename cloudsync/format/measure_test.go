@@ -25,15 +25,14 @@ func TestNumbersWithoutMeasure(t *testing.T) {
 	if err := c.EncodeTo(&checkpoint); err != nil {
 		t.Fatal(err)
 	}
-	table := (&format.PackTable{Pieces: []format.PackPiece{{Digest: piece(1, 0, 300).Digest, Bytes: 300}, {Digest: piece(2, 1, 10).Digest, Bytes: 10}}}).Encode()
-	frames := []seal.Frame{{PlainBytes: 310}}
+	table := (&format.PackTable{Blocks: []seal.Block{{StoredBytes: 100}}, Pieces: []format.PackPiece{{Digest: piece(1, 0, 300).Digest, Bytes: 300}, {Digest: piece(2, 1, 10).Digest, Bytes: 10}}}).Encode()
 	for name, o := range map[string]struct {
 		b     []byte
 		parse func(b []byte) error
 	}{
 		"body":       {body, func(b []byte) error { _, err := format.ParseBody(b); return err }},
 		"checkpoint": {checkpoint.Bytes(), func(b []byte) error { _, err := format.ReadCheckpoint(bytes.NewReader(b), math.MaxInt64); return err }},
-		"pack table": {table, func(b []byte) error { _, err := format.ParsePackTable(b, frames); return err }},
+		"pack table": {table, func(b []byte) error { _, err := format.ParsePackTable(b, 100); return err }},
 		"packs":      {format.EncodePacks(c.Packs), func(b []byte) error { _, err := format.ParsePacks(b); return err }},
 		"range":      {mustRange(t, 33, rangeEntries()), func(b []byte) error { _, err := format.ParseRange(33, 35, b); return err }},
 		"position":   {c.At.Encode(), func(b []byte) error { _, err := format.ParsePosition(b); return err }},

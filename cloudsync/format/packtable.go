@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -13,85 +12,110 @@ import (
 // MaxPackPieces bounds the pieces of a pack, so that its table is not longer than seal.MaxTableBytes.
 const MaxPackPieces = 100_000
 
-// PackTable is the table of contents of a pack: its pieces in the order in which they stand. They fill the frames: each begins
-// where the one before ends, none reaches over the end of a frame, and no frame is empty.
-type PackTable struct{ Pieces []PackPiece }
+// PackTable is the table of contents of a pack: its blocks in the order in which they stand, from the beginning of its stream on and
+// without a gap, and the pieces that each of them holds.
+type PackTable struct {
+	Blocks []seal.Block
+	Pieces []PackPiece
+}
 
-// PackPiece says where a piece stands in its pack.
+// PackPiece says where a piece stands in its pack. The pieces of a block fill its plaintext.
 type PackPiece struct {
 	Digest    object.Digest
-	Frame     uint32
-	At, Bytes uint32 // in the plaintext of the frame
+	Block     uint32
+	At, Bytes uint32 // in the plaintext of the block
 }
 
 // The layout of a pack's table:
 //
 //	offset  bytes  content
 //	0       1      format version: 1
-//	1              number of pieces (uvarint, 1 to MaxPackPieces)
-//	               for each: digest (33), length (uvarint, 1 to 65536)
+//	1              number of blocks (uvarint, not 0); for each:
+//	                 its length in the stream (uvarint), number of its pieces (uvarint, not 0); for each:
+//	                   digest (33), length (uvarint, 1 to 65536)
 //
-// Frames and offsets follow from the lengths.
+// There are at most MaxPackPieces pieces. Offsets follow from the lengths.
 const packTableWhere = "table of pack"
 
-// Encode returns the table for seal.Writer.SetTable. Frame and At of the pieces are not written: they follow from the lengths, and
-// ParsePackTable gives them again.
+// Encode returns the table for seal.Writer.SetTable. Offsets are not written, and Block of the pieces must ascend.
 func (t *PackTable) Encode() []byte {
-	b := make([]byte, 0, 8+len(t.Pieces)*(object.DigestSize+3))
+	b := make([]byte, 0, 8+8*len(t.Blocks)+len(t.Pieces)*(object.DigestSize+3))
 	b = append(b, formatVersion)
-	b = binary.AppendUvarint(b, uint64(len(t.Pieces)))
-	for i := range t.Pieces {
-		b = append(b, t.Pieces[i].Digest[:]...)
-		b = binary.AppendUvarint(b, uint64(t.Pieces[i].Bytes))
+	b = binary.AppendUvarint(b, uint64(len(t.Blocks)))
+	rest := t.Pieces
+	for i := range t.Blocks {
+		n := 0
+		for n < len(rest) && rest[n].Block == uint32(i) {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(t.Blocks[i].StoredBytes))
+		b = binary.AppendUvarint(b, uint64(n))
+		for k := range rest[:n] {
+			b = append(b, rest[k].Digest[:]...)
+			b = binary.AppendUvarint(b, uint64(rest[k].Bytes))
+		}
+		rest = rest[n:]
 	}
 	return b
 }
 
-// ParsePackTable reads what Encode wrote, of a pack with these frames. It proves nothing of the pieces. Errors:
-// *base.CorruptError, *base.FormatError.
-func ParsePackTable(b []byte, frames []seal.Frame) (*PackTable, error) {
+// ParsePackTable reads what Encode wrote, of a pack whose blocks end at blockBytes of its stream. It proves nothing of the pieces.
+// Errors: *base.CorruptError, *base.FormatError.
+func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
 	d := decode(packTableWhere, b)
-	n := d.count("pieces", 1, object.DigestSize+1)
-	if n > MaxPackPieces {
-		d.failf("%d pieces, at most %d", n, MaxPackPieces)
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	t := &PackTable{Pieces: make([]PackPiece, n)}
-	for i := range t.Pieces {
-		t.Pieces[i].Digest = d.digest()
-		t.Pieces[i].Bytes = uint32(d.uvarint("length of a piece", 1, limits.MaxPieceBytes))
+	t := &PackTable{Blocks: make([]seal.Block, d.count("blocks", 1, 1+1+object.DigestSize+1))}
+	at := int64(0)
+	for i := range t.Blocks {
+		stored := d.uvarint("length of a block", seal.BlockOverhead, seal.BlockOverhead+seal.MaxBlockBytes)
+		t.Blocks[i] = seal.Block{Offset: at, StoredBytes: int(stored)}
+		at += int64(stored)
+		plain := d.packPieces(t, uint32(i))
+		if d.err == nil && (plain > seal.MaxBlockBytes || stored > plain+seal.BlockOverhead) {
+			d.failf("block %d of %d bytes for %d of pieces", i, stored, plain)
+		}
+		if d.err != nil {
+			return nil, d.err
+		}
 	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	if err := t.place(frames); err != nil {
+	if err := t.check(at, blockBytes); err != nil {
 		return nil, corrupt(packTableWhere, err)
 	}
 	return t, nil
 }
 
-// place sets frame and offset of the pieces, and verifies them.
-func (t *PackTable) place(frames []seal.Frame) error {
-	digests := make([]object.Digest, len(t.Pieces))
-	frame, at := 0, 0
-	for i := range t.Pieces {
-		p := &t.Pieces[i]
-		if !isValuePiece(p.Digest) {
-			return fmt.Errorf("piece %s is no chunk and no index", p.Digest.Short())
-		}
-		if frame == len(frames) || int(p.Bytes) > frames[frame].PlainBytes-at {
-			return fmt.Errorf("piece %d of %d bytes reaches over the end of frame %d", i, p.Bytes, frame)
-		}
-		p.Frame, p.At = uint32(frame), uint32(at)
-		if at += int(p.Bytes); at == frames[frame].PlainBytes {
-			frame, at = frame+1, 0
-		}
-		digests[i] = p.Digest
+// pieces reads the pieces of a block, and returns how long they are.
+func (d *decoder) packPieces(t *PackTable, block uint32) (plain uint64) {
+	n := d.count("pieces", 1, object.DigestSize+1)
+	if n+len(t.Pieces) > MaxPackPieces {
+		d.failf("more than %d pieces", MaxPackPieces)
 	}
-	if frame != len(frames) {
-		return errors.New("the pieces do not fill the frames")
+	if d.err != nil {
+		return 0
+	}
+	for range n {
+		p := PackPiece{Digest: d.digest(), Block: block, At: uint32(plain)}
+		p.Bytes = uint32(d.uvarint("length of a piece", 1, limits.MaxPieceBytes))
+		if plain += uint64(p.Bytes); plain > seal.MaxBlockBytes {
+			break
+		}
+		t.Pieces = append(t.Pieces, p)
+	}
+	return plain
+}
+
+// check verifies that the blocks end where they should, and that the pieces can be pieces.
+func (t *PackTable) check(end, blockBytes int64) error {
+	if end != blockBytes {
+		return fmt.Errorf("blocks that end at %d, not %d", end, blockBytes)
+	}
+	digests := make([]object.Digest, len(t.Pieces))
+	for i := range t.Pieces {
+		if digests[i] = t.Pieces[i].Digest; !isValuePiece(digests[i]) {
+			return fmt.Errorf("piece %s is no chunk and no index", digests[i].Short())
+		}
 	}
 	return checkDistinctDigests(digests)
 }

@@ -14,21 +14,25 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-var packFrames = []seal.Frame{{PlainBytes: 700}, {PlainBytes: 64 << 10}, {PlainBytes: 301}}
+// packBytes is where the blocks of packTable end.
+const packBytes = 100 + (64<<10 + 5) + 306
 
 func packTable() *format.PackTable {
-	return &format.PackTable{Pieces: []format.PackPiece{
-		{Digest: object.Sum(object.Chunk, []byte("a")), Frame: 0, At: 0, Bytes: 400},
-		{Digest: object.Sum(object.IndexBit, []byte("b")), Frame: 0, At: 400, Bytes: 300},
-		{Digest: object.Sum(object.Chunk, []byte("c")), Frame: 1, At: 0, Bytes: 64 << 10},
-		{Digest: object.Sum(object.Chunk, []byte("d")), Frame: 2, At: 0, Bytes: 300},
-		{Digest: object.Sum(object.Chunk, []byte("e")), Frame: 2, At: 300, Bytes: 1},
-	}}
+	return &format.PackTable{
+		Blocks: []seal.Block{{Offset: 0, StoredBytes: 100}, {Offset: 100, StoredBytes: 64<<10 + 5}, {Offset: 100 + 64<<10 + 5, StoredBytes: 306}},
+		Pieces: []format.PackPiece{
+			{Digest: object.Sum(object.Chunk, []byte("a")), Block: 0, At: 0, Bytes: 400},
+			{Digest: object.Sum(object.IndexBit, []byte("b")), Block: 0, At: 400, Bytes: 300},
+			{Digest: object.Sum(object.Chunk, []byte("c")), Block: 1, At: 0, Bytes: 64 << 10},
+			{Digest: object.Sum(object.Chunk, []byte("d")), Block: 2, At: 0, Bytes: 300},
+			{Digest: object.Sum(object.Chunk, []byte("e")), Block: 2, At: 300, Bytes: 1},
+		},
+	}
 }
 
 func TestPackTableRoundTrip(t *testing.T) {
 	b := packTable().Encode()
-	got, err := format.ParsePackTable(b, packFrames)
+	got, err := format.ParsePackTable(b, packBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,39 +43,39 @@ func TestPackTableRoundTrip(t *testing.T) {
 
 func TestBadPackTables(t *testing.T) {
 	good := packTable().Encode()
-	spoilt := func(spoil func(p []format.PackPiece)) []byte {
+	spoilt := func(spoil func(t *format.PackTable)) []byte {
 		table := packTable()
-		spoil(table.Pieces)
+		spoil(table)
 		return table.Encode()
 	}
 	for name, c := range map[string]struct {
-		b      []byte
-		frames []seal.Frame
+		b   []byte
+		end int64
 	}{
-		"empty":           {nil, packFrames},
-		"version 0":       {append([]byte{0}, good[1:]...), packFrames},
-		"version 2":       {append([]byte{2}, good[1:]...), packFrames},
-		"no pieces":       {[]byte{1, 0}, nil},
-		"more":            {append(bytes.Clone(good), 0), packFrames},
-		"too many":        {append(binary.AppendUvarint([]byte{1}, format.MaxPackPieces+1), make([]byte, 35*(format.MaxPackPieces+1))...), packFrames},
-		"no frames":       {good, nil},
-		"fewer frames":    {good, packFrames[:2]},
-		"more frames":     {good, append(packFrames[:3:3], seal.Frame{PlainBytes: 1})},
-		"empty frame":     {good, append(packFrames[:3:3], seal.Frame{})},
-		"longer frame":    {good, []seal.Frame{packFrames[0], packFrames[1], {PlainBytes: 302}}},
-		"over a frame":    {good, []seal.Frame{{PlainBytes: 701}, {PlainBytes: 64<<10 - 1}, {PlainBytes: 301}}},
-		"twice":           {spoilt(func(p []format.PackPiece) { p[3].Digest = p[0].Digest }), packFrames},
-		"node":            {spoilt(func(p []format.PackPiece) { p[0].Digest[0] = byte(object.NodeBit) }), packFrames},
-		"reserved digest": {spoilt(func(p []format.PackPiece) { p[0].Digest[0] = 4 }), packFrames},
-		"zero digest":     {spoilt(func(p []format.PackPiece) { p[0].Digest = object.Digest{} }), packFrames},
-		"piece of 0":      {spoilt(func(p []format.PackPiece) { p[0].Bytes = 0 }), packFrames},
-		"piece too long":  {spoilt(func(p []format.PackPiece) { p[2].Bytes = 64<<10 + 1 }), packFrames},
+		"empty":             {nil, packBytes},
+		"version 0":         {append([]byte{0}, good[1:]...), packBytes},
+		"version 2":         {append([]byte{2}, good[1:]...), packBytes},
+		"no blocks":         {[]byte{1, 0}, 0},
+		"no pieces":         {[]byte{1, 1, 100, 0}, 100},
+		"more":              {append(bytes.Clone(good), 0), packBytes},
+		"too many":          {append(binary.AppendUvarint([]byte{1, 1, 100}, format.MaxPackPieces+1), make([]byte, 35*(format.MaxPackPieces+1))...), 100},
+		"too many blocks":   {binary.AppendUvarint([]byte{1}, 1<<40), packBytes},
+		"blocks end before": {good, packBytes + 1},
+		"blocks end behind": {good, packBytes - 1},
+		"longer block":      {spoilt(func(t *format.PackTable) { t.Blocks[2].StoredBytes++ }), packBytes + 1},
+		"block of 4":        {spoilt(func(t *format.PackTable) { t.Blocks[0].StoredBytes = 4 }), packBytes - 96},
+		"twice":             {spoilt(func(t *format.PackTable) { t.Pieces[3].Digest = t.Pieces[0].Digest }), packBytes},
+		"node":              {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest[0] = byte(object.NodeBit) }), packBytes},
+		"reserved digest":   {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest[0] = 4 }), packBytes},
+		"zero digest":       {spoilt(func(t *format.PackTable) { t.Pieces[0].Digest = object.Digest{} }), packBytes},
+		"piece of 0":        {spoilt(func(t *format.PackTable) { t.Pieces[0].Bytes = 0 }), packBytes},
+		"piece too long":    {spoilt(func(t *format.PackTable) { t.Pieces[2].Bytes = 64<<10 + 1 }), packBytes},
 	} {
-		_, err := format.ParsePackTable(c.b, c.frames)
+		_, err := format.ParsePackTable(c.b, c.end)
 		mustRefuse(t, name, "pack", err)
 	}
 	for n := range good {
-		_, err := format.ParsePackTable(good[:n], packFrames)
+		_, err := format.ParsePackTable(good[:n], packBytes)
 		mustRefuse(t, "cut", "pack", err)
 	}
 }
@@ -79,40 +83,39 @@ func TestBadPackTables(t *testing.T) {
 // TestFullPackTableFits: I3, and that the greatest table can be sealed.
 func TestFullPackTableFits(t *testing.T) {
 	table := &format.PackTable{Pieces: make([]format.PackPiece, format.MaxPackPieces)}
-	frames := make([]seal.Frame, format.MaxPackPieces/2)
 	for i := range table.Pieces {
 		binary.BigEndian.PutUint32(table.Pieces[i].Digest[1:], uint32(i+1))
-		table.Pieces[i].Bytes = 64 << 10
-		frames[i/2].PlainBytes += 64 << 10
+		table.Pieces[i].Bytes, table.Pieces[i].Block = 64<<10, uint32(i)
+		table.Blocks = append(table.Blocks, seal.Block{Offset: int64(i) * 1000, StoredBytes: 1000})
 	}
 	b := table.Encode()
 	if len(b) > seal.MaxTableBytes {
 		t.Errorf("a table of %d pieces has %d bytes", format.MaxPackPieces, len(b))
 	}
 	bounded(t, len(b), func() {
-		if _, err := format.ParsePackTable(b, frames); err != nil {
+		if _, err := format.ParsePackTable(b, 1000*format.MaxPackPieces); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// sealPack returns a pack as package pack writes it, and its id.
+// sealPack returns a pack as package pack writes it, with a block for each piece, and its id.
 func sealPack(t testing.TB, s *seal.Sealer, pieces ...format.InlinePiece) ([]byte, format.ID) {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := s.NewWriter(&b, namesOf(s).PackLabel())
+	w, err := s.NewWriter(&b, namesOf(s).PackLabel(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	table := &format.PackTable{}
-	for _, p := range pieces {
-		if _, err := w.Write(p.Content); err != nil {
+	for i, p := range pieces {
+		block := new(seal.Compressor).AppendBlock(nil, p.Content, true)
+		at, err := w.AddBlocks(block)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.EndFrame(); err != nil {
-			t.Fatal(err)
-		}
-		table.Pieces = append(table.Pieces, format.PackPiece{Digest: p.Digest, Bytes: uint32(len(p.Content))})
+		table.Blocks = append(table.Blocks, seal.Block{Offset: at, StoredBytes: len(block)})
+		table.Pieces = append(table.Pieces, format.PackPiece{Digest: p.Digest, Block: uint32(i), Bytes: uint32(len(p.Content))})
 	}
 	if err := w.SetTable(table.Encode()); err != nil {
 		t.Fatal(err)
@@ -125,23 +128,32 @@ func sealPack(t testing.TB, s *seal.Sealer, pieces ...format.InlinePiece) ([]byt
 
 // openPack reads a pack wholly.
 func openPack(s *seal.Sealer, id format.ID, stored []byte) error {
-	r, err := s.NewReader(bytes.NewReader(stored), int64(len(stored)), namesOf(s).PackLabel())
+	l := namesOf(s).PackLabel()
+	r, err := s.NewReader(bytes.NewReader(stored), int64(len(stored)), l)
 	if err != nil {
 		return err
 	}
 	if format.ID(r.Ref().ID) != id {
 		return &base.CorruptError{Where: "pack", Key: id.String(), Got: r.Ref().ID.String()}
 	}
-	table, err := format.ParsePackTable(r.Table(), r.Frames())
+	table, err := format.ParsePackTable(r.Table(), r.BlockBytes())
 	if err != nil {
 		return err
 	}
+	f, err := r.Whole(bytes.Clone(stored))
+	if err != nil {
+		return err
+	}
+	if err := f.OpenTo(r.BlockBytes()); err != nil {
+		return err
+	}
 	for _, p := range table.Pieces {
-		frame, err := r.ReadFrame(int(p.Frame))
+		b := table.Blocks[p.Block]
+		plain, err := seal.OpenBlock(l, f.Plain()[b.Offset:][:b.StoredBytes])
 		if err != nil {
 			return err
 		}
-		if err := p.Digest.Verify(frame[p.At : p.At+p.Bytes]); err != nil {
+		if err := p.Digest.Verify(plain[p.At : p.At+p.Bytes]); err != nil {
 			return err
 		}
 	}
@@ -178,13 +190,12 @@ func TestPacksOfARow(t *testing.T) {
 }
 
 func FuzzDecodePackTable(f *testing.F) {
-	f.Add(packTable().Encode(), uint32(700), uint32(64<<10), uint32(301))
-	f.Add([]byte{1, 0xff, 0xff, 0x03}, uint32(1), uint32(0), uint32(0))
-	f.Fuzz(func(t *testing.T, b []byte, x, y, z uint32) {
-		frames := []seal.Frame{{PlainBytes: int(x >> 1)}, {PlainBytes: int(y >> 1)}, {PlainBytes: int(z >> 1)}}
+	f.Add(packTable().Encode(), int64(packBytes))
+	f.Add([]byte{1, 0xff, 0xff, 0x03}, int64(1))
+	f.Fuzz(func(t *testing.T, b []byte, end int64) {
 		var table *format.PackTable
 		var err error
-		bounded(t, len(b), func() { table, err = format.ParsePackTable(b, frames) })
+		bounded(t, len(b), func() { table, err = format.ParsePackTable(b, end) })
 		if err != nil {
 			mustRefuse(t, "table", "pack", err)
 			return
@@ -192,10 +203,21 @@ func FuzzDecodePackTable(f *testing.F) {
 		if again := table.Encode(); !bytes.Equal(again, b) {
 			t.Errorf("accepted %x, encodes as %x", b, again)
 		}
-		for _, p := range table.Pieces {
-			if int(p.At+p.Bytes) > frames[p.Frame].PlainBytes {
-				t.Errorf("piece %v stands outside of its frame", p)
+		at, plain := int64(0), make([]uint32, len(table.Blocks))
+		for _, b := range table.Blocks {
+			if b.Offset != at {
+				t.Errorf("block %v at %d", b, at)
 			}
+			at += int64(b.StoredBytes)
+		}
+		for _, p := range table.Pieces {
+			if p.At != plain[p.Block] {
+				t.Errorf("piece %v at %d", p, plain[p.Block])
+			}
+			plain[p.Block] += p.Bytes
+		}
+		if at != end {
+			t.Errorf("blocks end at %d, not %d", at, end)
 		}
 	})
 }

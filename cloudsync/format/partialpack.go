@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// FrameSpan is a run of frames of a pack: Count of them, at least one, from number First on.
-type FrameSpan struct{ First, Count uint32 }
+// BlockSpan is a run of blocks of a pack: Count of them, at least one, from number First on.
+type BlockSpan struct{ First, Count uint32 }
 
-// PartialPack says which frames of a pack who begins with a checkpoint is to read, since other frames have nothing that is live. Spans ascend, with at least one frame between
+// PartialPack says which blocks of a pack who begins with a checkpoint is to read, since other blocks have nothing that is live. Spans ascend, with at least one block between
 // them.
 type PartialPack struct {
 	ID    ID
-	Spans []FrameSpan
+	Spans []BlockSpan
 }
 
-// Has reports whether a frame is to be read.
-func (p *PartialPack) Has(frame uint32) bool {
+// Has reports whether a block is to be read.
+func (p *PartialPack) Has(block uint32) bool {
 	for _, s := range p.Spans {
-		if frame >= s.First && frame-s.First < s.Count {
+		if block >= s.First && block-s.First < s.Count {
 			return true
 		}
 	}
@@ -30,7 +30,7 @@ func (p *PartialPack) Has(frame uint32) bool {
 // A list of partial packs is their number (uvarint), then for each:
 //
 //	16  id
-//	    number of spans (uvarint, not 0); for each: how many frames lie between it and the one before, or the pack's beginning (uvarint), and how many it has (uvarint, not 0)
+//	    number of spans (uvarint, not 0); for each: how many blocks lie between it and the one before, or the pack's beginning (uvarint), and how many it has (uvarint, not 0)
 func appendPartial(b []byte, packs []PartialPack) []byte {
 	b = binary.AppendUvarint(b, uint64(len(packs)))
 	for i := range packs {
@@ -51,14 +51,14 @@ func (d *decoder) partial() []PartialPack {
 	packs := make([]PartialPack, d.count("partial packs", 1, 16+1+2))
 	for i := range packs {
 		packs[i].ID = d.id()
-		spans := make([]FrameSpan, d.count("spans", 1, 2))
+		spans := make([]BlockSpan, d.count("spans", 1, 2))
 		end := uint64(0)
 		for k := range spans {
-			end += d.uvarint("frames before a span", 0, MaxPackPieces)
-			n := d.uvarint("frames of a span", 1, MaxPackPieces)
-			spans[k] = FrameSpan{uint32(end), uint32(n)}
+			end += d.uvarint("blocks before a span", 0, MaxPackPieces)
+			n := d.uvarint("blocks of a span", 1, MaxPackPieces)
+			spans[k] = BlockSpan{uint32(end), uint32(n)}
 			if end += n; end > MaxPackPieces {
-				d.failf("a frame %d of a pack", end-1)
+				d.failf("a block %d of a pack", end-1)
 			}
 			if d.err != nil {
 				return nil
@@ -89,7 +89,7 @@ func checkPartial(partial []PartialPack, packs []PackRef) error {
 				return fmt.Errorf("spans of pack %s overlap, or are one", p.ID)
 			}
 			if end = uint64(s.First) + uint64(s.Count); end > MaxPackPieces {
-				return fmt.Errorf("frame %d of pack %s", end-1, p.ID)
+				return fmt.Errorf("block %d of pack %s", end-1, p.ID)
 			}
 		}
 	}

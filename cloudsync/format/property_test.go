@@ -213,10 +213,10 @@ func TestAnyCheckpointRoundTrips(t *testing.T) {
 	})
 }
 
-func spansOf(r *rapid.T) (spans []format.FrameSpan) {
+func spansOf(r *rapid.T) (spans []format.BlockSpan) {
 	end := rapid.Uint32Range(0, 3).Draw(r, "first frame")
 	for range rapid.IntRange(1, 4).Draw(r, "spans") {
-		s := format.FrameSpan{First: end, Count: rapid.Uint32Range(1, 200).Draw(r, "frames")}
+		s := format.BlockSpan{First: end, Count: rapid.Uint32Range(1, 200).Draw(r, "frames")}
 		spans = append(spans, s)
 		end = s.First + s.Count + rapid.Uint32Range(1, 300).Draw(r, "gap")
 	}

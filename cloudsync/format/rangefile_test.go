@@ -77,7 +77,7 @@ func TestRangesThatNobodyWrites(t *testing.T) {
 		"too many":        {1, make([]format.RangeEntry, format.MaxRangeEntries+1), base.ErrInvalid},
 		"empty entry":     {1, make([]format.RangeEntry, 1), base.ErrInvalid},
 		"entry too long":  {1, []format.RangeEntry{{Stored: make([]byte, format.MaxEntryBytes+1)}}, base.ErrInvalid},
-		"too long in all": {1, []format.RangeEntry{{Stored: make([]byte, 8<<20)}, {Stored: make([]byte, 8<<20)}}, base.ErrTooLarge},
+		"too long in all": {1, []format.RangeEntry{{Stored: make([]byte, 8<<20)}, {Stored: make([]byte, 8<<20)}, {Stored: make([]byte, 8<<20)}}, base.ErrTooLarge},
 		"before 1970":     {1, []format.RangeEntry{{Stored: []byte("x"), Created: time.Unix(-1, 0)}}, base.ErrInvalid},
 		"at 1970":         {1, []format.RangeEntry{{Stored: []byte("x"), Created: time.Unix(0, 0)}}, base.ErrInvalid},
 		"far ahead":       {1, []format.RangeEntry{{Stored: []byte("x"), Created: time.Unix(1<<40, 0)}}, base.ErrInvalid},

@@ -123,7 +123,7 @@ func TestAnnouncement(t *testing.T) {
 // sealAs seals what no encoder would write.
 func sealAs(t testing.TB, s *seal.Sealer, l seal.Label, plain []byte) []byte {
 	t.Helper()
-	stored, _, err := s.Seal(l, plain)
+	stored, _, err := s.Seal(l, plain, seal.Form{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // TestParentsComeFirst has no base that would tell too.
@@ -110,11 +109,6 @@ func TestABodyOfAnotherKind(t *testing.T) {
 	}
 	_, err = format.OpenEntry(s, n, 7, stored)
 	mustRefuse(t, "no body", n.Entry(7), err)
-	p := piece(1, object.Chunk, 10)
-	_, err = format.OpenInline(s, n, 7, stored[:len(stored)-1], p.Digest, 0, 1)
-	mustRefuse(t, "piece of a cut body", n.Entry(7), err)
-	_, err = format.OpenInline(s, n, 8, stored, p.Digest, 0, 1)
-	mustRefuse(t, "piece of another entry", n.Entry(8), err)
 }
 
 // TestNoRandomness: errors of the source come through.
@@ -146,7 +140,7 @@ func TestDiffObject(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 11)
 	n := namesOf(s)
 	var b bytes.Buffer
-	w, err := s.NewWriter(&b, n.DiffLabel(id(1)))
+	w, err := s.NewWriter(&b, n.DiffLabel(id(1)), true)
 	if err != nil {
 		t.Fatal(err)
 	}

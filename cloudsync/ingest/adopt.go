@@ -12,7 +12,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
@@ -629,12 +628,12 @@ func (a *adoption) pack(ctx context.Context, ref format.PackRef, part *format.Pa
 		return take()
 	}
 	name := s.p.o.Names.Pack(ref.ID)
-	places, err := pack.ReadTable(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
+	places, err := s.packPlaces(ctx, ref)
 	if err != nil {
 		return badPack(name, err)
 	}
 	for _, p := range places {
-		if part != nil && !part.Has(p.Place.Frame) {
+		if part != nil && !part.Has(p.Place.Block) {
 			continue
 		}
 		st, err := s.look(p.Digest)

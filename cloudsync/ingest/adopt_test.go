@@ -65,7 +65,7 @@ func (d *device) checkpoint(heads ...*commit.Commit) *checkpoint {
 func (w *world) put(c *checkpoint) uint64 {
 	w.t.Helper()
 	var b bytes.Buffer
-	s, err := w.sealer.NewWriter(&b, w.names.CheckpointLabel(c.At.Number))
+	s, err := w.sealer.NewWriter(&b, w.names.CheckpointLabel(c.At.Number), true)
 	if err == nil {
 		err = c.EncodeTo(s)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -477,7 +476,7 @@ func (b *builder) placesRelied(ctx context.Context, s *step, id format.ID) error
 	if _, ok := b.read[id]; ok {
 		return nil
 	}
-	places, err := pack.ReadTableOf(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, id)
+	places, err := s.packPlaces(ctx, format.PackRef{ID: id})
 	if err == nil {
 		err = s.takePlaces(ctx, places, false)
 	} else if !errors.Is(err, base.ErrNotFound) {

@@ -360,7 +360,7 @@ func (d *device) upload(cs ...*commit.Commit) *format.Body {
 		b.Commits = append(b.Commits, x)
 		for _, e := range roots {
 			d.pieces(e.Digest, func(p object.Digest, content []byte) {
-				if err := u.Add(p, content, e.Priority == object.Eager); err != nil {
+				if err := u.Add(p, content, e.Priority == object.Eager, true); err != nil {
 					d.t.Fatal(err)
 				}
 			})
@@ -470,7 +470,7 @@ func (d *device) uploadValues(es ...fb.Entry) []format.PackRef {
 	defer u.Close()
 	for _, e := range es {
 		d.pieces(e.Digest, func(p object.Digest, content []byte) {
-			if err := u.Add(p, content, e.Priority == object.Eager); err != nil {
+			if err := u.Add(p, content, e.Priority == object.Eager, true); err != nil {
 				d.t.Fatal(err)
 			}
 		})
@@ -497,7 +497,7 @@ func (w *world) packOf(ps ...format.InlinePiece) []format.PackRef {
 	u := pack.NewUploader(context.Background(), pack.UploadOptions{Bucket: w.bucket, Sealer: w.sealer, Names: w.names})
 	defer u.Close()
 	for _, p := range ps {
-		if err := u.Add(p.Digest, p.Content, false); err != nil {
+		if err := u.Add(p.Digest, p.Content, false, true); err != nil {
 			w.t.Fatal(err)
 		}
 	}

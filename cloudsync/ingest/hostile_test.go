@@ -381,7 +381,7 @@ func (h *hostile) diffObject(diff []byte) (format.ID, uint64) {
 	h.t.Helper()
 	id := h.newID()
 	var b bytes.Buffer
-	w, err := h.sealer.NewWriter(&b, h.names.DiffLabel(id))
+	w, err := h.sealer.NewWriter(&b, h.names.DiffLabel(id), true)
 	if err == nil {
 		_, err = w.Write(diff)
 	}

@@ -235,7 +235,7 @@ func TestCondemnedAndGone(t *testing.T) {
 	}
 	without := w.device(t)
 	without.page = ingest.New(ingest.Options{Store: without.s, Bucket: w.bucket, Sealer: w.sealer, Names: w.names})
-	p, err := without.s.SubmitSync(t.Context(), nil, &storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: roots[0].Digest, Place: storage.CloudPlace{Pack: body.Packs[0].ID, SealedBytes: 100, Bytes: 100}}}})
+	p, err := without.s.SubmitSync(t.Context(), nil, &storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: roots[0].Digest, Place: storage.CloudPlace{Pack: body.Packs[0].ID, StoredBytes: 100, Bytes: 100}}}})
 	if err != nil || p.Wait() != nil {
 		t.Fatal(err)
 	}

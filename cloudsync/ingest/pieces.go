@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
@@ -114,7 +116,7 @@ func (s *step) pieces(ctx context.Context, e *format.Entry) error {
 func inlinePlace(e *format.Entry, i int) storage.PlacedPiece {
 	x := &e.Body.Pieces[i]
 	return storage.PlacedPiece{Digest: x.Digest, Place: storage.CloudPlace{
-		Entry: e.Number, Frame: uint32(i), At: x.At, Bytes: uint32(len(x.Content)), KeyIndex: e.KeyIndex,
+		Entry: e.Number, Block: uint32(i), Bytes: uint32(len(x.Content)), KeyIndex: e.KeyIndex,
 	}}
 }
 
@@ -125,7 +127,7 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 	var err, disk error
 	if whole {
 		// The places are proved when the last piece has been read.
-		err = pack.Stream(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref, func(p storage.PlacedPiece, content []byte) error {
+		err = s.readPack(ctx, pack.OpenWhole, ref, nil, func(p storage.PlacedPiece, content []byte) error {
 			if err := checkPiece(p.Digest, content); err != nil {
 				return err
 			}
@@ -136,7 +138,7 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 		s.res.Bytes += int64(ref.Bytes)
 		s.res.Pieces += len(places)
 	} else {
-		places, err = pack.ReadTable(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
+		places, err = s.packPlaces(ctx, ref)
 	}
 	if disk != nil {
 		return disk
@@ -150,6 +152,29 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 	return s.takePlaces(ctx, places, whole)
 }
 
+// opener is pack.Open or pack.OpenWhole.
+type opener func(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*pack.Reader, error)
+
+// readPack gives the pieces of a pack to fn: with content those in spans, all when there are none.
+func (s *step) readPack(ctx context.Context, open opener, ref format.PackRef, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
+	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.Each(ctx, spans, fn)
+}
+
+// packPlaces returns where the pieces of a pack stand.
+func (s *step) packPlaces(ctx context.Context, ref format.PackRef) ([]storage.PlacedPiece, error) {
+	r, err := pack.Open(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.Places(), nil
+}
+
 // badPack returns the error of a pack that could not be read. One that is not there is gone: whoever announced it, or relies on it, has had it.
 func badPack(name string, err error) error {
 	if errors.Is(err, base.ErrNotFound) {
@@ -158,12 +183,12 @@ func badPack(name string, err error) error {
 	return badObject(name, fmt.Errorf("read pack %s: %w", name, err))
 }
 
-// packPart takes where the pieces of a pack are, and those that stand in some of its frames.
+// packPart takes where the pieces of a pack are, and those that stand in some of its blocks.
 func (s *step) packPart(ctx context.Context, ref format.PackRef, part *format.PartialPack) error {
 	name := s.p.o.Names.Pack(ref.ID)
 	var came, others []storage.PlacedPiece
 	var disk error
-	err := pack.StreamPart(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, ref, part.Spans, func(p storage.PlacedPiece, content []byte) error {
+	err := s.readPack(ctx, pack.Open, ref, part.Spans, func(p storage.PlacedPiece, content []byte) error {
 		if content == nil {
 			others = append(others, p)
 			return nil

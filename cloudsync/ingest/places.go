@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -52,7 +51,7 @@ func (s *step) takeRelied(ctx context.Context, b *format.Body) error {
 	defer func() { s.fill = fill }()
 	for _, id := range slices.Concat(b.Relies, s.untaken) {
 		name := s.p.o.Names.Pack(id)
-		places, err := pack.ReadTableOf(ctx, s.p.o.Bucket, s.p.o.Sealer, s.p.o.Names, id)
+		places, err := s.packPlaces(ctx, format.PackRef{ID: id})
 		switch {
 		case errors.Is(err, base.ErrNotFound):
 			continue

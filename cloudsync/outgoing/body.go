@@ -73,6 +73,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	g := p.newGatherer(ctx)
 	defer g.close()
+	g.single, g.plain = resend, resend && p.o.Plain != nil
 	if resend {
 		err = p.resend(ctx, g)
 	} else {
@@ -185,7 +186,7 @@ func (b *builder) add(ctx context.Context, id commit.ID) (fits bool, err error) 
 	if len(b.body.Commits) > 0 && (b.bytes+bytes > bodyBytes || d.tally.valueBytes > largeBytes) {
 		return false, nil
 	}
-	b.body.Commits = append(b.body.Commits, format.CommitChange{Commit: c, Base: from, Diff: d.diff, Past: b.p.past.Has(id)})
+	b.body.Commits = append(b.body.Commits, format.CommitChange{Commit: c, Base: from, Diff: d.diff, Past: b.p.past.Has(id), Plain: d.tally.plain})
 	for _, id := range c.Parents {
 		if b.body.Shallow || b.from.body[id] {
 			continue
@@ -217,7 +218,7 @@ func (b *builder) finish(g *gatherer, ids []commit.ID, tags []storage.TagChange)
 		b.body.ReliesEntries = append(b.body.ReliesEntries, n)
 	}
 	for _, q := range g.inline {
-		b.body.Pieces = append(b.body.Pieces, format.InlinePiece{Digest: q.digest, Content: q.content})
+		b.body.Pieces = append(b.body.Pieces, format.InlinePiece{Digest: q.digest, Content: q.content, Plain: q.plain, Apart: q.apart})
 	}
 	tagsLeft := b.addTags(tags, ids[len(b.body.Commits):])
 	return tagsLeft || len(b.body.Commits) < len(ids)

@@ -22,7 +22,7 @@ import (
 // packs first, of which the next body tells; so do those of EAGER values that stand in packs of which little is live, until a new device reads little that is dead. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
 // the first commit.
 //
-// It holds 200 bytes for each commit, 96 for each frame of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
+// It holds 200 bytes for each commit, 96 for each block of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
 // bucket about packs that neither an earlier checkpoint of this page nor the last body has described. Errors match base.ErrInvalid for a head that
 // is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
 // those of the bucket, the store and ctx.
@@ -147,7 +147,7 @@ func (p *Page) writeCheckpoint(ctx context.Context, name string, at format.Posit
 		return 0, err
 	}
 	for i, d := range deltas {
-		if d.diff.Bytes, d.tally, err = encode(ctx, d.from, d.to, io.Discard); err != nil {
+		if d.diff.Bytes, d.tally, err = p.encode(ctx, d.from, d.to, io.Discard); err != nil {
 			return 0, err
 		}
 		if i < len(c.Heads) {
@@ -394,7 +394,7 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 			err = cerr
 		}
 	}()
-	w, err := p.o.Sealer.NewWriter(s, p.o.Names.CheckpointLabel(c.At.Number))
+	w, err := p.o.Sealer.NewWriter(s, p.o.Names.CheckpointLabel(c.At.Number), p.o.Plain == nil)
 	if err != nil {
 		return 0, fmt.Errorf("seal checkpoint: %w", err)
 	}
@@ -402,7 +402,7 @@ func (p *Page) putCheckpoint(ctx context.Context, name string, c *format.Checkpo
 		return 0, err
 	}
 	for i, d := range ds {
-		bytes, _, err := encode(ctx, d.from, d.to, w)
+		bytes, _, err := p.encode(ctx, d.from, d.to, w)
 		if err == nil && bytes != d.diff.Bytes {
 			err = fmt.Errorf("tree %d gave %d bytes, then %d", i, d.diff.Bytes, bytes)
 		}

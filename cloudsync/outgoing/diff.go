@@ -25,9 +25,12 @@ type tally struct {
 	valueBytes  uint64 // of these values, pieces that are held elsewhere too included
 	puts        int64  // keys that get a value
 	inline      int64  // bytes of values that stand with their keys
+	plain       bool   // there are keys that must not be compressed
 }
 
-func (t *tally) add(c *format.Change) {
+// add counts a change. plain is Options.Plain.
+func (t *tally) add(c *format.Change, plain func(key []byte) bool) {
+	t.plain = t.plain || plain != nil && plain(c.Key)
 	if c.Removed {
 		return
 	}
@@ -68,7 +71,7 @@ func changeOf(d *btree.DiffEntry, c *format.Change) {
 }
 
 // encode writes the diff of two trees to w.
-func encode(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
+func (p *Page) encode(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
 	cw := format.NewChangeWriter(w)
 	var c format.Change
 	for d, err := range btree.Diff(ctx, from, to, nil) {
@@ -76,7 +79,7 @@ func encode(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64
 			return 0, t, fmt.Errorf("compare trees: %w", err)
 		}
 		changeOf(&d, &c)
-		t.add(&c)
+		t.add(&c, p.o.Plain)
 		if err := cw.Write(&c); err != nil {
 			return 0, t, err
 		}
@@ -95,10 +98,11 @@ type runner struct {
 	kept  []byte
 	long  bool // kept is not all
 	tally tally
+	plain func(key []byte) bool
 }
 
 func (p *Page) newRunner(ctx context.Context, b format.Base, from, to btree.Tree) *runner {
-	r := &runner{base: b, from: from}
+	r := &runner{base: b, from: from, plain: p.o.Plain}
 	r.next, r.stop = iter.Pull2(btree.Diff(ctx, from, to, nil))
 	r.w = format.NewChangeWriter(r)
 	return r
@@ -125,7 +129,7 @@ func (r *runner) step() (more bool, err error) {
 	}
 	var c format.Change
 	changeOf(&d, &c)
-	r.tally.add(&c)
+	r.tally.add(&c, r.plain)
 	return true, r.w.Write(&c)
 }
 
@@ -202,7 +206,7 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 	d = &delta{from: from, to: to}
 	if q, ok := p.uploadedDiff(ctx, key); ok {
 		d.diff = format.Diff{Pack: q.id, Bytes: q.bytes}
-		_, d.tally, err = encode(ctx, from, to, io.Discard)
+		_, d.tally, err = p.encode(ctx, from, to, io.Discard)
 		return d, err
 	}
 	s := p.spill()
@@ -212,12 +216,12 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 		}
 	}()
 	id := p.o.NewID()
-	w, err := p.o.Sealer.NewWriter(s, p.o.Names.DiffLabel(id))
+	w, err := p.o.Sealer.NewWriter(s, p.o.Names.DiffLabel(id), p.o.Plain == nil)
 	if err != nil {
 		return nil, fmt.Errorf("seal diff: %w", err)
 	}
 	d.diff.Pack = id
-	if d.diff.Bytes, d.tally, err = encode(ctx, from, to, w); err != nil {
+	if d.diff.Bytes, d.tally, err = p.encode(ctx, from, to, w); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {

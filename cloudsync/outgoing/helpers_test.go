@@ -364,7 +364,12 @@ func (r *reader) apply(n uint64, b *format.Body) {
 
 func (r *reader) pack(ref format.PackRef) {
 	r.d.t.Helper()
-	err := pack.Stream(r.d.t.Context(), r.d.b, r.d.seal, r.d.names(), ref, func(p storage.PlacedPiece, content []byte) error {
+	p, err := pack.OpenWhole(r.d.t.Context(), r.d.b, r.d.seal, r.d.names(), ref)
+	if err != nil {
+		r.d.t.Fatal(err)
+	}
+	defer p.Close()
+	err = p.Each(r.d.t.Context(), nil, func(p storage.PlacedPiece, content []byte) error {
 		r.pieces[p.Digest] = bytes.Clone(content)
 		r.times[p.Digest]++
 		return nil

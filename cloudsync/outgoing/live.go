@@ -7,7 +7,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -194,26 +193,12 @@ func (p *Page) knownRefs(ctx context.Context, described []format.PackRef) (map[f
 
 // describe asks the bucket how long a pack is, and how many pieces it has: two or three requests.
 func (p *Page) describe(ctx context.Context, ref *format.PackRef) error {
-	name := p.o.Names.Pack(ref.ID)
-	size, _, err := look(ctx, p.o.Bucket, name)
+	r, err := pack.Open(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, format.PackRef{ID: ref.ID})
 	if err != nil {
-		return fmt.Errorf("look at pack %s: %w", ref.ID, err)
+		return err
 	}
-	if size > format.MaxPackObjectBytes {
-		return &base.CorruptError{Where: "pack", Key: ref.ID.String(), Got: fmt.Sprintf("%d bytes", size)}
-	}
-	r, err := p.o.Sealer.NewReader(&objectReader{ctx, p.o.Bucket, name}, size, pack.Label(p.o.Names))
-	if err != nil {
-		return fmt.Errorf("read table of pack %s: %w", ref.ID, err)
-	}
-	if format.ID(r.Ref().ID) != ref.ID {
-		return &base.CorruptError{Where: "pack", Key: ref.ID.String(), Got: "another pack under its name"}
-	}
-	t, err := format.ParsePackTable(r.Table(), r.Frames())
-	if err != nil {
-		return fmt.Errorf("read table of pack %s: %w", ref.ID, err)
-	}
-	ref.Bytes, ref.Pieces = uint64(size), uint32(len(t.Pieces))
+	defer r.Close()
+	ref.Bytes, ref.Pieces = r.Ref().Bytes, r.Ref().Pieces
 	return nil
 }
 

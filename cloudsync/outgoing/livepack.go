@@ -19,37 +19,37 @@ const (
 	requestBytes, spareRequests = 4 << 20, 32
 	// pieceTable is about what a piece takes in the table of its pack.
 	pieceTable = 37
-	// seenShift is by how much the offset of a piece in its frame is shifted to tell it from others: those of values that are objects are longer.
+	// seenShift is by how much the offset of a piece in its block is shifted to tell it from others: those of values that are objects are longer.
 	seenShift = 8
 )
 
 // Waste returns how much that is dead a new device may read for so many bytes that are live: checkpoints see to it that it is not much more.
 func Waste(live uint64) uint64 { return live / wasteShare }
 
-// livePack says what of a pack is live. It takes 96 bytes for each frame.
+// livePack says what of a pack is live. It takes 96 bytes for each block.
 type livePack struct {
-	frames map[uint32]*liveFrame // those with live pieces of EAGER values
+	blocks map[uint32]*liveBlock // those with live pieces of EAGER values
 	whole  bool                  // all is, as the pack is new, and of EAGER values
 }
 
-type liveFrame struct {
+type liveBlock struct {
 	offset int64
-	sealed uint32
+	stored uint32
 	bytes  uint32   // of live pieces
 	seen   []uint64 // bits for the beginnings of pieces that are counted
 }
 
-func (k *livePack) eager() bool { return k.whole || len(k.frames) > 0 }
+func (k *livePack) eager() bool { return k.whole || len(k.blocks) > 0 }
 
 // add counts a piece, once.
 func (k *livePack) add(c *storage.CloudPlace) {
-	f := k.frames[c.Frame]
+	f := k.blocks[c.Block]
 	if f == nil {
-		if k.frames == nil {
-			k.frames = map[uint32]*liveFrame{}
+		if k.blocks == nil {
+			k.blocks = map[uint32]*liveBlock{}
 		}
-		f = &liveFrame{offset: c.Offset, sealed: c.SealedBytes}
-		k.frames[c.Frame] = f
+		f = &liveBlock{offset: c.Offset, stored: c.StoredBytes}
+		k.blocks[c.Block] = f
 	}
 	bit := c.At >> seenShift
 	for int(bit/64) >= len(f.seen) {
@@ -64,7 +64,7 @@ func (k *livePack) add(c *storage.CloudPlace) {
 // packRead is how a new device reads a pack.
 type packRead struct {
 	id       format.ID
-	spans    []format.FrameSpan // nil: the whole pack
+	spans    []format.BlockSpan // nil: the whole pack
 	live     int64              // bytes of live pieces
 	bytes    int64              // that are read
 	requests int
@@ -92,18 +92,18 @@ func readOf(ref *format.PackRef, k *livePack) packRead {
 	}
 	var end int64
 	parts := packRead{id: ref.ID, bytes: pieceTable * int64(ref.Pieces), requests: 1}
-	for _, number := range slices.Sorted(maps.Keys(k.frames)) {
-		f := k.frames[number]
+	for _, number := range slices.Sorted(maps.Keys(k.blocks)) {
+		f := k.blocks[number]
 		parts.live += int64(f.bytes)
 		n := len(parts.spans)
 		if n > 0 && (f.offset-end <= spanGap || parts.spans[n-1].First+parts.spans[n-1].Count == number) {
 			parts.spans[n-1].Count = number + 1 - parts.spans[n-1].First
-			parts.bytes += f.offset - end + int64(f.sealed)
+			parts.bytes += f.offset - end + int64(f.stored)
 		} else {
-			parts.spans = append(parts.spans, format.FrameSpan{First: number, Count: 1})
-			parts.bytes += int64(f.sealed)
+			parts.spans = append(parts.spans, format.BlockSpan{First: number, Count: 1})
+			parts.bytes += int64(f.stored)
 		}
-		end = f.offset + int64(f.sealed)
+		end = f.offset + int64(f.stored)
 	}
 	parts.requests += len(parts.spans)
 	r.live = parts.live

@@ -15,7 +15,7 @@ func livePackOf(live map[uint32]int) *livePack {
 	for frame, n := range live {
 		for i := range n {
 			for range 2 { // the second time it does not count
-				k.add(&storage.CloudPlace{Frame: frame, Offset: int64(frame) * 128_000, SealedBytes: 128_000, At: uint32(i * 1000), Bytes: 1000})
+				k.add(&storage.CloudPlace{Block: frame, Offset: int64(frame) * 128_000, StoredBytes: 128_000, At: uint32(i * 1000), Bytes: 1000})
 			}
 		}
 	}
@@ -35,14 +35,14 @@ func TestHowPacksAreRead(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		frames map[uint32]int
-		spans  []format.FrameSpan
+		spans  []format.BlockSpan
 		live   int64
 	}{
 		"all":               {all, nil, 12_800_000},
 		"a small gap":       {without(50, 52), nil, 98 * 128_000},
-		"a gap":             {without(30, 70), []format.FrameSpan{{First: 0, Count: 30}, {First: 70, Count: 30}}, 60 * 128_000},
-		"the beginning":     {without(0, 60), []format.FrameSpan{{First: 60, Count: 40}}, 40 * 128_000},
-		"gaps near another": {map[uint32]int{3: 1, 5: 1, 7: 2, 50: 128}, []format.FrameSpan{{First: 3, Count: 5}, {First: 50, Count: 1}}, 132_000},
+		"a gap":             {without(30, 70), []format.BlockSpan{{First: 0, Count: 30}, {First: 70, Count: 30}}, 60 * 128_000},
+		"the beginning":     {without(0, 60), []format.BlockSpan{{First: 60, Count: 40}}, 40 * 128_000},
+		"gaps near another": {map[uint32]int{3: 1, 5: 1, 7: 2, 50: 128}, []format.BlockSpan{{First: 3, Count: 5}, {First: 50, Count: 1}}, 132_000},
 	} {
 		r := readOf(&ref, livePackOf(c.frames))
 		if r.live != c.live || !slices.Equal(r.spans, c.spans) {

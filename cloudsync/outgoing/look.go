@@ -2,8 +2,6 @@ package outgoing
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"math"
 	"sync"
 	"time"
@@ -49,25 +47,4 @@ func each(ctx context.Context, n int, fn func(ctx context.Context, i int) error)
 	}
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// objectReader reads an object by ranges.
-type objectReader struct {
-	ctx  context.Context // of the call that it serves
-	b    bucket.Bucket
-	name string
-}
-
-// ReadAt implements io.ReaderAt.
-func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
-	o, err := r.b.Get(r.ctx, r.name, off, int64(len(p)))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = o.Body.Close() }() // what was read is proved by who reads
-	n, err := io.ReadFull(o.Body, p)
-	if err != nil {
-		return n, fmt.Errorf("read %s: %w", r.name, err)
-	}
-	return n, nil
 }

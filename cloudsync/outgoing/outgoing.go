@@ -32,6 +32,9 @@ type Options struct {
 	Kept func() (format.Retention, []format.Condemnation)
 	// At returns the number of the entry up to which the page has read the log, and shallow whether the bucket gives history up, so that parents of what is sent may be given up. Nil: 0 and false.
 	At func() (number uint64, shallow bool)
+	// Plain reports whether what a key has must not be compressed; nil: no key. A commit that changes such a key is not compressed, and
+	// neither is what has all keys of the page.
+	Plain func(key []byte) bool
 	// Progress is told of the values of the commits of each body that Next makes, in bytes of content; nil: nobody is.
 	Progress *progress.Tracker
 }
@@ -135,7 +138,7 @@ func (p *Page) settle(sealed *format.SealedBody, number uint64) *storage.SyncBat
 	for i := range b.Pieces {
 		q := &b.Pieces[i]
 		s.Places = append(s.Places, storage.PlacedPiece{Digest: q.Digest, Place: storage.CloudPlace{
-			Entry: number, Frame: uint32(i), At: q.At, Bytes: uint32(len(q.Content)), KeyIndex: sealed.KeyIndex,
+			Entry: number, Block: uint32(i), Bytes: uint32(len(q.Content)), KeyIndex: sealed.KeyIndex,
 		}})
 	}
 	for _, t := range b.Tags {

@@ -44,6 +44,11 @@ type gatherer struct {
 	limit  int
 	// progress is told of values and pieces that are done; nil: nobody is.
 	progress *progress.Tracker
+	// single says that no two pieces are compressed together, since nobody knows of which commits they are.
+	single bool
+
+	plain bool // the pieces that are taken are not compressed
+	apart bool // the next one is not compressed together with those before
 
 	queue  []object.Digest // pieces on their way to be taken, in order
 	queued map[object.Digest]struct{}
@@ -70,6 +75,8 @@ type inlinePiece struct {
 	digest  object.Digest
 	content []byte
 	eager   bool
+	plain   bool
+	apart   bool
 }
 
 type waitingPiece struct {
@@ -273,10 +280,13 @@ func (g *gatherer) rely(c *storage.CloudPlace) {
 
 // take takes a piece. content is lent.
 func (g *gatherer) take(d object.Digest, content []byte, eager bool) error {
+	q := inlinePiece{d, content, eager, g.plain, g.apart || g.single}
+	g.apart = false
 	if g.spilled || g.forced {
-		return g.upload(d, content, eager)
+		return g.upload(q)
 	}
-	g.inline = append(g.inline, inlinePiece{d, bytes.Clone(content), eager})
+	q.content = bytes.Clone(content)
+	g.inline = append(g.inline, q)
 	g.inlined[d] = struct{}{}
 	if g.inlineBytes += len(content); g.inlineBytes <= format.InlineBytes {
 		return nil
@@ -296,14 +306,14 @@ func (g *gatherer) spill() error {
 				return err
 			}
 		}
-		if err := g.upload(q.digest, q.content, q.eager); err != nil {
+		if err := g.upload(q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *gatherer) upload(d object.Digest, content []byte, eager bool) error {
+func (g *gatherer) upload(q inlinePiece) error {
 	g.p.mu.Lock()
 	full := g.limit > 0 && len(g.p.pending.packs) >= g.limit
 	g.p.mu.Unlock()
@@ -316,10 +326,15 @@ func (g *gatherer) upload(d object.Digest, content []byte, eager bool) error {
 		})
 	}
 	g.mu.Lock()
-	g.flight[d] = g.next
+	g.flight[q.digest] = g.next
 	g.next++
 	g.mu.Unlock()
-	return g.up.Add(d, content, eager)
+	if q.apart {
+		if err := g.up.Cut(); err != nil {
+			return err
+		}
+	}
+	return g.up.Add(q.digest, q.content, q.eager, !q.plain)
 }
 
 // flush waits until all that was given to packs is in the bucket, and known to be.
@@ -443,6 +458,7 @@ func (g *gatherer) values(d *delta, priority object.Priority, values func(roots 
 func (g *gatherer) deltas(ds []*delta, values func(roots []object.Digest, eager bool) error) error {
 	for _, priority := range []object.Priority{object.Eager, object.Lazy} {
 		for _, d := range ds {
+			g.apart, g.plain = true, d.tally.plain
 			if err := g.values(d, priority, values); err != nil {
 				return err
 			}

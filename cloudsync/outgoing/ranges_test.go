@@ -140,7 +140,7 @@ func TestRangesNeverFail(t *testing.T) {
 
 func TestRangeThatIsTooLong(t *testing.T) {
 	d := newDevice(t)
-	d.fill(32, 700_000)
+	d.fill(32, 800_000)
 	if c := d.writeRanges(32, 0); c.A != 0 {
 		t.Errorf("cost %+v", c)
 	}

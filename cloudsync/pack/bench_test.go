@@ -74,7 +74,7 @@ func uploadAll(b *testing.B, to bucket.Bucket, s *seal.Sealer, digests []object.
 	defer u.Close()
 	pieceBytes := len(content) / len(digests)
 	for i, d := range digests {
-		if err := u.Add(d, content[i*pieceBytes:][:pieceBytes], true); err != nil {
+		if err := u.Add(d, content[i*pieceBytes:][:pieceBytes], true, true); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -49,8 +49,8 @@ func (t *tableCache) add(id format.ID, c *contents) {
 	}
 }
 
-// weight is how many pieces a table counts for: a frame takes half as much as a piece.
-func (c *contents) weight() int { return len(c.pieces) + len(c.frames)/2 + 1 }
+// weight is how many pieces a table counts for: a block takes half as much as a piece.
+func (c *contents) weight() int { return len(c.pieces) + len(c.blocks)/2 + 1 }
 
 // entryCache remembers log entries, as they are stored, that came with ranges.
 type entryCache struct {

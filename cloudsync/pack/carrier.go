@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -14,96 +13,207 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Label returns the label with which the packs of a page are sealed. It is the same for all of them: they differ by their ids.
-func Label(n format.PageNames) seal.Label {
-	return seal.Label{Role: format.RolePack, Name: strings.TrimSuffix(n.PacksPrefix(), "/")}
-}
-
-// packRoom is the length of the greatest pack whose buffer need not grow again: plaintext, overhead of frames, table of 1 024 pieces.
-const packRoom = format.PackBytes + format.PackBytes/128
+// packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does not fit any more.
+var packRoom = int(seal.ObjectBytes(format.PackBytes)) + format.BlockBytes + seal.BlockOverhead
 
 // smallPack is the length beyond which the buffer of a pack gets packRoom at once.
 const smallPack = 1 << 20
 
-// frameRoom is more than a sealed frame is longer than its plaintext.
-const frameRoom = 1 << 10
-
-// sealing is a pack that is being sealed into memory.
-type sealing struct {
-	ref   format.PackRef
-	order int
-	w     *seal.Writer
-	table format.PackTable
-	b     *buffer
+// gathering is a pack whose blocks are being made. Runs of blocks of about format.RunBytes stay together; in which order the runs
+// stand is drawn when the pack is full, so that where something stands says nothing about what it is.
+type gathering struct {
+	sort   int
+	order  int
+	blocks buffer // laid end to end
+	runs   []run
+	pieces int
 }
 
-// runSealing seals frames as they come, and gives finished packs to the carrier. It ends when there are no more frames, or with the context.
+// run is some blocks of a pack that stand together.
+type run struct {
+	from, to int // where they stand among the blocks
+	plain    int // bytes
+	blocks   []gathered
+}
+
+// gathered is a block and what stands in it.
+type gathered struct {
+	stored int
+	pieces []format.PackPiece // Block is set when the order is known
+}
+
+// room returns how many bytes of a pack are left for blocks.
+func (p *gathering) room() int {
+	blocks := 0
+	for i := range p.runs {
+		blocks += len(p.runs[i].blocks)
+	}
+	return format.PackBytes - tableRoom - len(p.blocks.b) - pieceTableBytes*p.pieces - blockTableBytes*blocks
+}
+
+// sealed is a pack in memory, on its way to the bucket.
+type sealed struct {
+	ref    format.PackRef
+	order  int
+	index  uint32 // of the key
+	blocks []seal.Block
+	pieces []format.PackPiece
+	b      *buffer
+}
+
+// runSealing makes packs of blocks as they come, and gives them to the carrier. It ends when there are no more blocks, or with the context.
 func (u *Uploader) runSealing() {
 	defer close(u.uploader.packs)
-	var open [2]*sealing
-	for f := range u.frames {
+	var open [2]*gathering
+	for b := range u.blocks {
 		if u.ctx.Err() != nil {
 			continue // Close has made the channel end, or will
 		}
-		if err := u.seal(&open[f.sort], f); err != nil {
+		if err := u.gather(&open[b.sort], b); err != nil {
 			u.cancel(err)
+		}
+	}
+	for _, p := range open {
+		if p != nil && u.ctx.Err() == nil {
+			if err := u.send(p); err != nil {
+				u.cancel(err)
+			}
 		}
 	}
 }
 
-// seal adds a frame to its pack, *open, which it begins and ends.
-func (u *Uploader) seal(open **sealing, f frame) error {
-	p := *open
-	if p == nil {
-		var err error
-		if p, err = u.uploader.begin(f); err != nil {
+// gather adds a block to the pack of its sort, *open, which it begins and ends.
+func (u *Uploader) gather(open **gathering, b block) error {
+	if *open == nil {
+		*open = u.begin(b.sort)
+	}
+	if p := *open; !p.add(&u.compressor, b) {
+		if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
+			p.add(&u.compressor, head)
+			b = b.behind(head)
+		}
+		if err := u.send(p); err != nil {
 			return err
 		}
-		*open = p
-	}
-	if err := p.addFrame(f); err != nil {
-		return fmt.Errorf("seal pack %s: %w", p.ref.ID, err)
+		*open = u.begin(b.sort)
+		(*open).add(&u.compressor, b)
 	}
 	select {
-	case u.free <- f.plain:
+	case u.free <- b.memory:
 	default:
 	}
-	if !f.last {
-		return nil
+	return nil
+}
+
+// fits reports whether a block of stored bytes fits into the room of a pack.
+func (p *gathering) fits(stored, room, pieces int) bool {
+	return stored+blockTableBytes+pieceTableBytes*pieces <= room && p.pieces+pieces <= recentPieces
+}
+
+// fitting returns as many of the first pieces of a block, but not all of them, as have room in a pack even if they cannot be compressed.
+func (p *gathering) fitting(b block) block {
+	n, room := 0, p.room()
+	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
+		n++
 	}
-	*open = nil
-	if err := p.end(); err != nil {
-		return fmt.Errorf("seal pack %s: %w", p.ref.ID, err)
+	b.pieces, b.plain = b.pieces[:n], b.plain[:b.pieces[n].At]
+	return b
+}
+
+// behind returns what of a block is behind its beginning.
+func (b block) behind(head block) block {
+	b.plain, b.pieces = b.plain[len(head.plain):], b.pieces[len(head.pieces):]
+	for i := range b.pieces {
+		b.pieces[i].At -= uint32(len(head.plain))
 	}
+	return b
+}
+
+// begin begins a pack.
+func (u *Uploader) begin(sort int) *gathering {
+	p := &gathering{sort: sort, order: u.begun}
+	p.blocks.b, u.spare = u.spare[:0], nil
+	u.begun++
+	return p
+}
+
+// add adds a block, unless the pack has no room for it. A run ends when it is long enough, and what is left of the pack is enough for another one.
+func (p *gathering) add(c *seal.Compressor, b block) bool {
+	from, room := len(p.blocks.b), p.room()
+	p.blocks.grow(len(b.plain) + seal.BlockOverhead)
+	p.blocks.b = c.AppendBlock(p.blocks.b, b.plain, b.compress)
+	stored := len(p.blocks.b) - from
+	if p.pieces > 0 && !p.fits(stored, room, len(b.pieces)) {
+		p.blocks.b = p.blocks.b[:from]
+		return false
+	}
+	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-stored >= format.RunBytes {
+		p.runs = append(p.runs, run{from: from})
+	}
+	r := &p.runs[len(p.runs)-1]
+	r.to, r.plain = len(p.blocks.b), r.plain+len(b.plain)
+	r.blocks = append(r.blocks, gathered{stored, b.pieces})
+	p.pieces += len(b.pieces)
+	return true
+}
+
+// send seals a pack and gives it to the carrier.
+func (u *Uploader) send(p *gathering) error {
+	s, err := u.uploader.seal(p)
+	if err != nil {
+		return fmt.Errorf("seal pack: %w", err)
+	}
+	u.spare = p.blocks.b
 	select {
-	case u.uploader.packs <- p:
+	case u.uploader.packs <- s:
 	case <-u.ctx.Done():
 	}
 	return nil
 }
 
-func (p *sealing) addFrame(f frame) error {
-	p.b.grow(len(f.plain) + frameRoom)
-	number, err := p.w.WriteFrame(f.plain, f.last)
+// seal seals a pack, with its runs in random order.
+func (c *carrier) seal(p *gathering) (*sealed, error) {
+	s := &sealed{order: p.order}
+	select {
+	case s.b = <-c.free:
+	default:
+		s.b = new(buffer)
+	}
+	s.b.b = s.b.b[:0]
+	s.b.grow(int(seal.ObjectBytes(seal.Padme(int64(len(p.blocks.b) + tableRoom + pieceTableBytes*p.pieces)))))
+	rnd, err := c.o.Sealer.Random()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, piece := range f.pieces {
-		piece.Frame = uint32(number)
-		p.table.Pieces = append(p.table.Pieces, piece)
+	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabel(), false)
+	if err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-func (p *sealing) end() error {
-	if err := p.w.SetTable(p.table.Encode()); err != nil {
-		return err
+	s.index = w.Ref().KeyIndex
+	for _, i := range rnd.Perm(len(p.runs)) {
+		r := &p.runs[i]
+		at, err := w.AddBlocks(p.blocks.b[r.from:r.to])
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range r.blocks {
+			for _, piece := range g.pieces {
+				piece.Block = uint32(len(s.blocks))
+				s.pieces = append(s.pieces, piece)
+			}
+			s.blocks = append(s.blocks, seal.Block{Offset: at, StoredBytes: g.stored})
+			at += int64(g.stored)
+		}
 	}
-	if err := p.w.Close(); err != nil {
-		return err
+	t := format.PackTable{Blocks: s.blocks, Pieces: s.pieces}
+	if err := w.SetTable(t.Encode()); err != nil {
+		return nil, err
 	}
-	p.ref.Bytes, p.ref.Pieces = uint64(p.w.Size()), uint32(len(p.table.Pieces))
-	return nil
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	s.ref = format.PackRef{ID: format.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
+	return s, nil
 }
 
 // carrier uploads sealed packs.
@@ -111,7 +221,7 @@ type carrier struct {
 	o      UploadOptions
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	packs  chan *sealing
+	packs  chan *sealed
 	free   chan *buffer
 	told   chan struct{} // holds a token while Uploaded runs
 
@@ -121,27 +231,9 @@ type carrier struct {
 
 func newCarrier(ctx context.Context, cancel context.CancelCauseFunc, o UploadOptions) *carrier {
 	return &carrier{
-		o: o, ctx: ctx, cancel: cancel, packs: make(chan *sealing), free: make(chan *buffer, o.Parallel+2),
+		o: o, ctx: ctx, cancel: cancel, packs: make(chan *sealed), free: make(chan *buffer, o.Parallel+2),
 		told: make(chan struct{}, 1), refs: make(map[int]format.PackRef),
 	}
-}
-
-// begin begins the pack of a frame.
-func (c *carrier) begin(f frame) (*sealing, error) {
-	p := &sealing{order: f.order}
-	select {
-	case p.b = <-c.free:
-	default:
-		p.b = new(buffer)
-	}
-	p.b.b = p.b.b[:0]
-	w, err := c.o.Sealer.NewWriter(p.b, Label(c.o.Names))
-	if err != nil {
-		return nil, fmt.Errorf("begin pack: %w", err)
-	}
-	p.w = w
-	p.ref = format.PackRef{ID: format.ID(w.Ref().ID), Eager: f.sort == eager}
-	return p, nil
 }
 
 // runUploads uploads packs until there are no more, or the context ends.
@@ -157,7 +249,7 @@ func (c *carrier) runUploads() {
 }
 
 // upload stores a pack in the bucket and tells of it.
-func (c *carrier) upload(p *sealing) error {
+func (c *carrier) upload(p *sealed) error {
 	name := c.o.Names.Pack(p.ref.ID)
 	content := bucket.NewContent(p.b.b)
 	err := c.o.Bucket.PutIfAbsent(c.ctx, name, int64(len(p.b.b)), content)
@@ -197,11 +289,11 @@ func (c *carrier) verify(id format.ID, sizeBytes int64) error {
 }
 
 // tell calls Uploaded, when no other call runs.
-func (c *carrier) tell(p *sealing) error {
+func (c *carrier) tell(p *sealed) error {
 	if c.o.Uploaded == nil {
 		return nil
 	}
-	pieces := place(&p.ref, p.w.Ref().KeyIndex, p.w.Frames(), p.table.Pieces)
+	pieces := place(&p.ref, p.index, p.blocks, p.pieces)
 	select {
 	case c.told <- struct{}{}:
 	case <-c.ctx.Done():
@@ -223,18 +315,18 @@ func (c *carrier) sorted(n int) []format.PackRef {
 }
 
 // place returns the places of pieces in a pack.
-func place(ref *format.PackRef, keyIndex uint32, frames []seal.Frame, pieces []format.PackPiece) []storage.PlacedPiece {
+func place(ref *format.PackRef, keyIndex uint32, blocks []seal.Block, pieces []format.PackPiece) []storage.PlacedPiece {
 	placed := make([]storage.PlacedPiece, len(pieces))
 	for i, p := range pieces {
-		f := frames[p.Frame]
+		b := blocks[p.Block]
 		placed[i] = storage.PlacedPiece{Digest: p.Digest, Place: storage.CloudPlace{
-			Pack: ref.ID, Frame: p.Frame, Offset: f.Offset, SealedBytes: uint32(f.SealedBytes), At: p.At, Bytes: p.Bytes, KeyIndex: keyIndex,
+			Pack: ref.ID, Block: p.Block, Offset: b.Offset, StoredBytes: uint32(b.StoredBytes), At: p.At, Bytes: p.Bytes, KeyIndex: keyIndex,
 		}}
 	}
 	return placed
 }
 
-// buffer collects a sealed pack. Unlike bytes.Buffer it grows to the length of a full pack and not much beyond, and can be read again and again.
+// buffer collects a pack. Unlike bytes.Buffer it grows to the length of a full pack and not much beyond, and can be read again and again.
 type buffer struct{ b []byte }
 
 // grow makes room for n bytes.
@@ -250,17 +342,14 @@ func (w *buffer) grow(n int) {
 	w.b = append(make([]byte, 0, room), w.b...)
 }
 
-// AvailableBuffer returns the empty end of the buffer, to be appended to and given to Write, which copies nothing then.
-func (w *buffer) AvailableBuffer() []byte { return w.b[len(w.b):] }
+// add appends p.
+func (w *buffer) add(p []byte) {
+	w.grow(len(p))
+	w.b = append(w.b, p...)
+}
 
 // Write implements io.Writer. It never fails.
 func (w *buffer) Write(p []byte) (int, error) {
-	end := w.b[len(w.b):cap(w.b)]
-	if len(p) > 0 && len(p) <= len(end) && &p[0] == &end[0] {
-		w.b = w.b[:len(w.b)+len(p)]
-		return len(p), nil
-	}
-	w.grow(len(p))
-	w.b = append(w.b, p...)
+	w.add(p)
 	return len(p), nil
 }

@@ -16,7 +16,7 @@ func (f *Fetcher) entrySource(number uint64) *source {
 }
 
 // readEntry reads and opens the log entry of a place. Its pieces are verified by their decoder, which computes their digests.
-func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (frameContent, error) {
+func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
 	stored, err := f.storedEntry(ctx, p.Entry)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (frameCon
 	if err != nil {
 		return nil, err
 	}
-	got := make(frameContent, len(entry.Body.Pieces))
+	got := make(blockContent, len(entry.Body.Pieces))
 	for _, piece := range entry.Body.Pieces {
 		got[piece.Digest] = piece.Content
 	}

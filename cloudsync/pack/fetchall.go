@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,9 +22,9 @@ const (
 	storeBytes, storePieces = 4 << 20, 4 << 10
 )
 
-// FetchAll fetches many pieces with as few requests as it can: neighbouring frames in one range of up to 4 MiB, several ranges at a
+// FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of up to 4 MiB, several ranges at a
 // time. It stores them and returns how many bytes of content came, also when it fails: what came is stored. Pieces that are
-// held are passed over, and of a frame only what is asked for is stored. It never calls Gone.
+// held are passed over, and of a block only what is asked for is stored. It never calls Gone.
 //
 // The first error ends it. Errors are as for Fetch, but that storing fails with base.ErrReadOnly and base.ErrNoSpace too; a piece that has no place, or whose place the bucket does not have,
 // gives base.ErrGone.
@@ -125,43 +124,24 @@ func (f *Fetcher) fetchEntry(ctx context.Context, number uint64, wanted []object
 	return b.store(ctx)
 }
 
-// fetchSpan fetches what is wanted of a span, frame by frame, and stores it in bounded batches.
+// fetchSpan fetches what is wanted of a span, block by block, and stores it in bounded batches.
 func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (err error) {
 	src := packSource(f.o.Bucket, f.o.Names, s.pack)
-	release, err := f.memory.take(ctx, min(s.bytes, storeBytes)+2*format.FrameBytes)
+	release, err := f.memory.take(ctx, s.size+min(s.bytes, storeBytes)+2*seal.FrameBytes)
 	if err != nil {
 		return err
 	}
 	defer release()
 	defer func() { err = src.wrap(err) }()
-	if s.off < 0 || s.size > maxSpanBytes || s.off > format.MaxPackObjectBytes {
-		return src.corrupt("a frame", fmt.Sprintf("a place of %d bytes at %d", s.size, s.off))
-	}
-	body, size, err := src.open(ctx, s.off, s.size, format.MaxPackObjectBytes)
+	buf := wholePool.Get().(*[]byte)
+	defer wholePool.Put(buf) // nobody retains what is stored
+	frames, err := f.openFrames(ctx, src, s.pack, s.blocks[0].place.KeyIndex, s.off, s.size, buf)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	if err := src.checkEnd(s.off, s.size, size); err != nil {
-		return err
-	}
 	b := batch{f: f, came: came}
-	buf := spanPool.Get().(*[]byte)
-	defer spanPool.Put(buf) // nobody retains what is stored
-	rest := (*buf)[:s.size]
-	at := s.off
-	for i := range s.frames {
-		w := &s.frames[i]
-		if _, err := io.CopyN(io.Discard, body, w.place.Offset-at); err != nil {
-			return src.broken(ctx, err)
-		}
-		at = w.place.Offset + int64(w.place.SealedBytes)
-		record := rest[:w.place.SealedBytes:w.place.SealedBytes] // the records of a span do not overlap
-		rest = rest[len(record):]
-		if err := src.fill(ctx, body, record); err != nil {
-			return err
-		}
-		if err := f.openWanted(src, s.pack, w, record, &b); err != nil {
+	for i := range s.blocks {
+		if err := f.openWanted(src, &s.blocks[i], frames, &b); err != nil {
 			return err
 		}
 		if b.bytes >= storeBytes || len(b.pieces) >= storePieces {
@@ -173,16 +153,23 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	return b.store(ctx)
 }
 
-// spanPool has buffers for the records of spans.
-var spanPool = sync.Pool{New: func() any {
-	b := make([]byte, maxSpanBytes)
-	return &b
-}}
+// openFrames reads the frames of a pack that hold n bytes of its stream from off on, with one request, into buf.
+func (f *Fetcher) openFrames(ctx context.Context, src *source, pack format.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Frames, error) {
+	if off < 0 || n < 1 || n > maxSpanBytes || off > format.MaxPackObjectBytes {
+		return nil, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
+	}
+	first, at, length := seal.Cover(off, n)
+	sealed, size, err := src.readSome(ctx, at, length, format.MaxPackObjectBytes, *buf)
+	if err != nil {
+		return nil, err
+	}
+	*buf = sealed
+	return f.o.Sealer.OpenFrames(f.o.Names.PackLabel(), seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
+}
 
-// openWanted opens a frame, in its record, and adds what is wanted of it to a batch. That it is what its digests say is seen when the batch is stored, many pieces at once (I1, I2).
-func (f *Fetcher) openWanted(src *source, pack format.ID, w *wantedFrame, record []byte, b *batch) error {
-	ref := seal.Ref{ID: seal.ID(pack), KeyIndex: w.place.KeyIndex}
-	plain, err := f.o.Sealer.OpenFrameInPlace(Label(f.o.Names), ref, int(w.place.Frame), record)
+// openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests say is seen when the batch is stored, many pieces at once (I1, I2).
+func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
+	plain, err := openBlock(f.o.Names.PackLabel(), frames, w.block())
 	if err != nil {
 		return err
 	}
@@ -190,7 +177,7 @@ func (f *Fetcher) openWanted(src *source, pack format.ID, w *wantedFrame, record
 		p := &w.pieces[i]
 		end := uint64(p.Place.At) + uint64(p.Place.Bytes)
 		if end > uint64(len(plain)) {
-			return src.corrupt(fmt.Sprintf("a frame of %d bytes", end), fmt.Sprint(len(plain)))
+			return src.corrupt(fmt.Sprintf("a block of %d bytes", end), fmt.Sprint(len(plain)))
 		}
 		b.pieces = append(b.pieces, storage.FetchedPiece{Digest: p.Digest, Content: plain[p.Place.At:end:end]})
 		b.bytes += int64(p.Place.Bytes)

@@ -30,15 +30,15 @@ type Store interface {
 
 var _ Store = (*storage.Store)(nil)
 
-// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one frame at one time cause one request, and all
-// pieces of a frame that the page lacks are stored with the one that was asked for. Pieces that stand in log entries are read
+// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one block at one time cause one request, and all
+// pieces of a block that the page lacks are stored with the one that was asked for. Pieces that stand in log entries are read
 // from there, or from a range when the entry is gone. It is safe for concurrent use.
 type Fetcher struct {
 	o      FetchOptions
 	wg     sync.WaitGroup // calls, and flights
 	memory budget
-	frames flights[frameKey, frameContent]
-	caught flights[frameKey, struct{}]
+	blocks flights[blockKey, blockContent]
+	caught flights[blockKey, struct{}]
 	tables flights[format.ID, *contents]
 	known  tableCache
 	log    entryCache
@@ -60,21 +60,21 @@ type FetchOptions struct {
 	// context that Gone was given, or one made from it, does not call Gone again, and FetchAll never does, so that who
 	// catches up may use both.
 	Gone func(ctx context.Context, d object.Digest) error
-	// MemoryBytes bounds the sealed and opened frames, entries and ranges that are held while they are read; one alone may
+	// MemoryBytes bounds the sealed and opened blocks, entries and ranges that are held while they are read; one alone may
 	// be longer than the bound. 0: 8 MiB. Places in packs that were read of late are kept beside that, in at most 4 MiB or those of one pack.
 	MemoryBytes int64
 }
 
-// frameKey names what one request brings: a frame of a pack, or an entry of the log.
-type frameKey struct {
+// blockKey names what one request brings: a block of a pack, or an entry of the log.
+type blockKey struct {
 	pack  format.ID
-	frame uint32
+	block uint32
 	entry uint64
 }
 
-// frameContent has the pieces that one request brought, verified. It is shared and not changed. It is nil when the first piece
+// blockContent has the pieces that one request brought, verified. It is shared and not changed. It is nil when the first piece
 // that was asked for was held after all.
-type frameContent map[object.Digest][]byte
+type blockContent map[object.Digest][]byte
 
 // NewFetcher returns a Fetcher. Close ends it.
 func NewFetcher(o FetchOptions) *Fetcher {
@@ -82,7 +82,7 @@ func NewFetcher(o FetchOptions) *Fetcher {
 		o.MemoryBytes = defaultMemoryBytes
 	}
 	f := &Fetcher{o: o, memory: budget{limit: o.MemoryBytes}, log: entryCache{limit: o.MemoryBytes}}
-	f.frames.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
+	f.blocks.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
 	return f
 }
 
@@ -105,7 +105,7 @@ func (f *Fetcher) enter() error {
 	return nil
 }
 
-// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's, and has stored it in the page, with the others of its frame
+// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's, and has stored it in the page, with the others of its block
 // or entry. What cannot be stored, because the page is open for reading only or the disk is full, is returned all the same.
 //
 // Where the bucket has nothing at place, and Gone returns nil, it looks up the place in the page and tries that. Errors match base.ErrNetwork,
@@ -169,31 +169,31 @@ func (f *Fetcher) held(ctx context.Context, d object.Digest) ([]byte, error) {
 }
 
 // keyOf returns what has to be read for a place.
-func keyOf(p storage.CloudPlace) frameKey {
+func keyOf(p storage.CloudPlace) blockKey {
 	if p.Entry != 0 {
-		return frameKey{entry: p.Entry}
+		return blockKey{entry: p.Entry}
 	}
-	return frameKey{pack: p.Pack, frame: p.Frame}
+	return blockKey{pack: p.Pack, block: p.Block}
 }
 
 // maxTurns bounds how often a reader joins others whose own piece turned out to be held.
 const maxTurns = 16
 
-// fetchAt fetches a piece from a place, together with all others who want something of the same frame now.
+// fetchAt fetches a piece from a place, together with all others who want something of the same block now.
 func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
 	for range maxTurns {
-		got, err := f.frames.do(ctx, keyOf(place), func(ctx context.Context) (frameContent, error) {
+		got, err := f.blocks.do(ctx, keyOf(place), func(ctx context.Context) (blockContent, error) {
 			// Who was here just before may have brought it.
 			if state, err := f.o.Store.PieceState(d); err != nil || state.Held {
 				return nil, err
 			}
-			return f.fetchFrame(ctx, place)
+			return f.fetchBlock(ctx, place)
 		})
 		if err != nil {
 			return nil, err
 		}
 		if content, ok := got[d]; ok {
-			return bytes.Clone(content), nil // not shared, and without the rest of the frame
+			return bytes.Clone(content), nil // not shared, and without the rest of the block
 		}
 		if got != nil {
 			return nil, f.source(place).corrupt("piece "+d.String(), "others")
@@ -206,7 +206,7 @@ func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.Cl
 			return f.held(ctx, d)
 		}
 	}
-	return nil, fmt.Errorf("read a frame that is stored and dropped all the time: %w", base.ErrNetwork)
+	return nil, fmt.Errorf("read a block that is stored and dropped all the time: %w", base.ErrNetwork)
 }
 
 // source returns the object in which a place is.
@@ -217,9 +217,9 @@ func (f *Fetcher) source(p storage.CloudPlace) *source {
 	return packSource(f.o.Bucket, f.o.Names, p.Pack)
 }
 
-// fetchFrame reads all pieces of the frame, or log entry, of a place, verifies them, and stores those that the page lacks.
-func (f *Fetcher) fetchFrame(ctx context.Context, place storage.CloudPlace) (frameContent, error) {
-	read := f.readPackFrame
+// fetchBlock reads all pieces of the block, or log entry, of a place, verifies them, and stores those that the page lacks.
+func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blockContent, error) {
+	read := f.readPackBlock
 	if place.Entry != 0 {
 		read = f.readEntry
 	}
@@ -254,44 +254,39 @@ func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 	if p.Entry != 0 {
 		return f.o.MemoryBytes
 	}
-	return int64(p.SealedBytes) + max(int64(p.SealedBytes), format.FrameBytes)
+	return int64(p.StoredBytes) + 2*seal.FrameBytes + max(int64(p.StoredBytes), format.BlockBytes)
 }
 
-// readPackFrame reads and verifies the frame of a place.
-func (f *Fetcher) readPackFrame(ctx context.Context, p storage.CloudPlace) (frameContent, error) {
+// readPackBlock reads and verifies the block of a place.
+func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
 	src := packSource(f.o.Bucket, f.o.Names, p.Pack)
-	if p.SealedBytes > seal.MaxFrameBytes+seal.FrameOverhead || p.Offset < 0 {
-		return nil, src.corrupt("a frame", fmt.Sprintf("a place of %d bytes at %d", p.SealedBytes, p.Offset))
-	}
-	record, size, err := src.read(ctx, p.Offset, int64(p.SealedBytes), format.MaxPackObjectBytes, nil)
+	var buf []byte
+	frames, err := f.openFrames(ctx, src, p.Pack, p.KeyIndex, p.Offset, int64(p.StoredBytes), &buf)
 	if err != nil {
 		return nil, err
 	}
-	ref := seal.Ref{ID: p.Pack, KeyIndex: p.KeyIndex}
-	plain, err := f.o.Sealer.OpenFrameInPlace(Label(f.o.Names), ref, int(p.Frame), record)
+	b := seal.Block{Offset: p.Offset, StoredBytes: int(p.StoredBytes)}
+	plain, err := openBlock(f.o.Names.PackLabel(), frames, b)
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.contents(ctx, src, p.Pack, size)
+	c, err := f.contents(ctx, src, p.Pack, frames.ObjectBytes())
 	if err != nil {
 		return nil, err
 	}
-	if int64(p.Frame) >= int64(len(c.frames)) || c.frames[p.Frame].Offset != p.Offset || c.frames[p.Frame].SealedBytes != int(p.SealedBytes) || c.frames[p.Frame].PlainBytes != len(plain) {
-		return nil, src.corrupt(fmt.Sprintf("frame %d of %d bytes at %d", p.Frame, p.SealedBytes, p.Offset), "a table with others")
+	if int64(p.Block) >= int64(len(c.blocks)) || c.blocks[p.Block] != b {
+		return nil, src.corrupt(fmt.Sprintf("block %d of %d bytes at %d", p.Block, p.StoredBytes, p.Offset), "a table with others")
 	}
-	pieces := c.inFrame(p.Frame)
+	pieces := c.in(p.Block)
 	if err := verify(src, opened{plain, pieces}); err != nil {
 		return nil, err
 	}
-	got := make(frameContent, len(pieces))
+	got := make(blockContent, len(pieces))
 	for _, piece := range pieces {
 		got[piece.Digest] = plain[piece.At : piece.At+piece.Bytes : piece.At+piece.Bytes]
 	}
 	return got, nil
 }
-
-// sealedObject is what package seal calls an object of a version that it does not know.
-const sealedObject = "sealed object"
 
 // contents returns the table of a pack of size bytes, which is read once while it is remembered.
 func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size int64) (*contents, error) {
@@ -302,11 +297,10 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size 
 		if c := f.known.get(id); c != nil { // read by a flight that has just ended
 			return c, nil
 		}
-		_, c, err := readContents(ctx, src, f.o.Sealer, f.o.Names, id, size, tailBytes)
+		r := &Reader{src: src, label: f.o.Names.PackLabel(), ref: format.PackRef{ID: id, Bytes: uint64(size)}}
+		c, err := r.contents(f.o.Sealer, &tail{ctx: ctx, s: src, size: size, guess: tailBytes})
 		if err == nil {
 			f.known.add(id, c)
-		} else if v, ok := errors.AsType[*base.FormatError](err); ok && v.What == sealedObject {
-			err = src.corrupt("a trailer as the frame's header", err.Error()) // a frame of it was just opened, so it is no newer format but cut
 		}
 		return c, err
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Whatever is fetched, in whatever order, is what was uploaded, and costs a request for each frame and one for each pack.
+// Whatever is fetched, in whatever order, is what was uploaded, and costs a request for each block and one for each pack.
 func TestFetch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, rapid.SampledFrom([]seal.Algorithm{seal.Plain, seal.AES256GCM}).Draw(rt, "algorithm"))
@@ -31,13 +31,13 @@ func TestFetch(t *testing.T) {
 		_, places := w.upload(ps)
 		store := newPage(places...)
 		f := w.fetcher(store, nil)
-		frames := make(map[uint32]bool)
+		blocks := make(map[uint32]bool)
 		before := w.b.Counts()
 		for range rapid.IntRange(1, 80).Draw(rt, "fetches") {
 			i := rapid.IntRange(0, len(ps)-1).Draw(rt, "piece")
 			p := findPiece(ps, places[i].Digest)
 			if state, _ := store.PieceState(p.d); !state.Held {
-				frames[places[i].Place.Frame] = true
+				blocks[places[i].Place.Block] = true
 			}
 			got, err := f.Fetch(t.Context(), p.d, places[i].Place)
 			if err != nil || !bytes.Equal(got, p.content) {
@@ -45,12 +45,12 @@ func TestFetch(t *testing.T) {
 			}
 			clear(got) // it is the caller's
 		}
-		if n := w.b.Counts().B - before.B; n != int64(len(frames))+1 {
-			rt.Errorf("%d requests for %d frames of one pack", n, len(frames))
+		if n := w.b.Counts().B - before.B; n != int64(len(blocks))+1 {
+			rt.Errorf("%d requests for %d blocks of one pack", n, len(blocks))
 		}
 		for _, p := range places {
-			if state, _ := store.PieceState(p.Digest); state.Held != frames[p.Place.Frame] {
-				rt.Errorf("piece of frame %d held: %v", p.Place.Frame, state.Held)
+			if state, _ := store.PieceState(p.Digest); state.Held != blocks[p.Place.Block] {
+				rt.Errorf("piece of block %d held: %v", p.Place.Block, state.Held)
 			}
 		}
 	})
@@ -65,7 +65,7 @@ func findPiece(ps []piece, d object.Digest) piece {
 	return piece{}
 }
 
-// Readers of one frame at one time cause one request.
+// Readers of one block at one time cause one request.
 func TestOneFlight(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	ps := pieces(1, 4, 20<<10)
@@ -90,7 +90,7 @@ func TestOneFlight(t *testing.T) {
 	}
 	close(open)
 	wg.Wait()
-	if n := w.b.Counts().B; n != 2 { // the frame, and the pack's table
+	if n := w.b.Counts().B; n != 2 { // the block, and the pack's table
 		t.Errorf("%d requests", n)
 	}
 	if store.heldPieces() != len(ps) || store.batches != 1 {
@@ -246,7 +246,7 @@ func TestGone(t *testing.T) {
 func TestGoneFetches(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	d := pieces(1, 1, 100)[0].d
-	gone := storage.CloudPlace{Pack: [16]byte{1}, SealedBytes: 100, Bytes: 10}
+	gone := storage.CloudPlace{Pack: [16]byte{1}, StoredBytes: 100, Bytes: 10}
 	store := newPage(storage.PlacedPiece{Digest: d, Place: gone})
 	var f interface {
 		Fetch(context.Context, object.Digest, storage.CloudPlace) ([]byte, error)
@@ -341,7 +341,7 @@ func TestFetchAll(t *testing.T) {
 	var wanted []object.Digest
 	var bytes int64
 	for i, p := range places {
-		if frame := p.Place.Frame; frame%10 < 3 || frame%10 == 5 { // 0 to 2 and 5: the gap is two frames
+		if block := p.Place.Block; block%10 < 3 || block%10 == 5 { // 0 to 2 and 5: the gap is two blocks
 			if i%7 != 0 {
 				wanted, bytes = append(wanted, p.Digest, p.Digest), bytes+int64(p.Place.Bytes)
 			}
@@ -352,10 +352,10 @@ func TestFetchAll(t *testing.T) {
 	if err != nil || n != bytes {
 		t.Fatalf("%d of %d bytes, %v", n, bytes, err)
 	}
-	frames := int64(places[len(places)-1].Place.Frame) + 1
+	blocks := int64(places[len(places)-1].Place.Block) + 1
 	counts := w.b.Counts()
-	if requests := counts.B - before.B; requests > 2*frames/10+2 {
-		t.Errorf("%d requests for %d frames", requests, frames)
+	if requests := counts.B - before.B; requests > 2*blocks/10+2 {
+		t.Errorf("%d requests for %d blocks", requests, blocks)
 	}
 	if store.heldPieces() != len(wanted)/2 {
 		t.Errorf("%d pieces held", store.heldPieces())
@@ -493,7 +493,7 @@ func (w *world) entry(number uint64, ps []piece) (stored []byte, places []storag
 	}
 	for i, p := range body.Pieces {
 		places = append(places, storage.PlacedPiece{Digest: p.Digest, Place: storage.CloudPlace{
-			Entry: number, Frame: uint32(i), At: p.At, Bytes: uint32(len(p.Content)), KeyIndex: sealed.KeyIndex,
+			Entry: number, Block: uint32(i), Bytes: uint32(len(p.Content)), KeyIndex: sealed.KeyIndex,
 		}})
 	}
 	return stored, places

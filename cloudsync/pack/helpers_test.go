@@ -100,7 +100,7 @@ func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
 	u := pack.NewUploader(w.t.Context(), w.options(&told))
 	defer u.Close()
 	for _, p := range ps {
-		if err := u.Add(p.d, p.content, false); err != nil {
+		if err := u.Add(p.d, p.content, false, true); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -113,11 +113,26 @@ func (w *world) upload(ps []piece) ([]format.PackRef, []storage.PlacedPiece) {
 
 // stream returns the pieces of a pack and their places.
 func (w *world) stream(ref format.PackRef) (ps []piece, places []storage.PlacedPiece, err error) {
-	err = pack.Stream(w.t.Context(), w.b, w.sealer, w.names, ref, func(p storage.PlacedPiece, content []byte) error {
+	r, err := pack.OpenWhole(w.t.Context(), w.b, w.sealer, w.names, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	err = r.Each(w.t.Context(), nil, func(p storage.PlacedPiece, content []byte) error {
 		ps, places = append(ps, piece{p.Digest, bytes.Clone(content)}), append(places, p)
 		return nil
 	})
 	return ps, places, err
+}
+
+// table returns the places that the table of a pack gives.
+func (w *world) table(ref format.PackRef) ([]storage.PlacedPiece, error) {
+	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.Places(), nil
 }
 
 // page is a page in memory: what a Fetcher needs of a Store.
@@ -201,6 +216,8 @@ func (w *world) fetcher(p pack.Store, gone func(context.Context, object.Digest) 
 }
 
 func equalPieces(a, b []piece) bool {
+	byDigest := func(a, b piece) int { return a.d.Compare(b.d) }
+	a, b = slices.SortedFunc(slices.Values(a), byDigest), slices.SortedFunc(slices.Values(b), byDigest)
 	return slices.EqualFunc(a, b, func(a, b piece) bool { return a.d == b.d && bytes.Equal(a.content, b.content) })
 }
 

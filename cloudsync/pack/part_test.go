@@ -12,7 +12,20 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestPartsOfPacks reads some frames of a pack of 20 or so.
+// part gives the pieces of a pack to fn, with content those in spans.
+func (w *world) part(ref format.PackRef, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
+	r, err := pack.Open(w.t.Context(), w.b, w.sealer, w.names, ref)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if spans == nil {
+		spans = []format.BlockSpan{}
+	}
+	return r.Each(w.t.Context(), spans, fn)
+}
+
+// TestPartsOfPacks reads some blocks of a pack of 20 or so.
 func TestPartsOfPacks(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	ps := pieces(1, 300, 17_000)
@@ -20,12 +33,12 @@ func TestPartsOfPacks(t *testing.T) {
 	if len(refs) != 1 {
 		t.Fatalf("%d packs", len(refs))
 	}
-	ref, frames := refs[0], places[len(places)-1].Place.Frame+1
-	read := func(spans ...format.FrameSpan) error {
+	ref, blocks := refs[0], places[len(places)-1].Place.Block+1
+	read := func(spans ...format.BlockSpan) error {
 		n := 0
-		return pack.StreamPart(t.Context(), w.b, w.sealer, w.names, ref, spans, func(p storage.PlacedPiece, content []byte) error {
+		return w.part(ref, spans, func(p storage.PlacedPiece, content []byte) error {
 			want := &format.PartialPack{Spans: spans}
-			if p != places[n] || want.Has(p.Place.Frame) != (content != nil) || content != nil && !bytes.Equal(content, ps[n].content) {
+			if p != places[n] || want.Has(p.Place.Block) != (content != nil) || content != nil && !bytes.Equal(content, findPiece(ps, p.Digest).content) {
 				t.Errorf("%v: piece %d is %v with %d bytes", spans, n, p, len(content))
 			}
 			n++
@@ -33,15 +46,15 @@ func TestPartsOfPacks(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct {
-		spans []format.FrameSpan
+		spans []format.BlockSpan
 		gets  int64
 	}{
 		"nothing":        {nil, 1},
-		"all":            {[]format.FrameSpan{{First: 0, Count: frames}}, 2},
-		"the first":      {[]format.FrameSpan{{First: 0, Count: 1}}, 2},
-		"some":           {[]format.FrameSpan{{First: 2, Count: 3}, {First: 7, Count: 1}}, 3},
-		"the last":       {[]format.FrameSpan{{First: frames - 2, Count: 2}}, 2},
-		"beyond the end": {[]format.FrameSpan{{First: frames - 1, Count: 10}, {First: frames + 20, Count: 1}}, 2},
+		"all":            {[]format.BlockSpan{{First: 0, Count: blocks}}, 2},
+		"the first":      {[]format.BlockSpan{{First: 0, Count: 1}}, 2},
+		"some":           {[]format.BlockSpan{{First: 2, Count: 3}, {First: 7, Count: 1}}, 3},
+		"the last":       {[]format.BlockSpan{{First: blocks - 2, Count: 2}}, 2},
+		"beyond the end": {[]format.BlockSpan{{First: blocks - 1, Count: 10}, {First: blocks + 20, Count: 1}}, 2},
 	} {
 		before := w.b.Counts()
 		if err := read(c.spans...); err != nil {
@@ -57,17 +70,17 @@ func TestPartsOfPacks(t *testing.T) {
 	}
 	stored, _ := w.mem.Content(w.names.Pack(ref.ID))
 	damaged := bytes.Clone(stored)
-	damaged[places[len(places)/2].Place.Offset+100] ^= 1 // in the middle
+	damaged[24+places[len(places)/2].Place.Offset+100] ^= 1 // in the middle
 	w.mem.Replace(w.names.Pack(ref.ID), damaged)
-	middle := places[len(places)/2].Place.Frame
-	if err := read(format.FrameSpan{First: 0, Count: 2}); err != nil {
-		t.Errorf("damage in a frame that is not read: %v", err)
+	middle := places[len(places)/2].Place.Block
+	if err := read(format.BlockSpan{First: 0, Count: 2}); err != nil {
+		t.Errorf("damage in a block that is not read: %v", err)
 	}
-	if err := read(format.FrameSpan{First: middle, Count: 1}); !errors.Is(err, base.ErrCorrupt) {
-		t.Errorf("a damaged frame: %v", err)
+	if err := read(format.BlockSpan{First: middle, Count: 1}); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("a damaged block: %v", err)
 	}
 	w.mem.Replace(w.names.Pack(ref.ID), stored[:len(stored)-1])
-	if err := read(format.FrameSpan{First: 0, Count: 1}); !errors.Is(err, base.ErrCorrupt) {
+	if err := read(format.BlockSpan{First: 0, Count: 1}); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a pack that was cut: %v", err)
 	}
 	w.mem.Replace(w.names.Pack(ref.ID), stored)
@@ -77,8 +90,8 @@ func TestPartsOfPacks(t *testing.T) {
 	}
 	failed := errors.New("failed")
 	ref.Pieces++
-	for _, spans := range [][]format.FrameSpan{nil, {{First: 0, Count: 1}}} {
-		err := pack.StreamPart(t.Context(), w.b, w.sealer, w.names, ref, spans, func(storage.PlacedPiece, []byte) error { return failed })
+	for _, spans := range [][]format.BlockSpan{nil, {{First: 0, Count: 1}}} {
+		err := w.part(ref, spans, func(storage.PlacedPiece, []byte) error { return failed })
 		if !errors.Is(err, failed) {
 			t.Errorf("a callback that fails: %v", err)
 		}

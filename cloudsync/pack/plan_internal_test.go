@@ -15,23 +15,23 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Spans bring exactly the frames that are wanted, once, within bounds, and no two of them could have been one.
+// Spans bring exactly the blocks that are wanted, once, within bounds, and no two of them could have been one.
 func TestPlanSpans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const packs, frames = 3, 60
+		const packs, blocks = 3, 60
 		offsets := make([][]int64, packs)
 		for i := range offsets {
 			at := int64(24)
-			for range frames + 1 {
+			for range blocks + 1 {
 				offsets[i] = append(offsets[i], at)
-				at += rapid.Int64Range(21, 300<<10).Draw(t, "sealed")
+				at += rapid.Int64Range(21, 300<<10).Draw(t, "stored")
 			}
 		}
 		want := make(map[object.Digest]storage.CloudPlace)
 		var wanted []storage.PlacedPiece
 		for i := range rapid.IntRange(0, 80).Draw(t, "pieces") {
-			p, f := rapid.IntRange(0, packs-1).Draw(t, "pack"), rapid.IntRange(0, frames-1).Draw(t, "frame")
-			place := storage.CloudPlace{Pack: [16]byte{byte(p)}, Frame: uint32(f), Offset: offsets[p][f], SealedBytes: uint32(offsets[p][f+1] - offsets[p][f]), At: uint32(i), Bytes: 10}
+			p, f := rapid.IntRange(0, packs-1).Draw(t, "pack"), rapid.IntRange(0, blocks-1).Draw(t, "block")
+			place := storage.CloudPlace{Pack: [16]byte{byte(p)}, Block: uint32(f), Offset: offsets[p][f], StoredBytes: uint32(offsets[p][f+1] - offsets[p][f]), At: uint32(i), Bytes: 10}
 			d := object.Digest{1: byte(i)}
 			want[d] = place
 			wanted = append(wanted, storage.PlacedPiece{Digest: d, Place: place})
@@ -39,17 +39,17 @@ func TestPlanSpans(t *testing.T) {
 		spans := planSpans(wanted)
 		for i := range spans {
 			s := &spans[i]
-			first, last := s.frames[0].place, s.frames[len(s.frames)-1].place
-			if s.off != first.Offset || s.off+s.size != last.Offset+int64(last.SealedBytes) || s.size > maxSpanBytes {
+			first, last := s.blocks[0].place, s.blocks[len(s.blocks)-1].place
+			if s.off != first.Offset || s.off+s.size != last.Offset+int64(last.StoredBytes) || s.size > maxSpanBytes {
 				t.Fatalf("span of %d bytes at %d", s.size, s.off)
 			}
 			var bytes int64
-			for k, f := range s.frames {
-				if k > 0 && f.place.Frame-s.frames[k-1].place.Frame > 2 {
-					t.Fatal("gap of more than one frame")
+			for k, f := range s.blocks {
+				if k > 0 && f.place.Block-s.blocks[k-1].place.Block > 2 {
+					t.Fatal("gap of more than one block")
 				}
 				for _, p := range f.pieces {
-					if want[p.Digest] != p.Place || p.Place.Frame != f.place.Frame || p.Place.Pack != s.pack {
+					if want[p.Digest] != p.Place || p.Place.Block != f.place.Block || p.Place.Pack != s.pack {
 						t.Fatalf("piece %v in a span of pack %x", p, s.pack)
 					}
 					delete(want, p.Digest)
@@ -61,8 +61,8 @@ func TestPlanSpans(t *testing.T) {
 			}
 			if i > 0 {
 				before := &spans[i-1]
-				end := before.frames[len(before.frames)-1].place
-				if before.pack == s.pack && first.Frame-end.Frame <= 2 && first.Offset+int64(first.SealedBytes)-before.off <= maxSpanBytes {
+				end := before.blocks[len(before.blocks)-1].place
+				if before.pack == s.pack && first.Block-end.Block <= 2 && first.Offset+int64(first.StoredBytes)-before.off <= maxSpanBytes {
 					t.Fatal("two spans that could be one")
 				}
 			}
@@ -162,18 +162,16 @@ func TestRecent(t *testing.T) {
 	}
 	const packPieces = 1000
 	for i := 0; i < 5*recentPieces; i += packPieces {
-		ds := make(map[object.Digest]struct{})
 		for k := range packPieces {
-			ds[digest(i+k)] = struct{}{}
+			r.add(digest(i + k))
 		}
-		r.add(ds)
 		for k := max(0, i+packPieces-recentPieces); k < i+packPieces; k += 97 {
 			if !r.has(digest(k)) {
 				t.Fatalf("after %d pieces, %d is forgotten", i, k)
 			}
 		}
 	}
-	if n := len(r.newer) + len(r.older); n > 2*(recentPieces+packPieces) {
+	if n := len(r.newer) + len(r.older); n > 2*recentPieces {
 		t.Errorf("%d remembered", n)
 	}
 }

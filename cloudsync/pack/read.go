@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -138,7 +139,7 @@ type tail struct {
 	ctx   context.Context // of the one call that makes the tail
 	s     *source
 	size  int64
-	guess int64
+	guess int64 // how much of the stream
 	at    int64 // where bytes begin in the object
 	bytes []byte
 }
@@ -146,7 +147,8 @@ type tail struct {
 // ReadAt implements io.ReaderAt.
 func (t *tail) ReadAt(p []byte, off int64) (int, error) {
 	if t.bytes == nil || off < t.at {
-		at := min(off, max(0, t.size-t.guess))
+		_, at, _ := seal.Cover(max(0, seal.StreamBytes(t.size)-t.guess), 1)
+		at = min(off, at)
 		b, size, err := t.s.read(t.ctx, at, t.size-at, t.size, nil)
 		if err != nil {
 			return 0, err

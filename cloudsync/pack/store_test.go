@@ -37,7 +37,7 @@ func TestPageValue(t *testing.T) {
 		t.Fatalf("%d packs", len(refs))
 	}
 	var all []object.Digest
-	places, err := pack.ReadTable(t.Context(), w.b, w.sealer, w.names, refs[0])
+	places, err := w.table(refs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +71,9 @@ func TestPageValue(t *testing.T) {
 	if err := read(0, int64(len(value))); err != nil {
 		t.Fatal(err)
 	}
-	frames := int64(places[len(places)-1].Place.Frame) + 1
-	if c := w.b.Counts(); c.B-before.B != frames+1 {
-		t.Errorf("%d requests for %d frames of one pack", c.B-before.B, frames)
+	blocks := int64(places[len(places)-1].Place.Block) + 1
+	if c := w.b.Counts(); c.B-before.B != blocks+1 {
+		t.Errorf("%d requests for %d blocks of one pack", c.B-before.B, blocks)
 	}
 	drop()
 	before = w.b.Counts()
@@ -172,7 +172,7 @@ func uploadLocal(t *testing.T, w *world, s *storage.Store) []format.PackRef {
 		}
 		var content []byte
 		if content, err = s.Piece(ctx, d); err == nil && !d.Kind().IsNode() {
-			err = u.Add(d, content, false)
+			err = u.Add(d, content, false, true)
 		}
 	}
 	if err != nil {

@@ -17,27 +17,31 @@ import (
 const (
 	// defaultParallel is the number of packs under way at once when nobody says.
 	defaultParallel = 2
-	// queuedFrames is how many full frames may wait to be sealed.
-	queuedFrames = 8
+	// queuedBlocks is how many full blocks may wait to be compressed.
+	queuedBlocks = 8
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces of EAGER values in some
 // packs, all others in others.
 //
-// It holds Parallel+2 packs and two MiB of frames, and the digests of at least the last 65 536 pieces. It belongs to one
+// It holds Parallel+4 packs and two MiB of blocks, and the digests of at least the last 65 536 pieces of each sort. It belongs to one
 // goroutine; Close ends it. The first error ends all, and every call after it returns that.
 type Uploader struct {
 	o        UploadOptions
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
-	frames   chan frame
-	free     chan []byte // content of frames, to be used again
+	blocks   chan block
+	free     chan []byte // content of blocks, to be used again
 	uploader *carrier
 
-	filling  [2]*filling // by sort; the caller's
-	recent   recent
-	begun    int
+	// The goroutine's that seals, until it has ended.
+	compressor seal.Compressor
+	spare      []byte // memory of the blocks of a pack
+	begun      int    // packs
+
+	filling  [2]block // by sort; the caller's, as all below
+	recent   [2]recent
 	finished bool
 }
 
@@ -60,22 +64,13 @@ const (
 	eager
 )
 
-// filling is a pack that is being filled.
-type filling struct {
-	order  int                // among all packs
-	bytes  int                // of plaintext, that of the present frame included
-	plain  []byte             // of the present frame, behind a byte of room
-	pieces []format.PackPiece // of the present frame; Frame is set when it is sealed
-	held   map[object.Digest]struct{}
-}
-
-// frame is the plaintext of a frame, behind a byte of room, on its way to be sealed.
-type frame struct {
-	sort   int
-	order  int // of its pack
-	plain  []byte
-	pieces []format.PackPiece
-	last   bool // of its pack
+// block is the plaintext of a block on its way to be compressed.
+type block struct {
+	sort     int
+	plain    []byte // lies in memory
+	memory   []byte
+	pieces   []format.PackPiece
+	compress bool
 }
 
 // NewUploader returns an Uploader that ends with ctx, with goroutines that Close waits for.
@@ -83,7 +78,7 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	if o.Parallel <= 0 {
 		o.Parallel = defaultParallel
 	}
-	u := &Uploader{o: o, frames: make(chan frame, queuedFrames), free: make(chan []byte, queuedFrames+3)}
+	u := &Uploader{o: o, blocks: make(chan block, queuedBlocks), free: make(chan []byte, queuedBlocks+3)}
 	u.ctx, u.cancel = context.WithCancelCause(ctx)
 	u.uploader = newCarrier(u.ctx, u.cancel, o)
 	u.wg.Go(u.runSealing)
@@ -93,13 +88,22 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
+// Cut ends the blocks that are being filled: what was added before is not compressed together with what comes after. Errors: as Add.
+func (u *Uploader) Cut() error {
+	for sort := range u.filling {
+		if err := u.endBlock(sort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Add puts a piece into the pack that is being filled; content is copied, and is what d names. isEager says to which sort of packs
-// it belongs. It waits when Parallel packs are under way and another one is ready.
+// it belongs, compress whether it may be compressed, with others that may be. It waits when Parallel packs are under way and another one is ready.
 //
-// A piece that was added already to a pack that is not finished, or among the last 65 536 pieces, is passed over; an older one
-// is stored once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree node, base.ErrTooLarge,
+// A piece that was among the last 65 536 pieces of a sort is passed over; an older one is stored once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree node, base.ErrTooLarge,
 // base.ErrClosed, those of the bucket, of Uploaded and of the context.
-func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
+func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) error {
 	if err := u.check(d, content); err != nil {
 		return err
 	}
@@ -110,30 +114,18 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager bool) error {
 	if isEager {
 		sort = eager
 	}
-	f := u.filling[sort]
-	if f != nil && (f.bytes+len(content) > format.PackBytes || len(f.held) == format.MaxPackPieces) {
-		if err := u.send(sort, true); err != nil {
-			return err
-		}
-		f = nil
-	}
-	if f == nil {
-		f = &filling{order: u.begun, held: make(map[object.Digest]struct{})}
-		u.begun++
-		u.filling[sort] = f
-	}
-	if len(f.plain)-1+len(content) > format.FrameBytes {
-		if err := u.send(sort, false); err != nil {
+	b := &u.filling[sort]
+	if len(b.plain)+len(content) > format.BlockBytes || b.compress != compress {
+		if err := u.endBlock(sort); err != nil {
 			return err
 		}
 	}
-	if f.plain == nil {
-		f.plain = u.newPlain()
+	if b.plain == nil {
+		b.plain, b.compress, b.sort = u.newPlain(), compress, sort
 	}
-	f.pieces = append(f.pieces, format.PackPiece{Digest: d, At: uint32(len(f.plain) - 1), Bytes: uint32(len(content))})
-	f.plain = append(f.plain, content...)
-	f.bytes += len(content)
-	f.held[d] = struct{}{}
+	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain)), Bytes: uint32(len(content))})
+	b.plain = append(b.plain, content...)
+	u.recent[sort].add(d)
 	return nil
 }
 
@@ -152,41 +144,32 @@ func (u *Uploader) check(d object.Digest, content []byte) error {
 }
 
 // has reports whether a piece was added already.
-func (u *Uploader) has(d object.Digest) bool {
-	for _, f := range u.filling {
-		if f != nil {
-			if _, ok := f.held[d]; ok {
-				return true
-			}
-		}
-	}
-	return u.recent.has(d)
-}
+func (u *Uploader) has(d object.Digest) bool { return u.recent[lazy].has(d) || u.recent[eager].has(d) }
 
-// newPlain returns a byte of room, with space for a frame behind it.
+// newPlain returns space for a block.
 func (u *Uploader) newPlain() []byte {
 	select {
 	case b := <-u.free:
-		return b[:1]
+		return b[:0]
 	default:
-		return make([]byte, 1, format.FrameBytes+seal.FrameOverhead)
+		return make([]byte, 0, format.BlockBytes)
 	}
 }
 
-// send gives the present frame of a pack to who seals it.
-func (u *Uploader) send(sort int, last bool) error {
-	f := u.filling[sort]
+// endBlock gives the present block of a sort to who compresses it.
+func (u *Uploader) endBlock(sort int) error {
+	b := u.filling[sort]
+	u.filling[sort] = block{}
+	if b.plain == nil {
+		return nil
+	}
+	b.memory = b.plain
 	select {
-	case u.frames <- frame{sort: sort, order: f.order, plain: f.plain, pieces: f.pieces, last: last}:
+	case u.blocks <- b:
+		return nil
 	case <-u.ctx.Done():
 		return context.Cause(u.ctx)
 	}
-	f.plain, f.pieces = nil, nil
-	if last {
-		u.recent.add(f.held)
-		u.filling[sort] = nil
-	}
-	return nil
 }
 
 // Finish uploads what is left and waits for everything. The refs are those of all packs, in the order in which they were begun. After it
@@ -197,9 +180,9 @@ func (u *Uploader) Finish() ([]format.PackRef, error) {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
 	}
 	var err error
-	for sort, f := range u.filling {
-		if f != nil && err == nil {
-			err = u.send(sort, true)
+	for sort := range u.filling {
+		if err == nil {
+			err = u.endBlock(sort)
 		}
 	}
 	u.end()
@@ -223,15 +206,16 @@ func (u *Uploader) Close() {
 func (u *Uploader) end() {
 	if !u.finished {
 		u.finished = true
-		close(u.frames)
+		close(u.blocks)
 	}
 	u.wg.Wait()
-	u.filling = [2]*filling{}
+	u.filling = [2]block{}
 }
 
 // recent is a set of digests that forgets old ones: it has at least the last recentPieces of those added.
 type recent struct{ newer, older map[object.Digest]struct{} }
 
+// recentPieces is also the greatest number of pieces of a pack, so that none is there twice (I4).
 const recentPieces = 1 << 16
 
 func (r *recent) has(d object.Digest) bool {
@@ -242,16 +226,9 @@ func (r *recent) has(d object.Digest) bool {
 	return ok
 }
 
-// add adds the pieces of a finished pack. It may keep the map.
-func (r *recent) add(ds map[object.Digest]struct{}) {
-	if len(r.newer) >= recentPieces {
-		r.older, r.newer = r.newer, nil
+func (r *recent) add(d object.Digest) {
+	if r.newer == nil || len(r.newer) >= recentPieces {
+		r.older, r.newer = r.newer, make(map[object.Digest]struct{})
 	}
-	if r.newer == nil {
-		r.newer = ds
-		return
-	}
-	for d := range ds {
-		r.newer[d] = struct{}{}
-	}
+	r.newer[d] = struct{}{}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -36,7 +37,7 @@ func BenchmarkSeal(b *testing.B) {
 					b.SetBytes(int64(size.n))
 					b.ReportAllocs()
 					for b.Loop() {
-						if _, _, err := s.Seal(entry, plain); err != nil {
+						if _, _, err := s.Seal(entry, plain, seal.Form{Parts: whole(plain)}); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -67,44 +68,34 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkWriter seals 64 MiB in frames of the given length.
+// BenchmarkWriter seals 64 MiB.
 func BenchmarkWriter(b *testing.B) {
 	const total = 64 << 20
-	for _, frame := range []struct {
-		name string
-		n    int
-	}{{"16KiB", 16 << 10}, {"1MiB", 1 << 20}} {
-		s := newSealer(b, seal.AES256GCM, 1)
-		for what, plain := range inputs(b, total) {
-			b.Run(what+"/"+frame.name, func(b *testing.B) {
-				b.SetBytes(total)
-				b.ReportAllocs()
-				for b.Loop() {
-					w, err := s.NewWriter(io.Discard, pack)
-					if err != nil {
-						b.Fatal(err)
-					}
-					for p := plain; len(p) > 0; p = p[frame.n:] {
-						if _, err := w.Write(p[:frame.n]); err != nil {
-							b.Fatal(err)
-						}
-						if _, err := w.EndFrame(); err != nil {
-							b.Fatal(err)
-						}
-					}
-					if err := w.Close(); err != nil {
-						b.Fatal(err)
-					}
+	s := newSealer(b, seal.AES256GCM, 1)
+	for what, plain := range inputs(b, total) {
+		b.Run(what, func(b *testing.B) {
+			b.SetBytes(total)
+			b.ReportAllocs()
+			for b.Loop() {
+				w, err := s.NewWriter(io.Discard, pack, true)
+				if err == nil {
+					_, err = w.Write(plain)
 				}
-			})
-		}
+				if err == nil {
+					err = w.Close()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
 func BenchmarkStream(b *testing.B) {
 	s := newSealer(b, seal.AES256GCM, 1)
 	for what, plain := range inputs(b, 16<<20) {
-		sealed, _ := framed(b, s, pack, nil, plain)
+		sealed := framed(b, s, pack, nil, slices.Collect(slices.Chunk(plain, seal.MaxBlockBytes))...)
 		b.Run(what, func(b *testing.B) {
 			b.SetBytes(int64(len(plain)))
 			b.ReportAllocs()

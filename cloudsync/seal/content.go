@@ -9,8 +9,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The flags of a content: its first byte. Others are reserved and zero.
-const flagZstd = 1
+// The flags of a content: its first byte. Others are reserved.
+const (
+	flagZstd  = 1
+	flagParts = 2 // of a single object: contents of other flags follow, each behind its length (uvarint)
+)
 
 // zstdHead is how many bytes stand before compressed content: flags and the length of the plaintext.
 const zstdHead = 5
@@ -41,15 +44,6 @@ type codec struct {
 	dec *zstd.Decoder
 }
 
-// appendContent appends plain with its flags to dst: compressed where that makes it shorter.
-func appendContent(dst, plain []byte) []byte {
-	dst, shorter := appendCompressed(dst, plain)
-	if shorter {
-		return dst
-	}
-	return append(append(dst, 0), plain...)
-}
-
 // appendCompressed appends the content of a plaintext that compression makes shorter. Else it returns dst as it was, or that with more room.
 func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 	start := len(dst)
@@ -63,6 +57,56 @@ func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 		return dst, true
 	}
 	return dst[:start], false
+}
+
+// appendWhole appends the content of a single object.
+func appendWhole(dst, plain []byte, parts []Part) []byte {
+	start := len(dst)
+	dst = append(dst, flagParts)
+	var scratch []byte
+	from, waiting := 0, 0 // what begins at waiting is not compressed and not written yet
+	uncompressed := func(to int) {
+		if to > waiting {
+			dst = binary.AppendUvarint(dst, uint64(1+to-waiting))
+			dst = append(append(dst, 0), plain[waiting:to]...)
+		}
+	}
+	for _, p := range parts {
+		if p.Compress {
+			var shorter bool
+			if scratch, shorter = appendCompressed(scratch[:0], plain[from:p.To]); shorter {
+				uncompressed(from)
+				dst = append(binary.AppendUvarint(dst, uint64(len(scratch))), scratch...)
+				waiting = p.To
+			}
+		}
+		from = p.To
+	}
+	uncompressed(len(plain))
+	if len(dst)-start > len(plain) {
+		dst = append(append(dst[:start], 0), plain...)
+	}
+	return dst
+}
+
+// decodeWhole is the inverse of appendWhole. A plaintext beyond limit is refused before anything is allocated for it.
+func decodeWhole(content []byte, limit int) ([]byte, error) {
+	if len(content) == 0 || content[0] != flagParts {
+		return decodeContent(content, limit)
+	}
+	plain, rest := []byte{}, content[1:]
+	for len(rest) > 0 {
+		n, k := binary.Uvarint(rest)
+		if k <= 0 || n > uint64(len(rest)-k) {
+			return nil, errors.New("a part without end")
+		}
+		p, err := decodeContent(rest[k:k+int(n)], limit-len(plain))
+		if err != nil {
+			return nil, err
+		}
+		plain, rest = append(plain, p...), rest[k+int(n):]
+	}
+	return plain, nil
 }
 
 // decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext beyond limit is refused

@@ -4,7 +4,7 @@
 // A master key, 32 bytes from a key file or from a passphrase, wraps the bucket's keyring. The keyring, made once for
 // each bucket, holds the bucket's id, a key for names, a secret for chunking, and data keys. A Sealer seals with the
 // newest data key and opens with all of them. Each object has a random id and by it a key of its own. A single object
-// is opened whole; a framed one is opened in frames of up to 1 MiB, by range or from front to end.
+// is opened whole; a framed one is a stream that is cut into frames of 16 KiB, and is opened by range or from front to end.
 //
 // In a bucket without a master key everything has the same layout with algorithm 0: content is readable, and a hash
 // stands where the tag would be, against accidents. A Sealer opens objects of its own bucket's algorithm only.
@@ -13,12 +13,12 @@
 //
 // Of a sealed bucket: how many objects there are, under which names, how long each is, when it was written, read and
 // deleted and from where; of the header, the format version, the algorithm, the shape (single or framed), the index of the
-// data key, and a random id; of a framed object how long each frame and the table of contents are after
-// compression; of the keyring the bucket's id, whether there is a passphrase and the parameters of argon2id, how many data
-// keys there are, and sixteen bytes by which a guessed passphrase can be tried (so can it by the rest). Lengths are those after
-// compression: who can have text of his own put beside a secret into one object can learn of the secret from them.
+// data key, and a random id; of the keyring the bucket's id, whether there is a passphrase and the parameters of argon2id, how many data
+// keys there are, and sixteen bytes by which a guessed passphrase can be tried (so can it by the rest). Lengths are padded: those of
+// framed objects by Padme, those of single ones as the caller says. They are those after compression, where the caller lets something be
+// compressed: who can have text of his own put beside a secret into one block can learn of the secret from them.
 //
-// He does not see content, names of ledgers and pages, lengths before compression, nor whether two objects or frames have
+// He does not see content, names of ledgers and pages, where in an object something begins, nor whether two objects or blocks have
 // equal content: equal plaintexts give other bytes each time. That two names are equal shows that they stand for the
 // same, and paths may show roles: that is for who makes paths to say.
 //
@@ -29,53 +29,9 @@
 //
 // # Layouts
 //
-// Numbers are big-endian. part(x) is the length of x in four bytes, then x. Whatever is not listed is zero and
-// reserved, and refused when it is not: padding and other algorithms will have room there.
-//
-// The head of every object, 24 bytes:
-//
-//	0   1  format version: 1
-//	1   1  algorithm: 0 plaintext, 1 AES-256-GCM
-//	2   1  shape: 1 single, 2 framed
-//	3   1  0
-//	4   4  index of the data key; 0 in plaintext
-//	8  16  id, random
-//
-// Content is plaintext as it is sealed: compressed if that was tried and makes it shorter, so that it is never longer than the plaintext
-// and one byte:
-//
-//	0   1  flags: bit 0, compressed
-//	1      plaintext; or
-//	1   4  length of the plaintext, and
-//	5      one zstd frame (RFC 8878), window at most 8 MiB, without dictionary
-//
-// A sealed record is content under AES-256-GCM: ciphertext of the same length, then the tag of 16 bytes.
-//
-//	key    HKDF-SHA-256, 32 bytes: input the data key, salt the id,
-//	       info "ledger seal 1 object", the first 8 bytes of the head, part(role), part(name)
-//	nonce  kind (1 byte), 3 zeros, number (8)
-//	data   associated: the head, part(role), part(name), and before a frame's or table's content the record's 4 bytes
-//
-//	kind   1 frame, 2 last frame, 3 table of contents, 4 single object, 5 keyring
-//
-// In plaintext the content stays as it is; the tag is the first 16 bytes of the SHA-256 of "ledger seal 1 plain", nonce,
-// part(associated data), content.
-//
-// A single object is the head and one record of kind 4 and number 0; content is of at most 64 MiB of plaintext.
-//
-// A framed object is the head, frames numbered from 0, the table of contents, and the trailer:
-//
-//	 0   1  kind: 1, or 2 for the last frame, of which there is exactly one; 3 for the table
-//	 1   3  length of the content
-//	 4      sealed record: of up to 1 MiB of plaintext; number 0 for the table
-//
-//	trailer
-//	 0  24  the head again
-//	24   4  length of the table's record, with its 4 bytes and the tag
-//
-// The plaintext of the table, all numbers as minimal uvarints: the number of frames, 1 to 1 048 576; for each frame the length of its
-// record, 4 bytes and tag included, and that of its plaintext; then up to 4 MiB that belong to the caller. Frames and
-// table together fill the object.
+// docs/format/sealed.md has the layouts of objects. Objects of version 1 had frames of any length, with their lengths in clear, and are
+// refused. Numbers are big-endian. part(x) is the length of x in four bytes, then x. Whatever is not listed is zero and
+// reserved, and refused when it is not.
 //
 // A wrapped keyring:
 //
@@ -110,8 +66,7 @@
 // An id of 16 bytes that the Sealer draws itself, at the moment of sealing, makes every key new, so that the nonce can be a
 // counter, and no retry can seal two contents with one key and nonce. Among 2^40 objects two share an id with a
 // probability of 2^-49, and they would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names
-// two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. Lengths before compression stand
-// inside the seal, because they would tell how well content compresses. The key check tells a wrong key from damage, and
+// two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key from damage, and
 // binds the keyring to one master key, which GCM alone does not.
 //
 // # Invariants
@@ -123,7 +78,7 @@
 //	I4: no plaintext is given out whose tag has not been verified.
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
 //
-// Keyring, Sealer, Reader, Wrapped and MasterKey may be used concurrently; a Writer or Stream by one goroutine at a time. The package
+// Keyring, Sealer, Reader, Wrapped and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
 // starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows
 // buckets, pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any release.
 package seal

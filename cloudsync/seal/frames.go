@@ -1,88 +1,86 @@
 package seal
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
+// Sizes of framed objects. They are part of the format.
 const (
-	recordHead   = 4
-	trailerBytes = headerBytes + 4
-	// FrameOverhead is by how much a record is longer than the plaintext of its frame, unless compression makes it shorter.
-	FrameOverhead = recordHead + 1 + tagBytes
-	// maxContent is the greatest length of a frame's content: flags and plaintext.
-	maxContent = 1 + MaxFrameBytes
-	// maxTableContent is the greatest length of the content of a table of contents.
-	maxTableContent = 1<<24 - 1
+	// FrameBytes is the sealed length of each frame. Only the last frame may be shorter.
+	FrameBytes = 16 << 10
+	// framePlain is the plaintext of a full frame.
+	framePlain = FrameBytes - tagBytes
+	// MaxBlockBytes is the greatest plaintext of a block.
+	MaxBlockBytes = 1 << 20
+	// BlockOverhead is by how much a stored block is longer than its plaintext, unless compression makes it shorter.
+	BlockOverhead = blockHead + 1
+	blockHead     = 4
+	// footerBytes is the length of what ends the stream: where padding and table begin, 8 bytes each.
+	footerBytes = 16
+	// leastPlain is the shortest stream: the mark behind the blocks, and the footer.
+	leastPlain = blockHead + footerBytes
 )
 
-// Frame is a part of a framed object that is opened by itself.
-type Frame struct {
-	// Offset is where its record begins in the object, and SealedBytes how long the record is.
+// Block is a part of the stream of a framed object: some plaintext that is compressed by itself.
+type Block struct {
+	// Offset is where its head begins in the stream, and StoredBytes its length there, head included.
 	Offset      int64
-	SealedBytes int
-	// PlainBytes is the length of its plaintext: 0 to MaxFrameBytes.
-	PlainBytes int
+	StoredBytes int
 }
 
-// appendRecordHead appends the kind of a record and the length of its content.
-func appendRecordHead(b []byte, kind byte, contentBytes int) []byte {
-	return append(b, kind, byte(contentBytes>>16), byte(contentBytes>>8), byte(contentBytes))
+// ObjectBytes returns the length of a framed object whose stream has so many bytes.
+func ObjectBytes(plain int64) int64 {
+	return 2*headerBytes + plain + tagBytes*((plain+framePlain-1)/framePlain)
 }
 
-// parseRecordHead returns the kind of a record and its whole length, head and tag included.
-func parseRecordHead(b []byte) (kind byte, recordBytes int) {
-	return b[0], recordHead + int(b[1])<<16 + int(b[2])<<8 + int(b[3]) + tagBytes
-}
-
-// sealRecord appends a record to dst. content is a byte of room and a plaintext, which is so short that it fits the head. With try the plaintext
-// is compressed where that makes it shorter, which it reports. Else it is sealed where it stands, and copied: sealing into memory that is not in the processor's cache takes longer than both.
-func (o *object) sealRecord(dst []byte, kind byte, number uint64, content []byte, try bool) (sealed []byte, shorter bool) {
-	start := len(dst)
-	if try {
-		dst = append(dst, 0, 0, 0, 0)
-		if dst, shorter = appendCompressed(dst, content[1:]); shorter {
-			head := appendRecordHead(nil, kind, len(dst)-start-recordHead)
-			copy(dst[start:], head)
-			return o.sealContent(dst, start+recordHead, kind, number, head), true
-		}
+// StreamBytes returns the length of the stream of an object of size bytes, or 0 if no object has that length.
+func StreamBytes(size int64) int64 {
+	sealed := size - 2*headerBytes
+	if sealed <= 0 {
+		return 0
 	}
-	content[0] = 0
-	dst = appendRecordHead(dst[:start], kind, len(content))
-	return append(dst, o.aead.Seal(content[:0], nonce(kind, number), content, o.bind(dst[start:]))...), false
-}
-
-// openRecord opens a whole record. Which kinds are allowed is for the caller to say. dst is empty, and has room for the content or not, as with open.
-func (o *object) openRecord(dst []byte, number uint64, record []byte, limit int, kinds ...byte) ([]byte, error) {
-	if len(record) < recordHead {
-		return nil, o.label.corrupt("a record", fmt.Sprintf("%d bytes", len(record)), nil)
+	plain := sealed / FrameBytes * framePlain
+	if rest := sealed % FrameBytes; rest > tagBytes {
+		plain += rest - tagBytes
+	} else if rest > 0 {
+		return 0
 	}
-	kind, n := parseRecordHead(record)
-	if n != len(record) {
-		return nil, o.label.corrupt(fmt.Sprintf("record %d of %d bytes", number, len(record)), fmt.Sprintf("%d in its head", n), nil)
+	if plain < leastPlain {
+		return 0
 	}
-	for _, k := range kinds {
-		if k == kind {
-			return o.open(dst, kind, number, record[:recordHead], record[recordHead:], limit)
-		}
-	}
-	return nil, o.label.corrupt(fmt.Sprintf("record %d of kind %d", number, kinds), fmt.Sprint(kind), nil)
+	return plain
 }
 
-// OpenFrame returns the plaintext of one frame, given its record alone: the bytes at the Offset of frame number of the
-// object that l and ref say. record is neither changed nor retained. So a part of an object whose place is known costs one
-// range, without header and table. Errors: as Open.
-func (s *Sealer) OpenFrame(l Label, ref Ref, number int, record []byte) ([]byte, error) {
-	return s.openFrame(l, ref, number, record, nil)
+// Cover returns which frames hold n bytes of a stream from off on, n at least 1: the number of the first of them, where it begins
+// in the object, and the sealed length of all of them. The object may end before.
+func Cover(off, n int64) (first, at, length int64) {
+	first = off / framePlain
+	last := (off + n - 1) / framePlain
+	return first, headerBytes + first*FrameBytes, (last - first + 1) * FrameBytes
 }
 
-// OpenFrameInPlace is OpenFrame for who does not need the record any more: the plaintext stands in it, unless it was compressed. After an error
-// there is nothing in it.
-func (s *Sealer) OpenFrameInPlace(l Label, ref Ref, number int, record []byte) ([]byte, error) {
-	return s.openFrame(l, ref, number, record, record[min(recordHead, len(record)):][:0])
+// Frames opens frames that stand side by side, one after the other and in place.
+type Frames struct {
+	o      *object
+	size   int64
+	first  int64 // number of the first frame
+	last   int64 // number of the object's last frame
+	number int64 // of the next one
+	buf    []byte
+	plain  int // how much of the beginning of buf is plaintext
+	sealed int // where in buf the next frame begins
 }
 
-func (s *Sealer) openFrame(l Label, ref Ref, number int, record, dst []byte) ([]byte, error) {
+// OpenFrames opens frames of the object that l and ref say, which has size bytes, from number first on. sealed begins with the
+// first of them, has whole frames, and belongs to Frames from then on. What stands behind the object's last frame is passed over.
+// So a part of an object whose place is known costs one range. Errors: as Open.
+func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) (*Frames, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -90,53 +88,253 @@ func (s *Sealer) openFrame(l Label, ref Ref, number int, record, dst []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	return o.openRecord(dst, uint64(number), record, MaxFrameBytes, kindFrame, kindLast)
+	return o.frames(size, first, sealed)
 }
 
-// appendContents appends the table of contents: the number of frames, for each the length of its record and of its
-// plaintext, then the caller's table.
-func appendContents(b []byte, frames []Frame, table []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(frames)))
-	for _, f := range frames {
-		b = binary.AppendUvarint(b, uint64(f.SealedBytes))
-		b = binary.AppendUvarint(b, uint64(f.PlainBytes))
+func (o *object) frames(size, first int64, sealed []byte) (*Frames, error) {
+	plain := StreamBytes(size)
+	if plain == 0 {
+		return nil, o.label.corrupt("the length of a framed object", fmt.Sprint(size), nil)
 	}
-	return append(b, table...)
+	if most := size - 2*headerBytes - first*FrameBytes; int64(len(sealed)) > most {
+		sealed = sealed[:max(0, most)]
+	}
+	return &Frames{o: o, size: size, first: first, number: first, last: (plain - 1) / framePlain, buf: sealed}, nil
 }
 
-// parseContents is the inverse of appendContents. end is where the last record must end.
-func parseContents(b []byte, end int64) (frames []Frame, table []byte, problem string) {
-	n, b, ok := cutUvarint(b)
-	if !ok || n < 1 || n > MaxFrames || n > uint64(len(b)/2) {
-		return nil, nil, "number of frames"
+// ObjectBytes returns the length of the object.
+func (f *Frames) ObjectBytes() int64 { return f.size }
+
+// Offset returns where in the stream the plaintext begins.
+func (f *Frames) Offset() int64 { return f.first * framePlain }
+
+// Plain returns the plaintext of all frames that were opened. It stays as it is while more frames are opened.
+func (f *Frames) Plain() []byte { return f.buf[:f.plain:f.plain] }
+
+// Next opens one frame more. It returns io.EOF when there is none left. Errors: as Open.
+func (f *Frames) Next() error {
+	n := min(FrameBytes, len(f.buf)-f.sealed)
+	if n == 0 {
+		return io.EOF
 	}
-	frames = make([]Frame, n)
-	at := int64(headerBytes)
-	for i := range frames {
-		var sealed, plain uint64
-		var ok1, ok2 bool
-		sealed, b, ok1 = cutUvarint(b)
-		plain, b, ok2 = cutUvarint(b)
-		if !ok1 || !ok2 || sealed < FrameOverhead || sealed > FrameOverhead+MaxFrameBytes || plain > MaxFrameBytes || plain+FrameOverhead < sealed {
-			return nil, nil, fmt.Sprintf("lengths of frame %d", i)
+	kind := byte(kindFrame)
+	if f.number == f.last {
+		kind = kindLast
+	} else if n < FrameBytes {
+		return f.o.label.corrupt(fmt.Sprintf("frame %d of %d bytes", f.number, FrameBytes), fmt.Sprint(n), nil)
+	}
+	plain, err := f.o.openFrame(kind, uint64(f.number), f.buf[f.sealed:f.sealed+n:f.sealed+n])
+	if err != nil {
+		return err
+	}
+	f.plain += copy(f.buf[f.plain:], plain)
+	f.sealed, f.number = f.sealed+n, f.number+1
+	return nil
+}
+
+// OpenTo opens frames until the plaintext reaches up to byte end of the stream. Errors: as Open, also for frames that end before.
+func (f *Frames) OpenTo(end int64) error {
+	for f.Offset()+int64(f.plain) < end {
+		err := f.Next()
+		if err == io.EOF {
+			err = f.o.label.corrupt(fmt.Sprintf("a stream of at least %d bytes", end), fmt.Sprint(f.Offset()+int64(f.plain)), nil)
 		}
-		frames[i] = Frame{Offset: at, SealedBytes: int(sealed), PlainBytes: int(plain)}
-		at += int64(sealed)
+		if err != nil {
+			return err
+		}
 	}
-	if at != end {
-		return nil, nil, fmt.Sprintf("frames that end at %d, not %d", at, end)
-	}
-	if len(b) > MaxTableBytes {
-		return nil, nil, fmt.Sprintf("table of %d bytes", len(b))
-	}
-	return frames, b, ""
+	return nil
 }
 
-// cutUvarint reads a minimal uvarint.
-func cutUvarint(b []byte) (v uint64, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 || n > 1 && b[n-1] == 0 {
-		return 0, b, false
+// openFrame opens a frame in place.
+func (o *object) openFrame(kind byte, number uint64, sealed []byte) ([]byte, error) {
+	plain, err := o.aead.Open(sealed[:0], nonce(kind, number), sealed, o.ad)
+	if err != nil {
+		return nil, o.label.corrupt("", fmt.Sprintf("frame %d: content, role, name or key differ from what was sealed", number), nil)
 	}
-	return v, b[n:], true
+	return plain, nil
+}
+
+// OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it, head
+// included. The plaintext may share memory with it. Errors: *base.CorruptError.
+func OpenBlock(l Label, stored []byte) ([]byte, error) {
+	if len(stored) < blockHead || uint64(binary.BigEndian.Uint32(stored)) != uint64(len(stored)-blockHead) {
+		return nil, l.corrupt(fmt.Sprintf("a block of %d bytes", len(stored)), "another length in its head", nil)
+	}
+	plain, err := decodeContent(stored[blockHead:], MaxBlockBytes)
+	if err == nil && len(plain) == 0 {
+		err = errors.New("no plaintext")
+	}
+	if err != nil {
+		return nil, l.corrupt("", "block", err)
+	}
+	return plain, nil
+}
+
+// footer says how a stream ends: blocks end with four zeros, at padding; then come zeros up to table; then the table and the footer.
+type footer struct{ padding, table int64 }
+
+func (f footer) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(f.padding))
+	return binary.BigEndian.AppendUint64(b, uint64(f.table))
+}
+
+// parseFooter reads the footer of a stream of plain bytes, and verifies that the stream is exactly as long as its padding demands.
+func (o *object) parseFooter(b []byte, plain int64) (f footer, err error) {
+	padding, table := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+	end := uint64(plain - footerBytes)
+	if table > end || padding > table || padding < blockHead || end-table > MaxTableBytes {
+		return f, o.label.corrupt("", fmt.Sprintf("footer with padding at %d and a table at %d of %d bytes", padding, table, plain), nil)
+	}
+	f = footer{padding: int64(padding), table: int64(table)}
+	if want := Padme(plain - (f.table - f.padding)); want != plain {
+		return f, o.label.corrupt(fmt.Sprintf("a stream of %d bytes", want), fmt.Sprint(plain), nil)
+	}
+	return f, nil
+}
+
+// isZero reports whether all bytes are zero.
+func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
+
+// Reader reads a framed object by ranges. It may be used concurrently if the reader below may.
+type Reader struct {
+	r     io.ReaderAt
+	o     *object
+	size  int64
+	foot  footer
+	table []byte
+}
+
+// NewReader opens the framed object that l says, of size bytes, and proves its footer and table: with one range of the last one or
+// two frames, and another one if the table is longer. It holds the table, at most MaxTableBytes.
+//
+// Errors: those of Open; of r with what was being read, and io.ErrUnexpectedEOF for a shorter answer than size promises.
+func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	plain := StreamBytes(size)
+	if plain == 0 {
+		return nil, s.oddLength(r, size, l)
+	}
+	_, at, _ := Cover(plain-footerBytes, footerBytes)
+	tail, err := readRange(r, l, at, int(size-at))
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.openObject(l, tail[len(tail)-headerBytes:], shapeFramed)
+	if err != nil {
+		return nil, s.notCut(r, l, err)
+	}
+	rd := &Reader{r: r, o: o, size: size}
+	b, err := rd.open(plain-footerBytes, footerBytes, tail)
+	if err != nil {
+		return nil, err
+	}
+	if rd.foot, err = o.parseFooter(b, plain); err != nil {
+		return nil, err
+	}
+	rd.table, err = rd.read(rd.foot.table, plain-footerBytes-rd.foot.table)
+	return rd, err
+}
+
+// oddLength returns the error for an object that has no length that a framed object can have: that of its head, perhaps.
+func (s *Sealer) oddLength(r io.ReaderAt, size int64, l Label) error {
+	if size >= headerBytes {
+		head, err := readRange(r, l, 0, headerBytes)
+		if err == nil {
+			_, err = s.openObject(l, head, shapeFramed)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.corrupt("the length of a framed object", fmt.Sprint(size), nil)
+}
+
+// notCut returns err, which is what a trailer gave, unless the head is good: then the end of the object is missing, or something
+// else stands there.
+func (s *Sealer) notCut(r io.ReaderAt, l Label, err error) error {
+	head, readErr := readRange(r, l, 0, headerBytes)
+	if readErr != nil {
+		return readErr
+	}
+	if _, headErr := s.openObject(l, head, shapeFramed); headErr == nil {
+		return l.corrupt("a trailer", "something else at the end", nil)
+	}
+	return err
+}
+
+// read returns n bytes of the stream from off on, with one range.
+func (r *Reader) read(off, n int64) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	_, at, length := Cover(off, n)
+	sealed, err := readRange(r.r, r.o.label, at, int(min(length, r.size-headerBytes-at)))
+	if err != nil {
+		return nil, err
+	}
+	return r.open(off, n, sealed)
+}
+
+// open returns n bytes of the stream from off on, given the frames that have them.
+func (r *Reader) open(off, n int64, sealed []byte) ([]byte, error) {
+	first, _, _ := Cover(off, n)
+	f, err := r.o.frames(r.size, first, sealed)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.OpenTo(off + n); err != nil {
+		return nil, err
+	}
+	return f.Plain()[off-f.Offset():][:n:n], nil
+}
+
+// Ref returns the object's id and key index.
+func (r *Reader) Ref() Ref { return Ref{ID: r.o.id, KeyIndex: r.o.index} }
+
+// Table returns what Writer.SetTable was given. The slice is the Reader's.
+func (r *Reader) Table() []byte { return r.table }
+
+// BlockBytes returns where in the stream the blocks end: the sum of their stored lengths.
+func (r *Reader) BlockBytes() int64 { return r.foot.padding - blockHead }
+
+// Frames is Sealer.OpenFrames for frames of this object.
+func (r *Reader) Frames(first int64, sealed []byte) (*Frames, error) {
+	return r.o.frames(r.size, first, sealed)
+}
+
+// Whole returns the frames of the object, given all of it, which belongs to them from then on. It proves the object's head.
+func (r *Reader) Whole(sealed []byte) (*Frames, error) {
+	if int64(len(sealed)) != r.size || !bytes.Equal(sealed[:headerBytes], r.o.header()) {
+		return nil, r.o.label.corrupt("", "head differs from the one at the end", nil)
+	}
+	return r.o.frames(r.size, 0, sealed[headerBytes:])
+}
+
+// ProvePadding verifies of the stream of the whole object, opened, what no block covers.
+func (r *Reader) ProvePadding(stream []byte) error {
+	if !isZero(stream[r.foot.padding-blockHead : r.foot.table]) {
+		return r.o.label.corrupt("", "padding that is not zero", nil)
+	}
+	return nil
+}
+
+// readRange reads n bytes at off.
+func readRange(r io.ReaderAt, l Label, off int64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	got, err := r.ReadAt(b, off)
+	if got == n {
+		return b, nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, fmt.Errorf("read %d bytes at %d of sealed %s %s: %w", n, off, l.Role, printable(l.Name), err)
+}
+
+// errTooLong is for who writes more than fits.
+func errTooLong(l Label, what string, n, most int) error {
+	return fmt.Errorf("seal %s with a %s of %d bytes, limit %d: %w", l.Role, what, n, most, base.ErrTooLarge)
 }

@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,19 +18,23 @@ import (
 
 var pack = seal.Label{Role: "pack", Name: "fedcba9876543210"}
 
-// framed seals parts, each as a frame of its own, and table.
-func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[]byte) ([]byte, *seal.Writer) {
+// headerBytes is the length of an object's head, and of its trailer.
+const headerBytes = 24
+
+// framePlain is the plaintext of a full frame.
+const framePlain = seal.FrameBytes - 16
+
+// framed seals parts, each as a block of its own, and table.
+func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[]byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := s.NewWriter(&out, l)
+	w, err := s.NewWriter(&out, l, false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var c seal.Compressor
 	for _, p := range parts {
-		if n, err := w.Write(p); n != len(p) || err != nil {
-			t.Fatal(n, err)
-		}
-		if _, err := w.EndFrame(); err != nil {
+		if _, err := w.AddBlocks(c.AppendBlock(nil, p, true)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,95 +47,182 @@ func framed(t testing.TB, s *seal.Sealer, l seal.Label, table []byte, parts ...[
 	if w.Size() != int64(out.Len()) {
 		t.Fatalf("size %d, written %d", w.Size(), out.Len())
 	}
-	return out.Bytes(), w
+	return out.Bytes()
 }
 
-// readAll reads an object by frames, and by stream, and fails if they differ.
-func readAll(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byte, err error) {
-	byFrames, table, err1 := readFrames(s, l, sealed)
-	byStream, streamTable, err2 := readStream(s, l, sealed)
+// readAll reads an object without a table by ranges, and by stream, and fails if they differ.
+func readAll(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
+	byRanges, _, err1 := readFrames(s, l, sealed)
+	byStream, err2 := readStream(s, l, sealed)
 	switch {
 	case (err1 == nil) != (err2 == nil):
-		return nil, nil, fmt.Errorf("frames say %w, the stream %w", err1, err2)
+		return nil, fmt.Errorf("ranges say %w, the stream %w", err1, err2)
 	case err1 != nil:
-		return nil, nil, err1
-	case !bytes.Equal(byFrames, byStream) || !bytes.Equal(table, streamTable):
-		return nil, nil, errors.New("frames and stream differ")
+		return nil, err1
+	case !bytes.Equal(byRanges, byStream):
+		return nil, errors.New("ranges and stream differ")
 	}
-	return byFrames, table, nil
+	return byRanges, nil
 }
 
+// readFrames reads an object as a whole, block by block.
 func readFrames(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byte, err error) {
 	r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), l)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range r.Frames() {
-		p, err := r.ReadFrame(i)
+	f, err := r.Whole(bytes.Clone(sealed))
+	for err == nil {
+		err = f.Next()
+	}
+	if err != io.EOF {
+		return nil, nil, err
+	}
+	if err := r.ProvePadding(f.Plain()); err != nil {
+		return nil, nil, err
+	}
+	for b := f.Plain()[:r.BlockBytes()]; len(b) > 0; {
+		if len(b) < 4 || uint64(len(b)) < 4+uint64(binary.BigEndian.Uint32(b)) {
+			return nil, nil, fmt.Errorf("%s: blocks do not fill: %w", l.Role, base.ErrCorrupt)
+		}
+		n := 4 + binary.BigEndian.Uint32(b)
+		p, err := seal.OpenBlock(l, bytes.Clone(b[:n]))
 		if err != nil {
 			return nil, nil, err
 		}
-		plain = append(plain, p...)
-	}
-	if int64(len(plain)) != r.PlainBytes() {
-		return nil, nil, errors.New("wrong length")
+		plain, b = append(plain, p...), b[n:]
 	}
 	return plain, r.Table(), nil
 }
 
-func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byte, err error) {
+func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
 	st, err := s.NewStream(iotest.HalfReader(bytes.NewReader(sealed)), l)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	plain, err = io.ReadAll(st)
-	return plain, st.Table(), err
+	return io.ReadAll(st)
+}
+
+// blockParts generates plaintexts of blocks.
+func blockParts(t *rapid.T) [][]byte {
+	return slices.DeleteFunc(rapid.SliceOfN(contents(90_000), 0, 8).Draw(t, "parts"), func(p []byte) bool { return len(p) == 0 })
 }
 
 func TestFramesRoundTrip(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 20)
 		rapid.Check(t, func(rt *rapid.T) {
-			parts := rapid.SliceOfN(contents(3000), 0, 12).Draw(rt, "parts")
-			table := contents(500).Draw(rt, "table")
-			sealed, w := framed(t, s, pack, table, parts...)
-			plain, gotTable, err := readAll(s, pack, sealed)
+			parts := blockParts(rt)
+			sealed := framed(t, s, pack, nil, parts...)
+			if plain, err := readAll(s, pack, sealed); err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) {
+				rt.Fatalf("read %d bytes: %v", len(plain), err)
+			}
+			table := contents(70_000).Draw(rt, "table")
+			sealed = framed(t, s, pack, table, parts...)
+			plain, gotTable, err := readFrames(s, pack, sealed)
 			if err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) || !bytes.Equal(gotTable, table) {
 				rt.Fatalf("read %d bytes: %v", len(plain), err)
 			}
-			full := slices.DeleteFunc(slices.Clone(parts), func(p []byte) bool { return len(p) == 0 })
-			if len(full) == 0 {
-				full = [][]byte{nil}
+			if _, err := readStream(s, pack, sealed); len(table) > 0 && !errors.Is(err, base.ErrCorrupt) {
+				rt.Fatalf("a table in a stream: %v", err)
 			}
-			for i, f := range w.Frames() {
-				got, err := s.OpenFrame(pack, w.Ref(), i, sealed[f.Offset:f.Offset+int64(f.SealedBytes)])
-				if err != nil || !bytes.Equal(got, full[i]) || f.PlainBytes != len(full[i]) || f.SealedBytes > f.PlainBytes+seal.FrameOverhead {
-					rt.Fatalf("frame %d: %d bytes, %v", i, len(got), err)
-				}
-				got, err = s.OpenFrameInPlace(pack, w.Ref(), i, bytes.Clone(sealed[f.Offset:f.Offset+int64(f.SealedBytes)]))
-				if err != nil || !bytes.Equal(got, full[i]) {
-					rt.Fatalf("frame %d in place: %d bytes, %v", i, len(got), err)
+		})
+	})
+}
+
+// Any part of the stream is read with one range.
+func TestRangesAreReadAlone(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
+		s := newSealer(t, a, 33)
+		parts := [][]byte{noise(1, 100_000), noise(2, 10), noise(3, 200_000), noise(4, framePlain)}
+		var stream []byte
+		var c seal.Compressor
+		for _, p := range parts {
+			stream = c.AppendBlock(stream, p, false)
+		}
+		sealed := framed(t, s, pack, []byte("table"), parts...)
+		ref, _, err := seal.Inspect(pack, sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rapid.Check(t, func(rt *rapid.T) {
+			off := rapid.IntRange(0, len(stream)-1).Draw(rt, "offset")
+			n := rapid.IntRange(1, len(stream)-off).Draw(rt, "length")
+			first, at, length := seal.Cover(int64(off), int64(n))
+			got := bytes.Clone(sealed[at:min(at+length, int64(len(sealed)))])
+			f, err := s.OpenFrames(pack, ref, int64(len(sealed)), first, got)
+			if err == nil {
+				err = f.OpenTo(int64(off + n))
+			}
+			if err != nil || !bytes.Equal(f.Plain()[int64(off)-f.Offset():][:n], stream[off:off+n]) {
+				rt.Fatalf("%d bytes at %d: %v", n, off, err)
+			}
+			if length > int64(n)+2*seal.FrameBytes+16*(int64(n)/framePlain) {
+				rt.Fatalf("%d bytes are read for %d", length, n)
+			}
+			for _, wrong := range []int64{first + 1, first - 1} {
+				f, err := s.OpenFrames(pack, ref, int64(len(sealed)), max(0, wrong), bytes.Clone(sealed[at:min(at+length, int64(len(sealed)))]))
+				if err == nil && max(0, wrong) != first {
+					err = f.OpenTo(f.Offset() + 1)
+					mustRefuse(t, "frame under another number", pack, err)
 				}
 			}
 		})
 	})
 }
 
-func TestLongObjectsAreCutIntoFrames(t *testing.T) {
+// Lengths say nothing but the padded length of the whole.
+func TestLengthsAreThoseOfThePaddedStream(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 21)
-	for _, n := range []int{0, 1, seal.MaxFrameBytes - 1, seal.MaxFrameBytes, seal.MaxFrameBytes + 1, 3*seal.MaxFrameBytes + 5} {
+	for _, n := range []int{0, 1, framePlain - 50, framePlain - 49, framePlain - 25, framePlain - 24, framePlain, 4*framePlain - 25, seal.MaxBlockBytes - 1, seal.MaxBlockBytes, seal.MaxBlockBytes + 1, 3*seal.MaxBlockBytes + 5} {
 		plain := noise(22, n)
-		sealed, w := framed(t, s, pack, nil, plain)
-		want := max(1, (n+seal.MaxFrameBytes-1)/seal.MaxFrameBytes)
-		if len(w.Frames()) != want {
-			t.Errorf("%d bytes in %d frames, want %d", n, len(w.Frames()), want)
+		var out bytes.Buffer
+		w, err := s.NewWriter(&out, pack, true)
+		if err != nil {
+			t.Fatal(err)
 		}
-		got, _, err := readAll(s, pack, sealed)
+		for p := plain; len(p) > 0; p = p[min(len(p), 70_001):] {
+			if _, err := w.Write(p[:min(len(p), 70_001)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(s, pack, out.Bytes())
 		if err != nil || !bytes.Equal(got, plain) {
 			t.Errorf("%d bytes: read %d, %v", n, len(got), err)
 		}
-		if over := len(sealed) - n; over > want*(seal.FrameOverhead+8)+100 {
-			t.Errorf("%d bytes grew by %d", n, over)
+		blocks := (n + seal.MaxBlockBytes - 1) / seal.MaxBlockBytes
+		want := seal.ObjectBytes(seal.Padme(int64(n + blocks*seal.BlockOverhead + 4 + 16)))
+		if int64(out.Len()) != want || seal.ObjectBytes(seal.StreamBytes(want)) != want {
+			t.Errorf("%d bytes are sealed in %d, want %d", n, out.Len(), want)
+		}
+	}
+}
+
+func TestPadding(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(0, 1<<40).Draw(t, "n")
+		p := seal.Padme(n)
+		if p < n || p-n > n*12/100 || seal.Padme(p) != p || n > 0 && seal.Padme(n-1) > p {
+			t.Fatalf("Padme of %d is %d", n, p)
+		}
+		small := int(n % (1 << 30))
+		q := seal.Quarters(small)
+		if q < small || q < 512 || q > 512 && q-small > small/4 || seal.Quarters(q) != q {
+			t.Fatalf("Quarters of %d is %d", small, q)
+		}
+	})
+	// The example of the paper, and the steps.
+	for n, want := range map[int64]int64{9: 10, 1<<20 + 1: 1<<20 + 1<<15, 16 << 20: 16 << 20, 16<<20 - 1: 16 << 20} {
+		if got := seal.Padme(n); got != want {
+			t.Errorf("Padme of %d is %d, want %d", n, got, want)
+		}
+	}
+	for n, want := range map[int]int{0: 512, 512: 512, 513: 640, 640: 640, 641: 768, 897: 1024, 1025: 1280, 4096: 4096, 4097: 4352} {
+		if got := seal.Quarters(n); got != want {
+			t.Errorf("Quarters of %d is %d, want %d", n, got, want)
 		}
 	}
 }
@@ -138,8 +230,8 @@ func TestLongObjectsAreCutIntoFrames(t *testing.T) {
 func TestALongTableIsRead(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 23)
 	table := noise(24, seal.MaxTableBytes)
-	sealed, _ := framed(t, s, pack, table, []byte("a"), []byte("b"))
-	if plain, got, err := readAll(s, pack, sealed); err != nil || string(plain) != "ab" || !bytes.Equal(got, table) {
+	sealed := framed(t, s, pack, table, []byte("a"), []byte("b"))
+	if plain, got, err := readFrames(s, pack, sealed); err != nil || string(plain) != "ab" || !bytes.Equal(got, table) {
 		t.Errorf("%q, %d bytes of table, %v", plain, len(got), err)
 	}
 }
@@ -147,64 +239,58 @@ func TestALongTableIsRead(t *testing.T) {
 func TestEachChangeOfAFramedObjectIsSeen(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 25)
-		sealed, w := framed(t, s, pack, []byte("the table"), []byte("first"), bytes.Repeat([]byte("second "), 20), []byte("third"))
-		changes(sealed, func(what string, changed []byte) {
-			for how, read := range map[string]func(*seal.Sealer, seal.Label, []byte) ([]byte, []byte, error){"frames": readFrames, "stream": readStream} {
-				_, _, err := read(s, pack, changed)
-				mustRefuse(t, what+" by "+how, pack, err)
-			}
-		})
-		for i, f := range w.Frames() {
-			changes(sealed[f.Offset:f.Offset+int64(f.SealedBytes)], func(what string, changed []byte) {
-				_, err := s.OpenFrame(pack, w.Ref(), i, changed)
-				mustRefuse(t, fmt.Sprintf("frame %d, %s", i, what), pack, err)
-				_, err = s.OpenFrameInPlace(pack, w.Ref(), i, bytes.Clone(changed))
-				mustRefuse(t, fmt.Sprintf("frame %d in place, %s", i, what), pack, err)
+		for _, table := range []string{"", "the table"} {
+			sealed := framed(t, s, pack, []byte(table), []byte("first"), bytes.Repeat([]byte("second "), 20), []byte("third"))
+			changes(sealed, func(what string, changed []byte) {
+				_, _, err := readFrames(s, pack, changed)
+				mustRefuse(t, what+" by frames", pack, err)
+				if table == "" {
+					_, err = readStream(s, pack, changed)
+					mustRefuse(t, what+" by stream", pack, err)
+				}
 			})
 		}
 	})
 }
 
-// TestFramesAreBoundToTheirPlace puts every record at every other place, of its own object and of another one.
+// TestFramesAreBoundToTheirPlace puts every frame at every other place, of its own object and of another one.
 func TestFramesAreBoundToTheirPlace(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 26)
-		parts := [][]byte{[]byte("one"), []byte("two"), []byte("tri"), []byte("for")}
-		sealed, w := framed(t, s, pack, nil, parts...)
-		other, _ := framed(t, s, pack, nil, []byte("un."), []byte("due"), []byte("tre"), []byte("qtr"))
-		frames := w.Frames()
-		record := func(b []byte, i int) []byte {
-			return b[frames[i].Offset : frames[i].Offset+int64(frames[i].SealedBytes)]
-		}
-		end := frames[3].Offset + int64(frames[3].SealedBytes)
+		const n = 4 * framePlain // padded to whole frames: all four are full
+		plain := noise(34, n-4-5-16)
+		sealed, other := framed(t, s, pack, nil, plain), framed(t, s, pack, nil, noise(35, len(plain)))
+		frame := func(b []byte, i int) []byte { return b[headerBytes+i*seal.FrameBytes:][:seal.FrameBytes] }
 		try := func(what string, b []byte) {
 			t.Helper()
 			_, _, err := readFrames(s, pack, b)
 			mustRefuse(t, what+" by frames", pack, err)
-			_, _, err = readStream(s, pack, b)
+			_, err = readStream(s, pack, b)
 			mustRefuse(t, what+" by stream", pack, err)
 		}
+		frames := (len(sealed) - 2*headerBytes) / seal.FrameBytes
+		end := headerBytes + frames*seal.FrameBytes
 		for i := range frames {
 			for j := range frames {
 				if i != j {
 					swapped := bytes.Clone(sealed)
-					copy(record(swapped, i), record(sealed, j))
+					copy(frame(swapped, i), frame(sealed, j))
 					try(fmt.Sprintf("frame %d also at %d", j, i), swapped)
-					copy(record(swapped, j), record(sealed, i))
+					copy(frame(swapped, j), frame(sealed, i))
 					try(fmt.Sprintf("frames %d and %d swapped", i, j), swapped)
-				}
-				if _, err := s.OpenFrame(pack, w.Ref(), i, record(sealed, j)); (err == nil) != (i == j) {
-					t.Errorf("frame %d as number %d: %v", j, i, err)
 				}
 			}
 			foreign := bytes.Clone(sealed)
-			copy(record(foreign, i), record(other, i))
+			copy(frame(foreign, i), frame(other, i))
 			try(fmt.Sprintf("frame %d of another object", i), foreign)
-			try(fmt.Sprintf("without frame %d", i), slices.Concat(sealed[:frames[i].Offset], sealed[frames[i].Offset+int64(frames[i].SealedBytes):]))
-			try(fmt.Sprintf("frame %d twice", i), slices.Concat(sealed[:frames[i].Offset], record(sealed, i), sealed[frames[i].Offset:]))
+			at := headerBytes + i*seal.FrameBytes
+			try(fmt.Sprintf("without frame %d", i), slices.Concat(sealed[:at], sealed[at+seal.FrameBytes:]))
+			try(fmt.Sprintf("frame %d twice", i), slices.Concat(sealed[:at], frame(sealed, i), sealed[at:]))
+			try(fmt.Sprintf("up to frame %d, and the trailer", i), slices.Concat(sealed[:at], sealed[len(sealed)-headerBytes:]))
+			try(fmt.Sprintf("up to frame %d", i), sealed[:at])
 		}
 		try("end of another object", slices.Concat(sealed[:end], other[end:]))
-		try("frames of another object", slices.Concat(sealed[:24], other[24:]))
+		try("frames of another object", slices.Concat(sealed[:headerBytes], other[headerBytes:]))
 		_, _, err := s.Open(pack, sealed, 1000)
 		mustRefuse(t, "framed as single", pack, err)
 		try("single as framed", mustSeal(t, s, pack, noise(1, 200)))
@@ -212,30 +298,42 @@ func TestFramesAreBoundToTheirPlace(t *testing.T) {
 		_, _, err = readFrames(s, l, sealed)
 		mustRefuse(t, "another role", l, err)
 		l = seal.Label{Role: pack.Role, Name: "fedcba9876543211"}
-		_, _, err = readStream(s, l, sealed)
+		_, err = readStream(s, l, sealed)
 		mustRefuse(t, "another name", l, err)
 	})
 }
 
-// TestAnObjectWithoutItsEndIsNone: what a killed upload leaves, at the boundary of every frame.
+// TestAnObjectWithoutItsEndIsNone: what a killed upload leaves.
 func TestAnObjectWithoutItsEndIsNone(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 27)
 	var out bytes.Buffer
-	w, err := s.NewWriter(&out, pack)
+	w, err := s.NewWriter(&out, pack, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := w.Write([]byte("some bytes")); err != nil {
+		if _, err := w.Write(noise(1, seal.MaxBlockBytes)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.EndFrame(); err != nil {
-			t.Fatal(err)
-		}
-		_, _, err := readStream(s, pack, out.Bytes())
+		_, err := readStream(s, pack, out.Bytes())
 		mustRefuse(t, "by stream", pack, err)
 		_, _, err = readFrames(s, pack, out.Bytes())
 		mustRefuse(t, "by frames", pack, err)
+	}
+}
+
+// An object of the first version is refused, and the message says why.
+func TestOldObjectsAreRefused(t *testing.T) {
+	s := newSealer(t, seal.AES256GCM, 36)
+	for what, b := range map[string][]byte{"single": mustSeal(t, s, pack, []byte("x")), "framed": framed(t, s, pack, nil, []byte("x"))} {
+		b[0], b[len(b)-headerBytes] = 1, 1
+		_, _, err := s.Open(pack, b, 10)
+		if what == "framed" {
+			_, err = readAll(s, pack, b)
+		}
+		if v, ok := errors.AsType[*base.FormatError](err); !ok || v.Found != 1 || v.Supported != 2 || !errors.Is(err, base.ErrUnsupported) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
@@ -243,7 +341,7 @@ var errBroken = errors.New("connection reset")
 
 func TestErrorsOfTheReaderBelowAreNoCorruption(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 28)
-	sealed, _ := framed(t, s, pack, []byte("table"), []byte("one"), []byte("two"))
+	sealed := framed(t, s, pack, nil, []byte("one"), []byte("two"))
 	for _, broken := range []error{errBroken, io.ErrUnexpectedEOF} {
 		for n := range sealed {
 			r := io.MultiReader(bytes.NewReader(sealed[:n]), iotest.ErrReader(broken))
@@ -276,13 +374,12 @@ func (f *failing) Write(p []byte) (int, error) {
 
 func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 29)
-	whole, _ := framed(t, s, pack, nil, []byte("one"), []byte("two"))
+	whole := framed(t, s, pack, nil, []byte("onetwo"))
 	for n := range whole {
 		f := failing(n)
-		w, err := s.NewWriter(&f, pack)
+		w, err := s.NewWriter(&f, pack, true)
 		if err == nil {
 			_, _ = w.Write([]byte("one"))
-			_, _ = w.EndFrame()
 			_, _ = w.Write([]byte("two"))
 			err = w.Close()
 		}
@@ -290,7 +387,7 @@ func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 			t.Fatalf("failing after %d bytes: %v", n, err)
 		}
 	}
-	w, err := s.NewWriter(io.Discard, pack)
+	w, err := s.NewWriter(io.Discard, pack, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,101 +402,6 @@ func TestErrorsOfTheWriterBelowStick(t *testing.T) {
 	}
 	if err := w.Close(); !errors.Is(err, base.ErrClosed) {
 		t.Errorf("close after close: %v", err)
-	}
-}
-
-// TestFramesAreWrittenWhole seals the same frames with WriteFrame and otherwise, mixed, and into buffers with and without room.
-func TestFramesAreWrittenWhole(t *testing.T) {
-	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
-		s := newSealer(t, a, 31)
-		rapid.Check(t, func(rt *rapid.T) {
-			parts := rapid.SliceOfN(contents(3000), 1, 12).Draw(rt, "parts")
-			out := bytes.NewBuffer(make([]byte, 0, rapid.IntRange(0, 40_000).Draw(rt, "room")))
-			var to io.Writer = out
-			if rapid.Bool().Draw(rt, "without room") {
-				to = struct{ io.Writer }{out}
-			}
-			w, err := s.NewWriter(to, pack)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			ended, whole := false, false // whether the last frame was said to be that, and written whole
-			var want [][]byte
-			for i, p := range parts {
-				switch {
-				case i > 0 && rapid.Bool().Draw(rt, "by parts"):
-					if _, err = w.Write(p); err == nil {
-						_, err = w.EndFrame()
-					}
-					if len(p) > 0 {
-						want, whole = append(want, p), false
-					}
-				default:
-					ended, whole = i == len(parts)-1 && rapid.Bool().Draw(rt, "said"), true
-					want = append(want, p)
-					var n int
-					if n, err = w.WriteFrame(append([]byte{7}, p...), ended); n != len(want)-1 {
-						rt.Errorf("frame %d, want %d", n, len(want)-1)
-					}
-				}
-				if err != nil {
-					rt.Fatal(err)
-				}
-			}
-			if ended {
-				_, err1 := w.Write([]byte("more"))
-				_, err2 := w.WriteFrame([]byte{0}, true)
-				if !errors.Is(err1, base.ErrClosed) || !errors.Is(err2, base.ErrClosed) {
-					rt.Errorf("behind the last frame: %v, %v", err1, err2)
-				}
-			}
-			if err := w.Close(); err != nil {
-				rt.Fatal(err)
-			}
-			if whole && !ended {
-				want = append(want, nil) // the last frame is empty
-			}
-			if len(w.Frames()) != len(want) {
-				rt.Errorf("%d frames, want %d", len(w.Frames()), len(want))
-			}
-			plain, _, err := readAll(s, pack, out.Bytes())
-			if err != nil || !bytes.Equal(plain, bytes.Join(parts, nil)) {
-				rt.Fatalf("read %d bytes: %v", len(plain), err)
-			}
-		})
-	})
-	s := newSealer(t, seal.AES256GCM, 32)
-	w, err := s.NewWriter(io.Discard, pack)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.WriteFrame(make([]byte, 1+seal.MaxFrameBytes+1), false); !errors.Is(err, base.ErrTooLarge) {
-		t.Errorf("a frame that is too long: %v", err)
-	}
-	if _, err := w.WriteFrame(nil, false); !errors.Is(err, base.ErrInvalid) {
-		t.Errorf("a frame without room: %v", err)
-	}
-}
-
-func TestEndFrameCounts(t *testing.T) {
-	s := newSealer(t, seal.AES256GCM, 30)
-	w, err := s.NewWriter(io.Discard, pack)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for step, want := range []int{-1, 0, 0, 1, 3, 3} {
-		if step != 0 && step != 2 && step != 5 {
-			n := 10
-			if step == 4 {
-				n = seal.MaxFrameBytes + 1
-			}
-			if _, err := w.Write(make([]byte, n)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got, err := w.EndFrame(); got != want || err != nil {
-			t.Errorf("step %d: frame %d, %v, want %d", step, got, err, want)
-		}
 	}
 	if r, err := s.NewReader(bytes.NewReader(nil), 0, pack); r != nil || !errors.Is(err, base.ErrCorrupt) {
 		t.Error(err)

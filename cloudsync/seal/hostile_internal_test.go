@@ -7,7 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -35,8 +35,8 @@ func sealRaw(t testing.TB, s *Sealer, content []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := append(bytes.Clone(o.header()), content...)
-	return o.sealContent(b, headerBytes, kindSingle, 0, nil)
+	b := append(append(bytes.Clone(o.header()), content...), padMark, 0, 0)
+	return o.sealContent(b, headerBytes)
 }
 
 // compressed is content that declares a length, whatever it has.
@@ -77,14 +77,24 @@ func streamed(t testing.TB, plain []byte) []byte {
 	return out.Bytes()
 }
 
+// partOf is a content as a part of another one.
+func partOf(content []byte) []byte {
+	return append(binary.AppendUvarint(nil, uint64(len(content))), content...)
+}
+
 func TestContentOfAHostileMember(t *testing.T) {
 	zeros := make([]byte, 100_000)
 	z := zstdOf(t, zeros)
 	skippable := append([]byte{0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0}, "junk"...)
 	cases := map[string][]byte{
 		"no content":                  {},
-		"unknown flag":                append([]byte{2}, "x"...),
-		"padding that does not exist": append([]byte{0x80}, "x"...),
+		"unknown flag":                append([]byte{4}, "x"...),
+		"a flag that does not exist":  append([]byte{0x80}, "x"...),
+		"a part without end":          {flagParts, 3, 0, 'x'},
+		"a part of nothing":           {flagParts, 0},
+		"parts within parts":          {flagParts, 3, flagParts, 1, 0},
+		"parts beyond the limit":      slices.Concat([]byte{flagParts}, partOf(compressed(100_000, z)), partOf(compressed(100_000, z)), partOf([]byte{0, 1})),
+		"a length without end":        {flagParts, 0x80},
 		"compressed, no length":       {flagZstd, 0, 0},
 		"compressed, no bytes":        compressed(100_000),
 		"no zstd":                     compressed(100_000, []byte("no zstd at all")),
@@ -141,130 +151,114 @@ func TestABombAllocatesLittle(t *testing.T) {
 	}
 }
 
-// TestContentsOfAHostileMember seals tables of contents that no Writer makes.
-func TestContentsOfAHostileMember(t *testing.T) {
-	s := member(t, AES256GCM)
-	uv := func(vs ...uint64) (b []byte) {
-		for _, v := range vs {
-			b = binary.AppendUvarint(b, v)
-		}
-		return b
+// sealStream seals a stream that no Writer makes.
+func sealStream(t testing.TB, s *Sealer, stream []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := s.NewWriter(&out, hostile, false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	const one = FrameOverhead + 5
-	for what, contents := range map[string][]byte{
-		"empty": {}, "no frames": uv(0), "one of two": uv(1, one, 5), "three of two": uv(3, one, 5, one, 5, one, 5), "2^20+1 frames": append(uv(MaxFrames+1), make([]byte, 3*MaxFrames)...),
-		"2^64-1 frames": uv(1<<64-1, one, 5), "counts more than there are": uv(9, one, 5, one, 5), "wrong lengths": uv(2, one+1, 5, one-1, 5), "overflow": uv(2, 1<<63, 5, 1<<63, 5),
-		"plain of 2^64-1": uv(2, one, 1<<64-1, one, 5), "sealed longer than plain": uv(2, one, 4, one, 5), "record of 0": uv(2, 0, 0, 2*one, 10), "lengths of the plaintexts swapped": uv(2, one, 6, one, 5),
-		"not minimal": append([]byte{0x82, 0}, uv(one, 5, one, 5)...), "number cut": {0x80}, "only lengths of one": uv(2, one, 5, one),
-		"table too long": append(uv(2, one, 5, one, 5), make([]byte, MaxTableBytes+1)...),
+	w.add(stream)
+	w.endFrame(kindLast)
+	w.write(w.o.header())
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	return out.Bytes()
+}
+
+// TestStreamsOfAHostileMember reads streams with other lengths, marks, padding and footers than a Writer makes.
+func TestStreamsOfAHostileMember(t *testing.T) {
+	s := member(t, AES256GCM)
+	block := new(Compressor).AppendBlock(nil, []byte("abcde"), false)
+	stream := func(blocks []byte, padding, table, length int64) []byte {
+		b := append(bytes.Clone(blocks), make([]byte, max(0, length-int64(len(blocks))-footerBytes))...)
+		return footer{padding, table}.append(b)
+	}
+	n := int64(len(block))
+	length := Padme(n + blockHead + footerBytes)
+	good := stream(block, n+blockHead, length-footerBytes, length)
+	if _, err := s.NewReader(bytes.NewReader(sealStream(t, s, good)), ObjectBytes(length), hostile); err != nil {
+		t.Fatal(err)
+	}
+	dirty := bytes.Clone(good)
+	dirty[n+blockHead+1]++
+	marked := bytes.Clone(good)
+	marked[n+3]++
+	for what, b := range map[string][]byte{
+		"padding that is not zero": dirty, "a mark that is not zero": marked, "a byte more": stream(block, n+blockHead, length+1-footerBytes, length+1),
+		"table that begins before padding": stream(block, n+blockHead, n, length), "padding behind the table": stream(block, length, length-footerBytes, length),
+		"negative": stream(block, -1, -1, length), "no room for a mark": stream(nil, 0, length-footerBytes, length),
+		"a table that is too long": stream(block, n+blockHead, n+blockHead, Padme(MaxTableBytes+1000)),
+		"block that is too long":   stream(append([]byte{0xff, 0xff, 0xff, 0xff}, block...), n+blockHead, length-footerBytes, length),
+		"padding elsewhere":        stream(block, n+blockHead-1, length-footerBytes, length), "empty block": stream([]byte{0, 0, 0, 1, 0}, 5+blockHead, 26-footerBytes, 26),
 	} {
-		var out bytes.Buffer
-		w, err := s.NewWriter(&out, hostile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = w.Write([]byte("abcde"))
-		_, _ = w.EndFrame()
-		_, _ = w.Write([]byte("fghij"))
-		w.emitHeld(kindLast)
-		record, _ := w.o.sealRecord(nil, kindTable, 0, append([]byte{0}, contents...), true)
-		sealed := binary.BigEndian.AppendUint32(append(append(out.Bytes(), record...), w.o.header()...), uint32(len(record)))
+		sealed := sealStream(t, s, b)
 		r, err := s.NewReader(bytes.NewReader(sealed), int64(len(sealed)), hostile)
 		if err == nil {
-			_, err = r.ReadFrame(0)
+			var f *Frames
+			if f, err = r.Whole(bytes.Clone(sealed)); err == nil {
+				err = f.OpenTo(int64(len(b)))
+			}
+			if err == nil {
+				err = r.ProvePadding(f.Plain())
+			}
+			for rest := f.Plain()[:r.BlockBytes()]; err == nil && len(rest) > 0; {
+				end := min(uint64(len(rest)), blockHead+uint64(binary.BigEndian.Uint32(append(bytes.Clone(rest), 0, 0, 0))))
+				_, err = OpenBlock(hostile, rest[:end])
+				rest = rest[end:]
+			}
 		}
 		if !errors.Is(err, base.ErrCorrupt) {
-			t.Errorf("%s: frames: %v", what, err)
+			t.Errorf("%s: by ranges: %v", what, err)
 		}
 		st, err := s.NewStream(bytes.NewReader(sealed), hostile)
 		if err == nil {
 			_, err = io.Copy(io.Discard, st)
 		}
 		if !errors.Is(err, base.ErrCorrupt) {
-			t.Errorf("%s: stream: %v", what, err)
+			t.Errorf("%s: by stream: %v", what, err)
 		}
 	}
 }
 
-// TestAStreamWithoutEnd: frames for ever, none of them the last one.
-func TestAStreamWithoutEnd(t *testing.T) {
+// TestAStreamOfPaddingTakesLittleMemory: frames of zeros, none of them the last one for long.
+func TestAStreamOfPaddingTakesLittleMemory(t *testing.T) {
 	s := member(t, Plain)
-	o, err := s.newObject(hostile, shapeFramed)
-	if err != nil {
-		t.Fatal(err)
+	var st *Stream
+	var err error
+	sealed := sealStream(t, s, make([]byte, 64<<20))
+	got := allocated(func() {
+		if st, err = s.NewStream(bytes.NewReader(sealed), hostile); err == nil {
+			_, err = io.Copy(io.Discard, st)
+		}
+	})
+	if !errors.Is(err, base.ErrCorrupt) || got > 16<<20 {
+		t.Errorf("allocated %d, %v", got, err)
 	}
-	r := &endless{o: o, rest: bytes.Clone(o.header())}
-	st, err := s.NewStream(r, hostile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := io.Copy(io.Discard, st)
-	if !errors.Is(err, base.ErrCorrupt) || n != MaxFrames || !strings.Contains(err.Error(), "frames") {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
-type endless struct {
-	o      *object
-	number uint64
-	rest   []byte
-}
-
-func (e *endless) Read(p []byte) (int, error) {
-	if len(e.rest) == 0 {
-		e.rest, _ = e.o.sealRecord(nil, kindFrame, e.number, []byte("\x00x"), true)
-		e.number++
-	}
-	n := copy(p, e.rest)
-	e.rest = e.rest[n:]
-	return n, nil
 }
 
 // FuzzDecodeContent decodes what a hostile member seals. What is given out is within the limit.
 func FuzzDecodeContent(f *testing.F) {
 	f.Add([]byte{0}, 0)
 	f.Add([]byte("\x00plain"), 5)
+	f.Add(slices.Concat([]byte{flagParts}, partOf([]byte("\x00plain")), partOf(compressed(1000, zstdOf(f, make([]byte, 1000))))), 1100)
 	f.Add(compressed(100_000, zstdOf(f, make([]byte, 100_000))), 1<<20)
 	f.Add(compressed(100_000, streamed(f, make([]byte, 100_000))), 1<<20)
-	f.Add(appendContent(nil, bytes.Repeat([]byte("ledger page commit "), 30)), 1000)
+	f.Add(new(Compressor).AppendBlock(nil, bytes.Repeat([]byte("ledger page commit "), 30), true)[blockHead:], 1000)
 	f.Fuzz(func(t *testing.T, content []byte, limit int) {
 		limit = min(max(limit, 0), 1<<20)
-		plain, err := decodeContent(bytes.Clone(content), limit)
+		plain, err := decodeWhole(bytes.Clone(content), limit)
 		if err != nil {
 			return
 		}
-		if len(plain) > limit || cap(plain) > max(limit, len(content))+64 {
+		if len(plain) > limit || cap(plain) > 2*max(limit, len(content))+64 {
 			t.Fatalf("%d bytes of capacity %d, limit %d", len(plain), cap(plain), limit)
 		}
-		again, err := decodeContent(appendContent(nil, plain), limit)
+		again, err := decodeWhole(appendWhole(nil, plain, []Part{{To: len(plain) / 3, Compress: true}, {To: len(plain), Compress: true}}), limit)
 		if err != nil || !bytes.Equal(again, plain) {
 			t.Fatalf("%v", err)
-		}
-	})
-}
-
-// FuzzParseContents reads the tables of contents of a hostile member: one content, one byte string.
-func FuzzParseContents(f *testing.F) {
-	f.Add(appendContents(nil, []Frame{{SealedBytes: 26, PlainBytes: 5}, {SealedBytes: 30, PlainBytes: 700}}, []byte("table")), int64(headerBytes+56))
-	f.Add([]byte{1, 21, 0}, int64(headerBytes+21))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, int64(0))
-	f.Fuzz(func(t *testing.T, b []byte, end int64) {
-		frames, table, problem := parseContents(b, end)
-		if problem != "" {
-			return
-		}
-		if again := appendContents(nil, frames, table); !bytes.Equal(again, b) {
-			t.Fatalf("accepted %x, writes %x", b, again)
-		}
-		at := int64(headerBytes)
-		for _, f := range frames {
-			if f.Offset != at || f.SealedBytes < FrameOverhead || f.PlainBytes < 0 || f.PlainBytes > MaxFrameBytes {
-				t.Fatalf("%+v at %d", f, at)
-			}
-			at += int64(f.SealedBytes)
-		}
-		if at != end {
-			t.Fatalf("ends at %d, not %d", at, end)
 		}
 	})
 }

@@ -15,7 +15,9 @@ import (
 )
 
 const (
+	// formatVersion is that of keyrings and key files, objectVersion that of sealed objects.
 	formatVersion = 1
+	objectVersion = 2
 	headerBytes   = 24
 	nonceBytes    = 12
 	tagBytes      = 16
@@ -28,18 +30,17 @@ const (
 	shapeFramed = 2
 )
 
-// The kinds of sealed records: the first byte of the nonce, and of a frame's record. They are append-only.
+// The kinds of what is sealed: the first byte of the nonce. They are append-only. 3 stood for tables in version 1.
 const (
 	kindFrame  = 1 // a frame with others behind it
 	kindLast   = 2 // the last frame
-	kindTable  = 3 // the table of contents
 	kindSingle = 4 // the whole of a single object
 	kindRing   = 5 // the keys of a keyring
 )
 
-// The labels that keep apart what is derived from one key. The version of the format is in them.
+// The labels that keep apart what is derived from one key. The version of the format of what they are for is in them.
 const (
-	labelObject = "ledger seal 1 object"
+	labelObject = "ledger seal 2 object"
 	labelPlain  = "ledger seal 1 plain"
 	labelName   = "ledger seal 1 name"
 	labelWrap   = "ledger seal 1 wrap"
@@ -56,7 +57,7 @@ type header struct {
 }
 
 func (h header) bytes() []byte {
-	b := []byte{formatVersion, byte(h.algorithm), h.shape, 0}
+	b := []byte{objectVersion, byte(h.algorithm), h.shape, 0}
 	b = binary.BigEndian.AppendUint32(b, h.keyIndex)
 	return append(b, h.id[:]...)
 }
@@ -71,8 +72,8 @@ func parseHeader(l Label, b []byte) (h header, err error) {
 	if b[0] == 0 {
 		return h, l.corrupt("a format version", "0", nil)
 	}
-	if b[0] != formatVersion {
-		return h, fmt.Errorf("open %s %s: %w", l.Role, printable(l.Name), &base.FormatError{What: "sealed object", Found: uint64(b[0]), Supported: formatVersion})
+	if b[0] != objectVersion {
+		return h, fmt.Errorf("open %s %s: %w", l.Role, printable(l.Name), &base.FormatError{What: "sealed object", Found: uint64(b[0]), Supported: objectVersion})
 	}
 	h = header{algorithm: Algorithm(b[1]), shape: b[2], keyIndex: binary.BigEndian.Uint32(b[4:]), id: ID(b[8:headerBytes])}
 	if h.algorithm > AES256GCM {
@@ -148,43 +149,46 @@ func (k *Keyring) object(l Label, h header) (*object, error) {
 
 func (o *object) header() []byte { return o.ad[:headerBytes] }
 
-// seal appends plain as a sealed record to dst. extra is bound to it too. At most one record of each kind and number may be
-// sealed with one object.
-func (o *object) seal(dst []byte, kind byte, number uint64, extra, plain []byte) []byte {
+// padMark ends the content of a single object; zeros may follow.
+const padMark = 0x80
+
+// sealSingle appends the record of a single object to dst, which holds the head.
+func (o *object) sealSingle(dst, plain []byte, f Form) []byte {
 	start := len(dst)
-	dst = appendContent(dst, plain)
-	return o.sealContent(dst, start, kind, number, extra)
+	dst = append(appendWhole(dst, plain, f.Parts), padMark)
+	if f.Pad != nil {
+		sealed := len(dst) + tagBytes
+		dst = append(dst, make([]byte, max(0, f.Pad(sealed)-sealed), max(0, f.Pad(sealed)-sealed)+tagBytes)...)
+	}
+	return o.sealContent(dst, start)
 }
 
-// sealContent seals what stands in dst from start on, in place.
-func (o *object) sealContent(dst []byte, start int, kind byte, number uint64, extra []byte) []byte {
-	return o.aead.Seal(dst[:start], nonce(kind, number), dst[start:], o.bind(extra))
+// sealContent seals what stands in dst from start on, in place, as the record of a single object.
+func (o *object) sealContent(dst []byte, start int) []byte {
+	return o.aead.Seal(dst[:start], nonce(kindSingle, 0), dst[start:], o.ad)
 }
 
-// open returns the plaintext of a sealed record, of at most limit bytes. dst is empty; what has room in it is opened there. It may be the beginning of sealed.
-func (o *object) open(dst []byte, kind byte, number uint64, extra, sealed []byte, limit int) ([]byte, error) {
-	if len(sealed) < 1+tagBytes {
+// openSingle returns the plaintext, of at most limit bytes, of the record of a single object.
+func (o *object) openSingle(sealed []byte, limit int) ([]byte, error) {
+	if len(sealed) < 1+1+tagBytes {
 		return nil, o.label.corrupt("a sealed record", fmt.Sprintf("%d bytes", len(sealed)), nil)
 	}
-	if limit < 0 || len(sealed) > limit+1+tagBytes { // compression never makes a record longer
+	if limit < 0 || len(sealed) > MaxSealed(limit)-headerBytes {
 		return nil, o.label.corrupt(fmt.Sprintf("at most %d bytes", limit), fmt.Sprintf("%d sealed bytes", len(sealed)), nil)
 	}
-	content, err := o.aead.Open(dst, nonce(kind, number), sealed, o.bind(extra))
+	content, err := o.aead.Open(nil, nonce(kindSingle, 0), sealed, o.ad)
 	if err != nil {
 		return nil, o.label.corrupt("", "content, role, name or key differ from what was sealed", nil)
 	}
-	plain, err := decodeContent(content, limit)
+	content = bytes.TrimRight(content, "\x00")
+	if len(content) < 2 || content[len(content)-1] != padMark {
+		return nil, o.label.corrupt("", "padding without a mark", nil)
+	}
+	plain, err := decodeWhole(content[:len(content)-1], limit)
 	if err != nil {
 		return nil, o.label.corrupt("", "content", err)
 	}
 	return plain, nil
-}
-
-func (o *object) bind(extra []byte) []byte {
-	if len(extra) == 0 {
-		return o.ad
-	}
-	return append(o.ad[:len(o.ad):len(o.ad)], extra...)
 }
 
 func nonce(kind byte, number uint64) []byte {

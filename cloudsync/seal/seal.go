@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"sync"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -14,17 +15,13 @@ import (
 const (
 	// MaxObjectBytes is the greatest plaintext of a single object; what may be longer is a framed object.
 	MaxObjectBytes = 64 << 20
-	// MaxFrameBytes is the greatest plaintext of a frame.
-	MaxFrameBytes = 1 << 20
-	// MaxFrames is the greatest number of frames of an object.
-	MaxFrames = 1 << 20
 	// MaxTableBytes is the greatest length of the table that a caller gives to a framed object.
 	MaxTableBytes = 4 << 20
 	// MaxRoleBytes and MaxNameBytes bound the parts of a Label.
 	MaxRoleBytes = 32
 	MaxNameBytes = 1024
-	// Overhead is by how much a single object is longer than its plaintext, unless compression makes it shorter.
-	Overhead = headerBytes + 1 + tagBytes
+	// Overhead is by how much a single object is longer than its plaintext, without padding and unless compression makes it shorter.
+	Overhead = headerBytes + 2 + tagBytes
 	// IDBytes is the length of an ID.
 	IDBytes = 16
 )
@@ -118,6 +115,17 @@ func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 // Keyring returns the keys.
 func (s *Sealer) Keyring() *Keyring { return s.ring }
 
+// Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner must not foresee. It belongs to the caller.
+func (s *Sealer) Random() (*mathrand.Rand, error) {
+	var seed [32]byte
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := io.ReadFull(s.random, seed[:]); err != nil {
+		return nil, fmt.Errorf("draw seed: %w", err)
+	}
+	return mathrand.New(mathrand.NewChaCha8(seed)), nil
+}
+
 func (s *Sealer) newID() (id ID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,10 +135,28 @@ func (s *Sealer) newID() (id ID, err error) {
 	return id, nil
 }
 
+// Form says how much of a plaintext the length of its single object shows.
+type Form struct {
+	// Parts are stretches of the plaintext, one behind the other, that are compressed each by itself, if at all. What is behind the
+	// last one is not compressed. A length after compression says how well that worked.
+	Parts []Part
+	// Pad returns the length to which an object of so many bytes is padded: at most a quarter more, or leastQuarter. nil: as it is.
+	Pad func(bytes int) int
+}
+
+// Part is a stretch of a plaintext.
+type Part struct {
+	To       int // where it ends
+	Compress bool
+}
+
+// MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
+func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
+
 // Seal returns plain as a single object of what l says, with the id that was drawn for it. plain is at most
 // MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors: base.ErrInvalid,
 // base.ErrTooLarge, those of the source of randomness.
-func (s *Sealer) Seal(l Label, plain []byte) ([]byte, ID, error) {
+func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, ID{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
@@ -140,7 +166,7 @@ func (s *Sealer) Seal(l Label, plain []byte) ([]byte, ID, error) {
 	}
 	out := make([]byte, 0, len(plain)+len(plain)>>14+2*Overhead) // with room for a compression that fails
 	out = append(out, o.header()...)
-	return o.seal(out, kindSingle, 0, nil, plain), o.id, nil
+	return o.sealSingle(out, plain, f), o.id, nil
 }
 
 // Open returns the plaintext of a single object that l says, and its id. The plaintext is at most limit bytes, and
@@ -148,13 +174,13 @@ func (s *Sealer) Seal(l Label, plain []byte) ([]byte, ID, error) {
 //
 // Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for a plaintext object
 // where the bucket is sealed and for a plaintext beyond limit; with ErrUnknownKey in it when the key index is beyond
-// the keyring. *base.FormatError for a version that is not known. base.ErrInvalid.
+// the keyring. *base.FormatError for another version. base.ErrInvalid.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, ID, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {
 		return nil, ID{}, err
 	}
-	plain, err := o.open(nil, kindSingle, 0, nil, sealed[headerBytes:], min(limit, MaxObjectBytes))
+	plain, err := o.openSingle(sealed[headerBytes:], min(limit, MaxObjectBytes))
 	return plain, o.id, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,9 +40,12 @@ func newSealer(t testing.TB, a seal.Algorithm, seed uint64) *seal.Sealer {
 	return seal.NewSealer(ring, source)
 }
 
+// whole has all of a plaintext compressed.
+func whole(plain []byte) []seal.Part { return []seal.Part{{To: len(plain), Compress: true}} }
+
 func mustSeal(t testing.TB, s *seal.Sealer, l seal.Label, plain []byte) []byte {
 	t.Helper()
-	sealed, _, err := s.Seal(l, plain)
+	sealed, _, err := s.Seal(l, plain, seal.Form{Parts: whole(plain)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +90,23 @@ func TestWhatWasSealedOpens(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := seal.Label{Role: rapid.StringMatching(`[a-z0-9-]{1,32}`).Draw(t, "role"), Name: string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "name"))}
 			plain := contents(100_000).Draw(t, "plain")
-			sealed, id, err := s.Seal(l, plain)
+			form := seal.Form{}
+			for at := 0; at < len(plain); {
+				at += min(len(plain)-at, rapid.IntRange(1, 2*len(plain)).Draw(t, "part"))
+				form.Parts = append(form.Parts, seal.Part{To: at, Compress: rapid.Bool().Draw(t, "compress")})
+			}
+			if rapid.Bool().Draw(t, "pad") {
+				form.Pad = seal.Quarters
+			}
+			sealed, id, err := s.Seal(l, plain, form)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(sealed) > len(plain)+seal.Overhead {
+			if n := len(plain) + seal.Overhead; form.Pad == nil && len(sealed) > n || len(sealed) > seal.Quarters(n) || len(sealed) > seal.MaxSealed(len(plain)) {
 				t.Fatalf("%d bytes became %d", len(plain), len(sealed))
+			}
+			if n := seal.Quarters(len(plain) + seal.Overhead); form.Pad != nil && !slices.ContainsFunc(form.Parts, func(p seal.Part) bool { return p.Compress }) && len(sealed) != n {
+				t.Fatalf("%d bytes became %d, not %d", len(plain), len(sealed), n)
 			}
 			before := sha256.Sum256(sealed)
 			got, gotID, err := s.Open(l, sealed, len(plain))
@@ -231,17 +246,17 @@ func TestRotatedKeys(t *testing.T) {
 func TestArgumentsAreChecked(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 10)
 	for _, l := range []seal.Label{{}, {Role: "Entry"}, {Role: "a b"}, {Role: strings.Repeat("a", 33)}} {
-		if _, _, err := s.Seal(l, nil); !errors.Is(err, base.ErrInvalid) {
+		if _, _, err := s.Seal(l, nil, seal.Form{}); !errors.Is(err, base.ErrInvalid) {
 			t.Errorf("%q: %v", l.Role, err)
 		}
 		if _, _, err := s.Open(l, make([]byte, 100), 10); !errors.Is(err, base.ErrInvalid) {
 			t.Errorf("%q: %v", l.Role, err)
 		}
 	}
-	if _, _, err := s.Seal(seal.Label{Role: "a", Name: strings.Repeat("n", 1025)}, nil); !errors.Is(err, base.ErrTooLarge) {
+	if _, _, err := s.Seal(seal.Label{Role: "a", Name: strings.Repeat("n", 1025)}, nil, seal.Form{}); !errors.Is(err, base.ErrTooLarge) {
 		t.Error(err)
 	}
-	if _, _, err := s.Seal(entry, make([]byte, seal.MaxObjectBytes+1)); !errors.Is(err, base.ErrTooLarge) {
+	if _, _, err := s.Seal(entry, make([]byte, seal.MaxObjectBytes+1), seal.Form{}); !errors.Is(err, base.ErrTooLarge) {
 		t.Error(err)
 	}
 	if _, err := seal.NewKeyring(7, nil); !errors.Is(err, base.ErrInvalid) {

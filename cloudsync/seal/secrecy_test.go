@@ -28,8 +28,7 @@ func TestNoPlaintextIsVisible(t *testing.T) {
 		l := seal.Label{Role: "secret-role", Name: "the name of a page"}
 		var sight []byte
 		sight = append(sight, mustSeal(t, s, l, plain)...)
-		object, _ := framed(t, s, l, plain, plain[:len(plain)/2], plain[len(plain)/2:])
-		sight = append(sight, object...)
+		sight = append(sight, framed(t, s, l, plain, plain[:len(plain)/2], plain[len(plain)/2:])...)
 		sight = append(sight, s.Keyring().Name("role", plain)...)
 		grams := map[string]bool{}
 		for i := range len(sight) - 7 {

@@ -1,26 +1,29 @@
 package seal
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 )
 
-// Stream reads a framed object from front to end, with the memory of one frame and the table. It may not be used concurrently.
+// Stream reads a framed object that has no table from front to end, with the memory of a block and some frames. It may not be used
+// concurrently.
 //
-// Each frame is proved before it is given out; that there are no more and no fewer is proved when io.EOF comes, and
+// Each block is proved before it is given out; that there are no more and no fewer is proved when io.EOF comes, and
 // not before: who acts on a part must be able to take it back.
 type Stream struct {
-	r      io.Reader
+	r      *bufio.Reader
 	o      *object
-	frames []Frame
-	at     int64
-	table  []byte
-	rest   []byte // of the present frame, for Read
-	buf    []byte
-	err    error // sticks
+	number uint64
+	last   bool   // the last frame has been read
+	frame  []byte // memory of a frame
+	memory []byte // memory of open
+	open   []byte // of the stream, opened and not used yet
+	at     int64  // where open begins in the stream
+	rest   []byte // of the present block, for Read
+	err    error  // sticks
 }
 
 // NewStream reads the header of the framed object that l says from r, and returns a Stream of it. Errors: as NewReader.
@@ -28,25 +31,24 @@ func (s *Sealer) NewStream(r io.Reader, l Label) (*Stream, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	st := &Stream{r: r, o: &object{label: l}}
-	b, err := st.take(headerBytes)
+	// One byte more than a full frame and the trailer says that the frame is not the last one.
+	st := &Stream{r: bufio.NewReaderSize(r, FrameBytes+headerBytes+1), o: &object{label: l}}
+	head, err := st.r.Peek(headerBytes)
 	if err != nil {
+		return nil, st.broken(err, len(head))
+	}
+	if st.o, err = s.openObject(l, head, shapeFramed); err != nil {
 		return nil, err
 	}
-	if st.o, err = s.openObject(l, b, shapeFramed); err != nil {
-		return nil, err
-	}
-	return st, nil
+	_, err = st.r.Discard(headerBytes)
+	return st, err
 }
 
 // Ref returns the object's id and key index.
 func (s *Stream) Ref() Ref { return Ref{ID: s.o.id, KeyIndex: s.o.index} }
 
-// Table returns what Writer.SetTable was given, once Next or Read has returned io.EOF; before, nil.
-func (s *Stream) Table() []byte { return s.table }
-
-// Next returns the plaintext of the next frame, which is the caller's. After the last one it reads the table of contents and
-// whatever is behind, and returns io.EOF if all is as it was sealed. Errors: as NewReader; they stick.
+// Next returns the plaintext of the next block, which is the caller's. After the last one it reads whatever is behind, and returns
+// io.EOF if all is as it was sealed. Errors: as NewReader; they stick.
 func (s *Stream) Next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -57,61 +59,113 @@ func (s *Stream) Next() ([]byte, error) {
 }
 
 func (s *Stream) next() ([]byte, error) {
-	if s.buf != nil { // the last frame has been given out
-		return nil, s.finish()
-	}
-	if len(s.frames) == MaxFrames {
-		return nil, s.o.label.corrupt("", fmt.Sprintf("more than %d frames", MaxFrames), nil)
-	}
-	record, err := s.record(recordHead + maxContent + tagBytes)
-	if err != nil {
+	if err := s.want(blockHead); err != nil {
 		return nil, err
 	}
-	plain, err := s.o.openRecord(record[recordHead:recordHead], uint64(len(s.frames)), record, MaxFrameBytes, kindFrame, kindLast)
-	if err != nil {
-		return nil, fmt.Errorf("open frame %d: %w", len(s.frames), err)
+	n := int(binary.BigEndian.Uint32(s.open))
+	if n == 0 {
+		return nil, s.finish()
 	}
-	s.frames = append(s.frames, Frame{Offset: s.at - int64(len(record)), SealedBytes: len(record), PlainBytes: len(plain)})
-	if record[0] == kindLast {
-		s.buf = record
+	if n > 1+MaxBlockBytes {
+		return nil, s.o.label.corrupt(fmt.Sprintf("a block of at most %d bytes", 1+MaxBlockBytes), fmt.Sprint(n), nil)
 	}
-	return plain, nil
+	if err := s.want(blockHead + n); err != nil {
+		return nil, err
+	}
+	block := append(make([]byte, 0, blockHead+n), s.open[:blockHead+n]...)
+	s.pass(len(block))
+	return OpenBlock(s.o.label, block)
 }
 
-// finish compares the end of the object with what was read, and returns io.EOF.
-func (s *Stream) finish() error {
-	end := s.at
-	record, err := s.record(recordHead + maxTableContent + tagBytes)
-	if err != nil {
-		return err
-	}
-	rd := &Reader{o: s.o}
-	if err := rd.parse(record, end); err != nil {
-		return err
-	}
-	for i, f := range rd.frames { // that they are no fewer follows from their end, which parse has compared
-		if i >= len(s.frames) || f != s.frames[i] {
-			return s.o.label.corrupt("", "table of contents that lists other frames", nil)
+// want opens frames until there are n bytes of the stream.
+func (s *Stream) want(n int) error {
+	for len(s.open) < n {
+		if s.last {
+			return s.o.label.corrupt("a block", "the end of the stream", nil)
+		}
+		if err := s.more(); err != nil {
+			return err
 		}
 	}
-	trailer, err := s.take(trailerBytes)
+	return nil
+}
+
+// pass goes on behind n bytes.
+func (s *Stream) pass(n int) { s.open, s.at = s.open[n:], s.at+int64(n) }
+
+// more opens a frame.
+func (s *Stream) more() error {
+	b, err := s.r.Peek(FrameBytes + headerBytes + 1)
+	kind, n := byte(kindFrame), FrameBytes
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return s.broken(err, len(b))
+		}
+		kind, n = kindLast, len(b)-headerBytes
+		if n <= tagBytes || n > FrameBytes {
+			return s.o.label.corrupt("a frame and a trailer", fmt.Sprintf("%d bytes at the end", len(b)), nil)
+		}
+		if string(b[n:]) != string(s.o.header()) {
+			return s.o.label.corrupt("", "trailer differs", nil)
+		}
+		s.last = true
+	}
+	s.frame = append(s.frame[:0], b[:n]...)
+	plain, err := s.o.openFrame(kind, s.number, s.frame)
 	if err != nil {
 		return err
 	}
-	want := binary.BigEndian.AppendUint32(bytes.Clone(s.o.header()), uint32(len(record)))
-	if !bytes.Equal(trailer, want) {
-		return s.o.label.corrupt("", "trailer differs", nil)
+	s.number++
+	if n := len(s.open) + len(plain); n > cap(s.open) {
+		if cap(s.memory) < 2*n {
+			s.memory = make([]byte, 0, 2*n)
+		}
+		s.open = append(s.memory[:0], s.open...)
 	}
-	if n, err := io.ReadFull(s.r, make([]byte, 1)); n != 0 {
-		return s.o.label.corrupt("", "bytes behind the end", nil)
-	} else if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read end of sealed %s %s: %w", s.o.label.Role, printable(s.o.label.Name), err)
+	s.open = append(s.open, plain...)
+	if s.last {
+		return nil
 	}
-	s.table = rd.table
+	_, err = s.r.Discard(n)
+	return err
+}
+
+// finish proves what stands behind the blocks, and returns io.EOF.
+func (s *Stream) finish() error {
+	padding := s.at + blockHead
+	for {
+		keep := footerBytes
+		if !s.last {
+			keep = 2 * footerBytes // more comes, of which nothing is known
+		}
+		if n := len(s.open) - keep; n > 0 {
+			if !isZero(s.open[:n]) {
+				return s.o.label.corrupt("", "padding that is not zero", nil)
+			}
+			s.pass(n)
+		}
+		if s.last {
+			break
+		}
+		if err := s.more(); err != nil {
+			return err
+		}
+	}
+	if len(s.open) < footerBytes {
+		return s.o.label.corrupt("a footer", "the end of the stream", nil)
+	}
+	plain := s.at + footerBytes
+	f, err := s.o.parseFooter(s.open, plain)
+	if err != nil {
+		return err
+	}
+	if f.padding != padding || f.table != s.at {
+		return s.o.label.corrupt("", "footer that differs from what is before it", nil)
+	}
 	return io.EOF
 }
 
-// Read implements io.Reader over the frames. Errors: as Next.
+// Read implements io.Reader over the blocks. Errors: as Next.
 func (s *Stream) Read(p []byte) (int, error) {
 	for len(s.rest) == 0 && len(p) > 0 {
 		rest, err := s.Next()
@@ -125,40 +179,11 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// record reads one record of at most limit bytes.
-func (s *Stream) record(limit int) ([]byte, error) {
-	head, err := s.take(recordHead)
-	if err != nil {
-		return nil, err
+// broken returns the error of a read that got some bytes. An object that ends before is damaged; any other error of the reader
+// below, also io.ErrUnexpectedEOF, says that the reading broke off.
+func (s *Stream) broken(err error, got int) error {
+	if errors.Is(err, io.EOF) {
+		return s.o.label.corrupt("more", fmt.Sprintf("the end after %d bytes", got), nil)
 	}
-	_, n := parseRecordHead(head)
-	if n > limit {
-		return nil, s.o.label.corrupt(fmt.Sprintf("a record of at most %d bytes", limit), fmt.Sprint(n), nil)
-	}
-	b := make([]byte, n)
-	copy(b, head)
-	return b, s.fill(b[recordHead:])
-}
-
-// take reads n bytes.
-func (s *Stream) take(n int) ([]byte, error) {
-	b := make([]byte, n)
-	return b, s.fill(b)
-}
-
-// fill reads len(b) bytes. An object that ends before is damaged; any other error of the reader below, also
-// io.ErrUnexpectedEOF, says that the reading broke off.
-func (s *Stream) fill(b []byte) error {
-	for got := 0; got < len(b); {
-		n, err := s.r.Read(b[got:])
-		got, s.at = got+n, s.at+int64(n)
-		switch {
-		case got == len(b):
-		case errors.Is(err, io.EOF):
-			return s.o.label.corrupt(fmt.Sprintf("%d bytes at %d", len(b), s.at-int64(got)), fmt.Sprintf("the end after %d", got), nil)
-		case err != nil:
-			return fmt.Errorf("read sealed %s %s: %w", s.o.label.Role, printable(s.o.label.Name), err)
-		}
-	}
-	return nil
+	return fmt.Errorf("read sealed %s %s: %w", s.o.label.Role, printable(s.o.label.Name), err)
 }

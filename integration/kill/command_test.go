@@ -312,7 +312,7 @@ func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announc
 		announced++
 		r, err := sealer.NewReader(bytes.NewReader(content), int64(len(content)), names.PackLabel())
 		w.must(err)
-		table, err := format.ParsePackTable(r.Table(), r.Frames())
+		table, err := format.ParsePackTable(r.Table(), r.BlockBytes())
 		w.must(err)
 		for _, p := range table.Pieces {
 			if other, twice := where[p.Digest.String()]; twice && !p.Digest.Kind().IsIndex() {

@@ -127,11 +127,14 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 type FormatError struct {
 	// What is the thing with the format: "repository", "segment", "commit".
 	What string
-	// Found is its version and Supported the newest one known here.
+	// Found is its version and Supported the one, or the newest one, that is known here.
 	Found, Supported uint64
 }
 
 func (e *FormatError) Error() string {
+	if e.Found < e.Supported {
+		return fmt.Sprintf("%s has the old format version %d; this program knows version %d and cannot convert it", e.What, e.Found, e.Supported)
+	}
 	return fmt.Sprintf("%s has format version %d; this program knows versions up to %d: use a newer one", e.What, e.Found, e.Supported)
 }
 

@@ -150,6 +150,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     cloud probe      {"promise","ok":BOOL,"error"?}
     cloud check      {"page","objects","bytes","damaged":[{"object","message"}],"more"?,
                       "newer"?:[{"object","message"}],"repaired":BOOL,"missing"?,"error"?}
+    cloud leak       {"ledgers","objects","bytes","pages":[{"name","objects","bytes","entries","packs","checkpoints",
+                      "devices","lengths","first"?,"last"?,"days","hours":[24]}],"notPadded":[],"moreNotPadded"?}
     cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
                       "deletedBytes","waitingBytes","floor"}
     key init, show   {"path","id"}

@@ -3,7 +3,6 @@ package seal
 import (
 	"bytes"
 	"encoding/base64"
-	"io"
 	"math/rand/v2"
 	"testing"
 
@@ -50,40 +49,37 @@ func TestLooksRandom(t *testing.T) {
 	}
 }
 
-// TestFramesThatAreWorthCompressing says which frames are compressed: what looks as if it could be, always; what looks random and repeats itself, where the try comes to it.
-func TestFramesThatAreWorthCompressing(t *testing.T) {
+// TestBlocksThatAreWorthCompressing says which blocks are compressed: what looks as if it could be, always; what looks random and repeats itself, where the try comes to it.
+func TestBlocksThatAreWorthCompressing(t *testing.T) {
 	const n = 64 << 10
 	noise := noiseOf(5, n)
 	text := bytes.Repeat([]byte("some text of a few letters, "), n/20)[:n]
 	double := append(bytes.Clone(noise[:n/2]), noise[:n/2]...)
-	ring, err := NewKeyring(AES256GCM, bytes.NewReader(noiseOf(6, 4096)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := NewSealer(ring, nil).NewWriter(io.Discard, Label{Role: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var c Compressor
 	number := 0
-	frame := func(what string, plain []byte, want bool) {
+	block := func(what string, plain []byte, want bool) {
 		t.Helper()
-		if _, err := w.WriteFrame(append([]byte{0}, plain...), false); err != nil {
-			t.Fatal(err)
+		stored := c.AppendBlock([]byte("before"), plain, true)[len("before"):]
+		if got := len(stored) < len(plain); got != want {
+			t.Errorf("block %d, %s: compressed %v, want %v", number, what, got, want)
 		}
-		if got := w.Frames()[number].SealedBytes < len(plain); got != want {
-			t.Errorf("frame %d, %s: compressed %v, want %v", number, what, got, want)
+		if got, err := OpenBlock(hostile, stored); err != nil || !bytes.Equal(got, plain) {
+			t.Errorf("block %d, %s: %v", number, what, err)
 		}
 		number++
 	}
-	frame("the first", double, true)
-	frame("behind one that was compressed", double, true)
-	frame("noise", noise, false)
-	for range vainFrames {
-		frame("behind noise", double, false)
+	block("the first", double, true)
+	block("behind one that was compressed", double, true)
+	block("noise", noise, false)
+	for range vainBlocks {
+		block("behind noise", double, false)
 	}
-	frame("the next try", double, true)
-	frame("behind the next try", double, true)
-	frame("noise", noise, false)
-	frame("text behind noise", text, true)
-	frame("behind text", double, true)
+	block("the next try", double, true)
+	block("behind the next try", double, true)
+	block("noise", noise, false)
+	block("text behind noise", text, true)
+	block("behind text", double, true)
+	if got := len(c.AppendBlock(nil, text, false)); got != n+BlockOverhead {
+		t.Errorf("without compression %d bytes, want %d", got, n+BlockOverhead)
+	}
 }

@@ -1,0 +1,404 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"sort"
+	"sync"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+const (
+	// tailBytes is how much of the end of a stream is read when the number of pieces is not known.
+	tailBytes = 64 << 10
+	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom for all else, the footer included.
+	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
+)
+
+// contents is the verified table of a pack. It is immutable.
+type contents struct {
+	keyIndex uint32
+	blocks   []seal.Block
+	pieces   []format.PackPiece
+}
+
+// in returns the pieces of a block.
+func (c *contents) in(block uint32) []format.PackPiece {
+	from := sort.Search(len(c.pieces), func(i int) bool { return c.pieces[i].Block >= block })
+	to := from + sort.Search(len(c.pieces)-from, func(i int) bool { return c.pieces[from+i].Block > block })
+	return c.pieces[from:to]
+}
+
+// packSource returns the source of a pack.
+func packSource(b bucket.Bucket, n format.PageNames, id format.ID) *source {
+	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(id)}
+}
+
+// Reader reads one pack. It may not be used concurrently.
+type Reader struct {
+	src   *source
+	label seal.Label
+	ref   format.PackRef
+	r     *seal.Reader
+	c     *contents
+	whole *[]byte // the object as stored, which is given back to wholePool; nil when only the table was read
+}
+
+// wholePool has buffers for whole packs.
+var wholePool = sync.Pool{New: func() any { return new([]byte) }}
+
+// Open reads the table of a pack: with one request, two for a table that is much longer than its pieces explain, and one more for who
+// knows nothing of the pack but its id, so that ref.Bytes and ref.Pieces are 0. That the pieces are what the table says is seen
+// when they are read. The caller closes the Reader.
+//
+// Errors: *base.CorruptError naming the pack for an object that is not what ref says, base.ErrNotFound, base.ErrNetwork, and others of the
+// bucket; *base.FormatError.
+func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref}
+	if err := r.openTable(ctx, s); err != nil {
+		return nil, r.src.wrap(err)
+	}
+	return r, nil
+}
+
+// OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most format.MaxPackObjectBytes.
+func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref, whole: wholePool.Get().(*[]byte)}
+	if err := r.openWhole(ctx, s); err != nil {
+		r.Close()
+		return nil, r.src.wrap(err)
+	}
+	return r, nil
+}
+
+// Close gives memory back. Contents that Each lent must not be used any more.
+func (r *Reader) Close() {
+	if r.whole != nil {
+		wholePool.Put(r.whole)
+		r.whole = nil
+	}
+}
+
+func (r *Reader) openTable(ctx context.Context, s *seal.Sealer) error {
+	if err := r.checkRef(); err != nil {
+		return err
+	}
+	guess := int64(tailBytes)
+	if r.ref.Bytes > 0 {
+		guess = tableRoom + pieceTableBytes*int64(r.ref.Pieces) + blockTableBytes*int64(format.PackBytes/format.BlockBytes)
+	} else {
+		body, size, err := r.src.open(ctx, 0, 0, format.MaxPackObjectBytes)
+		if err != nil {
+			return err
+		}
+		if err := body.Close(); err != nil {
+			return err
+		}
+		r.ref.Bytes = uint64(size)
+	}
+	c, err := r.contents(s, &tail{ctx: ctx, s: r.src, size: int64(r.ref.Bytes), guess: guess})
+	r.c = c
+	return err
+}
+
+func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
+	if err := r.checkRef(); err != nil {
+		return err
+	}
+	limit := int64(format.MaxPackObjectBytes)
+	if r.ref.Bytes > 0 {
+		limit = int64(r.ref.Bytes)
+	}
+	sealed, size, err := r.src.readSome(ctx, 0, -1, limit, *r.whole)
+	if err != nil {
+		return err
+	}
+	*r.whole = sealed
+	if r.ref.Bytes > 0 && size != int64(r.ref.Bytes) {
+		return r.src.corrupt(fmt.Sprintf("%d bytes", r.ref.Bytes), fmt.Sprint(size))
+	}
+	r.ref.Bytes = uint64(size)
+	r.c, err = r.contents(s, bytes.NewReader(sealed))
+	return err
+}
+
+// checkRef looks whether a pack can be as long as it is said to be.
+func (r *Reader) checkRef() error {
+	if r.ref.Bytes > format.MaxPackObjectBytes {
+		return r.src.corrupt(fmt.Sprintf("at most %d bytes", format.MaxPackObjectBytes), fmt.Sprintf("an announcement of %d", r.ref.Bytes))
+	}
+	return nil
+}
+
+// contents opens and checks the table.
+func (r *Reader) contents(s *seal.Sealer, at io.ReaderAt) (*contents, error) {
+	var err error
+	if r.r, err = s.NewReader(at, int64(r.ref.Bytes), r.label); err != nil {
+		return nil, err
+	}
+	if format.ID(r.r.Ref().ID) != r.ref.ID {
+		return nil, r.src.corrupt("", "pack "+r.r.Ref().ID.String()+" under this name")
+	}
+	t, err := format.ParsePackTable(r.r.Table(), r.r.BlockBytes())
+	if err != nil {
+		return nil, err
+	}
+	if r.ref.Pieces != 0 && uint64(len(t.Pieces)) != uint64(r.ref.Pieces) {
+		return nil, r.src.corrupt(fmt.Sprintf("%d pieces", r.ref.Pieces), fmt.Sprint(len(t.Pieces)))
+	}
+	r.ref.Pieces = uint32(len(t.Pieces))
+	return &contents{keyIndex: r.r.Ref().KeyIndex, blocks: t.Blocks, pieces: t.Pieces}, nil
+}
+
+// Ref describes the pack: how long it is, and how many pieces it has.
+func (r *Reader) Ref() format.PackRef { return r.ref }
+
+// Places returns where the pieces of the pack stand, in their order.
+func (r *Reader) Places() []storage.PlacedPiece {
+	return place(&r.ref, r.c.keyIndex, r.c.blocks, r.c.pieces)
+}
+
+// Each gives the pieces of the pack, verified, with their places, to fn in the order in which they stand. With spans only those come
+// with content that stand in their blocks, which Each reads with a request for each span, unless all of the pack was read; without spans all do. A piece that
+// comes late may still turn out to be damaged. content is lent until fn returns. Each can be called once. Errors are those of Open and of fn.
+func (r *Reader) Each(ctx context.Context, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
+	if spans == nil {
+		spans = []format.BlockSpan{{Count: uint32(len(r.c.blocks))}}
+	}
+	g := &giver{src: r.src, places: r.Places(), fn: fn}
+	next := uint32(0)
+	for _, s := range spans {
+		if int64(s.First) >= int64(len(r.c.blocks)) {
+			break
+		}
+		if err := g.pass(r.piecesBetween(next, s.First)); err != nil {
+			return err
+		}
+		next = min(s.First+s.Count, uint32(len(r.c.blocks)))
+		if err := r.span(ctx, s.First, next, g); err != nil {
+			return err
+		}
+	}
+	return g.pass(r.piecesBetween(next, uint32(len(r.c.blocks))))
+}
+
+// piecesBetween returns how many pieces the blocks from from up to to hold.
+func (r *Reader) piecesBetween(from, to uint32) (n int) {
+	for i := from; i < to; i++ {
+		n += len(r.c.in(i))
+	}
+	return n
+}
+
+// span gives the pieces of the blocks from from up to to.
+func (r *Reader) span(ctx context.Context, from, to uint32, g *giver) error {
+	f, release, err := r.frames(ctx, from, to)
+	if err != nil {
+		return r.src.wrap(err)
+	}
+	defer release()
+	for i := from; i < to; i++ {
+		if err := ctx.Err(); err != nil {
+			return r.src.wrap(context.Cause(ctx))
+		}
+		o, err := r.block(f, i)
+		if err != nil {
+			return r.src.wrap(err)
+		}
+		if err := g.add(o); err != nil {
+			return err
+		}
+	}
+	if r.whole != nil && f.Offset() == 0 && int(to) == len(r.c.blocks) {
+		if err := r.proveRest(f); err != nil {
+			return r.src.wrap(err)
+		}
+	}
+	return g.flush() // what was read is lent
+}
+
+// proveRest verifies what of the whole pack is behind the blocks.
+func (r *Reader) proveRest(f *seal.Frames) error {
+	for {
+		err := f.Next()
+		if err == io.EOF {
+			return r.r.ProvePadding(f.Plain())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// frames returns the frames that hold the blocks from from up to to.
+func (r *Reader) frames(ctx context.Context, from, to uint32) (f *seal.Frames, release func(), err error) {
+	release = func() {}
+	switch {
+	case r.whole != nil && from == 0 && int(to) == len(r.c.blocks):
+		f, err = r.r.Whole(*r.whole)
+		return f, release, err
+	case r.whole != nil:
+		f, err = r.part(from, to)
+		return f, release, err
+	}
+	first, at, length := r.cover(from, to)
+	buf := wholePool.Get().(*[]byte)
+	release = func() { wholePool.Put(buf) }
+	sealed, _, err := r.src.read(ctx, at, length, int64(r.ref.Bytes), *buf)
+	if err == nil {
+		*buf = sealed
+		f, err = r.r.Frames(first, sealed)
+	}
+	if err != nil {
+		release()
+		release = func() {}
+	}
+	return f, release, err
+}
+
+// part returns the frames that hold the blocks from from up to to of a pack of which all was read: a copy, so that the pack stays as it is.
+func (r *Reader) part(from, to uint32) (*seal.Frames, error) {
+	first, at, length := r.cover(from, to)
+	return r.r.Frames(first, bytes.Clone((*r.whole)[at:at+length]))
+}
+
+// cover returns where the frames stand that hold the blocks from from up to to.
+func (r *Reader) cover(from, to uint32) (first, at, length int64) {
+	off, last := r.c.blocks[from].Offset, r.c.blocks[to-1]
+	first, at, length = seal.Cover(off, last.Offset+int64(last.StoredBytes)-off)
+	return first, at, min(length, int64(r.ref.Bytes)-at)
+}
+
+// block opens a block. Its plaintext may share memory with the frames.
+func (r *Reader) block(f *seal.Frames, i uint32) (opened, error) {
+	plain, err := openBlock(r.label, f, r.c.blocks[i])
+	return opened{plain, r.c.in(i)}, err
+}
+
+// openBlock opens a block, which stands in f.
+func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
+	end := b.Offset + int64(b.StoredBytes)
+	if err := f.OpenTo(end); err != nil {
+		return nil, err
+	}
+	return seal.OpenBlock(l, f.Plain()[b.Offset-f.Offset():end-f.Offset()])
+}
+
+// Readable gives fn the pieces of a pack of which all was read, passing over blocks that are damaged. Errors are those of fn and of ctx.
+func (r *Reader) Readable(ctx context.Context, fn func(d object.Digest) error) error {
+	for i := range uint32(len(r.c.blocks)) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f, err := r.part(i, i+1)
+		var o opened
+		if err == nil {
+			o, err = r.block(f, i)
+		}
+		if err == nil {
+			err = verify(r.src, o)
+		}
+		if err != nil {
+			continue
+		}
+		for _, p := range o.pieces {
+			if err := fn(p.Digest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// blocksTogether is how many blocks are verified at once: one has too few pieces to hash as many side by side as a processor can.
+const blocksTogether = 8
+
+// opened is a block that was opened, and what is said to stand in it.
+type opened struct {
+	plain  []byte
+	pieces []format.PackPiece
+}
+
+// giver verifies the pieces of blocks, several at a time, and gives them to fn.
+type giver struct {
+	src    *source
+	places []storage.PlacedPiece // of those that were not given yet
+	fn     func(p storage.PlacedPiece, content []byte) error
+	blocks []opened // not verified yet
+}
+
+func (g *giver) add(o opened) error {
+	if g.blocks = append(g.blocks, o); len(g.blocks) < blocksTogether {
+		return nil
+	}
+	return g.flush()
+}
+
+// flush gives the pieces of all blocks that were added.
+func (g *giver) flush() error {
+	if err := verify(g.src, g.blocks...); err != nil {
+		return err
+	}
+	for _, f := range g.blocks {
+		for k, p := range f.pieces {
+			if err := g.fn(g.places[k], f.plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+				return err
+			}
+		}
+		g.places = g.places[len(f.pieces):]
+	}
+	g.blocks = g.blocks[:0]
+	return nil
+}
+
+// pass gives the next n pieces without content.
+func (g *giver) pass(n int) error {
+	for k := range n {
+		if err := g.fn(g.places[k], nil); err != nil {
+			return err
+		}
+	}
+	g.places = g.places[n:]
+	return nil
+}
+
+// verify looks whether the pieces of blocks fill them and have their digests (I1).
+func verify(src *source, blocks ...opened) error {
+	var byKind [4][]check // digests have two bits for the kind
+	for _, f := range blocks {
+		for i := range f.pieces {
+			p := &f.pieces[i]
+			if uint64(p.At)+uint64(p.Bytes) > uint64(len(f.plain)) {
+				return src.corrupt(fmt.Sprintf("a block of %d bytes", p.At+p.Bytes), fmt.Sprint(len(f.plain)))
+			}
+			k := p.Digest.Kind() & 3
+			byKind[k] = append(byKind[k], check{want: &p.Digest, content: f.plain[p.At : p.At+p.Bytes]})
+		}
+		if last := f.pieces[len(f.pieces)-1]; int(last.At+last.Bytes) != len(f.plain) {
+			return src.corrupt(fmt.Sprintf("a block of %d bytes", last.At+last.Bytes), fmt.Sprint(len(f.plain)))
+		}
+	}
+	for kind, checks := range byKind {
+		object.SumEach(object.Kind(kind), len(checks), func(i int) ([]byte, *object.Digest) { return checks[i].content, &checks[i].sum })
+		for i := range checks {
+			if c := &checks[i]; c.sum != *c.want {
+				return src.corrupt("piece "+c.want.String(), "other content")
+			}
+		}
+	}
+	return nil
+}
+
+// check is a piece that is verified.
+type check struct {
+	want    *object.Digest
+	content []byte
+	sum     object.Digest
+}

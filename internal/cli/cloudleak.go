@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) cloudLeakCommand() *cobra.Command {
+	var credentials string
+	cmd := &cobra.Command{
+		Use:   "leak [URL]",
+		Short: "Say what the owner of the bucket can tell from it",
+		Long: `List the bucket of this repository, or the one at URL, and say what its owner can tell from names, lengths and times:
+how many pages there are and how large they are, when they are written, by how many devices. Nothing
+is opened, and no key is needed: the owner has none. Objects whose lengths are not padded are named.
+
+What he can tell besides, by watching requests: from where they come, and which parts of packs are read.`,
+		Example: `  ledgerd cloud leak
+  ledgerd cloud leak gs://my-bucket/notes`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		url, key := "", credentials
+		if len(args) == 1 {
+			if err := a.knownURL(cmd, args[0]); err != nil {
+				return err
+			}
+			url, key = a.url(args[0]), a.path(credentials)
+		} else if err := a.read(ctx, func(repo *ledger.Repository) error {
+			info, ok := repo.Cloud()
+			if !ok {
+				return ledger.ErrNoCloud
+			}
+			url, key = info.URL, info.CredentialsFile
+			return nil
+		}); err != nil {
+			return err
+		}
+		seen, err := ledger.LookAtCloud(ctx, url, key, &ledger.SyncOptions{Buckets: a.process.Buckets})
+		if err != nil {
+			return err
+		}
+		return a.printLeak(&seen)
+	})
+	cmd.Flags().StringVar(&credentials, "credentials-file", "", "file with credentials for the bucket at URL (default: those of the environment)")
+	return cmd
+}
+
+// leakJSON is what cloud leak --json prints.
+type leakJSON struct {
+	Ledgers int            `json:"ledgers"`
+	Objects int            `json:"objects"`
+	Bytes   int64          `json:"bytes"`
+	Pages   []leakPageJSON `json:"pages"`
+	Odd     []string       `json:"notPadded"`
+	MoreOdd int            `json:"moreNotPadded,omitempty"`
+}
+
+type leakPageJSON struct {
+	Name        string  `json:"name"`
+	Objects     int     `json:"objects"`
+	Bytes       int64   `json:"bytes"`
+	Entries     uint64  `json:"entries"`
+	Packs       int     `json:"packs"`
+	Checkpoints int     `json:"checkpoints"`
+	Devices     int     `json:"devices"`
+	Lengths     int     `json:"lengths"`
+	First       string  `json:"first,omitempty"`
+	Last        string  `json:"last,omitempty"`
+	Days        int     `json:"days"`
+	Hours       [24]int `json:"hours"`
+}
+
+func (a *app) printLeak(l *ledger.CloudLeak) error {
+	if a.json {
+		j := leakJSON{Ledgers: l.Ledgers, Objects: l.Objects, Bytes: l.Bytes, Pages: []leakPageJSON{}, Odd: append([]string{}, l.Odd...), MoreOdd: l.MoreOdd}
+		for _, p := range l.Pages {
+			q := leakPageJSON{Name: p.Name, Objects: p.Objects, Bytes: p.Bytes, Entries: p.Entries, Packs: p.Packs, Checkpoints: p.Checkpoints, Devices: p.Devices, Lengths: p.Lengths, Days: p.Days, Hours: p.Hours}
+			if !p.First.IsZero() {
+				q.First, q.Last = timeText(p.First), timeText(p.Last)
+			}
+			j.Pages = append(j.Pages, q)
+		}
+		return a.emit(j)
+	}
+	a.printf("The owner of the bucket sees %s with %s, of %s in %s.\n", countText(l.Objects, "object"), sizeText(l.Bytes), countText(len(l.Pages), "page"), countText(l.Ledgers, "ledger"))
+	for _, p := range l.Pages {
+		a.printf("\n%s\n", p.Name)
+		a.printf("  %s in %s of %s: about how much the page holds\n", sizeText(p.Bytes), countText(p.Objects, "object"), countText(p.Lengths, "different length"))
+		a.printf("  %s: how often it was written\n", countText(p.Entries, "log entry"))
+		if p.Devices > 0 {
+			a.printf("  notes of %s\n", countText(p.Devices, "device"))
+		}
+		if !p.First.IsZero() {
+			busiest := 0
+			for h, n := range p.Hours {
+				if n > p.Hours[busiest] {
+					busiest = h
+				}
+			}
+			a.printf("  written on %s from %s to %s, most often from %d to %d o'clock (UTC)\n", countText(p.Days, "day"), p.First.Format("2006-01-02"), p.Last.Format("2006-01-02"), busiest, busiest+1)
+		}
+	}
+	a.printf(`
+Of equality he can tell that objects in one directory belong to one page. When a device writes a
+value that its page has already, little is uploaded, which he sees as well. Which objects hold equal
+content he cannot tell, nor names, keys, values, or where in an object something begins.
+`)
+	if n := len(l.Odd) + l.MoreOdd; n > 0 {
+		for _, name := range l.Odd {
+			a.printf("not padded: %s\n", name)
+		}
+		return errors.New("the lengths of " + countText(n, "object") + " say more than they should: another program has written them, or their end is missing")
+	}
+	return nil
+}
