@@ -18,6 +18,9 @@ const (
 	wrapBlob     = 1
 	wrapSnappy   = 2
 	trailerBytes = 12
+	// tagInterfaces begins a trailer, and trailerAt is where the reference to it stands that Encode writes.
+	tagInterfaces = 0xa0
+	trailerAt     = 3
 )
 
 // The versions that are understood. Blink has a reference to a trailer from trailerVersion on.
