@@ -154,7 +154,7 @@ func (d *decoder) single(depth int) Value {
 			return nil
 		}
 		return d.seen[n]
-	case '\\':
+	case hostTag:
 		return d.host()
 	case 'o', 'A', 'a', ';', '\'', 'r':
 		return d.container(tag, depth)

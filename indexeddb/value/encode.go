@@ -24,12 +24,16 @@ import (
 //
 // v is not changed and not retained. Errors: base.ErrInvalid for what is no Value, such as a nil pointer or an
 // array whose Length its Elements do not have; base.ErrTooLarge beyond MaxBytes or 10 000 values in each other.
-func Encode(v Value) ([]byte, error) {
+func Encode(v Value) ([]byte, error) { return EncodeFor(v, math.MaxInt32) }
+
+// EncodeFor is Encode for the value of a record that has so many external objects. References to others are
+// refused, with base.ErrInvalid.
+func EncodeFor(v Value, objects int) ([]byte, error) {
 	if w, ok := v.(*Wrapped); ok && w != nil {
 		b := binary.AppendUvarint([]byte{tagVersion, wrapVersion, wrapBlob}, uint64(w.Size))
 		return binary.AppendUvarint(b, uint64(w.Index)), nil
 	}
-	e := encoder{b: append(make([]byte, 0, 64), tagVersion, maxBlink, tagTrailer)}
+	e := encoder{objects: objects, b: append(make([]byte, 0, 64), tagVersion, maxBlink, tagTrailer)}
 	e.b = append(append(e.b, make([]byte, trailerBytes)...), tagVersion, maxV8)
 	e.value(v, 0)
 	if e.err != nil {
@@ -51,6 +55,7 @@ type encoder struct {
 	seen map[Value]uint32 // the numbers of objects
 	// interfaces are the tags of host objects, each once. A browser looks into the trailer before it decodes.
 	interfaces []byte
+	objects    int // external ones that there are
 	err        error
 }
 
@@ -66,9 +71,9 @@ func (e *encoder) trailer() {
 	binary.BigEndian.PutUint32(e.b[trailerAt+8:], uint32(len(e.b)-at))
 }
 
-// hostTag begins an object of the browser's.
-func (e *encoder) hostTag(tag byte) {
-	e.b = append(e.b, '\\', tag)
+// hosted begins an object of the browser's.
+func (e *encoder) hosted(tag byte) {
+	e.b = append(e.b, hostTag, tag)
 	if bytes.IndexByte(e.interfaces, tag) < 0 {
 		e.interfaces = append(e.interfaces, tag)
 	}
@@ -393,7 +398,7 @@ func (e *encoder) array(v *Array, depth int) {
 
 func (e *encoder) error(v *Error, depth int) {
 	if v.DOM {
-		e.hostTag('x')
+		e.hosted('x')
 		for _, s := range []string{v.Name, v.Message, v.Stack} {
 			e.utf8(s)
 		}
@@ -424,20 +429,20 @@ func (e *encoder) error(v *Error, depth int) {
 func (e *encoder) host(v Value) {
 	switch v := v.(type) {
 	case *Blob:
-		e.hostTag(choose(v.File, 'e', 'i'))
+		e.hosted(choose(v.File, 'e', 'i'))
 		e.index(v.Index)
 	case *FileList:
-		e.hostTag('L')
+		e.hosted('L')
 		e.length(len(v.Indexes))
 		for _, i := range v.Indexes {
 			e.index(i)
 		}
 	case *Handle:
-		e.hostTag(choose(v.Directory, 'N', 'n'))
+		e.hosted(choose(v.Directory, 'N', 'n'))
 		e.utf8(v.Name)
 		e.index(v.Index)
 	case *ImageData:
-		e.hostTag('#')
+		e.hosted('#')
 		for _, setting := range v.Settings {
 			if setting[0] == settingsEnd || setting[0] > lastSetting {
 				e.fail("a picture with the setting %d", setting[0])
@@ -458,7 +463,7 @@ func (e *encoder) host(v Value) {
 func (e *encoder) shape(v *Shape) {
 	for tag, shape := range shapes {
 		if shape.name == v.Kind && shape.n == len(v.Numbers) {
-			e.hostTag(tag)
+			e.hosted(tag)
 			for _, n := range v.Numbers {
 				e.double(n)
 			}
@@ -469,7 +474,7 @@ func (e *encoder) shape(v *Shape) {
 }
 
 func (e *encoder) index(i int) {
-	if i < 0 || i > math.MaxInt32 {
+	if i < 0 || i >= e.objects {
 		e.fail("the external object %d", i)
 		return
 	}

@@ -430,6 +430,23 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
+// TestEncodeFor: references to external objects have to be there.
+func TestEncodeFor(t *testing.T) {
+	v := value.NewArray(&value.Blob{Index: 0}, &value.FileList{Indexes: []int{1}}, &value.Handle{Index: 2})
+	b, err := value.EncodeFor(v, 3)
+	if err != nil || !value.MayRefer(b) {
+		t.Errorf("%x, error %v", b, err)
+	}
+	for n := range 3 {
+		if _, err := value.EncodeFor(v, n); !errors.Is(err, base.ErrInvalid) {
+			t.Errorf("of %d objects: %v", n, err)
+		}
+	}
+	if b, err := value.Encode(1.5); err != nil || value.MayRefer(b) {
+		t.Errorf("%x, error %v", b, err)
+	}
+}
+
 // TestEncodeWrapped: what stands for a value in an external object.
 func TestEncodeWrapped(t *testing.T) {
 	b, err := value.Encode(&value.Wrapped{Size: 70000, Index: 2})
