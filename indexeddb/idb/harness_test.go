@@ -190,3 +190,12 @@ func equal(t tb, what string, got, want []string) {
 		t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
+
+// have2 is have for calls that give something else, too.
+func have2[T, U any](t tb) func(T, U, error) T {
+	return func(v T, _ U, err error) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
