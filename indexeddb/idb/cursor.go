@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/value"
@@ -177,7 +176,7 @@ func (c *Cursor) arriveAtIndex(ctx context.Context) error {
 	record := append(append(make([]byte, 0, len(c.store.records)+len(c.row)-c.before), c.store.records...), c.row[c.before:]...)
 	v, err := c.store.tx.r.Get(ctx, record)
 	if errors.Is(err, base.ErrNotFound) {
-		return fmt.Errorf("%w", &base.CorruptError{Where: "index row", Got: "it has no record"})
+		return damaged("index row", "it has no record")
 	}
 	c.record = v
 	return err
@@ -230,7 +229,7 @@ func (c *Cursor) PrimaryKey() indexeddb.Key {
 func (c *Cursor) decodeKey(part []byte) indexeddb.Key {
 	k, rest, err := indexeddb.DecodeSortable(part)
 	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w", &base.CorruptError{Where: "row of a page", Got: fmt.Sprintf("%d bytes behind it", len(rest))})
+		err = damaged("row of a page", "%d bytes behind its key", len(rest))
 	}
 	if err != nil {
 		c.err = err

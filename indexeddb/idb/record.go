@@ -44,7 +44,7 @@ func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) 
 }
 
 // Blob returns a blob, file or handle to be put into another record, or again into this one. Its content is read
-// when it is put, in the same transaction.
+// when it is put, while the transaction of the Record goes on.
 func (r *Record) Blob(position int) Blob {
 	if position < 0 || position >= len(r.Objects) {
 		return Blob{err: newError(ErrType, "take a blob", "position %d", position)}
@@ -101,10 +101,20 @@ func (s *ObjectStore) openContent(ctx context.Context, part []byte, position int
 		return empty{}, nil
 	}
 	v, err := s.tx.r.Open(ctx, s.contentKey(part, position))
+	return v, missing(err, position)
+}
+
+// missing makes the error of content that is not there.
+func missing(err error, position int) error {
 	if errors.Is(err, base.ErrNotFound) {
-		err = fmt.Errorf("%w", &base.CorruptError{Where: "record", Got: fmt.Sprintf("the content of external object %d is missing", position)})
+		return damaged("record", "the content of external object %d is missing", position)
 	}
-	return v, err
+	return err
+}
+
+// damaged makes the error of rows that are not what they should be.
+func damaged(where, got string, args ...any) error {
+	return &base.CorruptError{Where: where, Got: fmt.Sprintf(got, args...)}
 }
 
 // empty is the content of an empty blob, which has no row.
@@ -162,7 +172,7 @@ func (s *ObjectStore) decode(ctx context.Context, r stored) (value.Value, []inde
 		}
 	}
 	if s.meta.Injects() && !indexeddb.Inject(v, s.meta.KeyPath.Paths[0], r.primary) {
-		return nil, nil, fmt.Errorf("%w", &base.CorruptError{Where: "record", Got: "its value cannot have its key"})
+		return nil, nil, damaged("record", "its value cannot have its key")
 	}
 	return v, objects, nil
 }
@@ -170,11 +180,11 @@ func (s *ObjectStore) decode(ctx context.Context, r stored) (value.Value, []inde
 // unwrap decodes a value that is the last external object, and returns the other ones.
 func (s *ObjectStore) unwrap(ctx context.Context, r stored, w *value.Wrapped, objects []indexeddb.ExternalObject) (value.Value, []indexeddb.ExternalObject, error) {
 	if w.Index != len(objects)-1 || objects[w.Index].Size != w.Size {
-		return nil, nil, fmt.Errorf("%w", &base.CorruptError{Where: "record", Got: "its value is in an external object that it does not have"})
+		return nil, nil, damaged("record", "its value is in an external object that it does not have")
 	}
 	content, err := s.tx.r.Get(ctx, s.contentKey(r.part, w.Index))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read external object %d: %w", w.Index, err)
+		return nil, nil, missing(err, w.Index)
 	}
 	v, err := value.Decode(content)
 	if err != nil {
