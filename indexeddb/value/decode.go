@@ -154,7 +154,7 @@ func (d *decoder) single(depth int) Value {
 			return nil
 		}
 		return d.seen[n]
-	case '\\':
+	case hostTag:
 		return d.host()
 	case 'o', 'A', 'a', ';', '\'', 'r':
 		return d.container(tag, depth)
@@ -395,8 +395,11 @@ var views = map[byte]struct {
 	'q': {"BigInt64Array", 8}, 'Q': {"BigUint64Array", 8}, '?': {"DataView", 1},
 }
 
-// Flags of views.
-const viewTracks = 1
+// Flags of views. The buffer of a view says itself whether it can be resized.
+const (
+	viewTracks    = 1
+	viewResizable = 2
+)
 
 func (d *decoder) view(buffer *Buffer) Value {
 	id := d.add(nil)

@@ -1,4 +1,5 @@
-// Package value decodes the script values that Chromium serializes for IndexedDB into Go values.
+// Package value has the script values that Chromium serializes for IndexedDB as Go values: Decode reads them,
+// and Encode writes them.
 //
 // A serialized value is an envelope of Blink's, one of V8's, and a tree of tagged values. A long one is
 // compressed by snappy, or stands in an external object, to which a Wrapped refers. The format is private to

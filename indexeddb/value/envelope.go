@@ -1,6 +1,7 @@
 package value
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -18,6 +19,11 @@ const (
 	wrapBlob     = 1
 	wrapSnappy   = 2
 	trailerBytes = 12
+	// tagInterfaces begins a trailer, and trailerAt is where the reference to it stands that Encode writes.
+	tagInterfaces = 0xa0
+	trailerAt     = 3
+	// hostTag begins objects of the browser's, and so references to external objects.
+	hostTag = '\\'
 )
 
 // The versions that are understood. Blink has a reference to a trailer from trailerVersion on.
@@ -64,6 +70,11 @@ func DecodeBounded(b []byte, maxBytes int) (Value, error) {
 		return nil, d.err
 	}
 	return v, nil
+}
+
+// MayRefer reports whether the serialized value b may refer to external objects. That it does not is certain.
+func MayRefer(b []byte) bool {
+	return bytes.IndexByte(b, hostTag) >= 0 || len(b) >= 2 && b[0] == tagVersion && b[1] == wrapVersion
 }
 
 func tooLarge(n, limit int) error {

@@ -317,9 +317,21 @@ func FuzzDecode(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, err := value.DecodeBounded(b, 1<<20)
-		if err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) && !errors.Is(err, base.ErrTooLarge) {
-			t.Error(err)
+		v, err := value.DecodeBounded(b, 1<<20)
+		if err != nil {
+			if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) && !errors.Is(err, base.ErrTooLarge) {
+				t.Error(err)
+			}
+			return
+		}
+		again, err := value.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := value.Decode(again); err != nil {
+			t.Errorf("%x: %v", again, err)
+		} else if s := same(v, back); s != "" {
+			t.Errorf("%x: %s", again, s)
 		}
 	})
 }

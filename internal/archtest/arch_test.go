@@ -84,6 +84,8 @@ var rules = []rule{
 	{"indexeddb/internal/wtf8", nil, nil, "strings of scripts as Go strings"},
 	{"indexeddb/value", []string{"internal/base", "indexeddb/internal/wtf8"}, []string{"github.com/klauspost/compress/snappy"}, "script values, without knowledge of rows"},
 	{"indexeddb", []string{"internal/base", "keyspace", "ordered", "indexeddb/internal/wtf8", "indexeddb/value"}, nil, "the data model of IndexedDB, wherever its rows are"},
+	{"indexeddb/idb", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, nil, "the API of IndexedDB on sorted rows, wherever they are"},
+	{"indexeddb/pages", []string{"", "ordered", "ordered/pages", "indexeddb/idb"}, nil, "databases of IndexedDB on pages"},
 	{"indexeddb/profile", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, []string{"github.com/klauspost/compress/snappy", "github.com/klauspost/compress/zstd", "modernc.org/sqlite", "github.com/syndtr/goleveldb/leveldb", "github.com/syndtr/goleveldb/leveldb/errors", "github.com/syndtr/goleveldb/leveldb/iterator", "github.com/syndtr/goleveldb/leveldb/opt", "github.com/syndtr/goleveldb/leveldb/storage", "github.com/syndtr/goleveldb/leveldb/util", "golang.org/x/sys/unix"}, "directories of browsers; the only door to LevelDB and SQLite"},
 	{"records", []string{""}, nil, "typed collections, through the API that apps have"},
 	{"examples/notes", []string{"", "records"}, nil, "what an app looks like"},

@@ -1,0 +1,161 @@
+package idb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/indexeddb/value"
+	"github.com/ledgerd/ledger/ordered"
+)
+
+// Index is an index of an object store in a transaction. Its records are in the order of their keys in the index,
+// and of their primary keys where those are equal. Errors: as ObjectStore has them.
+type Index struct {
+	store   *ObjectStore
+	meta    *indexeddb.Index
+	deleted bool
+	prefix  []byte // of its rows
+}
+
+func newIndex(s *ObjectStore, meta *indexeddb.Index) *Index {
+	x := &Index{store: s, meta: meta}
+	x.prefix = indexeddb.PageFamily(x.row())
+	return x
+}
+
+func (x *Index) row() indexeddb.Row {
+	return indexeddb.Row{Kind: indexeddb.KindIndexRow, Database: x.store.tx.meta.ID, Store: x.store.meta.ID, Index: x.meta.ID}
+}
+
+// Name returns the name.
+func (x *Index) Name() string { return x.meta.Name }
+
+// KeyPath returns the key path.
+func (x *Index) KeyPath() indexeddb.KeyPath {
+	path := x.meta.KeyPath
+	path.Paths = slices.Clone(path.Paths)
+	return path
+}
+
+// Unique reports whether no two records have the same key.
+func (x *Index) Unique() bool { return x.meta.Unique }
+
+// MultiEntry reports whether each element of an array is a key.
+func (x *Index) MultiEntry() bool { return x.meta.MultiEntry }
+
+// ObjectStore returns the object store.
+func (x *Index) ObjectStore() *ObjectStore { return x.store }
+
+func (x *Index) enter(op string) error {
+	if x.deleted {
+		return newError(ErrInvalidState, op, "the index was deleted")
+	}
+	return x.store.enter(op)
+}
+
+// Get returns the value of the first record that query has, nil when there is none.
+func (x *Index) Get(ctx context.Context, query any) (value.Value, error) {
+	rec, err := x.Record(ctx, query)
+	if rec == nil || err != nil {
+		return nil, err
+	}
+	return rec.Value, nil
+}
+
+// Record returns the first record that query has, nil when there is none.
+func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
+	const op = "get a record by an index"
+	if err := x.enter(op); err != nil {
+		return nil, err
+	}
+	rg, err := needRange(query, op)
+	if err != nil {
+		return nil, err
+	}
+	return firstRecord(x.walk(ctx, op, rg, Next, false))(ctx)
+}
+
+// GetKey returns the primary key of the first record that query has, the zero Key when there is none.
+func (x *Index) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
+	const op = "get a key by an index"
+	if err := x.enter(op); err != nil {
+		return indexeddb.Key{}, err
+	}
+	rg, err := needRange(query, op)
+	if err != nil {
+		return indexeddb.Key{}, err
+	}
+	c, err := x.walk(ctx, op, rg, Next, true)
+	if err != nil {
+		return indexeddb.Key{}, err
+	}
+	defer c.Close()
+	return c.PrimaryKey(), nil
+}
+
+// GetAll returns the values of the first records that query has, at most limit of them, or all when limit is 0.
+func (x *Index) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
+	return getAll(ctx, x, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
+}
+
+// GetAllKeys is GetAll for primary keys.
+func (x *Index) GetAllKeys(ctx context.Context, query any, limit int) ([]indexeddb.Key, error) {
+	return getAll(ctx, x, query, limit, Next, true, func(c *Cursor) (indexeddb.Key, error) { return c.PrimaryKey(), c.err })
+}
+
+// GetAllRecords is GetAll for records, in an order.
+func (x *Index) GetAllRecords(ctx context.Context, query any, limit int, d Direction) ([]*Record, error) {
+	return getAll(ctx, x, query, limit, d, false, func(c *Cursor) (*Record, error) { return c.Record(ctx) })
+}
+
+// Count returns how many records query has. One with several keys counts several times.
+func (x *Index) Count(ctx context.Context, query any) (int64, error) { return count(ctx, x, query) }
+
+// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor. Errors: also ErrType
+// for a direction that is none.
+func (x *Index) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
+	return openCursor(ctx, x, query, d, false)
+}
+
+// OpenKeyCursor is OpenCursor for a cursor without values.
+func (x *Index) OpenKeyCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
+	return openCursor(ctx, x, query, d, true)
+}
+
+// rowKey returns the key of an index row, and the length of what stands before the primary key.
+func (x *Index) rowKey(k indexeddb.Key, part []byte) (row []byte, at int) {
+	row, _ = k.AppendPagePart(slices.Clone(x.prefix))
+	at = len(row)
+	return append(row, part...), at
+}
+
+// taken reports whether another record has the key.
+func (x *Index) taken(ctx context.Context, k indexeddb.Key, part []byte) (is bool, err error) {
+	row, at := x.rowKey(k, part)
+	rg := ordered.Prefix(row[:at])
+	rg.KeysOnly = true
+	it := x.store.tx.r.Iter(rg)
+	for !is && it.Next(ctx) {
+		is = !bytes.Equal(it.Key(), row)
+	}
+	return is, errors.Join(it.Err(), it.Close())
+}
+
+// put writes the index row of a record with a key.
+func (x *Index) put(ctx context.Context, op string, k indexeddb.Key, r *Record) error {
+	if x.meta.Unique {
+		is, err := x.taken(ctx, k, r.part)
+		if err != nil {
+			return err
+		}
+		if is {
+			return newError(ErrConstraint, op, "another record has the same key in the unique index %.100q", x.meta.Name)
+		}
+	}
+	row := x.row()
+	row.Key, row.Primary = k, r.PrimaryKey
+	return x.store.tx.putRow(ctx, row, nil)
+}

@@ -1,0 +1,211 @@
+package idb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/indexeddb/value"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/ordered"
+)
+
+// Record is a record that was read.
+type Record struct {
+	// Key is the key by which it was found: its key in the index, or its primary key.
+	Key, PrimaryKey indexeddb.Key
+	// Value belongs to the caller.
+	Value value.Value
+	// Objects are what the blobs, files and handles in Value refer to, by their positions.
+	Objects []indexeddb.ExternalObject
+
+	store *ObjectStore
+	part  []byte // of the primary key
+}
+
+// Open returns the content of a blob or file, to be read as long as the transaction goes on and the record is
+// there. The caller closes it. Errors: ErrType for a position that has none, ErrTransactionInactive, ErrUnknown.
+func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) {
+	const op = "open a blob"
+	if position < 0 || position >= len(r.Objects) || r.Objects[position].Type == indexeddb.ObjectHandle {
+		return nil, newError(ErrType, op, "position %d", position)
+	}
+	if err := r.store.tx.enter(op); err != nil {
+		return nil, err
+	}
+	v, err := r.store.openContent(ctx, r.part, position, r.Objects[position])
+	if err != nil {
+		return nil, r.store.tx.fail(op, err, false)
+	}
+	return v, nil
+}
+
+// Blob returns a blob, file or handle to be put into another record, or again into this one. Its content is read
+// when it is put, while the transaction of the Record goes on.
+func (r *Record) Blob(position int) Blob {
+	if position < 0 || position >= len(r.Objects) {
+		return Blob{err: newError(ErrType, "take a blob", "position %d", position)}
+	}
+	return Blob{object: &r.Objects[position], from: r, position: position}
+}
+
+// Blob is what a Blob or File of a value refers to, to be put with the value.
+type Blob struct {
+	// Type is the media type, such as "image/png"; it may be empty.
+	Type string
+	// Size is the length of Content in bytes, which has to be right.
+	Size int64
+	// Content is read once, to its end. It may be nil when Size is 0.
+	Content io.Reader
+	// File is set for a File, which has a Name and the time when it was changed.
+	File     bool
+	Name     string
+	Modified time.Time
+
+	from     *Record
+	position int
+	object   *indexeddb.ExternalObject
+	err      error
+}
+
+// external returns what a record says of a blob. Its number is not set.
+func (b Blob) external() indexeddb.ExternalObject {
+	if b.object != nil {
+		return *b.object
+	}
+	o := indexeddb.ExternalObject{Type: indexeddb.ObjectBlob, MediaType: b.Type, Size: b.Size}
+	if b.File {
+		o.Type, o.Name, o.Modified = indexeddb.ObjectFile, b.Name, indexeddb.ModifiedAt(b.Modified.UnixMicro())
+	}
+	return o
+}
+
+// open returns the content, and a function that is called behind the reading.
+func (b Blob) open(ctx context.Context) (io.Reader, func() error, error) {
+	if b.from == nil {
+		return b.Content, func() error { return nil }, nil
+	}
+	v, err := b.from.store.openContent(ctx, b.from.part, b.position, *b.object)
+	if err != nil {
+		return nil, nil, err
+	}
+	return v, v.Close, nil
+}
+
+// openContent opens the content of an external object of a record.
+func (s *ObjectStore) openContent(ctx context.Context, part []byte, position int, o indexeddb.ExternalObject) (ordered.Value, error) {
+	if o.Size == 0 {
+		return empty{}, nil
+	}
+	v, err := s.tx.r.Open(ctx, s.contentKey(part, position))
+	return v, missing(err, position)
+}
+
+// missing makes the error of content that is not there.
+func missing(err error, position int) error {
+	if errors.Is(err, base.ErrNotFound) {
+		return damaged("record", "the content of external object %d is missing", position)
+	}
+	return err
+}
+
+// damaged makes the error of rows that are not what they should be.
+func damaged(where, got string, args ...any) error {
+	return &base.CorruptError{Where: where, Got: fmt.Sprintf(got, args...)}
+}
+
+// empty is the content of an empty blob, which has no row.
+type empty struct{}
+
+func (empty) Read([]byte) (int, error)          { return 0, io.EOF }
+func (empty) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
+func (empty) Size() int64                       { return 0 }
+func (empty) Close() error                      { return nil }
+
+// stored is a record as its rows have it.
+type stored struct {
+	part    []byte // of the primary key, in keys of rows
+	primary indexeddb.Key
+	value   []byte // serialized
+}
+
+// decodeStored takes a row of a record apart. primary may be zero when it is not known.
+func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue []byte) (stored, error) {
+	out := stored{part: part, primary: primary}
+	raw := pageValue
+	if primary.IsZero() {
+		row, value, err := indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
+		if err != nil {
+			return out, err
+		}
+		out.primary, raw = row.Primary, value
+	} else if indexeddb.ShortPagePart(part) {
+		_, value, err := indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
+		if err != nil {
+			return out, err
+		}
+		raw = value
+	}
+	_, value, err := indexeddb.DecodeRecord(raw)
+	out.value = value
+	return out, err
+}
+
+// decode returns the value of a record with its key injected, and its external objects.
+func (s *ObjectStore) decode(ctx context.Context, r stored) (value.Value, []indexeddb.ExternalObject, error) {
+	v, err := value.Decode(r.value)
+	if err != nil {
+		return nil, nil, newError(ErrDataClone, "decode a value", "%w", err)
+	}
+	var objects []indexeddb.ExternalObject
+	if value.MayRefer(r.value) {
+		if objects, err = s.externals(ctx, r); err != nil {
+			return nil, nil, err
+		}
+	}
+	if w, ok := v.(*value.Wrapped); ok {
+		if v, objects, err = s.unwrap(ctx, r, w, objects); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.meta.Injects() && !indexeddb.Inject(v, s.meta.KeyPath.Paths[0], r.primary) {
+		return nil, nil, damaged("record", "its value cannot have its key")
+	}
+	return v, objects, nil
+}
+
+// unwrap decodes a value that is the last external object, and returns the other ones.
+func (s *ObjectStore) unwrap(ctx context.Context, r stored, w *value.Wrapped, objects []indexeddb.ExternalObject) (value.Value, []indexeddb.ExternalObject, error) {
+	if w.Index != len(objects)-1 || objects[w.Index].Size != w.Size {
+		return nil, nil, damaged("record", "its value is in an external object that it does not have")
+	}
+	content, err := s.tx.r.Get(ctx, s.contentKey(r.part, w.Index))
+	if err != nil {
+		return nil, nil, missing(err, w.Index)
+	}
+	v, err := value.Decode(content)
+	if err != nil {
+		return nil, nil, newError(ErrDataClone, "decode a value", "%w", err)
+	}
+	return v, objects[:w.Index], nil
+}
+
+// externals returns the external objects of a record, none when it has no row of them.
+func (s *ObjectStore) externals(ctx context.Context, r stored) ([]indexeddb.ExternalObject, error) {
+	pageValue, err := s.tx.r.Get(ctx, append(s.external[:len(s.external):len(s.external)], r.part...))
+	if errors.Is(err, base.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if indexeddb.ShortPagePart(r.part) {
+		if _, pageValue, err = indexeddb.DecodePageRow(append(s.external[:len(s.external):len(s.external)], r.part...), pageValue); err != nil {
+			return nil, err
+		}
+	}
+	return indexeddb.DecodeExternalObjects(pageValue, indexeddb.MaxSchemaVersion)
+}
