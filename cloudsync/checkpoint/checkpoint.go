@@ -384,7 +384,7 @@ func (s *Store) Put(ctx context.Context, e epoch.ID, h *Header) (id epoch.ID, by
 func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error), size *uint64) error {
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
-	sealed, err := s.o.Sealer.NewWriter(out, l)
+	sealed, err := s.o.Sealer.NewWriter(out, l, true)
 	if err != nil {
 		return fmt.Errorf("seal %s: %w", name, err)
 	}

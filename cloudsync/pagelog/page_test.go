@@ -195,7 +195,7 @@ func (d *device) sync(ctx context.Context) error {
 func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, error) {
 	e, id := d.log.Position().Epoch, d.w.id()
 	if d.w.random.IntN(4) > 0 {
-		return wire.SealBody(d.w.sealer, d.w.names, e, id, stream)
+		return wire.SealBody(d.w.sealer, d.w.names, e, id, stream, []seal.Part{{To: len(stream), Compress: true}})
 	}
 	if err := d.upload(ctx, d.w.names.Pack(e, id), d.w.names.LongBodyLabel(e, id), stream); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, err
 
 func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) error {
 	var b bytes.Buffer
-	w, err := d.w.sealer.NewWriter(&b, l)
+	w, err := d.w.sealer.NewWriter(&b, l, true)
 	must(err)
 	_, err = w.Write(stream)
 	must(err)

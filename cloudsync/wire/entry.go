@@ -16,7 +16,7 @@ import (
 // is an object of its own.
 const (
 	MaxBodyBytes  = 8 << 20
-	MaxEntryBytes = MaxEpochBytes + 1<<20
+	MaxEntryBytes = MaxEpochBytes + MaxEpochBytes/4 + 1<<20 // with padding
 )
 
 // Entry is an entry of a log, opened.
@@ -79,9 +79,17 @@ const (
 	entryWhere = "log entry"
 )
 
-// SealBody seals a stream of kind Body under a new random id. Errors: base.ErrInvalid,
-// base.ErrTooLarge beyond MaxBodyBytes; those of the source of randomness.
-func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte) (*SealedBody, error) {
+// padBody returns the length of a sealed body that makes that of the whole entry one of
+// seal.Quarters.
+func padBody(bytes int) int {
+	const before = lengthBytes + headSealed
+	return seal.Quarters(bytes+before) - before
+}
+
+// SealBody seals a stream of kind Body under a new random id. parts say what of it is compressed, each
+// by itself, so that no length tells of two commits together: see Writer.Parts. Errors:
+// base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes; those of the source of randomness.
+func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []seal.Part) (*SealedBody, error) {
 	if err := notZero("id of a body", id); err != nil {
 		return nil, invalid(entryWhere, err)
 	}
@@ -89,7 +97,7 @@ func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte) (*SealedBo
 		return nil, fmt.Errorf("seal body of %d bytes, at most %d: %w", len(stream), MaxBodyBytes, base.ErrTooLarge)
 	}
 	l := n.BodyLabel(e, id)
-	sealed, _, err := s.Seal(l, stream)
+	sealed, _, err := s.Seal(l, stream, seal.Form{Parts: parts, Pad: padBody})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
 	}
@@ -117,7 +125,7 @@ func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoc
 	plain := append([]byte{version, body.kind}, previous[:]...)
 	plain = append(plain, body.id[:]...)
 	sum := sha256.Sum256(body.sealed)
-	head, _, err := s.Seal(n.HeadLabel(e, number), append(plain, sum[:]...))
+	head, _, err := s.Seal(n.HeadLabel(e, number), append(plain, sum[:]...), seal.Form{})
 	if err != nil {
 		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
 	}

@@ -98,7 +98,7 @@ func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sealed, _, err := s.Seal(n.EpochLabel(), plain)
+	sealed, _, err := s.Seal(n.EpochLabel(), plain, seal.Form{Pad: seal.Quarters})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
 	}

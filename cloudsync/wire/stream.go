@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -79,6 +80,7 @@ type Writer struct {
 	err   error
 	// commit is the last one, for the order behind an explanation.
 	commit *Commit
+	parts  []seal.Part
 }
 
 // NewWriter returns a Writer that writes to w what belongs to s. Each record is one call of w.
@@ -87,17 +89,32 @@ func NewWriter(w io.Writer, s Stream) *Writer { return &Writer{w: w, order: orde
 // Bytes returns how many bytes were written.
 func (w *Writer) Bytes() uint64 { return w.n }
 
+// Parts returns how a stream in memory is to be sealed: each record that WriteCompressed wrote is a
+// part by itself, and so are the others between two of them.
+func (w *Writer) Parts() []seal.Part { return w.parts }
+
+// WriteCompressed is Write for a record that may be compressed.
+func (w *Writer) WriteCompressed(r Record) error { return w.writePart(r, true) }
+
 // Write adds a record, and retains it until the next one was added. It sets At of a Piece. Errors:
 // base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the writer below. They
 // stay.
-func (w *Writer) Write(r Record) error {
+func (w *Writer) Write(r Record) error { return w.writePart(r, false) }
+
+func (w *Writer) writePart(r Record, compress bool) error {
 	if w.err != nil {
 		return w.err
 	}
 	if w.err = w.write(r); w.err != nil {
 		w.err = fmt.Errorf("write %s: %w", w.order.s.name, w.err)
+		return w.err
 	}
-	return w.err
+	if last := len(w.parts) - 1; last >= 0 && !compress && !w.parts[last].Compress {
+		w.parts[last].To = int(w.n)
+	} else {
+		w.parts = append(w.parts, seal.Part{To: int(w.n), Compress: compress})
+	}
+	return nil
 }
 
 func (w *Writer) write(r Record) error {

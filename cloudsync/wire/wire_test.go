@@ -440,7 +440,7 @@ func TestEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := SealBody(s, n, e, id, stream)
+		body, err := SealBody(s, n, e, id, stream, []seal.Part{{To: len(stream), Compress: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
