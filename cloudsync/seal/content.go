@@ -15,10 +15,12 @@ const (
 	flagParts = 2 // of a single object: contents of other flags follow, each behind its length (uvarint)
 )
 
-// zstdHead is how many bytes stand before compressed content: flags and the length of the plaintext.
+// zstdHead is how many bytes stand before compressed content: flags and the length of the
+// plaintext.
 const zstdHead = 5
 
-// minCompress is the length from which compression is tried; less has no room for zstd's own header.
+// minCompress is the length from which compression is tried; less has no room for zstd's own
+// header.
 const minCompress = 32
 
 const (
@@ -26,7 +28,8 @@ const (
 	decodeWindow = 8 << 20
 )
 
-// coder holds the zstd coders, which are made at the first use, start no goroutine and are safe for concurrent use.
+// coder holds the zstd coders, which are made at the first use, start no goroutine and are safe for
+// concurrent use.
 var coder = sync.OnceValues(func() (*codec, error) {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(encodeWindow), zstd.WithEncoderCRC(false))
 	if err != nil {
@@ -44,7 +47,8 @@ type codec struct {
 	dec *zstd.Decoder
 }
 
-// appendCompressed appends the content of a plaintext that compression makes shorter. Else it returns dst as it was, or that with more room.
+// appendCompressed appends the content of a plaintext that compression makes shorter. Else it
+// returns dst as it was, or that with more room.
 func appendCompressed(dst, plain []byte) (content []byte, shorter bool) {
 	start := len(dst)
 	c, err := coder()
@@ -89,7 +93,8 @@ func appendWhole(dst, plain []byte, parts []Part) []byte {
 	return dst
 }
 
-// decodeWhole is the inverse of appendWhole. A plaintext beyond limit is refused before anything is allocated for it.
+// decodeWhole is the inverse of appendWhole. A plaintext beyond limit is refused before anything is
+// allocated for it.
 func decodeWhole(content []byte, limit int) ([]byte, error) {
 	if len(content) == 0 || content[0] != flagParts {
 		return decodeContent(content, limit)
@@ -109,8 +114,8 @@ func decodeWhole(content []byte, limit int) ([]byte, error) {
 	return plain, nil
 }
 
-// decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext beyond limit is refused
-// before anything is allocated for it.
+// decodeContent returns the plaintext of a content, which is the caller's afterwards. A plaintext
+// beyond limit is refused before anything is allocated for it.
 func decodeContent(content []byte, limit int) ([]byte, error) {
 	if len(content) < 1 {
 		return nil, errors.New("no flags")

@@ -18,10 +18,12 @@ const (
 	framePlain = FrameBytes - tagBytes
 	// MaxBlockBytes is the greatest plaintext of a block.
 	MaxBlockBytes = 1 << 20
-	// BlockOverhead is by how much a stored block is longer than its plaintext, unless compression makes it shorter.
+	// BlockOverhead is by how much a stored block is longer than its plaintext, unless compression
+	// makes it shorter.
 	BlockOverhead = blockHead + 1
 	blockHead     = 4
-	// footerBytes is the length of what ends the stream: where padding and table begin, 8 bytes each.
+	// footerBytes is the length of what ends the stream: where padding and table begin, 8 bytes
+	// each.
 	footerBytes = 16
 	// leastPlain is the shortest stream: the mark behind the blocks, and the footer.
 	leastPlain = blockHead + footerBytes
@@ -29,7 +31,8 @@ const (
 
 // Block is a part of the stream of a framed object: some plaintext that is compressed by itself.
 type Block struct {
-	// Offset is where its head begins in the stream, and StoredBytes its length there, head included.
+	// Offset is where its head begins in the stream, and StoredBytes its length there, head
+	// included.
 	Offset      int64
 	StoredBytes int
 }
@@ -39,7 +42,8 @@ func ObjectBytes(plain int64) int64 {
 	return 2*headerBytes + plain + tagBytes*((plain+framePlain-1)/framePlain)
 }
 
-// StreamBytes returns the length of the stream of an object of size bytes, or 0 if no object has that length.
+// StreamBytes returns the length of the stream of an object of size bytes, or 0 if no object has
+// that length.
 func StreamBytes(size int64) int64 {
 	sealed := size - 2*headerBytes
 	if sealed <= 0 {
@@ -57,8 +61,9 @@ func StreamBytes(size int64) int64 {
 	return plain
 }
 
-// Cover returns which frames hold n bytes of a stream from off on, n at least 1: the number of the first of them, where it begins
-// in the object, and the sealed length of all of them. The object may end before.
+// Cover returns which frames hold n bytes of a stream from off on, n at least 1: the number of the
+// first of them, where it begins in the object, and the sealed length of all of them. The object
+// may end before.
 func Cover(off, n int64) (first, at, length int64) {
 	first = off / framePlain
 	last := (off + n - 1) / framePlain
@@ -77,9 +82,10 @@ type Frames struct {
 	sealed int // where in buf the next frame begins
 }
 
-// OpenFrames opens frames of the object that l and ref say, which has size bytes, from number first on. sealed begins with the
-// first of them, has whole frames, and belongs to Frames from then on. What stands behind the object's last frame is passed over.
-// So a part of an object whose place is known costs one range. Errors: as Open.
+// OpenFrames opens frames of the object that l and ref say, which has size bytes, from number first
+// on. sealed begins with the first of them, has whole frames, and belongs to Frames from then on.
+// What stands behind the object's last frame is passed over. So a part of an object whose place is
+// known costs one range. Errors: as Open.
 func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) (*Frames, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -108,7 +114,8 @@ func (f *Frames) ObjectBytes() int64 { return f.size }
 // Offset returns where in the stream the plaintext begins.
 func (f *Frames) Offset() int64 { return f.first * framePlain }
 
-// Plain returns the plaintext of all frames that were opened. It stays as it is while more frames are opened.
+// Plain returns the plaintext of all frames that were opened. It stays as it is while more frames
+// are opened.
 func (f *Frames) Plain() []byte { return f.buf[:f.plain:f.plain] }
 
 // Next opens one frame more. It returns io.EOF when there is none left. Errors: as Open.
@@ -132,7 +139,8 @@ func (f *Frames) Next() error {
 	return nil
 }
 
-// OpenTo opens frames until the plaintext reaches up to byte end of the stream. Errors: as Open, also for frames that end before.
+// OpenTo opens frames until the plaintext reaches up to byte end of the stream. Errors: as Open,
+// also for frames that end before.
 func (f *Frames) OpenTo(end int64) error {
 	for f.Offset()+int64(f.plain) < end {
 		err := f.Next()
@@ -155,8 +163,8 @@ func (o *object) openFrame(kind byte, number uint64, sealed []byte) ([]byte, err
 	return plain, nil
 }
 
-// OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it, head
-// included. The plaintext may share memory with it. Errors: *base.CorruptError.
+// OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it,
+// head included. The plaintext may share memory with it. Errors: *base.CorruptError.
 func OpenBlock(l Label, stored []byte) ([]byte, error) {
 	if len(stored) < blockHead || uint64(binary.BigEndian.Uint32(stored)) != uint64(len(stored)-blockHead) {
 		return nil, l.corrupt(fmt.Sprintf("a block of %d bytes", len(stored)), "another length in its head", nil)
@@ -171,7 +179,8 @@ func OpenBlock(l Label, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// footer says how a stream ends: blocks end with four zeros, at padding; then come zeros up to table; then the table and the footer.
+// footer says how a stream ends: blocks end with four zeros, at padding; then come zeros up to
+// table; then the table and the footer.
 type footer struct{ padding, table int64 }
 
 func (f footer) append(b []byte) []byte {
@@ -179,7 +188,8 @@ func (f footer) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(f.table))
 }
 
-// parseFooter reads the footer of a stream of plain bytes, and verifies that the stream is exactly as long as its padding demands.
+// parseFooter reads the footer of a stream of plain bytes, and verifies that the stream is exactly
+// as long as its padding demands.
 func (o *object) parseFooter(b []byte, plain int64) (f footer, err error) {
 	padding, table := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
 	end := uint64(plain - footerBytes)
@@ -205,10 +215,12 @@ type Reader struct {
 	table []byte
 }
 
-// NewReader opens the framed object that l says, of size bytes, and proves its footer and table: with one range of the last one or
-// two frames, and another one if the table is longer. It holds the table, at most MaxTableBytes.
+// NewReader opens the framed object that l says, of size bytes, and proves its footer and table:
+// with one range of the last one or two frames, and another one if the table is longer. It holds
+// the table, at most MaxTableBytes.
 //
-// Errors: those of Open; of r with what was being read, and io.ErrUnexpectedEOF for a shorter answer than size promises.
+// Errors: those of Open; of r with what was being read, and io.ErrUnexpectedEOF for a shorter
+// answer than size promises.
 func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -238,7 +250,8 @@ func (s *Sealer) NewReader(r io.ReaderAt, size int64, l Label) (*Reader, error) 
 	return rd, err
 }
 
-// oddLength returns the error for an object that has no length that a framed object can have: that of its head, perhaps.
+// oddLength returns the error for an object that has no length that a framed object can have: that
+// of its head, perhaps.
 func (s *Sealer) oddLength(r io.ReaderAt, size int64, l Label) error {
 	if size >= headerBytes {
 		head, err := readRange(r, l, 0, headerBytes)
@@ -252,8 +265,8 @@ func (s *Sealer) oddLength(r io.ReaderAt, size int64, l Label) error {
 	return l.corrupt("the length of a framed object", fmt.Sprint(size), nil)
 }
 
-// notCut returns err, which is what a trailer gave, unless the head is good: then the end of the object is missing, or something
-// else stands there.
+// notCut returns err, which is what a trailer gave, unless the head is good: then the end of the
+// object is missing, or something else stands there.
 func (s *Sealer) notCut(r io.ReaderAt, l Label, err error) error {
 	head, readErr := readRange(r, l, 0, headerBytes)
 	if readErr != nil {
@@ -305,7 +318,8 @@ func (r *Reader) Frames(first int64, sealed []byte) (*Frames, error) {
 	return r.o.frames(r.size, first, sealed)
 }
 
-// Whole returns the frames of the object, given all of it, which belongs to them from then on. It proves the object's head.
+// Whole returns the frames of the object, given all of it, which belongs to them from then on. It
+// proves the object's head.
 func (r *Reader) Whole(sealed []byte) (*Frames, error) {
 	if int64(len(sealed)) != r.size || !bytes.Equal(sealed[:headerBytes], r.o.header()) {
 		return nil, r.o.label.corrupt("", "head differs from the one at the end", nil)

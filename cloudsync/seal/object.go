@@ -30,7 +30,8 @@ const (
 	shapeFramed = 2
 )
 
-// The kinds of what is sealed: the first byte of the nonce. They are append-only. 3 stood for tables in version 1.
+// The kinds of what is sealed: the first byte of the nonce. They are append-only. 3 stood for
+// tables in version 1.
 const (
 	kindFrame  = 1 // a frame with others behind it
 	kindLast   = 2 // the last frame
@@ -38,7 +39,8 @@ const (
 	kindRing   = 5 // the keys of a keyring
 )
 
-// The labels that keep apart what is derived from one key. The version of the format of what they are for is in them.
+// The labels that keep apart what is derived from one key. The version of the format of what they
+// are for is in them.
 const (
 	labelObject = "ledger seal 2 object"
 	labelPlain  = "ledger seal 1 plain"
@@ -198,7 +200,8 @@ func nonce(kind byte, number uint64) []byte {
 	return n[:]
 }
 
-// appendParts appends each part behind its length in four bytes, so that different lists give different bytes.
+// appendParts appends each part behind its length in four bytes, so that different lists give
+// different bytes.
 func appendParts[T string | []byte](b []byte, parts ...T) []byte {
 	for _, p := range parts {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
@@ -225,8 +228,8 @@ func deriveAEAD(key, salt, info []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// plainAEAD stands where a cipher would in a bucket without a key: the content stays as it is, and the tag is a
-// hash that everybody can make.
+// plainAEAD stands where a cipher would in a bucket without a key: the content stays as it is, and
+// the tag is a hash that everybody can make.
 type plainAEAD struct{}
 
 var errTag = errors.New("tag differs")

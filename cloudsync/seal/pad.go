@@ -2,8 +2,9 @@ package seal
 
 import "math/bits"
 
-// Padme returns the length to which n bytes are padded by Padmé (Nikitin et al., "Reducing Metadata Leakage from Encrypted Files and
-// Communication with PURBs", PETS 2019): at most 12 % more, and lengths below 2^64 show no more than 11 bits of themselves.
+// Padme returns the length to which n bytes are padded by Padmé (Nikitin et al., "Reducing Metadata
+// Leakage from Encrypted Files and Communication with PURBs", PETS 2019): at most 12 % more, and
+// lengths below 2^64 show no more than 11 bits of themselves.
 func Padme(n int64) int64 {
 	if n < 2 {
 		return n
@@ -14,14 +15,16 @@ func Padme(n int64) int64 {
 	return (n + mask) &^ mask
 }
 
-// leastQuarter and mostQuarter are the shortest and the longest length that Quarters gives in quarters.
+// leastQuarter and mostQuarter are the shortest and the longest length that Quarters gives in
+// quarters.
 const (
 	leastQuarter = 512
 	mostQuarter  = 4 << 10
 )
 
-// Quarters returns the length to which n bytes are padded where lengths differ by little and say much: 512, or the next quarter of a
-// power of two: 640, 768, 896, 1024, 1280 and so on up to 4 KiB. From there on it returns what Padme does.
+// Quarters returns the length to which n bytes are padded where lengths differ by little and say
+// much: 512, or the next quarter of a power of two: 640, 768, 896, 1024, 1280 and so on up to 4
+// KiB. From there on it returns what Padme does.
 func Quarters(n int) int {
 	switch {
 	case n <= leastQuarter:

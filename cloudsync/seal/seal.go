@@ -13,33 +13,38 @@ import (
 
 // Limits and sizes. They are part of the format.
 const (
-	// MaxObjectBytes is the greatest plaintext of a single object; what may be longer is a framed object.
+	// MaxObjectBytes is the greatest plaintext of a single object; what may be longer is a framed
+	// object.
 	MaxObjectBytes = 64 << 20
 	// MaxTableBytes is the greatest length of the table that a caller gives to a framed object.
 	MaxTableBytes = 4 << 20
 	// MaxRoleBytes and MaxNameBytes bound the parts of a Label.
 	MaxRoleBytes = 32
 	MaxNameBytes = 1024
-	// Overhead is by how much a single object is longer than its plaintext, without padding and unless compression makes it shorter.
+	// Overhead is by how much a single object is longer than its plaintext, without padding and
+	// unless compression makes it shorter.
 	Overhead = headerBytes + 2 + tagBytes
 	// IDBytes is the length of an ID.
 	IDBytes = 16
 )
 
-// ID is 16 random bytes that are drawn anew for each object, bucket and wrapped keyring, and are seen by everybody.
+// ID is 16 random bytes that are drawn anew for each object, bucket and wrapped keyring, and are
+// seen by everybody.
 type ID [IDBytes]byte
 
 // String returns the ID as 32 lower-case hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Algorithm says how a bucket's objects are protected. The numbers are part of the format and append-only.
+// Algorithm says how a bucket's objects are protected. The numbers are part of the format and
+// append-only.
 type Algorithm uint8
 
 // The algorithms.
 const (
 	// Plain protects nothing from being read, and content only from accidents: the tag is a hash.
 	Plain Algorithm = 0
-	// AES256GCM is AES with a key of 256 bits in Galois/counter mode, a tag of 16 bytes, a key for each object.
+	// AES256GCM is AES with a key of 256 bits in Galois/counter mode, a tag of 16 bytes, a key for
+	// each object.
 	AES256GCM Algorithm = 1
 )
 
@@ -54,13 +59,13 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm %d", uint8(a))
 }
 
-// Label says what an object is. It is bound to the object and not stored in it: who opens an object says what it has
-// to be. It appears in errors, so it must not be secret.
+// Label says what an object is. It is bound to the object and not stored in it: who opens an object
+// says what it has to be. It appears in errors, so it must not be secret.
 type Label struct {
 	// Role is the kind of the object, 1 to 32 bytes of [a-z0-9-].
 	Role string
-	// Name tells objects of one role apart; 0 to 1024 bytes of any value. Usually it is made of names that
-	// Keyring.Name gives.
+	// Name tells objects of one role apart; 0 to 1024 bytes of any value. Usually it is made of
+	// names that Keyring.Name gives.
 	Name string
 }
 
@@ -102,9 +107,9 @@ type Sealer struct {
 	random io.Reader // guarded by mu, for sources that are not safe for concurrent use
 }
 
-// NewSealer returns a Sealer with the keys of ring. random is the source of the ids of objects; nil means the
-// system's. Two objects that get the same id, role and name would share a key and nonces: a source that repeats
-// itself is for tests only.
+// NewSealer returns a Sealer with the keys of ring. random is the source of the ids of objects; nil
+// means the system's. Two objects that get the same id, role and name would share a key and nonces:
+// a source that repeats itself is for tests only.
 func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 	if random == nil {
 		random = rand.Reader
@@ -115,7 +120,8 @@ func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 // Keyring returns the keys.
 func (s *Sealer) Keyring() *Keyring { return s.ring }
 
-// Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner must not foresee. It belongs to the caller.
+// Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner
+// must not foresee. It belongs to the caller.
 func (s *Sealer) Random() (*mathrand.Rand, error) {
 	var seed [32]byte
 	s.mu.Lock()
@@ -137,10 +143,12 @@ func (s *Sealer) newID() (id ID, err error) {
 
 // Form says how much of a plaintext the length of its single object shows.
 type Form struct {
-	// Parts are stretches of the plaintext, one behind the other, that are compressed each by itself, if at all. What is behind the
-	// last one is not compressed. A length after compression says how well that worked.
+	// Parts are stretches of the plaintext, one behind the other, that are compressed each by
+	// itself, if at all. What is behind the last one is not compressed. A length after compression
+	// says how well that worked.
 	Parts []Part
-	// Pad returns the length to which an object of so many bytes is padded: at most a quarter more, or leastQuarter. nil: as it is.
+	// Pad returns the length to which an object of so many bytes is padded: at most a quarter more,
+	// or leastQuarter. nil: as it is.
 	Pad func(bytes int) int
 }
 
@@ -153,9 +161,9 @@ type Part struct {
 // MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
 func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
 
-// Seal returns plain as a single object of what l says, with the id that was drawn for it. plain is at most
-// MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors: base.ErrInvalid,
-// base.ErrTooLarge, those of the source of randomness.
+// Seal returns plain as a single object of what l says, with the id that was drawn for it. plain is
+// at most MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors:
+// base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, ID{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
@@ -169,12 +177,13 @@ func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
 	return o.sealSingle(out, plain, f), o.id, nil
 }
 
-// Open returns the plaintext of a single object that l says, and its id. The plaintext is at most limit bytes, and
-// no more is allocated for it. sealed is neither changed nor retained.
+// Open returns the plaintext of a single object that l says, and its id. The plaintext is at most
+// limit bytes, and no more is allocated for it. sealed is neither changed nor retained.
 //
-// Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for a plaintext object
-// where the bucket is sealed and for a plaintext beyond limit; with ErrUnknownKey in it when the key index is beyond
-// the keyring. *base.FormatError for another version. base.ErrInvalid.
+// Errors: *base.CorruptError for bytes that are not what Seal gave for l with these keys, also for
+// a plaintext object where the bucket is sealed and for a plaintext beyond limit; with
+// ErrUnknownKey in it when the key index is beyond the keyring. *base.FormatError for another
+// version. base.ErrInvalid.
 func (s *Sealer) Open(l Label, sealed []byte, limit int) ([]byte, ID, error) {
 	o, err := s.openObject(l, sealed, shapeSingle)
 	if err != nil {
@@ -192,8 +201,8 @@ type Ref struct {
 	KeyIndex uint32
 }
 
-// Inspect returns the Ref and algorithm that the first bytes of an object claim, without proof: only opening it
-// with a label proves them. Errors: *base.CorruptError, *base.FormatError.
+// Inspect returns the Ref and algorithm that the first bytes of an object claim, without proof:
+// only opening it with a label proves them. Errors: *base.CorruptError, *base.FormatError.
 func Inspect(l Label, sealed []byte) (Ref, Algorithm, error) {
 	h, err := parseHeader(l, sealed)
 	return Ref{ID: h.id, KeyIndex: h.keyIndex}, h.algorithm, err

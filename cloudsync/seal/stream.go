@@ -8,11 +8,11 @@ import (
 	"io"
 )
 
-// Stream reads a framed object that has no table from front to end, with the memory of a block and some frames. It may not be used
-// concurrently.
+// Stream reads a framed object that has no table from front to end, with the memory of a block and
+// some frames. It may not be used concurrently.
 //
-// Each block is proved before it is given out; that there are no more and no fewer is proved when io.EOF comes, and
-// not before: who acts on a part must be able to take it back.
+// Each block is proved before it is given out; that there are no more and no fewer is proved when
+// io.EOF comes, and not before: who acts on a part must be able to take it back.
 type Stream struct {
 	r      *bufio.Reader
 	o      *object
@@ -26,7 +26,8 @@ type Stream struct {
 	err    error  // sticks
 }
 
-// NewStream reads the header of the framed object that l says from r, and returns a Stream of it. Errors: as NewReader.
+// NewStream reads the header of the framed object that l says from r, and returns a Stream of it.
+// Errors: as NewReader.
 func (s *Sealer) NewStream(r io.Reader, l Label) (*Stream, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -47,8 +48,9 @@ func (s *Sealer) NewStream(r io.Reader, l Label) (*Stream, error) {
 // Ref returns the object's id and key index.
 func (s *Stream) Ref() Ref { return Ref{ID: s.o.id, KeyIndex: s.o.index} }
 
-// Next returns the plaintext of the next block, which is the caller's. After the last one it reads whatever is behind, and returns
-// io.EOF if all is as it was sealed. Errors: as NewReader; they stick.
+// Next returns the plaintext of the next block, which is the caller's. After the last one it reads
+// whatever is behind, and returns io.EOF if all is as it was sealed. Errors: as NewReader; they
+// stick.
 func (s *Stream) Next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -179,8 +181,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// broken returns the error of a read that got some bytes. An object that ends before is damaged; any other error of the reader
-// below, also io.ErrUnexpectedEOF, says that the reading broke off.
+// broken returns the error of a read that got some bytes. An object that ends before is damaged;
+// any other error of the reader below, also io.ErrUnexpectedEOF, says that the reading broke off.
 func (s *Stream) broken(err error, got int) error {
 	if errors.Is(err, io.EOF) {
 		return s.o.label.corrupt("more", fmt.Sprintf("the end after %d bytes", got), nil)

@@ -7,9 +7,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Writer makes a framed object while its plaintext is written. It holds about two MiB. It may not be used concurrently.
+// Writer makes a framed object while its plaintext is written. It holds about two MiB. It may not
+// be used concurrently.
 //
-// What was written before Close has returned nil is no object: it lacks the last frame's mark and the footer.
+// What was written before Close has returned nil is no object: it lacks the last frame's mark and
+// the footer.
 type Writer struct {
 	w        io.Writer
 	o        *object
@@ -25,8 +27,9 @@ type Writer struct {
 	err      error // sticks
 }
 
-// NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes its header to w. compress says
-// whether Write tries to compress. Whatever w returns as an error is returned by the next call of the Writer and all after it.
+// NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes
+// its header to w. compress says whether Write tries to compress. Whatever w returns as an error is
+// returned by the next call of the Writer and all after it.
 func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
 	o, err := s.newObject(l, shapeFramed)
 	if err != nil {
@@ -43,8 +46,8 @@ func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error)
 // Ref returns the object's id and key index.
 func (w *Writer) Ref() Ref { return Ref{ID: w.o.id, KeyIndex: w.o.index} }
 
-// Write adds p to the plaintext, which is cut into blocks of MaxBlockBytes. p is not retained. Errors: base.ErrClosed, those of the
-// writer below.
+// Write adds p to the plaintext, which is cut into blocks of MaxBlockBytes. p is not retained.
+// Errors: base.ErrClosed, those of the writer below.
 func (w *Writer) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 && w.err == nil {
@@ -68,7 +71,8 @@ func (w *Writer) endHeld() {
 	w.add(w.block)
 }
 
-// AddBlocks adds blocks that a Compressor has made, laid end to end, and returns where in the stream they begin. They are not retained. Errors: as Write.
+// AddBlocks adds blocks that a Compressor has made, laid end to end, and returns where in the
+// stream they begin. They are not retained. Errors: as Write.
 func (w *Writer) AddBlocks(blocks []byte) (offset int64, err error) {
 	w.endHeld()
 	offset = w.plain
@@ -76,8 +80,8 @@ func (w *Writer) AddBlocks(blocks []byte) (offset int64, err error) {
 	return offset, w.err
 }
 
-// SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed at the end. table is not copied, and must not be
-// changed before Close has returned.
+// SetTable gives what Reader.Table returns: at most MaxTableBytes that are sealed at the end. table
+// is not copied, and must not be changed before Close has returned.
 func (w *Writer) SetTable(table []byte) error {
 	if len(table) > MaxTableBytes {
 		return errTooLong(w.o.label, "table", len(table), MaxTableBytes)
@@ -86,8 +90,8 @@ func (w *Writer) SetTable(table []byte) error {
 	return w.err
 }
 
-// Close writes what is behind the blocks, with as much padding as Padme asks for. It does not close the writer below. A second
-// Close returns base.ErrClosed. Who gives an object up need not call it.
+// Close writes what is behind the blocks, with as much padding as Padme asks for. It does not close
+// the writer below. A second Close returns base.ErrClosed. Who gives an object up need not call it.
 func (w *Writer) Close() error {
 	w.endHeld()
 	if w.err == nil {
