@@ -120,6 +120,9 @@ type Options struct {
 	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When it returns
 	// an error, or is nil, reading ends. It may be called several times for one row.
 	Damage func(error) error
+	// Withheld is called with each index row that a record does not have because another record, whose primary key is
+	// holder, has its key in a unique index. It may be nil.
+	Withheld func(row indexeddb.Row, holder indexeddb.Key)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
 }
@@ -131,6 +134,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if out.Damage == nil {
 		out.Damage = fail
+	}
+	if out.Withheld == nil {
+		out.Withheld = func(indexeddb.Row, indexeddb.Key) {}
 	}
 	if out.Progress == nil {
 		out.Progress = func(Progress) {}

@@ -189,7 +189,8 @@ row can be decoded and belongs to something, that records have their exists entr
 rows of each index are those that the values of the records give, that unique ones have each
 key once, and that blobs are there. Each problem is printed with the row that it is about.
 
-The exit code is 20 when there is a problem. Rows of an index that count no longer, which a browser
+The exit code is 20 when there is a problem. Records that a merge has left out of a unique index, because
+another record has their key, are listed and are no problem. Rows of an index that count no longer, which a browser
 leaves until it sweeps, are no problem, and their number is told.`,
 		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb check app/db`,
@@ -204,6 +205,16 @@ leaves until it sweeps, are no problem, and their number is told.`,
 // damageJSON is a problem as check prints it with --json.
 type damageJSON struct {
 	Problem string `json:"problem"`
+}
+
+// withheldJSON is a record that a unique index leaves out, as check prints it with --json.
+type withheldJSON struct {
+	Database int64  `json:"database"`
+	Store    int64  `json:"store"`
+	Index    int64  `json:"index"`
+	Key      string `json:"key"`
+	LeftOut  string `json:"leftOutRecord"`
+	Holder   string `json:"record"`
 }
 
 // profileJSON is what check and import say with --json in the end.
@@ -233,21 +244,31 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 		a.printf("problem     %s\n", printable(err.Error()))
 		return nil
 	}}
+	var listing error
+	o.Withheld = func(row indexeddb.Row, holder indexeddb.Key) {
+		if a.json {
+			listing = errors.Join(listing, a.emit(withheldJSON{row.Database, row.Store, row.Index, row.Key.String(), row.Primary.String(), holder.String()}))
+			return
+		}
+		a.printf("left out    record %s of index %d/%d/%d: record %s has the key %s\n", printable(row.Primary.String()), row.Database, row.Store, row.Index,
+			printable(holder.String()), printable(row.Key.String()))
+	}
 	var result profile.Result
 	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
 		result, err = source.Check(ctx)
 		return err
 	})
 	p.finish()
-	if err != nil {
+	if err := errors.Join(err, listing); err != nil {
 		return err
 	}
 	if a.json {
 		err = a.emit(struct {
 			profileJSON
 			Opaque   int64 `json:"opaque"`
+			Withheld int64 `json:"leftOut"`
 			Problems int   `json:"problems"`
-		}{newProfileJSON(result), result.Opaque, problems})
+		}{newProfileJSON(result), result.Opaque, result.Withheld, problems})
 	}
 	if problems > 0 {
 		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
