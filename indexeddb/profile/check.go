@@ -100,20 +100,17 @@ func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 }
 
 // missing says what it means that an index does not have a row. A merge leaves records out of unique indexes in which
-// another record has their key.
+// another record has their key, which may have been deleted since.
 func (c *checker) missing(x *indexeddb.Index, row indexeddb.Row) error {
-	if x.Unique {
-		holder, err := c.p.source.holder(c.ctx, row)
-		if err != nil {
-			return err
-		}
-		if !holder.IsZero() {
-			c.result.Withheld++
-			c.p.options.Withheld(row, holder)
-			return nil
-		}
+	if !x.Unique {
+		return damaged(row.Describe(), "it is missing, though the record has this key")
 	}
-	return damaged(row.Describe(), "it is missing, though the record has this key")
+	holder, err := c.p.source.holder(c.ctx, row)
+	if err == nil {
+		c.result.LeftOut++
+		c.p.options.LeftOut(row, holder)
+	}
+	return err
 }
 
 // read reads the content of an object through.

@@ -120,9 +120,9 @@ type Options struct {
 	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When it returns
 	// an error, or is nil, reading ends. It may be called several times for one row.
 	Damage func(error) error
-	// Withheld is called with each index row that a record does not have because another record, whose primary key is
-	// holder, has its key in a unique index. It may be nil.
-	Withheld func(row indexeddb.Row, holder indexeddb.Key)
+	// LeftOut is called with each row that a unique index does not have though its record has the key. holder is the
+	// primary key of another record that has it there, and zero when there is none any more. It may be nil.
+	LeftOut func(row indexeddb.Row, holder indexeddb.Key)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
 }
@@ -135,8 +135,8 @@ func (o *Options) withDefaults() Options {
 	if out.Damage == nil {
 		out.Damage = fail
 	}
-	if out.Withheld == nil {
-		out.Withheld = func(indexeddb.Row, indexeddb.Key) {}
+	if out.LeftOut == nil {
+		out.LeftOut = func(indexeddb.Row, indexeddb.Key) {}
 	}
 	if out.Progress == nil {
 		out.Progress = func(Progress) {}

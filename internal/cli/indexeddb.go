@@ -189,8 +189,8 @@ row can be decoded and belongs to something, that records have their exists entr
 rows of each index are those that the values of the records give, that unique ones have each
 key once, and that blobs are there. Each problem is printed with the row that it is about.
 
-The exit code is 20 when there is a problem. Records that a merge has left out of a unique index, because
-another record has their key, are listed and are no problem. Rows of an index that count no longer, which a browser
+The exit code is 20 when there is a problem. Records that a unique index leaves out are listed and are no
+problem: merges do that when another record has the key. Rows of an index that count no longer, which a browser
 leaves until it sweeps, are no problem, and their number is told.`,
 		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb check app/db`,
@@ -207,14 +207,14 @@ type damageJSON struct {
 	Problem string `json:"problem"`
 }
 
-// withheldJSON is a record that a unique index leaves out, as check prints it with --json.
-type withheldJSON struct {
+// leftOutJSON is a record that a unique index leaves out, as check prints it with --json.
+type leftOutJSON struct {
 	Database int64  `json:"database"`
 	Store    int64  `json:"store"`
 	Index    int64  `json:"index"`
 	Key      string `json:"key"`
-	LeftOut  string `json:"leftOutRecord"`
-	Holder   string `json:"record"`
+	Record   string `json:"leftOut"`
+	Holder   string `json:"holder,omitempty"`
 }
 
 // profileJSON is what check and import say with --json in the end.
@@ -245,13 +245,18 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 		return nil
 	}}
 	var listing error
-	o.Withheld = func(row indexeddb.Row, holder indexeddb.Key) {
+	o.LeftOut = func(row indexeddb.Row, holder indexeddb.Key) {
+		j := leftOutJSON{Database: row.Database, Store: row.Store, Index: row.Index, Key: row.Key.String(), Record: row.Primary.String()}
+		why := "no record has its key there"
+		if !holder.IsZero() {
+			j.Holder = holder.String()
+			why = "record " + printable(j.Holder) + " has its key"
+		}
 		if a.json {
-			listing = errors.Join(listing, a.emit(withheldJSON{row.Database, row.Store, row.Index, row.Key.String(), row.Primary.String(), holder.String()}))
+			listing = errors.Join(listing, a.emit(j))
 			return
 		}
-		a.printf("left out    record %s of index %d/%d/%d: record %s has the key %s\n", printable(row.Primary.String()), row.Database, row.Store, row.Index,
-			printable(holder.String()), printable(row.Key.String()))
+		a.printf("left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(j.Record), j.Database, j.Store, j.Index, why, printable(j.Key))
 	}
 	var result profile.Result
 	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
@@ -266,9 +271,9 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 		err = a.emit(struct {
 			profileJSON
 			Opaque   int64 `json:"opaque"`
-			Withheld int64 `json:"leftOut"`
+			LeftOut  int64 `json:"leftOut"`
 			Problems int   `json:"problems"`
-		}{newProfileJSON(result), result.Opaque, result.Withheld, problems})
+		}{newProfileJSON(result), result.Opaque, result.LeftOut, problems})
 	}
 	if problems > 0 {
 		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
