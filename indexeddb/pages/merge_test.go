@@ -323,7 +323,7 @@ func (d *device) lost() (missing []string) {
 
 // TestThreeDevices: laws M2 to M5 of package merging and equal pages, with random histories.
 func TestThreeDevices(t *testing.T) {
-	must(t, flag.Set("rapid.checks", strconv.Itoa(tier.Of(20, 60, 1000))))
+	must(t, flag.Set("rapid.checks", strconv.Itoa(tier.Of(20, 60, 400))))
 	key := newKey(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		all := newDevices(rt, key, 3, func(d *device) {

@@ -47,7 +47,8 @@ func Find(path string) (found []Directory, err error) {
 		return nil, fmt.Errorf("find IndexedDB: %s is no directory: %w", path, base.ErrInvalid)
 	}
 	path = filepath.Clean(path)
-	for _, dir := range []string{path, filepath.Join(path, "IndexedDB"), filepath.Join(path, "Default", "IndexedDB")} {
+	// The first is last: profiles have SQLite files, too, which are no databases of an origin.
+	for _, dir := range []string{filepath.Join(path, "Default", "IndexedDB"), filepath.Join(path, "IndexedDB"), path} {
 		if found, err = look(dir); err != nil || len(found) > 0 {
 			return found, err
 		}

@@ -313,10 +313,14 @@ func (a *app) indexeddbImportCommand() *cobra.Command {
 page has of IndexedDB is replaced, so that importing again makes a commit of what has changed.
 Other keys of the page stay. Any damage ends it, and nothing is changed.
 
+A browser that got its data by export does not know what other devices have committed since. --parent names the
+commit that was exported: what the browser has changed is merged with the rest then, record by record.
+
 The page is created when it does not exist, and so is the repository when its directory is absent or
 empty, which is told. A repository is never created among other files: see init.
 ` + writeHelp,
 		Example: `  ledgerd indexeddb import app/db ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
+  ledgerd indexeddb import app/db out --parent HEAD~3      what a browser made of the third-last commit
   ledgerd indexeddb ls app/db`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completePageThenFile,
@@ -326,7 +330,7 @@ empty, which is told. A repository is never created among other files: see init.
 	}
 	cmd.Flags().BoolVar(&lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
-	f.addNoMerge(cmd)
+	f.addAll(a, cmd)
 	return cmd
 }
 
