@@ -34,7 +34,8 @@ func (m *Merge) stores() []*store {
 	})
 }
 
-// clear removes what the base has of databases, object stores and indexes that are not in the result, or as something else.
+// clear removes what the base has of object stores and indexes that are not in the result, or as something else. Not all
+// of it has changed: another object store may have the same row.
 func (m *Merge) clear(ctx context.Context) error {
 	remove := func(prefix []byte) error { return m.v.Result.DeleteRange(ctx, prefix, ordered.PrefixEnd(prefix)) }
 	for _, d := range m.base.Databases {
@@ -301,8 +302,8 @@ func (m *Merge) metadata(ctx context.Context) error {
 		}
 	}
 	families := []indexeddb.Row{{Kind: indexeddb.KindGlobal}}
-	for _, d := range m.base.Databases {
-		families = append(families, indexeddb.Row{Kind: indexeddb.KindDatabase, Database: d.ID})
+	for _, id := range m.ids {
+		families = append(families, indexeddb.Row{Kind: indexeddb.KindDatabase, Database: id})
 	}
 	for _, family := range families {
 		var gone [][]byte

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/internal/base"
@@ -67,6 +68,7 @@ type Merge struct {
 	v     Versions
 	sides [2]ordered.Reader
 	base  *indexeddb.Schema
+	ids   []int64 // of the databases of all versions
 	u     *united // nil when a side has metadata that cannot be read: groups are taken as they are then
 	twice map[string]suspect
 }
@@ -96,6 +98,13 @@ func New(ctx context.Context, v Versions) (*Merge, error) {
 	if m.base, err = indexeddb.PageSchema(ctx, v.Base, func(error) error { return nil }); err != nil {
 		return nil, fmt.Errorf("read the metadata of the base: %w", err)
 	}
+	for _, s := range []*indexeddb.Schema{m.base, schemas[Left], schemas[Right]} {
+		for _, d := range s.Databases {
+			m.ids = append(m.ids, d.ID)
+		}
+	}
+	slices.Sort(m.ids)
+	m.ids = slices.Compact(m.ids)
 	m.u = unite(m.base, schemas[Left], schemas[Right])
 	return m, nil
 }
@@ -193,8 +202,14 @@ func (m *Merge) takeLast(ctx context.Context, g Group) error {
 	return g.Take(ctx, side, func([]byte) bool { return true })
 }
 
-// dropped reports a record that a side has changed, and whose object store the other has deleted.
+// dropped removes a record from an object store that is not in the result, or that Finish fills, and reports it when a
+// side has changed it and the other has deleted the object store.
 func (w *group) dropped(ctx context.Context, id storeID) error {
+	for _, c := range w.changes {
+		if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+			return err
+		}
+	}
 	for _, c := range w.changes {
 		for side, kept := range w.m.u.kept {
 			if c.primary() && c.By[side] && c.In[side] && !kept[id] {
@@ -320,8 +335,11 @@ func (w *group) indexRows(ctx context.Context) error {
 			continue
 		}
 		x := w.s.index(c.row.Index)
-		if x == nil || !x.plain {
-			continue // Finish deletes all of the index
+		if x == nil || !x.plain { // Finish fills those that are not plain
+			if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+				return err
+			}
+			continue
 		}
 		present, from := false, Left
 		for side := range w.from {
