@@ -417,6 +417,11 @@ func (g *groupMerge) usable() error {
 // Take makes the changed keys of the group what they are on a side, with their priorities; no value is read. It reports, under the name of the
 // strategy, the keys whose change on another side is lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
 func (g *Group) Take(ctx context.Context, s Side) error {
+	return g.TakeThose(ctx, s, func([]byte) bool { return true })
+}
+
+// TakeThose is Take for those changed keys of the group for which want returns true. The key is borrowed. Errors: as Take.
+func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) bool) error {
 	if s > SideRight {
 		return fmt.Errorf("take side %d: %w", s, ErrInvalid)
 	}
@@ -426,6 +431,9 @@ func (g *Group) Take(ctx context.Context, s Side) error {
 	for c, err := range g.changes(ctx) {
 		if err != nil {
 			return err
+		}
+		if !want(c.Key) {
+			continue
 		}
 		sides := [...]struct {
 			e   *fb.Entry
@@ -470,9 +478,19 @@ func (g *Group) Newest(ctx context.Context) (Side, error) {
 		}
 		keys = append(keys, bytes.Clone(r.Entry.Key[len(g.prefix):]))
 	}
-	o, err := g.owner.pair.Newest(ctx, keys)
+	return newestSide(ctx, g.owner.pair, keys)
+}
+
+// Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of LastOneWins. Keys are in ascending order, and a side
+// has changed one of them. Errors: ErrCorrupt, those of ctx.
+func (m *Merge) Newest(ctx context.Context, keys [][]byte) (Side, error) {
+	return newestSide(ctx, m.pair, keys)
+}
+
+func newestSide(ctx context.Context, p *merge.Pair, keys [][]byte) (Side, error) {
+	o, err := p.Newest(ctx, keys)
 	if err != nil {
-		return SideBase, fmt.Errorf("find the newest side of a group: %w", err)
+		return SideBase, fmt.Errorf("find the newest side: %w", err)
 	}
 	if o == merge.TakeLeft {
 		return SideLeft, nil

@@ -86,7 +86,7 @@ func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 			row.Index, row.Key = x.ID, k
 			has, err := c.p.source.hasIndexRow(c.ctx, row)
 			if err == nil && !has {
-				err = damaged(row.Describe(), "it is missing, though the record has this key")
+				err = c.missing(x, row)
 			}
 			if errors.Is(err, base.ErrCorrupt) {
 				err = c.report(err)
@@ -97,6 +97,20 @@ func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 		}
 	}
 	return nil
+}
+
+// missing says what it means that an index does not have a row. A merge leaves records out of unique indexes in which
+// another record has their key, which may have been deleted since.
+func (c *checker) missing(x *indexeddb.Index, row indexeddb.Row) error {
+	if !x.Unique {
+		return damaged(row.Describe(), "it is missing, though the record has this key")
+	}
+	holder, err := c.p.source.holder(c.ctx, row)
+	if err == nil {
+		c.result.LeftOut++
+		c.p.options.LeftOut(row, holder)
+	}
+	return err
 }
 
 // read reads the content of an object through.

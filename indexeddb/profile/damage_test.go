@@ -21,21 +21,14 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/profile"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/ordered"
 )
 
 // fixtureDir copies a directory that Chromium wrote, with its blobs, and returns its path.
 func fixtureDir(t *testing.T) string {
 	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS("testdata/chromium-156")); err != nil {
-		t.Fatal(err)
-	}
-	dirs, err := filepath.Glob(filepath.Join(to, "*.leveldb"))
-	if err != nil || len(dirs) != 1 {
-		t.Fatal(dirs, err)
-	}
-	return dirs[0]
+	return copyFixture(t, t.TempDir())
 }
 
 // idbOrder is the comparator, for directories that tests write.
@@ -89,8 +82,11 @@ func contents(ctx context.Context, dir string) (map[string]string, error) {
 }
 
 // TestDamagedBytes changes bytes of the files of a directory, one at a time. Either that is noticed, or what is
-// read is the same. LEDGER_TIER=2 takes all bytes, and else it takes one here and there.
+// read is the same. The nightly tier takes all bytes, and others take one here and there.
 func TestDamagedBytes(t *testing.T) {
+	if bounded(t, func(string) {}) == "" {
+		return
+	}
 	for name, prepare := range map[string]func(*testing.T, string){"journal": func(*testing.T, string) {}, "tables": compact} {
 		t.Run(name, func(t *testing.T) {
 			dir := fixtureDir(t)
@@ -99,10 +95,7 @@ func TestDamagedBytes(t *testing.T) {
 			if err != nil || len(want) < 200 {
 				t.Fatalf("%d rows, error %v", len(want), err)
 			}
-			stride := int64(1511)
-			if os.Getenv("LEDGER_TIER") >= "2" {
-				stride = 1
-			}
+			stride := tier.Of(int64(1511), 499, 1)
 			noticed := 0
 			for _, path := range files(t, dir) {
 				noticed += damageFile(t, dir, path, stride, want)

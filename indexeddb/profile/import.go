@@ -22,6 +22,9 @@ type Result struct {
 	// Opaque are records whose value is of a kind that is not known, or too long, and was kept as it is. Only
 	// Check looks at values.
 	Opaque int64
+	// LeftOut are rows that unique indexes do not have though their records have the keys: a merge leaves them out
+	// when another record has the key. Only Check looks for them.
+	LeftOut int64
 }
 
 // Import replaces the rows of IndexedDB on a page by what the directory holds. Any damage ends it, unless

@@ -378,3 +378,20 @@ func (s *levelSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, e
 	}
 	return false, all.err
 }
+
+// holder implements source.
+func (s *levelSource) holder(ctx context.Context, r indexeddb.Row) (indexeddb.Key, error) {
+	start := r
+	start.Primary, start.Sequence = indexeddb.Key{}, indexeddb.NoSequence
+	all := s.from(start)
+	defer all.close()
+	for all.next(fail) && all.row.Key.Compare(r.Key) == 0 {
+		if err := ctx.Err(); err != nil {
+			return indexeddb.Key{}, fmt.Errorf("read index rows: %w", err)
+		}
+		if found, counts, err := s.indexRow(all.row, all.value); err != nil || counts && found.Primary.Compare(r.Primary) != 0 {
+			return found.Primary, err
+		}
+	}
+	return indexeddb.Key{}, all.err
+}

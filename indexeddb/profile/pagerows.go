@@ -209,3 +209,20 @@ func (s *pageSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, er
 	value, err := s.get(ctx, r)
 	return value != nil, err
 }
+
+// holder implements source.
+func (s *pageSource) holder(ctx context.Context, r indexeddb.Row) (holder indexeddb.Key, err error) {
+	prefix, _ := r.Key.AppendPagePart(indexeddb.PageFamily(r))
+	found := errors.New("found")
+	err = s.rows(ctx, prefix, true, fail, func(row indexeddb.Row, _ []byte) error {
+		if row.Primary.Compare(r.Primary) == 0 {
+			return nil
+		}
+		holder = row.Primary
+		return found
+	})
+	if errors.Is(err, found) {
+		err = nil
+	}
+	return holder, err
+}

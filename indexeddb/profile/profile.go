@@ -47,7 +47,8 @@ func Find(path string) (found []Directory, err error) {
 		return nil, fmt.Errorf("find IndexedDB: %s is no directory: %w", path, base.ErrInvalid)
 	}
 	path = filepath.Clean(path)
-	for _, dir := range []string{path, filepath.Join(path, "IndexedDB"), filepath.Join(path, "Default", "IndexedDB")} {
+	// The first is last: profiles have SQLite files, too, which are no databases of an origin.
+	for _, dir := range []string{filepath.Join(path, "Default", "IndexedDB"), filepath.Join(path, "IndexedDB"), path} {
 		if found, err = look(dir); err != nil || len(found) > 0 {
 			return found, err
 		}
@@ -120,6 +121,9 @@ type Options struct {
 	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When it returns
 	// an error, or is nil, reading ends. It may be called several times for one row.
 	Damage func(error) error
+	// LeftOut is called with each row that a unique index does not have though its record has the key. holder is the
+	// primary key of another record that has it there, and zero when there is none any more. It may be nil.
+	LeftOut func(row indexeddb.Row, holder indexeddb.Key)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
 }
@@ -131,6 +135,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if out.Damage == nil {
 		out.Damage = fail
+	}
+	if out.LeftOut == nil {
+		out.LeftOut = func(indexeddb.Row, indexeddb.Key) {}
 	}
 	if out.Progress == nil {
 		out.Progress = func(Progress) {}

@@ -22,6 +22,8 @@ type source interface {
 	record(ctx context.Context, s storeID, primary indexeddb.Key) (*record, error)
 	// hasIndexRow reports whether there is an index row that counts.
 	hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, error)
+	// holder returns the primary key of another record that has the key of an index row, zero when there is none.
+	holder(ctx context.Context, r indexeddb.Row) (indexeddb.Key, error)
 	// close ends the use of the directory.
 	close() error
 }

@@ -201,3 +201,17 @@ func (s *sqlSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, err
 		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)).Scan(&n)
 	return n > 0, err
 }
+
+// holder implements source.
+func (s *sqlSource) holder(ctx context.Context, r indexeddb.Row) (indexeddb.Key, error) {
+	var primary []byte
+	err := s.files[r.Database].QueryRowContext(ctx, "SELECT record_key FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key != ? LIMIT 1",
+		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)).Scan(&primary)
+	if errors.Is(err, sql.ErrNoRows) {
+		return indexeddb.Key{}, nil
+	}
+	if err != nil {
+		return indexeddb.Key{}, err
+	}
+	return decodeSQLKey(primary)
+}

@@ -85,12 +85,13 @@ var rules = []rule{
 	{"indexeddb/value", []string{"internal/base", "indexeddb/internal/wtf8"}, []string{"github.com/klauspost/compress/snappy"}, "script values, without knowledge of rows"},
 	{"indexeddb", []string{"internal/base", "keyspace", "ordered", "indexeddb/internal/wtf8", "indexeddb/value"}, nil, "the data model of IndexedDB, wherever its rows are"},
 	{"indexeddb/idb", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, nil, "the API of IndexedDB on sorted rows, wherever they are"},
-	{"indexeddb/pages", []string{"", "ordered", "ordered/pages", "indexeddb/idb"}, nil, "databases of IndexedDB on pages"},
+	{"indexeddb/merging", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, nil, "merges of rows, wherever they are"},
+	{"indexeddb/pages", []string{"", "ordered", "ordered/pages", "indexeddb", "indexeddb/idb", "indexeddb/merging"}, nil, "databases of IndexedDB on pages"},
 	{"indexeddb/profile", []string{"internal/base", "ordered", "indexeddb", "indexeddb/value"}, []string{"github.com/klauspost/compress/snappy", "github.com/klauspost/compress/zstd", "modernc.org/sqlite", "github.com/syndtr/goleveldb/leveldb", "github.com/syndtr/goleveldb/leveldb/errors", "github.com/syndtr/goleveldb/leveldb/iterator", "github.com/syndtr/goleveldb/leveldb/opt", "github.com/syndtr/goleveldb/leveldb/storage", "github.com/syndtr/goleveldb/leveldb/util", "golang.org/x/sys/unix"}, "directories of browsers; the only door to LevelDB and SQLite"},
 	{"records", []string{""}, nil, "typed collections, through the API that apps have"},
 	{"examples/notes", []string{"", "records"}, nil, "what an app looks like"},
 	{"filetree", []string{"", "internal/base", "internal/clock"}, []string{"golang.org/x/sys/unix"}, "directory trees as pages, through the API that apps have"},
-	{"internal/cli", []string{"", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
+	{"internal/cli", []string{"", "internal/daemon", "filetree", "metabase", "metabase/catalog", "permazen/jsck", "permazen/pages", "indexeddb", "indexeddb/pages", "indexeddb/profile", "ordered/pages", "internal/base", "internal/clock"}, []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}, "the commands: parse, call, print"},
 	{"cmd/ledgerd", []string{"internal/cli", "cloudsync/bucket", "cloudsync/gcs", "cloudsync/s3"}, nil, "main, which says what buckets there are, and nothing else"},
 }
 

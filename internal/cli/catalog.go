@@ -28,11 +28,6 @@ another removed stays available until the lock is freed.
 The rows are those of the metadata database of NeoFS nodes, version 4, whose files can be
 imported (versions 2 to 4) and exported. docs/metabase.md has the details.`
 
-// catalogRules are the rules by which every page merges.
-func catalogRules() *ledger.MergeRules {
-	return &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule()}}
-}
-
 // catalogFlags are what verbs of catalogues share.
 type catalogFlags struct {
 	writeFlags

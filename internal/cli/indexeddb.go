@@ -189,7 +189,8 @@ row can be decoded and belongs to something, that records have their exists entr
 rows of each index are those that the values of the records give, that unique ones have each
 key once, and that blobs are there. Each problem is printed with the row that it is about.
 
-The exit code is 20 when there is a problem. Rows of an index that count no longer, which a browser
+The exit code is 20 when there is a problem. Records that a unique index leaves out are listed and are no
+problem: merges do that when another record has the key. Rows of an index that count no longer, which a browser
 leaves until it sweeps, are no problem, and their number is told.`,
 		Example: `  ledgerd indexeddb check ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
   ledgerd indexeddb check app/db`,
@@ -204,6 +205,16 @@ leaves until it sweeps, are no problem, and their number is told.`,
 // damageJSON is a problem as check prints it with --json.
 type damageJSON struct {
 	Problem string `json:"problem"`
+}
+
+// leftOutJSON is a record that a unique index leaves out, as check prints it with --json.
+type leftOutJSON struct {
+	Database int64  `json:"database"`
+	Store    int64  `json:"store"`
+	Index    int64  `json:"index"`
+	Key      string `json:"key"`
+	Record   string `json:"leftOut"`
+	Holder   string `json:"holder,omitempty"`
 }
 
 // profileJSON is what check and import say with --json in the end.
@@ -233,21 +244,36 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 		a.printf("problem     %s\n", printable(err.Error()))
 		return nil
 	}}
+	var listing error
+	o.LeftOut = func(row indexeddb.Row, holder indexeddb.Key) {
+		j := leftOutJSON{Database: row.Database, Store: row.Store, Index: row.Index, Key: row.Key.String(), Record: row.Primary.String()}
+		why := "no record has its key there"
+		if !holder.IsZero() {
+			j.Holder = holder.String()
+			why = "record " + printable(j.Holder) + " has its key"
+		}
+		if a.json {
+			listing = errors.Join(listing, a.emit(j))
+			return
+		}
+		a.printf("left out    record %s of the unique index %d/%d/%d: %s, %s\n", printable(j.Record), j.Database, j.Store, j.Index, why, printable(j.Key))
+	}
 	var result profile.Result
 	err := a.withProfile(ctx, cmd, text, o, func(source *profile.Profile) (err error) {
 		result, err = source.Check(ctx)
 		return err
 	})
 	p.finish()
-	if err != nil {
+	if err := errors.Join(err, listing); err != nil {
 		return err
 	}
 	if a.json {
 		err = a.emit(struct {
 			profileJSON
 			Opaque   int64 `json:"opaque"`
+			LeftOut  int64 `json:"leftOut"`
 			Problems int   `json:"problems"`
-		}{newProfileJSON(result), result.Opaque, problems})
+		}{newProfileJSON(result), result.Opaque, result.LeftOut, problems})
 	}
 	if problems > 0 {
 		found := fmt.Errorf("%s found: %w", countText(problems, "problem"), ledger.ErrCorrupt)
@@ -287,10 +313,14 @@ func (a *app) indexeddbImportCommand() *cobra.Command {
 page has of IndexedDB is replaced, so that importing again makes a commit of what has changed.
 Other keys of the page stay. Any damage ends it, and nothing is changed.
 
+A browser that got its data by export does not know what other devices have committed since. --parent names the
+commit that was exported: what the browser has changed is merged with the rest then, record by record.
+
 The page is created when it does not exist, and so is the repository when its directory is absent or
 empty, which is told. A repository is never created among other files: see init.
 ` + writeHelp,
 		Example: `  ledgerd indexeddb import app/db ~/.config/chromium/Default/IndexedDB/https_app.example_0.indexeddb.leveldb
+  ledgerd indexeddb import app/db out --parent HEAD~3      what a browser made of the third-last commit
   ledgerd indexeddb ls app/db`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completePageThenFile,
@@ -300,7 +330,7 @@ empty, which is told. A repository is never created among other files: see init.
 	}
 	cmd.Flags().BoolVar(&lazy, "lazy", false, "other devices fetch long values on first use, not with the commit")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "message of the commit (default: import and the name of PATH)")
-	f.addNoMerge(cmd)
+	f.addAll(a, cmd)
 	return cmd
 }
 

@@ -6,9 +6,16 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger"
+	indexeddbpages "github.com/ledgerd/ledger/indexeddb/pages"
+	"github.com/ledgerd/ledger/metabase/catalog"
 	"github.com/ledgerd/ledger/permazen/pages"
 	"github.com/spf13/cobra"
 )
+
+// layerRules are the rules by which every page merges: those of record layers that have a namespace of their own.
+func layerRules() *ledger.MergeRules {
+	return &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule(), indexeddbpages.MergeRule()}}
+}
 
 // mergeRule is a rule of merge --rule.
 type mergeRule struct {
@@ -88,7 +95,7 @@ With one head there is nothing to do, and the exit code is 0.`,
 
 // parseRules reads the values of --rule.
 func (a *app) parseRules(cmd *cobra.Command, texts []string) (*ledger.MergeRules, error) {
-	rules := catalogRules()
+	rules := layerRules()
 	seen := map[string]bool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, '=')

@@ -1,0 +1,388 @@
+package merging
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/ordered"
+)
+
+// Side is one of the two versions that are merged.
+type Side uint8
+
+// The sides.
+const (
+	Left Side = iota
+	Right
+)
+
+// The rules that are reported.
+const (
+	RuleNewest  = "indexeddb"
+	RuleDeleted = "indexeddb: object store deleted"
+	RuleMoved   = "indexeddb: next number of the key generator"
+	RuleUnique  = "indexeddb: unique index"
+	RuleRenamed = "indexeddb: name taken"
+)
+
+// Versions are what is merged.
+type Versions struct {
+	Base, Left, Right ordered.Reader
+	// Result has the rows of Base, and gets those of the merge.
+	Result ordered.Writer
+	// Newest returns the side that wrote one of the keys last. They ascend.
+	Newest func(ctx context.Context, keys [][]byte) (Side, error)
+	// Report is told of a key about which a rule has decided otherwise than by taking a side.
+	Report func(ctx context.Context, key []byte, rule string) error
+}
+
+// Group are the changed rows of a record, or of something else that has no rows beside it.
+type Group interface {
+	// Changes yields the rows of the group that a side has changed, in order.
+	Changes(ctx context.Context) iter.Seq2[Change, error]
+	// Take makes those changed rows what they are on a side for which want returns true.
+	Take(ctx context.Context, s Side, want func(key []byte) bool) error
+}
+
+// Change is a row that a side has changed.
+type Change struct {
+	Key []byte
+	// InBase and In tell in which versions the row is, and By which sides have changed it.
+	InBase bool
+	In, By [2]bool
+	// Same tells that both sides have the same row, or none.
+	Same bool
+	// BaseUnknown tells that there are several bases that do not agree about the row. InBase is false then.
+	BaseUnknown bool
+}
+
+// Merge is one merge. It is for one goroutine.
+type Merge struct {
+	v     Versions
+	sides [2]ordered.Reader
+	base  *indexeddb.Schema
+	ids   []int64 // of the databases of all versions
+	u     *united // nil when a side has metadata that cannot be read: groups are taken as they are then
+	twice map[string]suspect
+}
+
+// suspect is a key that may stand in a unique index several times.
+type suspect struct {
+	s *store
+	x *index
+}
+
+// New begins a merge. Errors: those of the readers and of ctx.
+func New(ctx context.Context, v Versions) (*Merge, error) {
+	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}}
+	var schemas [2]*indexeddb.Schema
+	for side, r := range m.sides {
+		s, err := indexeddb.PageSchema(ctx, r, func(err error) error { return err })
+		if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) {
+			return m, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the metadata of a side: %w", err)
+		}
+		schemas[side] = s
+	}
+	// A base of several commits lacks rows about which they differ.
+	var err error
+	if m.base, err = indexeddb.PageSchema(ctx, v.Base, func(error) error { return nil }); err != nil {
+		return nil, fmt.Errorf("read the metadata of the base: %w", err)
+	}
+	for _, s := range []*indexeddb.Schema{m.base, schemas[Left], schemas[Right]} {
+		for _, d := range s.Databases {
+			m.ids = append(m.ids, d.ID)
+		}
+	}
+	slices.Sort(m.ids)
+	m.ids = slices.Compact(m.ids)
+	m.u = unite(m.base, schemas[Left], schemas[Right])
+	return m, nil
+}
+
+// GroupOf returns the name of the group of a key: groups of metadata come before those of records.
+func GroupOf(key []byte) []byte {
+	name, err := indexeddb.RowGroup(key)
+	if err != nil {
+		return key
+	}
+	return name
+}
+
+// group is a group that is being merged.
+type group struct {
+	Group
+	m       *Merge
+	s       *store
+	record  indexeddb.Row // its row; without primary key when that is long
+	name    []byte        // its key
+	part    []byte        // of the primary key
+	changes []changed
+	// from are the sides from which the record comes: both when they have the same.
+	from [2]bool
+}
+
+// changed is a row of a group with what its key says.
+type changed struct {
+	Change
+	row indexeddb.Row
+}
+
+func (c *changed) primary() bool { return c.row.Kind != indexeddb.KindIndexRow }
+
+// Group merges a group. Errors: base.ErrCorrupt, those of the readers, of Result, of g and of ctx.
+func (m *Merge) Group(ctx context.Context, name []byte, g Group) error {
+	r, err := indexeddb.DecodePageKey(name)
+	if m.u == nil || err != nil {
+		return m.takeLast(ctx, g)
+	}
+	if r.Store == 0 || r.Kind < indexeddb.KindRecord {
+		if described(r) {
+			return nil // Finish writes it
+		}
+		return m.takeLast(ctx, g)
+	}
+	id := storeID{r.Database, r.Store}
+	w := &group{Group: g, m: m, record: r, name: name, s: m.u.stores[id]}
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		row, err := indexeddb.DecodePageKey(c.Key)
+		if err != nil {
+			return m.takeLast(ctx, g)
+		}
+		w.changes = append(w.changes, changed{c, row})
+	}
+	if w.s == nil || !w.s.plain {
+		return w.dropped(ctx, id)
+	}
+	w.part = name[len(indexeddb.PageFamily(r)):]
+	if err := w.merge(ctx); err != nil {
+		return fmt.Errorf("merge %s: %w", r.Describe(), err)
+	}
+	return nil
+}
+
+// described reports whether a row of metadata is one that a Schema describes.
+func described(r indexeddb.Row) bool {
+	switch r.Kind {
+	case indexeddb.KindGlobal:
+		return r.Property <= indexeddb.GlobalDataVersion
+	case indexeddb.KindDatabase:
+		return r.Property >= indexeddb.DatabaseMaxStoreID
+	case indexeddb.KindDatabaseName, indexeddb.KindStore, indexeddb.KindIndex, indexeddb.KindStoreName:
+		return true
+	}
+	return false
+}
+
+// takeLast takes a group as the side has it that wrote it last.
+func (m *Merge) takeLast(ctx context.Context, g Group) error {
+	var keys [][]byte
+	for c, err := range g.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		keys = append(keys, bytes.Clone(c.Key))
+	}
+	side, err := m.v.Newest(ctx, keys)
+	if err != nil {
+		return err
+	}
+	return g.Take(ctx, side, func([]byte) bool { return true })
+}
+
+// dropped removes a record from an object store that is not in the result, or that Finish fills, and reports it when a
+// side has changed it and the other has deleted the object store.
+func (w *group) dropped(ctx context.Context, id storeID) error {
+	for _, c := range w.changes {
+		if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+			return err
+		}
+	}
+	for _, c := range w.changes {
+		for side, kept := range w.m.u.kept {
+			if c.primary() && c.By[side] && c.In[side] && !kept[id] {
+				return w.m.v.Report(ctx, w.name, RuleDeleted)
+			}
+		}
+	}
+	return nil
+}
+
+// merge merges a record of a plain object store.
+func (w *group) merge(ctx context.Context) error {
+	conflict, err := w.decide(ctx)
+	if err != nil {
+		return err
+	}
+	side := Left
+	if !w.from[Left] {
+		side = Right
+	}
+	err = w.Take(ctx, side, func(key []byte) bool {
+		r, err := indexeddb.DecodePageKey(key)
+		return err == nil && r.Kind != indexeddb.KindIndexRow
+	})
+	if err != nil {
+		return err
+	}
+	if conflict {
+		if err := w.m.stamp(ctx, w.s, w.part); err != nil {
+			return err
+		}
+	}
+	if err := w.indexRows(ctx); err != nil {
+		return err
+	}
+	return w.m.derive(ctx, w.s, w.part, func(x *index) bool {
+		return x.plain && !(w.from[Left] && x.at[Left] != 0) && !(w.from[Right] && x.at[Right] != 0)
+	})
+}
+
+// decide says from which side the record comes, and whether it is in conflict.
+func (w *group) decide(ctx context.Context) (conflict bool, err error) {
+	var by, has [2]bool
+	same, known, unknown, inBase := true, false, false, false
+	var keys [][]byte
+	for _, c := range w.changes {
+		if !c.primary() {
+			continue
+		}
+		for side := range by {
+			by[side] = by[side] || c.By[side]
+		}
+		same = same && c.Same
+		keys = append(keys, c.Key)
+		if c.row.Kind == indexeddb.KindRecord {
+			known, has, unknown, inBase = true, c.In, c.BaseUnknown, c.InBase
+		}
+	}
+	switch {
+	case same:
+		w.from = [2]bool{true, true}
+		return false, nil
+	case !by[Left] || !by[Right]:
+		w.from = by
+		return false, nil
+	case known && has[Left] != has[Right]: // deleted there and changed here
+		w.from = has
+		return false, nil
+	}
+	side, err := w.m.v.Newest(ctx, keys)
+	if err != nil {
+		return false, err
+	}
+	if known && has[Left] && !inBase && !unknown && w.generated() {
+		moved, err := w.m.move(ctx, w.s, w.record.Primary, side)
+		if err == nil && !moved {
+			if moved, err = w.m.move(ctx, w.s, w.record.Primary, 1-side); moved {
+				side = 1 - side
+			}
+		}
+		if err != nil || moved {
+			w.from[1-side] = true
+			return false, err
+		}
+	}
+	w.from[side] = true
+	return true, nil
+}
+
+// generated reports whether the key may be one that the key generators of both sides have given out.
+func (w *group) generated() bool { return w.s.generates(w.record.Primary) }
+
+func (s *store) generates(k indexeddb.Key) bool {
+	if !s.meta.AutoIncrement || k.IsZero() || k.Type() != indexeddb.KeyNumber || s.sides[Left] == nil || s.sides[Right] == nil {
+		return false
+	}
+	from := 1.0
+	if s.base != nil {
+		from = float64(s.base.KeyGenerator)
+	}
+	n := k.Number()
+	return n == math.Floor(n) && n >= from && n < float64(s.sides[Left].KeyGenerator) && n < float64(s.sides[Right].KeyGenerator)
+}
+
+// stamp gives a record that both sides have changed a version above those of both.
+func (m *Merge) stamp(ctx context.Context, s *store, part []byte) error {
+	rec, err := read(ctx, m.v.Result, s.storeID, part)
+	if errors.Is(err, base.ErrCorrupt) {
+		return nil // Check names it
+	}
+	if err != nil || rec == nil {
+		return err
+	}
+	s.meta.LastVersion++
+	key, page := indexeddb.PageRow(rec.row, indexeddb.AppendRecord(nil, s.meta.LastVersion, rec.script))
+	return m.v.Result.Put(ctx, key, page)
+}
+
+// indexRows makes those changed index rows what they are on the side of the record, or on the sides.
+func (w *group) indexRows(ctx context.Context) error {
+	for _, c := range w.changes {
+		if c.primary() {
+			continue
+		}
+		x := w.s.index(c.row.Index)
+		if x == nil || !x.plain { // Finish fills those that are not plain
+			if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+				return err
+			}
+			continue
+		}
+		present, from := false, Left
+		for side := range w.from {
+			// Of two sides with one record, that counts which has changed the row: the other one has not had the index, or
+			// has left the row out.
+			if w.from[side] && x.at[side] != 0 && c.In[side] && (c.By[side] || !c.By[1-side] || !w.from[1-side]) {
+				present, from = true, Side(side)
+			}
+		}
+		switch {
+		case present && !c.InBase:
+			value, err := w.m.sides[from].Get(ctx, c.Key)
+			if err == nil {
+				err = w.m.putIndexRow(ctx, w.s, x, c.Key, value, w.part)
+			}
+			if err != nil {
+				return err
+			}
+		case !present && c.InBase:
+			if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putIndexRow writes an index row of a record, and looks whether a unique index has its key twice now.
+func (m *Merge) putIndexRow(ctx context.Context, s *store, x *index, key, value, part []byte) error {
+	if err := m.v.Result.Put(ctx, key, value); err != nil {
+		return err
+	}
+	if !x.meta.Unique {
+		return nil
+	}
+	prefix := key[:len(key)-len(part)]
+	it := m.v.Result.Iter(ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix), KeysOnly: true})
+	n := 0
+	for n < 2 && it.Next(ctx) {
+		n++
+	}
+	if n > 1 {
+		m.twice[string(prefix)] = suspect{s, x}
+	}
+	return errors.Join(it.Err(), it.Close())
+}

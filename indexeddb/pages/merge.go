@@ -1,0 +1,145 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/indexeddb/merging"
+	"github.com/ledgerd/ledger/ordered/pages"
+)
+
+// MergeRule merges the rows of IndexedDB on a page as package indexeddb/merging says. Pages without such rows can
+// have it, too. It is for any number of pages. Every handle of a page must have it, see ledger.MergeRules; without
+// it a merge goes key by key, and index rows come to differ from the records.
+func MergeRule() ledger.NamespaceRule {
+	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: ledger.Grouped(&strategy{running: map[*ledger.Merge]*merging.Merge{}})}
+}
+
+// strategy is a ledger.GroupStrategy.
+type strategy struct {
+	mu      sync.Mutex
+	running map[*ledger.Merge]*merging.Merge // guarded by mu
+}
+
+func (*strategy) Name() string { return merging.RuleNewest }
+
+func (*strategy) Group(key []byte) []byte { return merging.GroupOf(key) }
+
+// MergeGroup implements ledger.GroupStrategy.
+func (s *strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	run, err := s.of(ctx, m)
+	if err != nil {
+		return err
+	}
+	return run.Group(ctx, g.Name, group{g})
+}
+
+// of returns a merge that is going on, or begins it. Merges that failed before Finish are forgotten here.
+func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
+	s.mu.Lock()
+	run := s.running[m]
+	s.mu.Unlock()
+	if run != nil {
+		return run, nil
+	}
+	run, err := merging.New(ctx, merging.Versions{
+		Base: Reader(m.Base), Left: Reader(m.Left), Right: Reader(m.Right), Result: pages.Writer(m.Result, ledger.Eager),
+		Newest: func(ctx context.Context, keys [][]byte) (merging.Side, error) {
+			side, err := m.Newest(ctx, keys)
+			if side == ledger.SideLeft {
+				return merging.Left, err
+			}
+			return merging.Right, err
+		},
+		Report: func(ctx context.Context, key []byte, rule string) error {
+			return m.Report(ctx, key, rule, ledger.SideBase)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for old := range s.running {
+		if _, err := old.Base.Stat(ctx, old.Prefix); errors.Is(err, ledger.ErrClosed) {
+			delete(s.running, old)
+		}
+	}
+	s.running[m] = run
+	return run, nil
+}
+
+// Finish implements ledger.GroupStrategy.
+func (s *strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+	s.mu.Lock()
+	run := s.running[m]
+	delete(s.running, m)
+	s.mu.Unlock()
+	if run == nil {
+		return nil // nothing has changed
+	}
+	return run.Finish(ctx)
+}
+
+// group gives the changes of a group to package merging.
+type group struct{ *ledger.Group }
+
+// Take implements merging.Group.
+func (g group) Take(ctx context.Context, s merging.Side, want func(key []byte) bool) error {
+	side := ledger.SideLeft
+	if s == merging.Right {
+		side = ledger.SideRight
+	}
+	return g.TakeThose(ctx, side, want)
+}
+
+// Changes implements merging.Group.
+func (g group) Changes(ctx context.Context) iter.Seq2[merging.Change, error] {
+	return func(yield func(merging.Change, error) bool) {
+		for c, err := range g.Group.Changes(ctx) {
+			if err != nil {
+				yield(merging.Change{}, err)
+				return
+			}
+			out := merging.Change{Key: bytes.Clone(c.Key), InBase: c.Base != nil, BaseUnknown: c.BaseUnknown}
+			sides := [2]*ledger.Entry{c.Left, c.Right}
+			for i, e := range sides {
+				out.In[i] = e != nil
+				differs, err := differ(ctx, c.Base, e)
+				if err != nil {
+					yield(out, err)
+					return
+				}
+				out.By[i] = differs || c.BaseUnknown
+			}
+			differs, err := differ(ctx, c.Left, c.Right)
+			out.Same = !differs
+			if !yield(out, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// differ reports whether two entries of a key say different things.
+func differ(ctx context.Context, a, b *ledger.Entry) (bool, error) {
+	switch {
+	case a == nil || b == nil:
+		return a != b, nil
+	case a.Size != b.Size || a.Object != b.Object:
+		return true, nil
+	case !a.Inline:
+		return false, nil
+	}
+	x, err := a.Value(ctx)
+	if err != nil {
+		return false, err
+	}
+	y, err := b.Value(ctx)
+	return !bytes.Equal(x, y), err
+}
