@@ -12,16 +12,19 @@ import (
 )
 
 // AppendPagePart appends the form in which k stands in the key of a row of a page: sortable, and shortened when
-// it is long (X4), which short tells.
-func (k Key) AppendPagePart(dst []byte) (part []byte, short bool) {
+// it is long (X4).
+func (k Key) AppendPagePart(dst []byte) []byte {
 	start := len(dst)
-	dst = k.AppendSortable(dst)
+	dst = k.AppendSortable(slices.Grow(dst, k.sortableSize()))
 	if len(dst)-start <= maxPart {
-		return dst, false
+		return dst
 	}
 	sum := sha256.Sum256(dst[start:])
-	return append(dst[:start+maxPart], sum[:]...), true
+	return append(dst[:start+maxPart], sum[:]...)
 }
+
+// sortableSize returns about how long the sortable form of k is.
+func (k Key) sortableSize() int { return 2*len(k.enc) + 2 }
 
 // CutPagePart returns what AppendPagePart appended at the beginning of b, what is behind it, and whether it was
 // shortened. Both share memory with b. Errors: base.ErrCorrupt.
@@ -34,9 +37,11 @@ func ShortPagePart(part []byte) bool { return len(part) > maxPart }
 // index key; after is set for rows whose key is greater than k. It is exact only when k was not shortened. If
 // it was, keys that are less than k may stand behind the bound, and such as are greater before it.
 func PageBound(family Row, k Key, after bool) (bound []byte, exact bool) {
-	sortable := k.AppendSortable(nil)
-	exact = len(sortable) <= maxPart
-	bound = append(PageFamily(family), sortable[:min(len(sortable), maxPart)]...)
+	bound = PageFamily(family)
+	start := len(bound)
+	bound = k.AppendSortable(slices.Grow(bound, k.sortableSize()))
+	exact = len(bound)-start <= maxPart
+	bound = bound[:start+min(len(bound)-start, maxPart)]
 	if after {
 		return prefixEnd(bound), exact
 	}

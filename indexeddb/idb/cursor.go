@@ -364,7 +364,7 @@ func (c *Cursor) ContinuePrimaryKey(ctx context.Context, key, primary any) error
 	if !c.ahead(order) {
 		return newError(ErrData, op, "the keys are not ahead")
 	}
-	part, _ := p.AppendPagePart(nil)
+	part := p.AppendPagePart(nil)
 	row, _ := c.index.rowKey(k, part)
 	r := c.rows
 	if c.d.backwards() {

@@ -112,6 +112,8 @@ func TestCursorMoves(t *testing.T) {
 		{"skip far backward", nil, idb.Prev, moves{to(0)}, ""},
 		{"within range", idb.LowerBound("cupcake", true), idb.Next, moves{to("pie"), to("taco"), to(nil)}, ""},
 		{"continue out of the range", idb.UpperBound("pie", false), idb.Next, moves{to("taco")}, ""},
+		{"continue to the open bound", idb.UpperBound("taco", true), idb.Next, moves{to("pie"), to("taco")}, ""},
+		{"continue to the open bound, prev", idb.LowerBound("cupcake", true), idb.Prev, moves{to("pie"), to("cupcake")}, ""},
 		{"continue out of the range, prev", idb.LowerBound("pancake", true), idb.Prev, moves{to("pancake")}, ""},
 		{"within single key range, with several results", "pie", idb.Next, moves{to(nil), to(nil)}, ""},
 	} {

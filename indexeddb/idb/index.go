@@ -75,7 +75,34 @@ func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k, ok := rg.only(); ok {
+		row, err := x.first(ctx, k)
+		if err != nil || row == nil {
+			return nil, x.store.tx.failRead(op, err)
+		}
+		r, found, err := x.store.getRow(ctx, row, indexeddb.Key{})
+		if err == nil && !found {
+			err = damaged("index row", "it has no record")
+		}
+		if err != nil {
+			return nil, x.store.tx.fail(op, err, false)
+		}
+		return x.store.record(ctx, op, r, k)
+	}
 	return firstRecord(x.walk(ctx, op, rg, Next, false))(ctx)
+}
+
+// first returns the key of the row of the first record that has a key in the index, nil when there is none.
+func (x *Index) first(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
+	prefix := k.AppendPagePart(x.prefix[:len(x.prefix):len(x.prefix)])
+	rg := ordered.Prefix(prefix)
+	rg.KeysOnly = true
+	it := x.store.tx.r.Iter(rg)
+	if it.Next(ctx) {
+		part := it.Key()[len(prefix):]
+		row = append(append(make([]byte, 0, len(x.store.records)+len(part)), x.store.records...), part...)
+	}
+	return row, errors.Join(it.Err(), it.Close())
 }
 
 // GetKey returns the primary key of the first record that query has, the zero Key when there is none.
@@ -127,7 +154,7 @@ func (x *Index) OpenKeyCursor(ctx context.Context, query any, d Direction) (*Cur
 
 // rowKey returns the key of an index row, and the length of what stands before the primary key.
 func (x *Index) rowKey(k indexeddb.Key, part []byte) (row []byte, at int) {
-	row, _ = k.AppendPagePart(slices.Clone(x.prefix))
+	row = k.AppendPagePart(slices.Clone(x.prefix))
 	at = len(row)
 	return append(row, part...), at
 }

@@ -158,7 +158,7 @@ func (s *ObjectStore) put(ctx context.Context, p *put) (none indexeddb.Key, err 
 	if found && p.noOverwrite {
 		return none, tx.fail(p.op, newError(ErrConstraint, p.op, "a record has the key"), false)
 	}
-	part, _ := p.key.AppendPagePart(nil)
+	part := p.key.AppendPagePart(nil)
 	rows, err := s.newIndexRows(ctx, p, v, part)
 	if err != nil {
 		return none, tx.fail(p.op, err, false)

@@ -135,22 +135,18 @@ type stored struct {
 // decodeStored takes a row of a record apart. primary may be zero when it is not known.
 func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue []byte) (stored, error) {
 	out := stored{part: part, primary: primary}
-	raw := pageValue
-	if primary.IsZero() {
-		row, value, err := indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
-		if err != nil {
-			return out, err
-		}
-		out.primary, raw = row.Primary, value
-	} else if indexeddb.ShortPagePart(part) {
-		_, value, err := indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
-		if err != nil {
-			return out, err
-		}
-		raw = value
+	raw, err := pageValue, error(nil)
+	if indexeddb.ShortPagePart(part) {
+		var row indexeddb.Row
+		row, raw, err = indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
+		out.primary = row.Primary
+	} else if primary.IsZero() {
+		out.primary, _, err = indexeddb.DecodeSortable(part)
 	}
-	_, value, err := indexeddb.DecodeRecord(raw)
-	out.value = value
+	if err != nil {
+		return out, err
+	}
+	_, out.value, err = indexeddb.DecodeRecord(raw)
 	return out, err
 }
 

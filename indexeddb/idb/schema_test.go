@@ -149,7 +149,9 @@ func TestUpgradeOfAnother(t *testing.T) {
 	})
 	s := begin(t, db, idb.ReadOnly, "store")
 	_, err := idb.New(rows, nil).Open(ctx, "db", 2, func(_ context.Context, u *idb.Upgrade) error {
-		_, err := u.DB().Begin(ctx, idb.ReadOnly, "store")
+		stopped, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := u.DB().Begin(stopped, idb.ReadWrite, "store")
 		is(t, "transaction() during the upgrade", err, idb.ErrInvalidState)
 		return nil
 	})

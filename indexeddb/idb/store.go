@@ -154,7 +154,7 @@ func (tx *Tx) failRead(op string, err error) error {
 func (s *ObjectStore) get(ctx context.Context, k indexeddb.Key) (r stored, found bool, err error) {
 	row := make([]byte, len(s.records), len(s.records)+64)
 	copy(row, s.records)
-	row, _ = k.AppendPagePart(row)
+	row = k.AppendPagePart(row)
 	return s.getRow(ctx, row, k)
 }
 

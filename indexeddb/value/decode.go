@@ -326,6 +326,9 @@ func (d *decoder) properties(p *Properties, end byte, depth int) {
 		}
 		v := d.value(depth + 1)
 		if len(*p) < fewProperties {
+			if *p == nil {
+				*p = make(Properties, 0, firstProperties)
+			}
 			p.Set(name, v)
 			continue
 		}
@@ -345,8 +348,9 @@ func (d *decoder) properties(p *Properties, end byte, depth int) {
 	d.count(n)
 }
 
-// fewProperties are so few that looking through all of them is quick.
-const fewProperties = 16
+// fewProperties are so few that looking through all of them is quick. firstProperties are those for which there is room
+// from the first on.
+const fewProperties, firstProperties = 16, 4
 
 // NumberText returns a number as a script writes it in the name of a property, which is what Go writes when
 // it is an integer of no more than 2^53.

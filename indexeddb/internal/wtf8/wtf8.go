@@ -35,11 +35,23 @@ func FromUTF16(b []byte, order binary.ByteOrder) string {
 
 // FromLatin1 returns the string whose code units are the bytes of b.
 func FromLatin1(b []byte) string {
+	if isASCII(b) {
+		return string(b)
+	}
 	out := make([]byte, 0, len(b))
 	for _, c := range b {
 		out = utf8.AppendRune(out, rune(c))
 	}
 	return string(out)
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // AppendUTF16 appends the code units of s in big-endian order. A byte that is not WTF-8 becomes U+FFFD.
