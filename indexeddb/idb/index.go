@@ -95,10 +95,8 @@ func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
 // first returns the key of the row of the first record that has a key in the index, nil when there is none.
 func (x *Index) first(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
 	prefix := k.AppendPagePart(x.prefix[:len(x.prefix):len(x.prefix)])
-	rg := ordered.Prefix(prefix)
-	rg.KeysOnly = true
-	it := x.store.tx.r.Iter(rg)
-	if it.Next(ctx) {
+	it := x.store.tx.r.Iter(ordered.Range{Start: prefix, KeysOnly: true})
+	if it.Next(ctx) && bytes.HasPrefix(it.Key(), prefix) {
 		part := it.Key()[len(prefix):]
 		row = append(append(make([]byte, 0, len(x.store.records)+len(part)), x.store.records...), part...)
 	}
