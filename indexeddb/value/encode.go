@@ -85,10 +85,9 @@ func (e *encoder) fail(what string, args ...any) {
 	}
 }
 
-func (e *encoder) tag(tag byte)   { e.b = append(e.b, tag) }
-func (e *encoder) uint(n uint64)  { e.b = binary.AppendUvarint(e.b, n) }
-func (e *encoder) length(n int)   { e.uint(uint64(n)) }
-func (e *encoder) bytes(b []byte) { e.b = append(e.b, b...) }
+func (e *encoder) tag(tag byte)  { e.b = append(e.b, tag) }
+func (e *encoder) uint(n uint64) { e.b = binary.AppendUvarint(e.b, n) }
+func (e *encoder) length(n int)  { e.uint(uint64(n)) }
 func (e *encoder) double(f float64) {
 	bits := math.Float64bits(f)
 	if f != f {
