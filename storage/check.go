@@ -139,8 +139,8 @@ func (c *checker) run() error {
 	}
 	c.build = newRebuilder(s, c.fresh, &st)
 	c.heads = s.Heads()
-	s.foldTurn <- struct{}{} // nothing is folded while rows are compared
-	defer func() { <-s.foldTurn }()
+	s.foldTurn.lock() // nothing is folded while rows are compared
+	defer s.foldTurn.release()
 	reflected := s.state.position.Number
 	if c.compacted, err = s.log.Compacted(); err != nil {
 		return c.problem(err)

@@ -155,12 +155,10 @@ func (c *Collector) dropIdle(ctx context.Context) error {
 // stepInTurn waits for the fold turn and does a step.
 func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 	s := c.s
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return false, err
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	if made := s.indexes.Load(); made != c.indexes { // other numbers
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
@@ -318,16 +316,14 @@ func (c *Collector) abandon(ctx context.Context) error {
 
 // holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
 func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := s.appendTurn.take(ctx); err != nil {
+		return nil, err
 	}
 	s.appendGroup()
 	s.bulk.Lock()
 	release = func() {
 		s.bulk.Unlock()
-		<-s.appendTurn
+		s.appendTurn.release()
 	}
 	if err := s.foldAll(ctx); err != nil {
 		release()

@@ -26,12 +26,10 @@ func (s *Store) Fold(ctx context.Context) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
 	}
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a fold: %w", ctx.Err())
+	if err := s.foldTurn.take(ctx); err != nil {
+		return fmt.Errorf("wait for a fold: %w", err)
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	for {
 		more, err := s.foldSome(ctx, s.foldLimit())
 		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {

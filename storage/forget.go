@@ -170,12 +170,10 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	if err := s.waitRoom(ctx); err != nil {
 		return true, err
 	}
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return true, fmt.Errorf("forget the bucket: %w", ctx.Err())
+	if err := s.appendTurn.take(ctx); err != nil {
+		return true, fmt.Errorf("forget the bucket: %w", err)
 	}
-	defer func() { <-s.appendTurn }()
+	defer s.appendTurn.release()
 	s.appendGroup() // what was submitted before counts before
 	s.mu.Lock()
 	if err := s.writableLocked(); err != nil {

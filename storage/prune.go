@@ -23,12 +23,10 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	if err := s.writable(); err != nil {
 		return nil, fmt.Errorf("prune commits: %w", err)
 	}
-	select {
-	case s.pruneTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to prune commits: %w", ctx.Err())
+	if err := s.pruneTurn.take(ctx); err != nil {
+		return nil, fmt.Errorf("wait to prune commits: %w", err)
 	}
-	defer func() { <-s.pruneTurn }()
+	defer s.pruneTurn.release()
 	s.noteParents(map[commit.ID]bool{})
 	defer s.noteParents(nil)
 	asked := make(map[commit.ID][]commit.ID, len(ids)) // with their children
@@ -112,12 +110,10 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
 	}
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := s.appendTurn.take(ctx); err != nil {
+		return nil, err
 	}
-	defer func() { <-s.appendTurn }()
+	defer s.appendTurn.release()
 	s.appendGroup() // what was submitted before counts before
 	ts, err := s.readTags()
 	if err != nil {

@@ -280,7 +280,7 @@ func (s *Store) await(g *group) error {
 		s.gather(g)
 		s.appendGroup()
 	}
-	<-s.appendTurn
+	s.appendTurn.release()
 	<-g.done
 	return g.err
 }
