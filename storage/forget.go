@@ -8,7 +8,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
-	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index pieces stay, since they say what a value refers
@@ -184,11 +183,8 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 		s.mu.Unlock()
 		return false, nil
 	}
-	g := &group{batch: segment.NewBatch(), done: make(chan struct{}), news: true}
-	ops := []op{{kind: recForgotten, sync: &syncOp{}}}
-	addRecord(g.batch, &ops[0], nil)
-	g.parts = [][]op{ops}
-	s.appending = g
+	g := s.aloneGroupLocked([]op{{kind: recForgotten, sync: &syncOp{}}})
+	g.news = true
 	s.mu.Unlock()
 	s.appendTaken(g)
 	return true, g.err

@@ -9,7 +9,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage/index"
-	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // Prune takes commits out of the history. What only they reach is garbage then (see Collector). A commit whose parent is pruned stays: for the
@@ -193,14 +192,4 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 		}
 	}
 	return used
-}
-
-// aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
-func (s *Store) aloneGroupLocked(ops []op) *group {
-	g := &group{batch: segment.NewBatch(), done: make(chan struct{}), parts: [][]op{ops}}
-	for i := range ops {
-		addRecord(g.batch, &ops[i], nil)
-	}
-	s.appending = g
-	return g
 }
