@@ -108,7 +108,7 @@ func (c *checker) absent(d *object.Digest, known bool) error {
 	if known {
 		return nil
 	}
-	if c.report.Missing++; len(c.report.MissingPieces) < c.o.MaxProblems {
+	if c.report.Missing++; len(c.report.MissingPieces) < maxProblems {
 		c.report.MissingPieces = append(c.report.MissingPieces, *d)
 	}
 	return nil

@@ -55,12 +55,7 @@ type Pending struct {
 // Wait returns nil once the submission is durable, or the error with which it failed; then nothing of it is there. It takes
 // no context: a batch is not abandoned half way, and the wait is bounded by the disk. Every Pending must be waited for, since
 // those who wait do the writing.
-func (p *Pending) Wait() error {
-	if p.g == nil {
-		return nil
-	}
-	return p.s.await(p.g)
-}
+func (p *Pending) Wait() error { return p.s.await(p.g) }
 
 // Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then on NewestHead and
 // later submissions see the commits; readers see them when they are durable. The commits come parents first, and the parents of
