@@ -314,46 +314,6 @@ func (c *Collector) abandon(ctx context.Context) error {
 	return c.s.foldAll(ctx)
 }
 
-// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
-func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
-	if err := s.appendTurn.take(ctx); err != nil {
-		return nil, err
-	}
-	s.appendGroup()
-	s.bulk.Lock()
-	release = func() {
-		s.bulk.Unlock()
-		s.appendTurn.release()
-	}
-	if err := s.foldAll(ctx); err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
-}
-
-// foldAll folds what is durable. The caller holds the fold turn.
-func (s *Store) foldAll(ctx context.Context) error {
-	for {
-		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
-			return err
-		}
-	}
-}
-
-// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
-func (s *Store) appendAloneOps(ops []op) error {
-	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	g := s.aloneGroupLocked(ops)
-	s.mu.Unlock()
-	s.appendTaken(g)
-	return g.err
-}
-
 // walk looks at some numbers and notes what looks like garbage. It reports whether all have been looked at.
 func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	s := c.s

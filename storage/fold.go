@@ -783,3 +783,27 @@ func (b *broadcast) tell() {
 	close(b.c)
 	b.c = make(chan struct{})
 }
+
+// dropHeads makes commits no heads.
+func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
+	heads := tx.Bucket(bucketHeads)
+	for _, id := range ids {
+		if heads.Get(id[:]) == nil {
+			continue
+		}
+		if err := heads.Delete(append([]byte(nil), id[:]...)); err != nil {
+			return err
+		}
+		st.removeHead(id)
+	}
+	return nil
+}
+
+// foldAll folds what is durable. The caller holds the fold turn.
+func (s *Store) foldAll(ctx context.Context) error {
+	for {
+		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
+			return err
+		}
+	}
+}

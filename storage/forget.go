@@ -91,38 +91,6 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 	})
 }
 
-// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and after behind each. A transaction may
-// be repeated when the index is made anew meanwhile: rows come at least once.
-func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
-	if err := s.readyRows(ctx); err != nil {
-		return err
-	}
-	for from := []byte{}; from != nil; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var next []byte
-		err := s.view(func(tx index.Tx) error {
-			var rows []row
-			rows, next = someRows(tx.Bucket(family), from, planChunk)
-			for _, r := range rows {
-				if err := fn(tx, r.key, r.value); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if err := after(); err != nil {
-			return err
-		}
-		from = next
-	}
-	return nil
-}
-
 // Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which commits were given up here.
 const (
 	MetadataRetention = "retention"

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -11,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -363,4 +366,63 @@ func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
 func digestOf(v []byte) (object.Digest, bool) {
 	d, err := object.ParseDigest(v)
 	return d, err == nil
+}
+
+// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and after behind each. A transaction may
+// be repeated when the index is made anew meanwhile: rows come at least once.
+func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
+	if err := s.readyRows(ctx); err != nil {
+		return err
+	}
+	for from := []byte{}; from != nil; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var next []byte
+		err := s.view(func(tx index.Tx) error {
+			var rows []row
+			rows, next = someRows(tx.Bucket(family), from, planChunk)
+			for _, r := range rows {
+				if err := fn(tx, r.key, r.value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := after(); err != nil {
+			return err
+		}
+		from = next
+	}
+	return nil
+}
+
+// hasKey tells an empty value from none.
+func hasKey(b index.Bucket, k []byte) bool {
+	found, _ := b.Cursor().Seek(k)
+	return bytes.Equal(found, k)
+}
+
+func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
+	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
+}
+
+// setRow puts a row, or deletes it. One that is as it should be is left alone.
+func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
+	old := b.Get(k)
+	switch {
+	case !set && old == nil || set && old != nil && bytes.Equal(old, v):
+		return nil
+	case set:
+		return b.Put(k, v)
+	}
+	return b.Delete(k)
+}
+
+func hasPrefix(c index.Cursor, prefix []byte) bool {
+	k, _ := c.Seek(prefix)
+	return bytes.HasPrefix(k, prefix)
 }

@@ -485,3 +485,34 @@ func (s *Store) noteFailureLocked(err error) {
 		s.foldDone.tell() // for who waits for room
 	}
 }
+
+// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
+func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
+	if err := s.appendTurn.take(ctx); err != nil {
+		return nil, err
+	}
+	s.appendGroup()
+	s.bulk.Lock()
+	release = func() {
+		s.bulk.Unlock()
+		s.appendTurn.release()
+	}
+	if err := s.foldAll(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
+func (s *Store) appendAloneOps(ops []op) error {
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.aloneGroupLocked(ops)
+	s.mu.Unlock()
+	s.appendTaken(g)
+	return g.err
+}
