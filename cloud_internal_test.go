@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 func anyCloudFile(t *rapid.T) *cloudFile {
@@ -225,7 +225,7 @@ func testMergeWithHistory(w *historyWorld, n, late *Page) {
 func TestCloudThatCannotBeRemembered(t *testing.T) {
 	ctx, boom := t.Context(), errors.New("boom")
 	var armed atomic.Bool
-	files := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
+	files := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
 		if armed.Load() && strings.HasSuffix(op.Name, cloudName+".new") {
 			return boom
 		}

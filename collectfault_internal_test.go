@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // TestCollectTellsWhatItHasDone lets the disk be full after some writes of a collection that gives history up. What was given
@@ -18,8 +18,8 @@ func TestCollectTellsWhatItHasDone(t *testing.T) {
 			ctx := t.Context()
 			var armed atomic.Bool
 			var writes atomic.Int64
-			fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
-				if op.Kind == vfs.OpWrite && armed.Load() && writes.Add(1) > room {
+			fs := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
+				if op.Kind == vfstest.OpWrite && armed.Load() && writes.Add(1) > room {
 					return syscall.ENOSPC
 				}
 				return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -501,7 +501,7 @@ func TestCollectWhileSomethingRuns(t *testing.T) {
 		up := collect(r)
 		check(t, p.Sync(ctx))
 		w.bucket.SetBefore(nil)
-		other, err := w.open(vfs.NewMem())
+		other, err := w.open(vfstest.NewMem())
 		check(t, err)
 		defer other.Close()
 		_, err = other.SetCloud(ctx, CloudOptions{URL: "mem:x", KeyFile: w.key})

@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // crashWorld is a repository on a file system that is crashed after every change, and what was acknowledged.
 type crashWorld struct {
 	t   *testing.T
-	mem *vfs.Mem
+	mem *vfstest.Mem
 
 	mu     sync.Mutex
 	acked  map[[3]string]string // ledger, page, key -> value; guarded by mu
@@ -28,17 +29,17 @@ func (w *crashWorld) open(fs vfs.FS) (*Repository, error) {
 }
 
 // boundary crashes: nothing kept, everything kept, two mixtures.
-func (w *crashWorld) boundary(op vfs.Op) {
+func (w *crashWorld) boundary(op vfstest.Op) {
 	if w.t.Failed() {
 		return
 	}
 	w.op++
-	for v, keep := range []func() float64{vfs.KeepNone, vfs.KeepAll, vfs.KeepSome(uint64(w.op)), vfs.KeepSome(uint64(w.op) << 20)} {
+	for v, keep := range []func() float64{vfstest.KeepNone, vfstest.KeepAll, vfstest.KeepSome(uint64(w.op)), vfstest.KeepSome(uint64(w.op) << 20)} {
 		mem := w.mem.CrashClone(keep)
 		w.recoveries++
 		err := w.recovered(mem)
 		if err == nil && v > 1 { // whoever is killed as he recovers leaves a mixture, too
-			err = w.recovered(mem.CrashClone(vfs.KeepNone))
+			err = w.recovered(mem.CrashClone(vfstest.KeepNone))
 		}
 		if err != nil {
 			w.t.Errorf("operation %d (%s), crash %d: %v", w.op, op, v, err)
@@ -47,7 +48,7 @@ func (w *crashWorld) boundary(op vfs.Op) {
 	}
 }
 
-func (w *crashWorld) recovered(mem *vfs.Mem) (err error) {
+func (w *crashWorld) recovered(mem *vfstest.Mem) (err error) {
 	ctx := context.Background()
 	r, err := w.open(mem)
 	if err != nil {
@@ -103,8 +104,8 @@ func (w *crashWorld) put(p *Page, key, value string) {
 // TestCrashOfRepository cuts the power after every change of the files of a repository, from the first Open on: what was
 // acknowledged on any of its pages is there, so the names of all directories above are as durable as the commits.
 func TestCrashOfRepository(t *testing.T) {
-	w := &crashWorld{t: t, mem: vfs.NewMem(), acked: map[[3]string]string{}}
-	fs := vfs.NewHooked(w.mem, w.boundary)
+	w := &crashWorld{t: t, mem: vfstest.NewMem(), acked: map[[3]string]string{}}
+	fs := vfstest.NewHooked(w.mem, w.boundary)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for round := range 4 {
 		r, err := w.open(fs)
@@ -134,8 +135,8 @@ func TestCrashOfRepository(t *testing.T) {
 			return
 		}
 		if round == 1 { // a process that dies without a power cut: the next goes on with what is not synced
-			w.mem = w.mem.CrashClone(vfs.KeepAll)
-			fs = vfs.NewHooked(w.mem, w.boundary)
+			w.mem = w.mem.CrashClone(vfstest.KeepAll)
+			fs = vfstest.NewHooked(w.mem, w.boundary)
 		}
 	}
 	t.Logf("%d recoveries", w.recoveries)
@@ -180,9 +181,9 @@ func (w *crashWorld) write(fs vfs.FS, round int) (err error) {
 // then cuts the power: what the second has acknowledged is there.
 func TestDeathBeforePowerCut(t *testing.T) {
 	for at := 0; ; at++ {
-		w := &crashWorld{t: t, mem: vfs.NewMem(), acked: map[[3]string]string{}}
+		w := &crashWorld{t: t, mem: vfstest.NewMem(), acked: map[[3]string]string{}}
 		died := false
-		dying := vfs.NewFaulty(w.mem, func(op vfs.Op) error {
+		dying := vfstest.NewFaulty(w.mem, func(op vfstest.Op) error {
 			if op.N >= at {
 				died = true
 				return errDeath
@@ -196,7 +197,7 @@ func TestDeathBeforePowerCut(t *testing.T) {
 		if err := w.write(w.mem, 2); err != nil {
 			t.Fatalf("operation %d: the second process: %v", at, err)
 		}
-		if err := w.recovered(w.mem.CrashClone(vfs.KeepNone)); err != nil {
+		if err := w.recovered(w.mem.CrashClone(vfstest.KeepNone)); err != nil {
 			t.Fatalf("operation %d: after the power cut: %v", at, err)
 		}
 		if !died {

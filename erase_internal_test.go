@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // has returns a file below dir that has text in it, "" when none has.
@@ -68,11 +69,11 @@ func openInbox(t *testing.T, fs vfs.FS) (*Repository, *Page) {
 // TestCrashOfErase crashes while a value is erased, at every change of the disk: whoever erases again gets rid of it, also when the commits are given up already.
 func TestCrashOfErase(t *testing.T) {
 	ctx := t.Context()
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	const secret = "hunter2-hunter2"
 	crashes, finished := 0, 0
 	var ref PageRef
-	recovered := func(mem *vfs.Mem) {
+	recovered := func(mem *vfstest.Mem) {
 		r, p := openInbox(t, mem)
 		crashes++
 		begun, err := cloudsync.Erasing(ctx, p.store)
@@ -100,10 +101,10 @@ func TestCrashOfErase(t *testing.T) {
 		}
 	}
 	armed := false
-	r, p := openInbox(t, vfs.NewHooked(mem, func(vfs.Op) {
+	r, p := openInbox(t, vfstest.NewHooked(mem, func(vfstest.Op) {
 		if armed && !t.Failed() {
-			recovered(mem.CrashClone(vfs.KeepAll))
-			recovered(mem.CrashClone(vfs.KeepNone))
+			recovered(mem.CrashClone(vfstest.KeepAll))
+			recovered(mem.CrashClone(vfstest.KeepNone))
 		}
 	}))
 	for _, v := range []string{secret, "none"} {
@@ -134,7 +135,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 	const secret = "hunter2-hunter2"
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		r, p := openInbox(t, mem)
 		put := func(key, value string) {
 			if _, err := p.Update(ctx, func(tx *Tx) error { return tx.Put(ctx, []byte(key), []byte(value)) }); err != nil {
@@ -170,7 +171,7 @@ func TestErasedBytesAreGone(t *testing.T) {
 // TestEraseBesideATransaction refuses while a transaction has written to the files in which the value stands, and is done when it has ended.
 func TestEraseBesideATransaction(t *testing.T) {
 	ctx := t.Context()
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	r, err := Open(ctx, "", &Options{InMemory: true, Collection: CollectionOptions{Off: true}, testing: &testHooks{fs: mem}})
 	if err != nil {
 		t.Fatal(err)

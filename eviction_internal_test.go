@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 func anyAbsence(t *rapid.T) *absence {
@@ -72,14 +73,14 @@ type evictWorld struct {
 	t      *testing.T
 	bucket *mem.Bucket
 	key    string
-	mem    *vfs.Mem
+	mem    *vfstest.Mem
 
 	mu    sync.Mutex
 	stage func(string, pageKey) // guarded by mu
 }
 
 func newEvictWorld(t *testing.T) *evictWorld {
-	w := &evictWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key"), mem: vfs.NewMem()}
+	w := &evictWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key"), mem: vfstest.NewMem()}
 	if err := CreateKeyFile(w.key); err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestCrashOfEviction(t *testing.T) {
 	w := newEvictWorld(t)
 	armed := false
 	op, recoveries, away := 0, 0, 0
-	recover := func(fs *vfs.Mem) error {
+	recover := func(fs *vfstest.Mem) error {
 		ctx := context.Background()
 		r, err := w.open(fs)
 		if err != nil {
@@ -415,14 +416,14 @@ func TestCrashOfEviction(t *testing.T) {
 		}
 		return err
 	}
-	boundary := func(o vfs.Op) {
+	boundary := func(o vfstest.Op) {
 		if !armed || t.Failed() {
 			return
 		}
 		armed = false
 		defer func() { armed = true }()
 		op++
-		for v, keep := range []func() float64{vfs.KeepNone, vfs.KeepAll, vfs.KeepSome(uint64(op)), vfs.KeepSome(uint64(op) << 20)} {
+		for v, keep := range []func() float64{vfstest.KeepNone, vfstest.KeepAll, vfstest.KeepSome(uint64(op)), vfstest.KeepSome(uint64(op) << 20)} {
 			fs := w.mem.CrashClone(keep)
 			recoveries++
 			if err := recover(fs); err != nil {
@@ -430,7 +431,7 @@ func TestCrashOfEviction(t *testing.T) {
 			}
 		}
 	}
-	r, ref := w.device(vfs.NewHooked(w.mem, boundary))
+	r, ref := w.device(vfstest.NewHooked(w.mem, boundary))
 	for range 2 {
 		armed = true
 		_, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
@@ -459,7 +460,7 @@ func TestDeathDuringEviction(t *testing.T) {
 	for at := 0; ; at++ {
 		w := newEvictWorld(t)
 		n, died, armed := 0, false, false
-		fs := vfs.NewFaulty(w.mem, func(vfs.Op) error {
+		fs := vfstest.NewFaulty(w.mem, func(vfstest.Op) error {
 			if !armed {
 				return nil
 			}
@@ -499,9 +500,9 @@ func TestDeathDuringEviction(t *testing.T) {
 			}
 		}
 		look("the next process", w.mem, false) // it clears up what is not durable
-		look("a power cut", w.mem.CrashClone(vfs.KeepNone), true)
+		look("a power cut", w.mem.CrashClone(vfstest.KeepNone), true)
 		for seed := range 8 {
-			look("a power cut", w.mem.CrashClone(vfs.KeepSome(uint64(at<<8+seed))), true)
+			look("a power cut", w.mem.CrashClone(vfstest.KeepSome(uint64(at<<8+seed))), true)
 		}
 		look("the next process but one", w.mem, true)
 		if !died {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // TestFailedSyncTakesTheWholeChainBack lets the disk fail while many wait for it: all of them are told, the page is read-only, and
@@ -23,8 +23,8 @@ func failSync(t *testing.T, after int64) {
 	boom := errors.New("boom")
 	var armed atomic.Bool
 	var syncs atomic.Int64
-	fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && armed.Load() && syncs.Add(1) > after {
+	fs := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && armed.Load() && syncs.Add(1) > after {
 			return boom
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // openPageOf opens a page by the ledger and name that evictWorld.devices has given it.
@@ -42,7 +43,7 @@ func (w *evictWorld) devices(fs vfs.FS, n int) (*Repository, []PageRef) {
 }
 
 // wholeOrAway opens a repository after a crash and reports an error unless each of n pages is there, whole, or known to be in the cloud. It returns how many are away.
-func (w *evictWorld) wholeOrAway(fs *vfs.Mem, n int) (away int, err error) {
+func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 	ctx := context.Background()
 	r, err := w.open(fs)
 	if err != nil {
@@ -102,14 +103,14 @@ func TestCrashOfBatch(t *testing.T) {
 	w := newEvictWorld(t)
 	armed := false
 	op, none, some, all := 0, 0, 0, 0
-	boundary := func(o vfs.Op) {
+	boundary := func(o vfstest.Op) {
 		if !armed || t.Failed() {
 			return
 		}
 		armed = false
 		defer func() { armed = true }()
 		op++
-		for v, keep := range []func() float64{vfs.KeepNone, vfs.KeepAll, vfs.KeepSome(uint64(op)), vfs.KeepSome(uint64(op) << 20)} {
+		for v, keep := range []func() float64{vfstest.KeepNone, vfstest.KeepAll, vfstest.KeepSome(uint64(op)), vfstest.KeepSome(uint64(op) << 20)} {
 			away, err := w.wholeOrAway(w.mem.CrashClone(keep), n)
 			if err != nil {
 				t.Errorf("operation %d (%s), crash %d: %v", op, o, v, err)
@@ -124,7 +125,7 @@ func TestCrashOfBatch(t *testing.T) {
 			}
 		}
 	}
-	r, refs := w.devices(vfs.NewHooked(w.mem, boundary), n)
+	r, refs := w.devices(vfstest.NewHooked(w.mem, boundary), n)
 	armed = true
 	_, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
 	armed = false
@@ -144,7 +145,7 @@ func TestFaultInBatch(t *testing.T) {
 	for at := 0; ; at++ {
 		w := newEvictWorld(t)
 		op, failed, armed := 0, false, false
-		fs := vfs.NewFaulty(w.mem, func(vfs.Op) error {
+		fs := vfstest.NewFaulty(w.mem, func(vfstest.Op) error {
 			if !armed {
 				return nil
 			}
@@ -181,7 +182,7 @@ func TestFaultInBatch(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.wholeOrAway(w.mem.CrashClone(vfs.KeepNone), n); err != nil {
+		if _, err := w.wholeOrAway(w.mem.CrashClone(vfstest.KeepNone), n); err != nil {
 			t.Fatalf("operation %d: a power cut: %v", at, err)
 		}
 		if !failed {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -219,8 +219,8 @@ func TestMergesThatCameTooLate(t *testing.T) {
 func TestMergeOnAFailingDisk(t *testing.T) {
 	boom := errors.New("boom")
 	var armed atomic.Bool
-	fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && armed.Load() {
+	fs := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && armed.Load() {
 			return boom
 		}
 		return nil

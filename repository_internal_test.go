@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // listing counts how often each directory is listed.
@@ -21,7 +22,7 @@ func (l *listing) ReadDir(dir string) ([]vfs.Info, error) {
 
 // TestLedgerIsListedOnce: opening a page costs no more in a ledger that has many. A directory that somebody has removed meanwhile is made again.
 func TestLedgerIsListedOnce(t *testing.T) {
-	fs := &listing{vfs.NewMem(), map[string]int{}}
+	fs := &listing{vfstest.NewMem(), map[string]int{}}
 	w := newEvictWorld(t)
 	r, err := w.open(fs)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // TestWatchYieldsTheErrorOfADiff (defect 19 of the original: such a watch was stuck in silence): the error comes out, whichever part it
@@ -17,8 +17,8 @@ func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 	boom := errors.New("boom")
 	var left atomic.Int64 // reads until the disk fails; negative: it never does
 	left.Store(-1)
-	fs := vfs.NewFaulty(vfs.NewMem(), func(op vfs.Op) error {
-		if op.Kind == vfs.OpRead && strings.Contains(op.Name, "ledgers") && left.Load() >= 0 && left.Add(-1) < 0 {
+	fs := vfstest.NewFaulty(vfstest.NewMem(), func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpRead && strings.Contains(op.Name, "ledgers") && left.Load() >= 0 && left.Add(-1) < 0 {
 			left.Store(0)
 			return boom
 		}

@@ -26,7 +26,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -94,7 +94,7 @@ func (w *world) connect() {
 type device struct {
 	w     *world
 	id    format.ID
-	fs    *vfs.Mem
+	fs    *vfstest.Mem
 	s     *cloudsync.Syncer
 	m     *bucket.Meter // of what goes to the bucket
 	pages map[string]*page
@@ -116,7 +116,7 @@ func (w *world) device() *page { return w.newDevice().page("notes") }
 func (w *world) newDevice() *device {
 	w.t.Helper()
 	w.n++
-	d := &device{w: w, id: format.ID{w.n, 0xdd}, fs: vfs.NewMem(), pages: map[string]*page{}}
+	d := &device{w: w, id: format.ID{w.n, 0xdd}, fs: vfstest.NewMem(), pages: map[string]*page{}}
 	if err := errors.Join(d.fs.MkdirAll("repo"), d.fs.SyncDir(".")); err != nil {
 		w.t.Fatal(err)
 	}

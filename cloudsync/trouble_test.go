@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -427,10 +427,10 @@ func TestReuploadOfHistoryWithoutTrees(t *testing.T) {
 		t.Fatalf("%d commits are not synced, %v", len(ids), err)
 	}
 	// The second time the process is killed before the checkpoint is put.
-	var killed *vfs.Mem
+	var killed *vfstest.Mem
 	w.b.SetBefore(func(op bucket.Op, name string) error {
 		if killed == nil && op == bucket.OpPut && strings.Contains(name, "/checkpoints/") {
-			killed = b.d.fs.CrashClone(vfs.KeepNone)
+			killed = b.d.fs.CrashClone(vfstest.KeepNone)
 			return fs.ErrPermission
 		}
 		return nil

@@ -35,19 +35,6 @@ func (id ID) IsZero() bool { return id == ID{} }
 // Compare orders ids by their bytes.
 func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
-// ParseID reads an id from what String writes. It fails with an error that matches base.ErrInvalid for
-// anything else.
-func ParseID(s string) (ID, error) {
-	var id ID
-	if len(s) != 2*IDSize {
-		return id, fmt.Errorf("parse commit id of %d characters, want %d: %w", len(s), 2*IDSize, base.ErrInvalid)
-	}
-	if _, err := hex.Decode(id[:], []byte(s)); err != nil || id.String() != s {
-		return ID{}, fmt.Errorf("parse commit id: no lower-case hexadecimal digits: %w", base.ErrInvalid)
-	}
-	return id, nil
-}
-
 // Commit is an immutable version of a page. Nobody may change it, nor the slice of its parents.
 type Commit struct {
 	ID ID

@@ -154,24 +154,6 @@ func (id Identifier) Append(b []byte) []byte {
 // String returns the hexadecimal form of the encoding.
 func (id Identifier) String() string { return hex.EncodeToString(id.Append(nil)) }
 
-// ParseIdentifier reads an identifier that fills b. It fails with an error that matches
-// base.ErrInvalid when b is not what Append writes.
-func ParseIdentifier(b []byte) (Identifier, error) {
-	if len(b) <= DigestSize {
-		return Identifier{}, fmt.Errorf("parse object identifier of %d bytes: %w", len(b), base.ErrInvalid)
-	}
-	d, err := ParseDigest(b[:DigestSize])
-	if err != nil {
-		return Identifier{}, err
-	}
-	k, n := binary.Uvarint(b[DigestSize:])
-	id := Identifier{d, k}
-	if n <= 0 || !bytes.Equal(id.Append(nil), b) {
-		return Identifier{}, fmt.Errorf("parse object identifier: bad key index: %w", base.ErrInvalid)
-	}
-	return id, nil
-}
-
 // Priority says when a value comes down from the cloud.
 type Priority uint8
 

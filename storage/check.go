@@ -18,12 +18,13 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
+// maxProblems bounds the lists of the reports of Check and Salvage, each by itself.
+const maxProblems = 1000
+
 // CheckOptions say how Check goes about it.
 type CheckOptions struct {
 	// Progress, if not nil, is told how many bytes of the segments have been verified, of how many. It must not block.
 	Progress func(done, total int64)
-	// MaxProblems bounds the report; 0: 1000.
-	MaxProblems int
 }
 
 // CheckReport is what Check has found.
@@ -35,7 +36,7 @@ type CheckReport struct {
 	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More says that there are more.
 	Problems []error
 	More     bool
-	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the bucket (see MissingPieces); MissingPieces are the first of them, as many as MaxProblems. That is no
+	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the bucket (see MissingPieces); MissingPieces are the first of them, at most 1000. That is no
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
@@ -58,9 +59,6 @@ func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 // Problems are in the report; an error is
 // returned when the check itself cannot go on: that of ctx or of the disk.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
-	if o.MaxProblems <= 0 {
-		o.MaxProblems = 1000
-	}
 	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
 	if s.foldable() && s.writable() == nil {
 		err := s.Fold(ctx)
@@ -123,7 +121,7 @@ func (c *checker) problem(err error) error {
 	if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrUnsupported) {
 		return err
 	}
-	if len(c.report.Problems) >= c.o.MaxProblems {
+	if len(c.report.Problems) >= maxProblems {
 		c.report.More = true
 		return nil
 	}
@@ -139,8 +137,8 @@ func (c *checker) run() error {
 	}
 	c.build = newRebuilder(s, c.fresh, &st)
 	c.heads = s.Heads()
-	s.foldTurn <- struct{}{} // nothing is folded while rows are compared
-	defer func() { <-s.foldTurn }()
+	s.foldTurn.lock() // nothing is folded while rows are compared
+	defer s.foldTurn.release()
 	reflected := s.state.position.Number
 	if c.compacted, err = s.log.Compacted(); err != nil {
 		return c.problem(err)
@@ -422,7 +420,7 @@ func (c *checker) treeless(id commit.ID) (treeless bool) {
 
 // hole notes a commit with a hole in its tree.
 func (c *checker) hole(id commit.ID) {
-	if len(c.report.Holes) < c.o.MaxProblems && !slices.Contains(c.report.Holes, id) {
+	if len(c.report.Holes) < maxProblems && !slices.Contains(c.report.Holes, id) {
 		c.report.Holes = append(c.report.Holes, id)
 	}
 }
@@ -621,3 +619,27 @@ func (b bitset) has(n uint64) bool {
 }
 
 var _ split.Source = pieceSource{}
+
+// absent notes a piece that the log has nothing of, unless it is known from another value. In a page that was never synced that is damage.
+func (c *checker) absent(d *object.Digest, known bool) error {
+	if !c.report.synced {
+		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
+	}
+	if known {
+		return nil
+	}
+	if c.report.Missing++; len(c.report.MissingPieces) < maxProblems {
+		c.report.MissingPieces = append(c.report.MissingPieces, *d)
+	}
+	return nil
+}
+
+// noteSync notes whether the log has records of sync.
+func (c *checker) noteSync(ops []op) {
+	for i := range ops {
+		switch ops[i].kind {
+		case recPlaces, recCondemned, recMetadata, recForgotten:
+			c.report.synced = true
+		}
+	}
+}

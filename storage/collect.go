@@ -155,12 +155,10 @@ func (c *Collector) dropIdle(ctx context.Context) error {
 // stepInTurn waits for the fold turn and does a step.
 func (c *Collector) stepInTurn(ctx context.Context) (more bool, err error) {
 	s := c.s
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return false, err
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	if made := s.indexes.Load(); made != c.indexes { // other numbers
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}
@@ -314,48 +312,6 @@ func (c *Collector) abandon(ctx context.Context) error {
 	}
 	c.stats.Journals += len(stale)
 	return c.s.foldAll(ctx)
-}
-
-// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
-func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s.appendGroup()
-	s.bulk.Lock()
-	release = func() {
-		s.bulk.Unlock()
-		<-s.appendTurn
-	}
-	if err := s.foldAll(ctx); err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
-}
-
-// foldAll folds what is durable. The caller holds the fold turn.
-func (s *Store) foldAll(ctx context.Context) error {
-	for {
-		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
-			return err
-		}
-	}
-}
-
-// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
-func (s *Store) appendAloneOps(ops []op) error {
-	s.mu.Lock()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	g := s.aloneGroupLocked(ops)
-	s.mu.Unlock()
-	s.appendTaken(g)
-	return g.err
 }
 
 // walk looks at some numbers and notes what looks like garbage. It reports whether all have been looked at.

@@ -10,125 +10,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-// shallowKey is the key of a row that says that a commit stays whose parent was pruned.
-func shallowKey(parent, child commit.ID) []byte {
-	return append(parent[:len(parent):len(parent)], child[:]...)
-}
-
-// dropShallow removes the rows that say that a commit was pruned: it has come again.
-func dropShallow(tx index.Tx, parent commit.ID) error {
-	b := tx.Bucket(bucketShallow)
-	c := b.Cursor()
-	for k, _ := c.Seek(parent[:]); bytes.HasPrefix(k, parent[:]); k, _ = c.Next() {
-		if err := b.Delete(bytes.Clone(k)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prunedParent reports whether a commit was pruned that is the parent of one that stays.
-func prunedParent(tx index.Tx, id commit.ID) bool {
-	return hasPrefix(tx.Bucket(bucketShallow).Cursor(), id[:])
-}
-
-// foldPruned takes commits out of the index, in one transaction.
-func foldPruned(db index.DB, st *state, parts [][]op) error {
-	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
-		for _, ops := range parts {
-			for i := range ops {
-				if err := pruneRows(tx, st, ops[i].sync); err != nil {
-					return err
-				}
-			}
-		}
-		return tx.Bucket(bucketState).Put(stateKey, st.encode())
-	}}})
-}
-
-// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a head while a log is folded from the beginning
-// from which compaction has taken its children, which were pruned too.
-func pruneRows(tx index.Tx, st *state, y *syncOp) error {
-	commits := tx.Bucket(bucketCommits)
-	if err := dropHeads(tx, st, y.ids); err != nil {
-		return err
-	}
-	for _, id := range y.ids {
-		v := commits.Get(id[:])
-		if v == nil {
-			continue
-		}
-		c, err := parseCommitRow(id[:], v)
-		if err != nil {
-			return err
-		}
-		if err := pruneCommit(tx, c); err != nil {
-			return err
-		}
-	}
-	for _, id := range y.children {
-		v := commits.Get(id[:])
-		if v == nil {
-			continue
-		}
-		c, err := parseCommitRow(id[:], v)
-		if err != nil {
-			return err
-		}
-		for _, p := range c.Parents {
-			if p != commit.First().ID && commits.Get(p[:]) == nil {
-				if err := tx.Bucket(bucketShallow).Put(shallowKey(p, c.ID), nil); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func pruneCommit(tx index.Tx, c *commit.Commit) error {
-	roots := []object.Digest{c.Root}
-	if v := tx.Bucket(bucketConflicts).Get(c.ID[:]); v != nil {
-		root, err := parseConflictRow(c.ID[:], v)
-		if err != nil {
-			return err
-		}
-		roots = append(roots, root)
-	}
-	for i := range roots {
-		row, ok, err := readObjectRow(tx, &roots[i])
-		if err != nil || !ok {
-			return cmp.Or(err, badRow(bucketObjects, roots[i].String(), "the root of a commit has no row"))
-		}
-		if err := dropCommitRef(tx, row.number, c.ID); err != nil {
-			return err
-		}
-	}
-	for _, p := range c.Parents {
-		if err := tx.Bucket(bucketShallow).Delete(shallowKey(p, c.ID)); err != nil {
-			return err
-		}
-	}
-	if len(c.Parents) == 2 {
-		if err := tx.Bucket(bucketMerges).Delete(mergeKey(c.Parents[0], c.Parents[1], c.ID)); err != nil {
-			return err
-		}
-	}
-	for _, bucket := range []string{bucketCommits, bucketConflicts, bucketUnsynced, bucketTreeless} {
-		if err := tx.Bucket(bucket).Delete(slices.Clone(c.ID[:])); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // foldAbandoned removes the rows of transient pieces of journals that are no more, in transactions of bounded size. Done in part, it can be
 // done again.

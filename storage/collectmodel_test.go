@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -221,7 +221,7 @@ func (g *garden) step() bool {
 func (g *garden) crash() {
 	keep := g.rng.Float64
 	if g.rng.IntN(3) == 0 {
-		keep = vfs.KeepNone
+		keep = vfstest.KeepNone
 	}
 	ix := g.ix.Clone()
 	if g.rng.IntN(4) == 0 {

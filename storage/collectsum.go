@@ -180,11 +180,6 @@ func neededAsBase(tx index.Tx, dest uint64) bool {
 	return hasPrefix(tx.Bucket(bucketRefs).Cursor(), refPrefix(dest, refBase))
 }
 
-func hasPrefix(c index.Cursor, prefix []byte) bool {
-	k, _ := c.Seek(prefix)
-	return bytes.HasPrefix(k, prefix)
-}
-
 // removeSources takes sources, which ascend, out of the reference rows of one destination. It returns what that takes from the sum.
 func removeSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)

@@ -79,12 +79,10 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport,
 	if err := s.writable(); err != nil {
 		return r, fmt.Errorf("compact: %w", err)
 	}
-	select {
-	case s.compactTurn <- struct{}{}:
-	case <-ctx.Done():
-		return r, fmt.Errorf("compact: %w", ctx.Err())
+	if err := s.compactTurn.take(ctx); err != nil {
+		return r, fmt.Errorf("compact: %w", err)
 	}
-	defer func() { <-s.compactTurn }()
+	defer s.compactTurn.release()
 	c := &compaction{s: s, o: o.withDefaults(s.segmentBytes()), r: &r}
 	if err := c.run(ctx); err != nil {
 		return r, fmt.Errorf("compact: %w", err)
@@ -229,13 +227,11 @@ func (c *compaction) wantsLook() bool { return c.deletions >= c.s.minDeletions &
 // lookForStale finds out what deletions must stay for.
 func (c *compaction) lookForStale(ctx context.Context) (err error) {
 	s := c.s
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return err
 	}
 	upTo := s.state.position.Number
-	<-s.foldTurn
+	s.foldTurn.release()
 	c.looked = true
 	c.stale, err = s.findStale(ctx, upTo)
 	return err
@@ -281,12 +277,10 @@ func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 // step examines segments until some are found that are to be rewritten together, and rewrites them.
 func (c *compaction) step(ctx context.Context) error {
 	s := c.s
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return err
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -497,13 +491,11 @@ func (c *compaction) lastTags(ctx context.Context, inputs []uint32) (map[string]
 
 // finishOpen lets what comes next begin a new segment.
 func (s *Store) finishOpen(ctx context.Context) error {
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.appendTurn.take(ctx); err != nil {
+		return err
 	}
 	err := s.log.Main().Finish()
-	<-s.appendTurn
+	s.appendTurn.release()
 	if err != nil {
 		return err
 	}

@@ -42,12 +42,10 @@ func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err erro
 // shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new file takes the place of the old one. With dry it only
 // says about how long the new file would be.
 func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64, err error) {
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
+	if err := s.foldTurn.take(ctx); err != nil {
+		return 0, 0, err
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	s.indexMu.RLock()
 	defer s.indexMu.RUnlock()
 	f, ok := s.index.(*index.File)

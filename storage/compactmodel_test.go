@@ -14,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -133,7 +134,7 @@ func (g *garden) giveUpCompaction() {
 func (g *garden) backUp() {
 	ctx := context.Background()
 	o := g.o
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	g.check(mem.MkdirAll(o.Dir))
 	o.FS, o.MemoryIndex = mem, index.NewMemory()
 	kept := slices.Clone(g.kept)
@@ -182,19 +183,19 @@ func (g *garden) putBack() {
 }
 
 // hooked is a file system whose changes the boundaries are told of, and that is full at times.
-func (g *garden) hooked(mem *vfs.Mem) vfs.FS {
-	return vfs.NewHooked(vfs.NewFaulty(mem, func(op vfs.Op) error {
+func (g *garden) hooked(mem *vfstest.Mem) vfs.FS {
+	return vfstest.NewHooked(vfstest.NewFaulty(mem, func(op vfstest.Op) error {
 		if g.full && takesSpace(op.Kind) {
 			return fmt.Errorf("%s: %w", op, base.ErrNoSpace)
 		}
 		return nil
-	}), func(op vfs.Op) { g.tell(op.String()) })
+	}), func(op vfstest.Op) { g.tell(op.String()) })
 }
 
 // crashIn cuts the power at some change of the files or the index, while fn runs.
 func (g *garden) crashIn(fn func()) (crashed bool) {
 	at, n := g.rng.IntN(60), 0
-	var mem *vfs.Mem
+	var mem *vfstest.Mem
 	var ix *index.Memory
 	g.boundary = func(string) {
 		if n++; n == at {

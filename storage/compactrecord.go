@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/storage/index"
 )
 
 // recSummary is the kind of a record that compaction writes instead of others.
@@ -33,19 +32,4 @@ func (o *op) appendSummary(b []byte) []byte {
 		b = append(b, o.sync.ids[i][:]...)
 	}
 	return b
-}
-
-// dropHeads makes commits no heads.
-func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
-	heads := tx.Bucket(bucketHeads)
-	for _, id := range ids {
-		if heads.Get(id[:]) == nil {
-			continue
-		}
-		if err := heads.Delete(append([]byte(nil), id[:]...)); err != nil {
-			return err
-		}
-		st.removeHead(id)
-	}
-	return nil
 }

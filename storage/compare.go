@@ -214,10 +214,6 @@ func (c *checker) checkNumbers(have index.Tx) error {
 	return nil
 }
 
-func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
-	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
-}
-
 // compareRefs compares the references to one destination.
 func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint64) error {
 	family := bucketRefs + "/" + d.String() + "/"
@@ -329,12 +325,6 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 		return c.problemRow(family, "", "other rows than the log gives")
 	}
 	return nil
-}
-
-// hasKey tells an empty value from none.
-func hasKey(b index.Bucket, k []byte) bool {
-	found, _ := b.Cursor().Seek(k)
-	return bytes.Equal(found, k)
 }
 
 // checkSums compares the references of each block with their sum. It goes from one block that a row names to the next: a damaged row may name any.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -62,8 +62,8 @@ func TestSyncsAreShared(t *testing.T) {
 	const writers, rounds = 64, 3
 	var next atomic.Pointer[slowSync]
 	w := newWorld(t, 1, storage.Options{})
-	w.o.FS = vfs.NewFaulty(w.mem, func(op vfs.Op) error {
-		if op.Kind != vfs.OpSync {
+	w.o.FS = vfstest.NewFaulty(w.mem, func(op vfstest.Op) error {
+		if op.Kind != vfstest.OpSync {
 			return nil
 		}
 		if s := next.Swap(nil); s != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -112,7 +113,7 @@ func (g *golden) segments() map[string][]byte {
 }
 
 // damage changes one file of a file system.
-func damage(t testing.TB, m *vfs.Mem, name string, change func(f vfs.File) error) {
+func damage(t testing.TB, m *vfstest.Mem, name string, change func(f vfs.File) error) {
 	t.Helper()
 	f, err := m.Open(name)
 	if err != nil {
@@ -280,9 +281,9 @@ func contentOnce(ctx context.Context, s *storage.Store, c *commit.Commit, values
 }
 
 // copyOf returns options for a copy of the page.
-func (g *golden) copyOf() (storage.Options, *vfs.Mem) {
+func (g *golden) copyOf() (storage.Options, *vfstest.Mem) {
 	o := g.o
-	m := g.mem.CrashClone(vfs.KeepAll)
+	m := g.mem.CrashClone(vfstest.KeepAll)
 	o.FS = m
 	if g.ix != nil && o.MemoryIndex != nil {
 		o.MemoryIndex = g.ix.Clone()
@@ -369,7 +370,7 @@ func TestWrongSegments(t *testing.T) {
 	foreign.must(storage.Create(t.Context(), foreign.o))
 	files := g.segments()
 	names := sortedKeys(edit(files))
-	try := func(what string, change func(m *vfs.Mem)) {
+	try := func(what string, change func(m *vfstest.Mem)) {
 		t.Helper()
 		for _, indexed := range []bool{true, false} {
 			o, m := g.copyOf()
@@ -385,7 +386,7 @@ func TestWrongSegments(t *testing.T) {
 			}
 		}
 	}
-	put := func(m *vfs.Mem, name string, b []byte) {
+	put := func(m *vfstest.Mem, name string, b []byte) {
 		path := filepath.Join(g.o.Dir, name)
 		if err := m.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
@@ -393,12 +394,12 @@ func TestWrongSegments(t *testing.T) {
 		g.must(vfs.WriteFile(m, path, b))
 	}
 	for i, name := range names {
-		try("missing "+name, func(m *vfs.Mem) {
+		try("missing "+name, func(m *vfstest.Mem) {
 			g.must(m.Remove(filepath.Join(g.o.Dir, name)))
 			g.must(m.SyncDir(g.o.Dir))
 		})
 		next := names[(i+1)%len(names)]
-		try(name+" under another name", func(m *vfs.Mem) {
+		try(name+" under another name", func(m *vfstest.Mem) {
 			put(m, name, files[next])
 			put(m, next, files[name])
 		})
@@ -411,7 +412,7 @@ func TestWrongSegments(t *testing.T) {
 		g.must(err)
 	}
 	for name := range foreignFiles {
-		try("segment of another page", func(m *vfs.Mem) { put(m, name, foreignFiles[name]) })
+		try("segment of another page", func(m *vfstest.Mem) { put(m, name, foreignFiles[name]) })
 	}
 	if a, b := other.segments(), files; !maps.EqualFunc(a, b, bytes.Equal) {
 		t.Error("one history gives two logs")
@@ -537,7 +538,7 @@ func TestCorruptLastBatch(t *testing.T) {
 	w.must(err)
 	for off := from; off < size(); off++ {
 		o := w.o
-		m := w.mem.CrashClone(vfs.KeepAll)
+		m := w.mem.CrashClone(vfstest.KeepAll)
 		o.FS, o.MemoryIndex = m, w.ix.Clone()
 		damage(t, m, worldDir+"/00000001.seg", flip(off, 4, b))
 		s, err := storage.Open(t.Context(), o)

@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -49,9 +50,9 @@ func (c *crasher) boundary(what string) {
 		keep := rng.Float64
 		switch v {
 		case 0:
-			keep = vfs.KeepNone
+			keep = vfstest.KeepNone
 		case 1:
-			keep = vfs.KeepAll
+			keep = vfstest.KeepAll
 		}
 		if err := c.recovers(c.w.mem.CrashClone(keep), ix, p, rng); err != nil {
 			c.failed = true
@@ -92,7 +93,7 @@ func (c *crasher) openCrashed(fs vfs.FS, ix *index.Memory) (*storage.Store, erro
 	return s, err
 }
 
-func (c *crasher) recovers(mem *vfs.Mem, ix *index.Memory, p promise, rng *rand.Rand) (err error) {
+func (c *crasher) recovers(mem *vfstest.Mem, ix *index.Memory, p promise, rng *rand.Rand) (err error) {
 	if rng.IntN(10) == 0 {
 		if mem, ix, err = c.crashAgain(mem, ix, rng); err != nil {
 			return fmt.Errorf("recover, to crash again: %w", err)
@@ -119,16 +120,16 @@ func (c *crasher) recovers(mem *vfs.Mem, ix *index.Memory, p promise, rng *rand.
 }
 
 // crashAgain recovers, with another power cut at some moment of it, and returns what that leaves.
-func (c *crasher) crashAgain(mem *vfs.Mem, ix *index.Memory, rng *rand.Rand) (*vfs.Mem, *index.Memory, error) {
+func (c *crasher) crashAgain(mem *vfstest.Mem, ix *index.Memory, rng *rand.Rand) (*vfstest.Mem, *index.Memory, error) {
 	at, n := rng.IntN(12), 0
 	seed := rng.Uint64()
-	var left *vfs.Mem
+	var left *vfstest.Mem
 	var leftIx *index.Memory
 	take := func() {
 		leftIx = ix.Clone()
-		left = mem.CrashClone(vfs.KeepSome(seed))
+		left = mem.CrashClone(vfstest.KeepSome(seed))
 	}
-	hooked := vfs.NewHooked(mem, func(vfs.Op) {
+	hooked := vfstest.NewHooked(mem, func(vfstest.Op) {
 		if n++; n == at {
 			take()
 		}
@@ -144,7 +145,7 @@ func (c *crasher) crashAgain(mem *vfs.Mem, ix *index.Memory, rng *rand.Rand) (*v
 }
 
 // again opens the page a second time, after it was closed or after one more power cut, and finds the same.
-func (c *crasher) again(s *storage.Store, mem *vfs.Mem, ix *index.Memory, rng *rand.Rand) (err error) {
+func (c *crasher) again(s *storage.Store, mem *vfstest.Mem, ix *index.Memory, rng *rand.Rand) (err error) {
 	heads := s.Heads()
 	var also *commit.Commit
 	if rng.IntN(4) == 0 { // what comes after a recovery is as durable as what came before
@@ -165,7 +166,7 @@ func (c *crasher) again(s *storage.Store, mem *vfs.Mem, ix *index.Memory, rng *r
 	} else {
 		ix = ix.Clone()
 	}
-	s2, err := c.openCrashed(mem.CrashClone(vfs.KeepNone), ix)
+	s2, err := c.openCrashed(mem.CrashClone(vfstest.KeepNone), ix)
 	if err != nil {
 		return fmt.Errorf("open again: %w", err)
 	}
@@ -499,7 +500,7 @@ func TestCrash(t *testing.T) {
 			w.o.Cache = storage.NewNodeCache(1 << 20)
 			c := &crasher{w: w, name: sc.name, seed: seed<<8 | uint64(i), total: &total, fast: sc.fast}
 			w.boundary = c.boundary
-			w.o.FS = vfs.NewHooked(w.mem, func(op vfs.Op) { c.boundary(op.String()) })
+			w.o.FS = vfstest.NewHooked(w.mem, func(op vfstest.Op) { c.boundary(op.String()) })
 			w.open()
 			sc.run(w)
 			w.close()

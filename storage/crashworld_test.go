@@ -19,7 +19,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -32,7 +32,7 @@ const worldDir = "repo/page"
 type world struct {
 	t   testing.TB
 	o   storage.Options
-	mem *vfs.Mem
+	mem *vfstest.Mem
 	ix  *index.Memory
 	s   *storage.Store
 	rng *rand.Rand
@@ -65,7 +65,7 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64, o storage.Options) *world {
 	w := &world{
-		t: t, o: o, foldTxRows: 16, mem: vfs.NewMem(), ix: index.NewMemory(), rng: rand.New(rand.NewPCG(seed, 77)),
+		t: t, o: o, foldTxRows: 16, mem: vfstest.NewMem(), ix: index.NewMemory(), rng: rand.New(rand.NewPCG(seed, 77)),
 		models: map[commit.ID]map[string][]byte{commit.First().ID: {}}, tags: map[string][]commit.ID{}, tagged: map[string]int{},
 		explained: map[commit.ID][]object.Digest{}, ackExplained: map[commit.ID][]object.Digest{}, decided: map[object.Digest]map[string][]byte{},
 	}

@@ -15,26 +15,26 @@ func SetMinDeletions(s *Store, n int64) { s.minDeletions = n }
 
 // SetFoldTxRows makes folds write so many rows in one transaction.
 func SetFoldTxRows(s *Store, n int) {
-	s.foldTurn <- struct{}{}
+	s.foldTurn.lock()
 	s.foldTxRows = n
-	<-s.foldTurn
+	s.foldTurn.release()
 }
 
 // SetMaxTouches makes batches and folds of sync that small. It is called before anything of sync.
 func SetMaxTouches(s *Store, n int) {
-	s.foldTurn <- struct{}{}
+	s.foldTurn.lock()
 	s.maxTouches = n
-	<-s.foldTurn
+	s.foldTurn.release()
 }
 
 // HookIndex calls before ahead of every transaction that changes the index, which fails with the error that before returns,
 // and after behind each that was done. Either may be nil.
 func HookIndex(s *Store, before func() error, after func()) {
-	s.foldTurn <- struct{}{}
+	s.foldTurn.lock()
 	s.indexMu.Lock()
 	s.index = hookedIndex{s.index, before, after}
 	s.indexMu.Unlock()
-	<-s.foldTurn
+	s.foldTurn.release()
 }
 
 type hookedIndex struct {
@@ -92,11 +92,11 @@ func SetIndexVersion(db index.DB, version byte) error {
 
 // BoundReads ends the test process with a panic when the index is asked for more rows than that, by whatever goes on for ever.
 func BoundReads(s *Store, most int) {
-	s.foldTurn <- struct{}{}
+	s.foldTurn.lock()
 	s.indexMu.Lock()
 	s.index = countedIndex{s.index, &atomic.Int64{}, int64(most)}
 	s.indexMu.Unlock()
-	<-s.foldTurn
+	s.foldTurn.release()
 }
 
 type countedIndex struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -20,20 +20,20 @@ import (
 type faultKind struct {
 	name   string
 	err    error
-	hits   func(vfs.OpKind) bool
+	hits   func(vfstest.OpKind) bool
 	sticky bool
 }
 
 var faultKinds = []faultKind{
-	{"EIO once", syscall.EIO, vfs.OpKind.Mutates, false},
-	{"EIO for ever", syscall.EIO, vfs.OpKind.Mutates, true},
+	{"EIO once", syscall.EIO, vfstest.OpKind.Mutates, false},
+	{"EIO for ever", syscall.EIO, vfstest.OpKind.Mutates, true},
 	{"ENOSPC once", syscall.ENOSPC, takesSpace, false},
 	{"ENOSPC for ever", syscall.ENOSPC, takesSpace, true},
-	{"read error once", syscall.EIO, func(k vfs.OpKind) bool { return !k.Mutates() }, false},
+	{"read error once", syscall.EIO, func(k vfstest.OpKind) bool { return !k.Mutates() }, false},
 }
 
-func takesSpace(k vfs.OpKind) bool {
-	return k == vfs.OpWrite || k == vfs.OpCreate || k == vfs.OpMkdir || k == vfs.OpPreallocate
+func takesSpace(k vfstest.OpKind) bool {
+	return k == vfstest.OpWrite || k == vfstest.OpCreate || k == vfstest.OpMkdir || k == vfstest.OpPreallocate
 }
 
 // faulty is a script whose operation number at fails.
@@ -44,11 +44,11 @@ type faulty struct {
 
 	mu    sync.Mutex
 	ops   int
-	hit   *vfs.Op // the first that failed
-	space bool    // there is space again
+	hit   *vfstest.Op // the first that failed
+	space bool        // there is space again
 }
 
-func (f *faulty) inject(op vfs.Op) error {
+func (f *faulty) inject(op vfstest.Op) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ops++
@@ -61,7 +61,7 @@ func (f *faulty) inject(op vfs.Op) error {
 	return f.kind.err
 }
 
-func (f *faulty) fired() *vfs.Op {
+func (f *faulty) fired() *vfstest.Op {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.hit
@@ -184,9 +184,9 @@ func (f *faulty) run() error {
 }
 
 // afterFailure looks at an open page whose step has just failed because of hit.
-func (f *faulty) afterFailure(hit *vfs.Op, stepErr error) error {
+func (f *faulty) afterFailure(hit *vfstest.Op, stepErr error) error {
 	switch {
-	case hit.Kind == vfs.OpSync || hit.Kind == vfs.OpSyncDir:
+	case hit.Kind == vfstest.OpSync || hit.Kind == vfstest.OpSyncDir:
 		if !errors.Is(stepErr, base.ErrReadOnly) {
 			return fmt.Errorf("a failed sync gave %w", stepErr)
 		}
@@ -211,7 +211,7 @@ func (f *faulty) afterFailure(hit *vfs.Op, stepErr error) error {
 func (f *faulty) recovered() error {
 	p := f.promise()
 	rng := rand.New(rand.NewPCG(1, uint64(f.at)))
-	for _, keep := range []func() float64{vfs.KeepAll, vfs.KeepNone} {
+	for _, keep := range []func() float64{vfstest.KeepAll, vfstest.KeepNone} {
 		o := f.o
 		o.FS, o.MemoryIndex = f.mem.CrashClone(keep), f.ix.Clone()
 		if err := storage.Create(context.Background(), o); err != nil {
@@ -235,7 +235,7 @@ func (f *faulty) recovered() error {
 
 func newFaulty(t *testing.T, kind faultKind, at int) *faulty {
 	f := &faulty{world: newWorld(t, 1, storage.Options{SegmentBytes: 8192, Cache: storage.NewNodeCache(1 << 20)}), kind: kind, at: at}
-	f.o.FS = vfs.NewFaulty(f.mem, f.inject)
+	f.o.FS = vfstest.NewFaulty(f.mem, f.inject)
 	f.withSync()
 	return f
 }
@@ -337,7 +337,7 @@ func numbersStay(t *testing.T, w *world, seen map[uint64]string) {
 
 // TestLostHead takes a commit on from NewestHead whose group then fails: who waits for it, builds on it or tags it is told (I5).
 func TestLostHead(t *testing.T) {
-	f := newFaulty(t, faultKind{"", syscall.ENOSPC, func(k vfs.OpKind) bool { return k == vfs.OpWrite }, false}, 1<<30)
+	f := newFaulty(t, faultKind{"", syscall.ENOSPC, func(k vfstest.OpKind) bool { return k == vfstest.OpWrite }, false}, 1<<30)
 	w := f.world
 	w.open()
 	first := w.commit(small(1))
@@ -417,9 +417,9 @@ type gate struct {
 	mu      sync.Mutex
 }
 
-func (g *gate) inject(op vfs.Op) error {
+func (g *gate) inject(op vfstest.Op) error {
 	g.mu.Lock()
-	armed := g.armed && op.Kind == vfs.OpWrite
+	armed := g.armed && op.Kind == vfstest.OpWrite
 	g.armed = g.armed && !armed
 	g.mu.Unlock()
 	if !armed {
@@ -435,7 +435,7 @@ func (g *gate) inject(op vfs.Op) error {
 func TestFailureTakesBackWhatFollows(t *testing.T) {
 	g := &gate{reached: make(chan struct{}), failed: make(chan struct{})}
 	w := newWorld(t, 1, storage.Options{})
-	w.o.FS = vfs.NewFaulty(w.mem, g.inject)
+	w.o.FS = vfstest.NewFaulty(w.mem, g.inject)
 	w.open()
 	base1 := w.commit(small(1))
 	shared := noise(w.rng, 3000)

@@ -117,24 +117,25 @@ func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	if len(wanted) == 0 {
 		return s.writable()
 	}
-	if err := s.waitRoom(ctx); err != nil {
+	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
 	}
-	s.lockForSubmit()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
+	p, err := s.submit(submission{
+		add: func(g *group, _ []op) []op {
+			g.batch.Grow(bytes + len(wanted)*recordRoom + endsRoom)
+			ops := make([]op, len(wanted))
+			for i, p := range wanted {
+				ops[i] = op{kind: recPiece, digest: p.Digest}
+				addRecord(g.batch, &ops[i], p.Content)
+			}
+			return ops
+		},
+		late: true,
+	})
+	if err != nil {
 		return err
 	}
-	g := s.groupLocked()
-	g.batch.Grow(bytes + len(wanted)*recordRoom + endsRoom)
-	ops := make([]op, len(wanted))
-	for i, p := range wanted {
-		ops[i] = op{kind: recPiece, digest: p.Digest}
-		addRecord(g.batch, &ops[i], p.Content)
-	}
-	g.parts = append(g.parts, ops) // shown when they are durable
-	s.mu.Unlock()
-	return s.await(g)
+	return p.Wait()
 }
 
 const (

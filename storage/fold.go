@@ -26,12 +26,10 @@ func (s *Store) Fold(ctx context.Context) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
 	}
-	select {
-	case s.foldTurn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a fold: %w", ctx.Err())
+	if err := s.foldTurn.take(ctx); err != nil {
+		return fmt.Errorf("wait for a fold: %w", err)
 	}
-	defer func() { <-s.foldTurn }()
+	defer s.foldTurn.release()
 	for {
 		more, err := s.foldSome(ctx, s.foldLimit())
 		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {
@@ -784,4 +782,28 @@ func (b *broadcast) tell() {
 	defer b.mu.Unlock()
 	close(b.c)
 	b.c = make(chan struct{})
+}
+
+// dropHeads makes commits no heads.
+func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
+	heads := tx.Bucket(bucketHeads)
+	for _, id := range ids {
+		if heads.Get(id[:]) == nil {
+			continue
+		}
+		if err := heads.Delete(append([]byte(nil), id[:]...)); err != nil {
+			return err
+		}
+		st.removeHead(id)
+	}
+	return nil
+}
+
+// foldAll folds what is durable. The caller holds the fold turn.
+func (s *Store) foldAll(ctx context.Context) error {
+	for {
+		if more, err := s.foldSome(ctx, s.foldLimit()); err != nil || !more {
+			return err
+		}
+	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -18,7 +18,7 @@ func TestPendingIsBounded(t *testing.T) {
 			t.Errorf("a commit of origin %d counts as %d rows, want %d", origin, o.weight(), rows)
 		}
 	}
-	fs := vfs.NewMem()
+	fs := vfstest.NewMem()
 	options := Options{FS: fs, Dir: "page", MemoryIndex: index.NewMemory(), FoldRows: 960}
 	if err := Create(t.Context(), options); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
-	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index pieces stay, since they say what a value refers
@@ -92,38 +91,6 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 	})
 }
 
-// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and after behind each. A transaction may
-// be repeated when the index is made anew meanwhile: rows come at least once.
-func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
-	if err := s.readyRows(ctx); err != nil {
-		return err
-	}
-	for from := []byte{}; from != nil; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var next []byte
-		err := s.view(func(tx index.Tx) error {
-			var rows []row
-			rows, next = someRows(tx.Bucket(family), from, planChunk)
-			for _, r := range rows {
-				if err := fn(tx, r.key, r.value); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if err := after(); err != nil {
-			return err
-		}
-		from = next
-	}
-	return nil
-}
-
 // Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which commits were given up here.
 const (
 	MetadataRetention = "retention"
@@ -170,12 +137,10 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	if err := s.waitRoom(ctx); err != nil {
 		return true, err
 	}
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return true, fmt.Errorf("forget the bucket: %w", ctx.Err())
+	if err := s.appendTurn.take(ctx); err != nil {
+		return true, fmt.Errorf("forget the bucket: %w", err)
 	}
-	defer func() { <-s.appendTurn }()
+	defer s.appendTurn.release()
 	s.appendGroup() // what was submitted before counts before
 	s.mu.Lock()
 	if err := s.writableLocked(); err != nil {
@@ -186,11 +151,8 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 		s.mu.Unlock()
 		return false, nil
 	}
-	g := &group{batch: segment.NewBatch(), done: make(chan struct{}), news: true}
-	ops := []op{{kind: recForgotten, sync: &syncOp{}}}
-	addRecord(g.batch, &ops[0], nil)
-	g.parts = [][]op{ops}
-	s.appending = g
+	g := s.aloneGroupLocked([]op{{kind: recForgotten, sync: &syncOp{}}})
+	g.news = true
 	s.mu.Unlock()
 	s.appendTaken(g)
 	return true, g.err

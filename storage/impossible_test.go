@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -162,7 +162,7 @@ func TestImpossibleRows(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			o := p.o
-			o.FS, o.MemoryIndex = p.mem.CrashClone(vfs.KeepAll), p.ix.Clone()
+			o.FS, o.MemoryIndex = p.mem.CrashClone(vfstest.KeepAll), p.ix.Clone()
 			if err := c.change(o.MemoryIndex); err != nil {
 				t.Fatal(err)
 			}

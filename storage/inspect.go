@@ -63,8 +63,8 @@ func (s *Store) readyRows(ctx context.Context) error {
 	if rows, _ := s.over.pending(); rows == 0 {
 		return nil
 	}
-	s.foldTurn <- struct{}{}
-	defer func() { <-s.foldTurn }()
+	s.foldTurn.lock()
+	defer s.foldTurn.release()
 	if !s.indexWritable() {
 		s.indexMu.Lock()
 		err := s.rebuild(ctx, s.recovery.IndexRebuilt, s.state.position.Number)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -57,7 +57,7 @@ func (f *faulty) failWrites() (restore func()) {
 
 // newFullDisk is a page whose writes fail when failWrites says so.
 func newFullDisk(t *testing.T) *faulty {
-	return newFaulty(t, faultKind{"", syscall.ENOSPC, func(k vfs.OpKind) bool { return k == vfs.OpWrite }, false}, 1<<30)
+	return newFaulty(t, faultKind{"", syscall.ENOSPC, func(k vfstest.OpKind) bool { return k == vfstest.OpWrite }, false}, 1<<30)
 }
 
 // TestChainedHeads follows the heads through submission, durability and failure (I2, I5).

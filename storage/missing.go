@@ -99,27 +99,3 @@ func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error)
 		return nil
 	})
 }
-
-// absent notes a piece that the log has nothing of, unless it is known from another value. In a page that was never synced that is damage.
-func (c *checker) absent(d *object.Digest, known bool) error {
-	if !c.report.synced {
-		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
-	}
-	if known {
-		return nil
-	}
-	if c.report.Missing++; len(c.report.MissingPieces) < c.o.MaxProblems {
-		c.report.MissingPieces = append(c.report.MissingPieces, *d)
-	}
-	return nil
-}
-
-// noteSync notes whether the log has records of sync.
-func (c *checker) noteSync(ops []op) {
-	for i := range ops {
-		switch ops[i].kind {
-		case recPlaces, recCondemned, recMetadata, recForgotten:
-			c.report.synced = true
-		}
-	}
-}

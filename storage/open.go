@@ -35,9 +35,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, cache: o.Cache, cacheSalt: nextSalt.Add(1) * 0x9e3779b97f4a7c15, over: newOverlay(),
-		turn: make(chan struct{}, 1), joined: make(chan struct{}, 1), appendTurn: make(chan struct{}, 1),
+		turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(),
 		unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}, journals: map[*Journal]struct{}{}, pins: map[commit.ID]int{},
-		foldTurn: make(chan struct{}, 1), compactTurn: make(chan struct{}, 1), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: make(chan struct{}, 1), numbers: &numberCache{},
+		foldTurn: newToken(), compactTurn: newToken(), foldWanted: make(chan struct{}, 1), released: make(chan struct{}), foldDone: newBroadcast(), pruneTurn: newToken(), numbers: &numberCache{},
 		foldTxRows: foldTxRows, maxTouches: maxTouches, minDeletions: minDeletions,
 	}
 	if err := s.open(ctx); err != nil {
@@ -445,8 +445,8 @@ func (s *Store) reindex(reason string) bool {
 	if s.log == nil {
 		return false
 	}
-	s.foldTurn <- struct{}{}
-	defer func() { <-s.foldTurn }()
+	s.foldTurn.lock()
+	defer s.foldTurn.release()
 	return s.reindexInTurn(context.Background(), reason)
 }
 
@@ -608,7 +608,7 @@ func (s *Store) Close() error {
 	if g != nil {
 		errs = append(errs, s.await(g))
 	}
-	s.appendTurn <- struct{}{} // whoever appends has finished, and nobody follows
+	s.appendTurn.lock() // whoever appends has finished, and nobody follows
 	if s.stop != nil {
 		s.stop()
 	}

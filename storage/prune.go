@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,8 +10,8 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
-	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // Prune takes commits out of the history. What only they reach is garbage then (see Collector). A commit whose parent is pruned stays: for the
@@ -23,12 +25,10 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	if err := s.writable(); err != nil {
 		return nil, fmt.Errorf("prune commits: %w", err)
 	}
-	select {
-	case s.pruneTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to prune commits: %w", ctx.Err())
+	if err := s.pruneTurn.take(ctx); err != nil {
+		return nil, fmt.Errorf("wait to prune commits: %w", err)
 	}
-	defer func() { <-s.pruneTurn }()
+	defer s.pruneTurn.release()
 	s.noteParents(map[commit.ID]bool{})
 	defer s.noteParents(nil)
 	asked := make(map[commit.ID][]commit.ID, len(ids)) // with their children
@@ -112,12 +112,10 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 	if err := s.waitRoom(ctx); err != nil {
 		return nil, err
 	}
-	select {
-	case s.appendTurn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := s.appendTurn.take(ctx); err != nil {
+		return nil, err
 	}
-	defer func() { <-s.appendTurn }()
+	defer s.appendTurn.release()
 	s.appendGroup() // what was submitted before counts before
 	ts, err := s.readTags()
 	if err != nil {
@@ -199,12 +197,114 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 	return used
 }
 
-// aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
-func (s *Store) aloneGroupLocked(ops []op) *group {
-	g := &group{batch: segment.NewBatch(), done: make(chan struct{}), parts: [][]op{ops}}
-	for i := range ops {
-		addRecord(g.batch, &ops[i], nil)
+// foldPruned takes commits out of the index, in one transaction.
+func foldPruned(db index.DB, st *state, parts [][]op) error {
+	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+		for _, ops := range parts {
+			for i := range ops {
+				if err := pruneRows(tx, st, ops[i].sync); err != nil {
+					return err
+				}
+			}
+		}
+		return tx.Bucket(bucketState).Put(stateKey, st.encode())
+	}}})
+}
+
+// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a head while a log is folded from the beginning
+// from which compaction has taken its children, which were pruned too.
+func pruneRows(tx index.Tx, st *state, y *syncOp) error {
+	commits := tx.Bucket(bucketCommits)
+	if err := dropHeads(tx, st, y.ids); err != nil {
+		return err
 	}
-	s.appending = g
-	return g
+	for _, id := range y.ids {
+		v := commits.Get(id[:])
+		if v == nil {
+			continue
+		}
+		c, err := parseCommitRow(id[:], v)
+		if err != nil {
+			return err
+		}
+		if err := pruneCommit(tx, c); err != nil {
+			return err
+		}
+	}
+	for _, id := range y.children {
+		v := commits.Get(id[:])
+		if v == nil {
+			continue
+		}
+		c, err := parseCommitRow(id[:], v)
+		if err != nil {
+			return err
+		}
+		for _, p := range c.Parents {
+			if p != commit.First().ID && commits.Get(p[:]) == nil {
+				if err := tx.Bucket(bucketShallow).Put(shallowKey(p, c.ID), nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func pruneCommit(tx index.Tx, c *commit.Commit) error {
+	roots := []object.Digest{c.Root}
+	if v := tx.Bucket(bucketConflicts).Get(c.ID[:]); v != nil {
+		root, err := parseConflictRow(c.ID[:], v)
+		if err != nil {
+			return err
+		}
+		roots = append(roots, root)
+	}
+	for i := range roots {
+		row, ok, err := readObjectRow(tx, &roots[i])
+		if err != nil || !ok {
+			return cmp.Or(err, badRow(bucketObjects, roots[i].String(), "the root of a commit has no row"))
+		}
+		if err := dropCommitRef(tx, row.number, c.ID); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Parents {
+		if err := tx.Bucket(bucketShallow).Delete(shallowKey(p, c.ID)); err != nil {
+			return err
+		}
+	}
+	if len(c.Parents) == 2 {
+		if err := tx.Bucket(bucketMerges).Delete(mergeKey(c.Parents[0], c.Parents[1], c.ID)); err != nil {
+			return err
+		}
+	}
+	for _, bucket := range []string{bucketCommits, bucketConflicts, bucketUnsynced, bucketTreeless} {
+		if err := tx.Bucket(bucket).Delete(slices.Clone(c.ID[:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropShallow removes the rows that say that a commit was pruned: it has come again.
+func dropShallow(tx index.Tx, parent commit.ID) error {
+	b := tx.Bucket(bucketShallow)
+	c := b.Cursor()
+	for k, _ := c.Seek(parent[:]); bytes.HasPrefix(k, parent[:]); k, _ = c.Next() {
+		if err := b.Delete(bytes.Clone(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shallowKey is the key of a row that says that a commit stays whose parent was pruned.
+func shallowKey(parent, child commit.ID) []byte {
+	return append(parent[:len(parent):len(parent)], child[:]...)
+}
+
+// prunedParent reports whether a commit was pruned that is the parent of one that stays.
+func prunedParent(tx index.Tx, id commit.ID) bool {
+	return hasPrefix(tx.Bucket(bucketShallow).Cursor(), id[:])
 }

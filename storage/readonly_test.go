@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -129,7 +129,7 @@ func TestReadOnlyAfterHalfAFold(t *testing.T) {
 			}
 		}
 		ro := w.o
-		ro.ReadOnly, ro.FS, ro.MemoryIndex = true, w.mem.CrashClone(vfs.KeepAll), w.ix.Clone()
+		ro.ReadOnly, ro.FS, ro.MemoryIndex = true, w.mem.CrashClone(vfstest.KeepAll), w.ix.Clone()
 		s, err := storage.Open(t.Context(), ro)
 		if err != nil {
 			t.Fatal(err)

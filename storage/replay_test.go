@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -68,7 +68,7 @@ func TestCorruptIndexOfDead(t *testing.T) {
 	for _, h := range s.Heads() {
 		g.heads = append(g.heads, h.ID)
 	}
-	left := w.mem.CrashClone(vfs.KeepAll)
+	left := w.mem.CrashClone(vfstest.KeepAll)
 	w.must(s.Close())
 	w.mem = left
 	w.o.FoldRows = 25

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -93,6 +95,21 @@ const (
 )
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// withSum appends the CRC-32C of the name of a row and its value. A row that is never under another name has no name in its
+// checksum.
+func withSum(name, v []byte) []byte {
+	return binary.BigEndian.AppendUint32(v, crc32.Update(crc32.Checksum(name, crcTable), crcTable, v))
+}
+
+// cutSum returns a value without its checksum, and reports whether that is right.
+func cutSum(name, v []byte) ([]byte, bool) {
+	n := len(v) - 4
+	if n < 0 || crc32.Update(crc32.Checksum(name, crcTable), crcTable, v[:n]) != binary.BigEndian.Uint32(v[n:]) {
+		return nil, false
+	}
+	return v[:n], true
+}
 
 func appendNumber(b []byte, n uint64) []byte {
 	return append(b, byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
@@ -197,8 +214,7 @@ func (st *state) encode() []byte {
 	b = binary.AppendUvarint(b, st.journal)
 	b = append(b, st.heads[:]...)
 	b = binary.AppendUvarint(b, st.nHeads)
-	b = append(b, st.position.Encode()...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crcTable))
+	return withSum(nil, append(b, st.position.Encode()...))
 }
 
 // parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for a newer version, or with an error
@@ -206,10 +222,10 @@ func (st *state) encode() []byte {
 func parseState(v []byte) (state, error) {
 	var st state
 	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
-	if len(v) < 5 || crc32.Checksum(v[:len(v)-4], crcTable) != binary.BigEndian.Uint32(v[len(v)-4:]) {
+	v, ok := cutSum(nil, v)
+	if !ok {
 		return bad("bad checksum")
 	}
-	v = v[:len(v)-4]
 	version, n := uvarint(v)
 	if n <= 0 || version == 0 {
 		return bad("bad version")
@@ -264,39 +280,34 @@ func (st *state) xorHead(id commit.ID) {
 }
 
 func tagRow(name string, id commit.ID) []byte {
-	crc := crc32.Update(crc32.Checksum([]byte(name), crcTable), crcTable, id[:])
-	return binary.BigEndian.AppendUint32(append([]byte(nil), id[:]...), crc)
+	return withSum([]byte(name), id[:])
 }
 
 func parseTagRow(name string, v []byte) (commit.ID, error) {
-	var id commit.ID
-	if len(v) != len(id)+4 {
-		return id, badRow(bucketTags, "", "bad length")
+	b, ok := cutSum([]byte(name), v)
+	if !ok || len(b) != commit.IDSize {
+		return commit.ID{}, badRow(bucketTags, "", "bad checksum")
 	}
-	copy(id[:], v)
-	if string(tagRow(name, id)) != string(v) {
-		return id, badRow(bucketTags, "", "bad checksum")
-	}
-	return id, nil
+	return commit.ID(b), nil
 }
 
 // conflictRow is the value of a row of bucket conflicts.
 func conflictRow(merge commit.ID, root *object.Digest) []byte {
-	crc := crc32.Update(crc32.Checksum(merge[:], crcTable), crcTable, root[:])
-	return binary.BigEndian.AppendUint32(append([]byte(nil), root[:]...), crc)
+	return withSum(merge[:], slices.Clone(root[:]))
 }
 
 func parseConflictRow(k, v []byte) (object.Digest, error) {
 	bad := func(what string) (object.Digest, error) {
 		return object.Digest{}, badRow(bucketConflicts, hex.EncodeToString(k), what)
 	}
-	if len(k) != len(commit.ID{}) || len(v) != object.DigestSize+4 {
-		return bad("bad length")
+	b, ok := cutSum(k, v)
+	if !ok || len(k) != commit.IDSize || len(b) != object.DigestSize {
+		return bad("bad checksum")
 	}
 	id := commit.ID(k)
-	root, ok := digestOf(v[:object.DigestSize])
-	if !ok || !bytes.Equal(conflictRow(id, &root), v) {
-		return bad("bad checksum")
+	root, ok := digestOf(b)
+	if !ok {
+		return bad("bad digest")
 	}
 	if checkExplanation(id, &root) != nil {
 		return bad("no explanation")
@@ -355,4 +366,63 @@ func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
 func digestOf(v []byte) (object.Digest, bool) {
 	d, err := object.ParseDigest(v)
 	return d, err == nil
+}
+
+// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and after behind each. A transaction may
+// be repeated when the index is made anew meanwhile: rows come at least once.
+func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
+	if err := s.readyRows(ctx); err != nil {
+		return err
+	}
+	for from := []byte{}; from != nil; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var next []byte
+		err := s.view(func(tx index.Tx) error {
+			var rows []row
+			rows, next = someRows(tx.Bucket(family), from, planChunk)
+			for _, r := range rows {
+				if err := fn(tx, r.key, r.value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := after(); err != nil {
+			return err
+		}
+		from = next
+	}
+	return nil
+}
+
+// hasKey tells an empty value from none.
+func hasKey(b index.Bucket, k []byte) bool {
+	found, _ := b.Cursor().Seek(k)
+	return bytes.Equal(found, k)
+}
+
+func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
+	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
+}
+
+// setRow puts a row, or deletes it. One that is as it should be is left alone.
+func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
+	old := b.Get(k)
+	switch {
+	case !set && old == nil || set && old != nil && bytes.Equal(old, v):
+		return nil
+	case set:
+		return b.Put(k, v)
+	}
+	return b.Delete(k)
+}
+
+func hasPrefix(c index.Cursor, prefix []byte) bool {
+	k, _ := c.Seek(prefix)
+	return bytes.HasPrefix(k, prefix)
 }

@@ -27,8 +27,6 @@ type SalvageOptions struct {
 	// Again says that the bucket has the page: commits that build on what is gone are given up if it is not known all that is gone, since they come again with what they build on. What only this
 	// device has of them stays as a new commit.
 	Again bool
-	// MaxLost bounds each list of the report; 0: 1000.
-	MaxLost int
 }
 
 // SalvageReport says what was damaged in a log and what has become of it.
@@ -76,9 +74,6 @@ type LostPiece struct {
 // page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there, base.ErrUnsupported, those of the disk and of ctx.
 func Salvage(ctx context.Context, o Options, so SalvageOptions) (report *SalvageReport, err error) {
 	o = o.withDefaults()
-	if so.MaxLost <= 0 {
-		so.MaxLost = 1000
-	}
 	if _, err := o.FS.Stat(o.Dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = base.ErrNotFound

@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -151,7 +152,7 @@ func TestSalvage(t *testing.T) {
 	cases, unread := 0, 0
 	for name, b := range g.segments() {
 		path := filepath.Join(g.o.Dir, name)
-		each := func(what string, off int, change func(m *vfs.Mem)) {
+		each := func(what string, off int, change func(m *vfstest.Mem)) {
 			t.Helper()
 			for _, indexed := range []bool{true, false} {
 				cases++
@@ -169,17 +170,17 @@ func TestSalvage(t *testing.T) {
 		}
 		st := stride(len(b), 6*tier.Factor())
 		for off := rng.IntN(min(32, st)); off < len(b); off += 1 + rng.IntN(2*st) {
-			each("flip", off, func(m *vfs.Mem) { damage(t, m, path, flip(off, 1<<rng.IntN(8), b)) })
+			each("flip", off, func(m *vfstest.Mem) { damage(t, m, path, flip(off, 1<<rng.IntN(8), b)) })
 		}
 		for range 1 + tier.Factor() {
 			size := rng.IntN(len(b))
-			each("cut", size, func(m *vfs.Mem) { damage(t, m, path, func(f vfs.File) error { return f.Truncate(int64(size)) }) })
+			each("cut", size, func(m *vfstest.Mem) { damage(t, m, path, func(f vfs.File) error { return f.Truncate(int64(size)) }) })
 			zero := make([]byte, min(rng.IntN(4096), len(b)-size))
-			each("zeros", size, func(m *vfs.Mem) {
+			each("zeros", size, func(m *vfstest.Mem) {
 				damage(t, m, path, func(f vfs.File) error { _, err := f.WriteAt(zero, int64(size)); return err })
 			})
 		}
-		each("removed", 0, func(m *vfs.Mem) {
+		each("removed", 0, func(m *vfstest.Mem) {
 			g.must(m.Remove(path))
 			g.must(m.SyncDir(g.o.Dir))
 		})

@@ -47,11 +47,11 @@ func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	}
 	v.final = statusOps(v.final, statusHoles, ids)
 	v.final = statusOps(v.final, statusUnexplained, slices.Clone(v.report.Explanations))
-	if len(v.report.Explanations) > v.so.MaxLost {
-		v.report.Explanations, v.report.More = v.report.Explanations[:v.so.MaxLost], true
+	if len(v.report.Explanations) > maxProblems {
+		v.report.Explanations, v.report.More = v.report.Explanations[:maxProblems], true
 	}
-	if len(v.report.Trees) > v.so.MaxLost {
-		v.report.Trees, v.report.More = v.report.Trees[:v.so.MaxLost], true
+	if len(v.report.Trees) > maxProblems {
+		v.report.Trees, v.report.More = v.report.Trees[:maxProblems], true
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
 
 func (y *surveyor) lose(d *object.Digest, key []byte, placed bool) {
 	r := y.v.report
-	if len(r.Pieces) == y.v.so.MaxLost {
+	if len(r.Pieces) == maxProblems {
 		r.More = true
 		return
 	}
@@ -343,8 +343,8 @@ func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
 		}
 	}
 	slices.SortFunc(v.report.Commits, commit.ID.Compare)
-	if len(v.report.Commits) > v.so.MaxLost {
-		v.report.Commits, v.report.More = v.report.Commits[:v.so.MaxLost], true
+	if len(v.report.Commits) > maxProblems {
+		v.report.Commits, v.report.More = v.report.Commits[:maxProblems], true
 	}
 }
 

@@ -89,10 +89,10 @@ type Store struct {
 	over      *overlay
 	recovery  Recovery
 
-	turn       chan struct{} // the page's write turn; holds one token
+	turn       token         // the page's write turn
 	joiners    atomic.Int32  // callers between Lock and Submit, who are about to join the group
 	joined     chan struct{} // told when joiners may have become fewer or the group greater
-	appendTurn chan struct{} // who holds it appends a group
+	appendTurn token         // who holds it appends a group
 
 	mu        sync.Mutex
 	group     *group                // guarded by mu; being collected, nil when there is none
@@ -115,10 +115,10 @@ type Store struct {
 	syncs        uint64                 // guarded by mu; counts submissions that change which pieces are held or placed
 
 	parents   map[commit.ID]bool // guarded by mu; of commits that have become durable while Prune looks, else nil
-	pruneTurn chan struct{}      // holds one token
-	prunes    uint64             // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
-	wants     wants              // what journals rely on and what is being deleted
-	bulk      sync.RWMutex       // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
+	pruneTurn token
+	prunes    uint64       // guarded by mu; counts what was pruned: who relies on a parent looks again when it has changed
+	wants     wants        // what journals rely on and what is being deleted
+	bulk      sync.RWMutex // held for reading by who appends to a bulk segment, for writing while pieces are deleted; also across I/O
 
 	fetcher atomic.Pointer[Fetcher] // nil: there is none
 
@@ -135,11 +135,11 @@ type Store struct {
 	numbers      *numberCache     // guarded by foldTurn
 	freed        []uint64         // guarded by foldTurn; destinations that deletions have left, for the collector
 	indexes      atomic.Uint64    // counts indexes that were begun: numbers of one mean nothing in another
-	foldTurn     chan struct{}
-	compactTurn  chan struct{} // holds one token
-	foldTxRows   int           // guarded by foldTurn; rows of one transaction
-	maxTouches   int           // pieces that sync may touch in one batch and one fold; see maxTouches
-	minDeletions int64         // see minDeletions
+	foldTurn     token
+	compactTurn  token
+	foldTxRows   int   // guarded by foldTurn; rows of one transaction
+	maxTouches   int   // pieces that sync may touch in one batch and one fold; see maxTouches
+	minDeletions int64 // see minDeletions
 	foldWanted   chan struct{}
 	foldDone     *broadcast
 	released     chan struct{} // closed at the end of Close
@@ -194,8 +194,8 @@ func (s *Store) Heads() []*commit.Commit {
 
 // Blank reports that neither the log nor the index knows of anything that was ever appended: nobody has written to the page, or its files are gone. It waits for a fold that runs.
 func (s *Store) Blank() bool {
-	s.foldTurn <- struct{}{}
-	defer func() { <-s.foldTurn }()
+	s.foldTurn.lock()
+	defer s.foldTurn.release()
 	return s.state.position.Number == 0 && len(s.log.Segments()) == 0
 }
 
@@ -299,19 +299,13 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	s.joiners.Add(1)
-	select {
-	case s.turn <- struct{}{}:
-	default:
-		select {
-		case s.turn <- struct{}{}:
-		case <-ctx.Done():
-			s.leave()
-			return nil, fmt.Errorf("wait for the page's write turn: %w", ctx.Err())
-		}
+	if err := s.turn.take(ctx); err != nil {
+		s.leave()
+		return nil, fmt.Errorf("wait for the page's write turn: %w", err)
 	}
 	return func() {
 		s.leave()
-		<-s.turn
+		s.turn.release()
 	}, nil
 }
 

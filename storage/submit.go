@@ -44,6 +44,8 @@ type group struct {
 	err      error            // valid once done is closed
 }
 
+func newGroup() *group { return &group{batch: segment.NewBatch(), done: make(chan struct{})} }
+
 // Pending is a submission on its way to the disk.
 type Pending struct {
 	s *Store
@@ -53,12 +55,7 @@ type Pending struct {
 // Wait returns nil once the submission is durable, or the error with which it failed; then nothing of it is there. It takes
 // no context: a batch is not abandoned half way, and the wait is bounded by the disk. Every Pending must be waited for, since
 // those who wait do the writing.
-func (p *Pending) Wait() error {
-	if p.g == nil {
-		return nil
-	}
-	return p.s.await(p.g)
-}
+func (p *Pending) Wait() error { return p.s.await(p.g) }
 
 // Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then on NewestHead and
 // later submissions see the commits; readers see them when they are durable. The commits come parents first, and the parents of
@@ -66,69 +63,104 @@ func (p *Pending) Wait() error {
 // returns that failure, because the commits may rely on what was lost (I5). Commits that the page has already are passed over, with the
 // explanations of j about them. ctx bounds the wait for a fold that has fallen behind.
 func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
-	if err := s.waitRoom(ctx); err != nil {
+	if err := s.ready(ctx, j, cs); err != nil {
 		return nil, err
 	}
-	if j != nil {
-		if err := j.prepare(ctx, cs); err != nil {
-			return nil, err
-		}
+	var fresh []*commit.Commit
+	return s.submit(submission{
+		journal: j, room: len(cs),
+		look: func() (v viewed, err error) {
+			fresh, v, err = s.unknown(ctx, cs)
+			return v, err
+		},
+		add: func(g *group, ops []op) []op {
+			fresh = slices.DeleteFunc(fresh, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
+			for _, c := range fresh {
+				o := op{kind: recCommit, commit: c}
+				addRecord(g.batch, &o, c.Encode())
+				ops = append(ops, o)
+				g.commits = append(g.commits, c)
+				g.news = true
+				s.unsettled[c.ID] = g
+				s.chained = withCommit(s.chained, c)
+			}
+			if j == nil {
+				return ops
+			}
+			return g.add(ops, j.explanationsOf(fresh))
+		},
+	})
+}
+
+// submission is what one caller adds to a group. All of it is in one batch.
+type submission struct {
+	journal *Journal // goes first, if not nil; it is over when the submission is in a group
+	room    int      // about how many records add makes
+	// look, if not nil, finds out what the page has that the records rely on. It is called without mu, and again when
+	// commits were pruned meanwhile.
+	look func() (viewed, error)
+	// check, if not nil, refuses the submission. It is called under mu.
+	check func() error
+	// add adds records to the batch of g, and to ops, which it returns. It is called under mu.
+	add func(g *group, ops []op) []op
+	// late says that readers see the records when they are durable, not before.
+	late bool
+}
+
+// viewed says as of when a caller has looked at what is not durable yet: the submission fails when a group has failed since
+// (I5), and the caller looks again when commits were pruned since.
+type viewed struct{ epoch, prunes uint64 }
+
+// ready waits until the page takes more, and writes what is too large for one batch with cs. j may be nil.
+func (s *Store) ready(ctx context.Context, j *Journal, cs []*commit.Commit) error {
+	if err := s.waitRoom(ctx); err != nil || j == nil {
+		return err
 	}
-	given := cs
-	cs, epoch, prunes, err := s.unknown(ctx, given)
+	return j.prepare(ctx, cs)
+}
+
+// submit adds a submission to the group that is being collected: this is the one way there. The caller has called ready.
+func (s *Store) submit(u submission) (*Pending, error) {
+	v, err := s.lockForSubmit(u.look)
 	if err != nil {
 		return nil, err
 	}
-	s.lockForSubmit()
-	for s.prunes != prunes { // a parent may be gone
-		s.mu.Unlock()
-		if cs, epoch, prunes, err = s.unknown(ctx, given); err != nil {
-			return nil, err
-		}
-		s.lockForSubmit()
-	}
 	defer s.mu.Unlock()
-	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
+	if err := s.writableLocked(); err != nil {
 		return nil, err
 	}
-	if j != nil {
-		if err := s.epochLocked(j.epoch); err != nil {
-			return nil, err
-		}
+	if u.look != nil {
+		err = s.epochLocked(v.epoch)
 	}
-	cs = slices.DeleteFunc(cs, func(c *commit.Commit) bool { return s.unsettled[c.ID] != nil })
+	if err == nil && u.journal != nil {
+		err = s.epochLocked(u.journal.epoch)
+	}
+	if err == nil && u.check != nil {
+		err = u.check()
+	}
+	if err != nil {
+		return nil, err
+	}
 	g := s.groupLocked() // also when there is nothing to add: it is durable after what it was made on
-	var ops, explained []op
-	if j != nil {
-		explained = j.explanationsOf(cs)
-		ops = j.moveLocked(g.batch, len(cs)+len(explained))
+	var ops []op
+	if j := u.journal; j != nil {
+		ops = j.moveLocked(g.batch, u.room)
 		g.journals = append(g.journals, j)
 	}
-	for _, c := range cs {
-		o := op{kind: recCommit, commit: c}
-		addRecord(g.batch, &o, c.Encode())
-		ops = append(ops, o)
-		g.commits = append(g.commits, c)
-		g.news = true
-		s.unsettled[c.ID] = g
-		s.chained = withCommit(s.chained, c)
-	}
-	for i := range explained {
-		addRecord(g.batch, &explained[i], nil)
-		ops = append(ops, explained[i])
-	}
+	ops = u.add(g, ops)
 	g.parts = append(g.parts, ops)
-	s.over.show(ops)
+	if !u.late {
+		s.over.show(ops)
+	}
 	return &Pending{s: s, g: g}, nil
 }
 
-// unknown returns those of cs that the page does not have, the epoch in which that was so, and how often commits had been pruned. It fails when the parent of one is
-// neither among them nor known. Equal transactions on one base, at one time, make one commit.
-func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, epoch, prunes uint64, err error) {
+// unknown returns those of cs that the page does not have, and as of when. It fails when the parent of one is neither among them nor known. Equal transactions on one base, at one time, make one commit.
+func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, v viewed, err error) {
 	s.mu.Lock()
 	var chained []*commit.Commit
 	var failure error
-	epoch, chained, failure, prunes = s.epoch, s.chained, s.failure, s.prunes
+	v, chained, failure = viewed{s.epoch, s.prunes}, s.chained, s.failure
 	s.mu.Unlock()
 	isHead := func(id commit.ID) bool {
 		return slices.ContainsFunc(chained, func(h *commit.Commit) bool { return h.ID == id })
@@ -143,7 +175,7 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 				continue
 			}
 			if !errors.Is(err, base.ErrNotFound) {
-				return nil, 0, 0, err
+				return nil, v, err
 			}
 		}
 		for _, p := range c.Parents {
@@ -151,40 +183,65 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 				continue
 			}
 			if _, err := s.Commit(ctx, p); errors.Is(err, base.ErrNotFound) {
-				return nil, 0, 0, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
+				return nil, v, fmt.Errorf("submit commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
 			} else if err != nil {
-				return nil, 0, 0, err
+				return nil, v, err
 			}
 		}
 		out = append(out, c)
 	}
-	return out, epoch, prunes, nil
+	return out, v, nil
 }
 
-// lockForSubmit takes mu when there is room for one more in the group. Otherwise it helps the group to the disk first.
-func (s *Store) lockForSubmit() {
+// lockForSubmit takes mu when there is room for one more in the group, and what look has found still holds. Otherwise it helps
+// the group to the disk first, or looks again. look may be nil.
+func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error) {
 	for {
-		s.mu.Lock()
-		g := s.group
-		if g == nil || g.batch.Bytes() < maxGroupBytes && g.batch.Len() < maxGroupRecords {
-			return
+		if look != nil {
+			if v, err = look(); err != nil {
+				return v, err
+			}
 		}
-		s.mu.Unlock()
-		_ = s.await(g) // those who submitted it are told; who relies on it finds the epoch changed
+		s.mu.Lock()
+		for g := s.group; g != nil && (g.batch.Bytes() >= maxGroupBytes || g.batch.Len() >= maxGroupRecords); g = s.group {
+			s.mu.Unlock()
+			_ = s.await(g) // those who submitted it are told; who relies on it finds the epoch changed
+			s.mu.Lock()
+		}
+		if look == nil || s.prunes == v.prunes {
+			return v, nil
+		}
+		s.mu.Unlock() // a parent may be gone
 	}
 }
 
 func (s *Store) groupLocked() *group {
 	if s.group == nil {
-		s.group = &group{batch: segment.NewBatch(), done: make(chan struct{})}
+		s.group = newGroup()
 	}
 	return s.group
+}
+
+// aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
+func (s *Store) aloneGroupLocked(ops []op) *group {
+	g := newGroup()
+	g.parts = [][]op{g.add(nil, ops)}
+	s.appending = g
+	return g
 }
 
 // addRecord adds o with its content to a batch.
 func addRecord(b *segment.Batch, o *op, content []byte) {
 	var buf [2*object.DigestSize + 16]byte
 	b.Add(o.kind, o.appendHeader(buf[:0]), content)
+}
+
+// add adds records that have no content to the batch, and to ops.
+func (g *group) add(ops, more []op) []op {
+	for i := range more {
+		addRecord(g.batch, &more[i], nil)
+	}
+	return append(ops, more...)
 }
 
 // SetTag makes name point to a commit. It returns when that is durable. The name is 1 to limits.MaxTagBytes bytes. Errors
@@ -245,21 +302,21 @@ func (s *Store) epochLocked(epoch uint64) error {
 
 // submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have been in it.
 func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
-	if err := s.waitRoom(ctx); err != nil {
+	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
-		s.mu.Unlock()
+	p, err := s.submit(submission{
+		check: func() error { return s.epochLocked(epoch) },
+		add: func(g *group, ops []op) []op {
+			g.news = true
+			return g.add(ops, []op{{kind: recTag, tag: t}})
+		},
+		late: true,
+	})
+	if err != nil {
 		return err
 	}
-	g := s.groupLocked()
-	o := op{kind: recTag, tag: t}
-	addRecord(g.batch, &o, nil)
-	g.parts = append(g.parts, []op{o})
-	g.news = true
-	s.mu.Unlock()
-	return s.await(g)
+	return p.Wait()
 }
 
 // await returns when g is done. Whoever gets the append turn first writes the group for all of them.
@@ -280,7 +337,7 @@ func (s *Store) await(g *group) error {
 		s.gather(g)
 		s.appendGroup()
 	}
-	<-s.appendTurn
+	s.appendTurn.release()
 	<-g.done
 	return g.err
 }
@@ -427,4 +484,35 @@ func (s *Store) noteFailureLocked(err error) {
 		s.poisoned = fmt.Errorf("page: %w", err)
 		s.foldDone.tell() // for who waits for room
 	}
+}
+
+// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
+func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
+	if err := s.appendTurn.take(ctx); err != nil {
+		return nil, err
+	}
+	s.appendGroup()
+	s.bulk.Lock()
+	release = func() {
+		s.bulk.Unlock()
+		s.appendTurn.release()
+	}
+	if err := s.foldAll(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// appendAloneOps writes records as a batch of their own. The caller has called holdAppends.
+func (s *Store) appendAloneOps(ops []op) error {
+	s.mu.Lock()
+	if err := s.writableLocked(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	g := s.aloneGroupLocked(ops)
+	s.mu.Unlock()
+	s.appendTaken(g)
+	return g.err
 }

@@ -209,18 +209,6 @@ func (t *touchedPiece) write(tx index.Tx) error {
 	return nil
 }
 
-// setRow puts a row, or deletes it. One that is as it should be is left alone.
-func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
-	old := b.Get(k)
-	switch {
-	case !set && old == nil || set && old != nil && bytes.Equal(old, v):
-		return nil
-	case set:
-		return b.Put(k, v)
-	}
-	return b.Delete(k)
-}
-
 // writeStatus gives commits a status. Commits that are not there have none.
 func writeStatus(tx index.Tx, y *syncOp) error {
 	for _, id := range y.ids {

@@ -2,29 +2,13 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-// withSum appends the CRC-32C of the name of a row and its value.
-func withSum(name, v []byte) []byte {
-	return binary.BigEndian.AppendUint32(v, crc32.Update(crc32.Checksum(name, crcTable), crcTable, v))
-}
-
-// cutSum returns a value without its checksum.
-func cutSum(name, v []byte) ([]byte, bool) {
-	n := len(v) - 4
-	if n < 0 || crc32.Update(crc32.Checksum(name, crcTable), crcTable, v[:n]) != binary.BigEndian.Uint32(v[n:]) {
-		return nil, false
-	}
-	return v[:n], true
-}
 
 // cloudRow is the value of a row of bucket cloud: container, key index and spot as in a record of places, and a checksum.
 func cloudRow(d *object.Digest, p *CloudPlace) []byte {

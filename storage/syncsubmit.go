@@ -28,73 +28,47 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	if err := s.checkSync(ctx, b); err != nil {
 		return nil, fmt.Errorf("submit step of sync: %w", err)
 	}
-	if err := s.waitRoom(ctx); err != nil {
+	if err := s.ready(ctx, j, b.commits()); err != nil {
 		return nil, err
-	}
-	if j != nil {
-		if err := j.prepare(ctx, b.commits()); err != nil {
-			return nil, err
-		}
 	}
 	condemned, places, err := s.submitAhead(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	fresh, known, epoch, prunes, err := s.received(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	s.lockForSubmit()
-	for s.prunes != prunes { // a parent may be gone
-		s.mu.Unlock()
-		if fresh, known, epoch, prunes, err = s.received(ctx, b); err != nil {
-			return nil, err
-		}
-		s.lockForSubmit()
-	}
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.writableLocked(), s.epochLocked(epoch)); err != nil {
-		return nil, err
-	}
-	var explained []op
-	if j != nil {
-		if err := s.epochLocked(j.epoch); err != nil {
-			return nil, err
-		}
-	}
-	if len(b.Inner) > 0 && len(withoutCommits(s.chained, b.Inner)) == 0 && !slices.ContainsFunc(fresh, func(r ReceivedCommit) bool { return !r.Ahead && !r.Inner }) {
-		return nil, fmt.Errorf("submit step of sync after which there is no head: %w", base.ErrInvalid)
-	}
-	fresh = slices.DeleteFunc(fresh, func(r ReceivedCommit) bool {
-		if s.unsettled[r.Commit.ID] == nil {
-			return false
-		}
-		known = append(known, op{kind: recStatus, sync: &syncOp{status: statusSynced, ids: []commit.ID{r.Commit.ID}}})
-		return true
+	var fresh []ReceivedCommit
+	var known []op
+	return s.submit(submission{
+		journal: j, room: len(b.Commits) + 8,
+		look: func() (v viewed, err error) {
+			fresh, known, v, err = s.received(ctx, b)
+			return v, err
+		},
+		check: func() error {
+			if len(b.Inner) > 0 && len(withoutCommits(s.chained, b.Inner)) == 0 && !slices.ContainsFunc(fresh, func(r ReceivedCommit) bool { return !r.Ahead && !r.Inner }) {
+				return fmt.Errorf("submit step of sync after which there is no head: %w", base.ErrInvalid)
+			}
+			return nil
+		},
+		add: func(g *group, ops []op) []op {
+			fresh = slices.DeleteFunc(fresh, func(r ReceivedCommit) bool {
+				if s.unsettled[r.Commit.ID] == nil {
+					return false
+				}
+				known = append(known, op{kind: recStatus, sync: &syncOp{status: statusSynced, ids: []commit.ID{r.Commit.ID}}})
+				return true
+			})
+			for _, r := range fresh {
+				ops = append(ops, s.addReceivedLocked(g, r))
+			}
+			ops = append(ops, s.dropInnerLocked(g, append(innerOf(fresh), b.Inner...))...)
+			if j != nil {
+				ops = g.add(ops, j.explanationsOf(commitsOf(fresh)))
+			}
+			g.news = g.news || len(b.Unsynced) > 0 || len(b.Condemned) > 0
+			s.syncs++
+			return g.add(ops, b.ops(condemned, places, known))
+		},
 	})
-	if j != nil {
-		explained = j.explanationsOf(commitsOf(fresh))
-	}
-	rest := b.ops(condemned, places, known)
-	g := s.groupLocked()
-	var ops []op
-	if j != nil {
-		ops = j.moveLocked(g.batch, len(fresh)+len(explained)+len(rest))
-		g.journals = append(g.journals, j)
-	}
-	for _, r := range fresh {
-		ops = append(ops, s.addReceivedLocked(g, r))
-	}
-	ops = append(ops, s.dropInnerLocked(g, append(innerOf(fresh), b.Inner...))...)
-	for _, o := range append(explained, rest...) {
-		addRecord(g.batch, &o, nil)
-		ops = append(ops, o)
-	}
-	g.parts = append(g.parts, ops)
-	g.news = g.news || len(b.Unsynced) > 0 || len(b.Condemned) > 0
-	s.syncs++
-	s.over.show(ops)
-	return &Pending{s: s, g: g}, nil
 }
 
 // pinTagged pins the commits to which tags will point.
@@ -243,31 +217,27 @@ func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest,
 
 // submitOps writes records of sync and returns when they are durable. With show they are seen before.
 func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
-	if err := s.waitRoom(ctx); err != nil {
+	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
 	}
-	s.lockForSubmit()
-	if err := s.writableLocked(); err != nil {
-		s.mu.Unlock()
+	p, err := s.submit(submission{
+		add: func(g *group, _ []op) []op {
+			s.syncs++
+			return g.add(nil, ops)
+		},
+		late: !show,
+	})
+	if err != nil {
 		return err
 	}
-	g := s.groupLocked()
-	for i := range ops {
-		addRecord(g.batch, &ops[i], nil)
-	}
-	g.parts = append(g.parts, ops)
-	if s.syncs++; show {
-		s.over.show(ops)
-	}
-	s.mu.Unlock()
-	return s.await(g)
+	return p.Wait()
 }
 
 // received parts the commits of a step into those that the page does not have, and records about those that it has.
-func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, epoch, prunes uint64, err error) {
+func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, v viewed, err error) {
 	s.mu.Lock()
 	var failure error
-	epoch, failure, prunes = s.epoch, s.failure, s.prunes
+	v, failure = viewed{s.epoch, s.prunes}, s.failure
 	s.mu.Unlock()
 	given := make(map[commit.ID]bool, len(b.Commits))
 	here := map[commit.ID]ReceivedCommit{}
@@ -283,7 +253,7 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 			ids = append(ids, c.ID)
 			continue
 		} else if !errors.Is(err, base.ErrNotFound) {
-			return nil, nil, 0, 0, err
+			return nil, nil, v, err
 		}
 		for _, p := range c.Parents {
 			if given[p] {
@@ -293,19 +263,19 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 				continue
 			} else if errors.Is(err, base.ErrNotFound) {
 				err = fmt.Errorf("submit received commit %s whose parent %s is not there: %w", c.ID, p, cmp.Or(failure, base.ErrInvalid))
-				return nil, nil, 0, 0, err
+				return nil, nil, v, err
 			} else if err != nil {
-				return nil, nil, 0, 0, err
+				return nil, nil, v, err
 			}
 		}
 		fresh = append(fresh, r)
 	}
 	if len(ids) == 0 {
-		return fresh, nil, epoch, prunes, nil
+		return fresh, nil, v, nil
 	}
 	st, err := s.statuses(ids)
 	if err != nil {
-		return nil, nil, 0, 0, err
+		return nil, nil, v, err
 	}
 	var synced, treed []commit.ID
 	anew := map[commit.ID]bool{}
@@ -321,7 +291,7 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 			treed = append(treed, id)
 		}
 	}
-	return withAnew(b.Commits, fresh, anew), statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), epoch, prunes, nil
+	return withAnew(b.Commits, fresh, anew), statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), v, nil
 }
 
 // withAnew adds those of given to fresh whose ids are in anew, in the order of given: parents come before children.

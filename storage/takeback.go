@@ -11,13 +11,11 @@ func (s *Store) takeBack(j *Journal) {
 		return
 	}
 	span := j.spans[len(j.spans)-1]
-	for _, turn := range []chan struct{}{s.foldTurn, s.appendTurn} {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		default:
+	for _, turn := range []token{s.foldTurn, s.appendTurn} {
+		if !turn.try() {
 			return
 		}
+		defer turn.release()
 	}
 	if span.segment != j.out.Segment() || !s.bulk.TryLock() {
 		return

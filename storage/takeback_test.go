@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -29,8 +29,8 @@ func TestFailedJournalLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			full, room := false, 1<<30
 			w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 20})
-			w.o.FS = vfs.NewFaulty(w.mem, func(op vfs.Op) error {
-				if full && op.Kind == vfs.OpWrite {
+			w.o.FS = vfstest.NewFaulty(w.mem, func(op vfstest.Op) error {
+				if full && op.Kind == vfstest.OpWrite {
 					return syscall.ENOSPC
 				}
 				return nil

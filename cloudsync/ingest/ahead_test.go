@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -165,7 +166,7 @@ func TestTakenHistoryComesInSteps(t *testing.T) {
 	slices.SortFunc(want, commit.ID.Compare)
 	began, partly := false, 0
 	for n := 0; !began; n++ {
-		o := storage.Options{FS: vfs.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}
+		o := storage.Options{FS: vfstest.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}
 		d := w.deviceWith(t, o, w.bucket)
 		ingest.SetSmallBounds(d.page)
 		if _, err := d.apply(w.log[:2]...); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/ingest"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -128,7 +128,7 @@ func (s *story) told(d *device, err error) {
 }
 
 func memoryOptions() storage.Options {
-	return storage.Options{FS: vfs.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}
+	return storage.Options{FS: vfstest.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}
 }
 
 // TestDiskFaults lets operations of the disk fail while the story is taken in. That is not the fault of an entry, and the page is sound when it is opened again.
@@ -147,9 +147,9 @@ func TestDiskFaults(t *testing.T) {
 // testDiskFault lets operation at fail, and reports whether there were fewer.
 func testDiskFault(t *testing.T, s *story, at int) (clean bool) {
 	n := -1 << 30 // opening does not fail
-	disk := vfs.NewMem()
+	disk := vfstest.NewMem()
 	o := memoryOptions()
-	o.FS = vfs.NewFaulty(disk, func(vfs.Op) error {
+	o.FS = vfstest.NewFaulty(disk, func(vfstest.Op) error {
 		if n++; n-1 == at {
 			return errBroken
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -141,7 +141,7 @@ type device struct {
 // device opens a page in memory.
 func (w *world) device(t testing.TB) *device {
 	t.Helper()
-	return w.deviceWith(t, storage.Options{FS: vfs.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}, w.bucket)
+	return w.deviceWith(t, storage.Options{FS: vfstest.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}, w.bucket)
 }
 
 // deviceWith opens a page as o says, with a bucket that may be in front of the world's.

@@ -25,7 +25,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -59,7 +59,7 @@ func noise(seed uint64, n int) string {
 // device has one page in memory and what uploads it. It plays the worker.
 type device struct {
 	t    testing.TB
-	mem  *vfs.Mem
+	mem  *vfstest.Mem
 	o    storage.Options
 	s    *storage.Store
 	b    *mem.Bucket
@@ -83,7 +83,7 @@ func newDevice(t testing.TB) *device {
 		t.Fatal(err)
 	}
 	d := &device{
-		t: t, mem: vfs.NewMem(), b: mem.New(mem.Options{}), ring: ring, seal: seal.NewSealer(ring, nil),
+		t: t, mem: vfstest.NewMem(), b: mem.New(mem.Options{}), ring: ring, seal: seal.NewSealer(ring, nil),
 		models: map[commit.ID]map[string]val{commit.First().ID: {}}, wraps: map[commit.ID]map[string]string{},
 	}
 	d.m = bucket.NewMeter(d.b)
@@ -131,7 +131,7 @@ func (d *device) newPage() {
 // crash ends the process: what was not synced is lost.
 func (d *device) crash() {
 	d.t.Helper()
-	clone := d.mem.CrashClone(vfs.KeepNone)
+	clone := d.mem.CrashClone(vfstest.KeepNone)
 	_ = d.s.Close()
 	d.mem = clone
 	d.open()

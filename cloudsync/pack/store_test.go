@@ -18,7 +18,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -97,7 +97,7 @@ func TestPageValue(t *testing.T) {
 
 func openStore(t *testing.T) *storage.Store {
 	t.Helper()
-	o := storage.Options{Dir: filepath.Join(t.TempDir(), "page"), Page: [16]byte{7}, FS: vfs.NewMem(), MemoryIndex: index.NewMemory()}
+	o := storage.Options{Dir: filepath.Join(t.TempDir(), "page"), Page: [16]byte{7}, FS: vfstest.NewMem(), MemoryIndex: index.NewMemory()}
 	if err := storage.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -27,7 +27,7 @@ type device struct {
 	w       *world
 	index   int
 	id      format.ID
-	fs      *vfs.Mem
+	fs      *vfstest.Mem
 	rows    []*index.Memory // of the pages
 	run     *run
 	runs    int
@@ -70,7 +70,7 @@ type page struct {
 
 // begin makes the device with its first process.
 func (d *device) begin() error {
-	d.fs = vfs.NewMem()
+	d.fs = vfstest.NewMem()
 	if err := errors.Join(d.fs.MkdirAll("repo"), d.fs.SyncDir(".")); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (d *device) kill(n int) {
 	w.mu.Lock()
 	d.run.dead = true
 	w.mu.Unlock()
-	keep := [...]func() float64{vfs.KeepAll, vfs.KeepNone, vfs.KeepSome(w.h.Seed + uint64(n)), vfs.KeepSome(uint64(n))}[n%4]
+	keep := [...]func() float64{vfstest.KeepAll, vfstest.KeepNone, vfstest.KeepSome(w.h.Seed + uint64(n)), vfstest.KeepSome(uint64(n))}[n%4]
 	left, rows := d.fs.CrashClone(keep), make([]*index.Memory, len(d.rows))
 	for i := range rows {
 		if rows[i] = index.NewMemory(); n%2 == 0 && n%4 == 0 {

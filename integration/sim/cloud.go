@@ -19,7 +19,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -145,7 +145,7 @@ type link struct {
 
 // backup is the disk of a device, and what the model knew of it.
 type backup struct {
-	mem      *vfs.Mem
+	mem      *vfstest.Mem
 	rows     *index.Memory
 	ring     *seal.Keyring
 	epoch    int
@@ -540,7 +540,7 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 }
 
 // restart ends the process of the device, and begins it on another disk.
-func (d *device) restart(ctx context.Context, disk *vfs.Mem, rows *index.Memory) error {
+func (d *device) restart(ctx context.Context, disk *vfstest.Mem, rows *index.Memory) error {
 	if err := d.shut(); err != nil {
 		return err
 	}

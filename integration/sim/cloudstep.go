@@ -16,7 +16,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -67,7 +67,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	case GiveUp:
 		return d.giveUp(ctx, s.Stop)
 	case Backup:
-		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfs.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
+		d.link.backup = &backup{rows: d.rows.Clone(), mem: d.mem.CrashClone(vfstest.KeepAll), ring: d.link.ring, epoch: d.link.epoch,
 			has: d.has, pruned: d.pruned, never: d.never, received: slices.Clone(d.received), heads: d.heads, told: maps.Clone(d.told)}
 	case Restore:
 		for i := range w.devices {
@@ -318,7 +318,7 @@ func (d *device) evict(ctx context.Context) error {
 		return err
 	}
 	d.w.cloud.has = d.w.cloud.has.or(d.has)
-	disk := vfs.NewMem()
+	disk := vfstest.NewMem()
 	if err := errors.Join(disk.MkdirAll("repo"), disk.SyncDir(".")); err != nil {
 		return err
 	}
@@ -506,7 +506,7 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 		return err
 	}
 	d.link.ring, d.link.epoch = b.ring, b.epoch
-	d.mem, d.rows = b.mem.CrashClone(vfs.KeepAll), rows
+	d.mem, d.rows = b.mem.CrashClone(vfstest.KeepAll), rows
 	return d.open(ctx)
 }
 
@@ -583,7 +583,7 @@ func (d *device) cutPower() {
 	d.power.Lock()
 	defer d.power.Unlock()
 	if d.left == nil {
-		d.left = d.mem.CrashClone(vfs.KeepSome(d.torn))
+		d.left = d.mem.CrashClone(vfstest.KeepSome(d.torn))
 	}
 }
 

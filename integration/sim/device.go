@@ -15,7 +15,7 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -42,7 +42,7 @@ type device struct {
 	index int
 	rules merge.Rules
 	table *split.Table
-	mem   *vfs.Mem
+	mem   *vfstest.Mem
 	rows  *index.Memory
 	s     *storage.Store
 
@@ -59,13 +59,13 @@ type device struct {
 	skew atomic.Int64 // of its clock, in nanoseconds
 
 	power sync.Mutex
-	torn  uint64   // guarded by power: how the power failure tears what is not durable
-	fails int      // guarded by power: operations of the file system until the power fails; below 0: it does not
-	left  *vfs.Mem // guarded by power: what the power failure has left
+	torn  uint64       // guarded by power: how the power failure tears what is not durable
+	fails int          // guarded by power: operations of the file system until the power fails; below 0: it does not
+	left  *vfstest.Mem // guarded by power: what the power failure has left
 }
 
 func (w *World) newDevice(ctx context.Context, as Device, i int) (*device, error) {
-	d := &device{Device: as, w: w, index: i, rules: w.rules(i), table: split.DefaultTable(), mem: vfs.NewMem(), rows: index.NewMemory(), fails: -1}
+	d := &device{Device: as, w: w, index: i, rules: w.rules(i), table: split.DefaultTable(), mem: vfstest.NewMem(), rows: index.NewMemory(), fails: -1}
 	if d.Table {
 		d.table = split.NewTable([]byte{byte(i)})
 	}
@@ -85,7 +85,7 @@ func (w *World) newDevice(ctx context.Context, as Device, i int) (*device, error
 
 func (d *device) open(ctx context.Context) error {
 	o := storage.Options{
-		FS: vfs.NewFaulty(d.mem, d.inject), Dir: pageDir, Page: d.w.page, Cache: d.w.cache, SegmentBytes: segmentBytes, MemoryIndex: d.rows, Clock: d,
+		FS: vfstest.NewFaulty(d.mem, d.inject), Dir: pageDir, Page: d.w.page, Cache: d.w.cache, SegmentBytes: segmentBytes, MemoryIndex: d.rows, Clock: d,
 	}
 	if d.w.h.Seed%4 == 0 {
 		o.FoldRows = foldRows
@@ -109,7 +109,7 @@ func (d *device) open(ctx context.Context) error {
 }
 
 // inject lets the power fail when its time has come.
-func (d *device) inject(op vfs.Op) error {
+func (d *device) inject(op vfstest.Op) error {
 	d.power.Lock()
 	defer d.power.Unlock()
 	if d.left != nil {
@@ -121,7 +121,7 @@ func (d *device) inject(op vfs.Op) error {
 	if d.fails--; d.fails >= 0 {
 		return nil
 	}
-	d.left = d.mem.CrashClone(vfs.KeepSome(d.torn))
+	d.left = d.mem.CrashClone(vfstest.KeepSome(d.torn))
 	return errCrash
 }
 

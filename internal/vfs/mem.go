@@ -1,7 +1,7 @@
 package vfs
 
 import (
-	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -9,113 +9,93 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
-// Mem is a file system in memory that knows what a power cut would leave (see CrashClone). The working directory
-// is its root. The zero Mem is not usable; see NewMem.
+// maxMemFile bounds the length of a file in memory, so that sums of offsets and lengths do not overflow.
+const maxMemFile = 1 << 40
+
+// Mem is a file system in memory, for repositories that nothing outlives. The working directory is its root. The zero
+// Mem is not usable; see NewMem.
 type Mem struct {
-	mu   sync.Mutex
-	root *dirNode // guarded by mu, with everything below it
+	mu   sync.RWMutex
+	root memDir // guarded by mu, with everything below it
 }
+
+// memDir holds what a directory contains by name: a memDir or a *memContent.
+type memDir map[string]any
+
+type memContent struct{ b []byte }
 
 // NewMem returns an empty file system.
-func NewMem() *Mem { return &Mem{root: newDirNode()} }
+func NewMem() *Mem { return &Mem{root: memDir{}} }
 
-// A node is a file or a directory.
-type node interface{ isNode() }
-
-// dirNode is a directory: its names, those of them that are durable, and what was done to the names since.
-type dirNode struct {
-	names   map[string]node
-	durable map[string]node
-	ops     []nameOp
-}
-
-// nameOp is one change of a directory's names: del goes away, then add stands for n. One of the two may be empty.
-type nameOp struct {
-	del string
-	add string
-	n   node
-}
-
-func (*dirNode) isNode()  {}
-func (*fileNode) isNode() {}
-
-func newDirNode() *dirNode {
-	return &dirNode{names: map[string]node{}, durable: map[string]node{}}
-}
-
-func (d *dirNode) apply(op nameOp) {
-	nameOpOn(d.names, op)
-	d.ops = append(d.ops, op)
-}
-
-func nameOpOn(names map[string]node, op nameOp) {
-	if op.del != "" {
-		delete(names, op.del)
-	}
-	if op.add != "" {
-		names[op.add] = op.n
-	}
-}
-
-// split cuts a name into its elements below the root.
-func splitPath(name string) []string {
+// memPath cuts a name into its elements below the root.
+func memPath(name string) []string {
 	p := path.Clean("/" + filepath.ToSlash(name[len(filepath.VolumeName(name)):]))
-	if p == "/" {
-		return nil
-	}
-	return strings.Split(p[1:], "/")
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
 
-// findLocked returns the node of name.
-func (m *Mem) findLocked(op, name string) (node, error) {
-	var n node = m.root
-	for _, e := range splitPath(name) {
-		d, ok := n.(*dirNode)
-		if !ok {
-			return nil, &fs.PathError{Op: op, Path: name, Err: syscall.ENOTDIR}
-		}
-		if n, ok = d.names[e]; !ok {
-			return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
-		}
-	}
-	return n, nil
-}
+func pathError(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
 // parentLocked returns the directory of name, and its last element, which is empty for the root.
-func (m *Mem) parentLocked(op, name string) (*dirNode, string, error) {
-	elems := splitPath(name)
+func (m *Mem) parentLocked(op, name string) (memDir, string, error) {
+	elems := memPath(name)
 	if len(elems) == 0 {
 		return m.root, "", nil
 	}
-	last := len(elems) - 1
-	n, err := m.findLocked(op, strings.Join(elems[:last], "/"))
-	if err != nil {
-		return nil, "", err
-	}
-	d, ok := n.(*dirNode)
-	if !ok {
-		return nil, "", &fs.PathError{Op: op, Path: name, Err: syscall.ENOTDIR}
+	d, last := m.root, len(elems)-1
+	for _, e := range elems[:last] {
+		n, ok := d[e]
+		if !ok {
+			return nil, "", pathError(op, name, fs.ErrNotExist)
+		}
+		if d, ok = n.(memDir); !ok {
+			return nil, "", pathError(op, name, syscall.ENOTDIR)
+		}
 	}
 	return d, elems[last], nil
+}
+
+// findLocked returns what stands under a name, a memDir or a *memContent, with its directory and last element.
+func (m *Mem) findLocked(op, name string) (n any, d memDir, last string, err error) {
+	d, last, err = m.parentLocked(op, name)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if last == "" {
+		return m.root, d, "", nil
+	}
+	n, ok := d[last]
+	if !ok {
+		return nil, nil, "", pathError(op, name, fs.ErrNotExist)
+	}
+	return n, d, last, nil
+}
+
+// addLocked puts n under a name that must be free.
+func (m *Mem) addLocked(op, name string, n any) error {
+	d, last, err := m.parentLocked(op, name)
+	if err != nil {
+		return err
+	}
+	if _, ok := d[last]; ok || last == "" {
+		return pathError(op, name, fs.ErrExist)
+	}
+	d[last] = n
+	return nil
 }
 
 // Create implements FS.
 func (m *Mem) Create(name string) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, last, err := m.parentLocked("create", name)
-	if err != nil {
+	c := &memContent{}
+	if err := m.addLocked("create", name, c); err != nil {
 		return nil, err
 	}
-	if _, ok := d.names[last]; ok || last == "" {
-		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrExist}
-	}
-	n := newFileNode()
-	d.apply(nameOp{add: last, n: n})
-	return &memFile{m: m, n: n, name: name, writable: true}, nil
+	return &memFile{m: m, c: c, name: name, writable: true}, nil
 }
 
 // Open implements FS.
@@ -125,77 +105,51 @@ func (m *Mem) Open(name string) (File, error) { return m.open(name, true) }
 func (m *Mem) OpenRead(name string) (File, error) { return m.open(name, false) }
 
 func (m *Mem) open(name string, writable bool) (File, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.findLocked("open", name)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, _, _, err := m.findLocked("open", name)
 	if err != nil {
 		return nil, err
 	}
-	f, ok := n.(*fileNode)
+	c, ok := n.(*memContent)
 	if !ok {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+		return nil, pathError("open", name, syscall.EISDIR)
 	}
-	return &memFile{m: m, n: f, name: name, writable: writable}, nil
+	return &memFile{m: m, c: c, name: name, writable: writable}, nil
 }
 
 // Remove implements FS.
 func (m *Mem) Remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, last, err := m.parentLocked("remove", name)
+	n, d, last, err := m.findLocked("remove", name)
 	if err != nil {
 		return err
 	}
-	n, ok := d.names[last]
-	if !ok {
-		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+	if sub, ok := n.(memDir); ok && len(sub) > 0 {
+		return pathError("remove", name, syscall.ENOTEMPTY)
 	}
-	if sub, ok := n.(*dirNode); ok && len(sub.names) > 0 {
-		return &fs.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
-	}
-	d.apply(nameOp{del: last})
+	delete(d, last)
 	return nil
 }
 
-// RemoveAll implements FS. A power cut may leave any part of what was removed.
+// RemoveAll implements FS.
 func (m *Mem) RemoveAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, last, err := m.parentLocked("removeall", name)
-	if err != nil {
-		return nil // what lies below something that is not there is not there
+	if d, last, err := m.parentLocked("removeall", name); err == nil && last != "" {
+		delete(d, last)
+	} else if err == nil {
+		clear(m.root)
 	}
-	n, ok := d.names[last]
-	if last == "" {
-		n, ok = m.root, true
-	}
-	if !ok {
-		return nil
-	}
-	removeBelow(n)
-	if last != "" {
-		d.apply(nameOp{del: last})
-	}
-	return nil
+	return nil // what lies below something that is not there is not there
 }
 
-func removeBelow(n node) {
-	d, ok := n.(*dirNode)
-	if !ok {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.names)) {
-		removeBelow(d.names[name])
-		d.apply(nameOp{del: name})
-	}
-}
-
-// Rename implements FS. Within one directory a power cut leaves the old name or the new one; between two it may leave
-// both or none.
+// Rename implements FS.
 func (m *Mem) Rename(oldName, newName string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	from, oldLast, err := m.parentLocked("rename", oldName)
+	n, from, oldLast, err := m.findLocked("rename", oldName)
 	if err != nil {
 		return err
 	}
@@ -203,34 +157,20 @@ func (m *Mem) Rename(oldName, newName string) error {
 	if err != nil {
 		return err
 	}
-	n, ok := from.names[oldLast]
-	if !ok || newLast == "" {
-		return &fs.PathError{Op: "rename", Path: oldName, Err: fs.ErrNotExist}
-	}
-	present := to.names[newLast]
-	if present == n {
+	oldPath, newPath := memPath(oldName), memPath(newName)
+	if slices.Equal(oldPath, newPath) {
 		return nil
 	}
-	if _, isDir := n.(*dirNode); isDir && within(splitPath(newName), splitPath(oldName)) {
-		return &fs.PathError{Op: "rename", Path: newName, Err: syscall.EINVAL}
+	_, isDir := n.(memDir)
+	if oldLast == "" || newLast == "" || isDir && len(newPath) > len(oldPath) && slices.Equal(newPath[:len(oldPath)], oldPath) {
+		return pathError("rename", newName, syscall.EINVAL)
 	}
-	if sub, ok := present.(*dirNode); ok {
-		if _, isDir := n.(*dirNode); !isDir || len(sub.names) > 0 {
-			return &fs.PathError{Op: "rename", Path: newName, Err: fs.ErrExist}
-		}
+	if sub, ok := to[newLast].(memDir); ok && (!isDir || len(sub) > 0) {
+		return pathError("rename", newName, fs.ErrExist)
 	}
-	if from == to {
-		from.apply(nameOp{del: oldLast, add: newLast, n: n})
-		return nil
-	}
-	to.apply(nameOp{add: newLast, n: n})
-	from.apply(nameOp{del: oldLast})
+	delete(from, oldLast)
+	to[newLast] = n
 	return nil
-}
-
-// within reports whether the path a lies at or below b.
-func within(a, b []string) bool {
-	return len(a) >= len(b) && slices.Equal(a[:len(b)], b)
 }
 
 // MkdirAll implements FS.
@@ -238,14 +178,14 @@ func (m *Mem) MkdirAll(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.root
-	for _, e := range splitPath(dir) {
-		n, ok := d.names[e]
+	for _, e := range memPath(dir) {
+		n, ok := d[e]
 		if !ok {
-			n = newDirNode()
-			d.apply(nameOp{add: e, n: n})
+			n = memDir{}
+			d[e] = n
 		}
-		if d, ok = n.(*dirNode); !ok {
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		if d, ok = n.(memDir); !ok {
+			return pathError("mkdir", dir, syscall.ENOTDIR)
 		}
 	}
 	return nil
@@ -255,89 +195,141 @@ func (m *Mem) MkdirAll(dir string) error {
 func (m *Mem) Mkdir(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, last, err := m.parentLocked("mkdir", dir)
-	if err != nil {
-		return err
-	}
-	if _, ok := d.names[last]; ok || last == "" {
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrExist}
-	}
-	d.apply(nameOp{add: last, n: newDirNode()})
-	return nil
+	return m.addLocked("mkdir", dir, memDir{})
 }
 
 // ReadDir implements FS.
 func (m *Mem) ReadDir(dir string) ([]Info, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.findLocked("readdir", dir)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, _, _, err := m.findLocked("readdir", dir)
 	if err != nil {
 		return nil, err
 	}
-	d, ok := n.(*dirNode)
+	d, ok := n.(memDir)
 	if !ok {
-		return nil, &fs.PathError{Op: "readdir", Path: dir, Err: syscall.ENOTDIR}
+		return nil, pathError("readdir", dir, syscall.ENOTDIR)
 	}
-	infos := make([]Info, 0, len(d.names))
-	for _, name := range slices.Sorted(maps.Keys(d.names)) {
-		infos = append(infos, infoOfNode(name, d.names[name]))
+	infos := make([]Info, 0, len(d))
+	for _, name := range slices.Sorted(maps.Keys(d)) {
+		infos = append(infos, memInfo(name, d[name]))
 	}
 	return infos, nil
 }
 
 // Stat implements FS.
 func (m *Mem) Stat(name string) (Info, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.findLocked("stat", name)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, _, _, err := m.findLocked("stat", name)
 	if err != nil {
 		return Info{}, err
 	}
-	return infoOfNode(filepath.Base(name), n), nil
+	return memInfo(filepath.Base(name), n), nil
 }
 
-func infoOfNode(name string, n node) Info {
-	if f, ok := n.(*fileNode); ok {
-		return Info{Name: name, Size: f.size}
+func memInfo(name string, n any) Info {
+	if c, ok := n.(*memContent); ok {
+		return Info{Name: name, Size: int64(len(c.b))}
 	}
 	return Info{Name: name, Dir: true}
 }
 
-// SyncDir implements FS.
+// SyncDir implements FS. It only checks that dir is a directory.
 func (m *Mem) SyncDir(dir string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.findLocked("syncdir", dir)
-	if err != nil {
-		return err
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, _, _, err := m.findLocked("syncdir", dir)
+	if _, ok := n.(memDir); err == nil && !ok {
+		return pathError("syncdir", dir, syscall.ENOTDIR)
 	}
-	d, ok := n.(*dirNode)
-	if !ok {
-		return &fs.PathError{Op: "syncdir", Path: dir, Err: syscall.ENOTDIR}
+	return err
+}
+
+// memFile is an open file of a Mem.
+type memFile struct {
+	m        *Mem
+	c        *memContent // guarded by m.mu
+	name     string
+	writable bool
+	closed   atomic.Bool
+}
+
+// check refuses an operation on a closed file, a change through a file that was opened for reading, and an offset
+// beyond what a file may have.
+func (f *memFile) check(op string, change bool, off, n int64) error {
+	switch {
+	case f.closed.Load():
+		return pathError(op, f.name, fs.ErrClosed)
+	case change && !f.writable:
+		return pathError(op, f.name, syscall.EBADF)
+	case off < 0 || change && off > maxMemFile-n:
+		return pathError(op, f.name, fs.ErrInvalid)
 	}
-	for _, op := range d.ops {
-		nameOpOn(d.durable, op)
-	}
-	d.ops = nil
 	return nil
 }
 
-// String lists all files with their sizes, for test failures.
-func (m *Mem) String() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var b strings.Builder
-	listNode(&b, "", m.root)
-	return b.String()
+func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.check("read", false, off, 0); err != nil {
+		return 0, err
+	}
+	f.m.mu.RLock()
+	defer f.m.mu.RUnlock()
+	n := copy(p, f.c.b[min(off, int64(len(f.c.b))):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
-func listNode(b *strings.Builder, name string, n node) {
-	switch n := n.(type) {
-	case *fileNode:
-		fmt.Fprintf(b, "%s %d\n", name, n.size)
-	case *dirNode:
-		for _, e := range slices.Sorted(maps.Keys(n.names)) {
-			listNode(b, name+"/"+e, n.names[e])
-		}
+func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.check("write", true, off, int64(len(p))); err != nil {
+		return 0, err
 	}
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if end := off + int64(len(p)); end > int64(len(f.c.b)) {
+		f.c.resize(end)
+	}
+	return copy(f.c.b[off:], p), nil
+}
+
+// resize cuts the content, or fills it with zeros.
+func (c *memContent) resize(size int64) {
+	if have := int64(len(c.b)); size > have {
+		c.b = slices.Grow(c.b, int(size-have))[:size]
+		clear(c.b[have:])
+		return
+	}
+	c.b = c.b[:size]
+}
+
+func (f *memFile) Truncate(size int64) error {
+	if err := f.check("truncate", true, size, 0); err != nil {
+		return err
+	}
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.c.resize(size)
+	return nil
+}
+
+func (f *memFile) Size() (int64, error) {
+	if err := f.check("stat", false, 0, 0); err != nil {
+		return 0, err
+	}
+	f.m.mu.RLock()
+	defer f.m.mu.RUnlock()
+	return int64(len(f.c.b)), nil
+}
+
+func (f *memFile) Sync() error { return f.check("sync", false, 0, 0) }
+
+func (f *memFile) Preallocate(size int64) error { return f.check("preallocate", true, size, 0) }
+
+func (f *memFile) Close() error {
+	if f.closed.Swap(true) {
+		return pathError("close", f.name, fs.ErrClosed)
+	}
+	return nil
 }

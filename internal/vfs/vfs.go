@@ -106,7 +106,7 @@ func ReadFile(fsys FS, name string, maxBytes int64) (content []byte, err error) 
 	return content, nil
 }
 
-// noSpace makes errors for want of space match base.ErrNoSpace (I3).
+// noSpace makes errors for want of space match base.ErrNoSpace.
 func noSpace(err error) error {
 	if err == nil || !isNoSpace(err) || errors.Is(err, base.ErrNoSpace) {
 		return err

@@ -218,31 +218,6 @@ func (f *File) end(err *error, b *bbolt.Tx) {
 	*err = errors.Join(*err, fmt.Errorf("end transaction: %w", end))
 }
 
-// Sync makes durable what updates with Options.NoSync have written. Errors: base.ErrClosed,
-// *base.CorruptError, and a failure after which the file is read-only.
-func (f *File) Sync() (err error) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	f.write.Lock()
-	defer f.write.Unlock()
-	if err := f.usable(); err != nil {
-		return err
-	}
-	if f.readOnly {
-		return nil
-	}
-	if cause := f.failed.Load(); cause != nil {
-		return fmt.Errorf("sync index: %w after: %w", base.ErrReadOnly, *cause)
-	}
-	defer f.guard(&err)()
-	if err := f.bolt.Sync(); err != nil {
-		err = fmt.Errorf("sync index: %w", spaceError(err))
-		f.failed.CompareAndSwap(nil, &err)
-		return err
-	}
-	return nil
-}
-
 // SizeBytes returns the size of the file on disk, free pages included; 0 after Close.
 func (f *File) SizeBytes() int64 {
 	f.mu.RLock()
@@ -257,10 +232,7 @@ func (f *File) SizeBytes() int64 {
 	return info.Size()
 }
 
-// Path returns the path that the file was opened with.
-func (f *File) Path() string { return f.path }
-
-// Close waits for running transactions and closes the file. It does not sync what NoSync has left.
+// Close waits for running transactions and closes the file.
 func (f *File) Close() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

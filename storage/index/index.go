@@ -83,7 +83,7 @@ type Cursor interface {
 type Options struct {
 	// ReadOnly opens an existing file, shared with other readers, and refuses Update.
 	ReadOnly bool
-	// NoSync leaves syncing to File.Sync: after a power cut the file may be damaged. For an index
+	// NoSync never syncs: after a power cut the file may be damaged. For an index
 	// that is being built and would be built again.
 	NoSync bool
 }

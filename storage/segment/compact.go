@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -158,7 +159,7 @@ func (r *Rewrite) lastEnds() []End {
 			p.Ends = append(p.Ends, End{id, off})
 		}
 	}
-	slices.SortFunc(p.Ends, func(a, b End) int { return compareIDs(a.Segment, b.Segment) })
+	slices.SortFunc(p.Ends, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
 	return p.Ends[max(0, len(p.Ends)-maxBatchEnds):]
 }
 

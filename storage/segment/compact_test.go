@@ -16,6 +16,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -56,7 +57,7 @@ func finishAll(t testing.TB, l *segment.Log) {
 }
 
 func TestRewrite(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	first := appendTo(t, l.Main(), rec{1, "live 1"}, rec{2, "dead 1"})
@@ -111,7 +112,7 @@ func TestRewrite(t *testing.T) {
 		"mapped": {&mapped, false, 0, want[3:]},
 		"none":   {nil, false, 0, want},
 	} {
-		c0 := m.CrashClone(vfs.KeepNone)
+		c0 := m.CrashClone(vfstest.KeepNone)
 		o := options(c0)
 		o.Moving = c.moving
 		l, _, s := open(t, o, c.pos)
@@ -182,7 +183,7 @@ func readBack(t testing.TB, l *segment.Log, p segment.Place, want string) {
 
 // TestRewriteAgain replaces replacements, until one empty batch is left that stands for all.
 func TestRewriteAgain(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(m)
 	l, _, _ := open(t, o, nil)
 	for i := range 5 {
@@ -217,7 +218,7 @@ func TestRewriteAgain(t *testing.T) {
 
 // TestRewriteDamage damages a replacement: it is never taken for a torn tail.
 func TestRewriteDamage(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	appendTo(t, l.Main(), rec{1, "live"}, rec{1, "dead"})
 	appendTo(t, l.Main(), rec{1, "live too"})
@@ -232,7 +233,7 @@ func TestRewriteDamage(t *testing.T) {
 	must(t, err)
 	for i := range whole {
 		for _, cut := range []bool{false, true} {
-			c := m.CrashClone(vfs.KeepAll)
+			c := m.CrashClone(vfstest.KeepAll)
 			f, err := c.Open(name)
 			must(t, err)
 			if cut && i > 0 {
@@ -255,7 +256,7 @@ func TestRewriteDamage(t *testing.T) {
 
 // TestCopyPins copies a log of which segments are replaced and retired meanwhile.
 func TestCopyPins(t *testing.T) {
-	m, backup := vfs.NewMem(), vfs.NewMem()
+	m, backup := vfstest.NewMem(), vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	appendTo(t, l.Main(), rec{1, "live"}, rec{1, "dead"})
 	finishAll(t, l)
@@ -287,7 +288,7 @@ func TestCopyPins(t *testing.T) {
 
 // TestReadersOutliveRetire reads while segments are replaced: a reader gets the record, or is told to look again.
 func TestReadersOutliveRetire(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	place := appendTo(t, l.Main(), rec{1, "live"}).Places[0]
 	places := make(chan segment.Place, 1)
@@ -420,7 +421,7 @@ func (h *rewriter) session(steps int) bool {
 }
 
 // check opens what a crash has left: with the position, as a reader and from the beginning.
-func (h *rewriter) check(m *vfs.Mem, what string) {
+func (h *rewriter) check(m *vfstest.Mem, what string) {
 	h.t.Helper()
 	for again, c := range []struct {
 		pos      *segment.Position
@@ -493,11 +494,11 @@ func newRewriter(t testing.TB, seed uint64) *rewriter {
 // TestRewriteCrashEverywhere cuts the power after every operation of a history of appends and rewrites that changes something.
 func TestRewriteCrashEverywhere(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		must(t, m.Mkdir("page"))
 		must(t, m.SyncDir("."))
 		h := newRewriter(t, seed)
-		h.o.FS = vfs.NewHooked(m, func(op vfs.Op) {
+		h.o.FS = vfstest.NewHooked(m, func(op vfstest.Op) {
 			for name, keep := range keeps(seed*1000 + uint64(op.N)) {
 				h.check(m.CrashClone(keep), fmt.Sprintf("seed %d, %s, keep %s", seed, op, name))
 			}
@@ -513,12 +514,12 @@ func TestRewriteFaultEverywhere(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
 		for i, reached := 0, true; reached; i++ {
 			reached = false
-			m := vfs.NewMem()
+			m := vfstest.NewMem()
 			must(t, m.Mkdir("page"))
 			must(t, m.SyncDir("."))
 			h := newRewriter(t, seed)
 			h.fails = true
-			h.o.FS = vfs.NewFaulty(m, func(op vfs.Op) error {
+			h.o.FS = vfstest.NewFaulty(m, func(op vfstest.Op) error {
 				if op.N == i {
 					reached = true
 					return errInjected
@@ -529,7 +530,7 @@ func TestRewriteFaultEverywhere(t *testing.T) {
 				h.session(8)
 			}
 			what := fmt.Sprintf("seed %d, fault at %d", seed, i)
-			h.check(m.CrashClone(vfs.KeepNone), what+", power cut")
+			h.check(m.CrashClone(vfstest.KeepNone), what+", power cut")
 			h.check(m, what)
 		}
 	}
@@ -537,7 +538,7 @@ func TestRewriteFaultEverywhere(t *testing.T) {
 
 // TestRewriteGolden keeps the bytes of a replacement.
 func TestRewriteGolden(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	appendTo(t, l.Main(), rec{1, "live"}, rec{2, "dead"})
@@ -555,7 +556,7 @@ func TestRewriteGolden(t *testing.T) {
 
 // TestEndsOfReplaced damages a segment behind an end that only a replaced segment has named.
 func TestEndsOfReplaced(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(m)
 	l, _, _ := open(t, o, nil)
 	bulk := l.NewStream()

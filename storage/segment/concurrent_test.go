@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // TestConcurrent appends through several streams, reads more segments than are kept open, takes positions, verifies and
 // closes, all at once. A crash clone taken at any time holds what was acknowledged before.
 func TestConcurrent(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(m)
 	o.SegmentBytes = 200
 	l, _, err := segment.Open(t.Context(), o, nil, nil)
@@ -58,7 +58,7 @@ func TestConcurrent(t *testing.T) {
 			mu.Lock()
 			want := len(acked)
 			mu.Unlock()
-			c := m.CrashClone(vfs.KeepSome(uint64(i)))
+			c := m.CrashClone(vfstest.KeepSome(uint64(i)))
 			if _, _, got := open(t, options(c), nil); len(got.numbers) < want {
 				t.Errorf("%d batches, %d were acknowledged", len(got.numbers), want)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // batchSpec is a batch to be written by hand, in order, to a segment file.
@@ -18,7 +19,7 @@ type batchSpec struct {
 	ends    []End
 }
 
-func writeSegment(t *testing.T, m *vfs.Mem, id uint32, specs ...batchSpec) {
+func writeSegment(t *testing.T, m *vfstest.Mem, id uint32, specs ...batchSpec) {
 	t.Helper()
 	file := encodeHeader(fuzzPage, id)
 	for _, s := range specs {
@@ -54,7 +55,7 @@ func TestCopies(t *testing.T) {
 		{"other length", []batchSpec{one, {2, "two", nil}}, []batchSpec{{1, "one more", nil}, {3, "three", nil}}, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := vfs.NewMem()
+			m := vfstest.NewMem()
 			if err := m.Mkdir("d"); err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +83,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func replayCopies(t *testing.T, m *vfs.Mem, readOnly bool) (got []string, copied int, err error) {
+func replayCopies(t *testing.T, m *vfstest.Mem, readOnly bool) (got []string, copied int, err error) {
 	o := Options{FS: m, Dir: "d", Page: fuzzPage, ReadOnly: readOnly}
 	l, rc, err := Open(t.Context(), o, nil, func(b BatchInfo, recs []Record) error {
 		for _, r := range recs {

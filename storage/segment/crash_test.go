@@ -13,7 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -134,7 +134,7 @@ func (h *history) takeBack(s *segment.Stream, mine []segment.Appended, tolerate 
 }
 
 // check opens what a crash has left, as often as asked, and compares it with the history. It returns the batches.
-func (h *history) check(m *vfs.Mem, o segment.Options, pos *segment.Position, what string) map[uint64][]rec {
+func (h *history) check(m *vfstest.Mem, o segment.Options, pos *segment.Position, what string) map[uint64][]rec {
 	h.t.Helper()
 	var first map[uint64][]rec
 	for again := range 2 {
@@ -183,8 +183,8 @@ func (h *history) compare(s *seen, pos *segment.Position, what string) {
 
 func keeps(seed uint64) map[string]func() float64 {
 	return map[string]func() float64{
-		"none": vfs.KeepNone, "all": vfs.KeepAll,
-		fmt.Sprint("some ", seed): vfs.KeepSome(seed), fmt.Sprint("some ", seed+1): vfs.KeepSome(seed + 1),
+		"none": vfstest.KeepNone, "all": vfstest.KeepAll,
+		fmt.Sprint("some ", seed): vfstest.KeepSome(seed), fmt.Sprint("some ", seed+1): vfstest.KeepSome(seed + 1),
 	}
 }
 
@@ -201,18 +201,18 @@ func factor() int {
 func TestCrashEverywhere(t *testing.T) {
 	recoveries, taken := 0, 0
 	for seed := range uint64(3 * factor()) {
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		o := options(nil)
 		o.SegmentBytes = 1500
 		h := newHistory(t, o, seed)
-		h.o.FS = vfs.NewHooked(m, func(op vfs.Op) {
+		h.o.FS = vfstest.NewHooked(m, func(op vfstest.Op) {
 			for name, keep := range keeps(seed*1000 + uint64(op.N)) {
 				what := fmt.Sprintf("seed %d, %s, keep %s", seed, op, name)
 				c := m.CrashClone(keep)
 				h.check(c, o, h.pos, what)
 				recoveries++
 				if recoveries%10 == 0 {
-					h.crashRecovery(m.CrashClone(vfs.KeepSome(uint64(recoveries))), o, what)
+					h.crashRecovery(m.CrashClone(vfstest.KeepSome(uint64(recoveries))), o, what)
 				}
 			}
 		})
@@ -223,9 +223,9 @@ func TestCrashEverywhere(t *testing.T) {
 }
 
 // crashRecovery cuts the power after every operation of a recovery.
-func (h *history) crashRecovery(m *vfs.Mem, o segment.Options, what string) {
+func (h *history) crashRecovery(m *vfstest.Mem, o segment.Options, what string) {
 	h.t.Helper()
-	o.FS = vfs.NewHooked(m, func(op vfs.Op) {
+	o.FS = vfstest.NewHooked(m, func(op vfstest.Op) {
 		for name, keep := range keeps(uint64(op.N)) {
 			h.check(m.CrashClone(keep), o, h.pos, fmt.Sprintf("%s; again %s, keep %s", what, op, name))
 		}
@@ -241,7 +241,7 @@ func (h *history) crashRecovery(m *vfs.Mem, o segment.Options, what string) {
 // segments do not grow with the number of crashes.
 func TestCrashAndGoOn(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		o := options(m)
 		o.SegmentBytes = 1 << 20
 		h := newHistory(t, o, seed)
@@ -254,10 +254,10 @@ func TestCrashAndGoOn(t *testing.T) {
 				t.Fatalf("%d segments after %d crashes", n, i)
 			}
 			must(t, l.Close())
-			keep := []func() float64{vfs.KeepAll, vfs.KeepNone, vfs.KeepSome(seed + uint64(i))}[h.r.IntN(3)]
+			keep := []func() float64{vfstest.KeepAll, vfstest.KeepNone, vfstest.KeepSome(seed + uint64(i))}[h.r.IntN(3)]
 			m = m.CrashClone(keep)
 			if i%5 == 0 {
-				got := h.check(m.CrashClone(vfs.KeepAll), o, nil, fmt.Sprintf("seed %d, crash %d", seed, i))
+				got := h.check(m.CrashClone(vfstest.KeepAll), o, nil, fmt.Sprintf("seed %d, crash %d", seed, i))
 				if len(got) != len(h.acked) {
 					t.Fatalf("%d batches, %d acknowledged", len(got), len(h.acked))
 				}
@@ -287,28 +287,28 @@ func TestFaultEverywhere(t *testing.T) {
 // faultAt runs a history in which operation i fails, and reports whether it was reached.
 func faultAt(t *testing.T, seed uint64, i int, sticky bool) bool {
 	what := fmt.Sprintf("seed %d, fault at %d, sticky %v", seed, i, sticky)
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(nil)
 	o.SegmentBytes = 1500
 	h := newHistory(t, o, seed)
 	reached, syncFailed := false, false
-	h.o.FS = vfs.NewFaulty(m, func(op vfs.Op) error {
+	h.o.FS = vfstest.NewFaulty(m, func(op vfstest.Op) error {
 		if op.N == i || sticky && op.N > i {
 			reached = true
-			syncFailed = syncFailed || op.Kind == vfs.OpSync
+			syncFailed = syncFailed || op.Kind == vfstest.OpSync
 			return errInjected
 		}
 		return nil
 	})
 	h.run(3, 10, errInjected)
 	// The process dies: what is in memory is still seen, also what a failed sync has left there.
-	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut")
+	h.check(m.CrashClone(vfstest.KeepNone), o, h.pos, what+", power cut")
 	h.check(m, o, h.pos, what+", process gone")
-	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut after the recovery")
+	h.check(m.CrashClone(vfstest.KeepNone), o, h.pos, what+", power cut after the recovery")
 	failedBefore := h.failed
 	h.o.FS, h.failed = m, false
 	h.run(1, 4, nil)
-	h.check(m.CrashClone(vfs.KeepNone), o, h.pos, what+", power cut after more appends")
+	h.check(m.CrashClone(vfstest.KeepNone), o, h.pos, what+", power cut after more appends")
 	h.failed = failedBefore
 	if syncFailed && !h.failed {
 		t.Fatalf("%s: a sync failed and no append or open did", what)
@@ -318,11 +318,11 @@ func faultAt(t *testing.T, seed uint64, i int, sticky bool) bool {
 
 // TestFailedSyncPoisons is I6.
 func TestFailedSyncPoisons(t *testing.T) {
-	m := vfs.NewMem()
-	var fail vfs.OpKind
+	m := vfstest.NewMem()
+	var fail vfstest.OpKind
 	var ops []string
 	inject := false
-	o := options(vfs.NewFaulty(m, func(op vfs.Op) error {
+	o := options(vfstest.NewFaulty(m, func(op vfstest.Op) error {
 		ops = append(ops, op.Kind.String())
 		if inject && op.Kind == fail {
 			return errInjected
@@ -333,7 +333,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 	bulk := l.NewStream()
 	appendTo(t, bulk, rec{1, "bulk"})
 	appendTo(t, l.Main(), rec{1, "main"})
-	inject, fail, ops = true, vfs.OpWrite, nil
+	inject, fail, ops = true, vfstest.OpWrite, nil
 	_, err := l.Main().Append(batchOf(rec{1, "a failed write"}))
 	wantIs(t, err, errInjected)
 	if errors.Is(err, base.ErrReadOnly) {
@@ -354,7 +354,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 	if a.Number != 4 || l.Complete() != 4 {
 		t.Fatalf("number %d, complete %d", a.Number, l.Complete())
 	}
-	inject, fail = true, vfs.OpSync
+	inject, fail = true, vfstest.OpSync
 	_, err = l.Main().Append(batchOf(rec{1, "a failed sync"}))
 	wantIs(t, err, errInjected)
 	wantIs(t, err, base.ErrReadOnly)
@@ -381,10 +381,10 @@ func TestFailedSyncPoisons(t *testing.T) {
 // the next one sees them. What it replays must survive a power cut.
 func TestBelievedAfterCopy(t *testing.T) {
 	for n := range 3 { // what a failed sync does depends on the number of the operation
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		inject := false
-		o := options(vfs.NewFaulty(m, func(op vfs.Op) error {
-			if inject && op.Kind == vfs.OpSync {
+		o := options(vfstest.NewFaulty(m, func(op vfstest.Op) error {
+			if inject && op.Kind == vfstest.OpSync {
 				return errInjected
 			}
 			return nil
@@ -403,7 +403,7 @@ func TestBelievedAfterCopy(t *testing.T) {
 		if len(s.numbers) != 2 || rc.Copied != 1 {
 			t.Fatalf("replayed %v, copied %d", s.numbers, rc.Copied)
 		}
-		_, _, s = open(t, options(m.CrashClone(vfs.KeepNone)), nil)
+		_, _, s = open(t, options(m.CrashClone(vfstest.KeepNone)), nil)
 		if d := cmp.Diff(map[uint64][]rec{1: {{1, "first"}}, 2: {{1, "second"}}}, s.recs); d != "" {
 			t.Fatalf("n %d: %s", n, d)
 		}

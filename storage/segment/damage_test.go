@@ -12,12 +12,13 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // smallLog is a closed log of five batches in one segment or in two, of which only the last is not named by another.
 type smallLog struct {
-	m     *vfs.Mem
+	m     *vfstest.Mem
 	recs  map[uint64][]rec
 	last  segment.Appended
 	pos   segment.Position
@@ -25,7 +26,7 @@ type smallLog struct {
 }
 
 func newSmallLog(t *testing.T, segments int) smallLog {
-	s := smallLog{m: vfs.NewMem(), recs: map[uint64][]rec{}, files: map[string][]byte{}}
+	s := smallLog{m: vfstest.NewMem(), recs: map[uint64][]rec{}, files: map[string][]byte{}}
 	l, _, _ := open(t, options(s.m), nil)
 	bulk := l.NewStream()
 	for i := range 5 {
@@ -56,9 +57,9 @@ func (s *smallLog) named(name string) int {
 }
 
 // with returns the log with another content of one file, nil for no file.
-func (s *smallLog) with(t *testing.T, name string, content []byte) *vfs.Mem {
+func (s *smallLog) with(t *testing.T, name string, content []byte) *vfstest.Mem {
 	t.Helper()
-	c := s.m.CrashClone(vfs.KeepAll)
+	c := s.m.CrashClone(vfstest.KeepAll)
 	must(t, c.Remove(name))
 	if content != nil {
 		must(t, vfs.WriteFile(c, name, content))
@@ -68,7 +69,7 @@ func (s *smallLog) with(t *testing.T, name string, content []byte) *vfs.Mem {
 
 // openDamaged opens without a position and checks that there is an error, or everything but, when lost is set, the last
 // batch.
-func (s *smallLog) openDamaged(t *testing.T, m *vfs.Mem, what string, wantErr, lost bool) {
+func (s *smallLog) openDamaged(t *testing.T, m *vfstest.Mem, what string, wantErr, lost bool) {
 	t.Helper()
 	want := map[uint64][]rec{}
 	for n, r := range s.recs {
@@ -104,7 +105,7 @@ func (s *smallLog) openDamaged(t *testing.T, m *vfs.Mem, what string, wantErr, l
 }
 
 // checkSaved checks that what was cut off was set aside.
-func checkSaved(t *testing.T, m *vfs.Mem, rc *segment.Recovery, readOnly bool) {
+func checkSaved(t *testing.T, m *vfstest.Mem, rc *segment.Recovery, readOnly bool) {
 	t.Helper()
 	for _, torn := range rc.Torn {
 		if readOnly != (torn.SavedAs == "") {
@@ -137,7 +138,7 @@ func (s *smallLog) flipEveryByte(t *testing.T) {
 				damaged[i] ^= bit
 				what := fmt.Sprintf("%s, byte %d ^ %#x", name, i, bit)
 				m := s.with(t, name, damaged)
-				s.verifyDamaged(t, m.CrashClone(vfs.KeepAll), what)
+				s.verifyDamaged(t, m.CrashClone(vfstest.KeepAll), what)
 				s.openDamaged(t, m, what, i < s.named(name), true)
 			}
 		}
@@ -146,7 +147,7 @@ func (s *smallLog) flipEveryByte(t *testing.T) {
 
 // verifyDamaged opens with the position, which reads nothing but the last batch's frame, and expects that Verify finds what
 // Open does not.
-func (s *smallLog) verifyDamaged(t *testing.T, m *vfs.Mem, what string) {
+func (s *smallLog) verifyDamaged(t *testing.T, m *vfstest.Mem, what string) {
 	t.Helper()
 	l, _, err := segment.Open(context.Background(), options(m), &s.pos, nil)
 	if err == nil {
@@ -178,7 +179,7 @@ func TestTwoFlips(t *testing.T) {
 // TestFinishedIsNamed damages the last batch of segments that are no longer appended to: a batch of another stream has
 // listed them (I3).
 func TestFinishedIsNamed(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(m)
 	o.SegmentBytes = 100
 	l, _, _ := open(t, o, nil)
@@ -232,7 +233,7 @@ func TestTails(t *testing.T) {
 		t.Fatalf("batches %v, torn %v behind zeros", got.numbers, rc.Torn)
 	}
 	for what, b := range map[string][]byte{"empty": {}, "zero": make([]byte, 100), "short": []byte("LSEG")} {
-		c := s.m.CrashClone(vfs.KeepAll)
+		c := s.m.CrashClone(vfstest.KeepAll)
 		must(t, vfs.WriteFile(c, "page/00000003.seg", b))
 		l, _, got := open(t, options(c), &s.pos)
 		if len(got.numbers) != 0 {
@@ -257,7 +258,7 @@ func TestForeignSegments(t *testing.T) {
 	_, _, err := segment.Open(t.Context(), o, nil, nil)
 	wantIs(t, err, base.ErrCorrupt)
 
-	swapped := s.m.CrashClone(vfs.KeepAll)
+	swapped := s.m.CrashClone(vfstest.KeepAll)
 	must(t, swapped.Rename("page/00000001.seg", "page/00000005.seg"))
 	_, _, err = segment.Open(t.Context(), options(swapped), nil, nil)
 	wantIs(t, err, base.ErrCorrupt)
@@ -266,7 +267,7 @@ func TestForeignSegments(t *testing.T) {
 	_, _, err = segment.Open(t.Context(), options(newer), nil, nil)
 	wantIs(t, err, base.ErrUnsupported)
 
-	other := s.m.CrashClone(vfs.KeepAll)
+	other := s.m.CrashClone(vfstest.KeepAll)
 	for _, name := range []string{"0000000A.seg", "1.seg", "00000000.seg", "ffffffff.seg", "00000001.seg.bak", "page.db"} {
 		must(t, vfs.WriteFile(other, "page/"+name, []byte("no segment")))
 	}
@@ -280,7 +281,7 @@ func TestForeignSegments(t *testing.T) {
 // TestRandomLogs appends random batches to random streams with random positions, and opens from any of them.
 func TestRandomLogs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		o := options(m)
 		o.SegmentBytes = rapid.Int64Range(1, 3000).Draw(rt, "segmentBytes")
 		l, _, err := segment.Open(context.Background(), o, nil, nil)

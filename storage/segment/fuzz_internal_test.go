@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 var fuzzPage = [16]byte{5}
@@ -92,7 +93,7 @@ func FuzzScanSegment(f *testing.F) {
 		if mend {
 			mendChecksums(b)
 		}
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		if err := m.Mkdir("d"); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func FuzzScanSegment(f *testing.F) {
 	})
 }
 
-func replayAll(m *vfs.Mem, readOnly bool) (out []string, err error) {
+func replayAll(m *vfstest.Mem, readOnly bool) (out []string, err error) {
 	o := Options{FS: m, Dir: "d", Page: fuzzPage, ReadOnly: readOnly}
 	l, _, err := Open(context.Background(), o, nil, func(b BatchInfo, recs []Record) error {
 		for _, r := range recs {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // TestGreatestNumbers has a batch with the greatest number, behind which others still have numbers, and refuses one above it though its checksums are right.
@@ -16,7 +17,7 @@ func TestGreatestNumbers(t *testing.T) {
 		number uint64
 		valid  bool
 	}{{1 << 40, true}, {maxBatchNumber, true}, {maxBatchNumber + 1, false}, {math.MaxUint64 - 1, false}, {math.MaxUint64, false}} {
-		m := vfs.NewMem()
+		m := vfstest.NewMem()
 		if err := m.MkdirAll("page"); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestGreatestNumbers(t *testing.T) {
 // TestNoSegmentIsLeft has a file with the name of the last segment that can be. What would need another is refused: under the id that is never used, or under 0, no
 // segment would be found again.
 func TestNoSegmentIsLeft(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	if err := m.MkdirAll("page"); err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
 // TestHandles keeps a file in use while so many others are opened that it is dropped, and counts what is open.
 func TestHandles(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -23,11 +24,11 @@ func TestHandles(t *testing.T) {
 		must(vfs.WriteFile(m, "d/"+FileName(id), encodeHeader(fuzzPage, id)))
 	}
 	opened, closed := 0, 0
-	c := newHandles(vfs.NewFaulty(m, func(op vfs.Op) error {
+	c := newHandles(vfstest.NewFaulty(m, func(op vfstest.Op) error {
 		switch op.Kind {
-		case vfs.OpOpen:
+		case vfstest.OpOpen:
 			opened++
-		case vfs.OpClose:
+		case vfstest.OpClose:
 			closed++
 		}
 		return nil

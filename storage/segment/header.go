@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -166,14 +167,14 @@ func parseReplacement(b []byte, segment uint32) (h header, ok bool) {
 type ids []idRange
 
 func (s ids) has(id uint32) bool {
-	i, found := slices.BinarySearchFunc(s, id, func(r idRange, id uint32) int { return compareIDs(r.first, id) })
+	i, found := slices.BinarySearchFunc(s, id, func(r idRange, id uint32) int { return cmp.Compare(r.first, id) })
 	return found || i > 0 && s[i-1].last >= id
 }
 
 // with returns s and more.
 func (s ids) with(more ...idRange) ids {
 	all := slices.Concat(s, more)
-	slices.SortFunc(all, func(a, b idRange) int { return compareIDs(a.first, b.first) })
+	slices.SortFunc(all, func(a, b idRange) int { return cmp.Compare(a.first, b.first) })
 	var out ids
 	for _, r := range all {
 		if n := len(out); n > 0 && uint64(r.first) <= uint64(out[n-1].last)+1 {

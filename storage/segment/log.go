@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,7 +185,7 @@ func (l *Log) segmentsLocked() []SegmentInfo {
 	for _, s := range l.segs {
 		infos = append(infos, SegmentInfo{ID: s.id, Size: max(s.size, s.synced), SyncedEnd: s.synced, Open: s.open || s.used})
 	}
-	slices.SortFunc(infos, func(a, b SegmentInfo) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(infos, func(a, b SegmentInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return infos
 }
 
@@ -202,16 +203,6 @@ func (l *Log) endsLocked() []End {
 		ends[i] = End{s.ID, s.SyncedEnd}
 	}
 	return ends
-}
-
-func compareIDs(a, b uint32) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // Stats returns the counts since Open.
@@ -326,7 +317,7 @@ func (l *Log) addLocked(s *segment) {
 
 // listLocked makes batches list s as long as it may be appended to or its end is not named.
 func (l *Log) listLocked(s *segment) {
-	i, found := slices.BinarySearchFunc(l.live, s.id, func(s *segment, id uint32) int { return compareIDs(s.id, id) })
+	i, found := slices.BinarySearchFunc(l.live, s.id, func(s *segment, id uint32) int { return cmp.Compare(s.id, id) })
 	switch want := s.open || s.synced > s.named; {
 	case want && !found:
 		l.live = slices.Insert(l.live, i, s)

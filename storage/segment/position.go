@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,15 +50,7 @@ func (p *Position) setEnd(e End) {
 }
 
 func (p *Position) search(segment uint32) (int, bool) {
-	return slices.BinarySearchFunc(p.Ends, segment, func(e End, s uint32) int {
-		switch {
-		case e.Segment < s:
-			return -1
-		case e.Segment > s:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(p.Ends, segment, func(e End, s uint32) int { return cmp.Compare(e.Segment, s) })
 }
 
 // end returns the end of a segment, 0 when p does not know it.

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -154,10 +155,7 @@ func (op *opener) moveUnsynced() error {
 		return nil
 	}
 	slices.SortFunc(all, func(a, b unsynced) int {
-		if a.info.Number != b.info.Number {
-			return compareNumbers(a.info.Number, b.info.Number)
-		}
-		return compareIDs(a.info.Segment, b.info.Segment)
+		return cmp.Or(cmp.Compare(a.info.Number, b.info.Number), cmp.Compare(a.info.Segment, b.info.Segment))
 	})
 	if err := op.syncCuts(); err != nil {
 		return fmt.Errorf("sync segments: %w", err)
@@ -192,16 +190,6 @@ func (op *opener) syncCuts() error {
 		}
 	}
 	return nil
-}
-
-func compareNumbers(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // findCopies marks the batches that must be copied: one of each number, unless an earlier recovery has already put a copy

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -178,7 +179,7 @@ func (s *Salvage) open(ctx context.Context, known *Position) error {
 		}
 		s.nextSeg = max(s.nextSeg, id+1)
 	}
-	slices.SortFunc(all, func(a, b *remains) int { return compareIDs(a.id, b.id) })
+	slices.SortFunc(all, func(a, b *remains) int { return cmp.Compare(a.id, b.id) })
 	s.judge(all, sizes)
 	s.assign(all)
 	return nil
@@ -448,7 +449,7 @@ func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 			lost = append(lost, Part{Damaged: true, Rewritten: true, Info: BatchInfo{Number: g.number, Segment: id, Start: g.start, End: max(g.end, g.start+minBatchBytes)}})
 		}
 	}
-	slices.SortFunc(lost, func(a, b Part) int { return compareNumbers(a.Info.Number, b.Info.Number) })
+	slices.SortFunc(lost, func(a, b Part) int { return cmp.Compare(a.Info.Number, b.Info.Number) })
 	m, err := newMerger(s.l.files, s.o.Page, extents)
 	if err != nil {
 		return err
@@ -656,6 +657,6 @@ func (w *salvageWriter) batches(ctx context.Context, choose func(Part, *Batch) e
 			w.ends = append(w.ends, End{id, off})
 		}
 	}
-	slices.SortFunc(w.ends, func(a, b End) int { return compareIDs(a.Segment, b.Segment) })
+	slices.SortFunc(w.ends, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
 	return put(last[0].Number, last[0].Batch, w.ends[max(0, len(w.ends)-maxBatchEnds):])
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // salvage repairs a log without anything but what is whole, and returns what was damaged.
-func salvage(t *testing.T, m *vfs.Mem, known *segment.Position) []segment.Damage {
+func salvage(t *testing.T, m *vfstest.Mem, known *segment.Position) []segment.Damage {
 	t.Helper()
 	s, err := segment.OpenSalvage(t.Context(), options(m), known, nil)
 	must(t, err)
@@ -52,7 +52,7 @@ func TestSalvage(t *testing.T) {
 }
 
 // salvaged repairs m, in which at most so many batches are damaged.
-func (s *smallLog) salvaged(t *testing.T, what string, m *vfs.Mem, most int) {
+func (s *smallLog) salvaged(t *testing.T, what string, m *vfstest.Mem, most int) {
 	t.Helper()
 	damage := salvage(t, m, &s.pos)
 	if len(damage) == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -120,7 +121,7 @@ func appendTo(t testing.TB, s *segment.Stream, recs ...rec) segment.Appended {
 }
 
 func TestAppendReadReplay(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, rc, s := open(t, options(m), nil)
 	if len(s.numbers) != 0 || rc.Copied != 0 || len(rc.Torn) != 0 {
 		t.Fatalf("an empty log has %v, %v", s.numbers, rc)
@@ -181,7 +182,7 @@ func TestAppendReadReplay(t *testing.T) {
 }
 
 func TestReadBounds(t *testing.T) {
-	l, _, _ := open(t, options(vfs.NewMem()), nil)
+	l, _, _ := open(t, options(vfstest.NewMem()), nil)
 	a := appendTo(t, l.Main(), rec{1, "abc"})
 	for _, p := range []segment.Place{
 		{}, {Segment: 9, Offset: 60, Length: 1}, {Segment: 1, Offset: 59, Length: 1},
@@ -197,7 +198,7 @@ func TestReadBounds(t *testing.T) {
 }
 
 func TestPosition(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	if p := l.Position(7); p.Number != 0 || !p.IsZero() {
 		t.Fatalf("position %v of an empty log", p)
@@ -238,7 +239,7 @@ func TestPosition(t *testing.T) {
 		if d := cmp.Diff(p, decoded); d != "" {
 			t.Fatal(d)
 		}
-		c := m.CrashClone(vfs.KeepAll)
+		c := m.CrashClone(vfstest.KeepAll)
 		l, _, s := open(t, options(c), &p)
 		for n := range want {
 			if _, ok := s.recs[n]; ok != (n > p.Number) {
@@ -256,7 +257,7 @@ func TestPosition(t *testing.T) {
 
 // TestPositionByAdd follows a replay with Position.Add and opens from there.
 func TestPositionByAdd(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	for i := range 20 {
@@ -273,7 +274,7 @@ func TestPositionByAdd(t *testing.T) {
 	must(t, err)
 	must(t, l.Close())
 	for i := range all {
-		_, _, s := open(t, options(m.CrashClone(vfs.KeepAll)), &all[i])
+		_, _, s := open(t, options(m.CrashClone(vfstest.KeepAll)), &all[i])
 		if len(s.numbers) != 19-i {
 			t.Fatalf("from position %d: %v", i+1, s.numbers)
 		}
@@ -281,7 +282,7 @@ func TestPositionByAdd(t *testing.T) {
 }
 
 func TestIndexMismatch(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	appendTo(t, bulk, rec{1, "bulk"})
@@ -296,7 +297,7 @@ func TestIndexMismatch(t *testing.T) {
 		fn(&q)
 		return &q
 	}
-	otherMem := vfs.NewMem()
+	otherMem := vfstest.NewMem()
 	other, _, _ := open(t, options(otherMem), nil)
 	appendTo(t, other.Main(), rec{1, "other"})
 	otherPos := other.Position(1)
@@ -323,7 +324,7 @@ func TestIndexMismatch(t *testing.T) {
 		})
 	}
 	// The last batch is the log's, but a segment is not there: the index is right, and the log is damaged.
-	c := m.CrashClone(vfs.KeepAll)
+	c := m.CrashClone(vfstest.KeepAll)
 	must(t, c.Remove("page/"+segment.FileName(p.Ends[0].Segment)))
 	_, _, err := segment.Open(t.Context(), options(c), &p, nil)
 	wantIs(t, err, segment.ErrIndexMismatch)
@@ -333,7 +334,7 @@ func TestIndexMismatch(t *testing.T) {
 }
 
 func TestFailedReplay(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	appendTo(t, l.Main(), rec{1, "x"})
 	must(t, l.Close())
@@ -347,7 +348,7 @@ func TestFailedReplay(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	o := options(m)
 	o.ReadOnly = true
 	_, _, err := segment.Open(t.Context(), o, nil, nil)
@@ -381,7 +382,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	l, _, _ := open(t, options(vfs.NewMem()), nil)
+	l, _, _ := open(t, options(vfstest.NewMem()), nil)
 	b := segment.NewBatch()
 	for range segment.MaxBatchRecords + 1 {
 		b.Add(1)
@@ -405,7 +406,7 @@ func TestLimits(t *testing.T) {
 
 // TestReuse checks that a released segment is used by the next stream, and one in use by none.
 func TestReuse(t *testing.T) {
-	l, _, _ := open(t, options(vfs.NewMem()), nil)
+	l, _, _ := open(t, options(vfstest.NewMem()), nil)
 	a := l.NewStream()
 	one := appendTo(t, a, rec{1, "x"}).Segment
 	b := l.NewStream()
@@ -437,7 +438,7 @@ func (w *memWriter) Write(b []byte) (int, error) {
 func (w *memWriter) Close() error { return w.f.Close() }
 
 func TestCopyTo(t *testing.T) {
-	m, backup := vfs.NewMem(), vfs.NewMem()
+	m, backup := vfstest.NewMem(), vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	for i := range 10 {
@@ -458,7 +459,7 @@ func TestCopyTo(t *testing.T) {
 
 // TestGolden keeps the bytes of a segment file and of a position.
 func TestGolden(t *testing.T) {
-	m := vfs.NewMem()
+	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
 	bulk := l.NewStream()
 	appendTo(t, l.Main(), rec{1, "first"}, rec{2, ""})
@@ -486,7 +487,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 // TestManySegments opens more segments than there are read handles.
 func TestManySegments(t *testing.T) {
-	o := options(vfs.NewMem())
+	o := options(vfstest.NewMem())
 	o.SegmentBytes = 100
 	l, _, _ := open(t, o, nil)
 	var places []segment.Place

@@ -29,11 +29,6 @@ type Appended struct {
 	Places     []Place
 }
 
-// Info returns what is known of the batch without its places.
-func (a Appended) Info() BatchInfo {
-	return BatchInfo{Number: a.Number, Segment: a.Segment, Start: a.Start, End: a.End, CRC: a.CRC}
-}
-
 // Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one write and one sync, now
 // and then also for a new file. b is not changed and may be reset or appended again afterwards.
 //

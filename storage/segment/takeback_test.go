@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
@@ -17,7 +17,7 @@ func TestTakeBack(t *testing.T) {
 		"another segment": func(l *segment.Log) error { _, err := l.Main().Append(batchOf(rec{1, "commit"})); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := vfs.NewMem()
+			m := vfstest.NewMem()
 			l, _, err := segment.Open(t.Context(), options(m), nil, nil)
 			must(t, err)
 			defer l.Close()

@@ -1,8 +1,13 @@
-package vfs
+package vfstest
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
 )
 
 // OpKind is what an operation does.
@@ -68,19 +73,19 @@ func (o Op) String() string { return fmt.Sprintf("op %d: %s %s", o.N, o.Kind, o.
 // failing write has written nothing, its first half, or all, as N modulo 3 is 0, 1 or 2. A failing sync has made all
 // durable when N modulo 3 is 2; when it is 0 nothing is durable, and on a Mem what was written counts as clean, so that
 // a later sync does not make it durable either; when it is 1 a later sync would.
-func NewFaulty(fsys FS, inject func(op Op) error) FS {
+func NewFaulty(fsys vfs.FS, inject func(op Op) error) vfs.FS {
 	return &wrapped{fs: fsys, before: inject}
 }
 
 // NewHooked returns fs, and calls after behind every operation that changes something and has not failed, with no lock
 // held. It may be called concurrently.
-func NewHooked(fsys FS, after func(op Op)) FS {
+func NewHooked(fsys vfs.FS, after func(op Op)) vfs.FS {
 	return &wrapped{fs: fsys, after: after}
 }
 
-// wrapped is an FS with something before or after its operations.
+// wrapped is a vfs.FS with something before or after its operations.
 type wrapped struct {
-	fs     FS
+	fs     vfs.FS
 	before func(Op) error
 	after  func(Op)
 	n      atomic.Int64
@@ -92,7 +97,10 @@ func (w *wrapped) begin(kind OpKind, name string) (Op, error) {
 		return op, nil
 	}
 	if err := w.before(op); err != nil {
-		return op, fmt.Errorf("%s %s: %w", kind, name, noSpace(err))
+		if errors.Is(err, syscall.ENOSPC) {
+			err = base.WithClass(err, base.ErrNoSpace) // as vfs.OS
+		}
+		return op, fmt.Errorf("%s %s: %w", kind, name, err)
 	}
 	return op, nil
 }
@@ -112,8 +120,8 @@ func (w *wrapped) do(kind OpKind, name string, fn func() error) error {
 	return w.end(op, fn())
 }
 
-func (w *wrapped) open(kind OpKind, name string, open func(string) (File, error)) (File, error) {
-	var f File
+func (w *wrapped) open(kind OpKind, name string, open func(string) (vfs.File, error)) (vfs.File, error) {
+	var f vfs.File
 	err := w.do(kind, name, func() (err error) {
 		f, err = open(name)
 		return err
@@ -124,9 +132,9 @@ func (w *wrapped) open(kind OpKind, name string, open func(string) (File, error)
 	return &wrappedFile{w: w, f: f, name: name}, nil
 }
 
-func (w *wrapped) Create(name string) (File, error)   { return w.open(OpCreate, name, w.fs.Create) }
-func (w *wrapped) Open(name string) (File, error)     { return w.open(OpOpen, name, w.fs.Open) }
-func (w *wrapped) OpenRead(name string) (File, error) { return w.open(OpOpen, name, w.fs.OpenRead) }
+func (w *wrapped) Create(name string) (vfs.File, error)   { return w.open(OpCreate, name, w.fs.Create) }
+func (w *wrapped) Open(name string) (vfs.File, error)     { return w.open(OpOpen, name, w.fs.Open) }
+func (w *wrapped) OpenRead(name string) (vfs.File, error) { return w.open(OpOpen, name, w.fs.OpenRead) }
 
 func (w *wrapped) Remove(name string) error {
 	return w.do(OpRemove, name, func() error { return w.fs.Remove(name) })
@@ -152,7 +160,7 @@ func (w *wrapped) SyncDir(dir string) error {
 	return w.do(OpSyncDir, dir, func() error { return w.fs.SyncDir(dir) })
 }
 
-func (w *wrapped) ReadDir(dir string) (infos []Info, err error) {
+func (w *wrapped) ReadDir(dir string) (infos []vfs.Info, err error) {
 	err = w.do(OpReadDir, dir, func() (err error) {
 		infos, err = w.fs.ReadDir(dir)
 		return err
@@ -160,7 +168,7 @@ func (w *wrapped) ReadDir(dir string) (infos []Info, err error) {
 	return infos, err
 }
 
-func (w *wrapped) Stat(name string) (info Info, err error) {
+func (w *wrapped) Stat(name string) (info vfs.Info, err error) {
 	err = w.do(OpStat, name, func() (err error) {
 		info, err = w.fs.Stat(name)
 		return err
@@ -171,7 +179,7 @@ func (w *wrapped) Stat(name string) (info Info, err error) {
 // wrappedFile is an open file of a wrapped.
 type wrappedFile struct {
 	w    *wrapped
-	f    File
+	f    vfs.File
 	name string
 }
 
@@ -196,7 +204,7 @@ func (f *wrappedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// syncFailer is a File whose failed syncs can be played.
+// syncFailer is a vfs.File whose failed syncs can be played.
 type syncFailer interface{ syncFailed() }
 
 func (f *wrappedFile) Sync() error {
