@@ -135,7 +135,7 @@ const lastKey = 1 << 53
 // move gives a record of a side the next number of the key generator, and writes it with all its rows. It does not
 // when there is no number any more, or the value has its key and cannot be changed.
 func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side Side) (bool, error) {
-	part, _ := primary.AppendPagePart(nil)
+	part := primary.AppendPagePart(nil)
 	rec, err := read(ctx, m.sides[side], s.at[side], part)
 	if errors.Is(err, base.ErrCorrupt) {
 		return false, nil
@@ -168,7 +168,7 @@ func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side 
 	if err := m.write(ctx, s, rec, side, part); err != nil {
 		return false, err
 	}
-	to, _ := next.AppendPagePart(nil)
+	to := next.AppendPagePart(nil)
 	// Indexes that are not plain are filled for all records.
 	if err := m.derive(ctx, s, to, func(x *index) bool { return x.plain || !s.plain }); err != nil {
 		return false, err
@@ -188,7 +188,7 @@ func (m *Merge) write(ctx context.Context, s *store, rec *record, side Side, par
 	if len(rec.objects) == 0 {
 		return nil
 	}
-	to, _ := row.Primary.AppendPagePart(nil)
+	to := row.Primary.AppendPagePart(nil)
 	row.Kind = indexeddb.KindExternal
 	key, page = indexeddb.PageRow(row, indexeddb.AppendExternalObjects(nil, rec.objects))
 	if err := m.v.Result.Put(ctx, key, page); err != nil {

@@ -212,7 +212,7 @@ func (s *pageSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, er
 
 // holder implements source.
 func (s *pageSource) holder(ctx context.Context, r indexeddb.Row) (holder indexeddb.Key, err error) {
-	prefix, _ := r.Key.AppendPagePart(indexeddb.PageFamily(r))
+	prefix := r.Key.AppendPagePart(indexeddb.PageFamily(r))
 	found := errors.New("found")
 	err = s.rows(ctx, prefix, true, fail, func(row indexeddb.Row, _ []byte) error {
 		if row.Primary.Compare(r.Primary) == 0 {
