@@ -5,13 +5,16 @@ import (
 	"slices"
 )
 
-// CompressionOptions say what goes to a cloud without compression. Lengths in the bucket then depend on the lengths of keys and values alone, and not on
-// how well they compress, which says something about their content. The zero value lets everything be compressed.
+// CompressionOptions say what goes to a cloud without compression. Lengths in the bucket then
+// depend on the lengths of keys and values alone, and not on how well they compress, which says
+// something about their content. The zero value lets everything be compressed.
 type CompressionOptions struct {
-	// Off returns the prefixes of the keys of a page that must not be compressed: an empty prefix stands for the whole page, none for nothing. A commit that changes
-	// such a key goes up without compression as a whole, and so does what has all keys of the page: checkpoints, and differences that are objects
-	// of their own. It is asked whenever a page begins to sync, and must return soon. What is in the bucket already stays as it is. Each device
-	// goes by its own options.
+	// Off returns the prefixes of the keys of a page that must not be compressed: an empty prefix
+	// stands for the whole page, none for nothing. A commit that changes such a key goes up without
+	// compression as a whole, and so does what has all keys of the page: checkpoints, and
+	// differences that are objects of their own. It is asked whenever a page begins to sync, and
+	// must return soon. What is in the bucket already stays as it is. Each device goes by its own
+	// options.
 	Off func(ledger string, page PageID) (prefixes [][]byte)
 }
 

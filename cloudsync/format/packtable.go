@@ -9,11 +9,12 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// MaxPackPieces bounds the pieces of a pack, so that its table is not longer than seal.MaxTableBytes.
+// MaxPackPieces bounds the pieces of a pack, so that its table is not longer than
+// seal.MaxTableBytes.
 const MaxPackPieces = 100_000
 
-// PackTable is the table of contents of a pack: its blocks in the order in which they stand, from the beginning of its stream on and
-// without a gap, and the pieces that each of them holds.
+// PackTable is the table of contents of a pack: its blocks in the order in which they stand, from
+// the beginning of its stream on and without a gap, and the pieces that each of them holds.
 type PackTable struct {
 	Blocks []seal.Block
 	Pieces []PackPiece
@@ -37,7 +38,8 @@ type PackPiece struct {
 // There are at most MaxPackPieces pieces. Offsets follow from the lengths.
 const packTableWhere = "table of pack"
 
-// Encode returns the table for seal.Writer.SetTable. Offsets are not written, and Block of the pieces must ascend.
+// Encode returns the table for seal.Writer.SetTable. Offsets are not written, and Block of the
+// pieces must ascend.
 func (t *PackTable) Encode() []byte {
 	b := make([]byte, 0, 8+8*len(t.Blocks)+len(t.Pieces)*(object.DigestSize+3))
 	b = append(b, formatVersion)
@@ -59,8 +61,8 @@ func (t *PackTable) Encode() []byte {
 	return b
 }
 
-// ParsePackTable reads what Encode wrote, of a pack whose blocks end at blockBytes of its stream. It proves nothing of the pieces.
-// Errors: *base.CorruptError, *base.FormatError.
+// ParsePackTable reads what Encode wrote, of a pack whose blocks end at blockBytes of its stream.
+// It proves nothing of the pieces. Errors: *base.CorruptError, *base.FormatError.
 func ParsePackTable(b []byte, blockBytes int64) (*PackTable, error) {
 	d := decode(packTableWhere, b)
 	t := &PackTable{Blocks: make([]seal.Block, d.count("blocks", 1, 1+1+object.DigestSize+1))}

@@ -1,5 +1,6 @@
-// Package leak says what the owner of a sealed bucket can tell from it: from the names, lengths and times of its objects, which is
-// all that he sees without watching requests. It opens nothing and needs no key.
+// Package leak says what the owner of a sealed bucket can tell from it: from the names, lengths and
+// times of its objects, which is all that he sees without watching requests. It opens nothing and
+// needs no key.
 //
 // It imports cloudsync/bucket and cloudsync/seal of the module. It may change with any release.
 package leak

@@ -20,8 +20,9 @@ type Report struct {
 	Bytes   int64
 	// Pages are the pages, in order of their names in the bucket, which are keyed hashes.
 	Pages []Page
-	// Odd are the names of objects whose lengths are not padded: a program of another version wrote them, or their end is missing. There are at
-	// most 100 of them; MoreOdd is how many more there are.
+	// Odd are the names of objects whose lengths are not padded: a program of another version wrote
+	// them, or their end is missing. There are at most 100 of them; MoreOdd is how many more there
+	// are.
 	Odd     []string
 	MoreOdd int
 }
@@ -33,16 +34,18 @@ type Page struct {
 	// Objects and Bytes are its objects.
 	Objects int
 	Bytes   int64
-	// Entries is how many entries its log has had, by the greatest number. Each is a write by some device.
+	// Entries is how many entries its log has had, by the greatest number. Each is a write by some
+	// device.
 	Entries uint64
-	// Packs are the objects with contents of values, or large differences; Checkpoints those with all of a page.
+	// Packs are the objects with contents of values, or large differences; Checkpoints those with
+	// all of a page.
 	Packs, Checkpoints int
 	// Devices is how many devices have left a note.
 	Devices int
 	// Lengths is how many different lengths the objects have.
 	Lengths int
-	// First and Last are when its oldest and newest objects were written, and Days on how many days (UTC) something was. They are zero where
-	// the bucket tells no times.
+	// First and Last are when its oldest and newest objects were written, and Days on how many days
+	// (UTC) something was. They are zero where the bucket tells no times.
 	First, Last time.Time
 	Days        int
 	// Hours is how many objects were written in each hour of the day (UTC).
@@ -52,7 +55,8 @@ type Page struct {
 // maxOdd bounds Report.Odd.
 const maxOdd = 100
 
-// Look lists a bucket and returns what its owner can tell. It takes a request for each thousand objects. Errors are those of the bucket.
+// Look lists a bucket and returns what its owner can tell. It takes a request for each thousand
+// objects. Errors are those of the bucket.
 func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	r := &Report{}
 	pages := map[string]*sight{}
@@ -97,7 +101,8 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	return r, nil
 }
 
-// cut returns the parts of a name: of a page's object its ledger, page and kind, of others the kind alone.
+// cut returns the parts of a name: of a page's object its ledger, page and kind, of others the kind
+// alone.
 func cut(name string) (ledger, page, kind, rest string) {
 	parts := strings.SplitN(name, "/", 4)
 	if len(parts) == 4 {
@@ -106,7 +111,8 @@ func cut(name string) (ledger, page, kind, rest string) {
 	return "", "", parts[0], ""
 }
 
-// padded reports whether an object can have its length. Ranges are not sealed; of keyrings the length is known.
+// padded reports whether an object can have its length. Ranges are not sealed; of keyrings the
+// length is known.
 func padded(kind, rest string, size int64) bool {
 	switch kind {
 	case "packs", "checkpoints":

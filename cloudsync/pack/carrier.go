@@ -13,14 +13,16 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does not fit any more.
+// packRoom is the length of a full pack, whose buffer need not grow again, and of a block that does
+// not fit any more.
 var packRoom = int(seal.ObjectBytes(format.PackBytes)) + format.BlockBytes + seal.BlockOverhead
 
 // smallPack is the length beyond which the buffer of a pack gets packRoom at once.
 const smallPack = 1 << 20
 
-// gathering is a pack whose blocks are being made. Runs of blocks of about format.RunBytes stay together; in which order the runs
-// stand is drawn when the pack is full, so that where something stands says nothing about what it is.
+// gathering is a pack whose blocks are being made. Runs of blocks of about format.RunBytes stay
+// together; in which order the runs stand is drawn when the pack is full, so that where something
+// stands says nothing about what it is.
 type gathering struct {
 	sort   int
 	order  int
@@ -61,7 +63,8 @@ type sealed struct {
 	b      *buffer
 }
 
-// runSealing makes packs of blocks as they come, and gives them to the carrier. It ends when there are no more blocks, or with the context.
+// runSealing makes packs of blocks as they come, and gives them to the carrier. It ends when there
+// are no more blocks, or with the context.
 func (u *Uploader) runSealing() {
 	defer close(u.uploader.packs)
 	var open [2]*gathering
@@ -110,7 +113,8 @@ func (p *gathering) fits(stored, room, pieces int) bool {
 	return stored+blockTableBytes+pieceTableBytes*pieces <= room && p.pieces+pieces <= recentPieces
 }
 
-// fitting returns as many of the first pieces of a block, but not all of them, as have room in a pack even if they cannot be compressed.
+// fitting returns as many of the first pieces of a block, but not all of them, as have room in a
+// pack even if they cannot be compressed.
 func (p *gathering) fitting(b block) block {
 	n, room := 0, p.room()
 	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
@@ -137,7 +141,8 @@ func (u *Uploader) begin(sort int) *gathering {
 	return p
 }
 
-// add adds a block, unless the pack has no room for it. A run ends when it is long enough, and what is left of the pack is enough for another one.
+// add adds a block, unless the pack has no room for it. A run ends when it is long enough, and what
+// is left of the pack is enough for another one.
 func (p *gathering) add(c *seal.Compressor, b block) bool {
 	from, room := len(p.blocks.b), p.room()
 	p.blocks.grow(len(b.plain) + seal.BlockOverhead)
@@ -272,8 +277,8 @@ func (c *carrier) upload(p *sealed) error {
 	return nil
 }
 
-// verify looks whether the object that took the name of a pack can be the pack: nobody else knows its random name, so an earlier try has stored it,
-// whole.
+// verify looks whether the object that took the name of a pack can be the pack: nobody else knows
+// its random name, so an earlier try has stored it, whole.
 func (c *carrier) verify(id format.ID, sizeBytes int64) error {
 	o, err := c.o.Bucket.Get(c.ctx, c.o.Names.Pack(id), 0, 0)
 	if err != nil {
@@ -326,7 +331,8 @@ func place(ref *format.PackRef, keyIndex uint32, blocks []seal.Block, pieces []f
 	return placed
 }
 
-// buffer collects a pack. Unlike bytes.Buffer it grows to the length of a full pack and not much beyond, and can be read again and again.
+// buffer collects a pack. Unlike bytes.Buffer it grows to the length of a full pack and not much
+// beyond, and can be read again and again.
 type buffer struct{ b []byte }
 
 // grow makes room for n bytes.

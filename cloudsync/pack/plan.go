@@ -13,7 +13,8 @@ import (
 const (
 	// maxSpanBytes bounds what one request for several blocks brings.
 	maxSpanBytes = 4 << 20
-	// maxGap is how many blocks that nobody wants may be read with those around them: it costs less than another request.
+	// maxGap is how many blocks that nobody wants may be read with those around them: it costs less
+	// than another request.
 	maxGap = 1
 )
 
@@ -31,8 +32,8 @@ type wantedBlock struct {
 	pieces []storage.PlacedPiece
 }
 
-// planSpans groups pieces that stand in packs by what one request can bring. It sorts wanted, which the result shares. Pieces whose places
-// contradict each other come in different spans.
+// planSpans groups pieces that stand in packs by what one request can bring. It sorts wanted, which
+// the result shares. Pieces whose places contradict each other come in different spans.
 func planSpans(wanted []storage.PlacedPiece) []span {
 	slices.SortFunc(wanted, func(a, b storage.PlacedPiece) int {
 		p, q := &a.Place, &b.Place

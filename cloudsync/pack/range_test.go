@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// TestRangeOfAValue fetches the pieces of 1 MiB of a long value: they stand in two runs at most, so that two requests bring them, and little else.
+// TestRangeOfAValue fetches the pieces of 1 MiB of a long value: they stand in two runs at most, so
+// that two requests bring them, and little else.
 func TestRangeOfAValue(t *testing.T) {
 	const length = 1 << 20
 	w := newWorld(t, seal.AES256GCM)

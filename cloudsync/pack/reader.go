@@ -18,7 +18,8 @@ import (
 const (
 	// tailBytes is how much of the end of a stream is read when the number of pieces is not known.
 	tailBytes = 64 << 10
-	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom for all else, the footer included.
+	// A table takes at most pieceTableBytes for a piece, blockTableBytes for a block, and tableRoom
+	// for all else, the footer included.
 	pieceTableBytes, blockTableBytes, tableRoom = 36, 6, 64
 )
 
@@ -54,12 +55,13 @@ type Reader struct {
 // wholePool has buffers for whole packs.
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Open reads the table of a pack: with one request, two for a table that is much longer than its pieces explain, and one more for who
-// knows nothing of the pack but its id, so that ref.Bytes and ref.Pieces are 0. That the pieces are what the table says is seen
-// when they are read. The caller closes the Reader.
+// Open reads the table of a pack: with one request, two for a table that is much longer than its
+// pieces explain, and one more for who knows nothing of the pack but its id, so that ref.Bytes and
+// ref.Pieces are 0. That the pieces are what the table says is seen when they are read. The caller
+// closes the Reader.
 //
-// Errors: *base.CorruptError naming the pack for an object that is not what ref says, base.ErrNotFound, base.ErrNetwork, and others of the
-// bucket; *base.FormatError.
+// Errors: *base.CorruptError naming the pack for an object that is not what ref says,
+// base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
 func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref}
 	if err := r.openTable(ctx, s); err != nil {
@@ -68,7 +70,8 @@ func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNam
 	return r, nil
 }
 
-// OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most format.MaxPackObjectBytes.
+// OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most
+// format.MaxPackObjectBytes.
 func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
 	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref, whole: wholePool.Get().(*[]byte)}
 	if err := r.openWhole(ctx, s); err != nil {
@@ -165,9 +168,11 @@ func (r *Reader) Places() []storage.PlacedPiece {
 	return place(&r.ref, r.c.keyIndex, r.c.blocks, r.c.pieces)
 }
 
-// Each gives the pieces of the pack, verified, with their places, to fn in the order in which they stand. With spans only those come
-// with content that stand in their blocks, which Each reads with a request for each span, unless all of the pack was read; without spans all do. A piece that
-// comes late may still turn out to be damaged. content is lent until fn returns. Each can be called once. Errors are those of Open and of fn.
+// Each gives the pieces of the pack, verified, with their places, to fn in the order in which they
+// stand. With spans only those come with content that stand in their blocks, which Each reads with
+// a request for each span, unless all of the pack was read; without spans all do. A piece that
+// comes late may still turn out to be damaged. content is lent until fn returns. Each can be called
+// once. Errors are those of Open and of fn.
 func (r *Reader) Each(ctx context.Context, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {
 	if spans == nil {
 		spans = []format.BlockSpan{{Count: uint32(len(r.c.blocks))}}
@@ -263,7 +268,8 @@ func (r *Reader) frames(ctx context.Context, from, to uint32) (f *seal.Frames, r
 	return f, release, err
 }
 
-// part returns the frames that hold the blocks from from up to to of a pack of which all was read: a copy, so that the pack stays as it is.
+// part returns the frames that hold the blocks from from up to to of a pack of which all was read:
+// a copy, so that the pack stays as it is.
 func (r *Reader) part(from, to uint32) (*seal.Frames, error) {
 	first, at, length := r.cover(from, to)
 	return r.r.Frames(first, bytes.Clone((*r.whole)[at:at+length]))
@@ -291,7 +297,8 @@ func openBlock(l seal.Label, f *seal.Frames, b seal.Block) ([]byte, error) {
 	return seal.OpenBlock(l, f.Plain()[b.Offset-f.Offset():end-f.Offset()])
 }
 
-// Readable gives fn the pieces of a pack of which all was read, passing over blocks that are damaged. Errors are those of fn and of ctx.
+// Readable gives fn the pieces of a pack of which all was read, passing over blocks that are
+// damaged. Errors are those of fn and of ctx.
 func (r *Reader) Readable(ctx context.Context, fn func(d object.Digest) error) error {
 	for i := range uint32(len(r.c.blocks)) {
 		if ctx.Err() != nil {
@@ -317,7 +324,8 @@ func (r *Reader) Readable(ctx context.Context, fn func(d object.Digest) error) e
 	return nil
 }
 
-// blocksTogether is how many blocks are verified at once: one has too few pieces to hash as many side by side as a processor can.
+// blocksTogether is how many blocks are verified at once: one has too few pieces to hash as many
+// side by side as a processor can.
 const blocksTogether = 8
 
 // opened is a block that was opened, and what is said to stand in it.

@@ -21,11 +21,12 @@ const (
 	queuedBlocks = 8
 )
 
-// Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces of EAGER values in some
-// packs, all others in others.
+// Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
+// of EAGER values in some packs, all others in others.
 //
-// It holds Parallel+4 packs and two MiB of blocks, and the digests of at least the last 65 536 pieces of each sort. It belongs to one
-// goroutine; Close ends it. The first error ends all, and every call after it returns that.
+// It holds Parallel+4 packs and two MiB of blocks, and the digests of at least the last 65 536
+// pieces of each sort. It belongs to one goroutine; Close ends it. The first error ends all, and
+// every call after it returns that.
 type Uploader struct {
 	o        UploadOptions
 	ctx      context.Context
@@ -52,9 +53,10 @@ type UploadOptions struct {
 	Names  format.PageNames
 	// Parallel is the number of packs under way at once; 0: 2.
 	Parallel int
-	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is in the bucket, with the
-	// places of its pieces; when it returns nil they are durable here. An error ends the Uploader. It may be nil. ctx ends
-	// when the Uploader does. pieces are Uploaded's.
+	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is
+	// in the bucket, with the places of its pieces; when it returns nil they are durable here. An
+	// error ends the Uploader. It may be nil. ctx ends when the Uploader does. pieces are
+	// Uploaded's.
 	Uploaded func(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error
 }
 
@@ -88,7 +90,8 @@ func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	return u
 }
 
-// Cut ends the blocks that are being filled: what was added before is not compressed together with what comes after. Errors: as Add.
+// Cut ends the blocks that are being filled: what was added before is not compressed together with
+// what comes after. Errors: as Add.
 func (u *Uploader) Cut() error {
 	for sort := range u.filling {
 		if err := u.endBlock(sort); err != nil {
@@ -98,11 +101,13 @@ func (u *Uploader) Cut() error {
 	return nil
 }
 
-// Add puts a piece into the pack that is being filled; content is copied, and is what d names. isEager says to which sort of packs
-// it belongs, compress whether it may be compressed, with others that may be. It waits when Parallel packs are under way and another one is ready.
+// Add puts a piece into the pack that is being filled; content is copied, and is what d names.
+// isEager says to which sort of packs it belongs, compress whether it may be compressed, with
+// others that may be. It waits when Parallel packs are under way and another one is ready.
 //
-// A piece that was among the last 65 536 pieces of a sort is passed over; an older one is stored once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree node, base.ErrTooLarge,
-// base.ErrClosed, those of the bucket, of Uploaded and of the context.
+// A piece that was among the last 65 536 pieces of a sort is passed over; an older one is stored
+// once more, which does no harm. Errors: base.ErrInvalid for a piece that is empty, or of a tree
+// node, base.ErrTooLarge, base.ErrClosed, those of the bucket, of Uploaded and of the context.
 func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) error {
 	if err := u.check(d, content); err != nil {
 		return err
@@ -172,9 +177,9 @@ func (u *Uploader) endBlock(sort int) error {
 	}
 }
 
-// Finish uploads what is left and waits for everything. The refs are those of all packs, in the order in which they were begun. After it
-// Add returns base.ErrClosed. Errors are those of Add; then there may be packs in the bucket all the same, of which Uploaded
-// was told.
+// Finish uploads what is left and waits for everything. The refs are those of all packs, in the
+// order in which they were begun. After it Add returns base.ErrClosed. Errors are those of Add;
+// then there may be packs in the bucket all the same, of which Uploaded was told.
 func (u *Uploader) Finish() ([]format.PackRef, error) {
 	if u.finished {
 		return nil, fmt.Errorf("finish packs: %w", base.ErrClosed)
@@ -196,7 +201,8 @@ func (u *Uploader) Finish() ([]format.PackRef, error) {
 	return u.uploader.sorted(u.begun), nil
 }
 
-// Close gives up what is under way and waits for it. After Finish, and a second time, it does nothing.
+// Close gives up what is under way and waits for it. After Finish, and a second time, it does
+// nothing.
 func (u *Uploader) Close() {
 	u.cancel(fmt.Errorf("upload packs: %w", base.ErrClosed))
 	u.end()
@@ -212,7 +218,8 @@ func (u *Uploader) end() {
 	u.filling = [2]block{}
 }
 
-// recent is a set of digests that forgets old ones: it has at least the last recentPieces of those added.
+// recent is a set of digests that forgets old ones: it has at least the last recentPieces of those
+// added.
 type recent struct{ newer, older map[object.Digest]struct{} }
 
 // recentPieces is also the greatest number of pieces of a pack, so that none is there twice (I4).

@@ -19,15 +19,16 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// sight is what the bucket's owner sees of one object: in which directory it is, how long, and which lengths stand in it in clear.
+// sight is what the bucket's owner sees of one object: in which directory it is, how long, and
+// which lengths stand in it in clear.
 type sight struct {
 	kind    string
 	bytes   int
 	records []int
 }
 
-// sights returns what the owner sees of the objects that appear in the bucket while fn runs, in order of length: at the same second, their names
-// are random.
+// sights returns what the owner sees of the objects that appear in the bucket while fn runs, in
+// order of length: at the same second, their names are random.
 func (w *world) sights(fn func()) (all []sight) {
 	before := w.paths()
 	fn()
@@ -54,8 +55,9 @@ func (w *world) paths() map[string]bool {
 	return all
 }
 
-// recordsOf returns the lengths of the parts of an object, if it has any of which the lengths stand in clear, as in the first format: behind a head of 24
-// bytes, each part has its kind and three bytes of length before it, and a tag of 16 bytes behind it.
+// recordsOf returns the lengths of the parts of an object, if it has any of which the lengths stand
+// in clear, as in the first format: behind a head of 24 bytes, each part has its kind and three
+// bytes of length before it, and a tag of 16 bytes behind it.
 func recordsOf(content []byte) (lengths []int) {
 	for at := 24; at+4 <= len(content); {
 		kind, n := content[at], int(content[at+1])<<16|int(content[at+2])<<8|int(content[at+3])
@@ -87,9 +89,11 @@ func (w *world) store(r *ledger.Repository, page int, prefix string, value []byt
 	w.must(p.Close())
 }
 
-// TestLengthsDoNotTellFilesApart repeats the strongest form of an attack on lengths. The bucket's owner knows twenty files of one length, of which somebody stores one. He even
-// knows where the splitter cuts, so that he can see what each of the files would look like in this bucket. Where he sees the same for several files, he guesses among these. In
-// the first format of sealing he named all of them.
+// TestLengthsDoNotTellFilesApart repeats the strongest form of an attack on lengths. The bucket's
+// owner knows twenty files of one length, of which somebody stores one. He even knows where the
+// splitter cuts, so that he can see what each of the files would look like in this bucket. Where he
+// sees the same for several files, he guesses among these. In the first format of sealing he named
+// all of them.
 func TestLengthsDoNotTellFilesApart(t *testing.T) {
 	const files = 20
 	for _, size := range []int{60_000, 1_100_000} {
@@ -132,8 +136,9 @@ func textOf(seed uint64, n int) []byte {
 	return b[:n]
 }
 
-// TestWithoutCompressionLengthsAreThoseOfPlaintexts has texts of one length, which compress to different lengths. Below a prefix without compression the owner cannot tell them
-// apart, elsewhere he can.
+// TestWithoutCompressionLengthsAreThoseOfPlaintexts has texts of one length, which compress to
+// different lengths. Below a prefix without compression the owner cannot tell them apart, elsewhere
+// he can.
 func TestWithoutCompressionLengthsAreThoseOfPlaintexts(t *testing.T) {
 	w := newWorld(t, "key", 3)
 	w.compression.Off = func(string, ledger.PageID) [][]byte { return [][]byte{[]byte("secret/")} }
@@ -153,8 +158,9 @@ func TestWithoutCompressionLengthsAreThoseOfPlaintexts(t *testing.T) {
 	}
 }
 
-// TestCommitsAreCompressedByThemselves has a secret in one commit, and a guess at it in another one of the same sync: whether the guess is right must not be seen. In the first
-// format a right one made the entry shorter.
+// TestCommitsAreCompressedByThemselves has a secret in one commit, and a guess at it in another one
+// of the same sync: whether the guess is right must not be seen. In the first format a right one
+// made the entry shorter.
 func TestCommitsAreCompressedByThemselves(t *testing.T) {
 	secret := textOf(99, 200)
 	seen := map[string]bool{}
@@ -213,9 +219,11 @@ func noiseOf(seed uint64, n int) []byte {
 	return b
 }
 
-// TestLengthsGiveNoCuts repeats the first step of the attack that computed the secret table of the splitter: from lengths the owner finds where known files were
-// cut. Each cut gives twelve linear equations of the table, which has 16 384 bits, so that some hundred files of this length gave it away: in the first format about a third
-// of what he said was right, where chance gives one in 15 000, and files of which he could be sure told him the rest.
+// TestLengthsGiveNoCuts repeats the first step of the attack that computed the secret table of the
+// splitter: from lengths the owner finds where known files were cut. Each cut gives twelve linear
+// equations of the table, which has 16 384 bits, so that some hundred files of this length gave it
+// away: in the first format about a third of what he said was right, where chance gives one in 15
+// 000, and files of which he could be sure told him the rest.
 func TestLengthsGiveNoCuts(t *testing.T) {
 	const files, size = 40, 1_101_004
 	w := newWorld(t, "key", 2)
@@ -244,7 +252,8 @@ func TestLengthsGiveNoCuts(t *testing.T) {
 	}
 }
 
-// cutsOf returns where a file of size bytes that is known to be in an object was cut, as the owner concludes.
+// cutsOf returns where a file of size bytes that is known to be in an object was cut, as the owner
+// concludes.
 func cutsOf(s sight, size int) (cuts []int) {
 	if s.records == nil { // then by the object as a whole, and where frames of one length end
 		claim := func(at int) {
