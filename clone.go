@@ -1,11 +1,10 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/ledgerd/ledger/internal/secret"
 )
 
 // FirstSync says what the first sync of a Clone has brought.
@@ -25,7 +24,7 @@ type FirstSync struct {
 // failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has what
 // came until then, and the rest comes with the next Sync.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrConflict (dir holds another
+// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not the one of CloudOptions.BucketID), ErrConflict (dir holds another
 // repository), those of Open and of reading the bucket's keyring.
 func Clone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Repository, FirstSync, error) {
 	r, err := openClone(ctx, dir, o, c)
@@ -46,8 +45,8 @@ func openClone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Re
 		return nil, err
 	}
 	open := o.withDefaults()
-	open.Sync.Passphrase = c.Passphrase
-	pass := secret.New(c.Passphrase)
+	pass := c.pass()
+	open.Sync.Passphrase = bytes.Clone(pass.Expose())
 	// Nothing is made before the key is known to fit.
 	j := &joining{openers: bucketsOf(&open.Sync), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
 	ring, err := j.join(ctx, false)

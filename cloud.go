@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -28,7 +29,7 @@ type SyncLimits cloudsync.Limits
 type SyncOptions struct {
 	// Buckets are the openers by scheme that the app links, beside that of dir:PATH, which is built in. Package cloudsync/gcs has one for gs.
 	Buckets map[string]BucketOpener
-	// Passphrase is that of the cloud, for a repository whose cloud was set with one. It is copied.
+	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set with one. It is copied.
 	Passphrase []byte
 	// Limits bound bandwidth and requests.
 	Limits SyncLimits
@@ -48,12 +49,17 @@ type CloudOptions struct {
 	URL string
 	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its content.
 	KeyFile string
+	// KeyFilePassphrase is that of a key file which is under one. It is copied and not remembered, as Passphrase.
+	KeyFilePassphrase []byte
 	// SharedKeyFile allows that others can read the key file.
 	SharedKeyFile bool
 	// Passphrase is that from which the master key is derived. It is copied and not remembered: each Open needs it in Options.Sync.
 	Passphrase []byte
 	// Plaintext asks for a cloud that everybody can read who can read the bucket.
 	Plaintext bool
+	// BucketID is the id that the bucket must have, 32 hexadecimal digits; "" for any. It tells a bucket of the same key from the one that is meant: a
+	// device that has never seen the bucket has nothing else to tell by.
+	BucketID string
 	// CredentialsFile is the file with credentials for the bucket; "" means those of the environment. Its path is remembered.
 	CredentialsFile string
 }
@@ -61,7 +67,10 @@ type CloudOptions struct {
 // file returns what o has for the file `cloud`, with absolute paths.
 func (o *CloudOptions) file() (*cloudFile, error) {
 	ways := 0
-	f := &cloudFile{url: o.URL, shared: o.SharedKeyFile}
+	f := &cloudFile{url: o.URL, shared: o.SharedKeyFile, pin: strings.ToLower(o.BucketID)}
+	if id, err := hex.DecodeString(f.pin); err != nil || len(id) != 0 && len(id) != seal.IDBytes {
+		return nil, fmt.Errorf("name a cloud: bucket id %q is not %d hexadecimal digits: %w", o.BucketID, 2*seal.IDBytes, ErrInvalid)
+	}
 	if o.KeyFile != "" {
 		ways, f.source = ways+1, keyInFile
 	}
@@ -90,6 +99,14 @@ func (o *CloudOptions) file() (*cloudFile, error) {
 		}
 	}
 	return f, f.check()
+}
+
+// pass returns the passphrase of the cloud or of its key file.
+func (o *CloudOptions) pass() secret.Bytes {
+	if len(o.KeyFilePassphrase) > 0 {
+		return secret.New(o.KeyFilePassphrase)
+	}
+	return secret.New(o.Passphrase)
 }
 
 // absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process is started.
@@ -142,7 +159,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 		URL: file.url, KeyFile: file.keyFile, Passphrase: file.source == keyPassphrase, Plaintext: file.source == keyNone,
 		CredentialsFile: file.credentials, Device: hexOf(file.device), Paused: file.paused, Err: err,
 	}
-	if w, err := file.wrapped(); err != nil {
+	if w, err := file.ring(); err != nil {
 		info.Err = cmp.Or(info.Err, err)
 	} else {
 		info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
@@ -151,7 +168,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 }
 
 // SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first to keep its promises (about 70 requests), and refused with a *BucketUnfitError when it
-// does not. When nothing is in it yet, its keys are made and wrapped with the master key; else they are taken over, and values that are
+// does not. When nothing is in it yet, its keys are made, all of them new, and wrapped with the master key; else they are taken over. Values that are
 // written from then on are cut with the bucket's secret, so that equal content has equal pieces on all its devices.
 //
 // Setting a cloud uploads nothing; Sync does, or the background. When the repository has another cloud already, everything becomes unsynced and goes to the new one under its own
@@ -163,7 +180,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 func (r *Repository) SetCloud(ctx context.Context, o CloudOptions) (CloudInfo, error) {
 	file, err := o.file()
 	if err == nil {
-		err = r.inCloudTurn(ctx, func(ctx context.Context) error { return r.setCloud(ctx, file, secret.New(o.Passphrase)) })
+		err = r.inCloudTurn(ctx, func(ctx context.Context) error { return r.setCloud(ctx, file, o.pass()) })
 	}
 	if err != nil {
 		return CloudInfo{}, fmt.Errorf("set cloud: %w", err)
@@ -210,16 +227,28 @@ func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.
 
 // adopt makes file the cloud of the repository. anyhow: see attach. The caller has the cloud's turn.
 func (r *Repository) adopt(ctx context.Context, file *cloudFile, pass secret.Bytes, ring *seal.Keyring, anyhow bool) error {
+	if err := r.takeCloud(file, pass, ring); err != nil {
+		return err
+	}
+	return r.attachAll(ctx, anyhow)
+}
+
+// takeCloud is adopt without the pages.
+func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Keyring) error {
 	if err := r.disconnect(); err != nil {
 		return err
 	}
+	r.cloud.writing.Lock()
+	defer r.cloud.writing.Unlock()
 	old, _ := r.cloud.get()
+	file.device = newFingerprint() // of this bucket: no two show that they have a device in common
 	if old != nil {
-		file.device, file.paused = old.device, old.paused
-	} else {
-		file.device = newFingerprint()
+		file.paused = old.paused
+		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
+			file.device = old.device
+		}
 	}
-	file.tie = directoryTie(r.dir)
+	file.tie, file.pin = directoryTie(r.dir), ""
 	if err := r.takeSecret(ring.ChunkingSecret()); err != nil {
 		return err
 	}
@@ -230,7 +259,7 @@ func (r *Repository) adopt(ctx context.Context, file *cloudFile, pass secret.Byt
 	r.cloud.set(func(c *cloud) {
 		c.file, c.pass, c.record, c.err = file, pass, rec, nil
 	})
-	return r.attachAll(ctx, anyhow)
+	return nil
 }
 
 // takeSecret has values that are written from now on cut with another secret.
@@ -252,19 +281,18 @@ func (r *Repository) takeSecret(s secret.Bytes) error {
 
 // join becomes a device of the bucket of file; see joining.join.
 func (r *Repository) join(ctx context.Context, file *cloudFile, pass secret.Bytes) (*seal.Keyring, error) {
-	j := &joining{openers: r.buckets(), clock: r.clock, stall: stallOf(&r.o), file: file, pass: pass, chunking: r.identity.Load().secret[:]}
+	j := &joining{openers: r.buckets(), clock: r.clock, stall: stallOf(&r.o), file: file, pass: pass}
 	return j.join(ctx, true)
 }
 
 // joining is an attempt to become a device of a bucket.
 type joining struct {
-	openers  bucket.Openers
-	clock    clock.Clock
-	stall    time.Duration
-	file     *cloudFile
-	pass     secret.Bytes
-	chunking []byte        // the secret for chunking of a bucket that has none yet
-	bare, b  bucket.Bucket // while join runs
+	openers bucket.Openers
+	clock   clock.Clock
+	stall   time.Duration
+	file    *cloudFile
+	pass    secret.Bytes
+	bare, b bucket.Bucket // while join runs
 }
 
 // join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers of it. With create, the bucket is proved to be fit, and gets a
@@ -278,7 +306,7 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 	j.bare = patient(b, j.clock, j.stall)
 	j.b = bucket.NewRetry(j.bare, bucket.RetryOptions{Clock: j.clock})
 	ring, err := j.existing(ctx)
-	if errors.Is(err, ErrNotFound) && create {
+	if errors.Is(err, ErrNotFound) && create && j.file.pin == "" {
 		return j.first(ctx)
 	}
 	if err == nil && create {
@@ -292,19 +320,22 @@ func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) 
 
 // existing opens the keyring of the bucket. The error matches ErrNotFound when it has none.
 func (j *joining) existing(ctx context.Context) (*seal.Keyring, error) {
-	raw, w, err := readKeyring(ctx, j.b)
+	chain, err := cloudsync.ReadKeys(ctx, j.b)
+	if err == nil {
+		err = j.file.checkPin(chain.Newest().BucketID)
+	}
 	if err != nil {
 		return nil, err
 	}
-	master, err := masterKey(j.file, j.pass, w)
+	master, err := masterKey(j.file, j.pass, chain)
 	if err != nil {
 		return nil, err
 	}
-	ring, err := w.Open(master)
+	ring, err := chain.Open(master)
 	if err != nil {
 		return nil, keyError(err)
 	}
-	j.file.keyring = raw
+	j.file.keys = chain.Rings()
 	return ring, nil
 }
 
@@ -317,7 +348,7 @@ func (j *joining) first(ctx context.Context) (*seal.Keyring, error) {
 	if err := j.probe(ctx); err != nil {
 		return nil, err
 	}
-	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, j.chunking, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
+	if _, _, err := cloudsync.Connect(ctx, j.bare, master, true, nil); err != nil && !errors.Is(err, seal.ErrWrongKey) {
 		return nil, fmt.Errorf("make the keys of the bucket: %w", keyError(err))
 	}
 	return j.existing(ctx) // with a passphrase, the quicker device's salt counts
@@ -331,19 +362,6 @@ func (j *joining) probe(ctx context.Context) error {
 	return report.Err()
 }
 
-// readKeyring reads the wrapped keyring of a bucket.
-func readKeyring(ctx context.Context, b bucket.Bucket) ([]byte, *seal.Wrapped, error) {
-	raw, err := readObject(ctx, b, format.FormatName, seal.MaxKeyringBytes)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the keyring of the bucket: %w", err)
-	}
-	w, err := seal.ParseKeyring(raw)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the keyring of the bucket: %w", err)
-	}
-	return raw, w, nil
-}
-
 // UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the bucket, so that
 // setting it again goes on where it was. What was not fetched yet cannot be read until then. Without a cloud it does nothing.
 // Errors: ErrReadOnly, ErrClosed, those of the file system and of ctx.
@@ -352,6 +370,8 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 		if err := r.disconnect(); err != nil {
 			return err
 		}
+		r.cloud.writing.Lock()
+		defer r.cloud.writing.Unlock()
 		if err := r.writeCloudFile(nil); err != nil {
 			return err
 		}
@@ -387,18 +407,22 @@ func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions
 
 // CreateKeyFile makes a new master key and writes it to a new file that only its owner can read, durable when it returns nil. A file that is there is
 // never overwritten (fs.ErrExist). Whoever has the file can read the cloud; without it nobody can.
-func CreateKeyFile(path string) error {
+func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
+
+// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase: CloudOptions.KeyFilePassphrase and SyncOptions.Passphrase are to have
+// it. An empty one seals nothing.
+func CreateProtectedKeyFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {
 		return fmt.Errorf("make key: %w", err)
 	}
-	return seal.CreateKeyFile(path, m)
+	return seal.CreateKeyFile(path, m, secret.New(passphrase))
 }
 
-// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing else about it.
-// Errors: ErrCorrupt, ErrUnsupported, those of the file system.
-func KeyFileID(path string, shared bool) (string, error) {
-	m, err := seal.ReadKeyFile(path, shared)
+// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing else about it. passphrase is
+// that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported, ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
+func KeyFileID(path string, shared bool, passphrase []byte) (string, error) {
+	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
 	if err != nil {
 		return "", err
 	}

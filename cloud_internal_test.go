@@ -24,7 +24,7 @@ func anyCloudFile(t *rapid.T) *cloudFile {
 	f := &cloudFile{
 		source: keySource(rapid.IntRange(0, 2).Draw(t, "source")), paused: rapid.Bool().Draw(t, "paused"), shared: rapid.Bool().Draw(t, "shared"),
 		url: rapid.StringN(0, -1, maxCloudText).Draw(t, "url"), keyFile: rapid.String().Draw(t, "keyFile"), credentials: rapid.String().Draw(t, "credentials"),
-		keyring: rapid.SliceOfN(rapid.Byte(), 1, 300).Draw(t, "keyring"),
+		keys: rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 1, 300), 1, 3).Draw(t, "keys"),
 	}
 	copy(f.device[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "device"))
 	copy(f.tie[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "tie"))
@@ -53,7 +53,7 @@ func TestCloudFile(t *testing.T) {
 }
 
 func FuzzParseCloudFile(f *testing.F) {
-	f.Add((&cloudFile{url: "dir:/x", keyFile: "/k", source: keyInFile, keyring: []byte("ring")}).encode())
+	f.Add((&cloudFile{url: "dir:/x", keyFile: "/k", source: keyInFile, keys: [][]byte{[]byte("ring"), []byte("next")}}).encode())
 	f.Add([]byte(cloudMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := parseCloudFile(b)

@@ -27,7 +27,8 @@ const (
 )
 
 // cloudFile is the content of the file `cloud`, which remembers the bucket, all integers big-endian. Neither a master key nor
-// a passphrase is in it; the keyring is wrapped as it is in the bucket, so that an offline device can open what it has.
+// a passphrase is in it; the rings of the keyring are as they are in the bucket, so that a device that is offline can open what
+// it has, and nobody can take back the newest one that it has seen.
 //
 //	offset  bytes  content
 //	0       8      "ledgclud"
@@ -39,7 +40,8 @@ const (
 //	62      2+n    URL of the bucket, its length before it
 //	        2+n    absolute path of the key file, likewise; empty unless the key is in one
 //	        2+n    absolute path of the file with credentials, likewise; may be empty
-//	        4+n    wrapped keyring, likewise (docs/format/sealed.md)
+//	        4      number of rings of the keyring, and of each:
+//	        4+n    the ring, likewise (docs/format/sealed.md)
 //	        4      CRC-32C of all before
 type cloudFile struct {
 	source      keySource
@@ -50,18 +52,19 @@ type cloudFile struct {
 	url         string
 	keyFile     string
 	credentials string
-	keyring     []byte
+	keys        [][]byte
+	pin         string // the bucket id that is asked for; not remembered
 }
 
 const (
 	cloudName      = "cloud"
 	cloudMagic     = "ledgclud"
-	cloudVersion   = 1
+	cloudVersion   = 2
 	cloudFixed     = 62
 	flagPaused     = 1
 	flagSharedKey  = 2
 	maxCloudText   = 4096
-	maxCloudFile   = cloudFixed + 3*(2+maxCloudText) + 4 + seal.MaxKeyringBytes + 4
+	maxCloudFile   = 64 << 20
 	cloudStateName = "cloud-state"
 )
 
@@ -91,8 +94,11 @@ func (f *cloudFile) encode() []byte {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
 		b = append(b, text...)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(f.keyring)))
-	b = append(b, f.keyring...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.keys)))
+	for _, ring := range f.keys {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(ring)))
+		b = append(b, ring...)
+	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -104,6 +110,9 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 	}
 	if version := binary.BigEndian.Uint32(b[8:]); version > cloudVersion {
 		return nil, &base.FormatError{What: "file " + cloudName, Found: uint64(version), Supported: cloudVersion}
+	}
+	if version := binary.BigEndian.Uint32(b[8:]); version < cloudVersion {
+		return nil, fmt.Errorf("file %s was written by an older version: set the cloud anew, to an empty place: %w", cloudName, ErrUnsupported)
 	}
 	if len(b) < cloudFixed {
 		return nil, damaged(fmt.Sprintf("%d bytes", len(b)))
@@ -126,9 +135,15 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 			*to = string(take(int(binary.BigEndian.Uint16(head))))
 		}
 	}
-	if head := take(4); head != nil {
-		if n := binary.BigEndian.Uint32(head); n <= seal.MaxKeyringBytes {
-			f.keyring = bytes.Clone(take(int(n)))
+	number := func() uint32 {
+		if head := take(4); head != nil {
+			return binary.BigEndian.Uint32(head)
+		}
+		return 0
+	}
+	for range min(number(), seal.MaxRings) {
+		if ring := take(int(min(number(), seal.MaxKeyringBytes))); ring != nil {
+			f.keys = append(f.keys, bytes.Clone(ring))
 		}
 	}
 	if f.source > keyPassphrase || !bytes.Equal(f.encode(), b) {
@@ -137,13 +152,64 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 	return f, nil
 }
 
-// wrapped returns the keyring, still wrapped: its id is proved only when it is opened.
-func (f *cloudFile) wrapped() (*seal.Wrapped, error) {
-	w, err := seal.ParseKeyring(f.keyring)
+// chain returns the keyring, which is not open: its id is proved only when it is opened.
+func (f *cloudFile) chain() (*seal.Chain, error) {
+	c, err := seal.ParseChain(f.keys)
 	if err != nil {
 		return nil, fmt.Errorf("read the keyring in file %s: %w", cloudName, err)
 	}
-	return w, nil
+	return c, nil
+}
+
+// ring returns the newest ring, which has the bucket's id.
+func (f *cloudFile) ring() (*seal.Ring, error) {
+	c, err := f.chain()
+	if err != nil {
+		return nil, err
+	}
+	return c.Newest(), nil
+}
+
+// checkPin refuses another bucket than the one that is asked for.
+func (f *cloudFile) checkPin(id seal.ID) error {
+	if f.pin != "" && f.pin != id.String() {
+		return fmt.Errorf("the bucket at %s is %s, and %s is asked for: %w", f.url, id, f.pin, ErrCloudReplaced)
+	}
+	return nil
+}
+
+// keepRing remembers a ring of the keyring that follows those which are remembered.
+func (r *Repository) keepRing(ring []byte) error {
+	return r.changeCloudFile(func(f *cloudFile) error {
+		c, err := f.chain()
+		if err != nil {
+			return err
+		}
+		if c, err = c.Append(ring); err != nil {
+			return err
+		}
+		f.keys = c.Rings()
+		return nil
+	})
+}
+
+// changeCloudFile replaces the file `cloud` by a changed copy.
+func (r *Repository) changeCloudFile(change func(*cloudFile) error) error {
+	r.cloud.writing.Lock()
+	defer r.cloud.writing.Unlock()
+	file, _ := r.cloud.get()
+	if file == nil {
+		return ErrNoCloud
+	}
+	next := *file
+	if err := change(&next); err != nil {
+		return err
+	}
+	if err := r.writeCloudFile(&next); err != nil {
+		return err
+	}
+	r.cloud.set(func(c *cloud) { c.file = &next })
+	return nil
 }
 
 // check refuses what does not fit into the file.

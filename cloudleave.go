@@ -84,7 +84,7 @@ func (s *pageStore) knowsOther(ctx context.Context, id format.ID) (bool, error) 
 	if file == nil {
 		return true, nil
 	}
-	w, err := file.wrapped()
+	w, err := file.ring()
 	return err == nil && format.ID(w.BucketID) != id, err
 }
 

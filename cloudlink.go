@@ -25,6 +25,8 @@ type cloud struct {
 	turn   chan struct{} // holds one token: one at a time connects, sets, forgets or uploads anew
 	saving chan struct{} // holds one token: one at a time writes the record
 
+	writing sync.Mutex // held by who replaces the file, with mu for as long as it is replaced here
+
 	mu     sync.Mutex
 	file   *cloudFile     // guarded by mu; nil without a cloud, else not changed but replaced
 	link   *cloudLink     // guarded by mu; nil while not connected
@@ -299,15 +301,15 @@ func (r *Repository) connectInTurn(context.Context) (*cloudLink, error) {
 
 // newLink opens the keyring that the file remembers, and makes the syncer.
 func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
-	w, err := file.wrapped()
+	chain, err := file.chain()
 	if err != nil {
 		return nil, err
 	}
-	master, err := r.masterKey(file, w)
+	master, err := r.masterKey(file, chain)
 	if err != nil {
 		return nil, err
 	}
-	ring, err := w.Open(master)
+	ring, err := chain.Open(master)
 	if err != nil {
 		return nil, keyError(err)
 	}
@@ -319,42 +321,37 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	})
 	o := &r.o.Sync
 	syncer := cloudsync.New(cloudsync.Options{
-		Bucket: b, Keyring: ring, Device: file.device, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
+		Bucket: b, Keyring: ring, KeepKeys: r.keepRing, Device: file.device, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
 		MinPoll: o.MinPoll, MaxPoll: o.MaxPoll, Paused: o.Paused || file.paused, Manual: o.Manual, Stall: stallOf(&r.o),
 	})
 	return &cloudLink{bucket: b, own: bucket.NewMeter(patient(b, r.clock, stallOf(&r.o))), ring: ring, syncer: syncer}, nil
 }
 
-// masterKey returns the key with which w was wrapped, or with which a new keyring is to be wrapped when w is nil.
-func (r *Repository) masterKey(file *cloudFile, w *seal.Wrapped) (seal.MasterKey, error) {
+// masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is nil.
+func (r *Repository) masterKey(file *cloudFile, chain *seal.Chain) (seal.MasterKey, error) {
 	r.cloud.mu.Lock()
 	pass := r.cloud.pass
 	r.cloud.mu.Unlock()
-	return masterKey(file, pass, w)
+	return masterKey(file, pass, chain)
 }
 
-func masterKey(file *cloudFile, pass secret.Bytes, w *seal.Wrapped) (seal.MasterKey, error) {
+func masterKey(file *cloudFile, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, error) {
 	switch file.source {
 	case keyInFile:
-		return seal.ReadKeyFile(file.keyFile, file.shared)
+		return seal.ReadKeyFile(file.keyFile, file.shared, pass)
 	case keyPassphrase:
 		if pass.IsZero() {
 			return seal.MasterKey{}, fmt.Errorf("the key of the cloud comes from a passphrase, and none is given: %w", ErrWrongKey)
 		}
-		if w == nil {
+		if chain == nil {
 			kdf, err := seal.NewKDF(nil)
 			if err != nil {
 				return seal.MasterKey{}, err
 			}
 			return kdf.Derive(pass)
 		}
-		if w.Algorithm == seal.Plain {
-			return seal.MasterKey{}, keyError(seal.ErrPlaintext)
-		}
-		if w.KDF == nil {
-			return seal.MasterKey{}, fmt.Errorf("the cloud was sealed with a key file, not with a passphrase: %w", ErrWrongKey)
-		}
-		return w.KDF.Derive(pass)
+		m, err := chain.Derive(pass)
+		return m, keyError(err)
 	}
 	return seal.MasterKey{}, nil
 }

@@ -245,7 +245,7 @@ func (r *Repository) judgeBucket(st *standing) error {
 		st.bars(EvictNoCloud, "no cloud is set, so what it has is here only")
 		return nil
 	}
-	w, err := file.wrapped()
+	w, err := file.ring()
 	if err == nil && st.at.Number > 0 && st.at.Bucket != format.ID(w.BucketID) {
 		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
 	}

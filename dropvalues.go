@@ -131,7 +131,7 @@ func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictB
 	if err != nil {
 		return EvictFree, "", err
 	}
-	w, err := file.wrapped()
+	w, err := file.ring()
 	if err == nil && at.Bucket != format.ID(w.BucketID) {
 		return EvictOtherCloud, fmt.Sprintf("it was synced with bucket %s, and the present one is %s", hexOf(at.Bucket), hexOf(w.BucketID)), nil
 	}

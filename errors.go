@@ -6,6 +6,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -46,6 +47,11 @@ var (
 	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is sealed, or none where one
 	// is needed.
 	ErrWrongKey = base.ErrWrongKey
+	// ErrKeyFilePassphrase reports a key file that is under a passphrase, and none is given. It matches ErrWrongKey.
+	ErrKeyFilePassphrase = seal.ErrKeyFilePassphrase
+	// ErrShutOut reports that the key which is used here, or this device, was removed from the cloud's keyring: what was written since
+	// cannot be read, and nothing is sent. What is here stays. It matches ErrWrongKey.
+	ErrShutOut = base.ErrShutOut
 	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud.
 	ErrNoCloud = base.ErrNoCloud
 	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen: something in it was deleted, or it was

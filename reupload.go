@@ -47,53 +47,79 @@ func (r *Repository) rejoin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := file.wrapped()
+	w, err := file.ring()
 	if err == nil && w.BucketID == ring.BucketID() {
 		return nil
 	}
 	return r.adopt(ctx, &next, pass, ring, true)
 }
 
-// keyringReads is how often a keyring is found damaged before it is believed.
-const keyringReads = 3
+// ringReads is how often a ring is found damaged before it is believed.
+const ringReads = 3
 
-// restoreKeyring puts back the keyring that is remembered, when that of the bucket is damaged, or is not there though pages of this repository are. The caller has the cloud's turn.
+// restoreKeyring puts back the rings that are remembered, where one in the bucket is damaged, or is not there though pages of this repository are. The caller has the cloud's turn.
+// The error matches ErrCloudReplaced when the bucket has another ring in the place of one.
 func (r *Repository) restoreKeyring(ctx context.Context) error {
 	link, err := r.connectInTurn(ctx)
 	if err != nil {
 		return err
 	}
 	file, _ := r.cloud.get()
-	b := bucket.NewRetry(link.own, bucket.RetryOptions{Clock: r.clock})
-	damaged := 0
-	for damaged < keyringReads {
-		raw, err := readObject(ctx, b, format.FormatName, seal.MaxKeyringBytes)
-		if errors.Is(err, ErrNotFound) {
-			break
-		}
-		if err == nil {
-			_, err = seal.ParseKeyring(raw)
-		}
-		if !errors.Is(err, ErrCorrupt) { // it is good, or nothing is known of it
-			return err
-		}
-		damaged++
-	}
-	ours, err := r.announcedHere(ctx, b, link)
-	if err != nil || !ours {
+	chain, err := file.chain()
+	if err != nil {
 		return err
 	}
-	r.o.Logger.Warn("the keyring of the bucket is damaged or missing, and is put back", "bucket", file.url)
-	if damaged > 0 {
-		if err := b.Delete(ctx, format.FormatName); err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("delete the damaged keyring: %w", err)
+	id := format.ID(chain.Newest().BucketID)
+	b := bucket.NewRetry(link.own, bucket.RetryOptions{Clock: r.clock})
+	ours := false
+	for i, ring := range chain.Rings() {
+		name := format.RingName(id, uint64(i))
+		there, damaged, err := readRing(ctx, b, name)
+		switch {
+		case err != nil:
+			return err
+		case there != nil && bytes.Equal(there.Bytes(), ring):
+			ours = true
+			continue
+		case there != nil && there.BucketID == seal.ID(id):
+			return fmt.Errorf("ring %d of the keyring of bucket %s is another one than this device has seen: %w", i, file.url, ErrCloudReplaced)
+		case there != nil:
+			return nil // it is another bucket
+		}
+		if !ours {
+			if ours, err = r.announcedHere(ctx, b, link); err != nil || !ours {
+				return err
+			}
+		}
+		r.o.Logger.Warn("a ring of the keyring of the bucket is damaged or missing, and is put back", "bucket", file.url, "ring", i)
+		if damaged {
+			if err := b.Delete(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+				return fmt.Errorf("delete the damaged ring: %w", err)
+			}
+		}
+		err = b.PutIfAbsent(ctx, name, int64(len(ring)), bytes.NewReader(ring))
+		if err != nil && !errors.Is(err, bucket.ErrExists) {
+			return fmt.Errorf("put the ring back: %w", err)
 		}
 	}
-	err = b.PutIfAbsent(ctx, format.FormatName, int64(len(file.keyring)), bytes.NewReader(file.keyring))
-	if err != nil && !errors.Is(err, bucket.ErrExists) {
-		return fmt.Errorf("put the keyring back: %w", err)
-	}
 	return nil
+}
+
+// readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what was written.
+func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, damaged bool, err error) {
+	for range ringReads {
+		raw, err := readObject(ctx, b, name, seal.MaxKeyringBytes)
+		if errors.Is(err, ErrNotFound) {
+			return nil, false, nil
+		}
+		if err == nil {
+			ring, err = seal.ParseRing(raw)
+		}
+		if !errors.Is(err, ErrCorrupt) { // it is good, or nothing is known of it
+			return ring, false, err
+		}
+	}
+	return nil, true, nil
 }
 
 // announcedHere reports whether the bucket has an announcement of a page that is here, by the name that the keyring gives it: then it is the bucket of that.

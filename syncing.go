@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
 // syncParallel is how many pages Sync works on at once.
@@ -196,12 +193,13 @@ func (r *Repository) setPaused(ctx context.Context, paused bool) error {
 			return ErrNoCloud
 		}
 		if file.paused != paused {
-			next := *file
-			next.paused = paused
-			if err := r.writeCloudFile(&next); err != nil {
+			err := r.changeCloudFile(func(f *cloudFile) error {
+				f.paused = paused
+				return nil
+			})
+			if err != nil {
 				return err
 			}
-			r.cloud.set(func(c *cloud) { c.file = &next })
 		}
 		switch {
 		case link == nil:
@@ -314,33 +312,22 @@ func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error
 	r.remember(link)
 }
 
-// checkBucket proves that the bucket is the one whose keyring is remembered.
+// checkBucket proves that the bucket is the one whose keyring is remembered, and takes over newer rings of that.
 func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
 	file, _ := r.cloud.get()
 	if file == nil {
 		return ErrNoCloud
 	}
-	raw, err := readObject(ctx, bucket.NewRetry(link.own, bucket.RetryOptions{Clock: r.clock}), format.FormatName, seal.MaxKeyringBytes)
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("bucket %s is empty or was never one of Ledger's: %w", file.url, ErrCloudRolledBack)
-	}
-	if err != nil {
-		return fmt.Errorf("look at bucket %s: %w", file.url, err)
-	}
-	if bytes.Equal(raw, file.keyring) {
+	err := link.syncer.CheckKeys(ctx)
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, cloudsync.ErrBucketWiped):
+		return fmt.Errorf("bucket %s is empty or was never one of Ledger's: %w", file.url, ErrCloudRolledBack)
+	case errors.Is(err, ErrCloudReplaced):
+		return fmt.Errorf("bucket %s was made anew: %w", file.url, err)
 	}
-	w, err := seal.ParseKeyring(raw)
-	if errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: object %s: %w", ErrCloudDamaged, format.FormatName, err)
-	}
-	if err != nil {
-		return fmt.Errorf("look at bucket %s: %w", file.url, err)
-	}
-	if w.BucketID != link.ring.BucketID() {
-		return fmt.Errorf("bucket %s was made anew: its id is %s, and was %s: %w", file.url, hexOf(w.BucketID), hexOf(link.ring.BucketID()), ErrCloudReplaced)
-	}
-	return nil
+	return fmt.Errorf("look at bucket %s: %w", file.url, err)
 }
 
 // pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by bytes which are not what was written; it keeps no other.
@@ -505,7 +492,7 @@ func (r *Repository) openCloud(ctx context.Context) error {
 		}
 	}
 	r.cloud.file = file
-	if w, err := file.wrapped(); err == nil {
+	if w, err := file.ring(); err == nil {
 		r.cloud.record = r.readRecord(hexOf(w.BucketID))
 	}
 	if r.o.Sync.Manual || r.o.ReadOnly {

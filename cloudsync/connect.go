@@ -13,75 +13,121 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Connect opens the keyring of a bucket with the master key, or makes one when the bucket has none and create is set; secret
-// is then its chunking secret (32 bytes; nil: a random one). The zero master key makes and opens plaintext buckets. Of
-// several that make one at once, one wins, and all get that. created says that it is this call's. random is the source of
-// keys, nil the system's. Requests are made again as bucket.RetryTable says.
+// Connect opens the keyring of a bucket with the master key, or makes one when the bucket has none and create is set. The zero
+// master key makes and opens plaintext buckets. Of several that make one at once, one wins, and all get that. created says that it
+// is this call's. random is the source of keys, nil the system's. Requests are made again as bucket.RetryTable says.
 //
-// Errors: seal.ErrWrongKey, seal.ErrPlaintext, base.ErrNotFound when there is no keyring and create is not set,
-// *base.CorruptError, *base.FormatError, base.ErrInvalid for a secret of another length, those of the bucket.
-func Connect(ctx context.Context, b bucket.Bucket, master seal.MasterKey, create bool, secret []byte, random io.Reader) (ring *seal.Keyring, created bool, err error) {
+// Errors: seal.ErrWrongKey, seal.ErrShutOut, seal.ErrPlaintext, base.ErrNotFound when there is no keyring and create is not set,
+// *base.CorruptError, *base.FormatError, an error that matches base.ErrUnsupported for a bucket of an older format, those of the
+// bucket.
+func Connect(ctx context.Context, b bucket.Bucket, master seal.MasterKey, create bool, random io.Reader) (ring *seal.Keyring, created bool, err error) {
 	b = bucket.NewRetry(b, bucket.RetryOptions{})
-	wrapped, err := readWrapped(ctx, b)
+	chain, err := readChain(ctx, b)
 	if errors.Is(err, base.ErrNotFound) && create {
-		if created, err = makeKeyring(ctx, b, master, secret, random); err == nil {
-			wrapped, err = readWrapped(ctx, b)
+		if created, err = makeKeyring(ctx, b, master, random); err == nil {
+			chain, err = readChain(ctx, b)
 		}
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("connect to %s: %w", b, err)
+	if err == nil {
+		ring, err = chain.Open(master)
 	}
-	if ring, err = wrapped.Open(master); err != nil {
+	if err != nil {
 		return nil, false, fmt.Errorf("connect to %s: %w", b, err)
 	}
 	return ring, created, nil
 }
 
-// ReadWrapped returns the wrapped keyring of a bucket, from which one learns how to derive the master key. Errors:
-// base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, those of the bucket.
-func ReadWrapped(ctx context.Context, b bucket.Bucket) (*seal.Wrapped, error) {
-	b = bucket.NewRetry(b, bucket.RetryOptions{})
-	wrapped, err := readWrapped(ctx, b)
+// ReadKeys returns the chain of a bucket's keyring, from which one learns how to derive a master key. Errors:
+// base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, one that matches base.ErrUnsupported for a bucket of
+// an older format, those of the bucket, which makes requests again by itself if it is to.
+func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
+	chain, err := readChain(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("read the keyring of %s: %w", b, err)
 	}
-	return wrapped, nil
+	return chain, nil
 }
 
-// keyringReads is how often a keyring is read that is not what it should be: its first bytes say what it is, and what has changed on its way is another one.
-const keyringReads = 3
+// ErrOldFormat reports a bucket that was made by a program before the keyring was a chain. It matches base.ErrUnsupported.
+var ErrOldFormat = fmt.Errorf("the bucket has the format of an older version, which this one neither reads nor changes: "+
+	"set the cloud to another, empty place on a device that has everything, and delete the old bucket: %w", base.ErrUnsupported)
 
-func readWrapped(ctx context.Context, b bucket.Bucket) (w *seal.Wrapped, err error) {
-	for range keyringReads {
-		content, readErr := readAll(ctx, b, format.FormatName, seal.MaxKeyringBytes)
+// ringReads is how often a ring is read that is not what it should be: it may have changed on its way.
+const ringReads = 3
+
+// readChain reads all rings.
+func readChain(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
+	first, err := readRing(ctx, b, format.FirstRing)
+	if errors.Is(err, base.ErrNotFound) {
+		if o, oldErr := b.Get(ctx, format.OldFormatName, 0, 0); oldErr == nil {
+			return nil, errors.Join(ErrOldFormat, o.Body.Close())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	chain, err := seal.ParseChain([][]byte{first})
+	if err != nil {
+		return nil, damagedIf(err)
+	}
+	id := format.ID(chain.Newest().BucketID)
+	infos, err := listAll(ctx, b, format.KeysPrefix, format.FirstRing)
+	if err != nil {
+		return nil, fmt.Errorf("list the keyring: %w", err)
+	}
+	for _, info := range infos {
+		number, ok := format.ParseRingName(id, info.Name)
+		if !ok {
+			continue
+		}
+		ring, err := readRing(ctx, b, info.Name)
+		if err == nil {
+			chain, err = chain.Append(ring) // also where one is missing before it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read ring %d of the keyring: %w", number, damagedIf(err))
+		}
+	}
+	return chain, nil
+}
+
+// readRing returns the bytes of a ring.
+func readRing(ctx context.Context, b bucket.Bucket, name string) (ring []byte, err error) {
+	for range ringReads {
+		content, readErr := readAll(ctx, b, name, seal.MaxKeyringBytes)
 		if readErr != nil {
 			return nil, damagedIf(readErr)
 		}
-		if w, err = seal.ParseKeyring(content); err == nil {
-			return w, nil
+		if _, err = seal.ParseRing(content); err == nil {
+			return content, nil
 		}
 	}
-	return nil, damagedIf(err)
+	return nil, damagedIf(fmt.Errorf("object %s: %w", name, err))
 }
 
-// makeKeyring puts a new keyring, unless there is one. It reports whether the one that is there now is the one it made.
-func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, secret []byte, random io.Reader) (bool, error) {
-	algorithm := seal.AES256GCM
+// firstSlot is the label of the slot of a new keyring.
+const firstSlot = "first key"
+
+// makeKeyring puts the first ring of a new keyring, unless there is one. It reports whether the one that is there now is the one it made.
+func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, random io.Reader) (bool, error) {
+	algorithm, slot := seal.AES256GCM, seal.NewSlot{Master: master, Label: firstSlot}
 	if master.IsZero() {
-		algorithm = seal.Plain
+		algorithm, slot = seal.Plain, seal.NewSlot{}
 	}
 	ring, err := seal.NewKeyring(algorithm, random)
-	if secret != nil {
-		ring, err = seal.NewKeyringWith(algorithm, secret, random)
-	}
 	if err != nil {
 		return false, err
 	}
-	wrapped, err := ring.Wrap(master, random)
+	raw, _, err := ring.Found(slot, random)
 	if err != nil {
 		return false, err
 	}
-	err = b.PutIfAbsent(ctx, format.FormatName, int64(len(wrapped)), bytes.NewReader(wrapped))
+	return putRing(ctx, b, format.FirstRing, raw)
+}
+
+// putRing puts a ring, unless there is one of that name. It reports whether the one that is there now is this one.
+func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bool, error) {
+	err := b.PutIfAbsent(ctx, name, int64(len(ring)), bytes.NewReader(ring))
 	if err == nil {
 		return true, nil
 	}
@@ -91,11 +137,11 @@ func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, se
 		}
 		return false, err
 	}
-	there, readErr := readAll(ctx, b, format.FormatName, seal.MaxKeyringBytes) // the write may have landed
+	there, readErr := readAll(ctx, b, name, seal.MaxKeyringBytes) // the write may have landed
 	if readErr != nil {
 		return false, errors.Join(err, readErr)
 	}
-	return bytes.Equal(there, wrapped), nil
+	return bytes.Equal(there, ring), nil
 }
 
 // readAll returns the content of an object of at most limit bytes. Errors: *base.CorruptError for a longer one, those of the bucket.

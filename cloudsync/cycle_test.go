@@ -356,14 +356,16 @@ func TestConnect(t *testing.T) {
 	b := mem.New(mem.Options{})
 	ctx := t.Context()
 	w := newWorld(t)
-	if _, _, err := cloudsync.Connect(ctx, b, w.master, false, nil, nil); !errors.Is(err, base.ErrNotFound) {
+	if _, _, err := cloudsync.Connect(ctx, b, w.master, false, nil); !errors.Is(err, base.ErrNotFound) {
 		t.Errorf("an empty bucket: %v", err)
 	}
-	if _, err := cloudsync.ReadWrapped(ctx, b); !errors.Is(err, base.ErrNotFound) {
+	if _, err := cloudsync.ReadKeys(ctx, b); !errors.Is(err, base.ErrNotFound) {
 		t.Errorf("an empty bucket: %v", err)
 	}
-	if _, _, err := cloudsync.Connect(ctx, b, w.master, true, make([]byte, 5), nil); !errors.Is(err, base.ErrInvalid) {
-		t.Errorf("a short secret: %v", err)
+	old := mem.New(mem.Options{})
+	old.Replace(format.OldFormatName, []byte("keys of an older version"))
+	if _, _, err := cloudsync.Connect(ctx, old, w.master, true, nil); !errors.Is(err, cloudsync.ErrOldFormat) || !errors.Is(err, base.ErrUnsupported) {
+		t.Errorf("a bucket of an older version: %v", err)
 	}
 	type result struct {
 		id      string
@@ -371,10 +373,9 @@ func TestConnect(t *testing.T) {
 		err     error
 	}
 	results := make(chan result)
-	secret := make([]byte, 32)
 	for range 8 {
 		go func() {
-			ring, created, err := cloudsync.Connect(ctx, b, w.master, true, secret, nil)
+			ring, created, err := cloudsync.Connect(ctx, b, w.master, true, nil)
 			if err != nil {
 				results <- result{err: err}
 				return
@@ -392,24 +393,24 @@ func TestConnect(t *testing.T) {
 			made++
 		}
 	}
-	if made != 1 || id[len(id)-32:] != string(secret) {
+	if made != 1 {
 		t.Errorf("%d have made the keyring", made)
 	}
-	wrapped, err := cloudsync.ReadWrapped(ctx, b)
-	if err != nil || !strings.HasPrefix(id, wrapped.BucketID.String()) {
+	chain, err := cloudsync.ReadKeys(ctx, b)
+	if err != nil || !strings.HasPrefix(id, chain.Newest().BucketID.String()) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := cloudsync.Connect(ctx, b, newWorld(t).master, true, nil, nil); err == nil {
+	if _, _, err := cloudsync.Connect(ctx, b, newWorld(t).master, true, nil); err == nil {
 		t.Error("another key opens the bucket")
 	}
 	lost := mem.New(mem.Options{})
 	lost.SetFaults(mem.Faults{LostAnswer: 1})
 	go func() { // once the write has landed
-		for _, there := lost.Content(format.FormatName); !there; _, there = lost.Content(format.FormatName) {
+		for _, there := lost.Content(format.FirstRing); !there; _, there = lost.Content(format.FirstRing) {
 		}
 		lost.SetFaults(mem.Faults{})
 	}()
-	if _, created, err := cloudsync.Connect(ctx, lost, w.master, true, nil, nil); err != nil || !created {
+	if _, created, err := cloudsync.Connect(ctx, lost, w.master, true, nil); err != nil || !created {
 		t.Errorf("after a lost answer: %v, %v", created, err)
 	}
 }

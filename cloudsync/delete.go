@@ -104,7 +104,7 @@ func (p *Page) sweepDeleted(ctx context.Context, o GCOptions) (*GCReport, error)
 // DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is here. Errors: as there.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
 	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
-	err := s.checkFormat(ctx, b, proofAnew)
+	err := s.checkKeys(ctx, b, proofAnew, true)
 	for range maxFloors {
 		if err != nil {
 			break

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
 // TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any more, and the bucket is emptied after the grace, but for the floor.
@@ -57,7 +58,7 @@ func TestDeleteEverywhere(t *testing.T) {
 		}
 	}
 	for _, n := range w.b.Names() {
-		if n != "format" && !strings.Contains(n, "/floor/") {
+		if !strings.HasPrefix(n, format.KeysPrefix) && !strings.Contains(n, "/floor/") {
 			t.Errorf("the bucket still has %s", n)
 		}
 	}

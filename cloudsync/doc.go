@@ -11,7 +11,7 @@
 // A commit is sent at once, without a look before it: who appends learns what others have appended. Else the log is looked
 // at (one get) MinPoll after something has happened, and twice as long after each look that finds nothing, up to MaxPoll.
 // A page that has read nothing looks once for checkpoints, and for what there may be behind the last entry that it could read; who is about to write a checkpoint looks whether another
-// has; nothing else lists by itself. The position is verified, and the keyring in the bucket compared, when a session begins, every six hours, and
+// has; nothing else lists by itself. The position is verified, and the newest ring of the keyring looked for, when a session begins, every six hours, and
 // before an append when an hour has passed. What entries of this device stand behind is looked at an hour after the first of them, and when the next session begins: see proveOwn.
 //
 // # Errors

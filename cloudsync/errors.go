@@ -7,6 +7,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
 
@@ -21,6 +22,8 @@ var (
 	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which sync of a page cannot go on; the error names it. Page.Reupload on a device that has what was
 	// in it mends that, and Page.Check what Reupload does not see. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
 	ErrBucketDamaged = pack.ErrDamaged
+	// ErrShutOut reports that the key of this device, or the device itself, was removed from the keyring.
+	ErrShutOut = seal.ErrShutOut
 	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
 	ErrDeleted = cloudlog.ErrDeleted
 )
@@ -39,7 +42,7 @@ func needsUser(err error) bool {
 	if wrongBucket(err) {
 		return true
 	}
-	for _, target := range []error{ErrDeleted, base.ErrUnsupported} {
+	for _, target := range []error{ErrDeleted, base.ErrUnsupported, ErrShutOut} {
 		if errors.Is(err, target) {
 			return true
 		}

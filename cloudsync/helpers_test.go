@@ -85,7 +85,7 @@ func worldWith(t testing.TB, clock *mem.Clock, manual bool) *world {
 func (w *world) connect() {
 	w.t.Helper()
 	var err error
-	if w.ring, _, err = cloudsync.Connect(w.t.Context(), w.b, w.master, true, nil, nil); err != nil {
+	if w.ring, _, err = cloudsync.Connect(w.t.Context(), w.b, w.master, true, nil); err != nil {
 		w.t.Fatal(err)
 	}
 }

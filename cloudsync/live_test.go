@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -118,7 +119,7 @@ func testStateOfWhoLeftEnds(t *testing.T) {
 	var looked atomic.Int64 // when it was looked whether the bucket is the right one
 	var leaves atomic.Bool
 	w.b.SetBefore(func(_ bucket.Op, name string) error {
-		if name != format.FormatName {
+		if !strings.HasPrefix(name, format.KeysPrefix) {
 			return nil
 		}
 		if looked.Store(w.clock.Now().UnixNano()); leaves.Load() {

@@ -281,7 +281,7 @@ func (p *Page) withoutTrees(ctx context.Context) ([]commit.ID, error) {
 
 // putRenewal puts the entry with which the log begins anew behind entry top, and returns the position of it. Errors: errTaken when another device has put one there.
 func (p *Page) putRenewal(ctx context.Context, top uint64) (format.Position, error) {
-	if err := p.s.checkFormat(ctx, p.b, proofForWriting); err != nil {
+	if err := p.s.checkKeys(ctx, p.b, proofForWriting, p.ses.log.Position().Number == 0); err != nil {
 		return format.Position{}, err
 	}
 	if err := p.announce(ctx); err != nil {

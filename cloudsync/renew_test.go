@@ -464,13 +464,13 @@ func anyLoss(t *testing.T, seed uint64) {
 	}
 	if r.IntN(2) == 0 {
 		w.b.Rollback(old)
-		if _, ok := w.b.Content(format.FormatName); !ok {
+		if _, ok := w.b.Content(format.FirstRing); !ok {
 			t.Skip("all is gone")
 		}
 	}
 	share := r.IntN(4)
 	for _, n := range w.b.Names() {
-		if n == format.FormatName || r.IntN(8) >= share {
+		if n == format.FirstRing || r.IntN(8) >= share {
 			continue
 		}
 		if content, _ := w.b.Content(n); len(content) > 0 && r.IntN(2) == 0 && !strings.Contains(n, "/packs/") {

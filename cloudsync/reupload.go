@@ -89,7 +89,7 @@ func (p *Page) found(ctx context.Context) error {
 
 // startOver forgets the bucket, joins the log that is there, and offers as history what cannot go up otherwise.
 func (p *Page) startOver(ctx context.Context, d *damage) error {
-	if err := p.s.checkFormat(ctx, p.b, proofAnew); err != nil { // before anything is forgotten (I2)
+	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err
 	}
 	if err := p.restoreFloors(ctx, d); err != nil {

@@ -178,7 +178,7 @@ func (p *Page) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.s.checkFormat(ctx, p.b, proofForReading)
+	return p.s.checkKeys(ctx, p.b, proofForReading, false)
 }
 
 // ready is begin for a round: that it fails is said of both directions.
@@ -200,7 +200,7 @@ func (p *Page) explain(ctx context.Context, err error) error {
 		return err
 	}
 	p.ses.log = nil // the next round proves it anew
-	if found := p.s.checkFormat(ctx, p.b, proofAnew); found != nil {
+	if found := p.s.checkKeys(ctx, p.b, proofAnew, true); found != nil {
 		return found
 	}
 	return err
@@ -209,6 +209,9 @@ func (p *Page) explain(ctx context.Context, err error) error {
 // passing does what works on the log, and does it again from the floor's checkpoint when the log no longer reaches back to the position, or nobody can make anything of what stands
 // behind it.
 func (p *Page) passing(ctx context.Context, do func() error) error {
+	do = func(once func() error) func() error {
+		return func() error { return p.s.withNewerKeys(ctx, p.b, once) }
+	}(do)
 	err := do()
 	floor, passed := p.passed(ctx, err)
 	if !passed {
@@ -723,7 +726,7 @@ func (p *Page) findAbove(ctx context.Context, least uint64) (bool, error) {
 		}
 		tried++
 		p.begins(&p.down)
-		err := p.adopt(ctx, infos[i], number)
+		err := p.s.withNewerKeys(ctx, p.b, func() error { return p.adopt(ctx, infos[i], number) })
 		if err == nil {
 			return true, nil
 		}

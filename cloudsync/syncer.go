@@ -27,6 +27,8 @@ type Options struct {
 	Bucket bucket.Bucket
 	// Keyring is that of the bucket, which Connect gives.
 	Keyring *seal.Keyring
+	// KeepKeys makes a ring durable that comes after Keyring, or after the last one that it was given, before it is used; nil: none is kept. Its calls run one at a time.
+	KeepKeys func(ring []byte) error
 	// Device is the device's fingerprint: random, kept with the repository, made anew in a copied one.
 	Device format.ID
 	// Clock tells the time and makes all waits; nil: clock.System.
@@ -90,8 +92,8 @@ type Syncer struct {
 
 	retries, entries, applied, checkpoints atomic.Int64
 
-	formatTurn chan struct{} // held by who compares the keyring
-	formatSeen time.Time     // when it was last the right one; guarded by formatTurn
+	keysTurn chan struct{} // held by who looks for rings, or puts one
+	keysSeen time.Time     // when the newest was last the one that is known; guarded by keysTurn
 
 	mu        sync.Mutex
 	paused    bool                           // guarded by mu
@@ -105,7 +107,7 @@ type Syncer struct {
 func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
-		formatTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
+		keysTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
 	s.meter = bucket.NewMeter(o.Bucket)
 	var b bucket.Bucket = s.meter
 	if o.Stall > 0 {
@@ -202,40 +204,6 @@ func (l *lockedReader) Read(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.r.Read(p)
-}
-
-// How old the proof may be that the bucket has the right keyring: for who only reads, and for who appends. The log has the same bounds for its own.
-const (
-	proofForReading = 6 * time.Hour
-	proofForWriting = time.Hour
-	proofAnew       = 0
-)
-
-// checkFormat compares the bucket's keyring with that of the Syncer, unless that was done less than age ago (I2).
-// Errors: ErrBucketWiped, ErrBucketReplaced, those of the bucket.
-func (s *Syncer) checkFormat(ctx context.Context, b bucket.Bucket, most time.Duration) error {
-	select {
-	case s.formatTurn <- struct{}{}:
-		defer func() { <-s.formatTurn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	now := s.o.Clock.Now()
-	if age := now.Sub(s.formatSeen); !s.formatSeen.IsZero() && age >= 0 && age < most {
-		return nil
-	}
-	s.formatSeen = time.Time{}
-	wrapped, err := readWrapped(ctx, b)
-	switch {
-	case errors.Is(err, base.ErrNotFound):
-		return fmt.Errorf("verify the bucket: %w", ErrBucketWiped)
-	case err != nil:
-		return fmt.Errorf("verify the bucket: %w", err)
-	case wrapped.BucketID != s.o.Keyring.BucketID():
-		return fmt.Errorf("verify the bucket: its id is %s, not %s: %w", wrapped.BucketID, s.o.Keyring.BucketID(), ErrBucketReplaced)
-	}
-	s.formatSeen = now
-	return nil
 }
 
 const (

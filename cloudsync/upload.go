@@ -240,7 +240,7 @@ func (p *Page) append(ctx context.Context, o *outgoing.Outgoing) error {
 
 // appendAfter is append for who wants to see the entries of others that come before.
 func (p *Page) appendAfter(ctx context.Context, o *outgoing.Outgoing, apply cloudlog.Apply) error {
-	if err := p.s.checkFormat(ctx, p.b, proofForWriting); err != nil {
+	if err := p.s.checkKeys(ctx, p.b, proofForWriting, p.ses.log.Position().Number == 0); err != nil {
 		return err
 	}
 	if err := p.proveOwn(ctx); err != nil {

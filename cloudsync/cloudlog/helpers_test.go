@@ -42,7 +42,7 @@ func newCloud(t testing.TB, seed uint64) *cloud {
 	c := &cloud{t: t, clock: mem.NewAutoClock(start), sealer: seal.NewSealer(ring, source)}
 	c.bucket = mem.New(mem.Options{Clock: c.clock, Seed: seed})
 	c.names = format.NamesOf(ring, "app", [16]byte{1})
-	c.bucket.Replace(format.FormatName, []byte("keyring"))
+	c.bucket.Replace(format.FirstRing, []byte("keyring"))
 	return c
 }
 

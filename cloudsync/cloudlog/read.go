@@ -331,7 +331,7 @@ func (l *Log) readFloor(ctx context.Context, k uint64) (protocol.Event, error) {
 
 // bucketTime asks the bucket for its time, with an object that each has. It is zero when there is none.
 func (l *Log) bucketTime(ctx context.Context) (time.Time, error) {
-	o, err := l.o.Bucket.Get(ctx, format.FormatName, 0, 0)
+	o, err := l.o.Bucket.Get(ctx, format.FirstRing, 0, 0)
 	if errors.Is(err, base.ErrNotFound) {
 		return time.Time{}, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -71,19 +72,23 @@ func goldenSealer(t *testing.T, a seal.Algorithm) *seal.Sealer {
 			return text.Expose()
 		})
 		var err error
-		if master, err = seal.ParseKeyFile(text); err != nil {
+		if master, err = seal.ParseKeyFile(text, secret.Bytes{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wrapped := stored(t, a.String()+"-keyring", func() []byte {
+	first := stored(t, a.String()+"-ring", func() []byte {
 		ring, err1 := seal.NewKeyring(a, seeded(301))
-		b, err2 := ring.Wrap(master, seeded(302))
+		b, _, err2 := ring.Found(seal.NewSlot{Master: master}, seeded(302))
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
 		return b
 	})
-	ring, err := seal.OpenKeyring(wrapped, master)
+	chain, err := seal.ParseChain([][]byte{first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := chain.Open(master)
 	if err != nil {
 		t.Fatal(err)
 	}

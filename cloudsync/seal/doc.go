@@ -1,10 +1,12 @@
 // Package seal is everything between plaintext and what a bucket's owner sees. It knows keys, objects and frames, and
 // nothing of buckets, pages or logs: who seals says by a role and a name what an object is.
 //
-// A master key, 32 bytes from a key file or from a passphrase, wraps the bucket's keyring. The keyring, made once for
-// each bucket, holds the bucket's id, a key for names, a secret for chunking, and data keys. A Sealer seals with the
-// newest data key and opens with all of them. Each object has a random id and by it a key of its own. A single object
-// is opened whole; a framed one is a stream that is cut into frames of 16 KiB, and is opened by range or from front to end.
+// A bucket's keyring holds the bucket's id, a key for names, a secret for chunking, data keys, and the public keys of its
+// slots and devices. It is a chain of rings: each is an object of its own that names the hash of the one before, is sealed with
+// a key of its own, and has that key wrapped for every slot. A slot is opened with a master key: 32 bytes from a key file, from
+// a passphrase, or written as recovery words. A Sealer seals with the newest data key and opens with all of them. Each object
+// has a random id and by it a key of its own. A single object is opened whole; a framed one is a stream that is cut into frames of
+// 16 KiB, and is opened by range or from front to end.
 //
 // In a bucket without a master key everything has the same layout with algorithm 0: content is readable, and a hash
 // stands where the tag would be, against accidents. A Sealer opens objects of its own bucket's algorithm only.
@@ -13,8 +15,9 @@
 //
 // Of a sealed bucket: how many objects there are, under which names, how long each is, when it was written, read and
 // deleted and from where; of the header, the format version, the algorithm, the shape (single or framed), the index of the
-// data key, and a random id; of the keyring the bucket's id, whether there is a passphrase and the parameters of argon2id, how many data
-// keys there are, and sixteen bytes by which a guessed passphrase can be tried (so can it by the rest). Lengths are padded: those of
+// data key, and a random id; of the keyring the bucket's id, when it changed, how many slots it has and of which kind, the parameters of
+// argon2id, sixteen bytes of each slot by which a guessed passphrase can be tried (so can it by the rest), and by its length about how many
+// devices and data keys there are. Lengths are padded: those of
 // framed objects by Padme, those of single ones as the caller says. They are those after compression, where the caller lets something be
 // compressed: who can have text of his own put beside a secret into one block can learn of the secret from them.
 //
@@ -33,27 +36,55 @@
 // refused. Numbers are big-endian. part(x) is the length of x in four bytes, then x. Whatever is not listed is zero and
 // reserved, and refused when it is not.
 //
-// A wrapped keyring:
+// A ring:
 //
 //	 0   1  format version: 1
 //	 1   1  algorithm
-//	 2   1  where the master key comes from: 0 a key file, or nowhere in plaintext; 1 a passphrase by argon2id, version 1.3
-//	 3   1  0
+//	 2   2  number of slots: 1 to 64, in plaintext 0
 //	 4  16  bucket id, random
-//	20   4  argon2id: memory in KiB
+//	20   8  number of the ring, from 0
+//	28  32  SHA-256 of the ring before; 0 for ring 0
+//	60  32  X25519 public key, drawn for this ring; 0 in plaintext
+//	92      slots
+//	     4  length of the content
+//	        content, sealed: kind 5, number 0, associated data all before, length included;
+//	        key HKDF-SHA-256, input the ring's key, salt the bucket id, info "ledger seal 1 wrap"
+//	    16  tag
+//	    16  id of the slot that signs; 0 in plaintext
+//	    64  Ed25519 signature by it of "ledger seal 1 ring" and all before; 0 in plaintext
+//	    32  SHA-256 of everything before
+//
+// A slot, of which the first 64 bytes stay the same from ring to ring:
+//
+//	 0   1  kind: 1 key file, 2 passphrase by argon2id, version 1.3, 3 recovery words
+//	 1   3  0
+//	 4  16  id, random
+//	20   4  argon2id: memory in KiB; all four are 0 without a passphrase
 //	24   4  passes
 //	28   4  lanes
 //	32  16  salt
-//	48  16  key check: HKDF-SHA-256, input the master key, salt the bucket id, info "ledger seal 1 check"; 0 in plaintext
-//	64  16  id of this wrapping, random; 0 in plaintext
-//	80   4  length of the content: 68 and 32 for each data key
-//	84      content, sealed: kind 5, number 0, associated data the 84 bytes before;
-//	        key HKDF-SHA-256, input the master key, salt bucket id and id of this wrapping, info "ledger seal 1 wrap"
-//	    16  tag
-//	    32  SHA-256 of everything before
+//	48  16  key check, derived as below, info "ledger seal 1 check"
+//	64  48  the ring's key, 32 random bytes, sealed: kind 6, number 0, associated data the 64 bytes before;
+//	        key HKDF-SHA-256, input X25519 of the ring's and the slot's key, salt bucket id and slot id,
+//	        info "ledger seal 1 slot", number of the ring (8), the ring's and the slot's public key
 //
-// Its content is not compressed and has no flags: the number of data keys (4 bytes; none in plaintext, else 1 to 1024), the key for
-// names (32), the chunking secret (32), the data keys (32 each).
+// From a slot's master key HKDF-SHA-256 with the salt bucket id, slot id derives its check, with info "ledger seal 1 box" the private
+// key of X25519, and with "ledger seal 1 sign" the seed of Ed25519. Public keys stand in the sealed content alone.
+//
+// The content is not compressed and has no flags; text(x) is its length in two bytes, then x, printable UTF-8 of at most 128:
+//
+//	32  key for names
+//	32  chunking secret
+//	 4  number of data keys: 1 to 1024, in plaintext 0; and each, 32
+//	    for each slot: Ed25519 public key (32), X25519 public key (32), text(label)
+//	 4  number of devices, at most 4096; of each:
+//	    id (16), Ed25519 public key (32), until (4), text(name)
+//
+// until is 0, or the index of the first data key with which nothing counts any more that the device seals. The next ring has the same bucket id,
+// algorithm, keys, slots and devices, but that slots may be missing or new, and data keys and devices be added, and a device be shut out. It
+// counts when a slot of the ring before has signed it; ring 0 is signed by a slot of its own.
+//
+// Recovery words are the 24 English words of BIP-39 for a master key of 32 bytes.
 //
 // A name is the first 20 bytes, as 40 lower-case hexadecimal digits, of the HMAC-SHA-256, with the key for names, of
 // "ledger seal 1 name", part(role), the number of parts (4), and each part as part(x).
@@ -67,7 +98,8 @@
 // counter, and no retry can seal two contents with one key and nonce. Among 2^40 objects two share an id with a
 // probability of 2^-49, and they would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names
 // two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key from damage, and
-// binds the keyring to one master key, which GCM alone does not.
+// binds a slot to one master key, which GCM alone does not. The key of a ring is wrapped with X25519, because who writes the next one
+// knows the secret of his own slot alone, and one who was shut out must not have what opens the others'.
 //
 // # Invariants
 //
@@ -78,7 +110,7 @@
 //	I4: no plaintext is given out whose tag has not been verified.
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
 //
-// Keyring, Sealer, Reader, Wrapped and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
+// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
 // starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows
 // buckets, pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any release.
 package seal

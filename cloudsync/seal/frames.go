@@ -90,7 +90,8 @@ func (s *Sealer) OpenFrames(l Label, ref Ref, size, first int64, sealed []byte) 
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	o, err := s.ring.object(l, header{algorithm: s.ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
+	ring := s.ring.Load()
+	o, err := ring.object(l, header{algorithm: ring.algorithm, shape: shapeFramed, keyIndex: ref.KeyIndex, id: ref.ID})
 	if err != nil {
 		return nil, err
 	}

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,7 +74,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := seal.ParseKeyFile(golden(t, "v1/keyfile", text.Expose())); err != nil || !m.Equal(master) {
+	if m, err := seal.ParseKeyFile(golden(t, "v1/keyfile", text.Expose()), secret.Bytes{}); err != nil || !m.Equal(master) {
 		t.Errorf("key file: %v", err)
 	}
 	sealed, plain := newSealer(t, seal.AES256GCM, 104), newSealer(t, seal.Plain, 105)
@@ -83,10 +87,17 @@ func TestGolden(t *testing.T) {
 		s      *seal.Sealer
 		master seal.MasterKey
 	}{{"sealed", sealed, master}, {"passphrase", sealed, derived}, {"plaintext", plain, seal.MasterKey{}}} {
-		ring, err := seal.OpenKeyring(golden(t, "v1/keyring-"+c.name, wrap(t, c.s.Keyring(), c.master, 107)), c.master)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+		first := golden(t, "v1/ring-0-"+c.name, found(t, c.s.Keyring(), c.master, 107))
+		change := seal.Change{AddDevices: []seal.Device{{ID: seal.ID{1}, Name: "laptop", Key: [32]byte{2}}}}
+		if c.name == "sealed" {
+			change.AddSlots, change.NewDataKey = []seal.NewSlot{{Master: derived, Label: "passphrase of all"}}, true
 		}
+		second, _ := next(t, mustOpen(t, c.master, first), change, 108)
+		second = golden(t, "v1/ring-1-"+c.name, second)
+		if k := mustOpen(t, c.master, first, second); k.Number() != 1 || !slices.Equal(k.Devices(), change.AddDevices) {
+			t.Errorf("%s: ring %d, devices %+v", c.name, k.Number(), k.Devices())
+		}
+		ring := mustOpen(t, c.master, first)
 		sameKeys(t, c.s.Keyring(), ring)
 		if c.name == "passphrase" {
 			continue
@@ -148,21 +159,52 @@ func nonceOf(kind byte, number uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kind, 0, 0, 0}, number)
 }
 
-// ringByHand opens a wrapped keyring and returns its keys: names, chunking, data.
-func ringByHand(t *testing.T, b, master []byte) [][]byte {
+// ringByHand opens a ring with the secret of one of its slots, verifies that the slot before has signed it, and returns its keys: names, chunking, data.
+func ringByHand(t *testing.T, b, master []byte, slot int, before []byte) [][]byte {
 	t.Helper()
-	check, err := hkdf.Key(sha256.New, master, b[4:20], "ledger seal 1 check", 16)
-	if err != nil || !bytes.Equal(check, b[48:64]) {
-		t.Fatal("key check differs")
-	}
 	if sum := sha256.Sum256(b[:len(b)-32]); !bytes.Equal(sum[:], b[len(b)-32:]) {
 		t.Fatal("checksum differs")
 	}
-	content := openGCM(t, master, cat(b[4:20], b[64:80]), []byte("ledger seal 1 wrap"), nonceOf(5, 0), b[84:len(b)-32], b[:84])
-	if len(content) != int(binary.BigEndian.Uint32(b[80:])) || binary.BigEndian.Uint32(content) != 1 || len(content) != 4+3*32 {
-		t.Fatalf("content of %d bytes", len(content))
+	of := func(key, salt []byte, label string, n int) []byte {
+		out, err := hkdf.Key(sha256.New, key, salt, label, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
 	}
-	return [][]byte{content[4:36], content[36:68], content[68:100]}
+	s := b[92+112*slot:][:112]
+	salt := cat(b[4:20], s[4:20])
+	if !bytes.Equal(of(master, salt, "ledger seal 1 check", 16), s[48:64]) {
+		t.Fatal("key check differs")
+	}
+	private, err1 := ecdh.X25519().NewPrivateKey(of(master, salt, "ledger seal 1 box", 32))
+	ephemeral, err2 := ecdh.X25519().NewPublicKey(b[60:92])
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	shared, err := private.ECDH(ephemeral)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ringKey := openGCM(t, shared, salt, cat([]byte("ledger seal 1 slot"), b[20:28], b[60:92], private.PublicKey().Bytes()), nonceOf(6, 0), s[64:], s[:64])
+	at := 92 + 112*int(binary.BigEndian.Uint16(b[2:]))
+	n := int(binary.BigEndian.Uint32(b[at:]))
+	content := openGCM(t, ringKey, b[4:20], []byte("ledger seal 1 wrap"), nonceOf(5, 0), b[at+4:at+4+n+16], b[:at+4])
+	if before != nil {
+		sum := sha256.Sum256(before)
+		if !bytes.Equal(sum[:], b[28:60]) {
+			t.Error("another ring is named as the one before")
+		}
+		signer := ed25519.NewKeyFromSeed(of(master, salt, "ledger seal 1 sign", 32)).Public().(ed25519.PublicKey)
+		if !ed25519.Verify(signer, cat([]byte("ledger seal 1 ring"), b[:len(b)-32-64]), b[len(b)-32-64:len(b)-32]) {
+			t.Error("the signature differs")
+		}
+	}
+	keys := [][]byte{content[:32], content[32:64]}
+	for i := range int(binary.BigEndian.Uint32(content[64:])) {
+		keys = append(keys, content[68+32*i:][:32])
+	}
+	return keys
 }
 
 func TestASecondImplementationOpensTheGoldenFiles(t *testing.T) {
@@ -174,12 +216,17 @@ func TestASecondImplementationOpensTheGoldenFiles(t *testing.T) {
 	if sum := sha256.Sum256(cat([]byte("ledger seal 1 key file"), master)); hex.EncodeToString(sum[:4]) != lines[2] {
 		t.Error("checksum of the key file differs")
 	}
-	keys := ringByHand(t, golden(t, "v1/keyring-sealed", nil), master)
-	b := golden(t, "v1/keyring-passphrase", nil)
+	first, second := golden(t, "v1/ring-0-sealed", nil), golden(t, "v1/ring-1-sealed", nil)
+	keys := ringByHand(t, first, master, 0, nil)
+	b := golden(t, "v1/ring-0-passphrase", nil)[92:]
 	n := func(at int) uint32 { return binary.BigEndian.Uint32(b[at:]) }
 	derived := argon2.IDKey([]byte(goldenPassphrase), b[32:48], n(24), n(20), uint8(n(28)), 32)
-	for i, key := range ringByHand(t, b, derived) {
-		if !bytes.Equal(key, keys[i]) {
+	later := ringByHand(t, second, derived, 1, nil)
+	if again := ringByHand(t, second, master, 0, first); !slices.EqualFunc(later, again, bytes.Equal) || len(later) != len(keys)+1 {
+		t.Errorf("the slots of a ring open other keys, or %d", len(later))
+	}
+	for i, key := range ringByHand(t, golden(t, "v1/ring-0-passphrase", nil), derived, 0, nil) {
+		if !bytes.Equal(key, keys[i]) || !bytes.Equal(key, later[i]) {
 			t.Errorf("key %d differs", i)
 		}
 	}

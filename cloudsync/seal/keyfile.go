@@ -1,6 +1,8 @@
 package seal
 
 import (
+	"bytes"
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -18,19 +20,24 @@ import (
 )
 
 const (
-	keyFileHeader = "ledger master key "
-	keyFileSum    = 4 // bytes of the checksum
+	keyFileVersion = 1
+	keyFileHeader  = "ledger master key "
+	keyFileSealed  = " under a passphrase"
+	keyFileSum     = 4 // bytes of the checksum
 	// MaxKeyFileBytes bounds what is read of a key file.
-	MaxKeyFileBytes = 256
+	MaxKeyFileBytes = 512
 )
 
+// ErrKeyFilePassphrase reports a key file under a passphrase, and none is given. It matches ErrWrongKey.
+var ErrKeyFilePassphrase = fmt.Errorf("the key file is under a passphrase, and none is given: %w", ErrWrongKey)
+
 // FormatKeyFile returns the text of the key file that holds m: the only one that ParseKeyFile takes for it. Errors:
-// base.ErrInvalid for the zero key, and for one that was derived from a passphrase, which stands in no file.
+// base.ErrInvalid for the zero key, one that was derived from a passphrase, and one that is written as words.
 func FormatKeyFile(m MasterKey) (secret.Bytes, error) {
-	if m.IsZero() || m.kdf != nil {
-		return secret.Bytes{}, fmt.Errorf("format key file: there is no key, or it has a passphrase: %w", base.ErrInvalid)
+	if m.IsZero() || m.Kind() != SlotKeyFile {
+		return secret.Bytes{}, fmt.Errorf("format key file: there is no key, or it is another kind: %w", base.ErrInvalid)
 	}
-	text := fmt.Appendf(nil, "%s%d\n%x\n%x\n", keyFileHeader, formatVersion, m.key.Expose(), keyFileChecksum(m.key.Expose()))
+	text := fmt.Appendf(nil, "%s%d\n%x\n%x\n", keyFileHeader, keyFileVersion, m.key.Expose(), keyFileChecksum(m.key.Expose()))
 	defer clear(text)
 	return secret.New(text), nil
 }
@@ -40,9 +47,37 @@ func keyFileChecksum(key []byte) []byte {
 	return sum[:keyFileSum]
 }
 
-// ParseKeyFile returns the key in the text of a key file. Errors, which never show the text: *base.CorruptError,
-// *base.FormatError.
-func ParseKeyFile(text []byte) (MasterKey, error) {
+// SealKeyFile returns the text of a key file that holds m under a passphrase, with a new salt from random; nil means the system's source.
+// Errors: base.ErrInvalid as FormatKeyFile, and for an empty passphrase.
+func SealKeyFile(m MasterKey, passphrase secret.Bytes, random io.Reader) (secret.Bytes, error) {
+	if _, err := FormatKeyFile(m); err != nil {
+		return secret.Bytes{}, err
+	}
+	kdf, err := NewKDF(random)
+	if err != nil {
+		return secret.Bytes{}, err
+	}
+	aead, err := keyFileAEAD(kdf, passphrase)
+	if err != nil {
+		return secret.Bytes{}, err
+	}
+	b := kdf.appendBytes(nil)
+	b = aead.Seal(b, nonce(kindKeyFile, 0), m.key.Expose(), bytes.Clone(b))
+	return secret.New(fmt.Appendf(nil, "%s%d%s\n%x\n%x\n", keyFileHeader, keyFileVersion, keyFileSealed, b, keyFileChecksum(b))), nil
+}
+
+// keyFileAEAD returns the cipher of a key file under a passphrase.
+func keyFileAEAD(kdf KDF, passphrase secret.Bytes) (cipher.AEAD, error) {
+	m, err := kdf.Derive(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	return deriveAEAD(m.key.Expose(), nil, []byte(labelFile))
+}
+
+// ParseKeyFile returns the key in the text of a key file. passphrase is that of one which is under one, and not used for any other.
+// Errors, which never show the text: *base.CorruptError, *base.FormatError, ErrKeyFilePassphrase, ErrWrongKey for another passphrase.
+func ParseKeyFile(text []byte, passphrase secret.Bytes) (MasterKey, error) {
 	corrupt := func(got string) (MasterKey, error) {
 		return MasterKey{}, &base.CorruptError{Where: "key file", Got: got}
 	}
@@ -54,16 +89,21 @@ func ParseKeyFile(text []byte) (MasterKey, error) {
 	if !ok {
 		return corrupt(fmt.Sprintf("its first line does not begin with %q", keyFileHeader))
 	}
-	if v, err := strconv.ParseUint(version, 10, 32); err == nil && v > formatVersion {
-		return MasterKey{}, fmt.Errorf("open key file: %w", &base.FormatError{What: "key file", Found: v, Supported: formatVersion})
+	version, sealed := strings.CutSuffix(version, keyFileSealed)
+	if v, err := strconv.ParseUint(version, 10, 32); err == nil && v > keyFileVersion {
+		return MasterKey{}, fmt.Errorf("open key file: %w", &base.FormatError{What: "key file", Found: v, Supported: keyFileVersion})
 	}
-	if version != strconv.Itoa(formatVersion) {
+	if version != strconv.Itoa(keyFileVersion) {
 		return corrupt("the number in its first line is not one, or something stands behind it")
 	}
 	if len(lines) != 4 || lines[3] != "" {
 		return corrupt(fmt.Sprintf("not three whole lines but %d", len(lines)-1))
 	}
-	key, err := lowerHex(lines[1], keyBytes)
+	length := keyBytes
+	if sealed {
+		length = kdfBytes + keyBytes + tagBytes
+	}
+	key, err := lowerHex(lines[1], length)
 	if err != nil {
 		return corrupt("its second line is not a key: " + err.Error())
 	}
@@ -71,7 +111,26 @@ func ParseKeyFile(text []byte) (MasterKey, error) {
 	if sum, err := lowerHex(lines[2], keyFileSum); err != nil || string(sum) != string(keyFileChecksum(key)) {
 		return corrupt("the key does not have the checksum of its third line: is there a digit wrong?")
 	}
-	return MasterKey{key: secret.New(key)}, nil
+	if !sealed {
+		return MasterKey{key: secret.New(key)}, nil
+	}
+	kdf := parseKDF(key)
+	if problem := kdf.check(); problem != "" {
+		return corrupt(problem)
+	}
+	if passphrase.IsZero() {
+		return MasterKey{}, ErrKeyFilePassphrase
+	}
+	aead, err := keyFileAEAD(kdf, passphrase)
+	if err != nil {
+		return MasterKey{}, err
+	}
+	plain, err := aead.Open(nil, nonce(kindKeyFile, 0), key[kdfBytes:], key[:kdfBytes])
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("open key file: its passphrase is another one: %w", ErrWrongKey)
+	}
+	defer clear(plain)
+	return MasterKey{key: secret.New(plain)}, nil
 }
 
 // lowerHex decodes n bytes of lower-case hexadecimal digits. Its errors do not show them.
@@ -86,10 +145,13 @@ func lowerHex(s string, n int) ([]byte, error) {
 	return b, nil
 }
 
-// CreateKeyFile writes m to a new file that only its owner can read, and returns when it will survive a power loss. A file
-// that is there is never overwritten: an error that matches fs.ErrExist. When writing fails, no file is left.
-func CreateKeyFile(path string, m MasterKey) (err error) {
+// CreateKeyFile writes m to a new file that only its owner can read, under a passphrase unless that is empty, and returns when it will survive a power loss. A
+// file that is there is never overwritten: an error that matches fs.ErrExist. When writing fails, no file is left.
+func CreateKeyFile(path string, m MasterKey, passphrase secret.Bytes) (err error) {
 	text, err := FormatKeyFile(m)
+	if err == nil && !passphrase.IsZero() {
+		text, err = SealKeyFile(m, passphrase, nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -125,9 +187,9 @@ func syncDir(dir string) error {
 }
 
 // ReadKeyFile returns the key in the file at path. On unix a regular file that others than its owner can read or write
-// is refused with an error that matches fs.ErrPermission, unless shared is set. A pipe will do too. Errors: those of
-// ParseKeyFile and of the file system.
-func ReadKeyFile(path string, shared bool) (MasterKey, error) {
+// is refused with an error that matches fs.ErrPermission, unless shared is set. A pipe will do too. passphrase: see ParseKeyFile. Errors: those
+// of ParseKeyFile and of the file system.
+func ReadKeyFile(path string, shared bool, passphrase secret.Bytes) (MasterKey, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return MasterKey{}, fmt.Errorf("open key file: %w", err)
@@ -145,7 +207,7 @@ func ReadKeyFile(path string, shared bool) (MasterKey, error) {
 	if err != nil {
 		return MasterKey{}, fmt.Errorf("read key file: %w", err)
 	}
-	m, err := ParseKeyFile(text)
+	m, err := ParseKeyFile(text, passphrase)
 	if err != nil {
 		return MasterKey{}, fmt.Errorf("read key file %s: %w", path, err)
 	}

@@ -22,17 +22,26 @@ const nameBytes = 20
 // NameDigits is the length of the names that Keyring.Name gives.
 const NameDigits = 2 * nameBytes
 
-// Keyring holds the keys of one bucket. It is immutable and may be used concurrently; it does not print its keys.
+// Keyring holds the keys of one bucket: those of one ring of its chain (see Chain), or of a bucket
+// that has none yet. It is immutable and may be used concurrently; it does not print its keys.
 type Keyring struct {
 	algorithm Algorithm
 	bucket    ID
 	names     secret.Bytes
 	chunking  secret.Bytes
 	data      []secret.Bytes
+
+	founded bool // it is a ring of a chain
+	number  uint64
+	hash    Hash
+	slots   []slot
+	devices []Device
+	self    *slotKeys // of the slot that has opened it; nil in plaintext
 }
 
-// NewKeyring makes the keys of a new bucket: its id, a key for names, a secret for chunking, and, unless algorithm is
-// Plain, the first data key. random is the source; nil means the system's.
+// NewKeyring makes the keys of a new bucket: its id, a key for names, a secret for chunking, and,
+// unless algorithm is Plain, the first data key. Found makes the first ring of them. random is the
+// source; nil means the system's.
 func NewKeyring(algorithm Algorithm, random io.Reader) (*Keyring, error) {
 	n := 0
 	switch algorithm {
@@ -52,21 +61,6 @@ func NewKeyring(algorithm Algorithm, random io.Reader) (*Keyring, error) {
 	return k, nil
 }
 
-// NewKeyringWith is NewKeyring with a chunking secret that is given: that of the repository which connects to the bucket
-// first, so that the values which it has already are cut like those to come. The secret must have 32 bytes, else the
-// error matches base.ErrInvalid; it is copied.
-func NewKeyringWith(algorithm Algorithm, chunking []byte, random io.Reader) (*Keyring, error) {
-	if len(chunking) != keyBytes {
-		return nil, fmt.Errorf("make keyring with a chunking secret of %d bytes: %w", len(chunking), base.ErrInvalid)
-	}
-	k, err := NewKeyring(algorithm, random)
-	if err != nil {
-		return nil, err
-	}
-	k.chunking = secret.New(chunking)
-	return k, nil
-}
-
 // setKeys takes the keys that stand one behind the other in b.
 func (k *Keyring) setKeys(b []byte) {
 	keys := make([]secret.Bytes, 0, len(b)/keyBytes)
@@ -76,11 +70,18 @@ func (k *Keyring) setKeys(b []byte) {
 	k.names, k.chunking, k.data = keys[0], keys[1], keys[2:]
 }
 
-// Algorithm returns how the bucket's objects are protected; Plain means that everybody who sees the bucket reads it.
+// Algorithm returns how the bucket's objects are protected; Plain means that everybody who sees the
+// bucket reads it.
 func (k *Keyring) Algorithm() Algorithm { return k.algorithm }
 
 // BucketID returns the bucket's id.
 func (k *Keyring) BucketID() ID { return k.bucket }
+
+// Number returns which ring of the chain it is, 0 for the first one.
+func (k *Keyring) Number() uint64 { return k.number }
+
+// Hash returns the hash of the ring, which the next one names.
+func (k *Keyring) Hash() Hash { return k.hash }
 
 // ChunkingSecret returns the 32 bytes from which the table of the splitter is derived.
 func (k *Keyring) ChunkingSecret() secret.Bytes { return k.chunking }
@@ -88,23 +89,28 @@ func (k *Keyring) ChunkingSecret() secret.Bytes { return k.chunking }
 // DataKeys returns the number of data keys. New objects are sealed with the last one.
 func (k *Keyring) DataKeys() int { return len(k.data) }
 
-// WithNewDataKey returns a keyring that has one data key more, with which new objects are sealed, and opens all that
-// the old one opens. Errors: base.ErrInvalid for a plaintext keyring, base.ErrTooLarge beyond MaxDataKeys.
-func (k *Keyring) WithNewDataKey(random io.Reader) (*Keyring, error) {
-	switch {
-	case k.algorithm == Plain:
-		return nil, fmt.Errorf("add data key to a plaintext keyring: %w", base.ErrInvalid)
-	case len(k.data) >= MaxDataKeys:
-		return nil, fmt.Errorf("add data key to %d: %w", len(k.data), base.ErrTooLarge)
+// Slots returns what opens the keyring, in the order in which they were added. The slice is the
+// caller's.
+func (k *Keyring) Slots() []SlotInfo {
+	all := make([]SlotInfo, len(k.slots))
+	for i := range k.slots {
+		all[i] = k.slots[i].info()
+		all[i].Own = k.self != nil && k.self.id == k.slots[i].id
 	}
-	b, err := draw(random, keyBytes)
-	if err != nil {
-		return nil, fmt.Errorf("draw data key: %w", err)
+	return all
+}
+
+// Devices returns the devices that were registered, also those that are shut out, in that order. The
+// slice is the caller's.
+func (k *Keyring) Devices() []Device { return slices.Clone(k.devices) }
+
+// Device returns the device of an id. ok is false when it was never registered.
+func (k *Keyring) Device(id ID) (d Device, ok bool) {
+	i := slices.IndexFunc(k.devices, func(d Device) bool { return d.ID == id })
+	if i < 0 {
+		return Device{}, false
 	}
-	defer clear(b)
-	next := *k
-	next.data = append(slices.Clip(k.data), secret.New(b))
-	return &next, nil
+	return k.devices[i], true
 }
 
 func (k *Keyring) newest() uint32 {
@@ -114,9 +120,10 @@ func (k *Keyring) newest() uint32 {
 	return uint32(len(k.data) - 1)
 }
 
-// Name returns the name, in the bucket, of what role and parts say: NameDigits lower-case hexadecimal digits, which tell
-// nobody without the key what they stand for. Different roles, numbers of parts and parts give different names. In a
-// plaintext bucket the key is there for all to see.
+// Name returns the name, in the bucket, of what role and parts say: NameDigits lower-case
+// hexadecimal digits, which tell nobody without the key what they stand for. Different roles,
+// numbers of parts and parts give different names. In a plaintext bucket the key is there for all to
+// see.
 func (k *Keyring) Name(role string, parts ...[]byte) string {
 	mac := hmac.New(sha256.New, k.names.Expose())
 	b := appendParts([]byte(labelName), role)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,13 +27,46 @@ func newMaster(t testing.TB, seed uint64) seal.MasterKey {
 	return m
 }
 
-func wrap(t testing.TB, k *seal.Keyring, m seal.MasterKey, seed uint64) []byte {
+// found makes the first ring of a keyring, for a key or, with the zero one, in plaintext.
+func found(t testing.TB, k *seal.Keyring, m seal.MasterKey, seed uint64) []byte {
 	t.Helper()
-	b, err := k.Wrap(m, seeded(seed))
+	slot := seal.NewSlot{}
+	if !m.IsZero() {
+		slot = seal.NewSlot{Master: m, Label: "first key"}
+	}
+	b, _, err := k.Found(slot, seeded(seed))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// open opens a chain.
+func open(m seal.MasterKey, rings ...[]byte) (*seal.Keyring, error) {
+	c, err := seal.ParseChain(rings)
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(m)
+}
+
+func mustOpen(t testing.TB, m seal.MasterKey, rings ...[]byte) *seal.Keyring {
+	t.Helper()
+	k, err := open(m, rings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// next makes the next ring.
+func next(t testing.TB, k *seal.Keyring, c seal.Change, seed uint64) ([]byte, *seal.Keyring) {
+	t.Helper()
+	b, n, err := k.Next(c, seeded(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, n
 }
 
 // cheap is a KDF at the lower bound.
@@ -58,63 +92,63 @@ func sameKeys(t testing.TB, a, b *seal.Keyring) {
 	}
 }
 
-func TestKeyringIsWrappedAndOpened(t *testing.T) {
+func TestKeyringIsFoundedAndOpened(t *testing.T) {
 	ring := newSealer(t, seal.AES256GCM, 40).Keyring()
 	master := newMaster(t, 41)
-	b := wrap(t, ring, master, 42)
-	w, err := seal.ParseKeyring(b)
-	if err != nil || w.Algorithm != seal.AES256GCM || w.BucketID != ring.BucketID() || w.KDF != nil {
-		t.Fatalf("%+v, %v", w, err)
+	b := found(t, ring, master, 42)
+	r, err := seal.ParseRing(b)
+	if err != nil || r.Algorithm != seal.AES256GCM || r.BucketID != ring.BucketID() || r.Number != 0 || r.Hash != sha256.Sum256(b) {
+		t.Fatalf("%+v, %v", r, err)
 	}
-	got, err := w.Open(master)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := mustOpen(t, master, b)
 	sameKeys(t, ring, got)
-	if bytes.Equal(b, wrap(t, ring, master, 43)) {
-		t.Error("wrapping again gave the same bytes")
+	if s := got.Slots(); len(s) != 1 || s[0].Kind != seal.SlotKeyFile || s[0].Label != "first key" || !s[0].Own {
+		t.Errorf("%+v", s)
 	}
-	for range 5 {
-		if ring, err = ring.WithNewDataKey(nil); err != nil {
-			t.Fatal(err)
-		}
+	if bytes.Equal(b, found(t, ring, master, 43)) {
+		t.Error("founding again gave the same bytes")
 	}
-	got, err = seal.OpenKeyring(wrap(t, ring, newMaster(t, 44), 45), newMaster(t, 44))
-	if err != nil {
-		t.Fatal(err)
+	if _, _, err := got.Found(seal.NewSlot{Master: master}, nil); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("founding a chain that is there: %v", err)
 	}
-	sameKeys(t, ring, got)
+	if _, _, err := ring.Next(seal.Change{}, nil); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("the next of no ring: %v", err)
+	}
 }
 
 func TestPlaintextKeyring(t *testing.T) {
 	ring := newSealer(t, seal.Plain, 46).Keyring()
-	b := wrap(t, ring, seal.MasterKey{}, 47)
-	got, err := seal.OpenKeyring(b, seal.MasterKey{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := found(t, ring, seal.MasterKey{}, 47)
+	got := mustOpen(t, seal.MasterKey{}, b)
 	sameKeys(t, ring, got)
-	if _, err := seal.OpenKeyring(b, newMaster(t, 48)); !errors.Is(err, seal.ErrPlaintext) {
+	if _, err := open(newMaster(t, 48), b); !errors.Is(err, seal.ErrPlaintext) {
 		t.Errorf("with a master key: %v", err)
 	}
-	if _, err := ring.Wrap(newMaster(t, 48), nil); !errors.Is(err, base.ErrInvalid) {
-		t.Errorf("wrapping plaintext with a key: %v", err)
+	if _, _, err := ring.Found(seal.NewSlot{Master: newMaster(t, 48)}, nil); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("founding plaintext with a key: %v", err)
 	}
-	if _, err := ring.WithNewDataKey(nil); !errors.Is(err, base.ErrInvalid) {
-		t.Errorf("data key in plaintext: %v", err)
+	d := seal.Device{ID: seal.ID{1}, Name: "laptop", Key: [32]byte{2}}
+	for _, c := range []seal.Change{{NewDataKey: true}, {AddSlots: []seal.NewSlot{{Master: newMaster(t, 48)}}}, {RemoveDevices: []seal.ID{d.ID}}} {
+		if _, _, err := got.Next(c, nil); !errors.Is(err, base.ErrInvalid) {
+			t.Errorf("%+v in plaintext: %v", c, err)
+		}
+	}
+	b1, k1 := next(t, got, seal.Change{AddDevices: []seal.Device{d}}, 49)
+	if k, err := open(seal.MasterKey{}, b, b1); err != nil || !slices.Equal(k.Devices(), []seal.Device{d}) || !slices.Equal(k1.Devices(), k.Devices()) {
+		t.Errorf("%v", err)
 	}
 }
 
 func TestWrongKey(t *testing.T) {
 	ring := newSealer(t, seal.AES256GCM, 49).Keyring()
-	b := wrap(t, ring, newMaster(t, 50), 51)
+	b := found(t, ring, newMaster(t, 50), 51)
 	for what, m := range map[string]seal.MasterKey{"another": newMaster(t, 52), "none": {}} {
-		if _, err := seal.OpenKeyring(b, m); !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, base.ErrCorrupt) {
+		if _, err := open(m, b); !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, seal.ErrShutOut) || errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := ring.Wrap(seal.MasterKey{}, nil); !errors.Is(err, base.ErrInvalid) {
-		t.Errorf("wrapping without a key: %v", err)
+	if _, _, err := ring.Found(seal.NewSlot{}, nil); !errors.Is(err, base.ErrInvalid) {
+		t.Errorf("founding without a key: %v", err)
 	}
 }
 
@@ -125,24 +159,21 @@ func TestPassphrase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := seal.ParseKeyring(wrap(t, ring, master, 55))
-	if err != nil || w.KDF == nil || *w.KDF != kdf {
-		t.Fatalf("%+v, %v", w, err)
+	b := found(t, ring, master, 55)
+	c, err := seal.ParseChain([][]byte{b})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for _, try := range []struct {
 		passphrase string
 		want       error
 	}{{"correct horse", nil}, {"correct horse ", seal.ErrWrongKey}, {"Correct horse", seal.ErrWrongKey}} {
-		m, err := w.KDF.Derive(secret.FromString(c.passphrase))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := w.Open(m)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%q: %v", c.passphrase, err)
+		m, err := c.Derive(secret.FromString(try.passphrase))
+		if !errors.Is(err, try.want) {
+			t.Errorf("%q: %v", try.passphrase, err)
 		}
 		if err == nil {
-			sameKeys(t, ring, got)
+			sameKeys(t, ring, mustOpen(t, m, b))
 		}
 	}
 	if _, err := kdf.Derive(secret.Bytes{}); !errors.Is(err, base.ErrInvalid) {
@@ -151,9 +182,15 @@ func TestPassphrase(t *testing.T) {
 	if _, err := seal.FormatKeyFile(master); !errors.Is(err, base.ErrInvalid) {
 		t.Errorf("key file of a passphrase: %v", err)
 	}
+	if c, err = seal.ParseChain([][]byte{found(t, ring, newMaster(t, 56), 57)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Derive(secret.FromString("correct horse")); !errors.Is(err, seal.ErrWrongKey) || !strings.Contains(err.Error(), "key file") {
+		t.Errorf("a passphrase where there is none: %v", err)
+	}
 }
 
-// TestEachChangeOfAKeyringIsSeen: by the checksum, and with the checksum made anew by the key check or the tag.
+// TestEachChangeOfAKeyringIsSeen: by the checksum, and with the checksum made anew by the key check, a tag or the signature.
 func TestEachChangeOfAKeyringIsSeen(t *testing.T) {
 	kdf := cheap(t, 56)
 	derived, err := kdf.Derive(secret.FromString("p"))
@@ -165,15 +202,15 @@ func TestEachChangeOfAKeyringIsSeen(t *testing.T) {
 		master    seal.MasterKey
 	}{"key file": {seal.AES256GCM, newMaster(t, 57)}, "passphrase": {seal.AES256GCM, derived}, "plaintext": {seal.Plain, seal.MasterKey{}}} {
 		t.Run(what, func(t *testing.T) {
-			b := wrap(t, newSealer(t, c.algorithm, 58).Keyring(), c.master, 59)
+			b := found(t, newSealer(t, c.algorithm, 58).Keyring(), c.master, 59)
 			changes(b, func(what string, changed []byte) {
-				if _, err := seal.OpenKeyring(changed, c.master); !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
+				if _, err := open(c.master, changed); !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
 					t.Errorf("%s: %v", what, err)
 				}
 			})
 			changes(b[:len(b)-sha256.Size], func(what string, changed []byte) {
 				sum := sha256.Sum256(changed)
-				_, err := seal.OpenKeyring(append(changed, sum[:]...), c.master)
+				_, err := open(c.master, append(changed, sum[:]...))
 				if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) && !errors.Is(err, seal.ErrWrongKey) {
 					t.Errorf("%s with a checksum: %v", what, err)
 				}
@@ -189,7 +226,7 @@ func TestAHostileKeyringAsksForLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := wrap(t, newSealer(t, seal.AES256GCM, 61).Keyring(), master, 62)
+	good := found(t, newSealer(t, seal.AES256GCM, 61).Keyring(), master, 62)
 	for _, c := range []struct {
 		memory, passes, lanes uint32
 		ok                    bool
@@ -200,12 +237,13 @@ func TestAHostileKeyringAsksForLittle(t *testing.T) {
 		{seal.MinMemoryKiB, 1, 257, false}, {seal.MaxMemoryKiB, 5, 1, false}, {0, 0, 0, false},
 	} {
 		b := bytes.Clone(good)
-		binary.BigEndian.PutUint32(b[20:], c.memory)
-		binary.BigEndian.PutUint32(b[24:], c.passes)
-		binary.BigEndian.PutUint32(b[28:], c.lanes)
+		const kdf = 92 + 20 // of the first slot
+		binary.BigEndian.PutUint32(b[kdf:], c.memory)
+		binary.BigEndian.PutUint32(b[kdf+4:], c.passes)
+		binary.BigEndian.PutUint32(b[kdf+8:], c.lanes)
 		sum := sha256.Sum256(b[:len(b)-sha256.Size])
 		copy(b[len(b)-sha256.Size:], sum[:])
-		_, err := seal.ParseKeyring(b)
+		_, err := seal.ParseRing(b)
 		if c.ok && err != nil || !c.ok && !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -230,17 +268,17 @@ func TestDefaultKDF(t *testing.T) {
 func TestKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	master := newMaster(t, 63)
-	if err := seal.CreateKeyFile(path, master); err != nil {
+	if err := seal.CreateKeyFile(path, master, secret.Bytes{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := seal.ReadKeyFile(path, false)
+	got, err := seal.ReadKeyFile(path, false, secret.Bytes{})
 	if err != nil || !got.Equal(master) || got.IsZero() {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if err := seal.CreateKeyFile(path, newMaster(t, 64)); !errors.Is(err, fs.ErrExist) {
+	if err := seal.CreateKeyFile(path, newMaster(t, 64), secret.Bytes{}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a key file was overwritten: %v", err)
 	}
-	if again, err := seal.ReadKeyFile(path, false); err != nil || !again.Equal(master) {
+	if again, err := seal.ReadKeyFile(path, false, secret.Bytes{}); err != nil || !again.Equal(master) {
 		t.Errorf("the first key is gone: %v", err)
 	}
 	if runtime.GOOS != "windows" {
@@ -251,24 +289,24 @@ func TestKeyFile(t *testing.T) {
 			if err := os.Chmod(path, mode); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := seal.ReadKeyFile(path, false); !errors.Is(err, fs.ErrPermission) {
+			if _, err := seal.ReadKeyFile(path, false, secret.Bytes{}); !errors.Is(err, fs.ErrPermission) {
 				t.Errorf("mode %o: %v", mode, err)
 			}
-			if got, err := seal.ReadKeyFile(path, true); err != nil || !got.Equal(master) {
+			if got, err := seal.ReadKeyFile(path, true, secret.Bytes{}); err != nil || !got.Equal(master) {
 				t.Errorf("mode %o, told to: %v", mode, err)
 			}
 		}
 	}
-	if _, err := seal.ReadKeyFile(filepath.Join(t.TempDir(), "none"), false); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := seal.ReadKeyFile(filepath.Join(t.TempDir(), "none"), false, secret.Bytes{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := seal.CreateKeyFile(filepath.Join(t.TempDir(), "zero"), seal.MasterKey{}); !errors.Is(err, base.ErrInvalid) {
+	if err := seal.CreateKeyFile(filepath.Join(t.TempDir(), "zero"), seal.MasterKey{}, secret.Bytes{}); !errors.Is(err, base.ErrInvalid) {
 		t.Error(err)
 	}
 	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := seal.ReadKeyFile(path, true); !errors.Is(err, base.ErrCorrupt) {
+	if _, err := seal.ReadKeyFile(path, true, secret.Bytes{}); !errors.Is(err, base.ErrCorrupt) {
 		t.Error(err)
 	}
 }
@@ -281,7 +319,7 @@ func TestEachChangeOfAKeyFileIsSeen(t *testing.T) {
 	}
 	key := strings.Split(string(text.Expose()), "\n")[1]
 	try := func(what string, changed []byte) {
-		_, err := seal.ParseKeyFile(changed)
+		_, err := seal.ParseKeyFile(changed, secret.Bytes{})
 		if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
 			t.Errorf("%s: %v", what, err)
 			return
@@ -299,32 +337,8 @@ func TestEachChangeOfAKeyFileIsSeen(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"ledger master key 2\n\n\n", "version 2"}, {"", "first line"}, {"ledger master key 1\n" + key + "\n", "three whole lines"}, {"ledger master key 1\n\n\n", "second line"},
 	} {
-		if _, err := seal.ParseKeyFile([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := seal.ParseKeyFile([]byte(c.text), secret.Bytes{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v", c.text, err)
-		}
-	}
-}
-
-func TestKeyringTakesAChunkingSecret(t *testing.T) {
-	chunking := bytes.Repeat([]byte{7}, 32)
-	ring, err := seal.NewKeyringWith(seal.AES256GCM, chunking, seeded(70))
-	if err != nil {
-		t.Fatal(err)
-	}
-	chunking[0] = 8
-	want := append([]byte{7}, chunking[1:]...)
-	if !bytes.Equal(ring.ChunkingSecret().Expose(), want) {
-		t.Error("the keyring has another secret, or shares the slice")
-	}
-	master := newMaster(t, 71)
-	opened, err := seal.OpenKeyring(wrap(t, ring, master, 72), master)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sameKeys(t, ring, opened)
-	for _, n := range []int{0, 31, 33} {
-		if _, err := seal.NewKeyringWith(seal.Plain, make([]byte, n), nil); !errors.Is(err, base.ErrInvalid) {
-			t.Errorf("secret of %d bytes: %v", n, err)
 		}
 	}
 }

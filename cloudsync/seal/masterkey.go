@@ -12,11 +12,12 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// MasterKey opens a bucket's keyring. The zero value is no key, which makes and opens plaintext buckets. It may be
-// copied; it does not print.
+// MasterKey is the secret of a slot, which opens a bucket's keyring. The zero value is no key, which makes and opens
+// plaintext buckets. It may be copied; it does not print.
 type MasterKey struct {
-	key secret.Bytes
-	kdf *KDF // nil when the key was not derived
+	key   secret.Bytes
+	kdf   *KDF // nil when the key was not derived
+	words bool // it is written as recovery words
 }
 
 // NewMasterKey draws a master key from random; nil means the system's source.
@@ -27,6 +28,17 @@ func NewMasterKey(random io.Reader) (MasterKey, error) {
 	}
 	defer clear(b)
 	return MasterKey{key: secret.New(b)}, nil
+}
+
+// Kind returns what a slot with this key is opened with.
+func (m MasterKey) Kind() SlotKind {
+	switch {
+	case m.words:
+		return SlotWords
+	case m.kdf != nil:
+		return SlotPassphrase
+	}
+	return SlotKeyFile
 }
 
 // IsZero reports whether there is no key.
@@ -55,7 +67,7 @@ const (
 )
 
 // KDF says how a master key is derived from a passphrase: by argon2id, version 1.3, with these parameters. It is not
-// secret, and stands in the wrapped keyring.
+// secret, and stands in the slot.
 type KDF struct {
 	// MemoryKiB is the memory, in KiB: 8 MiB to 1 GiB.
 	MemoryKiB uint32
@@ -63,7 +75,7 @@ type KDF struct {
 	Passes uint32
 	// Lanes is the degree of parallelism: 1 to 16. It changes the key.
 	Lanes uint32
-	// Salt is drawn anew for each bucket.
+	// Salt is drawn anew for each slot.
 	Salt ID
 }
 

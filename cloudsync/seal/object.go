@@ -33,10 +33,12 @@ const (
 // The kinds of what is sealed: the first byte of the nonce. They are append-only. 3 stood for
 // tables in version 1.
 const (
-	kindFrame  = 1 // a frame with others behind it
-	kindLast   = 2 // the last frame
-	kindSingle = 4 // the whole of a single object
-	kindRing   = 5 // the keys of a keyring
+	kindFrame   = 1 // a frame with others behind it
+	kindLast    = 2 // the last frame
+	kindSingle  = 4 // the whole of a single object
+	kindRing    = 5 // the content of a ring
+	kindSlot    = 6 // the key of a ring, wrapped for a slot
+	kindKeyFile = 7 // the key in a key file under a passphrase
 )
 
 // The labels that keep apart what is derived from one key. The version of the format of what they
@@ -45,6 +47,10 @@ const (
 	labelObject = "ledger seal 2 object"
 	labelPlain  = "ledger seal 1 plain"
 	labelName   = "ledger seal 1 name"
+	labelRing   = "ledger seal 1 ring"
+	labelSlot   = "ledger seal 1 slot"
+	labelSign   = "ledger seal 1 sign"
+	labelBox    = "ledger seal 1 box"
 	labelWrap   = "ledger seal 1 wrap"
 	labelCheck  = "ledger seal 1 check"
 	labelFile   = "ledger seal 1 key file"
@@ -108,7 +114,8 @@ func (s *Sealer) newObject(l Label, shape byte) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.ring.object(l, header{algorithm: s.ring.algorithm, shape: shape, keyIndex: s.ring.newest(), id: id})
+	ring := s.ring.Load()
+	return ring.object(l, header{algorithm: ring.algorithm, shape: shape, keyIndex: ring.newest(), id: id})
 }
 
 // openObject derives the key of the object whose header is at the start of b.
@@ -120,7 +127,7 @@ func (s *Sealer) openObject(l Label, b []byte, shape byte) (*object, error) {
 	if h.shape != shape {
 		return nil, l.corrupt(fmt.Sprintf("shape %d", shape), fmt.Sprint(h.shape), nil)
 	}
-	return s.ring.object(l, h)
+	return s.ring.Load().object(l, h)
 }
 
 // object derives the key of an object.

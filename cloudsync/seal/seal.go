@@ -7,6 +7,7 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -34,6 +35,15 @@ type ID [IDBytes]byte
 
 // String returns the ID as 32 lower-case hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// ParseID reads what String wrote; letters may be capitals. Errors: base.ErrInvalid.
+func ParseID(s string) (id ID, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != IDBytes {
+		return ID{}, fmt.Errorf("id %q is not %d hexadecimal digits: %w", s, 2*IDBytes, base.ErrInvalid)
+	}
+	return ID(b), nil
+}
 
 // Algorithm says how a bucket's objects are protected. The numbers are part of the format and
 // append-only.
@@ -101,7 +111,7 @@ func printable(name string) string {
 
 // Sealer seals and opens the objects of one bucket. It may be used concurrently.
 type Sealer struct {
-	ring *Keyring
+	ring atomic.Pointer[Keyring]
 
 	mu     sync.Mutex
 	random io.Reader // guarded by mu, for sources that are not safe for concurrent use
@@ -114,11 +124,16 @@ func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 	if random == nil {
 		random = rand.Reader
 	}
-	return &Sealer{ring: ring, random: random}
+	s := &Sealer{random: random}
+	s.ring.Store(ring)
+	return s
 }
 
 // Keyring returns the keys.
-func (s *Sealer) Keyring() *Keyring { return s.ring }
+func (s *Sealer) Keyring() *Keyring { return s.ring.Load() }
+
+// Use has objects sealed and opened with the keys of ring from now on. It must be a later ring of the same chain.
+func (s *Sealer) Use(ring *Keyring) { s.ring.Store(ring) }
 
 // Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner
 // must not foresee. It belongs to the caller.

@@ -219,11 +219,15 @@ func TestNoDowngrade(t *testing.T) {
 
 func TestRotatedKeys(t *testing.T) {
 	source := seeded(9)
-	ring, err := seal.NewKeyring(seal.AES256GCM, source)
+	keys, err := seal.NewKeyring(seal.AES256GCM, source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := ring.WithNewDataKey(source)
+	_, ring, err := keys.Found(seal.NewSlot{Master: newMaster(t, 9)}, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, next, err := ring.Next(seal.Change{NewDataKey: true}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,9 +242,21 @@ func TestRotatedKeys(t *testing.T) {
 	if ref, _, _ := seal.Inspect(entry, recent); ref.KeyIndex != 1 || next.DataKeys() != 2 || ring.DataKeys() != 1 {
 		t.Errorf("key index %d, %d and %d keys", ref.KeyIndex, next.DataKeys(), ring.DataKeys())
 	}
+	if oldSealer.Use(next); !bytes.Equal([]byte("new"), mustOpenObject(t, oldSealer, entry, recent)) {
+		t.Error("the newer keyring is not used")
+	}
 	if ring.Name("page", []byte("a")) != next.Name("page", []byte("a")) {
 		t.Error("a new data key changed names")
 	}
+}
+
+func mustOpenObject(t *testing.T, s *seal.Sealer, l seal.Label, sealed []byte) []byte {
+	t.Helper()
+	plain, _, err := s.Open(l, sealed, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain
 }
 
 func TestArgumentsAreChecked(t *testing.T) {

@@ -90,11 +90,13 @@ func TestNoKeyIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wrapped := found(t, ring, master, 307)
+	opened := mustOpen(t, master, wrapped)
 	s := seal.NewSealer(ring, source)
 	var out strings.Builder
 	log := slog.New(slog.NewJSONHandler(&out, nil))
 	text := slog.New(slog.NewTextHandler(&out, nil))
-	for _, v := range []any{master, &master, ring, *ring, s, struct{ m seal.MasterKey }{master}, []seal.MasterKey{master}, map[string]any{"k": ring}} {
+	for _, v := range []any{master, &master, ring, *ring, opened, *opened, opened.Slots(), s, struct{ m seal.MasterKey }{master}, []seal.MasterKey{master}, map[string]any{"k": ring}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}
@@ -104,10 +106,10 @@ func TestNoKeyIsPrinted(t *testing.T) {
 			out.Write(b)
 		}
 	}
-	wrapped := wrap(t, ring, master, 307)
-	_, err1 := seal.OpenKeyring(wrapped, newMaster(t, 308))
+	_, err1 := open(newMaster(t, 308), wrapped)
+
 	_, _, err2 := s.Open(entry, mustSeal(t, newSealer(t, seal.AES256GCM, 309), entry, []byte("x")), 10)
-	_, err3 := seal.ParseKeyFile(append([]byte("ledger master key 1\n"), hex.EncodeToString(raw)...))
+	_, err3 := seal.ParseKeyFile(append([]byte("ledger master key 1\n"), hex.EncodeToString(raw)...), secret.Bytes{})
 	_, err4 := (seal.KDF{}).Derive(secret.FromString("passphrase-canary"))
 	fmt.Fprintf(&out, "%v %+v %#v %v %+v %v %v", err1, err1, err1, err2, err2, err3, err4)
 	seen := out.String() + string(wrapped)

@@ -61,7 +61,7 @@ func TestWindowsAreBounded(t *testing.T) {
 
 func TestPlaintextHeadersAreCanonical(t *testing.T) {
 	s := member(t, Plain)
-	o, err := s.ring.object(hostile, header{algorithm: Plain, shape: shapeSingle, keyIndex: 1, id: ID{1}})
+	o, err := s.Keyring().object(hostile, header{algorithm: Plain, shape: shapeSingle, keyIndex: 1, id: ID{1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,25 +72,32 @@ func TestPlaintextHeadersAreCanonical(t *testing.T) {
 
 // TestPlaintextKeyringsAreCanonical changes what is not used, and makes tag and checksum anew, as anybody can.
 func TestPlaintextKeyringsAreCanonical(t *testing.T) {
-	good, err := member(t, Plain).ring.Wrap(MasterKey{}, nil)
+	good, _, err := member(t, Plain).Keyring().Found(NewSlot{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	const contentAt, tail = ringHeadBytes + 4, tagBytes + signatureBytes + sumBytes
 	again := func(at int) []byte {
-		b := bytes.Clone(good[:len(good)-tagBytes-sumBytes])
+		b := bytes.Clone(good[:len(good)-tail])
 		if at >= 0 {
 			b[at]++
 		}
-		b = append(b, plainTag(nonce(kindRing, 0), b[ringHeaderBytes:], b[:ringHeaderBytes])...)
+		b = append(b, plainTag(nonce(kindRing, 0), b[contentAt:], b[:contentAt])...)
+		b = append(b, make([]byte, signatureBytes)...)
 		sum := sha256.Sum256(b)
 		return append(b, sum[:]...)
 	}
 	if !bytes.Equal(again(-1), good) {
-		t.Fatal("the test does not make keyrings as Wrap does")
+		t.Fatal("the test does not make rings as Found does")
 	}
-	free := func(at int) bool { return at >= 4 && at < 4+IDBytes || at >= ringHeaderBytes+4 } // bucket id and keys
-	for at := range ringHeaderBytes + ringFixedBytes {
-		_, err := OpenKeyring(again(at), MasterKey{})
+	free := func(at int) bool { // bucket id and keys
+		return at >= ringBucketAt && at < ringNumberAt || at >= contentAt && at < contentAt+2*keyBytes
+	}
+	for at := range len(good) - tail {
+		c, err := ParseChain([][]byte{again(at)})
+		if err == nil {
+			_, err = c.Open(MasterKey{})
+		}
 		if free(at) != (err == nil) || err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) && !errors.Is(err, ErrWrongKey) {
 			t.Errorf("byte %d: %v", at, err)
 		}

@@ -133,7 +133,7 @@ func (w *world) carryOut() error {
 	if err != nil {
 		return err
 	}
-	if w.ring, _, err = cloudsync.Connect(ctx, w.b, master, true, nil, w.seeded(2)); err != nil {
+	if w.ring, _, err = cloudsync.Connect(ctx, w.b, master, true, w.seeded(2)); err != nil {
 		return err
 	}
 	for i := range w.h.Pages {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
@@ -117,7 +118,7 @@ func (a *attack) judge(t testing.TB, what string, o *owner, r *ledger.Repository
 
 // othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket itself.
 func (a *attack) othersGoOn(err error) bool {
-	return a.object != "format" && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
+	return !strings.HasPrefix(a.object, format.KeysPrefix) && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
 }
 
 // judgeError wants an error that names the object and says in which state it is.
@@ -134,11 +135,11 @@ func (a *attack) judgeError(t testing.TB, what string, err error) {
 	if a.object == "" {
 		return
 	}
-	if errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrNotFound) && !a.withheld && a.object != "format" {
+	if errors.Is(err, ledger.ErrNetwork) || errors.Is(err, ledger.ErrNotFound) && !a.withheld && !strings.HasPrefix(a.object, format.KeysPrefix) {
 		t.Errorf("%s: an error that is none of the object: %v", what, err)
 	}
 	named := strings.Contains(err.Error(), a.object)
-	if a.object == "format" {
+	if strings.HasPrefix(a.object, format.KeysPrefix) {
 		named = named || strings.Contains(err.Error(), "keyring") || errors.Is(err, ledger.ErrCloudReplaced) || errors.Is(err, ledger.ErrCloudRolledBack) || errors.Is(err, ledger.ErrWrongKey) || errors.Is(err, ledger.ErrNotFound)
 	}
 	if !named {

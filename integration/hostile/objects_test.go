@@ -144,7 +144,7 @@ func TestWithheld(t *testing.T) {
 			if t.Failed() {
 				t.Fatalf("new device: %v; old device: %v", fresh, old)
 			}
-			if g.kind == "format" && (!errors.Is(fresh, ledger.ErrNotFound) || !errors.Is(old, ledger.ErrCloudRolledBack)) {
+			if g.kind == "keys" && (!errors.Is(fresh, ledger.ErrNotFound) || !errors.Is(old, ledger.ErrCloudRolledBack)) {
 				t.Errorf("new device: %v; old device: %v", fresh, old)
 			}
 		})

@@ -70,7 +70,7 @@ func TestSwapped(t *testing.T) {
 		u.strike(t, i/2, noticed)
 	}
 	t.Logf("%d pairs, noticed %v", len(pairs), noticed)
-	for _, k := range []string{"format", "announcement", "diff", format.KindEntry, format.KindPack} {
+	for _, k := range []string{"keys", "announcement", "diff", format.KindEntry, format.KindPack} {
 		if noticed[k] == 0 {
 			t.Errorf("nothing in place of an object of kind %s was ever noticed", k)
 		}
@@ -139,7 +139,7 @@ func TestKeyringOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeIt(t, r)
-	o.show(s.with(format.FormatName, other.content[format.FormatName]), lies{})
+	o.show(s.with(format.FirstRing, other.content[format.FirstRing]), lies{})
 	if _, err := r.Sync(t.Context()); !errors.Is(err, ledger.ErrCloudReplaced) {
 		t.Errorf("sync: %v", err)
 	}

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/secret"
 )
 
 // scene is a bucket that two devices have written, at two moments, and what is right of it. It never changes once it is made.
@@ -175,12 +177,11 @@ func (g *stage) merge(r *ledger.Repository) {
 // keyring opens the keyring of the bucket.
 func (g *stage) keyring() *seal.Keyring {
 	g.t.Helper()
-	master, err := seal.ReadKeyFile(g.s.key, false)
+	master, err := seal.ReadKeyFile(g.s.key, false, secret.Bytes{})
 	g.must(err)
-	b, _ := g.o.b.Content(format.FormatName)
-	w, err := seal.ParseKeyring(b)
+	chain, err := cloudsync.ReadKeys(context.Background(), g.o.b)
 	g.must(err)
-	ring, err := w.Open(master)
+	ring, err := chain.Open(master)
 	g.must(err)
 	return ring
 }
@@ -359,8 +360,10 @@ func writeCheckpoints(g *stage, mid func()) {
 // kindOf says which kind of object a name stands for.
 func (s *scene) kindOf(name string) string {
 	switch {
-	case name == format.FormatName:
-		return "format"
+	case name == format.FirstRing:
+		return "keys"
+	case strings.HasPrefix(name, format.KeysPrefix):
+		return "ring"
 	case strings.HasPrefix(name, format.PagesPrefix):
 		return "announcement"
 	}
@@ -386,7 +389,7 @@ func (s *scene) byKind() map[string][]string {
 	all := map[string][]string{}
 	own := format.AnnouncementName(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
 	for _, n := range s.names {
-		if n == format.FormatName || n == own || strings.HasPrefix(n, s.target.Dir+"/") {
+		if strings.HasPrefix(n, format.KeysPrefix) || n == own || strings.HasPrefix(n, s.target.Dir+"/") {
 			k := s.kindOf(n)
 			all[k] = append(all[k], n)
 		}
@@ -424,7 +427,7 @@ func TestScenes(t *testing.T) {
 		}
 	}
 	t.Log(kinds)
-	for _, k := range []string{"format", "announcement", "diff", format.KindEntry, format.KindRange, format.KindPack, format.KindCheckpoint, format.KindFloor, format.KindDevice} {
+	for _, k := range []string{"keys", "announcement", "diff", format.KindEntry, format.KindRange, format.KindPack, format.KindCheckpoint, format.KindFloor, format.KindDevice} {
 		if kinds[k] == 0 {
 			t.Errorf("no object of kind %s", k)
 		}

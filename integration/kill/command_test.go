@@ -18,9 +18,13 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -262,13 +266,14 @@ func (w *world) settle(a, b string) {
 func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announced, orphans int) {
 	w.t.Helper()
 	root := w.path(bucketDir)
-	master, err := seal.ReadKeyFile(w.path("key"), false)
+	master, err := seal.ReadKeyFile(w.path("key"), false, secret.Bytes{})
 	w.must(err)
-	stored, err := os.ReadFile(filepath.Join(root, "format="))
+	b, err := dir.Open(w.t.Context(), root, dir.Options{MustExist: true})
 	w.must(err)
-	wrapped, err := seal.ParseKeyring(stored)
+	chain, err := cloudsync.ReadKeys(w.t.Context(), b)
 	w.must(err)
-	ring, err := wrapped.Open(master)
+	w.must(bucket.Close(b))
+	ring, err := chain.Open(master)
 	w.must(err)
 	sealer, names := seal.NewSealer(ring, nil), format.NamesOf(ring, ledgerName, page)
 	there := map[format.ID][]byte{}

@@ -3,7 +3,7 @@ package secrecy_test
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -14,7 +14,11 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
@@ -287,14 +291,14 @@ func (w *world) cuts(value []byte) map[int]bool {
 	w.t.Helper()
 	text, err := os.ReadFile(w.cloud.KeyFile)
 	w.must(err)
-	master, err := seal.ParseKeyFile(text)
+	master, err := seal.ParseKeyFile(text, secret.Bytes{})
 	w.must(err)
-	wrapped, err := os.ReadFile(filepath.Join(w.bucket, "format="))
+	b, err := dir.Open(context.Background(), w.bucket, dir.Options{MustExist: true})
 	w.must(err)
-	ring, err := seal.OpenKeyring(wrapped, master)
-	if err != nil {
-		w.t.Fatalf("%s: %v", hex.EncodeToString(wrapped[:8]), err)
-	}
+	chain, err := cloudsync.ReadKeys(context.Background(), b)
+	w.must(errors.Join(err, bucket.Close(b)))
+	ring, err := chain.Open(master)
+	w.must(err)
 	cuts, at := map[int]bool{}, 0
 	_, err = split.SplitBytes(context.Background(), split.NewTable(ring.ChunkingSecret().Expose()), object.Chunk, value, func(_ context.Context, p split.Piece) error {
 		if !p.Digest.Kind().IsIndex() {

@@ -305,7 +305,7 @@ func (w *world) trouble(r *ledger.Repository) {
 	for _, change := range []func(*ledger.CloudOptions){
 		func(o *ledger.CloudOptions) { o.Passphrase = append([]byte("not "), w.pass.text...) },
 		func(o *ledger.CloudOptions) { o.Passphrase, o.KeyFile = w.cloud.Passphrase, w.cloud.KeyFile },
-		func(o *ledger.CloudOptions) { o.KeyFile = filepath.Join(w.bucket, "format=") },
+		func(o *ledger.CloudOptions) { o.KeyFile = filepath.Join(w.bucket, "keys+", "00000000=") },
 		func(o *ledger.CloudOptions) { o.KeyFile = w.dir },
 		func(o *ledger.CloudOptions) { o.Plaintext = true },
 		func(o *ledger.CloudOptions) { *o = w.cloud; o.URL = "gs://nobody/knows" },

@@ -98,7 +98,7 @@ func (w *World) setFaults(f mem.Faults) {
 // connect reads the keyring, or makes one. Where the bucket takes one write a second for each name, it waits in the history's time: by the machine's clock that second never comes.
 func (w *World) connect(ctx context.Context, random io.Reader) (*seal.Keyring, error) {
 	b := bucket.NewRetry(w.cloud.b, bucket.RetryOptions{Clock: passing{w, nil}, Jitter: func() float64 { return 0 }})
-	ring, _, err := cloudsync.Connect(ctx, b, w.cloud.master, true, nil, random)
+	ring, _, err := cloudsync.Connect(ctx, b, w.cloud.master, true, random)
 	return ring, err
 }
 

@@ -45,6 +45,8 @@ var (
 	ErrNoRepository = errors.New("no repository")
 	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed, or none where one is needed.
 	ErrWrongKey = errors.New("wrong key")
+	// ErrShutOut reports a key or device that was shut out of the cloud: what was written since is closed to it. It matches ErrWrongKey.
+	ErrShutOut = fmt.Errorf("this key or device was shut out of the cloud: %w", ErrWrongKey)
 	// ErrNoCloud reports that the repository has no cloud.
 	ErrNoCloud = errors.New("no cloud is set")
 )

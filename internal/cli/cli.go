@@ -117,6 +117,7 @@ type app struct {
 	lockTimeout time.Duration
 
 	pass      []byte          // passphrase of the cloud, when a flag has named it
+	answers   *bufio.Reader   // the standard input, once a secret was asked for that is not on a terminal
 	started   bool            // a verb has begun: errors are no longer about usage
 	verb      *cobra.Command  // which one
 	completed bool            // another process has completed the line

@@ -18,29 +18,44 @@ const passphraseVariable = "LEDGER_PASSPHRASE"
 
 // cloudFlags name a cloud's key and credentials.
 type cloudFlags struct {
-	keyFile, passphraseFile, credentials string
-	plaintext, shared                    bool
+	keyFile, passphraseFile, credentials, bucketID string
+	plaintext, shared, ask                         bool
 }
 
 func (f *cloudFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the master key (default: $LEDGER_KEY_FILE; see: ledgerd key init)")
 	flags.StringVar(&f.passphraseFile, "passphrase-file", "", "file with the passphrase, one line (or set "+passphraseVariable+")")
+	flags.BoolVar(&f.ask, "passphrase", false, "ask for the passphrase on the terminal")
+	flags.StringVar(&f.bucketID, "bucket-id", "", "id that the bucket must have, as key show prints it on another device")
 	flags.BoolVar(&f.plaintext, "plaintext", false, "do not seal: who can read the bucket can read everything")
 	flags.BoolVar(&f.shared, "shared-key-file", false, "allow that others can read the key file")
 	flags.StringVar(&f.credentials, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
 }
 
 // options returns what the flags say of the cloud at url.
-func (f *cloudFlags) options(a *app, cmd *cobra.Command, url string) (ledger.CloudOptions, error) {
-	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "") {
+func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, url string) (ledger.CloudOptions, error) {
+	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "" || f.ask) {
 		f.keyFile = "" // from the environment: the command line counts
 	}
 	if err := a.knownURL(cmd, url); err != nil {
 		return ledger.CloudOptions{}, err
 	}
-	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials)}
-	if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
+	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials), BucketID: f.bucketID}
+	switch pass, err := (&passphraseFlag{f.passphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
+	case err != nil:
+		return o, err
+	case len(pass) > 0:
+		o.KeyFilePassphrase = pass
+		return o, nil
+	}
+	if f.ask {
+		pass, err := a.askSecret(ctx, "passphrase")
+		if err != nil {
+			return o, err
+		}
+		o.Passphrase = pass
+	} else if f.passphraseFile != "" || f.keyFile == "" && !f.plaintext {
 		pass, err := a.passphrase(f.passphraseFile)
 		if err != nil {
 			return o, err
@@ -117,7 +132,8 @@ Only the paths of key and credentials are remembered. A passphrase is not: later
 network want it in ` + passphraseVariable + ` or --passphrase-file.
 
 A repository that has another cloud leaves it: what is only there is fetched, and everything goes to the new
-one under new keys. So that is the way to go when a device with the key was lost.`,
+one under new keys. A device that was lost is shut out with key rotate --without; a new cloud is for who must not
+even see the old names.`,
 		Example: `  ledgerd cloud set gs://my-bucket/notes --key-file ~/ledger.key
   ledgerd cloud set dir:/mnt/nas/ledger --key-file ~/ledger.key
   LEDGER_PASSPHRASE=... ledgerd cloud set dir:/mnt/usb/ledger`,
@@ -125,14 +141,19 @@ one under new keys. So that is the way to go when a device with the key was lost
 	}
 	f.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		o, err := f.options(a, cmd, args[0])
+		o, err := f.options(ctx, a, cmd, args[0])
 		if err != nil {
 			return err
 		}
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
+			before, _ := repo.Cloud()
 			info, err := repo.SetCloud(ctx, o)
 			if err != nil {
 				return err
+			}
+			if before.BucketID != "" && before.BucketID != info.BucketID && info.KeyFile != "" && before.KeyFile == info.KeyFile {
+				a.printWarning(fmt.Sprintf("%s is the key of bucket %s too: one can be shown to a new device in the place of the other", info.KeyFile, before.BucketID),
+					"make a key for each bucket, or give new devices --bucket-id "+info.BucketID)
 			}
 			if err := a.printCloud(info); err != nil {
 				return err

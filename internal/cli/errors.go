@@ -192,6 +192,8 @@ func (a *app) hintOf(err error) string {
 		hint string
 	}{
 		{ledger.ErrNoRepository, "create one with ledgerd init, or name another directory with --dir or LEDGER_DIR"},
+		{ledger.ErrShutOut, "set the cloud with another key file or passphrase that opens it: " + a.command("cloud", "set", "URL", "--key-file", "FILE") + "; nothing here is lost"},
+		{ledger.ErrKeyFilePassphrase, "give the passphrase of the key file in " + passphraseVariable + " or with --passphrase-file"},
 		{ledger.ErrWrongKey, "give the key of that bucket with --key-file or in " + passphraseVariable + "; cloud set changes which key file is remembered"},
 		{ledger.ErrDeleted, a.deletedHint(err)},
 		{ledger.ErrCloudRolledBack, "if the bucket lies on a disk that is not mounted, mount it; if it was emptied or restored on purpose: " + a.command("sync", "--reupload") + "; nothing here is lost"},

@@ -14,42 +14,80 @@ func (a *app) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "key",
 		GroupID: groupCloud,
-		Short:   "Make and compare keys of clouds",
-		Long: `A cloud is sealed with a master key of 32 random bytes, which stands in a small text file. Every
-device of the cloud needs it, and nobody can read the cloud without it: not its owner, and not
-you if you lose it. Keep a copy where the bucket is not.`,
+		Short:   "Make keys of clouds, and change what opens a cloud",
+		Long: `A cloud is sealed, and its keyring is opened by one or several slots: key files, passphrases, and
+recovery words. Every device of the cloud needs one of them, and nobody can read the cloud without:
+not its owner, and not you if you lose all. Add recovery words and keep them on paper.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "init PATH",
-		Short: "Make a new key",
-		Long: `Make a new key from the system's randomness and write it to the new file PATH, which only its
-owner can read. A file that is there is never overwritten.`,
-		Example: "  ledgerd key init ~/ledger.key",
-		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(_ context.Context, _ *cobra.Command, args []string) error { return a.keyInit(args[0]) }),
-	}, &cobra.Command{
-		Use:   "show PATH",
-		Short: "Verify a key file and show which key it holds",
-		Long: `Verify the key file PATH and print an id that tells its key from others and nothing else about it:
-files with the same id hold the same key.`,
-		Example: "  ledgerd key show ~/ledger.key",
-		Args:    cobra.ExactArgs(1),
-		RunE:    a.run(func(_ context.Context, _ *cobra.Command, args []string) error { return a.keyShow(args[0], "") }),
-	})
+	cmd.AddCommand(a.keyInitCommand(), a.keyShowCommand(), a.keyListCommand(), a.keyAddCommand(), a.keyRemoveCommand(), a.keyRotateCommand(), a.keyRecoverCommand())
 	return cmd
 }
 
-func (a *app) keyInit(path string) error {
-	err := ledger.CreateKeyFile(path)
+func (a *app) keyInitCommand() *cobra.Command {
+	var p newPassphrase
+	var protect bool
+	cmd := &cobra.Command{
+		Use:   "init PATH",
+		Short: "Make a new key",
+		Long: `Make a new key from the system's randomness and write it to the new file PATH, which only its
+owner can read. A file that is there is never overwritten. With --protect, or with
+--new-passphrase-file, the key in the file is sealed with a passphrase, which every use of it needs.`,
+		Example: "  ledgerd key init ~/ledger.key",
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		var pass []byte
+		if protect || p.file != "" {
+			var err error
+			if pass, err = p.get(ctx, a, cmd); err != nil {
+				return err
+			}
+		}
+		return a.keyInit(a.path(args[0]), pass)
+	})
+	cmd.Flags().BoolVar(&protect, "protect", false, "seal the key with a passphrase that is asked for")
+	p.add(cmd)
+	return cmd
+}
+
+func (a *app) keyShowCommand() *cobra.Command {
+	var f passphraseFlag
+	cmd := &cobra.Command{
+		Use:   "show [PATH]",
+		Short: "Verify a key file and show which key it holds, or how to pair a device",
+		Long: `Verify the key file PATH and print an id that tells its key from others and nothing else about it:
+files with the same id hold the same key. Without PATH it is the key file of the repository's cloud, and what to
+type on another device follows, with the id of the bucket: that tells this bucket from another one
+with the same key.`,
+		Example: `  ledgerd key show ~/ledger.key
+  ledgerd key show`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return a.keyPair(ctx)
+		}
+		pass, err := f.ofKeyFile(ctx, a, a.path(args[0]))
+		if err != nil {
+			return err
+		}
+		return a.keyShow(a.path(args[0]), "", pass)
+	})
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) keyInit(path string, pass []byte) error {
+	err := ledger.CreateProtectedKeyFile(path, pass)
 	if errors.Is(err, fs.ErrExist) {
 		return withHint(err, "a key is never overwritten: name another file, or use the one that is there")
 	}
 	if err != nil {
 		return err
 	}
-	return a.keyShow(path, "made ")
+	return a.keyShow(path, "made ", pass)
 }
 
 // keyFileJSON is a key file as --json prints it.
@@ -58,8 +96,8 @@ type keyFileJSON struct {
 	ID   string `json:"id"`
 }
 
-func (a *app) keyShow(path, done string) error {
-	id, err := ledger.KeyFileID(path, true)
+func (a *app) keyShow(path, done string, pass []byte) error {
+	id, err := ledger.KeyFileID(path, true, pass)
 	if errors.Is(err, ledger.ErrCorrupt) {
 		return withHint(fmt.Errorf("read key: %w", err), "the key file is damaged, or is none: name one that ledgerd key init has made, or the copy of the key that you have kept")
 	}

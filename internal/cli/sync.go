@@ -54,12 +54,10 @@ func (a *app) sync(ctx context.Context, cmd *cobra.Command, args []string, f syn
 	if err != nil {
 		return err
 	}
-	pass, err := a.passphrase(f.passphraseFile)
-	if err != nil {
+	if err := (&passphraseFlag{f.passphraseFile}).ofCloud(ctx, a); err != nil {
 		return err
 	}
 	o := ledger.Options{MustExist: true}
-	o.Sync.Passphrase = pass
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
 	return a.with(ctx, o, func(repo *ledger.Repository) error {
 		switch {
@@ -212,7 +210,7 @@ A clone that was interrupted is begun again with the same command, and goes on.`
 	}
 	f.add(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		c, err := f.options(a, cmd, args[0])
+		c, err := f.options(ctx, a, cmd, args[0])
 		if err != nil {
 			return err
 		}

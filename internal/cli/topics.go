@@ -154,7 +154,10 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       "devices","lengths","first"?,"last"?,"days","hours":[24]}],"notPadded":[],"moreNotPadded"?}
     cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
                       "deletedBytes","waitingBytes","floor"}
-    key init, show   {"path","id"}
+    key init, show   {"path","id"}; key show without PATH is cloud show
+    key ls, add, rm, rotate, recover
+                      {"bucket","changes","dataKeys","slots":[{"id","kind","label"?,"own"?:BOOL}],
+                      "words"?}
     rm --dry-run     {"page","keys","dryRun":true}
     usage            the members of pages and {"values","nodes","commits","rest","index","other","garbage","open"?:BOOL,
                       "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,"reason"?,"error"?}, then {"size","values","nodes","commits",

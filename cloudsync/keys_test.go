@@ -1,0 +1,176 @@
+package cloudsync_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+)
+
+// changeKeys changes the keyring by a device.
+func (p *page) changeKeys(c seal.Change) {
+	p.d.w.t.Helper()
+	err := p.d.s.ChangeKeys(p.d.w.t.Context(), func(*seal.Keyring) (seal.Change, error) { return c, nil })
+	if err != nil {
+		p.d.w.t.Fatal(err)
+	}
+}
+
+// TestRotation draws a new data key in a bucket with many entries: three requests, nothing is uploaded again, and devices that knew only the old one read what comes after and what came before, as
+// does a new one.
+func TestRotation(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	for i := range 300 {
+		a.commit(edit{key(i): noise(uint64(i), 100)})
+		sync(t, a)
+	}
+	sync(t, b)
+	names := w.b.Names()
+	n := a.counts(func() { a.changeKeys(seal.Change{NewDataKey: true}) })
+	if n.A+n.B > 3 {
+		t.Errorf("%d requests", n.A+n.B)
+	}
+	var more []string
+	for _, name := range w.b.Names() {
+		if !slices.Contains(names, name) {
+			more = append(more, name)
+		}
+	}
+	if len(more) != 1 || !strings.HasPrefix(more[0], format.KeysPrefix) {
+		t.Errorf("new objects %v", more)
+	}
+	a.commit(edit{"after": []byte("rotation")})
+	sync(t, a, b)
+	if got := b.content()["after"]; got != "rotation" || b.d.s.Keyring().DataKeys() != 2 {
+		t.Errorf("after a rotation the other device has %q, and %d data keys", got, b.d.s.Keyring().DataKeys())
+	}
+	c := w.device() // with the keyring from before
+	sync(t, c)
+	if !maps.Equal(a.content(), c.content()) {
+		t.Error("a new device has other content")
+	}
+	c.commit(edit{"from": []byte("c")})
+	sync(t, c, a)
+	if a.content()["from"] != "c" {
+		t.Error("what the new device wrote does not arrive")
+	}
+}
+
+// TestShutOut removes the slot with which a device has the bucket open: it is told so, keeps what it has, can write here, and sees nothing of what comes later.
+func TestShutOut(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	lost, err := seal.NewMasterKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.changeKeys(seal.Change{AddSlots: []seal.NewSlot{{Master: lost, Label: "phone"}}})
+	first := w.ring
+	if w.ring, _, err = cloudsync.Connect(t.Context(), w.b, lost, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := w.device()
+	w.ring = first
+	a.commit(edit{"k": []byte("1")})
+	sync(t, a, b)
+	slots := a.d.s.Keyring().Slots()
+	a.changeKeys(seal.Change{RemoveSlots: []seal.ID{slots[1].ID}})
+	a.commit(edit{"k": []byte("2")})
+	sync(t, a)
+	b.commit(edit{"mine": []byte("3")})
+	if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrShutOut) {
+		t.Errorf("who is shut out: %v", err)
+	}
+	if got := b.content(); got["k"] != "1" || got["mine"] != "3" {
+		t.Errorf("who is shut out has %v", got)
+	}
+	if _, _, err := cloudsync.Connect(t.Context(), w.b, lost, false, nil); !errors.Is(err, cloudsync.ErrShutOut) {
+		t.Errorf("a new device with that key: %v", err)
+	}
+	sync(t, a)
+	if got := a.content(); got["k"] != "2" || got["mine"] != "" {
+		t.Errorf("the other has %v", got)
+	}
+}
+
+// TestKeyringIsTakenBack: whoever has seen a ring notices when it is gone, damaged, or another bucket's.
+func TestKeyringIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": []byte("1")})
+	sync(t, a)
+	old := w.b.State()
+	a.changeKeys(seal.Change{NewDataKey: true})
+	ring := a.d.s.Keyring()
+	name := format.RingName(format.ID(ring.BucketID()), ring.Number())
+	now := w.b.State()
+	check := func(what string, want error) {
+		t.Helper()
+		if err := a.d.s.CheckKeys(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+		w.b.Rollback(now)
+		if err := a.d.s.CheckKeys(t.Context()); err != nil {
+			t.Errorf("%s, and whole again: %v", what, err)
+		}
+	}
+	w.b.Rollback(old)
+	check("rolled back", cloudsync.ErrBucketRolledBack)
+	w.b.Replace(name, []byte("short"))
+	check("cut", cloudsync.ErrBucketDamaged)
+	w.b.Wipe()
+	check("wiped", cloudsync.ErrBucketWiped)
+	other := newWorld(t)
+	w.b.Rollback(other.b.State())
+	check("another bucket", cloudsync.ErrBucketReplaced)
+	// The owner puts something in the place of the next ring.
+	w.b.Replace(format.RingName(format.ID(ring.BucketID()), ring.Number()+1), []byte("nonsense"))
+	check("a ring that is none", cloudsync.ErrBucketDamaged)
+}
+
+// TestKeyringChangesMeet has many devices change the keyring at once: all changes count.
+func TestKeyringChangesMeet(t *testing.T) {
+	w := newWorld(t)
+	var devices []*page
+	for range 4 {
+		devices = append(devices, w.device())
+	}
+	errs := make(chan error)
+	for i, p := range devices {
+		go func() {
+			errs <- p.d.s.ChangeKeys(t.Context(), func(*seal.Keyring) (seal.Change, error) {
+				return seal.Change{NewDataKey: true, AddDevices: []seal.Device{{ID: seal.ID{1, byte(i)}}}}, nil
+			})
+		}()
+	}
+	for range devices {
+		if err := <-errs; err != nil && !errors.Is(err, bucket.ErrExists) {
+			t.Error(err)
+		}
+	}
+	for _, p := range devices {
+		if err := p.d.s.CheckKeys(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if k := p.d.s.Keyring(); k.DataKeys() < 5 || countAdded(k) != 4 {
+			t.Errorf("%d data keys, %d devices", k.DataKeys(), countAdded(k))
+		}
+	}
+}
+
+// countAdded counts the devices of TestKeyringChangesMeet.
+func countAdded(k *seal.Keyring) (n int) {
+	for _, d := range k.Devices() {
+		if d.ID[0] == 1 && d.ID[1] < 4 && d.ID[2] == 0 {
+			n++
+		}
+	}
+	return n
+}

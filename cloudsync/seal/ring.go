@@ -1,0 +1,449 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// Layout of a ring; the table is in doc.go.
+const (
+	ringVersion     = 1
+	ringBucketAt    = 4
+	ringNumberAt    = ringBucketAt + IDBytes
+	ringPreviousAt  = ringNumberAt + 8
+	ringEphemeralAt = ringPreviousAt + sumBytes
+	ringHeadBytes   = ringEphemeralAt + keyBytes
+
+	sumBytes       = sha256.Size
+	slotBytes      = slotFixedBytes + keyBytes + tagBytes
+	signatureBytes = IDBytes + ed25519.SignatureSize
+	ringTailBytes  = tagBytes + signatureBytes + sumBytes
+
+	// MaxKeyringBytes is the greatest length of a ring.
+	MaxKeyringBytes = 1 << 20
+	// MaxRings is how many rings a chain may have.
+	MaxRings = 1 << 20
+)
+
+// ringLabel names a ring in errors.
+var ringLabel = Label{Role: "keyring"}
+
+func corruptRing(want, got string) error { return ringLabel.corrupt(want, got, nil) }
+
+// Hash is the SHA-256 of a ring, by which the next one names it.
+type Hash [sumBytes]byte
+
+// String returns the hash as 64 lower-case hexadecimal digits.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// Ring is what everybody can see of a ring of a keyring's chain, and the rest, which only a slot opens. It is
+// immutable.
+type Ring struct {
+	// Algorithm says how the bucket's objects are protected.
+	Algorithm Algorithm
+	// BucketID is the bucket's id. It is proved when the ring is opened.
+	BucketID ID
+	// Number is which ring of the chain it is, 0 for the first one.
+	Number uint64
+	// Previous is the hash of the ring before, zero for the first one.
+	Previous Hash
+	// Hash is that of this ring.
+	Hash Hash
+
+	slots  []slot // without what is sealed
+	signer ID
+	raw    []byte
+}
+
+// Bytes returns the ring as it stands in the bucket. The slice must not be changed.
+func (r *Ring) Bytes() []byte { return r.raw }
+
+// ParseRing reads what of a ring is readable without a key. b is not retained. Errors: *base.CorruptError, also for a
+// KDF out of bounds; *base.FormatError.
+func ParseRing(b []byte) (*Ring, error) {
+	const least = ringHeadBytes + 4 + ringTailBytes
+	if len(b) < least || len(b) > MaxKeyringBytes {
+		return nil, corruptRing(fmt.Sprintf("%d to %d bytes", least, MaxKeyringBytes), fmt.Sprint(len(b)))
+	}
+	if b[0] > ringVersion {
+		return nil, fmt.Errorf("open keyring: %w", &base.FormatError{What: "keyring", Found: uint64(b[0]), Supported: ringVersion})
+	}
+	if sum := sha256.Sum256(b[:len(b)-sumBytes]); !bytes.Equal(sum[:], b[len(b)-sumBytes:]) {
+		return nil, corruptRing("", "checksum differs")
+	}
+	if b[0] != ringVersion || b[1] > byte(AES256GCM) {
+		return nil, corruptRing("known numbers", fmt.Sprintf("%d %d", b[0], b[1]))
+	}
+	r := &Ring{
+		Algorithm: Algorithm(b[1]), BucketID: ID(b[ringBucketAt:]), Number: binary.BigEndian.Uint64(b[ringNumberAt:]),
+		Previous: Hash(b[ringPreviousAt:]), Hash: sha256.Sum256(b), raw: bytes.Clone(b), signer: ID(b[len(b)-sumBytes-signatureBytes:]),
+	}
+	if problem := r.parse(int(binary.BigEndian.Uint16(b[2:]))); problem != "" {
+		return nil, corruptRing("", problem)
+	}
+	return r, nil
+}
+
+// parse reads the slots, and compares lengths. It returns what is wrong.
+func (r *Ring) parse(slots int) (problem string) {
+	plain := r.Algorithm == Plain
+	switch {
+	case r.Number >= MaxRings || (r.Number == 0) != (r.Previous == Hash{}):
+		return fmt.Sprintf("number %d, and the ring before has hash %s", r.Number, r.Previous)
+	case plain != (slots == 0) || slots > MaxSlots:
+		return fmt.Sprintf("%d slots in a bucket of %s", slots, r.Algorithm)
+	case plain && !allZero(r.raw[ringEphemeralAt:ringHeadBytes]):
+		return "key of a plaintext bucket"
+	case plain && !allZero(r.raw[len(r.raw)-sumBytes-signatureBytes:len(r.raw)-sumBytes]):
+		return "signature of a plaintext bucket"
+	}
+	have := len(r.raw) - ringHeadBytes - slots*slotBytes - 4 - ringTailBytes
+	if have < 0 {
+		return fmt.Sprintf("%d slots in %d bytes", slots, len(r.raw))
+	}
+	for i := range slots {
+		s, problem := parseSlot(r.raw[ringHeadBytes+i*slotBytes:][:slotFixedBytes])
+		if problem != "" {
+			return problem
+		}
+		if slices.ContainsFunc(r.slots, func(o slot) bool { return o.id == s.id }) {
+			return fmt.Sprintf("slot %s twice", s.id)
+		}
+		r.slots = append(r.slots, s)
+	}
+	if n := binary.BigEndian.Uint32(r.raw[r.sealedAt()-4:]); uint64(n) != uint64(have) {
+		return fmt.Sprintf("content of %d bytes where there are %d", n, have)
+	}
+	return ""
+}
+
+// sealedAt is where the sealed content begins.
+func (r *Ring) sealedAt() int { return ringHeadBytes + len(r.slots)*slotBytes + 4 }
+
+// signed is what the signature is over: all up to the signer.
+func (r *Ring) signed() []byte { return r.raw[:len(r.raw)-sumBytes-ed25519.SignatureSize] }
+
+// slotOf returns the index of the slot that master opens, -1 when there is none.
+func (r *Ring) slotOf(master MasterKey) (int, error) {
+	for i := range r.slots {
+		if ok, err := master.opens(r.BucketID, &r.slots[i]); ok || err != nil {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
+// open returns what is in the ring, given the keys of one of its slots; nil opens plaintext.
+func (r *Ring) open(keys *slotKeys) (*Keyring, error) {
+	k := &Keyring{algorithm: r.Algorithm, bucket: r.BucketID, founded: true, number: r.Number, hash: r.Hash, self: keys}
+	var aead cipher.AEAD = plainAEAD{}
+	if r.Algorithm != Plain {
+		i := slices.IndexFunc(r.slots, func(s slot) bool { return s.id == keys.id })
+		ringKey, err := r.slots[i].unwrap(keys, r.raw, r.raw[ringHeadBytes+i*slotBytes+slotFixedBytes:][:keyBytes+tagBytes])
+		if err != nil {
+			return nil, corruptRing("", fmt.Sprintf("the key that is wrapped for slot %s differs from what was wrapped", keys.id))
+		}
+		defer clear(ringKey)
+		if aead, err = ringAEAD(ringKey, r.BucketID); err != nil {
+			return nil, err
+		}
+	}
+	at, end := r.sealedAt(), len(r.raw)-signatureBytes-sumBytes
+	content, err := aead.Open(nil, nonce(kindRing, 0), r.raw[at:end], r.raw[:at])
+	if err != nil {
+		return nil, corruptRing("", "content differs from what was sealed")
+	}
+	defer clear(content)
+	k.slots = slices.Clone(r.slots)
+	if problem := k.parseContent(content); problem != "" {
+		return nil, corruptRing("", problem)
+	}
+	return k, nil
+}
+
+// signedBy verifies the signature, which must be of one of the slots.
+func (r *Ring) signedBy(slots []slot) error {
+	if r.Algorithm == Plain {
+		return nil
+	}
+	i := slices.IndexFunc(slots, func(s slot) bool { return s.id == r.signer })
+	if i < 0 {
+		return corruptRing("", fmt.Sprintf("ring %d is signed by slot %s, which may not", r.Number, r.signer))
+	}
+	sig := r.raw[len(r.raw)-sumBytes-ed25519.SignatureSize : len(r.raw)-sumBytes]
+	if !ed25519.Verify(slots[i].sign, append([]byte(labelRing), r.signed()...), sig) {
+		return corruptRing("", fmt.Sprintf("the signature of ring %d differs", r.Number))
+	}
+	return nil
+}
+
+// Found makes the first ring of a bucket's chain, with one slot, or none in plaintext, where slot is the zero
+// NewSlot: else base.ErrInvalid. It returns the ring as it goes into the bucket, and the keyring that has it open.
+func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, error) {
+	if (k.algorithm == Plain) != first.Master.IsZero() || k.founded {
+		return nil, nil, fmt.Errorf("found keyring of %s, master key given: %t: %w", k.algorithm, !first.Master.IsZero(), base.ErrInvalid)
+	}
+	next := *k
+	next.founded = true
+	if k.algorithm != Plain {
+		s, err := first.make(k.bucket, random)
+		if err != nil {
+			return nil, nil, err
+		}
+		if next.self, err = first.Master.keysOf(k.bucket, s.id); err != nil {
+			return nil, nil, err
+		}
+		next.slots = []slot{s}
+	}
+	raw, err := next.write(next.self, random)
+	if err != nil {
+		return nil, nil, err
+	}
+	return raw, &next, nil
+}
+
+// Change says how the next ring differs from the one before. The zero value changes nothing but the key of the ring.
+type Change struct {
+	// NewDataKey draws another data key, with which all that is written from then on is sealed. It goes without saying where something is removed.
+	NewDataKey bool
+	// AddSlots are new slots.
+	AddSlots []NewSlot
+	// RemoveSlots are the ids of slots that no longer open the keyring. The one with which it is open is not removed.
+	RemoveSlots []ID
+	// AddDevices registers devices; Until is ignored.
+	AddDevices []Device
+	// RemoveDevices are the ids of devices of which nothing counts any more that is written from then on.
+	RemoveDevices []ID
+}
+
+// Next returns the ring that comes after k, as it goes into the bucket unless there is one of that number already, and the keyring that has it open. Slots are
+// wrapped with a new key for those that are left, so that nobody else opens it, and signed by the one with which k was opened.
+//
+// Errors: base.ErrInvalid for slots and devices that are not there or twice, for labels, for the own slot, in plaintext for slots and data keys;
+// base.ErrTooLarge beyond the bounds.
+func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
+	raw, next, err := k.next(c, random)
+	if err != nil {
+		return nil, nil, fmt.Errorf("change keyring: %w", err)
+	}
+	return raw, next, nil
+}
+
+func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
+	next := *k
+	next.number++
+	next.slots, next.devices = slices.Clone(k.slots), slices.Clone(k.devices)
+	plain := k.algorithm == Plain
+	if !k.founded || plain && (c.NewDataKey || len(c.AddSlots)+len(c.RemoveSlots)+len(c.RemoveDevices) > 0) {
+		return nil, nil, fmt.Errorf("a keyring of %s has no slots, no data keys, and shuts nobody out: %w", k.algorithm, base.ErrInvalid)
+	}
+	for _, id := range c.RemoveSlots {
+		i := slices.IndexFunc(next.slots, func(s slot) bool { return s.id == id })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("there is no slot %s: %w", id, base.ErrInvalid)
+		}
+		if id == k.self.id {
+			return nil, nil, fmt.Errorf("slot %s is the one that is used here: %w", id, base.ErrInvalid)
+		}
+		next.slots = slices.Delete(next.slots, i, i+1)
+	}
+	for _, n := range c.AddSlots {
+		s, err := n.make(k.bucket, random)
+		if err != nil {
+			return nil, nil, err
+		}
+		next.slots = append(next.slots, s)
+	}
+	if (c.NewDataKey || len(c.RemoveSlots)+len(c.RemoveDevices) > 0) && !plain {
+		b, err := draw(random, keyBytes)
+		if err != nil {
+			return nil, nil, fmt.Errorf("draw data key: %w", err)
+		}
+		next.data = append(slices.Clip(k.data), secret.New(b))
+		clear(b)
+	}
+	if err := next.changeDevices(c); err != nil {
+		return nil, nil, err
+	}
+	if len(next.slots) > MaxSlots || len(next.data) > MaxDataKeys || len(next.devices) > MaxDevices || next.number >= MaxRings {
+		return nil, nil, fmt.Errorf("%d slots, %d data keys, %d devices, limits %d, %d and %d: %w",
+			len(next.slots), len(next.data), len(next.devices), MaxSlots, MaxDataKeys, MaxDevices, base.ErrTooLarge)
+	}
+	raw, err := next.write(k.self, random)
+	if err != nil {
+		return nil, nil, err
+	}
+	return raw, &next, nil
+}
+
+// changeDevices adds and shuts out devices.
+func (k *Keyring) changeDevices(c Change) error {
+	for _, id := range c.RemoveDevices {
+		i := slices.IndexFunc(k.devices, func(d Device) bool { return d.ID == id && d.Until == 0 })
+		if i < 0 {
+			return fmt.Errorf("there is no device %s, or it is shut out already: %w", id, base.ErrInvalid)
+		}
+		k.devices[i].Until = k.newest()
+	}
+	for _, d := range c.AddDevices {
+		if _, there := k.Device(d.ID); there || d.ID == (ID{}) {
+			return fmt.Errorf("device %s is there already, or it is nobody's id: %w", d.ID, base.ErrInvalid)
+		}
+		if err := CheckLabel(d.Name); err != nil {
+			return err
+		}
+		d.Until = 0
+		k.devices = append(k.devices, d)
+	}
+	return nil
+}
+
+// write returns k as a ring that signer has signed, and sets its hash. k.hash is that of the ring before.
+func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
+	b := append([]byte{ringVersion, byte(k.algorithm)}, byte(len(k.slots)>>8), byte(len(k.slots)))
+	b = append(b, k.bucket[:]...)
+	b = binary.BigEndian.AppendUint64(b, k.number)
+	b = append(b, k.hash[:]...)
+	var aead cipher.AEAD = plainAEAD{}
+	if k.algorithm == Plain {
+		b = append(b, make([]byte, keyBytes)...)
+	} else {
+		drawn, err := draw(random, 2*keyBytes)
+		if err != nil {
+			return nil, fmt.Errorf("draw key of keyring: %w", err)
+		}
+		defer clear(drawn)
+		ephemeral, err := ecdh.X25519().NewPrivateKey(drawn[keyBytes:])
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, ephemeral.PublicKey().Bytes()...)
+		for i := range k.slots {
+			wrapped, err := k.slots[i].wrapFor(ephemeral, b[:ringHeadBytes], drawn[:keyBytes])
+			if err != nil {
+				return nil, err
+			}
+			b = append(append(b, k.slots[i].fixed[:]...), wrapped...)
+		}
+		if aead, err = ringAEAD(drawn[:keyBytes], k.bucket); err != nil {
+			return nil, err
+		}
+	}
+	content := k.content()
+	defer clear(content)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	b = aead.Seal(b, nonce(kindRing, 0), content, bytes.Clone(b))
+	if k.algorithm == Plain {
+		b = append(b, make([]byte, signatureBytes)...)
+	} else {
+		b = append(b, signer.id[:]...)
+		b = append(b, ed25519.Sign(signer.signer(), append([]byte(labelRing), b...))...)
+	}
+	sum := sha256.Sum256(b)
+	b = append(b, sum[:]...)
+	if len(b) > MaxKeyringBytes {
+		return nil, fmt.Errorf("keyring of %d bytes, limit %d: %w", len(b), MaxKeyringBytes, base.ErrTooLarge)
+	}
+	k.hash = sha256.Sum256(b)
+	return b, nil
+}
+
+// content returns all that is sealed in a ring.
+func (k *Keyring) content() []byte {
+	b := append(bytes.Clone(k.names.Expose()), k.chunking.Expose()...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(k.data)))
+	for _, d := range k.data {
+		b = append(b, d.Expose()...)
+	}
+	for i := range k.slots {
+		b = append(append(b, k.slots[i].sign...), k.slots[i].box.Bytes()...)
+		b = appendText(b, k.slots[i].label)
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(k.devices)))
+	for _, d := range k.devices {
+		b = append(append(b, d.ID[:]...), d.Key[:]...)
+		b = appendText(binary.BigEndian.AppendUint32(b, d.Until), d.Name)
+	}
+	return b
+}
+
+// parseContent reads what content wrote. It returns what is wrong.
+func (k *Keyring) parseContent(b []byte) (problem string) {
+	take := func(n int) []byte {
+		if n > len(b) {
+			problem, b = "content ends early", nil
+			return make([]byte, n)
+		}
+		head := b[:n]
+		b = b[n:]
+		return head
+	}
+	text := func() string {
+		s := string(take(int(binary.BigEndian.Uint16(take(2)))))
+		if err := CheckLabel(s); err != nil && problem == "" {
+			problem = err.Error()
+		}
+		return s
+	}
+	keys := bytes.Clone(take(2 * keyBytes))
+	n := binary.BigEndian.Uint32(take(4))
+	if (n == 0) != (k.algorithm == Plain) || n > MaxDataKeys {
+		return fmt.Sprintf("%d data keys in a bucket of %s", n, k.algorithm)
+	}
+	keys = append(keys, take(int(n)*keyBytes)...)
+	k.setKeys(keys)
+	clear(keys)
+	for i := range k.slots {
+		s := &k.slots[i]
+		s.sign = bytes.Clone(take(keyBytes))
+		var err error
+		if s.box, err = ecdh.X25519().NewPublicKey(take(keyBytes)); err != nil {
+			return "a key that is none"
+		}
+		s.label = text()
+	}
+	devices := binary.BigEndian.Uint32(take(4))
+	if devices > MaxDevices {
+		return fmt.Sprintf("%d devices", devices)
+	}
+	for range devices {
+		d := Device{ID: ID(take(IDBytes)), Key: [keyBytes]byte(take(keyBytes)), Until: binary.BigEndian.Uint32(take(4)), Name: text()}
+		if _, twice := k.Device(d.ID); problem == "" && (twice || d.ID == ID{} || d.Until > MaxDataKeys) {
+			return fmt.Sprintf("device %s until %d", d.ID, d.Until)
+		}
+		k.devices = append(k.devices, d)
+	}
+	if problem == "" && len(b) > 0 {
+		problem = fmt.Sprintf("%d bytes behind the content", len(b))
+	}
+	return problem
+}
+
+// ringAEAD returns the cipher for the content of a ring.
+func ringAEAD(ringKey []byte, bucket ID) (cipher.AEAD, error) {
+	aead, err := deriveAEAD(ringKey, bucket[:], []byte(labelWrap))
+	if err != nil {
+		return nil, fmt.Errorf("derive key of keyring: %w", err)
+	}
+	return aead, nil
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,266 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// Bounds of what a keyring lists.
+const (
+	// MaxSlots is how many slots a keyring may have.
+	MaxSlots = 64
+	// MaxDevices is how many devices may be registered, also those that are shut out.
+	MaxDevices = 4096
+	// MaxLabelBytes is the greatest length of the label of a slot and of the name of a device.
+	MaxLabelBytes = 128
+)
+
+// SlotKind says what a slot is opened with. The numbers are part of the format and append-only.
+type SlotKind uint8
+
+// The kinds of slots.
+const (
+	SlotKeyFile    SlotKind = 1
+	SlotPassphrase SlotKind = 2
+	SlotWords      SlotKind = 3
+)
+
+// String returns "key file", "passphrase" or "recovery words".
+func (k SlotKind) String() string {
+	switch k {
+	case SlotKeyFile:
+		return "key file"
+	case SlotPassphrase:
+		return "passphrase"
+	case SlotWords:
+		return "recovery words"
+	}
+	return fmt.Sprintf("slot kind %d", uint8(k))
+}
+
+// SlotInfo describes a slot.
+type SlotInfo struct {
+	// ID is random. Everybody who sees the bucket sees it.
+	ID ID
+	// Kind says what opens the slot.
+	Kind SlotKind
+	// Label is what its maker called it; see CheckLabel.
+	Label string
+	// Own says that the keyring was opened with it.
+	Own bool
+}
+
+// Device is a device that writes to the bucket.
+type Device struct {
+	// ID is its fingerprint.
+	ID ID
+	// Name is what it calls itself; see CheckLabel. It is no proof of anything.
+	Name string
+	// Key verifies what it signs.
+	Key [ed25519.PublicKeySize]byte
+	// Until is 0 for a device that may write; else it was shut out, and nothing of it counts that is
+	// sealed with a data key of this index or a greater one.
+	Until uint32
+}
+
+// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a slot or the
+// name of a device: at most MaxLabelBytes of UTF-8, all of it printable.
+func CheckLabel(s string) error {
+	if len(s) > MaxLabelBytes || !utf8.ValidString(s) {
+		return fmt.Errorf("label of %d bytes, want at most %d of UTF-8: %w", len(s), MaxLabelBytes, base.ErrInvalid)
+	}
+	for _, c := range s {
+		if !unicode.IsPrint(c) {
+			return fmt.Errorf("label %q has a character that cannot be printed: %w", s, base.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// slot is what a keyring lists of a slot. Its fixed part stays the same as long as the slot is there.
+type slot struct {
+	fixed [slotFixedBytes]byte // as it stands in a ring; see ring.go
+	id    ID
+	kind  SlotKind
+	label string
+	sign  ed25519.PublicKey
+	box   *ecdh.PublicKey
+}
+
+func (s *slot) info() SlotInfo { return SlotInfo{ID: s.id, Kind: s.kind, Label: s.label} }
+
+// The layout of the fixed part of a slot; the table is in doc.go.
+const (
+	slotKDFAt      = 4 + IDBytes
+	slotCheckAt    = slotKDFAt + kdfBytes
+	slotFixedBytes = slotCheckAt + checkBytes
+	checkBytes     = 16
+)
+
+// slotKeys are what follows from the secret of a slot. They print nothing.
+type slotKeys struct {
+	id   ID
+	sign secret.Bytes // seed of the key that signs rings
+	box  secret.Bytes // X25519 private key, for which keys of rings are wrapped
+}
+
+// keysOf derives the keys of the slot id of a bucket.
+func (m MasterKey) keysOf(bucket, id ID) (*slotKeys, error) {
+	salt := append(bytes.Clone(bucket[:]), id[:]...)
+	k := &slotKeys{id: id}
+	for _, d := range []struct {
+		label string
+		to    *secret.Bytes
+	}{{labelSign, &k.sign}, {labelBox, &k.box}} {
+		b, err := derive(m.key.Expose(), salt, []byte(d.label), keyBytes)
+		if err != nil {
+			return nil, fmt.Errorf("derive key of slot %s: %w", id, err)
+		}
+		*d.to = secret.New(b)
+		clear(b)
+	}
+	return k, nil
+}
+
+// check returns what tells a wrong master key from a damaged keyring, and says nothing else about the key.
+func (m MasterKey) check(bucket, id ID) ([]byte, error) {
+	salt := append(bytes.Clone(bucket[:]), id[:]...)
+	b, err := derive(m.key.Expose(), salt, []byte(labelCheck), checkBytes)
+	if err != nil {
+		return nil, fmt.Errorf("derive key check: %w", err)
+	}
+	return b, nil
+}
+
+// opens reports whether m is the secret of the slot.
+func (m MasterKey) opens(bucket ID, s *slot) (bool, error) {
+	check, err := m.check(bucket, s.id)
+	return err == nil && hmac.Equal(check, s.fixed[slotCheckAt:]), err
+}
+
+func (k *slotKeys) signer() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.sign.Expose()) }
+
+func (k *slotKeys) unboxer() (*ecdh.PrivateKey, error) {
+	return ecdh.X25519().NewPrivateKey(k.box.Expose())
+}
+
+// NewSlot is a slot that is to be added to a keyring.
+type NewSlot struct {
+	// Master is its secret: a key that NewMasterKey or NewRecoveryWords has made, or KDF.Derive.
+	Master MasterKey
+	// Label is what it is called; see CheckLabel.
+	Label string
+}
+
+// make draws an id for the slot and derives its public keys.
+func (n NewSlot) make(bucket ID, random io.Reader) (slot, error) {
+	if n.Master.IsZero() {
+		return slot{}, fmt.Errorf("add slot: it has no key: %w", base.ErrInvalid)
+	}
+	if err := CheckLabel(n.Label); err != nil {
+		return slot{}, fmt.Errorf("add slot: %w", err)
+	}
+	b, err := draw(random, IDBytes)
+	if err != nil {
+		return slot{}, fmt.Errorf("draw id of slot: %w", err)
+	}
+	s := slot{id: ID(b), kind: n.Master.Kind(), label: n.Label}
+	keys, err := n.Master.keysOf(bucket, s.id)
+	if err != nil {
+		return slot{}, err
+	}
+	s.sign = keys.signer().Public().(ed25519.PublicKey)
+	private, err := keys.unboxer()
+	if err != nil {
+		return slot{}, fmt.Errorf("derive key of slot: %w", err)
+	}
+	s.box = private.PublicKey()
+	check, err := n.Master.check(bucket, s.id)
+	if err != nil {
+		return slot{}, err
+	}
+	fixed := append([]byte{byte(s.kind), 0, 0, 0}, s.id[:]...)
+	fixed = n.Master.kdf.appendBytes(fixed)
+	s.fixed = [slotFixedBytes]byte(append(fixed, check...))
+	return s, nil
+}
+
+// parseSlot reads the fixed part of a slot. It returns what is wrong with it.
+func parseSlot(b []byte) (s slot, problem string) {
+	s = slot{fixed: [slotFixedBytes]byte(b), kind: SlotKind(b[0]), id: ID(b[4:slotKDFAt])}
+	kdf := parseKDF(b[slotKDFAt:])
+	switch {
+	case s.kind < SlotKeyFile || s.kind > SlotWords || b[1] != 0 || b[2] != 0 || b[3] != 0:
+		return s, fmt.Sprintf("slot of kind %d %d %d %d", b[0], b[1], b[2], b[3])
+	case s.kind == SlotPassphrase:
+		return s, kdf.check()
+	case kdf != (KDF{}):
+		return s, "parameters of a KDF that is not used"
+	}
+	return s, ""
+}
+
+// kdf returns how the secret of a slot is derived from a passphrase.
+func (s *slot) kdf() KDF { return parseKDF(s.fixed[slotKDFAt:]) }
+
+// wrapFor returns the key of a ring, wrapped for the slot: only who has its secret can unwrap it. head is that of the ring.
+func (s *slot) wrapFor(ephemeral *ecdh.PrivateKey, head, ringKey []byte) ([]byte, error) {
+	shared, err := ephemeral.ECDH(s.box)
+	if err != nil {
+		return nil, fmt.Errorf("wrap key for slot %s: %w", s.id, err)
+	}
+	return s.crypt(shared, head, func(aead cipher.AEAD) ([]byte, error) {
+		return aead.Seal(nil, nonce(kindSlot, 0), ringKey, s.fixed[:]), nil
+	})
+}
+
+// unwrap is the opposite of wrapFor, with the keys of the slot.
+func (s *slot) unwrap(keys *slotKeys, head, wrapped []byte) ([]byte, error) {
+	private, err := keys.unboxer()
+	if err != nil {
+		return nil, err
+	}
+	ephemeral, err := ecdh.X25519().NewPublicKey(head[ringEphemeralAt:ringHeadBytes])
+	if err != nil {
+		return nil, err
+	}
+	shared, err := private.ECDH(ephemeral)
+	if err != nil {
+		return nil, err
+	}
+	own := *s
+	own.box = private.PublicKey()
+	return own.crypt(shared, head, func(aead cipher.AEAD) ([]byte, error) {
+		return aead.Open(nil, nonce(kindSlot, 0), wrapped, s.fixed[:])
+	})
+}
+
+// crypt derives the key that wraps, from a shared secret and all that it is for.
+func (s *slot) crypt(shared, head []byte, do func(cipher.AEAD) ([]byte, error)) ([]byte, error) {
+	defer clear(shared)
+	info := append([]byte(labelSlot), head[ringNumberAt:ringNumberAt+8]...)
+	info = append(info, head[ringEphemeralAt:ringHeadBytes]...)
+	info = append(info, s.box.Bytes()...)
+	salt := append(bytes.Clone(head[ringBucketAt:ringBucketAt+IDBytes]), s.id[:]...)
+	aead, err := deriveAEAD(shared, salt, info)
+	if err != nil {
+		return nil, fmt.Errorf("derive wrapping key of slot %s: %w", s.id, err)
+	}
+	return do(aead)
+}
+
+// appendText appends a label or name behind its length in two bytes.
+func appendText(b []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
+}

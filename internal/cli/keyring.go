@@ -1,0 +1,440 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/ledgerd/ledger"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// keyringJSON is the keyring of a cloud as --json prints it.
+type keyringJSON struct {
+	Bucket   string        `json:"bucket"`
+	Changes  uint64        `json:"changes"`
+	DataKeys int           `json:"dataKeys"`
+	Slots    []keySlotJSON `json:"slots"`
+}
+
+type keySlotJSON struct {
+	ID    string `json:"id"`
+	Kind  string `json:"kind"`
+	Label string `json:"label,omitempty"`
+	Own   bool   `json:"own,omitempty"`
+}
+
+func newKeyringJSON(k ledger.KeyringInfo) keyringJSON {
+	j := keyringJSON{Bucket: k.BucketID, Changes: k.Changes, DataKeys: k.DataKeys, Slots: []keySlotJSON{}}
+	for _, s := range k.Slots {
+		j.Slots = append(j.Slots, keySlotJSON(s))
+	}
+	return j
+}
+
+// shortID is how much of the id of a slot is printed, and enough to name it.
+const shortID = 8
+
+func (a *app) printKeyring(k ledger.KeyringInfo) error {
+	if a.json {
+		return a.emit(newKeyringJSON(k))
+	}
+	if a.quiet {
+		return nil
+	}
+	a.printf("bucket   %s, %s, changed %s\n", k.BucketID, countText(k.DataKeys, "data key"), countText(k.Changes, "time"))
+	for _, s := range k.Slots {
+		own := ""
+		if s.Own {
+			own = " (used here)"
+		}
+		a.printf("slot     %s  %-14s  %s%s\n", s.ID[:shortID], s.Kind, printable(s.Label), own)
+	}
+	return nil
+}
+
+// passphraseFlag names the passphrase with which the cloud is open.
+type passphraseFlag struct{ file string }
+
+func (f *passphraseFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "passphrase-file", "", "file with the passphrase of the cloud or its key file, one line (or set "+passphraseVariable+")")
+}
+
+// ofKeyFile returns the passphrase of a key file, nil when it is under none.
+func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]byte, error) {
+	if !ledger.NeedsPassphrase(path) {
+		return nil, nil
+	}
+	pass, err := a.passphrase(f.file)
+	if err == nil && len(pass) == 0 && a.asks() {
+		pass, err = a.askSecret(ctx, "passphrase of "+path)
+	}
+	return pass, err
+}
+
+// ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the file, the environment, or the terminal.
+func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
+	pass, err := a.passphrase(f.file)
+	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {
+		a.pass = pass
+		return err
+	}
+	var info ledger.CloudInfo
+	err = a.read(ctx, func(repo *ledger.Repository) error {
+		info, _ = repo.Cloud()
+		return nil
+	})
+	if err == nil && (info.Passphrase || info.KeyFile != "" && ledger.NeedsPassphrase(info.KeyFile)) {
+		a.pass, err = a.askSecret(ctx, "passphrase of the cloud")
+	}
+	return err
+}
+
+// newPassphrase names a passphrase that is to be.
+type newPassphrase struct{ file string }
+
+func (p *newPassphrase) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.file, "new-passphrase-file", "", "file with the new passphrase, one line (default: it is asked for)")
+}
+
+// get returns the passphrase, which is asked for twice.
+func (p *newPassphrase) get(ctx context.Context, a *app, cmd *cobra.Command) ([]byte, error) {
+	if p.file != "" {
+		return a.passphrase(p.file)
+	}
+	if !a.asks() {
+		return nil, usagef(cmd, "there is no terminal to ask for the new passphrase: name a file with --new-passphrase-file")
+	}
+	first, err := a.askSecret(ctx, "new passphrase")
+	if err != nil {
+		return nil, err
+	}
+	again, err := a.askSecret(ctx, "the same again")
+	if err == nil && string(first) != string(again) {
+		err = classedf(ledger.ErrInvalid, "the two passphrases differ, so nothing was done")
+	}
+	return first, err
+}
+
+// maxSecret bounds a line that is asked for, in bytes.
+const maxSecret = 4 << 10
+
+// askSecret asks on the terminal for a line, which is not shown where it is one.
+func (a *app) askSecret(ctx context.Context, what string) (line []byte, err error) {
+	fmt.Fprintf(a.process.Stderr, "ledgerd: %s: ", what)
+	if stdin, ok := a.process.Stdin.(*os.File); ok && term.IsTerminal(int(stdin.Fd())) {
+		line, err = term.ReadPassword(int(stdin.Fd()))
+		fmt.Fprintln(a.process.Stderr)
+	} else {
+		if a.answers == nil {
+			a.answers = bufio.NewReaderSize(interruptible(ctx, a.process.Stdin), maxSecret)
+		}
+		line, err = a.answers.ReadBytes('\n')
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	line = []byte(strings.TrimRight(string(line), "\r\n"))
+	if len(line) == 0 {
+		return nil, classedf(ledger.ErrInvalid, "read %s: nothing was given", what)
+	}
+	return line, nil
+}
+
+// keyring runs a verb on the keyring of the repository's cloud.
+func (a *app) keyring(ctx context.Context, f passphraseFlag, fn func(*ledger.Repository) error) error {
+	if err := f.ofCloud(ctx, a); err != nil {
+		return err
+	}
+	return a.with(ctx, ledger.Options{MustExist: true}, fn)
+}
+
+// keyPair prints the key file of the cloud, and how another device joins.
+func (a *app) keyPair(ctx context.Context) error {
+	return a.read(ctx, func(repo *ledger.Repository) error {
+		info, ok := repo.Cloud()
+		if !ok {
+			return ledger.ErrNoCloud
+		}
+		if err := a.printCloud(info); err != nil || a.json {
+			return err
+		}
+		words := []string{"clone", info.URL, "--bucket-id", info.BucketID}
+		switch {
+		case info.Plaintext:
+			words = append(words, "--plaintext")
+		case info.Passphrase:
+			words = append(words, "--passphrase")
+		default:
+			words = append(words, "--key-file", "COPY-OF-"+info.KeyFile)
+		}
+		a.printf("\nOn another device, with its own --dir:\n\n  %s %s\n", a.process.Program, shellWords(words))
+		return nil
+	})
+}
+
+// shellWords returns words as one types them.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = shellQuote(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func (a *app) keyListCommand() *cobra.Command {
+	var f passphraseFlag
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List what opens the cloud",
+		Args:  cobra.NoArgs,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
+			info, err := repo.Keys(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printKeyring(info)
+		})
+	})
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) keyAddCommand() *cobra.Command {
+	var f passphraseFlag
+	var p newPassphrase
+	var label string
+	cmd := &cobra.Command{
+		Use:   "add file PATH | passphrase | words",
+		Short: "Add a key file, a passphrase or recovery words that open the cloud",
+		Long: `Add what opens the cloud beside what does so already: the key file PATH (see key init), a passphrase,
+which is asked for, or recovery words. Words are 24 English words with a checksum, printed once and kept
+nowhere: write them down. Two requests are made; nothing is uploaded again.
+
+A passphrase is changed by adding the new one, setting the cloud with it on each device, and removing
+the old one with key rm.`,
+		Example: `  ledgerd key add words --label 'paper in the safe'
+  ledgerd key add passphrase
+  ledgerd key add file ~/phone.key --label phone`,
+		Args:      cobra.RangeArgs(1, 2),
+		ValidArgs: []string{"file", "passphrase", "words"},
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		c, err := a.keyAddition(ctx, cmd, args, f, p, label)
+		if err != nil {
+			return err
+		}
+		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
+			info, err := repo.ChangeKeys(ctx, c)
+			if err != nil {
+				return err
+			}
+			return a.printAddition(c, info)
+		})
+	})
+	f.add(cmd)
+	p.add(cmd)
+	cmd.Flags().StringVar(&label, "label", "", "what it is called in lists")
+	return cmd
+}
+
+// keyAddition returns what is to be added.
+func (a *app) keyAddition(ctx context.Context, cmd *cobra.Command, args []string, f passphraseFlag, p newPassphrase, label string) (c ledger.KeyChange, err error) {
+	c.Label = label
+	switch {
+	case args[0] == "file" && len(args) == 2:
+		c.AddKeyFile = a.path(args[1])
+		if ledger.NeedsPassphrase(c.AddKeyFile) {
+			c.KeyFilePassphrase, err = p.get(ctx, a, cmd)
+		}
+	case args[0] == "passphrase" && len(args) == 1:
+		c.AddPassphrase, err = p.get(ctx, a, cmd)
+	case args[0] == "words" && len(args) == 1:
+		c.AddWords, err = ledger.NewRecoveryWords()
+	default:
+		err = usagef(cmd, "want file PATH, passphrase, or words")
+	}
+	return c, err
+}
+
+// keyAddedJSON is what key add --json prints.
+type keyAddedJSON struct {
+	keyringJSON
+	Words string `json:"words,omitempty"`
+}
+
+func (a *app) printAddition(c ledger.KeyChange, info ledger.KeyringInfo) error {
+	if a.json {
+		return a.emit(keyAddedJSON{newKeyringJSON(info), c.AddWords})
+	}
+	if c.AddWords == "" {
+		return a.printKeyring(info)
+	}
+	words := strings.Fields(c.AddWords)
+	for i := 0; i < len(words); i += 6 {
+		a.printf("%s\n", strings.Join(words[i:i+6], " "))
+	}
+	a.tell("the words are kept nowhere: write them down; %s opens the cloud with them", "key recover")
+	return nil
+}
+
+// findSlots returns the ids of slots whose ids begin with the texts, or that are called so.
+func findSlots(texts []string, among []ledger.KeySlot) (ids []string, err error) {
+	for _, text := range texts {
+		var found []string
+		for _, s := range among {
+			if len(text) >= 4 && strings.HasPrefix(s.ID, strings.ToLower(text)) || text != "" && s.Label == text {
+				found = append(found, s.ID)
+			}
+		}
+		switch len(found) {
+		case 1:
+			ids = append(ids, found[0])
+		case 0:
+			return nil, classedf(ledger.ErrNotFound, "there is no slot %s: key ls has the list", quoted(text))
+		default:
+			return nil, classedf(ledger.ErrInvalid, "slot %s is %d: name it by its id", quoted(text), len(found))
+		}
+	}
+	return ids, nil
+}
+
+// rotateKeys draws a new data key, without the slots that are named, and says what that means.
+func (a *app) rotateKeys(ctx context.Context, f passphraseFlag, without []string) error {
+	return a.keyring(ctx, f, func(repo *ledger.Repository) error {
+		before, err := repo.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		c := ledger.KeyChange{NewDataKey: true}
+		if c.Without, err = findSlots(without, before.Slots); err != nil {
+			return err
+		}
+		info, err := repo.ChangeKeys(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := a.printKeyring(info); err != nil || a.json {
+			return err
+		}
+		a.tell("what is written from now on has a new key; what is there is not uploaded again. Other devices follow when they look next: within an hour, before they write")
+		if len(c.Without) > 0 {
+			a.tell("who has nothing but what was removed still reads: what that device holds, and of what was written before now all that the bucket gives it; " +
+				"it sees the names of objects, too, and who writes when. Take its credentials for the bucket away. What it must not read at all needs another bucket: cloud set")
+		}
+		return nil
+	})
+}
+
+func (a *app) keyRemoveCommand() *cobra.Command {
+	var f passphraseFlag
+	cmd := &cobra.Command{
+		Use:   "rm SLOT...",
+		Short: "Remove what opens the cloud",
+		Long: `Remove slots: whoever has nothing else does not read what is written from now on, which is sealed with a
+new key. It is the same as key rotate --without. SLOT is the id, its beginning, or the label. The slot that is used here cannot be removed
+here: set the cloud with another one first.`,
+		Example: "  ledgerd key rm 5f3a90c1",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		return a.rotateKeys(ctx, f, args)
+	})
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) keyRotateCommand() *cobra.Command {
+	var f passphraseFlag
+	var without []string
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Seal what is written from now on with a new key, without a lost device",
+		Long: `Make a new data key: what is written from now on is sealed with it. What is there stays as it is. It takes
+three requests, however much there is.
+
+With --without the slot no longer opens the cloud, so that a device that has nothing else is shut out of
+all that is written from now on.`,
+		Example: `  ledgerd key rotate
+  ledgerd key rotate --without phone`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error { return a.rotateKeys(ctx, f, without) })
+	f.add(cmd)
+	cmd.Flags().StringArrayVar(&without, "without", nil, "slot that no longer opens the cloud, by id, its beginning, or label")
+	return cmd
+}
+
+func (a *app) keyRecoverCommand() *cobra.Command {
+	var c ledger.CloudOptions
+	var p newPassphrase
+	var wordsFile, label string
+	var protect bool
+	cmd := &cobra.Command{
+		Use:   "recover URL PATH",
+		Short: "Open a cloud with recovery words, and make a new key file for it",
+		Long: `Open the keyring of the bucket at URL with recovery words, which are asked for, make the new key file PATH, and add
+it to the keyring. Then clone, or cloud set, takes that file. No repository is needed. The words stay good: remove
+them with key rm when somebody may have seen them.`,
+		Example: "  ledgerd key recover gs://my-bucket/notes ~/ledger.key",
+		Args:    cobra.ExactArgs(2),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if err := a.knownURL(cmd, args[0]); err != nil {
+			return err
+		}
+		words, err := a.recoveryWords(ctx, cmd, wordsFile)
+		if err != nil {
+			return err
+		}
+		c.URL, c.KeyFile, c.CredentialsFile = a.url(args[0]), a.path(args[1]), a.path(c.CredentialsFile)
+		if protect || p.file != "" {
+			if c.KeyFilePassphrase, err = p.get(ctx, a, cmd); err != nil {
+				return err
+			}
+		}
+		info, err := ledger.RecoverKey(ctx, c, words, label, &ledger.SyncOptions{Buckets: a.process.Buckets})
+		if err != nil {
+			return err
+		}
+		if err := a.printKeyring(info); err != nil || a.json {
+			return err
+		}
+		a.tell("now: %s clone %s --key-file %s, or cloud set in a repository", a.process.Program, shellQuote(args[0]), shellQuote(args[1]))
+		return nil
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&wordsFile, "words-file", "", "file with the words (default: they are asked for)")
+	flags.StringVar(&label, "label", "recovered", "what the key file is called in lists")
+	flags.StringVar(&c.CredentialsFile, "credentials-file", "", "file with credentials for the bucket (default: those of the environment)")
+	flags.StringVar(&c.BucketID, "bucket-id", "", "id that the bucket must have")
+	flags.BoolVar(&protect, "protect", false, "seal the key in the file with a passphrase that is asked for")
+	p.add(cmd)
+	return cmd
+}
+
+// recoveryWords returns the words of a file, or asks for them.
+func (a *app) recoveryWords(ctx context.Context, cmd *cobra.Command, file string) (string, error) {
+	if file == "" {
+		if !a.asks() {
+			return "", usagef(cmd, "there is no terminal to ask for the words: name a file with --words-file")
+		}
+		words, err := a.askSecret(ctx, "the 24 recovery words")
+		return string(words), err
+	}
+	f, err := os.Open(a.path(file))
+	if err != nil {
+		return "", fmt.Errorf("read recovery words: %w", err)
+	}
+	defer f.Close() // only read: nothing is lost when it fails
+	a.cautionModes("file of recovery words", a.path(file))
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret))
+	return string(b), err
+}

@@ -1,0 +1,218 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/secret"
+)
+
+// KeyringInfo describes the keyring of a cloud: what opens it.
+type KeyringInfo struct {
+	// BucketID is the random id of the bucket, 32 hexadecimal digits.
+	BucketID string
+	// Changes is how often the keyring was changed since it was made.
+	Changes uint64
+	// DataKeys is how many data keys there are, the last of which seals what is written now; 0 in a plaintext cloud.
+	DataKeys int
+	// Slots are what opens it, in the order in which they were added; none in a plaintext cloud.
+	Slots []KeySlot
+}
+
+// KeySlot is a key file, a passphrase or recovery words that open a keyring.
+type KeySlot struct {
+	// ID is random, 32 hexadecimal digits.
+	ID string
+	// Kind is "key file", "passphrase" or "recovery words".
+	Kind string
+	// Label is what its maker called it.
+	Label string
+	// Own says that this device uses it.
+	Own bool
+}
+
+func keyringInfo(k *seal.Keyring) KeyringInfo {
+	info := KeyringInfo{BucketID: k.BucketID().String(), Changes: k.Number(), DataKeys: k.DataKeys()}
+	for _, s := range k.Slots() {
+		info.Slots = append(info.Slots, KeySlot{ID: s.ID.String(), Kind: s.Kind.String(), Label: s.Label, Own: s.Own})
+	}
+	return info
+}
+
+// Keys describes the keyring of the cloud, as it is in the bucket now.
+// Errors: ErrNoCloud, ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork, ErrReadOnly, ErrClosed, those of ctx.
+func (r *Repository) Keys(ctx context.Context) (KeyringInfo, error) {
+	return r.withKeys(ctx, "read the keyring", func(context.Context, *cloudsync.Syncer) error { return nil })
+}
+
+// KeyChange says how the keyring of a cloud is to change. The zero value changes nothing.
+type KeyChange struct {
+	// NewDataKey has all that is written from now on sealed with a new key. What is there stays readable, and is not uploaded again. It comes by itself with Without.
+	NewDataKey bool
+	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateKeyFile. KeyFilePassphrase is that of the file, if it is under one.
+	AddKeyFile        string
+	KeyFilePassphrase []byte
+	// AddPassphrase is to open the keyring too.
+	AddPassphrase []byte
+	// AddWords are recovery words that are to open the keyring too; see NewRecoveryWords.
+	AddWords string
+	// Label is what is added is called, at most 128 bytes of printable UTF-8.
+	Label string
+	// Without are the ids of slots that no longer open the keyring: whoever has nothing else does not read what is written from now on. He still reads what was written before, if he has
+	// it or the bucket gives it to him. The slot that is used here cannot be removed here.
+	Without []string
+}
+
+// ChangeKeys changes the keyring of the cloud, with three requests. Other devices take it over when they look next: within six hours, and an hour before they write.
+// Errors: ErrInvalid for what is wrong in the change, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key file.
+func (r *Repository) ChangeKeys(ctx context.Context, c KeyChange) (KeyringInfo, error) {
+	change, err := c.change()
+	if err != nil {
+		return KeyringInfo{}, fmt.Errorf("change the keyring: %w", err)
+	}
+	return r.withKeys(ctx, "change the keyring", func(ctx context.Context, s *cloudsync.Syncer) error {
+		if s.Keyring().Algorithm() == seal.Plain {
+			return fmt.Errorf("the cloud is plaintext and has no keys: %w", ErrUnsupported)
+		}
+		return s.ChangeKeys(ctx, func(*seal.Keyring) (seal.Change, error) { return change, nil })
+	})
+}
+
+// withKeys calls fn with a syncer that knows the newest keyring, and returns what is known then.
+func (r *Repository) withKeys(ctx context.Context, what string, fn func(context.Context, *cloudsync.Syncer) error) (info KeyringInfo, err error) {
+	if err := r.enter(); err != nil {
+		return info, err
+	}
+	defer r.gate.leave()
+	call := r.gate.context(ctx)
+	defer call.release()
+	link, err := r.connect(call)
+	if err == nil {
+		err = r.checkBucket(call, link)
+	}
+	if err == nil {
+		err = fn(call, link.syncer)
+	}
+	if err != nil {
+		return info, fmt.Errorf("%s: %w", what, call.explain(err))
+	}
+	return keyringInfo(link.syncer.Keyring()), nil
+}
+
+// change reads what is to be added, and the ids.
+func (c *KeyChange) change() (seal.Change, error) {
+	out := seal.Change{NewDataKey: c.NewDataKey}
+	if c.AddKeyFile != "" {
+		m, err := seal.ReadKeyFile(c.AddKeyFile, false, secret.New(c.KeyFilePassphrase))
+		if err != nil {
+			return out, err
+		}
+		out.AddSlots = append(out.AddSlots, seal.NewSlot{Master: m, Label: c.Label})
+	}
+	if len(c.AddPassphrase) > 0 {
+		kdf, err := seal.NewKDF(nil)
+		if err != nil {
+			return out, err
+		}
+		m, err := kdf.Derive(secret.New(c.AddPassphrase))
+		if err != nil {
+			return out, err
+		}
+		out.AddSlots = append(out.AddSlots, seal.NewSlot{Master: m, Label: c.Label})
+	}
+	if c.AddWords != "" {
+		m, err := seal.ParseRecoveryWords([]byte(c.AddWords))
+		if err != nil {
+			return out, err
+		}
+		out.AddSlots = append(out.AddSlots, seal.NewSlot{Master: m, Label: c.Label})
+	}
+	for _, text := range c.Without {
+		id, err := seal.ParseID(text)
+		if err != nil {
+			return out, err
+		}
+		out.RemoveSlots = append(out.RemoveSlots, id)
+	}
+	return out, nil
+}
+
+// NewRecoveryWords returns 24 English words that stand for a new key, with a checksum, by BIP-39. They open a cloud once they are added to its keyring; whoever has them can read it. They
+// are to be written down, and not kept on a device.
+func NewRecoveryWords() (string, error) {
+	m, err := seal.NewRecoveryWords(nil)
+	if err != nil {
+		return "", fmt.Errorf("make recovery words: %w", err)
+	}
+	words, err := m.RecoveryWords()
+	return string(words.Expose()), err
+}
+
+// RecoverKey opens the keyring of the bucket at c.URL with recovery words, makes the new key file c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with
+// the given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and BucketID. o may be nil.
+// Errors: ErrInvalid for words that are none, ErrWrongKey for those of another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those of ctx.
+func RecoverKey(ctx context.Context, c CloudOptions, words, label string, o *SyncOptions) (KeyringInfo, error) {
+	info, err := recoverKey(ctx, c, words, label, o)
+	if err != nil {
+		return info, fmt.Errorf("recover: %w", err)
+	}
+	return info, nil
+}
+
+func recoverKey(ctx context.Context, c CloudOptions, words, label string, o *SyncOptions) (info KeyringInfo, err error) {
+	if o == nil {
+		o = &SyncOptions{}
+	}
+	file, err := c.file()
+	if err != nil {
+		return info, err
+	}
+	recovered, err := seal.ParseRecoveryWords([]byte(words))
+	if err != nil {
+		return info, err
+	}
+	b, err := openBucket(ctx, bucketsOf(o), file.url, bucket.OpenOptions{CredentialsFile: file.credentials, MustExist: true}, bucket.DefaultStall)
+	if err != nil {
+		return info, err
+	}
+	defer bucket.Close(b) // see join
+	chain, err := cloudsync.ReadKeys(ctx, bucket.NewRetry(patient(b, clock.System, bucket.DefaultStall), bucket.RetryOptions{}))
+	if err != nil {
+		return info, err
+	}
+	if err := file.checkPin(chain.Newest().BucketID); err != nil {
+		return info, err
+	}
+	ring, err := chain.Open(recovered)
+	if err != nil {
+		return info, keyError(err)
+	}
+	m, err := seal.NewMasterKey(nil)
+	if err != nil {
+		return info, err
+	}
+	if err := seal.CreateKeyFile(file.keyFile, m, secret.New(c.KeyFilePassphrase)); err != nil {
+		return info, err
+	}
+	s := cloudsync.New(cloudsync.Options{Bucket: b, Keyring: ring, Manual: true})
+	err = s.ChangeKeys(ctx, func(*seal.Keyring) (seal.Change, error) {
+		return seal.Change{AddSlots: []seal.NewSlot{{Master: m, Label: label}}}, nil
+	})
+	err = errors.Join(err, s.Close())
+	if err != nil {
+		return info, errors.Join(err, os.Remove(file.keyFile))
+	}
+	return keyringInfo(s.Keyring()), nil
+}
+
+// NeedsPassphrase reports whether a key file is under a passphrase. What cannot be read is not.
+func NeedsPassphrase(keyFile string) bool {
+	_, err := seal.ReadKeyFile(keyFile, true, secret.Bytes{})
+	return errors.Is(err, ErrKeyFilePassphrase)
+}
