@@ -144,9 +144,9 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 			continue
 		}
 		if i, ok := p.index(d); ok {
-			o := p.ops[i]
-			o.content = p.content(i)
-			return o, true
+			// Without where it stands: that may be written meanwhile.
+			o := &p.ops[i]
+			return op{kind: o.kind, depth: o.depth, bare: o.bare, digest: o.digest, journal: o.journal, base: o.base, content: p.content(i)}, true
 		}
 	}
 	return op{}, false

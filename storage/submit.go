@@ -225,7 +225,10 @@ func (s *Store) groupLocked() *group {
 // aloneGroupLocked makes a group of its own and takes it, for the holder of the append turn.
 func (s *Store) aloneGroupLocked(ops []op) *group {
 	g := newGroup()
-	g.parts = [][]op{g.add(nil, ops)}
+	for i := range ops {
+		addRecord(g.batch, &ops[i], nil)
+	}
+	g.parts = [][]op{ops} // the very records that readers see, so that a failure can hide them
 	s.appending = g
 	return g
 }
