@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -761,27 +760,6 @@ func (s *Store) waitRoom(ctx context.Context) error {
 			return fmt.Errorf("wait for the index to catch up: %w", ctx.Err())
 		}
 	}
-}
-
-// broadcast wakes all who wait.
-type broadcast struct {
-	mu sync.Mutex
-	c  chan struct{} // guarded by mu
-}
-
-func newBroadcast() *broadcast { return &broadcast{c: make(chan struct{})} }
-
-func (b *broadcast) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.c
-}
-
-func (b *broadcast) tell() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.c)
-	b.c = make(chan struct{})
 }
 
 // dropHeads makes commits no heads.
