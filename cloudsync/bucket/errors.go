@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"syscall"
@@ -190,28 +189,28 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 		}
 		return ClassRetryable, false
 	}
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	switch status { // numbers, so that a program without a cloud does without net/http
+	case 401, 403:
 		return ClassDenied, false
-	case http.StatusPaymentRequired, http.StatusInsufficientStorage, http.StatusRequestEntityTooLarge: // what is sent is never large: a limit is in the way
+	case 402, 507, 413: // what is sent is never large: a limit is in the way
 		return ClassQuota, false
-	case http.StatusNotFound:
+	case 404:
 		return ClassNotFound, false
-	case http.StatusNotModified, http.StatusGone: // 410 ends an upload session, of which the last answer may have been lost
+	case 304, 410: // 410 ends an upload session, of which the last answer may have been lost
 		if op == OpPut {
 			return trouble()
 		}
 		return ClassNotFound, false
-	case http.StatusRequestTimeout, 499:
+	case 408, 499:
 		return trouble()
-	case http.StatusConflict, http.StatusTooManyRequests:
+	case 409, 429:
 		return ClassBusy, write
-	case http.StatusPreconditionFailed:
+	case 412:
 		if op == OpPut {
 			return ClassExists, false
 		}
 		return ClassBusy, false
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+	case 501, 505:
 		return ClassInvalid, false
 	}
 	switch {

@@ -152,6 +152,15 @@ func TestCoreLinksNoCloudClient(t *testing.T) {
 	}
 }
 
+// TestCoreLinksNoHTTP keeps programs without a cloud small.
+func TestCoreLinksNoHTTP(t *testing.T) {
+	for _, p := range list(t, "-deps", module) {
+		if p.ImportPath == "net/http" || p.ImportPath == "crypto/tls" {
+			t.Errorf("the core links %s", p.ImportPath)
+		}
+	}
+}
+
 // TestCoreLinksNoBrowserFormats keeps drivers that only tools need out of apps.
 func TestCoreLinksNoBrowserFormats(t *testing.T) {
 	for _, pkg := range []string{module, module + "/indexeddb"} {
