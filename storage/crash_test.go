@@ -8,9 +8,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -350,6 +352,33 @@ var crashScripts = []crashScript{
 			}
 		}
 		w.commit(small(1)) // to what there was before
+	}},
+	{name: "full disk", o: storage.Options{SegmentBytes: 8192}, run: func(w *world) {
+		room := 1 << 30
+		w.o.FS = vfstest.NewFaulty(w.o.FS, func(op vfstest.Op) error {
+			if !takesSpace(op.Kind) {
+				return nil
+			}
+			if room--; room < 0 {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		w.reopen()
+		for i := range 4 {
+			w.commit(many(i*3, 8))
+			before := batchBytes(w.s)
+			room = 2 + 2*i
+			fixed := rand.New(rand.NewPCG(1, uint64(i))) // the same pieces, and so as many writes, with every seed
+			if _, err := w.tryCommit(nil, edit{"a": noise(fixed, 150<<10)}, 1); !errors.Is(err, base.ErrNoSpace) {
+				w.t.Errorf("commit on a full disk: %v, want ErrNoSpace", err)
+			}
+			room = 1 << 30
+			if after := batchBytes(w.s); after != before {
+				w.t.Errorf("batches of %d bytes before a commit that failed, %d after", before, after)
+			}
+		}
+		w.commitFlushed(edit{"a": noise(w.rng, 20<<10)}, 1)
 	}},
 	{name: "split node", fast: true, run: func(w *world) {
 		e := splitNode(w.rng)

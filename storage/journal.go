@@ -38,7 +38,7 @@ type Journal struct {
 	err   error         // of the last append; valid once wait is closed
 	used  bool          // a record in the log names the journal, or will
 	over  bool
-	out   *segment.Stream
+	out   *segment.Stream // released when the journal is over
 
 	explained []op // of kind recExplain
 
@@ -544,12 +544,11 @@ func (j *Journal) endLocked() {
 	delete(j.s.journals, j)
 	if j.out != nil {
 		j.out.Release()
-		j.out = nil
 	}
 }
 
 // Rollback gives the journal up. Pieces that have gone to the log are transient and are collected later; those of a
-// journal that could not be written are cut off the log where nobody else can know of them. It does nothing after Submit
+// journal that could not be written are cut off the log where nobody else can know of them (see takeBack). It does nothing after Submit
 // or a second time.
 func (j *Journal) Rollback() {
 	if j.over {
@@ -560,8 +559,9 @@ func (j *Journal) Rollback() {
 	if j.used {
 		j.s.counters.wastes.Add(1)
 	}
-	if j.err != nil {
+	if j.err != nil && j.s.appendTurn.try() {
 		j.s.takeBack(j)
+		j.s.appendTurn.release()
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()

@@ -401,8 +401,9 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	s.mu.Lock()
 	if err := s.poisoned; err != nil {
 		s.appending = nil
-		s.failLocked(g, err)
+		failed := s.failLocked(g, err)
 		s.mu.Unlock()
+		s.tellFailed(failed)
 		return nil
 	}
 	a := s.beginAppendLocked()
@@ -411,14 +412,17 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	done, err := s.log.Main().Append(g.batch)
 
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer delete(s.appenders, a)
 	s.appending = nil
 	if err != nil {
 		s.noteFailureLocked(err)
-		s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		failed := s.failLocked(g, fmt.Errorf("append to the page's log: %w", err))
+		delete(s.appenders, a)
+		s.mu.Unlock()
+		s.tellFailed(failed)
 		return nil
 	}
+	defer s.mu.Unlock()
+	defer delete(s.appenders, a)
 	s.over.settle(g.parts, done)
 	for _, c := range g.commits {
 		s.heads = withCommit(s.heads, c)
@@ -457,11 +461,11 @@ func (s *Store) beginAppendLocked() *appender {
 }
 
 // failLocked fails g and everything that is chained on it: the group that was collected meanwhile, and every journal that is
-// open now (I5).
-func (s *Store) failLocked(g *group, err error) {
+// open now (I5). It returns the groups for tellFailed, which must follow without mu.
+func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	s.epoch++
 	s.failure = err
-	failed := []*group{g}
+	failed = []*group{g}
 	if s.group != nil {
 		failed = append(failed, s.group)
 		s.group = nil
@@ -476,9 +480,25 @@ func (s *Store) failLocked(g *group, err error) {
 			}
 		}
 		g.err = err
-		close(g.done)
 	}
 	s.chained = append(s.chained[:0:0], s.heads...)
+	return failed
+}
+
+// tellFailed tells those who wait for groups that failed, once the log has nothing of them any more. The caller holds the
+// append turn.
+func (s *Store) tellFailed(groups []*group) {
+	var journals []*Journal
+	for _, g := range groups {
+		journals = append(journals, g.journals...)
+	}
+	if slices.ContainsFunc(journals, func(j *Journal) bool { return j.used }) {
+		s.counters.wastes.Add(1)
+	}
+	s.takeBack(journals...)
+	for _, g := range groups {
+		close(g.done)
+	}
 }
 
 // noteFailureLocked makes the page read-only when the log has become so.

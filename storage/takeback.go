@@ -1,29 +1,53 @@
 package storage
 
-import "slices"
+import (
+	"slices"
 
-// takeBack cuts off the log what a journal has written that cannot go on, so that a write which failed for want of room does
-// not keep the disk full. It takes only what nobody can know of: there is no other journal and no group under way, the
-// index has no rows of it, and no batch of another segment names it. It never waits: what it leaves is garbage for the
-// collector. The journal must have ended its append.
-func (s *Store) takeBack(j *Journal) {
-	if j.out == nil || len(j.spans) == 0 {
+	"github.com/ledgerd/ledger/storage/segment"
+)
+
+// takeBack cuts off the log what journals have written that failed, so that a write which failed for want of room does not
+// keep the disk full. It takes only what nobody can know of: no other journal is open and no group is under way, the index has
+// no rows of it, and no batch that stays names it. It never waits: what it leaves is garbage for the collector. The journals
+// must have ended their appends. The caller holds the append turn.
+func (s *Store) takeBack(js ...*Journal) {
+	if !s.foldTurn.try() {
 		return
 	}
-	span := j.spans[len(j.spans)-1]
-	for _, turn := range []token{s.foldTurn, s.appendTurn} {
-		if !turn.try() {
-			return
-		}
-		defer turn.release()
-	}
-	if span.segment != j.out.Segment() || !s.bulk.TryLock() {
+	defer s.foldTurn.release()
+	if !s.bulk.TryLock() {
 		return
 	}
 	defer s.bulk.Unlock()
-	if s.forget(j, max(span.start, s.endIn(span.segment))) {
-		_ = j.out.Cut() // the log knows that it failed, and refuses what is appended
+	for _, j := range slices.Backward(js) {
+		_ = s.log.Cut(s.forget(j)) // the log knows when it failed, and refuses what is appended
 	}
+}
+
+// forget takes back what a journal has appended to segments of its own, as far as it may, and returns what is to be cut. The
+// caller holds the turns of folds and appends, and bulk.
+func (s *Store) forget(j *Journal) []segment.End {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := len(s.journals)
+	if _, open := s.journals[j]; open {
+		others--
+	}
+	if s.closed || s.poisoned != nil || others > 0 || s.group != nil || s.appending != nil || len(j.spans) == 0 {
+		return nil
+	}
+	var starts []segment.End
+	for _, span := range j.spans {
+		starts = append(starts, segment.End{Segment: span.segment, Offset: max(span.start, s.endIn(span.segment))})
+	}
+	cut := j.out.Forget(starts)
+	for _, e := range cut {
+		s.over.takeBack(e.Segment, e.Offset)
+	}
+	if len(cut) > 0 {
+		s.wants.made.Add(1) // what was seen to be held may be so no more
+	}
+	return cut
 }
 
 // endIn returns where the batches of a segment end that the index may have rows of, 0 when there are none. The caller holds
@@ -35,21 +59,4 @@ func (s *Store) endIn(id uint32) (end uint64) {
 		}
 	}
 	return end
-}
-
-// forget takes back what a journal has appended to its present segment from start on, if it may. The caller holds the turns
-// of folds and appends, and bulk.
-func (s *Store) forget(j *Journal, start uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, open := s.journals[j]
-	if s.closed || s.poisoned != nil || !open || len(s.journals) > 1 || s.group != nil || s.appending != nil {
-		return false
-	}
-	from, ok := j.out.Forget(start)
-	if ok {
-		s.over.takeBack(j.out.Segment(), from)
-		s.wants.made.Add(1) // what was seen to be held may be so no more
-	}
-	return ok
 }

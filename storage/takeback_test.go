@@ -69,9 +69,69 @@ func TestFailedJournalLeavesNothing(t *testing.T) {
 			w.reopen()
 			w.must(w.verify(w.s, w.promise(), w.rng))
 			w.must(checkClean(w.s))
+
+			cycles(t, w.s.NewCollector(storage.CollectOptions{}), 2) // what the others knew of comes back so
+			_, err = w.s.Compact(t.Context(), storage.CompactOptions{})
+			w.must(err)
+			if after := w.s.Stats().SegmentBytes; after > before+64<<10 {
+				t.Errorf("segments of %d bytes before, %d after gc and compact", before, after)
+			}
+			w.must(w.verify(w.s, w.promise(), w.rng))
+			w.must(checkClean(w.s))
 			w.close()
 		})
 	}
+}
+
+// TestFailedCommitLeavesNothing lets the disk be full from the n-th write of a commit on, for every n, with segments so small
+// that the commit needs several. At once, and after the next open, the log has no batch more than before.
+func TestFailedCommitLeavesNothing(t *testing.T) {
+	for n := 0; ; n++ {
+		full, writes := false, 0
+		w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 10})
+		w.o.FS = vfstest.NewFaulty(w.mem, func(op vfstest.Op) error {
+			if !full || !takesSpace(op.Kind) {
+				return nil
+			}
+			if writes++; writes > n {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		w.open()
+		w.commit(edit{"a": noise(w.rng, 100<<10)})
+		w.reopen()
+		before := batchBytes(w.s)
+		full = true
+		_, err := w.tryCommit(nil, edit{"b": noise(w.rng, 300<<10), "c": noise(w.rng, 40<<10)}, 2)
+		full = false
+		if err == nil {
+			if n < 10 {
+				t.Fatalf("the commit made %d writes", n)
+			}
+			w.close()
+			return
+		}
+		if !errors.Is(err, base.ErrNoSpace) {
+			t.Fatalf("commit on a disk that is full after %d writes: %v, want ErrNoSpace", n, err)
+		}
+		if after := batchBytes(w.s); after != before {
+			t.Errorf("full after %d writes: batches of %d bytes before, %d after", n, before, after)
+		}
+		w.commit(small(7))
+		w.must(w.verify(w.s, w.promise(), w.rng))
+		w.must(checkClean(w.s))
+		w.reopen()
+		w.must(w.verify(w.s, w.promise(), w.rng))
+		w.must(checkClean(w.s))
+		w.close()
+	}
+}
+
+// batchBytes returns what the segments have besides their headers, which stay.
+func batchBytes(s *storage.Store) int64 {
+	st := s.Stats()
+	return st.SegmentBytes - 32*int64(st.Segments)
 }
 
 func putNoise(w *world, j *storage.Journal, size int) {

@@ -29,6 +29,7 @@ type history struct {
 	failed bool              // an append or an open has failed
 	count  int
 	taken  int // batches that were taken back
+	cuts   int // greatest count of segments off which they were cut at once
 }
 
 func newHistory(t testing.TB, o segment.Options, seed uint64) *history {
@@ -69,61 +70,75 @@ func (h *history) session(l *segment.Log, appends int, tolerate error) {
 			p := l.Position(l.Complete())
 			h.pos = &p
 		case k < 6:
-			s := streams[1+k%2]
-			if !h.takeBack(s, mine[s], tolerate) {
+			n := 1 + k%2
+			for range h.r.IntN(2) * 3 { // else what one stream has appended is seldom behind all that others know
+				if a, ok := h.append(streams[n], tolerate); ok {
+					mine[streams[n]] = append(mine[streams[n]], a)
+				}
+			}
+			if !h.takeBack(l, streams[n], mine[streams[n]], tolerate) {
 				return
 			}
-			mine[s] = nil
+			mine[streams[n]] = nil
 		default:
-			recs := randomRecs(h.r, 3, []int{40, 400, 1800}[h.r.IntN(3)])
-			h.count++
-			attempt := fmt.Sprintf("%08d", h.count)
-			recs[0].Payload = attempt + recs[0].Payload
-			h.tried[attempt] = recs
 			s := streams[h.r.IntN(len(streams))]
-			a, err := s.Append(batchOf(recs...))
-			if err != nil {
-				if tolerate == nil || !errors.Is(err, tolerate) && !errors.Is(err, base.ErrReadOnly) {
-					h.t.Fatal(err)
-				}
-				h.failed = true
-				if !errors.Is(err, base.ErrReadOnly) {
-					delete(h.tried, attempt) // a failed write is gone
-				}
-				continue
+			if a, ok := h.append(s, tolerate); ok {
+				mine[s] = append(mine[s], a)
 			}
-			h.acked[a.Number] = recs
-			delete(h.tried, attempt)
-			mine[s] = append(mine[s], a)
 		}
 	}
 }
 
+// append appends a random batch. It returns false when the disk failed.
+func (h *history) append(s *segment.Stream, tolerate error) (segment.Appended, bool) {
+	recs := randomRecs(h.r, 3, []int{40, 400, 1800}[h.r.IntN(3)])
+	h.count++
+	attempt := fmt.Sprintf("%08d", h.count)
+	recs[0].Payload = attempt + recs[0].Payload
+	h.tried[attempt] = recs
+	a, err := s.Append(batchOf(recs...))
+	if err != nil {
+		if tolerate == nil || !errors.Is(err, tolerate) && !errors.Is(err, base.ErrReadOnly) {
+			h.t.Fatal(err)
+		}
+		h.failed = true
+		if !errors.Is(err, base.ErrReadOnly) {
+			delete(h.tried, attempt) // a failed write is gone
+		}
+		return a, false
+	}
+	h.acked[a.Number] = recs
+	delete(h.tried, attempt)
+	return a, true
+}
+
 // takeBack takes some of the batches back that a stream has appended. They may be there after a crash, and none that is not
 // among them goes. It returns false when the disk failed.
-func (h *history) takeBack(s *segment.Stream, mine []segment.Appended, tolerate error) bool {
-	mine = slices.DeleteFunc(slices.Clone(mine), func(a segment.Appended) bool { return a.Segment != s.Segment() })
+func (h *history) takeBack(l *segment.Log, s *segment.Stream, mine []segment.Appended, tolerate error) bool {
 	if len(mine) == 0 {
 		return true
 	}
-	from, ok := s.Forget(mine[h.r.IntN(len(mine))].Start)
-	if !ok {
-		return true
-	}
-	taken := 0
-	for _, a := range mine {
-		if a.Start >= from {
-			recs := h.acked[a.Number]
-			delete(h.acked, a.Number)
-			h.tried[recs[0].Payload[:8]] = recs
-			taken++
+	var starts []segment.End
+	for _, a := range mine[h.r.IntN(len(mine)):] {
+		if n := len(starts); n == 0 || starts[n-1].Segment != a.Segment {
+			starts = append(starts, segment.End{Segment: a.Segment, Offset: a.Start})
 		}
 	}
-	if taken == 0 {
-		h.t.Fatalf("batches behind %d were taken back, of %+v", from, mine)
+	cut := s.Forget(starts)
+	segments := map[uint32]bool{}
+	for _, c := range cut {
+		i := slices.IndexFunc(mine, func(a segment.Appended) bool { return a.Segment == c.Segment && a.Start == c.Offset })
+		if i < 0 {
+			h.t.Fatalf("a batch at %+v was taken back, of %+v", c, mine)
+		}
+		recs := h.acked[mine[i].Number]
+		delete(h.acked, mine[i].Number)
+		h.tried[recs[0].Payload[:8]] = recs
+		segments[c.Segment] = true
 	}
-	h.taken += taken
-	if err := s.Cut(); err != nil {
+	h.taken += len(cut)
+	h.cuts = max(h.cuts, len(segments))
+	if err := l.Cut(cut); err != nil {
 		if tolerate == nil || !errors.Is(err, tolerate) {
 			h.t.Fatal(err)
 		}
@@ -199,7 +214,7 @@ func factor() int {
 // TestCrashEverywhere cuts the power after every operation of a history that changes something, four times, and again
 // inside a tenth of the recoveries (design section 11, promise 1).
 func TestCrashEverywhere(t *testing.T) {
-	recoveries, taken := 0, 0
+	recoveries, taken, cuts := 0, 0, 0
 	for seed := range uint64(3 * factor()) {
 		m := vfstest.NewMem()
 		o := options(nil)
@@ -217,9 +232,9 @@ func TestCrashEverywhere(t *testing.T) {
 			}
 		})
 		h.run(3, 14, nil)
-		taken += h.taken
+		taken, cuts = taken+h.taken, max(cuts, h.cuts)
 	}
-	t.Logf("%d recoveries, %d batches taken back", recoveries, taken)
+	t.Logf("%d recoveries, %d batches taken back, from at most %d segments at once", recoveries, taken, cuts)
 }
 
 // crashRecovery cuts the power after every operation of a recovery.

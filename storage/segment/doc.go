@@ -54,8 +54,9 @@
 //	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it. What it replaces counts no more from the
 //	    moment at which it has its name, and is kept until the index that points there was told (see Rewrite, Install, Retire).
 //
-//	I8: durable batches are taken back only from the end of a segment, and only when no durable batch of another segment
-//	    and no Position names an end behind their beginning (see Forget). A power cut may bring them back.
+//	I8: durable batches are taken back only from the ends of segments, and only when no durable batch that stays and no
+//	    Position names an end behind their beginning (see Forget). A power cut may bring them back, but none without
+//	    those whose ends it names.
 //
 // # Concurrency
 //

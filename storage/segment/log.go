@@ -79,13 +79,14 @@ type Log struct {
 // segment is what a log knows of a segment.
 type segment struct {
 	id     uint32
-	size   uint64 // of the file
-	synced uint64 // end of what is durable
-	named  uint64 // largest end that a durable batch or a Position has named
-	cited  uint64 // largest end that a batch of another segment has named since the log was opened
-	cut    bool   // batches were taken back off its end
-	open   bool   // it may be appended to
-	used   bool   // by a stream
+	size   uint64  // of the file
+	synced uint64  // end of what is durable
+	named  uint64  // largest end that a durable batch or a Position has named
+	writer *Stream // the last that has appended a batch since the log was opened
+	cited  uint64  // largest end that a batch of another stream than writer has named since the log was opened
+	cut    bool    // batches were taken back off its end
+	open   bool    // it may be appended to
+	used   bool    // by a stream
 }
 
 // SegmentInfo describes a segment: its id, the length of its file and the end of what is durable, in bytes. The file is

@@ -250,13 +250,13 @@ func (s *Stream) publish(info BatchInfo) {
 	l.written.Add(info.End - info.Start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.seg.synced, s.seg.size = info.End, info.End
+	s.seg.synced, s.seg.size, s.seg.writer = info.End, info.End, s
 	for _, e := range s.ends {
 		seg := l.segs[e.Segment]
 		if seg == nil {
 			continue
 		}
-		if seg != s.seg {
+		if seg.writer != s {
 			seg.cited = max(seg.cited, e.Offset)
 		}
 		if seg.named < e.Offset {

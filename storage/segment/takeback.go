@@ -1,47 +1,58 @@
 package segment
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
-// Forget takes back the durable batches that the stream has appended to its present segment from start on, but for those
-// that others may know of: a position reflects them, or a batch of another segment names their ends. It returns where the
-// first of them began. From then on no place in them can be read, and no position reflects them. Cut must follow. ok is
-// false when there are none, or the log is being copied. No stream may append meanwhile.
-func (s *Stream) Forget(start uint64) (from uint64, ok bool) {
+// Forget takes back the durable batches that the stream has appended from starts on, but for those that others may know of: a
+// position reflects them, or a batch that stays names their ends. starts has the segments of these batches in the order in
+// which the stream has appended to them, each with the offset of its first one. It goes from the last batch to the first and
+// ends where one has to stay. From then on no place in what it has taken can be read, and no position reflects it.
+//
+// It returns where the batches began, the last one first, for Cut, which must follow: nothing when all stay, or while the log
+// is being copied. The stream may have been released. No stream may append until Cut has returned.
+func (s *Stream) Forget(starts []End) (cut []End) {
 	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := s.seg
-	if g == nil || l.closed || l.poison != nil || l.copies > 0 {
-		return 0, false
+	if l.closed || l.poison != nil || l.copies > 0 {
+		return nil
 	}
-	from = max(start, g.cited, l.numbers.base.end(g.id), headerBytes)
-	if from >= g.synced {
-		return 0, false
+	for i := len(starts) - 1; i >= 0; i-- {
+		g := l.segs[starts[i].Segment]
+		if g == nil || g.writer != s {
+			break
+		}
+		from := max(starts[i].Offset, g.cited, l.numbers.base.end(g.id), headerBytes)
+		if from >= g.synced {
+			break
+		}
+		cut = append(cut, l.numbers.forget(g.id, from)...)
+		g.synced, g.size, g.named, g.cut = from, from, min(g.named, from), true
+		g.open = g.open || !l.fullLocked(g)
+		l.listLocked(g)
+		if from > starts[i].Offset {
+			break // what stays names the ends of the segments before
+		}
 	}
-	l.numbers.forget(g.id, from)
-	g.synced, g.size, g.named, g.cut = from, from, min(g.named, from), true
-	l.listLocked(g)
-	return from, true
+	return cut
 }
 
-// Cut cuts off the file what Forget has taken back, and syncs it. When that fails nothing is appended until the log is
-// opened anew, and the batches may be there then. Errors match base.ErrReadOnly and wrap the cause.
-func (s *Stream) Cut() error {
-	err := s.file.Truncate(int64(s.seg.synced))
-	if err == nil {
-		err = s.file.Sync()
+// Cut cuts the batches that Forget has taken back off their files. It makes each cut durable before the next, so that a batch
+// is never there without what it names or what lies before it, whatever a power cut leaves of a cut. When that fails nothing is
+// appended until the log is opened anew, and the batches that are left may be there then. Errors match base.ErrReadOnly and
+// wrap the cause.
+func (l *Log) Cut(ends []End) error {
+	for _, e := range ends {
+		f, err := l.o.FS.Open(l.path(e.Segment))
+		if err == nil {
+			err = errors.Join(cut(f, e.Offset), f.Close())
+		}
+		if err != nil {
+			return l.fail(fmt.Sprintf("cut batches off segment %s", FileName(e.Segment)), err)
+		}
+		l.syncs.Add(1)
 	}
-	if err != nil {
-		return s.l.fail(fmt.Sprintf("cut batches off segment %s", FileName(s.seg.id)), err)
-	}
-	s.l.syncs.Add(1)
 	return nil
-}
-
-// Segment returns the id of the segment to which the stream appends, 0 when it has none.
-func (s *Stream) Segment() uint32 {
-	if s.seg == nil {
-		return 0
-	}
-	return s.seg.id
 }
