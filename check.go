@@ -11,7 +11,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -285,20 +284,19 @@ func (c *pageCheck) holedHeads(ctx context.Context, store *storage.Store, holes 
 // whereTree is where a problem is told to be of a tree of which a part is not here.
 const whereTree = "tree of commit"
 
-// allGone is where a problem is told to be of a page that has no file any more.
+// allGone is where a problem is told to be of a page of whose content no file has anything any more.
 const allGone = "files of the page"
 
-// vanished returns how much a page took when it was closed last of which all files are gone, but for a new index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page from
-// one that nobody has written to. blank says that the store knows of nothing that was ever written.
+// vanished returns how much a page took when it was closed last whose log has nothing any more, nor its index, and 0 for others.
+// Nothing in its directory, which takes size bytes, tells such a page from one that nobody has written to. blank says that the
+// store knows of nothing that was ever written.
 func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
 	if !blank {
 		return 0, nil
 	}
-	infos, err := r.fs.ReadDir(r.pageDir(k))
-	if errors.Is(err, fs.ErrNotExist) { // it was deleted
+	if _, err := r.fs.Stat(r.pageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
 		return 0, nil
-	}
-	if err != nil || slices.ContainsFunc(infos, func(i vfs.Info) bool { return i.Name != indexFile }) {
+	} else if err != nil {
 		return 0, err
 	}
 	if had, err = r.usage.size(k.ledger, k.id); had <= size {
@@ -307,7 +305,7 @@ func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err
 	return had, err
 }
 
-// vanished reports a page whose files are all gone.
+// vanished reports a page whose files are all gone, or have nothing in them.
 func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
 	key := pageKey{c.info.Ledger, c.info.ID}
 	size, err := dirSize(c.repo.fs, c.repo.pageDir(key))
@@ -320,7 +318,7 @@ func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
 	}
 	file, _ := c.repo.cloud.get()
 	report.Problems = append(report.Problems, Problem{
-		Where: allGone, Message: fmt.Sprintf("all are gone: they had %d bytes when the page was closed last", had), Fetchable: file != nil,
+		Where: allGone, Message: fmt.Sprintf("all are gone or empty: they had %d bytes when the page was closed last", had), Fetchable: file != nil,
 	})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -400,13 +401,26 @@ func TestReadingFetchesWhatARepairOfflineLacks(t *testing.T) {
 	}
 }
 
-// TestAllFilesAreGone removes all files of a page: a check says so, again and again, until repair has brought it back from the cloud, or has told that it is gone for good. A page that nobody wrote to is no such.
+// TestAllFilesAreGone removes all files of a page, or its index and what its log has: a check says so, again and again, until repair has brought it back from the cloud, or has told that it is gone for good. A page that nobody wrote to is no such.
 func TestAllFilesAreGone(t *testing.T) {
-	for _, cloud := range []bool{false, true} {
-		t.Run(fmt.Sprint(cloud), func(t *testing.T) {
+	logs := map[string]func(content []byte) []byte{
+		"gone":        func([]byte) []byte { return nil },
+		"empty":       func([]byte) []byte { return []byte{} },
+		"header only": func(b []byte) []byte { return b[:32] },
+		"zeros":       func(b []byte) []byte { return make([]byte, len(b)) },
+		"ones":        func(b []byte) []byte { return bytes.Repeat([]byte{0xff}, len(b)) },
+	}
+	names := slices.Sorted(maps.Keys(logs))
+	for i := range 2 * len(names) {
+		cloud, log := i%2 == 0, logs[names[i/2]]
+		t.Run(fmt.Sprint(names[i/2], " ", cloud), func(t *testing.T) {
 			s := newSickPage(t, cloud, false)
-			for n := range s.files {
-				must(t, os.Remove(n))
+			for n, content := range s.files {
+				if left := log([]byte(content)); left != nil && filepath.Ext(n) == ".seg" {
+					must(t, os.WriteFile(n, left, 0o600))
+				} else {
+					must(t, os.Remove(n))
+				}
 			}
 			for range 2 {
 				if found := s.check(ledger.CheckOptions{}); len(found.Problems) != 1 || found.Problems[0].Fetchable != cloud || !strings.Contains(found.Problems[0].Message, "gone") {

@@ -192,11 +192,12 @@ func (s *Store) Heads() []*commit.Commit {
 	return slices.Clone(s.heads)
 }
 
-// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody has written to the page, or its files are gone. It waits for a fold that runs.
+// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody has written to the page, or
+// its files are gone or empty. It waits for a fold that runs.
 func (s *Store) Blank() bool {
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
-	return s.state.position.Number == 0 && len(s.log.Segments()) == 0
+	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
 }
 
 // NewestHead returns the greatest head by (timestamp, id), including commits that were submitted and are not durable

@@ -202,7 +202,7 @@ func TestBucketsHaveNothingInCommon(t *testing.T) {
 			chi += (float64(n) - expected) * (float64(n) - expected) / expected
 		}
 		t.Logf("bucket %d: %d blocks, chi-square of %d sealed bytes %.0f", i, len(blocks), total, chi)
-		if total < 2<<20 || chi > 400 || chi < 140 { // 255 degrees of freedom: a chance of less than 1 in 10 million for either bound
+		if total < 2<<20 || chi > 430 || chi < 130 { // 255 degrees of freedom: a chance of less than one in 10 billion for either bound
 			t.Errorf("chi-square of %d sealed bytes is %.0f", total, chi)
 		}
 	}
