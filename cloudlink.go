@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -199,7 +200,7 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	b, err := l.open(ctx)
 	if errors.Is(err, base.ErrNotFound) {
 		// A disk that is not there may come back: that is no answer about the object.
-		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: errors.New(err.Error())}
+		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassRetryable, Err: base.WithClass(errors.New(err.Error()), fs.ErrNotExist)}
 	}
 	if err != nil {
 		return nil, bucket.NewError(ctx, op, name, false, err)

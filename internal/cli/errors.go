@@ -176,6 +176,8 @@ func (a *app) hintOf(err error) string {
 			return "make room in the bucket, or have its quota raised; nothing is lost, and sync goes on then"
 		case errors.Is(err, fs.ErrPermission):
 			return "see to the rights in the bucket, of the directory or of the credentials; nothing is lost, and sync goes on then"
+		case errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist):
+			return "if the bucket lies on a disk that is not mounted, mount it; nothing is lost, and sync goes on then"
 		}
 	}
 	if _, ok := errors.AsType[*filetree.RemovalError](err); ok {

@@ -1,10 +1,17 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/dir"
 )
 
 // TestPartlyIsNotNothing gives errors behind what was done an exit code of their own, unless the error has one.
@@ -26,5 +33,25 @@ func TestPartlyIsNotNothing(t *testing.T) {
 	}
 	if hint := (&app{}).hintOf(partly(full, true)); hint == "" {
 		t.Error("no hint")
+	}
+}
+
+// TestHintOfADirectoryThatIsGone looks into a bucket whose directory has gone away, as that of a disk which is not mounted.
+func TestHintOfADirectoryThatIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bucket")
+	b, err := dir.Open(t.Context(), path, dir.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	_, gone := b.Get(t.Context(), "x", 0, -1)
+	canceled := &bucket.Error{Op: bucket.OpGet, Name: "x", Class: bucket.ClassCanceled, Err: context.Canceled}
+	missing := &bucket.Error{Op: bucket.OpGet, Name: "x", Class: bucket.ClassNotFound, Err: fs.ErrNotExist}
+	for err, mount := range map[error]bool{gone: true, canceled: false, missing: false} {
+		if hint := (&app{}).hintOf(fmt.Errorf("sync: %w", err)); strings.Contains(hint, "mount it") != mount {
+			t.Errorf("hint of %v: %s", err, hint)
+		}
 	}
 }
