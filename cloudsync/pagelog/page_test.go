@@ -41,12 +41,13 @@ var started = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld(seed uint64, devices int) *world {
 	w := &world{clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 1)), made: map[epoch.Commit]*commit.Commit{}}
 	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
-	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
-	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: func() float64 { return 0.5 }}) // reads run at once
+	source := rand.NewChaCha8([32]byte(binary.BigEndian.AppendUint64(make([]byte, 24), seed)))
+	ring, err := seal.NewKeyring(seal.AES256GCM, source)
 	if err != nil {
 		panic(err)
 	}
-	w.sealer = seal.NewSealer(ring, nil)
+	w.sealer = seal.NewSealer(ring, source)
 	w.names = wire.NamesOf(ring, "ledger", [16]byte{1})
 	for i := range devices {
 		d := &device{w: w, name: fmt.Sprint("d", i)}
@@ -73,6 +74,7 @@ type device struct {
 	log  *pagelog.Log
 
 	at        epoch.Position
+	base      uint64 // number with which its epoch began
 	tombstone []byte
 	state     epoch.State
 	unsynced  epoch.Graph
@@ -345,7 +347,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 	}
 	j := epoch.Join(epoch.Local{View: d.view(), Memory: d.memory}, s)
 	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
-	d.at, d.named = next, named
+	d.at, d.base, d.named = next, next.Number, named
 	d.fold(&j)
 	return nil
 }

@@ -65,14 +65,19 @@ func (p *page) call(wait bool) {
 		p.calls = slices.DeleteFunc(p.calls, func(o *call) bool { return o == c })
 		left := c.left
 		p.mu.Unlock()
-		w.trace("%s device %d page %s: wait %t from %s: %v", w.now().Format("02 15:04:05.000"), p.run.d.index, p.ledger, wait, c.since.Format("15:04:05.000"), err)
+		ended := left && errors.Is(err, context.Canceled) || errors.Is(err, base.ErrClosed) && (p.run.ends || p.isClosing())
+		told := fmt.Sprint(err)
+		if ended { // where a caller leaves at the moment at which the page closes, either may be told
+			told = "it has ended"
+		}
+		w.trace("%s device %d page %s: wait %t from %s: %s", w.now().Format("02 15:04:05.000"), p.run.d.index, p.ledger, wait, c.since.Format("15:04:05.000"), told)
 		switch {
 		case err == nil && wait:
 			p.inBucket(ctx, "W4", []commit.ID{c.id})
 		case err == nil:
 			p.inBucket(ctx, "W10", own)
 			p.here(ctx, there)
-		case left && errors.Is(err, context.Canceled), errors.Is(err, base.ErrClosed) && (p.run.ends || p.isClosing()):
+		case ended:
 		default:
 			at, well := w.well(p.run.d)
 			if explained := errors.Is(err, base.ErrNetwork) || errors.Is(err, base.ErrNoSpace) || bucket.ClassOf(err) == bucket.ClassDenied; !explained || well && at.Add(aftermath).Before(c.since) {
