@@ -4,7 +4,8 @@
 //	M1  The result follows from what the versions contain, and not from which one is called left.
 //	M2  The result of versions whose index rows are what their records give has such index rows, but for unique ones.
 //	M3  A record that only one side has changed is as that side has it. A deleted one does not come back.
-//	M4  Two records that got one key from a key generator both stay.
+//	M4  Two records that got one key from a key generator both stay. It is a law of one merge: rows do not say that a record
+//	    was moved, so a merge takes a key that has another record on each side, and in the base, for one that both changed.
 //	M5  A key stands in a unique index once. A record that is left out of one is reported, and stays.
 //
 // What becomes of what both sides have changed:
