@@ -287,14 +287,16 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 		w.from = by
 		return false, nil
 	}
-	if known && inBase && !unknown {
-		if side, moved, err := w.movedAway(ctx); err != nil || moved {
+	apart := !inBase && !unknown && w.generated() // they are two records
+	if known && (inBase || unknown) {
+		side, moved, err := w.movedAway(ctx, unknown)
+		if err != nil || moved {
 			w.from[side] = true
 			return false, err
 		}
+		apart = w.shared()
 	}
-	switch {
-	case known && has[Left] != has[Right]: // deleted there and changed here
+	if known && has[Left] != has[Right] { // deleted there and changed here
 		w.from = has
 		return false, nil
 	}
@@ -302,7 +304,7 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if known && has[Left] && !inBase && !unknown && w.generated() {
+	if known && has[Left] && apart {
 		moved, err := w.m.move(ctx, w.s, w.record.Primary, side)
 		if err == nil && !moved {
 			if moved, err = w.m.move(ctx, w.s, w.record.Primary, 1-side); moved {

@@ -66,35 +66,53 @@ func (w *group) notes(ctx context.Context) error {
 	return nil
 }
 
-// movedAway returns the side that has given another number to the record that the base has here, if just one did. Finish does
-// there what the other side has done here.
-func (w *group) movedAway(ctx context.Context) (side Side, is bool, err error) {
+// movedAway returns the side that has given another number to the record that the base has here, which the other side has changed
+// since. Finish does there what the other side has done here. Of several bases that do not agree, no record is known: it is
+// enough then that one side alone has given a number away, for that what the other one has here is not lost.
+func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool, err error) {
 	var sum [sha256.Size]byte
+	if !unknown {
+		row, err := w.m.v.Base.Get(ctx, w.name)
+		if err != nil {
+			return Left, false, err
+		}
+		sum = sha256.Sum256(row)
+	}
+	var by [2]bool
+	var to int64
 	for _, c := range w.changes {
 		if c.row.Kind != indexeddb.KindMoved || c.InBase || c.In[Left] == c.In[Right] {
 			continue
 		}
-		if sum == [sha256.Size]byte{} {
-			row, err := w.m.v.Base.Get(ctx, w.name)
-			if err != nil {
-				return Left, false, err
-			}
-			sum = sha256.Sum256(row)
-		}
-		side = Left
+		at := Left
 		if c.In[Right] {
-			side = Right
+			at = Right
 		}
-		got, err := w.m.sides[side].Get(ctx, c.Key)
+		got, err := w.m.sides[at].Get(ctx, c.Key)
 		if err != nil {
 			return Left, false, err
 		}
-		if bytes.Equal(got, sum[:]) {
-			w.m.followers = append(w.m.followers, follower{w.s, w.record.Primary, c.row.Sequence, side})
-			return side, true, nil
+		if unknown || bytes.Equal(got, sum[:]) {
+			side, by[at], to = at, true, c.row.Sequence
 		}
 	}
-	return Left, false, nil
+	if by[Left] == by[Right] {
+		return Left, false, nil
+	}
+	w.m.followers = append(w.m.followers, follower{w.s, w.record.Primary, to, side})
+	return side, true, nil
+}
+
+// shared reports whether both sides have had merges, which the other one does not know of, in which records shared the number. What
+// they have here now need not be one record. Two that were one are better than one that is lost.
+func (w *group) shared() bool {
+	var by [2]bool
+	for _, c := range w.changes {
+		for side, in := range c.In {
+			by[side] = by[side] || in && c.row.Kind == indexeddb.KindMoved && !c.InBase
+		}
+	}
+	return by[Left] && by[Right]
 }
 
 // follow does under new numbers what a side has done under the old ones.
@@ -130,7 +148,7 @@ func (m *Merge) followOne(ctx context.Context, f *follower) error {
 	if err != nil {
 		return err
 	}
-	same := now != nil
+	same := now != nil && was != nil
 	if same {
 		if same, err = was.renumber(ctx, m.v.Base, s.storeID, part, s.meta, to); err != nil {
 			return err
