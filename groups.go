@@ -48,6 +48,8 @@ type Merge struct {
 	Result *Tx
 	// LeftCommit and RightCommit are the heads that are merged, see MergeConflict.
 	LeftCommit, RightCommit Commit
+	// State is the strategy's own: what it keeps from one group to the next, and for Finish. It is nil at first.
+	State any
 
 	pair *merge.Pair
 }

@@ -118,12 +118,12 @@ func (c treeCursor) last(ctx context.Context, hi []byte) (bool, error) {
 	return c.SeekBefore(ctx, hi)
 }
 
-// newIter returns an iterator over what o selects within the keys that begin with prefix.
-func newIter(from origin, src entryCursor, o ScanOptions, prefix []byte) *Iter {
-	it := &Iter{from: from, src: src, reverse: o.Reverse, keysOnly: o.KeysOnly, limit: o.Limit}
+// open makes it, which is zero, an iterator over what o selects within the keys that begin with prefix.
+func (it *Iter) open(from origin, src entryCursor, o ScanOptions, prefix []byte) {
+	it.from, it.src, it.reverse, it.keysOnly, it.limit = from, src, o.Reverse, o.KeysOnly, o.Limit
 	if o.Limit < 0 {
 		it.fail(fmt.Errorf("scan with a limit of %d entries: %w", o.Limit, ErrInvalid))
-		return it
+		return
 	}
 	lo, hi := o.Start, o.End
 	for _, p := range [][]byte{o.Prefix, prefix} {
@@ -138,7 +138,6 @@ func newIter(from origin, src entryCursor, o ScanOptions, prefix []byte) *Iter {
 	if c, ok := src.(treeCursor); ok {
 		it.tree = c.Cursor
 	}
-	return it
 }
 
 // prefixEnd returns the first key behind all that begin with p, nil when there is none.

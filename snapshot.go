@@ -186,5 +186,10 @@ func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	if s.nothing {
 		t.Root = btree.EmptyRoot
 	}
-	return newIter(s.snapshotState, treeCursor{t.Cursor()}, o, s.prefix)
+	walk := &struct {
+		Iter
+		cursor btree.Cursor
+	}{cursor: *t.Cursor()} // one allocation: many an iterator gives one entry only
+	walk.open(s.snapshotState, treeCursor{&walk.cursor}, o, s.prefix)
+	return &walk.Iter
 }

@@ -201,7 +201,9 @@ func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 
 // Iter returns an iterator as Scan does. See Snapshot.Iter.
 func (t *Tx) Iter(o ScanOptions) *Iter {
-	return newIter(t, newTxCursor(t, o.Reverse), o, nil)
+	it := new(Iter)
+	it.open(t, newTxCursor(t, o.Reverse), o, nil)
+	return it
 }
 
 // Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing and returns nil, so that it can

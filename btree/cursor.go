@@ -25,10 +25,11 @@ type Cursor struct {
 	touched byte // of fb.Node.Touch
 }
 
-// step is a node on the path of a cursor, and the gap where the path goes on.
+// step is a node on the path of a cursor, and the gap where the path goes on. A path is made for each look-up of a first key, so that
+// a step holds no more than it must.
 type step struct {
-	span
-	gap int
+	node *fb.Node
+	gap  int
 }
 
 type side int8
@@ -113,54 +114,51 @@ func (c *Cursor) Prev(ctx context.Context) (bool, error) {
 
 // First moves to the first entry.
 func (c *Cursor) First(ctx context.Context) (bool, error) {
-	root, ok := c.reset(behindLast)
-	if !ok {
-		return false, ctx.Err()
+	n, err := c.root(ctx, behindLast)
+	if n == nil {
+		return false, err
 	}
-	return c.descend(ctx, root, false)
+	return c.descend(ctx, n, false)
 }
 
 // Last moves to the last entry.
 func (c *Cursor) Last(ctx context.Context) (bool, error) {
-	root, ok := c.reset(beforeFirst)
-	if !ok {
-		return false, ctx.Err()
+	n, err := c.root(ctx, beforeFirst)
+	if n == nil {
+		return false, err
 	}
-	return c.descend(ctx, root, true)
+	return c.descend(ctx, n, true)
 }
 
 // Seek moves to the first entry whose key is not below key; behind the last one if there is none.
 func (c *Cursor) Seek(ctx context.Context, key []byte) (bool, error) {
-	s, ok := c.reset(behindLast)
-	for ok {
-		p, err := c.push(ctx, &s)
-		if err != nil {
-			return false, err
-		}
-		i, found := p.node.Search(key)
+	n, err := c.root(ctx, behindLast)
+	for n != nil {
+		i, found := n.Search(key)
+		p := c.push(n, i)
 		if found {
 			return c.stand(i), nil
 		}
-		p.gap = i
-		s, ok = p.child(i)
+		n, err = c.child(ctx, p)
+	}
+	if err != nil {
+		return false, err
 	}
 	return c.ascend(ctx)
 }
 
 // SeekBefore moves to the last entry whose key is below key; before the first one if there is none.
 func (c *Cursor) SeekBefore(ctx context.Context, key []byte) (bool, error) {
-	s, ok := c.reset(beforeFirst)
-	for ok {
-		p, err := c.push(ctx, &s)
-		if err != nil {
-			return false, err
+	n, err := c.root(ctx, beforeFirst)
+	for n != nil {
+		i, found := n.Search(key)
+		p := c.push(n, i)
+		if n, err = c.child(ctx, p); found && n != nil {
+			return c.descend(ctx, n, true)
 		}
-		i, found := p.node.Search(key)
-		p.gap = i
-		s, ok = p.child(i)
-		if found && ok {
-			return c.descend(ctx, s, true)
-		}
+	}
+	if err != nil {
+		return false, err
 	}
 	return c.ascendBefore(ctx)
 }
@@ -171,49 +169,57 @@ func (c *Cursor) leave(s side) {
 	c.i, c.first, c.last = 0, math.MaxInt, math.MinInt
 }
 
-// reset leaves and returns the root. For an empty tree the cursor is then at the given side.
-func (c *Cursor) reset(empty side) (subtree, bool) {
+// root leaves and returns the root, nil when the tree is empty. The cursor is then at the given side.
+func (c *Cursor) root(ctx context.Context, empty side) (*fb.Node, error) {
 	c.leave(empty)
-	return subtree{digest: c.t.Root, level: anyLevel}, c.t.Root != EmptyRoot
-}
-
-// push reads a node, the root or the child in the gap of the last one of the path, and makes it the last one.
-func (c *Cursor) push(ctx context.Context, s *subtree) (*step, error) {
-	n, err := c.linked(), error(nil)
-	if n != nil {
-		n.Use()
-	} else {
-		n, err = s.read(ctx, c.t.Source)
+	if c.t.Root == EmptyRoot {
+		return nil, ctx.Err()
 	}
-	if err == nil {
-		if c.node != nil { // the cursor moves on from an entry: all of the node will be read
-			c.touched |= n.Touch()
-		}
-		err = s.verify(n)
-	}
+	s := subtree{digest: c.t.Root, level: anyLevel}
+	n, err := s.load(ctx, c.t.Source)
 	if err != nil {
 		c.leave(nowhere)
-		return nil, err
 	}
-	if c.depth > 0 {
-		up := &c.path[c.depth-1]
-		if up.node.Linked(up.gap) != n {
-			up.node.Link(up.gap, n)
-		}
-	}
-	p := &c.path[c.depth]
-	p.node, p.digest, p.lo, p.hi = n, s.digest, s.lo, s.hi
-	c.depth++
-	return p, nil
+	return n, err
 }
 
-// linked returns the node to which the last one of the path is linked where it goes on, nil if there is none.
-func (c *Cursor) linked() *fb.Node {
-	if c.depth == 0 {
-		return nil
+// push makes a node the last one of the path.
+func (c *Cursor) push(n *fb.Node, gap int) *step {
+	p := &c.path[c.depth]
+	p.node, p.gap = n, gap
+	c.depth++
+	return p
+}
+
+// child returns the node in the gap of the last step of the path, nil if there is none.
+func (c *Cursor) child(ctx context.Context, p *step) (*fb.Node, error) {
+	n, err := c.t.below(ctx, p.node, p.gap, c.lo(), c.hi())
+	if err != nil {
+		c.leave(nowhere)
+	} else if n != nil && c.node != nil { // the cursor moves on from an entry: all of the node will be read
+		c.touched |= n.Touch()
 	}
-	p := &c.path[c.depth-1]
-	return p.node.Linked(p.gap)
+	return n, err
+}
+
+// lo returns the key that bounds the end of the path from below.
+func (c *Cursor) lo() bound {
+	for d := c.depth - 1; d >= 0; d-- {
+		if p := &c.path[d]; p.gap > 0 {
+			return bound{p.node, p.gap - 1}
+		}
+	}
+	return bound{}
+}
+
+// hi returns the key that bounds the end of the path from above.
+func (c *Cursor) hi() bound {
+	for d := c.depth - 1; d >= 0; d-- {
+		if p := &c.path[d]; p.gap < p.node.Len() {
+			return bound{p.node, p.gap}
+		}
+	}
+	return bound{}
 }
 
 // stand makes the cursor stand on entry i of the last node of the path.
@@ -228,24 +234,23 @@ func (c *Cursor) stand(i int) bool {
 }
 
 // descend goes to the first entry of a subtree, or to its last one.
-func (c *Cursor) descend(ctx context.Context, s subtree, last bool) (bool, error) {
+func (c *Cursor) descend(ctx context.Context, n *fb.Node, last bool) (bool, error) {
 	for {
-		p, err := c.push(ctx, &s)
-		if err != nil {
+		gap := 0
+		if last {
+			gap = n.Len()
+		}
+		child, err := c.child(ctx, c.push(n, gap))
+		switch {
+		case err != nil:
 			return false, err
+		case child != nil:
+			n = child
+		case last:
+			return c.stand(gap - 1), nil
+		default:
+			return c.stand(0), nil
 		}
-		p.gap = 0
-		if last {
-			p.gap = p.node.Len()
-		}
-		var ok bool
-		if s, ok = p.child(p.gap); ok {
-			continue
-		}
-		if last {
-			return c.stand(p.gap - 1), nil
-		}
-		return c.stand(0), nil
 	}
 }
 
@@ -258,8 +263,12 @@ func (c *Cursor) next(ctx context.Context) (bool, error) {
 	}
 	p := &c.path[c.depth-1]
 	p.gap = c.i + 1
-	if s, ok := p.child(p.gap); ok {
-		return c.descend(ctx, s, false)
+	n, err := c.child(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	if n != nil {
+		return c.descend(ctx, n, false)
 	}
 	return c.ascend(ctx)
 }
@@ -273,8 +282,12 @@ func (c *Cursor) prev(ctx context.Context) (bool, error) {
 	}
 	p := &c.path[c.depth-1]
 	p.gap = c.i
-	if s, ok := p.child(p.gap); ok {
-		return c.descend(ctx, s, true)
+	n, err := c.child(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	if n != nil {
+		return c.descend(ctx, n, true)
 	}
 	return c.ascendBefore(ctx)
 }

@@ -75,12 +75,15 @@ func doubleKey(t KeyType, f float64) (Key, error) {
 	if math.IsNaN(f) {
 		return Key{}, fmt.Errorf("key of a %s that is NaN: %w", t, base.ErrInvalid)
 	}
-	return Key{string(binary.LittleEndian.AppendUint64([]byte{byte(t)}, math.Float64bits(f+0)))}, nil
+	enc := [9]byte{byte(t)}
+	binary.LittleEndian.PutUint64(enc[1:], math.Float64bits(f+0))
+	return Key{string(enc[:])}, nil
 }
 
 // StringKey returns the key of a string in WTF-8.
 func StringKey(s string) Key {
-	return Key{string(appendStringWithLength([]byte{byte(KeyString)}, s))}
+	var short [96]byte // on the stack; longer keys take one of the heap
+	return Key{string(appendStringWithLength(append(short[:0], byte(KeyString)), s))}
 }
 
 // BinaryKey returns the key of bytes.

@@ -49,7 +49,7 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 		part(StringKey(r.Name))
 	case KindRecord, KindExternal:
 		part(r.Primary)
-	case KindContent:
+	case KindContent, KindMoved:
 		part(r.Primary)
 		dst = appendUint(dst, r.Sequence)
 	case KindIndexRow:
@@ -135,6 +135,8 @@ func decodePageKey(key []byte) (r Row, short bool, err error) {
 		r.Kind, r.Primary = KindExternal, d.key()
 	case store != 0 && index == indexContent:
 		r.Kind, r.Primary, r.Sequence = KindContent, d.key(), d.uint()
+	case store != 0 && index == indexMoved:
+		r.Kind, r.Primary, r.Sequence = KindMoved, d.key(), d.uint()
 	case store != 0 && index >= MinIndexID:
 		r.Kind, r.Index, r.Key, r.Primary = KindIndexRow, index, d.key(), d.key()
 	case store == 0 && index == 0 && database == 0:

@@ -28,6 +28,7 @@ const (
 	KindExternal                     // Database, Store, Primary
 	KindContent                      // Database, Store, Primary, Sequence: the ordinal; on pages alone
 	KindIndexRow                     // Database, Store, Index, Key, Primary, Sequence
+	KindMoved                        // Database, Store, Primary, Sequence: the new number; on pages alone
 )
 
 var kindNames = [...]string{
@@ -36,6 +37,7 @@ var kindNames = [...]string{
 	KindStoreFree: "free object store id", KindIndexFree: "free index id", KindStoreName: "object store name",
 	KindIndexName: "index name", KindRecord: "record", KindExists: "exists entry", KindExternal: "external objects",
 	KindContent: "content of an external object", KindIndexRow: "index row",
+	KindMoved: "new number",
 }
 
 // String returns the name of the family.
@@ -93,6 +95,7 @@ const (
 	indexExists   = 2
 	indexExternal = 3
 	indexContent  = 4
+	indexMoved    = 5
 	MinIndexID    = 30
 )
 
@@ -127,7 +130,8 @@ type Row struct {
 	// Key is the index key of an index row. Primary is the primary key; old index rows may have none, see
 	// IndexValue.
 	Key, Primary Key
-	// Sequence is 0 in index rows, but in old ones, and the ordinal of KindContent, from 0 on.
+	// Sequence is 0 in index rows, but in old ones, the ordinal of KindContent, from 0 on, and of KindMoved
+	// the number that a record got which had the primary key Primary.
 	Sequence int64
 	// Scope is the part of the key behind the type.
 	Scope []byte
@@ -151,7 +155,7 @@ func (r Row) Describe() string {
 		return s + " " + shortHex(r.Key.enc) + " of " + shortHex(r.Primary.enc)
 	case KindRecord, KindExists, KindExternal:
 		return s + " " + shortHex(r.Primary.enc)
-	case KindContent:
+	case KindContent, KindMoved:
 		return fmt.Sprintf("%s %s number %d", s, shortHex(r.Primary.enc), r.Sequence)
 	}
 	return s
@@ -175,6 +179,8 @@ func (r Row) prefix() (database, store, index int64) {
 		return r.Database, r.Store, indexExternal
 	case KindContent:
 		return r.Database, r.Store, indexContent
+	case KindMoved:
+		return r.Database, r.Store, indexMoved
 	case KindIndexRow:
 		return r.Database, r.Store, r.Index
 	case KindGlobal, KindScope, KindDatabaseFree, KindDatabaseName:
@@ -183,7 +189,7 @@ func (r Row) prefix() (database, store, index int64) {
 	return r.Database, 0, 0
 }
 
-// Append appends the key of the row as Chromium's LevelDB has it. KindContent has none there.
+// Append appends the key of the row as Chromium's LevelDB has it. KindContent and KindMoved have none there.
 func (r Row) Append(dst []byte) []byte {
 	dst = AppendPrefix(dst, r)
 	switch r.Kind {

@@ -74,7 +74,8 @@ func sortableBits(b []byte) uint64 {
 // DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for what AppendSortable
 // does not write.
 func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
-	enc, rest, err := decodeSortable(nil, b, 0)
+	var short [96]byte // on the stack; longer keys take one of the heap
+	enc, rest, err := decodeSortable(short[:0], b, 0)
 	if err != nil {
 		return Key{}, nil, err
 	}

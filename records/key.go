@@ -120,6 +120,7 @@ var errKey = errors.New("it is no key of an index")
 
 // cutText reads what appendText wrote.
 func cutText(b []byte) (text, rest []byte, err error) {
+	text = make([]byte, 0, len(b))
 	for i := 0; i+1 < len(b); i++ {
 		switch {
 		case b[i] != 0:

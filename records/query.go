@@ -137,23 +137,23 @@ func (v *View[T]) query(ctx context.Context, q Query, yield func(Record[T], erro
 	}
 	base := appendText(v.c.row(rowIndex), []byte(q.Index))
 	from, to := q.bounds(base, escaped, []byte{0, 1})
-	for e, err := range v.r.Scan(ctx, ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true}) {
-		if err != nil {
-			return err
-		}
-		key, id, err := cutText(e.Key[len(base):])
+	it := v.r.Iter(ledger.ScanOptions{Start: from, End: to, Reverse: q.Reverse, Limit: q.Limit, KeysOnly: true})
+	defer it.Close()
+	for it.Next(ctx) {
+		key, id, err := cutText(it.Key()[len(base):])
 		if err != nil {
 			return fmt.Errorf("index %q: %w: %w", q.Index, err, ledger.ErrCorrupt)
 		}
-		value, err := v.Get(ctx, string(id))
+		name := string(id)
+		value, err := v.Get(ctx, name)
 		if err != nil {
 			return err
 		}
-		if !yield(Record[T]{string(id), value, key}, nil) {
+		if !yield(Record[T]{name, value, key}, nil) {
 			return nil
 		}
 	}
-	return nil
+	return it.Err()
 }
 
 // byID yields records by their ids.

@@ -145,6 +145,7 @@ func (c *Collection[T]) Name() string { return c.name }
 type reader interface {
 	Get(ctx context.Context, key []byte) ([]byte, error)
 	Scan(ctx context.Context, o ledger.ScanOptions) iter.Seq2[ledger.Entry, error]
+	Iter(o ledger.ScanOptions) *ledger.Iter
 }
 
 // The kinds of rows, behind the prefix.

@@ -256,25 +256,27 @@ func (c *Cursor) enter(op string, readable bool) error {
 // Value returns the value of the record where the cursor stands, which belongs to the caller. Errors: also those
 // of ObjectStore.Get.
 func (c *Cursor) Value(ctx context.Context) (value.Value, error) {
-	rec, err := c.Record(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return rec.Value, nil
+	rec, err := c.current(ctx)
+	return rec.Value, err
 }
 
 // Record returns the record where the cursor stands. Errors: as Value.
 func (c *Cursor) Record(ctx context.Context) (*Record, error) {
+	rec, err := c.current(ctx)
+	return found(rec, err == nil, err)
+}
+
+func (c *Cursor) current(ctx context.Context) (Record, error) {
 	const op = "read at a cursor"
 	if err := c.enter(op, true); err != nil {
-		return nil, err
+		return Record{}, err
 	}
 	r, err := c.stored(ctx)
 	if err == nil {
 		err = c.err
 	}
 	if err != nil {
-		return nil, c.store.tx.fail(op, err, false)
+		return Record{}, c.store.tx.fail(op, err, false)
 	}
 	return c.store.record(ctx, op, r, c.Key())
 }

@@ -2,21 +2,9 @@
 // object stores, indexes, cursors, key ranges and transactions. Its rows are those of package indexeddb, so that a
 // page with them can be exported to a browser, and one that came from a browser be used.
 //
-//	f := idb.New(pages.Rows(page, ledger.Lazy), nil)
-//	db, err := f.Open(ctx, "library", 1, func(ctx context.Context, u *idb.Upgrade) error {
-//		books, err := u.CreateObjectStore("books", &idb.StoreOptions{KeyPath: idb.Path("isbn")})
-//		if err != nil {
-//			return err
-//		}
-//		_, err = books.CreateIndex(ctx, "by author", idb.Path("author"), nil)
-//		return err
-//	})
+// The example has a database in memory. That of a page is made by
 //
-//	tx, err := db.Begin(ctx, idb.ReadWrite, "books")
-//	defer tx.Abort()
-//	books, err := tx.ObjectStore("books")
-//	_, err = books.Put(ctx, value.NewObject("isbn", 123456.0, "author", "Fred"), nil)
-//	err = tx.Commit(ctx)
+//	f := idb.New(pages.Rows(page, ledger.Lazy), nil)
 //
 // Where a script has requests and events, methods return results and errors. These are the differences:
 //

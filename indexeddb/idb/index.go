@@ -58,47 +58,54 @@ func (x *Index) enter(op string) error {
 
 // Get returns the value of the first record that query has, nil when there is none.
 func (x *Index) Get(ctx context.Context, query any) (value.Value, error) {
-	rec, err := x.Record(ctx, query)
-	if rec == nil || err != nil {
-		return nil, err
-	}
-	return rec.Value, nil
+	rec, _, err := x.first(ctx, query)
+	return rec.Value, err
 }
 
 // Record returns the first record that query has, nil when there is none.
 func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
+	return found(x.first(ctx, query))
+}
+
+// first returns the first record that query has, and whether there is one.
+func (x *Index) first(ctx context.Context, query any) (rec Record, is bool, err error) {
 	const op = "get a record by an index"
 	if err := x.enter(op); err != nil {
-		return nil, err
+		return rec, false, err
 	}
 	rg, err := needRange(query, op)
 	if err != nil {
-		return nil, err
+		return rec, false, err
 	}
 	if k, ok := rg.only(); ok {
-		row, err := x.first(ctx, k)
+		row, err := x.firstRow(ctx, k)
 		if err != nil || row == nil {
-			return nil, x.store.tx.failRead(op, err)
+			return rec, false, x.store.tx.failRead(op, err)
 		}
-		r, found, err := x.store.getRow(ctx, row, indexeddb.Key{})
-		if err == nil && !found {
+		r, is, err := x.store.getRow(ctx, row, indexeddb.Key{})
+		if err == nil && !is {
 			err = damaged("index row", "it has no record")
 		}
 		if err != nil {
-			return nil, x.store.tx.fail(op, err, false)
+			return rec, false, x.store.tx.fail(op, err, false)
 		}
-		return x.store.record(ctx, op, r, k)
+		rec, err = x.store.record(ctx, op, r, k)
+		return rec, err == nil, err
 	}
-	return firstRecord(x.walk(ctx, op, rg, Next, false))(ctx)
+	c, err := x.walk(ctx, op, rg, Next, false)
+	if err != nil {
+		return rec, false, err
+	}
+	return c.only(ctx)
 }
 
-// first returns the key of the row of the first record that has a key in the index, nil when there is none.
-func (x *Index) first(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
+// firstRow returns the key of the row of the first record that has a key in the index, nil when there is none.
+func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
 	prefix := k.AppendPagePart(x.prefix[:len(x.prefix):len(x.prefix)])
 	it := x.store.tx.r.Iter(ordered.Range{Start: prefix, KeysOnly: true})
 	if it.Next(ctx) && bytes.HasPrefix(it.Key(), prefix) {
 		part := it.Key()[len(prefix):]
-		row = append(append(make([]byte, 0, len(x.store.records)+len(part)), x.store.records...), part...)
+		row = append(append(prefix[:0], x.store.records...), part...) // of the prefix, the iterator has a copy
 	}
 	return row, errors.Join(it.Err(), it.Close())
 }

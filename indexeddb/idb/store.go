@@ -107,31 +107,46 @@ func (s *ObjectStore) enter(op string) error {
 
 // Get returns the value of the first record that query has, nil when there is none.
 func (s *ObjectStore) Get(ctx context.Context, query any) (value.Value, error) {
-	rec, err := s.Record(ctx, query)
-	if rec == nil || err != nil {
-		return nil, err
-	}
-	return rec.Value, nil
+	rec, _, err := s.first(ctx, query)
+	return rec.Value, err
 }
 
 // Record returns the first record that query has, nil when there is none.
 func (s *ObjectStore) Record(ctx context.Context, query any) (*Record, error) {
+	return found(s.first(ctx, query))
+}
+
+// found takes the result of first.
+func found(rec Record, is bool, err error) (*Record, error) {
+	if err != nil || !is {
+		return nil, err
+	}
+	return &rec, nil
+}
+
+// first returns the first record that query has, and whether there is one.
+func (s *ObjectStore) first(ctx context.Context, query any) (rec Record, is bool, err error) {
 	const op = "get a record"
 	if err := s.enter(op); err != nil {
-		return nil, err
+		return rec, false, err
 	}
 	rg, err := needRange(query, op)
 	if err != nil {
-		return nil, err
+		return rec, false, err
 	}
 	if k, ok := rg.only(); ok {
-		r, found, err := s.get(ctx, k)
-		if err != nil || !found {
-			return nil, s.tx.failRead(op, err)
+		r, is, err := s.get(ctx, k)
+		if err != nil || !is {
+			return rec, false, s.tx.failRead(op, err)
 		}
-		return s.record(ctx, op, r, k)
+		rec, err = s.record(ctx, op, r, k)
+		return rec, err == nil, err
 	}
-	return firstRecord(s.walk(ctx, op, rg, Next, false))(ctx)
+	c, err := s.walk(ctx, op, rg, Next, false)
+	if err != nil {
+		return rec, false, err
+	}
+	return c.only(ctx)
 }
 
 // needRange is toRange for requests that need a query.
@@ -171,26 +186,22 @@ func (s *ObjectStore) getRow(ctx context.Context, row []byte, k indexeddb.Key) (
 }
 
 // record decodes a record, which was found by k.
-func (s *ObjectStore) record(ctx context.Context, op string, r stored, k indexeddb.Key) (*Record, error) {
+func (s *ObjectStore) record(ctx context.Context, op string, r stored, k indexeddb.Key) (Record, error) {
 	v, objects, err := s.decode(ctx, r)
 	if err != nil {
-		return nil, s.tx.fail(op, err, false)
+		return Record{}, s.tx.fail(op, err, false)
 	}
-	return &Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: r.part}, nil
+	return Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: r.part}, nil
 }
 
-// firstRecord returns what a cursor stands at, and closes it.
-func firstRecord(c *Cursor, err error) func(context.Context) (*Record, error) {
-	return func(ctx context.Context) (*Record, error) {
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
-		if c.Done() {
-			return nil, nil
-		}
-		return c.Record(ctx)
+// only returns what the cursor stands at, if there is something, and closes it.
+func (c *Cursor) only(ctx context.Context) (rec Record, is bool, err error) {
+	defer c.Close()
+	if c.Done() {
+		return rec, false, nil
 	}
+	rec, err = c.current(ctx)
+	return rec, err == nil, err
 }
 
 // GetKey returns the primary key of the first record that query has, the zero Key when there is none.

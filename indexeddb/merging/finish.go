@@ -19,7 +19,7 @@ func (m *Merge) Finish(ctx context.Context) error {
 	if m.u == nil {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{m.clear, m.fill, m.unique, m.metadata} {
+	for _, step := range []func(context.Context) error{m.clear, m.fill, m.follow, m.unique, m.metadata} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("merge object stores: %w", err)
 		}

@@ -71,6 +71,11 @@ type Merge struct {
 	ids   []int64 // of the databases of all versions
 	u     *united // nil when a side has metadata that cannot be read: groups are taken as they are then
 	twice map[string]suspect
+	// moved are the new numbers that this merge has given to records of a side, and followers those of which a side knows that
+	// they got one.
+	moved     map[place]indexeddb.Key
+	followers []follower
+	filled    bool // indexes that are not plain have the rows of all records
 }
 
 // suspect is a key that may stand in a unique index several times.
@@ -81,7 +86,7 @@ type suspect struct {
 
 // New begins a merge. Errors: those of the readers and of ctx.
 func New(ctx context.Context, v Versions) (*Merge, error) {
-	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}}
+	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}, moved: map[place]indexeddb.Key{}}
 	var schemas [2]*indexeddb.Schema
 	for side, r := range m.sides {
 		s, err := indexeddb.PageSchema(ctx, r, func(err error) error { return err })
@@ -137,7 +142,10 @@ type changed struct {
 	row indexeddb.Row
 }
 
-func (c *changed) primary() bool { return c.row.Kind != indexeddb.KindIndexRow }
+// primary reports whether it is a row of the record itself.
+func (c *changed) primary() bool {
+	return c.row.Kind != indexeddb.KindIndexRow && c.row.Kind != indexeddb.KindMoved
+}
 
 // Group merges a group. Errors: base.ErrCorrupt, those of the readers, of Result, of g and of ctx.
 func (m *Merge) Group(ctx context.Context, name []byte, g Group) error {
@@ -232,8 +240,11 @@ func (w *group) merge(ctx context.Context) error {
 	}
 	err = w.Take(ctx, side, func(key []byte) bool {
 		r, err := indexeddb.DecodePageKey(key)
-		return err == nil && r.Kind != indexeddb.KindIndexRow
+		return err == nil && r.Kind != indexeddb.KindIndexRow && r.Kind != indexeddb.KindMoved
 	})
+	if err == nil {
+		err = w.notes(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -275,7 +286,17 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	case !by[Left] || !by[Right]:
 		w.from = by
 		return false, nil
-	case known && has[Left] != has[Right]: // deleted there and changed here
+	}
+	apart := !inBase && !unknown && w.generated() // they are two records
+	if known && (inBase || unknown) {
+		side, moved, err := w.movedAway(ctx, unknown)
+		if err != nil || moved {
+			w.from[side] = true
+			return false, err
+		}
+		apart = w.shared()
+	}
+	if known && has[Left] != has[Right] { // deleted there and changed here
 		w.from = has
 		return false, nil
 	}
@@ -283,7 +304,7 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if known && has[Left] && !inBase && !unknown && w.generated() {
+	if known && has[Left] && apart {
 		moved, err := w.m.move(ctx, w.s, w.record.Primary, side)
 		if err == nil && !moved {
 			if moved, err = w.m.move(ctx, w.s, w.record.Primary, 1-side); moved {
@@ -331,7 +352,7 @@ func (m *Merge) stamp(ctx context.Context, s *store, part []byte) error {
 // indexRows makes those changed index rows what they are on the side of the record, or on the sides.
 func (w *group) indexRows(ctx context.Context) error {
 	for _, c := range w.changes {
-		if c.primary() {
+		if c.row.Kind != indexeddb.KindIndexRow {
 			continue
 		}
 		x := w.s.index(c.row.Index)

@@ -135,42 +135,49 @@ const lastKey = 1 << 53
 // move gives a record of a side the next number of the key generator, and writes it with all its rows. It does not
 // when there is no number any more, or the value has its key and cannot be changed.
 func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side Side) (bool, error) {
-	part := primary.AppendPagePart(nil)
-	rec, err := read(ctx, m.sides[side], s.at[side], part)
-	if errors.Is(err, base.ErrCorrupt) {
+	if s.meta.KeyGenerator > lastKey {
 		return false, nil
-	}
-	if err != nil || rec == nil || s.meta.KeyGenerator > lastKey {
-		return false, err
 	}
 	next, err := indexeddb.NumberKey(float64(s.meta.KeyGenerator))
 	if err != nil {
 		return false, err
 	}
-	if s.meta.Injects() {
-		if err := rec.decode(ctx, m.sides[side], s.at[side], part, s.meta); err != nil {
-			return false, err
-		}
-		if rec.own {
-			if plain, err := value.Decode(rec.script); err != nil {
-				return false, nil
-			} else if _, wrapped := plain.(*value.Wrapped); wrapped || !indexeddb.Inject(rec.value, s.meta.KeyPath.Paths[0], next) {
-				return false, nil
-			}
-			if rec.script, err = value.EncodeFor(rec.value, len(rec.objects)); err != nil {
-				return false, nil
-			}
-		}
+	moved, err := m.moveTo(ctx, s, primary, side, next)
+	if moved {
+		s.meta.KeyGenerator++
 	}
-	s.meta.KeyGenerator++
+	return moved, err
+}
+
+// moveTo is move with a number that is free.
+func (m *Merge) moveTo(ctx context.Context, s *store, primary indexeddb.Key, side Side, next indexeddb.Key) (bool, error) {
+	part := primary.AppendPagePart(nil)
+	rec, err := read(ctx, m.sides[side], s.at[side], part)
+	if errors.Is(err, base.ErrCorrupt) {
+		return false, nil
+	}
+	if err != nil || rec == nil {
+		return false, err
+	}
+	if done, err := rec.renumber(ctx, m.sides[side], s.at[side], part, s.meta, next); err != nil || !done {
+		return false, err
+	}
+	row, err := m.sides[side].Get(ctx, s.at[side].key(indexeddb.KindRecord, part))
+	if err == nil {
+		err = m.leaveNote(ctx, s, primary, int64(next.Number()), row)
+	}
+	if err != nil {
+		return false, err
+	}
 	s.meta.LastVersion++
-	rec.row.Primary, rec.version = next, s.meta.LastVersion
+	rec.version = s.meta.LastVersion
 	if err := m.write(ctx, s, rec, side, part); err != nil {
 		return false, err
 	}
+	m.moved[place{s.storeID, side, primary}] = next
 	to := next.AppendPagePart(nil)
-	// Indexes that are not plain are filled for all records.
-	if err := m.derive(ctx, s, to, func(x *index) bool { return x.plain || !s.plain }); err != nil {
+	// Until then, indexes that are not plain are filled for all records.
+	if err := m.derive(ctx, s, to, func(x *index) bool { return x.plain || !s.plain || m.filled }); err != nil {
 		return false, err
 	}
 	return true, m.v.Report(ctx, s.key(indexeddb.KindRecord, to), RuleMoved)

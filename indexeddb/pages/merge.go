@@ -3,9 +3,7 @@ package pages
 import (
 	"bytes"
 	"context"
-	"errors"
 	"iter"
-	"sync"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/indexeddb"
@@ -17,34 +15,28 @@ import (
 // have it, too. It is for any number of pages. Every handle of a page must have it, see ledger.MergeRules; without
 // it a merge goes key by key, and index rows come to differ from the records.
 func MergeRule() ledger.NamespaceRule {
-	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: ledger.Grouped(&strategy{running: map[*ledger.Merge]*merging.Merge{}})}
+	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: ledger.Grouped(strategy{})}
 }
 
 // strategy is a ledger.GroupStrategy.
-type strategy struct {
-	mu      sync.Mutex
-	running map[*ledger.Merge]*merging.Merge // guarded by mu
-}
+type strategy struct{}
 
-func (*strategy) Name() string { return merging.RuleNewest }
+func (strategy) Name() string { return merging.RuleNewest }
 
-func (*strategy) Group(key []byte) []byte { return merging.GroupOf(key) }
+func (strategy) Group(key []byte) []byte { return merging.GroupOf(key) }
 
 // MergeGroup implements ledger.GroupStrategy.
-func (s *strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
-	run, err := s.of(ctx, m)
+func (strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+	run, err := of(ctx, m)
 	if err != nil {
 		return err
 	}
 	return run.Group(ctx, g.Name, group{g})
 }
 
-// of returns a merge that is going on, or begins it. Merges that failed before Finish are forgotten here.
-func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
-	s.mu.Lock()
-	run := s.running[m]
-	s.mu.Unlock()
-	if run != nil {
+// of returns a merge that is going on, or begins it.
+func of(ctx context.Context, m *ledger.Merge) (*merging.Merge, error) {
+	if run, ok := m.State.(*merging.Merge); ok {
 		return run, nil
 	}
 	run, err := merging.New(ctx, merging.Versions{
@@ -63,24 +55,14 @@ func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*merging.Merge, err
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for old := range s.running {
-		if _, err := old.Base.Stat(ctx, old.Prefix); errors.Is(err, ledger.ErrClosed) {
-			delete(s.running, old)
-		}
-	}
-	s.running[m] = run
+	m.State = run
 	return run, nil
 }
 
 // Finish implements ledger.GroupStrategy.
-func (s *strategy) Finish(ctx context.Context, m *ledger.Merge) error {
-	s.mu.Lock()
-	run := s.running[m]
-	delete(s.running, m)
-	s.mu.Unlock()
-	if run == nil {
+func (strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+	run, ok := m.State.(*merging.Merge)
+	if !ok {
 		return nil // nothing has changed
 	}
 	return run.Finish(ctx)

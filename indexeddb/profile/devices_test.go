@@ -3,6 +3,7 @@ package profile_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,33 +80,76 @@ out.next = await done(add.objectStore('people').add({name: 'next'})); await end;
 return out;
 `
 
-// TestTwoDevices is the sequence of the README: a browser's databases come to a second device, both change them, and a
-// browser on either opens what came of it.
+// story returns the blocks of commands of the README about a browser on two devices.
+func story(t *testing.T) (blocks [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, chapter, ok := strings.Cut(string(text), "a browser's databases on two devices")
+	if !ok {
+		t.Fatal("the README does not have the story")
+	}
+	chapter, _, _ = strings.Cut(chapter, "\n## ")
+	inside := false
+	for line := range strings.SplitSeq(chapter, "\n") {
+		line, is := strings.CutPrefix(line, "    ")
+		if is && !inside {
+			blocks = append(blocks, nil)
+		}
+		if inside = is; is {
+			line, _, _ = strings.Cut(line, "  #")
+			blocks[len(blocks)-1] = append(blocks[len(blocks)-1], strings.TrimSpace(line))
+		}
+	}
+	return blocks
+}
+
+// tell runs commands as a shell does, where said are the variables and profiles those that the devices call PROFILE.
+func tell(t *testing.T, commands []string, said, profiles map[string]string) {
+	t.Helper()
+	for _, command := range commands {
+		variable, inner, is := strings.Cut(command, "=$(")
+		if is {
+			command = strings.TrimSuffix(inner, ")")
+		}
+		for name, value := range said {
+			command = strings.ReplaceAll(command, name, value)
+		}
+		words := strings.Fields(command)
+		if len(words) < 4 || words[0] != "ledgerd" || words[1] != "--dir" {
+			t.Fatalf("the README has the command %q", command)
+		}
+		for i, word := range words {
+			words[i] = strings.Replace(word, "PROFILE", profiles[words[2]], 1)
+		}
+		out := ledgerd(t, words[2], words[3:]...)
+		if is {
+			said["$"+variable] = strings.TrimSpace(out)
+		}
+	}
+}
+
+// TestTwoDevices runs the commands of the README as they stand there: a browser's databases come to a second device, both change
+// them, and a browser on either opens what came of it.
 func TestTwoDevices(t *testing.T) {
 	b := newBrowser(t)
 	work := t.TempDir()
 	home, second := b.profile, t.TempDir()
-	a, c, key := filepath.Join(work, "a"), filepath.Join(work, "b"), filepath.Join(work, "key")
+	a, c := filepath.Join(work, "a"), filepath.Join(work, "b")
+	blocks := story(t)
+	if len(blocks) != 2 {
+		t.Fatalf("the README has %d blocks of commands", len(blocks))
+	}
+	said := map[string]string{"$T": work, "OTHER": t.TempDir()}
 	b.run(people, true, nil)
-	ledgerd(t, a, "indexeddb", "import", "app/db", b.profile)
-	ledgerd(t, a, "key", "init", key)
-	ledgerd(t, a, "cloud", "set", "dir:"+filepath.Join(work, "bucket"), "--key-file", key)
-	ledgerd(t, a, "sync")
-	ledgerd(t, c, "clone", "dir:"+filepath.Join(work, "bucket"), "--key-file", key)
+	tell(t, blocks[0], said, map[string]string{a: home, c: second})
 	b.profile = second
-	ledgerd(t, c, "indexeddb", "export", "app/db", b.indexedDB())
-	base := strings.TrimSpace(ledgerd(t, c, "log", "app/db", "--format", "id", "-n", "1"))
-
 	b.run(away, true, nil)
 	b.profile = home
 	b.run(atHome, false, nil)
-	ledgerd(t, a, "indexeddb", "import", "app/db", home)
-	ledgerd(t, a, "sync")
-	ledgerd(t, c, "sync")
-	// What the second browser has is built on what it got, not on what has come from the first one.
-	ledgerd(t, c, "indexeddb", "import", "app/db", second, "--parent", base)
-	ledgerd(t, c, "sync")
-	ledgerd(t, a, "sync")
+	tell(t, blocks[1], said, map[string]string{a: home, c: second})
 	var want struct {
 		Version         int
 		Stores, People  []string

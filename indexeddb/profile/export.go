@@ -181,6 +181,8 @@ func (e *exporter) walk(it ordered.Iter) error {
 func (e *exporter) row(r indexeddb.Row, value []byte) error {
 	switch r.Kind {
 	case indexeddb.KindRecord, indexeddb.KindExternal, indexeddb.KindIndexRow:
+	case indexeddb.KindMoved:
+		return nil // only merges ask for it
 	default:
 		return e.put(r, value)
 	}

@@ -89,7 +89,7 @@ func (s *sqlSource) open(ctx context.Context, path string) (*indexeddb.Database,
 	}
 	s.files[id] = db
 	var verdict string
-	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict); err != nil {
+	if err := scanRow(ctx, db.QueryRowContext(ctx, "PRAGMA integrity_check(1)"), &verdict); err != nil {
 		return nil, err
 	}
 	if verdict != "ok" {
@@ -127,25 +127,25 @@ func classifySQL(what string, err error) error {
 func (s *sqlSource) database(ctx context.Context, id int64, db *sql.DB) (*indexeddb.Database, error) {
 	d := &indexeddb.Database{ID: id, NextBlob: indexeddb.MinBlobNumber}
 	var name []byte
-	if err := db.QueryRowContext(ctx, "SELECT name, version FROM indexed_db_metadata").Scan(&name, &d.Version); err != nil {
+	if err := scanRow(ctx, db.QueryRowContext(ctx, "SELECT name, version FROM indexed_db_metadata"), &name, &d.Version); err != nil {
 		return nil, err
 	}
 	d.Name, d.Version = utf16Text(name), max(d.Version, 0)
 	var compatible, data int64
-	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'last_compatible_version'").Scan(&compatible); err != nil {
+	if err := scanRow(ctx, db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'last_compatible_version'"), &compatible); err != nil {
 		return nil, err
 	}
 	if compatible > sqlSchemaVersion {
 		return nil, &base.FormatError{What: "IndexedDB in SQLite", Found: uint64(compatible), Supported: sqlSchemaVersion}
 	}
-	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'v8_data_version'").Scan(&data); err != nil {
+	if err := scanRow(ctx, db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'v8_data_version'"), &data); err != nil {
 		return nil, err
 	}
 	row := indexeddb.Row{Kind: indexeddb.KindGlobal, Property: indexeddb.GlobalDataVersion}
 	if err := s.meta.Add(row, indexeddb.AppendInt(nil, max(data, s.meta.DataVersion))); err != nil {
 		return nil, err
 	}
-	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(row_id), 0) + 2 FROM blobs").Scan(&d.NextBlob); err != nil {
+	if err := scanRow(ctx, db.QueryRowContext(ctx, "SELECT COALESCE(MAX(row_id), 0) + 2 FROM blobs"), &d.NextBlob); err != nil {
 		return nil, err
 	}
 	if err := s.stores(ctx, d, db); err != nil {
@@ -207,15 +207,31 @@ func (s *sqlSource) count(ctx context.Context, d *indexeddb.Database, db *sql.DB
 func query(ctx context.Context, db *sql.DB, fn func(scan func(...any) error) error, text string, args ...any) (err error) {
 	rows, err := db.QueryContext(ctx, text, args...)
 	if err != nil {
-		return err
+		return classifySQL("query", err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		if err := fn(rows.Scan); err != nil {
+		if err := fn(func(dest ...any) error { return scanRow(ctx, rows, dest...) }); err != nil {
 			return err
 		}
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return classifySQL("query", err)
+	}
+	return nil
+}
+
+// scanRow copies the columns of a row, which may have other types than they should: SQLite files have no checksums, and a damaged
+// schema names other columns.
+func scanRow(ctx context.Context, row interface{ Scan(dest ...any) error }, dest ...any) error {
+	err := row.Scan(dest...)
+	if err == nil || ctx.Err() != nil || errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if _, ok := errors.AsType[*sqlite.Error](err); ok {
+		return classifySQL("row", err)
+	}
+	return damaged("row", "%.200s", err)
 }
 
 // utf16Text decodes UTF-16 in little-endian order, as SQLite files have names.

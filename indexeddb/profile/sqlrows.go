@@ -149,7 +149,7 @@ func (b *sqlBlob) Read(p []byte) (int, error) {
 			text, args = "SELECT CASE WHEN length(bytes) <= ? THEN bytes END FROM overflow_blob_chunks WHERE blob_row_id = ? AND chunk_index = ?", append(args, b.part)
 		}
 		var chunk []byte
-		err := b.db.QueryRowContext(b.ctx, text, args...).Scan(&chunk)
+		err := scanRow(b.ctx, b.db.QueryRowContext(b.ctx, text, args...), &chunk)
 		switch {
 		case errors.Is(err, sql.ErrNoRows) && b.part > 0:
 			return 0, io.EOF
@@ -197,16 +197,16 @@ func sqlIndexRow(x indexeddb.Row, key, primary []byte) (indexeddb.Row, error) {
 // hasIndexRow implements source.
 func (s *sqlSource) hasIndexRow(ctx context.Context, r indexeddb.Row) (bool, error) {
 	n := 0
-	err := s.files[r.Database].QueryRowContext(ctx, "SELECT COUNT(*) FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key = ?",
-		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)).Scan(&n)
+	err := scanRow(ctx, s.files[r.Database].QueryRowContext(ctx, "SELECT COUNT(*) FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key = ?",
+		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)), &n)
 	return n > 0, err
 }
 
 // holder implements source.
 func (s *sqlSource) holder(ctx context.Context, r indexeddb.Row) (indexeddb.Key, error) {
 	var primary []byte
-	err := s.files[r.Database].QueryRowContext(ctx, "SELECT record_key FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key != ? LIMIT 1",
-		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)).Scan(&primary)
+	err := scanRow(ctx, s.files[r.Database].QueryRowContext(ctx, "SELECT record_key FROM index_references WHERE object_store_id = ? AND index_id = ? AND key = ? AND record_key != ? LIMIT 1",
+		r.Store, r.Index, encodeSQLKey(nil, r.Key), encodeSQLKey(nil, r.Primary)), &primary)
 	if errors.Is(err, sql.ErrNoRows) {
 		return indexeddb.Key{}, nil
 	}

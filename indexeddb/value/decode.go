@@ -22,6 +22,7 @@ type decoder struct {
 	at   int
 	v8   uint32
 	seen []Value // what a reference means, by its number
+	all  string  // b, once a short text was a part of it; see latin1
 	err  error
 }
 
@@ -90,7 +91,11 @@ func (d *decoder) uint32() uint32 {
 }
 
 func (d *decoder) double() float64 {
-	return math.Float64frombits(binary.LittleEndian.Uint64(append(d.bytes(8), make([]byte, 8)...)))
+	b := d.bytes(8)
+	if b == nil {
+		return 0
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(b))
 }
 
 // bytes takes n bytes, which share memory with the input.
@@ -218,7 +223,7 @@ func (d *decoder) text(tag byte) string {
 	b := d.bytes(uint64(d.uint32()))
 	switch tag {
 	case '"':
-		return wtf8.FromLatin1(b)
+		return d.latin1(b)
 	case 'c':
 		if len(b)%2 != 0 {
 			d.corrupt("a string of an odd number of bytes")
@@ -229,6 +234,21 @@ func (d *decoder) text(tag byte) string {
 		d.corrupt("a string that is not UTF-8")
 	}
 	return string(b)
+}
+
+// sharedBytes is the greatest length of a value whose strings share memory: names of properties and short texts are most of
+// what a record has, and one allocation for all is a quarter of the time. Who keeps one of them keeps at most this.
+const sharedBytes = 1024
+
+// latin1 returns the string of the bytes that were just taken.
+func (d *decoder) latin1(b []byte) string {
+	if len(d.b) > sharedBytes || len(b) == 0 || !wtf8.IsASCII(b) {
+		return wtf8.FromLatin1(b)
+	}
+	if d.all == "" {
+		d.all = string(d.b)
+	}
+	return d.all[d.at-len(b) : d.at]
 }
 
 // string reads a string with its tag.
@@ -314,13 +334,8 @@ func (d *decoder) properties(p *Properties, end byte, depth int) {
 	n := 0
 	var index map[string]int // so that many properties take no quadratic time
 	for ; d.more(end); n++ {
-		var name string
-		switch key := d.single(depth + 1).(type) {
-		case string:
-			name = key
-		case float64:
-			name = NumberText(key)
-		default:
+		name, ok := d.name(depth)
+		if !ok {
 			d.corrupt("a property without a name")
 			return
 		}
@@ -346,6 +361,21 @@ func (d *decoder) properties(p *Properties, end byte, depth int) {
 		*p = append(*p, Property{name, v})
 	}
 	d.count(n)
+}
+
+// name reads the name of a property.
+func (d *decoder) name(depth int) (name string, ok bool) {
+	switch d.peek() {
+	case '"', 'c', 'S':
+		return d.string(), true
+	}
+	switch key := d.single(depth + 1).(type) {
+	case string:
+		return key, true
+	case float64:
+		return NumberText(key), true
+	}
+	return "", false
 }
 
 // fewProperties are so few that looking through all of them is quick. firstProperties are those for which there is room

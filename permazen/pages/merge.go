@@ -3,8 +3,6 @@ package pages
 import (
 	"bytes"
 	"context"
-	"errors"
-	"sync"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/permazen/encoding"
@@ -18,18 +16,13 @@ const Rule = "permazen"
 // MergeRule merges databases whose keys begin with prefix as package permazen/merging says. Rows of
 // the app within the database go key by key, and the last one wins. It is for any number of pages.
 func MergeRule(prefix []byte) ledger.NamespaceRule {
-	s := &strategy{prefix: bytes.Clone(prefix), running: map[*ledger.Merge]*running{}}
-	return ledger.NamespaceRule{Prefix: s.prefix, Strategy: ledger.Grouped(s)}
+	prefix = bytes.Clone(prefix)
+	return ledger.NamespaceRule{Prefix: prefix, Strategy: ledger.Grouped(strategy{prefix})}
 }
 
 // strategy is a ledger.GroupStrategy. The group of a row is the object whose row it may be; index
 // rows have groups that mean nothing.
-type strategy struct {
-	prefix []byte
-
-	mu      sync.Mutex
-	running map[*ledger.Merge]*running // guarded by mu
-}
+type strategy struct{ prefix []byte }
 
 // running is what is known of a merge that is going on.
 type running struct {
@@ -38,10 +31,10 @@ type running struct {
 	leftNewer map[encoding.ObjID]bool
 }
 
-func (s *strategy) Name() string { return Rule }
+func (s strategy) Name() string { return Rule }
 
 // Group implements ledger.GroupStrategy.
-func (s *strategy) Group(key []byte) []byte {
+func (s strategy) Group(key []byte) []byte {
 	key = key[len(s.prefix):]
 	if len(key) > 0 && key[0] == 0 {
 		if bytes.HasPrefix(key, layout.UserRows[:]) {
@@ -53,7 +46,7 @@ func (s *strategy) Group(key []byte) []byte {
 }
 
 // MergeGroup implements ledger.GroupStrategy.
-func (s *strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
+func (s strategy) MergeGroup(ctx context.Context, m *ledger.Merge, g *ledger.Group) error {
 	if bytes.HasPrefix(g.Name, layout.UserRows[:]) {
 		return takeLast(ctx, g)
 	}
@@ -117,15 +110,12 @@ func takeLast(ctx context.Context, g *ledger.Group) error {
 	return g.Take(ctx, side)
 }
 
-// of returns what is known of a merge. Merges that failed before Finish are forgotten here.
-func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
-	s.mu.Lock()
-	run := s.running[m]
-	s.mu.Unlock()
-	if run != nil {
+// of returns what is known of a merge.
+func (s strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
+	if run, ok := m.State.(*running); ok {
 		return run, nil
 	}
-	run = &running{leftNewer: map[encoding.ObjID]bool{}}
+	run := &running{leftNewer: map[encoding.ObjID]bool{}}
 	var err error
 	run.merge, err = merging.New(ctx, merging.Versions{
 		Base: Reader(m.Base, s.prefix), Left: Reader(m.Left, s.prefix), Right: Reader(m.Right, s.prefix),
@@ -142,24 +132,14 @@ func (s *strategy) of(ctx context.Context, m *ledger.Merge) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for old := range s.running {
-		if _, err := old.Base.Stat(ctx, s.prefix); errors.Is(err, ledger.ErrClosed) {
-			delete(s.running, old)
-		}
-	}
-	s.running[m] = run
+	m.State = run
 	return run, nil
 }
 
 // Finish implements ledger.GroupStrategy.
-func (s *strategy) Finish(ctx context.Context, m *ledger.Merge) error {
-	s.mu.Lock()
-	run := s.running[m]
-	delete(s.running, m)
-	s.mu.Unlock()
-	if run == nil {
+func (s strategy) Finish(ctx context.Context, m *ledger.Merge) error {
+	run, ok := m.State.(*running)
+	if !ok {
 		return nil // only rows of the app have changed
 	}
 	return run.merge.Finish(ctx)

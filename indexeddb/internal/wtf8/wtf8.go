@@ -35,7 +35,7 @@ func FromUTF16(b []byte, order binary.ByteOrder) string {
 
 // FromLatin1 returns the string whose code units are the bytes of b.
 func FromLatin1(b []byte) string {
-	if isASCII(b) {
+	if IsASCII(b) {
 		return string(b)
 	}
 	out := make([]byte, 0, len(b))
@@ -45,7 +45,8 @@ func FromLatin1(b []byte) string {
 	return string(out)
 }
 
-func isASCII(b []byte) bool {
+// IsASCII reports whether all bytes of b are ASCII, so that b is Latin-1, UTF-8 and WTF-8 in one.
+func IsASCII(b []byte) bool {
 	for _, c := range b {
 		if c >= utf8.RuneSelf {
 			return false
