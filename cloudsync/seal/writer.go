@@ -14,6 +14,7 @@ import (
 // the footer.
 type Writer struct {
 	w        io.Writer
+	below    interface{ AvailableBuffer() []byte } // w, or nil
 	o        *object
 	compress bool
 	blocks   Compressor
@@ -29,13 +30,15 @@ type Writer struct {
 
 // NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes
 // its header to w. compress says whether Write tries to compress. Whatever w returns as an error is
-// returned by the next call of the Writer and all after it.
+// returned by the next call of the Writer and all after it. If w has an AvailableBuffer, as a
+// bytes.Buffer has, frames are sealed in that.
 func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
 	o, err := s.newObject(l, shapeFramed)
 	if err != nil {
 		return nil, err
 	}
 	sw := &Writer{w: w, o: o, compress: compress, frame: make([]byte, 0, FrameBytes)}
+	sw.below, _ = w.(interface{ AvailableBuffer() []byte })
 	sw.write(o.header())
 	if sw.err != nil {
 		return nil, sw.err
@@ -145,12 +148,18 @@ func (w *Writer) endFrame(kind byte) {
 	w.frame = w.frame[:0]
 }
 
-// sealFrame seals a frame in the memory of the present one, and writes it.
+// sealFrame seals a frame where it goes to, or in the memory of the present one, and writes it.
 func (w *Writer) sealFrame(kind byte, plain []byte) {
 	if w.err != nil {
 		return
 	}
-	w.write(w.o.aead.Seal(w.frame[:0], nonce(kind, w.number), plain, w.o.ad))
+	out := w.frame[:0]
+	if w.below != nil {
+		if room := w.below.AvailableBuffer(); cap(room) >= FrameBytes {
+			out = room[:0]
+		}
+	}
+	w.write(w.o.aead.Seal(out, nonce(kind, w.number), plain, w.o.ad))
 	w.number++
 }
 
