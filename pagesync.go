@@ -33,14 +33,19 @@ type lateFetcher struct{ s *pageStore }
 
 // Fetch implements storage.Fetcher.
 func (f lateFetcher) Fetch(ctx context.Context, d object.Digest, _ storage.CloudPlace) ([]byte, error) {
-	synced, err := f.s.synced(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
-	}
-	if _, err := synced.Fetch(ctx, []object.Digest{d}); err != nil {
+	if _, err := f.FetchAll(ctx, []object.Digest{d}); err != nil {
 		return nil, err
 	}
 	return f.s.store.Piece(ctx, d)
+}
+
+// FetchAll implements storage.Fetcher.
+func (f lateFetcher) FetchAll(ctx context.Context, ds []object.Digest) (int64, error) {
+	synced, err := f.s.synced(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
+	}
+	return synced.Fetch(ctx, ds)
 }
 
 // synced returns what syncs the page, connecting and beginning where that is needed. Errors: those of connect, ErrCloudReplaced.
