@@ -219,27 +219,31 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.index = w.Ref().KeyIndex
+	var all [][]byte
+	at := 0
 	for _, i := range rnd.Perm(len(p.runs)) {
 		for _, g := range p.runs[i].blocks {
-			at, err := w.AddBlocks(g.stored)
-			if err != nil {
-				return nil, err
-			}
 			for _, piece := range g.pieces {
 				piece.Block = uint32(len(s.blocks))
 				s.pieces = append(s.pieces, piece)
 			}
-			s.blocks = append(s.blocks, seal.Block{Offset: at, StoredBytes: len(g.stored)})
+			s.blocks = append(s.blocks, seal.Block{Offset: int64(at), StoredBytes: len(g.stored)})
+			all, at = append(all, g.stored), at+len(g.stored)
 		}
 	}
 	t := format.PackTable{Blocks: s.blocks, Pieces: s.pieces}
-	if err := w.SetTable(t.Encode()); err != nil {
+	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
 		return nil, err
+	}
+	for _, b := range all {
+		if _, err := w.AddBlocks(b); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	s.index = w.Ref().KeyIndex
 	s.ref = format.PackRef{ID: format.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
 	return s, nil
 }
