@@ -116,7 +116,7 @@ func (s *pageStore) syncOptions() cloudsync.PageOptions {
 	o := &s.repo.o
 	p := cloudsync.PageOptions{Store: s.store, Ledger: s.key.ledger, Name: s.name, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
 		Collect: func(ctx context.Context) error { return s.collector.all(ctx, func(storage.CollectStats) {}) }}
-	p.Plain = o.Compression.plain(s.key)
+	p.Plain = s.repo.plainKeys(s.key)
 	if !o.Merge.Manual || o.Sync.Merge {
 		p.Merge = func(ctx context.Context) error {
 			_, err := s.merger.attempt(ctx)
