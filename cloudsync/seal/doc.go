@@ -113,6 +113,8 @@
 //	    length, which has been.
 //	I4: no plaintext is given out whose tag has not been verified.
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
+//	I6: rings that leave out others which are known are taken only if those added slots and devices, and
+//	    nothing else: so no removed slot, shut-out device or retired data key comes back.
 //
 // Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
 // starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows

@@ -51,6 +51,7 @@ const (
 	labelDraw   = "ledger seal 1 draw"
 	labelRing   = "ledger seal 1 ring"
 	labelSlot   = "ledger seal 1 slot"
+	labelDevice = "ledger seal 1 device"
 	labelSign   = "ledger seal 1 sign"
 	labelBox    = "ledger seal 1 box"
 	labelWrap   = "ledger seal 1 wrap"

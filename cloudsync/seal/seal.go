@@ -114,7 +114,8 @@ func printable(name string) string {
 
 // Sealer seals and opens the objects of one bucket. It may be used concurrently.
 type Sealer struct {
-	ring atomic.Pointer[Keyring]
+	ring   atomic.Pointer[Keyring]
+	signer atomic.Pointer[signer]
 
 	mu     sync.Mutex
 	random io.Reader // guarded by mu, for sources that are not safe for concurrent use
