@@ -243,7 +243,7 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 	old, _ := r.cloud.get()
 	file.device = newFingerprint() // of this bucket: no two show that they have a device in common
 	if old != nil {
-		file.paused = old.paused
+		file.paused, file.plain = old.paused, old.plain
 		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
 			file.device = old.device
 		}

@@ -34,7 +34,7 @@ const (
 //	0       8      "ledgclud"
 //	8       4      version of this file
 //	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
-//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others
+//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4 some keys are not compressed
 //	14      16     fingerprint of the device, random
 //	30      32     what ties the fingerprint to the directory; see directoryTie
 //	62      2+n    URL of the bucket, its length before it
@@ -42,6 +42,10 @@ const (
 //	        2+n    absolute path of the file with credentials, likewise; may be empty
 //	        4      number of rings of the keyring, and of each:
 //	        4+n    the ring, likewise (docs/format/sealed.md)
+//	        4      number of keys that are not compressed, only with flag 4, and of each:
+//	        16     id of the page
+//	        2+n    name of its ledger, likewise
+//	        2+n    what the keys begin with, likewise
 //	        4      CRC-32C of all before
 type cloudFile struct {
 	source      keySource
@@ -53,6 +57,7 @@ type cloudFile struct {
 	keyFile     string
 	credentials string
 	keys        [][]byte
+	plain       []UncompressedKeys
 	pin         string // the bucket id that is asked for; not remembered
 }
 
@@ -63,8 +68,10 @@ const (
 	cloudFixed     = 62
 	flagPaused     = 1
 	flagSharedKey  = 2
+	flagPlainKeys  = 4
 	maxCloudText   = 4096
 	maxCloudFile   = 64 << 20
+	maxPlainKeys   = 1 << 16
 	cloudStateName = "cloud-state"
 )
 
@@ -87,6 +94,9 @@ func (f *cloudFile) encode() []byte {
 	if f.shared {
 		flags |= flagSharedKey
 	}
+	if len(f.plain) > 0 {
+		flags |= flagPlainKeys
+	}
 	b = append(b, byte(f.source), flags)
 	b = append(b, f.device[:]...)
 	b = append(b, f.tie[:]...)
@@ -98,6 +108,16 @@ func (f *cloudFile) encode() []byte {
 	for _, ring := range f.keys {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(ring)))
 		b = append(b, ring...)
+	}
+	if len(f.plain) > 0 {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f.plain)))
+	}
+	for _, k := range f.plain {
+		b = append(b, k.Page.ID[:]...)
+		for _, text := range [][]byte{[]byte(k.Page.Ledger), k.Prefix} {
+			b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+			b = append(b, text...)
+		}
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -144,6 +164,20 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 	for range min(number(), seal.MaxRings) {
 		if ring := take(int(min(number(), seal.MaxKeyringBytes))); ring != nil {
 			f.keys = append(f.keys, bytes.Clone(ring))
+		}
+	}
+	text := func() []byte {
+		if head := take(2); head != nil {
+			return bytes.Clone(take(int(binary.BigEndian.Uint16(head))))
+		}
+		return nil
+	}
+	if b[13]&flagPlainKeys != 0 {
+		for range min(number(), maxPlainKeys) {
+			var k UncompressedKeys
+			copy(k.Page.ID[:], take(len(k.Page.ID)))
+			k.Page.Ledger, k.Prefix = string(text()), text()
+			f.plain = append(f.plain, k)
 		}
 	}
 	if f.source > keyPassphrase || !bytes.Equal(f.encode(), b) {

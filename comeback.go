@@ -112,7 +112,7 @@ func (r *Repository) fillPage(ctx context.Context, link *cloudLink, k pageKey, a
 			return err
 		}
 	}
-	synced := link.syncer.OpenPage(cloudsync.PageOptions{Store: store, Ledger: k.ledger, Name: name, Plain: r.o.Compression.plain(k)})
+	synced := link.syncer.OpenPage(cloudsync.PageOptions{Store: store, Ledger: k.ledger, Name: name, Plain: r.plainKeys(k)})
 	if err := errors.Join(synced.Sync(ctx), synced.Close()); err != nil {
 		return err
 	}

@@ -2,6 +2,9 @@ package ledger
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"math"
 	"slices"
 )
 
@@ -18,14 +21,79 @@ type CompressionOptions struct {
 	Off func(ledger string, page PageID) (prefixes [][]byte)
 }
 
-// plain returns whether a key of a page must not be compressed; nil: none.
-func (o *CompressionOptions) plain(k pageKey) func(key []byte) bool {
-	if o.Off == nil {
+// UncompressedKeys are keys of a page that are not compressed, as CompressionOptions.Off says them.
+type UncompressedKeys struct {
+	Page PageRef
+	// Prefix is what the keys begin with; empty: all keys of the page.
+	Prefix []byte
+}
+
+// Uncompressed returns what SetUncompressed has set. The slices are the caller's.
+func (r *Repository) Uncompressed() []UncompressedKeys {
+	file, _ := r.cloud.get()
+	if file == nil {
 		return nil
 	}
+	return cloneUncompressed(file.plain)
+}
+
+// SetUncompressed sets which keys go to the cloud without compression, beside those that
+// Options.Compression has, in place of what was set before. It is remembered on this device, as long as
+// it has a cloud, also another one; each device has its own. Open pages go by it at once. What is in
+// the bucket stays as it is. all is not retained. It waits until a sync of open pages has ended.
+//
+// Errors: ErrNoCloud, ErrInvalid for the name of a ledger, ErrTooLarge for a prefix of more than 65,535
+// bytes or more than 65,536 of them, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+func (r *Repository) SetUncompressed(ctx context.Context, all []UncompressedKeys) error {
+	err := r.inCloudTurn(ctx, func(ctx context.Context) error {
+		for _, k := range all {
+			if err := ValidateName(k.Page.Ledger); err != nil {
+				return err
+			}
+			if len(k.Prefix) > math.MaxUint16 || len(all) > maxPlainKeys {
+				return fmt.Errorf("a prefix of %d bytes, one of %d: %w", len(k.Prefix), len(all), ErrTooLarge)
+			}
+		}
+		err := r.changeCloudFile(func(f *cloudFile) error {
+			f.plain = cloneUncompressed(all)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, s := range r.openStores() {
+			if err := s.detach(); err != nil {
+				return err
+			}
+		}
+		return r.attachAll(ctx, false)
+	})
+	if err != nil {
+		return fmt.Errorf("set what is not compressed: %w", err)
+	}
+	return nil
+}
+
+func cloneUncompressed(all []UncompressedKeys) []UncompressedKeys {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Prefix = bytes.Clone(all[i].Prefix)
+	}
+	return all
+}
+
+// plainKeys returns whether a key of a page must not be compressed; nil: none.
+func (r *Repository) plainKeys(k pageKey) func(key []byte) bool {
 	var prefixes [][]byte
-	for _, p := range o.Off(k.ledger, k.id) {
-		prefixes = append(prefixes, bytes.Clone(p))
+	if off := r.o.Compression.Off; off != nil {
+		for _, p := range off(k.ledger, k.id) {
+			prefixes = append(prefixes, bytes.Clone(p))
+		}
+	}
+	for _, u := range r.Uncompressed() {
+		if u.Page.Ledger == k.ledger && u.Page.ID == k.id {
+			prefixes = append(prefixes, u.Prefix)
+		}
 	}
 	if len(prefixes) == 0 {
 		return nil

@@ -33,14 +33,19 @@ type lateFetcher struct{ s *pageStore }
 
 // Fetch implements storage.Fetcher.
 func (f lateFetcher) Fetch(ctx context.Context, d object.Digest, _ storage.CloudPlace) ([]byte, error) {
-	synced, err := f.s.synced(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
-	}
-	if _, err := synced.Fetch(ctx, []object.Digest{d}); err != nil {
+	if _, err := f.FetchAll(ctx, []object.Digest{d}); err != nil {
 		return nil, err
 	}
 	return f.s.store.Piece(ctx, d)
+}
+
+// FetchAll implements storage.Fetcher.
+func (f lateFetcher) FetchAll(ctx context.Context, ds []object.Digest) (int64, error) {
+	synced, err := f.s.synced(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNeedsFetch, err)
+	}
+	return synced.Fetch(ctx, ds)
 }
 
 // synced returns what syncs the page, connecting and beginning where that is needed. Errors: those of connect, ErrCloudReplaced.
@@ -111,7 +116,7 @@ func (s *pageStore) syncOptions() cloudsync.PageOptions {
 	o := &s.repo.o
 	p := cloudsync.PageOptions{Store: s.store, Ledger: s.key.ledger, Name: s.name, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
 		Collect: func(ctx context.Context) error { return s.collector.all(ctx, func(storage.CollectStats) {}) }}
-	p.Plain = o.Compression.plain(s.key)
+	p.Plain = s.repo.plainKeys(s.key)
 	if !o.Merge.Manual || o.Sync.Merge {
 		p.Merge = func(ctx context.Context) error {
 			_, err := s.merger.attempt(ctx)

@@ -74,6 +74,20 @@ func (k *txSink) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return k.j.Piece(ctx, d)
 }
 
+// Near implements split.Far.
+func (k *txSink) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.Near(ctx, d)
+}
+
+// Bring implements split.Far.
+func (k *txSink) Bring(ctx context.Context, ds []object.Digest) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.j.Bring(ctx, ds)
+}
+
 func (k *txSink) rollback() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

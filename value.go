@@ -154,18 +154,49 @@ func openValue(ctx context.Context, from origin, e *fb.Entry) *Value {
 type enteredPieces struct{ from origin }
 
 // Piece implements split.Source.
-func (p enteredPieces) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+func (p enteredPieces) Piece(ctx context.Context, d object.Digest) (b []byte, err error) {
+	err = p.call(ctx, func(ctx context.Context, src split.Source) error {
+		b, err = src.Piece(ctx, d)
+		return err
+	})
+	return b, err
+}
+
+// Near implements split.Far.
+func (p enteredPieces) Near(ctx context.Context, d object.Digest) (b []byte, err error) {
+	err = p.call(ctx, func(ctx context.Context, src split.Source) error {
+		if far, ok := src.(split.Far); ok {
+			b, err = far.Near(ctx, d)
+		} else {
+			b, err = src.Piece(ctx, d)
+		}
+		return err
+	})
+	return b, err
+}
+
+// Bring implements split.Far.
+func (p enteredPieces) Bring(ctx context.Context, ds []object.Digest) error {
+	return p.call(ctx, func(ctx context.Context, src split.Source) error {
+		if far, ok := src.(split.Far); ok {
+			return far.Bring(ctx, ds)
+		}
+		return nil
+	})
+}
+
+func (p enteredPieces) call(ctx context.Context, fn func(context.Context, split.Source) error) error {
 	if err := p.from.enter(); err != nil {
-		return nil, err
+		return err
 	}
 	defer p.from.leave()
 	call := p.from.closing().context(ctx)
 	defer call.release()
-	b, err := p.from.pieces().Piece(call, d)
+	err := fn(call, p.from.pieces())
 	if err != nil && errors.Is(err, ErrCorrupt) {
 		p.from.note(err)
 	}
-	return b, call.explain(err)
+	return call.explain(err)
 }
 
 // Size returns the length of the value in bytes.

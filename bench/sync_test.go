@@ -266,3 +266,43 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 		"processor-ms": ms(processor.median()), "uploaded/value": median(uploaded), "PUT": median(puts), "heap-MB": heap / 1e6,
 	})
 }
+
+// BenchmarkSyncFirst clones pages from a bucket in memory, onto the disk: one with a random EAGER value of 256 MiB, and
+// one with a million keys and 64 commits of 1000 of them. The times are for comparing two builds: run them by turns.
+func BenchmarkSyncFirst(b *testing.B) {
+	for _, page := range []struct {
+		name string
+		fill func(b *testing.B, cloud *cloud, d *device)
+	}{
+		{"value", func(b *testing.B, _ *cloud, d *device) {
+			must(b, ingest(b, d.page, "value", incompressible(b, scaled(gib/4, 16<<20))))
+			d.sync()
+		}},
+		{"keys", func(b *testing.B, cloud *cloud, d *device) {
+			c := &cycle{b: b, cloud: cloud, writer: d, rng: generator(13)}
+			c.fill()
+			for range 64 {
+				c.change(1000)
+				d.sync()
+			}
+		}},
+	} {
+		b.Run(page.name, func(b *testing.B) {
+			cloud := newCloud(b)
+			d := cloud.device(b)
+			page.fill(b, cloud, d)
+			d.close()
+			var first, processor samples
+			for b.Loop() {
+				for range 3 {
+					used := processorTime(b)
+					var clone *device
+					first.add(settled(func() { clone = cloud.clone(b) }))
+					processor.add(processorTime(b) - used)
+					clone.close()
+				}
+			}
+			report(b, map[string]float64{"first-ms": ms(first.median()), "processor-ms": ms(processor.median())})
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // changeKeys changes the keyring by a device.
@@ -22,12 +23,16 @@ func (p *page) changeKeys(c seal.Change) {
 	}
 }
 
-// TestRotation draws a new data key in a bucket with many entries: three requests, nothing is uploaded again, and devices that knew only the old one read what comes after and what came before, as
+// TestRotation draws a new data key in a bucket with many entries, 100 000 by night: three requests, nothing is uploaded again, and devices that knew only the old one read what comes after and what came before, as
 // does a new one.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
-	for i := range 300 {
+	entries := 300
+	if tier.Nightly() {
+		entries = 100_000
+	}
+	for i := range entries {
 		a.commit(edit{key(i): noise(uint64(i), 100)})
 		sync(t, a)
 	}
@@ -37,6 +42,7 @@ func TestRotation(t *testing.T) {
 	if n.A+n.B > 3 {
 		t.Errorf("%d requests", n.A+n.B)
 	}
+	t.Logf("%d requests behind %d entries in %d objects", n.A+n.B, entries, len(names))
 	var more []string
 	for _, name := range w.b.Names() {
 		if !slices.Contains(names, name) {

@@ -19,6 +19,23 @@ type Source interface {
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)
 }
 
+// Far is a Source some of whose pieces are far away, and that brings several of them at a lower
+// price than one after the other.
+type Far interface {
+	Source
+	// Near is Piece for what need not be brought; base.ErrNeedsFetch for all else.
+	Near(ctx context.Context, d object.Digest) ([]byte, error)
+	// Bring brings those of the pieces that are far away. Piece may have to bring some of them all
+	// the same. It may block for the network; errors are as for Piece.
+	Bring(ctx context.Context, ds []object.Digest) error
+}
+
+// near reads what need not be brought.
+type near struct{ Far }
+
+// Piece implements Source.
+func (s near) Piece(ctx context.Context, d object.Digest) ([]byte, error) { return s.Near(ctx, d) }
+
 // span is a piece and the part of its object that it must hold.
 type span struct {
 	digest object.Digest

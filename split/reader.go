@@ -15,7 +15,9 @@ import (
 // Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker, io.WriterTo and io.Closer.
 //
 // A read touches the pieces that hold what is asked for, and the index pieces above them; it holds one piece of each
-// level of the object at a time, whatever the size of the object. Every piece is checked against the index piece that
+// level of the object at a time, whatever the size of the object. From a Far source it brings what
+// a longer read lacks at once, and of a read that goes on as much more as it has read so far, at
+// most 16 MiB. Every piece is checked against the index piece that
 // lists it: a piece that is not what it must be gives a *base.CorruptError that names it. Other errors: those of the
 // source and of the context, wrapped; base.ErrClosed after Close; *base.FormatError.
 //
@@ -26,6 +28,7 @@ type Reader struct {
 	src  Source
 	root span
 	pos  int64
+	run  int64 // bytes that Read has read in front of pos without a Seek
 
 	mu     sync.Mutex
 	idle   *cursor // guarded by mu; nil while a read uses it
@@ -75,8 +78,22 @@ func (r *Reader) release(c *cursor) {
 	}
 }
 
+// Lengths of reads from a Far source.
+const (
+	// leastBrought is the length from which on a read brings what it lacks at once. Of less, Piece
+	// brings each piece with its neighbours, which serve the reads that follow.
+	leastBrought = 256 << 10
+	// mostBrought is how much is brought at once.
+	mostBrought = 16 << 20
+)
+
 // ReadAt implements io.ReaderAt. A negative offset gives base.ErrInvalid.
 func (r *Reader) ReadAt(b []byte, offset int64) (n int, err error) {
+	return r.readAt(b, offset, 0)
+}
+
+// readAt is ReadAt for who is likely to read ahead bytes more.
+func (r *Reader) readAt(b []byte, offset, ahead int64) (n int, err error) {
 	c, err := r.acquire()
 	if err != nil {
 		return 0, err
@@ -85,12 +102,13 @@ func (r *Reader) ReadAt(b []byte, offset int64) (n int, err error) {
 	if offset < 0 {
 		return 0, fmt.Errorf("read object at offset %d: %w", offset, base.ErrInvalid)
 	}
+	s := r.stretch(uint64(offset), uint64(len(b))+uint64(ahead))
 	for n < len(b) {
 		at := uint64(offset) + uint64(n)
 		if at >= r.root.size {
 			return n, io.EOF
 		}
-		part, err := c.at(r.ctx, r.src, r.root, at)
+		part, err := s.part(c, at)
 		if err != nil {
 			return n, err
 		}
@@ -99,10 +117,95 @@ func (r *Reader) ReadAt(b []byte, offset int64) (n int, err error) {
 	return n, nil
 }
 
+// stretch is a part of an object that is read from front to end.
+type stretch struct {
+	r       *Reader
+	far     Far // nil: nothing is brought at once
+	near    Source
+	end     uint64
+	brought uint64 // up to where
+}
+
+// stretch returns that of n bytes at offset.
+func (r *Reader) stretch(offset, n uint64) stretch {
+	s := stretch{r: r, end: r.root.size}
+	if n < s.end && offset < s.end-n {
+		s.end = offset + n
+	}
+	if n >= leastBrought {
+		if s.far, _ = r.src.(Far); s.far != nil {
+			s.near = near{s.far}
+		}
+	}
+	return s
+}
+
+// part is at of a cursor, that brings what is lacking of the stretch first.
+func (s *stretch) part(c *cursor, at uint64) ([]byte, error) {
+	r := s.r
+	if s.far == nil || at < s.brought {
+		return c.at(r.ctx, r.src, r.root, at)
+	}
+	part, err := c.at(r.ctx, s.near, r.root, at)
+	if !errors.Is(err, base.ErrNeedsFetch) {
+		return part, err
+	}
+	s.brought = at + min(s.end-at, mostBrought)
+	if err := bring(r.ctx, s.far, r.root, at, s.brought); err != nil {
+		return nil, fmt.Errorf("bring bytes %d to %d: %w", at, s.brought, err)
+	}
+	return c.at(r.ctx, r.src, r.root, at)
+}
+
+// bring brings the pieces of an object that hold something of its bytes from from to to: the index
+// pieces level by level, and then all chunks, of which upper levels may list some too.
+func bring(ctx context.Context, src Far, root span, from, to uint64) error {
+	type placed struct {
+		span
+		start uint64
+	}
+	level, chunks := []placed{{root, 0}}, []object.Digest(nil)
+	for depth := 0; len(level) > 0; depth++ {
+		if depth > maxDepth {
+			return tooDeep(root.digest)
+		}
+		indexes := level[:0]
+		var ds []object.Digest
+		for _, p := range level {
+			if !p.digest.Kind().IsIndex() {
+				chunks = append(chunks, p.digest)
+				continue
+			}
+			indexes, ds = append(indexes, p), append(ds, p.digest)
+		}
+		if err := src.Bring(ctx, ds); err != nil {
+			return err
+		}
+		level = nil
+		for _, p := range indexes {
+			_, x, err := load(ctx, src, p.span)
+			if err != nil {
+				return err
+			}
+			for i, start := 0, p.start; i < x.Len() && start < to; i++ {
+				child := childSpan(x, i, p.last)
+				if child.size < MinChunkBytes && !child.last {
+					return corrupt(child.digest, "at least 4 KiB of content", sizeText(child.size))
+				}
+				if start+child.size > from {
+					level = append(level, placed{child, start})
+				}
+				start += child.size
+			}
+		}
+	}
+	return src.Bring(ctx, chunks)
+}
+
 // Read implements io.Reader. It fills b unless the object ends or an error occurs before.
 func (r *Reader) Read(b []byte) (n int, err error) {
-	n, err = r.ReadAt(b, r.pos)
-	r.pos += int64(n)
+	n, err = r.readAt(b, r.pos, r.run)
+	r.pos, r.run = r.pos+int64(n), min(r.run+int64(n), mostBrought)
 	if n > 0 && err == io.EOF {
 		err = nil
 	}
@@ -124,7 +227,9 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	if offset > math.MaxInt64-from || from+offset < 0 {
 		return 0, fmt.Errorf("seek in object from %d by %d: %w", from, offset, base.ErrInvalid)
 	}
-	r.pos = from + offset
+	if from+offset != r.pos {
+		r.pos, r.run = from+offset, 0
+	}
 	return r.pos, nil
 }
 
@@ -139,8 +244,9 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 		_, err := c.at(r.ctx, r.src, r.root, 0) // so that a root that is not the empty chunk is found out
 		return 0, err
 	}
+	s := r.stretch(uint64(r.pos), r.root.size-min(uint64(r.pos), r.root.size))
 	for uint64(r.pos) < r.root.size {
-		part, err := c.at(r.ctx, r.src, r.root, uint64(r.pos))
+		part, err := s.part(c, uint64(r.pos))
 		if err != nil {
 			return n, err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -421,4 +422,136 @@ func FuzzIndex(f *testing.F) {
 			t.Errorf("read %d of %d bytes; Children: %v, Walk: %v", n, size, err1, err2)
 		}
 	})
+}
+
+// farStore is a Source of which some pieces must be brought. It counts how often that was asked for.
+type farStore struct {
+	*store
+	here     map[object.Digest]bool
+	asked    int // calls of Bring that brought something
+	singly   int // pieces that were brought by Piece
+	brought  []object.Digest
+	unwilled bool // Bring brings nothing
+}
+
+func (f *farStore) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	if !f.here[d] {
+		return nil, fmt.Errorf("piece %s: %w", d.Short(), base.ErrNeedsFetch)
+	}
+	return f.store.Piece(ctx, d)
+}
+
+func (f *farStore) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	if !f.here[d] {
+		f.singly, f.here[d] = f.singly+1, true
+	}
+	return f.store.Piece(ctx, d)
+}
+
+func (f *farStore) Bring(_ context.Context, ds []object.Digest) error {
+	lacking := 0
+	for _, d := range ds {
+		if !f.here[d] && !f.unwilled {
+			lacking, f.here[d] = lacking+1, true
+			f.brought = append(f.brought, d)
+		}
+	}
+	if lacking > 0 {
+		f.asked++
+	}
+	return nil
+}
+
+// TestReadFar reads ranges of an object of which some is far away. A read of 256 KiB or more asks once for each level of pieces, and
+// for nothing that it does not need; a shorter one leaves it to Piece.
+func TestReadFar(t *testing.T) {
+	b := random(21, 6<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	levels := 1
+	for d := root; d.Kind().IsIndex(); levels++ {
+		children, err := split.Children(d, s.pieces[d])
+		if err != nil {
+			t.Fatal(err)
+		}
+		d = children[0]
+	}
+	must := func(t *rapid.T, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		f := &farStore{store: s, here: make(map[object.Digest]bool), unwilled: rapid.Bool().Draw(t, "unwilled")}
+		share := rapid.Uint64Range(0, 3).Draw(t, "share")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), share))
+		for _, d := range s.order {
+			f.here[d] = rng.Uint64N(3) < share
+		}
+		before := maps.Clone(f.here)
+		at := rapid.IntRange(0, len(b)).Draw(t, "at")
+		got := make([]byte, rapid.IntRange(0, len(b)-at).Draw(t, "bytes"))
+		r := split.NewReader(t.Context(), f, root, uint64(len(b)))
+		switch rapid.IntRange(0, 2).Draw(t, "how") {
+		case 0:
+			_, err := r.ReadAt(got, int64(at))
+			must(t, err)
+		case 1:
+			_, err := r.Seek(int64(at), io.SeekStart)
+			must(t, err)
+			_, err = io.ReadFull(r, got)
+			must(t, err)
+		case 2:
+			_, err := r.Seek(int64(at), io.SeekStart)
+			must(t, err)
+			var out bytes.Buffer
+			_, err = r.WriteTo(&out)
+			must(t, err)
+			got = out.Bytes()
+		}
+		if !bytes.Equal(got, b[at:at+len(got)]) {
+			t.Fatal("other bytes")
+		}
+		if f.unwilled {
+			return
+		}
+		if len(got) >= 256<<10 && (f.singly > 0 || f.asked > levels) {
+			t.Fatalf("%d bytes at %d asked %d times of %d levels, and for %d pieces alone", len(got), at, f.asked, levels, f.singly)
+		}
+		if len(got) < 256<<10 && f.asked > 0 {
+			t.Fatalf("%d bytes at %d asked %d times", len(got), at, f.asked)
+		}
+		needed := make(map[object.Digest]bool)
+		start := 0
+		must(t, split.Walk(t.Context(), s, root, func(d object.Digest, size uint64, index bool) error {
+			if start < at+len(got) && start+int(size) > at {
+				needed[d] = true
+			}
+			if !index {
+				start += int(size)
+			}
+			return nil
+		}))
+		for _, d := range f.brought {
+			if before[d] || !needed[d] {
+				t.Fatalf("piece %s was brought in vain", d.Short())
+			}
+		}
+	})
+}
+
+// TestReadOnFar reads a far object from front to end in small steps: after a while many pieces come at once.
+func TestReadOnFar(t *testing.T) {
+	b := random(22, 8<<20)
+	s := newStore()
+	root := mustSplit(t, s, object.Chunk, b)
+	f := &farStore{store: s, here: make(map[object.Digest]bool)}
+	r := split.NewReader(t.Context(), f, root, uint64(len(b)))
+	var got bytes.Buffer
+	if _, err := io.CopyBuffer(&got, struct{ io.Reader }{r}, make([]byte, 32<<10)); err != nil || !bytes.Equal(got.Bytes(), b) {
+		t.Fatalf("%d bytes, %v", got.Len(), err)
+	}
+	if pieces := len(s.pieces); f.singly > pieces/8 || f.asked > 40 {
+		t.Errorf("of %d pieces %d were brought alone, others at %d times", pieces, f.singly, f.asked)
+	}
 }

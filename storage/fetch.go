@@ -42,6 +42,34 @@ func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) (
 	return content, nil
 }
 
+// Bring implements split.Far: the Fetcher brings the pieces that are not held and have a place, all
+// at once. What it cannot store here, and what the bucket has no more where it should be, is left to
+// Piece. Errors are as for Piece.
+func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
+	f := s.fetcher.Load()
+	if f == nil {
+		return nil
+	}
+	states, err := s.statesOf(ds)
+	if err != nil {
+		return fmt.Errorf("look up %d pieces: %w", len(ds), err)
+	}
+	var lacking []object.Digest
+	for i := range states {
+		if states[i].placed && !states[i].held {
+			lacking = append(lacking, ds[i])
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	_, err = (*f).FetchAll(ctx, lacking)
+	if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrReadOnly) || errors.Is(err, base.ErrNoSpace) {
+		return nil
+	}
+	return err
+}
+
 // fetchUnplaced is fetch for a piece that has no place, as gone says, while the bucket's log may tell of one.
 func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error) ([]byte, error) {
 	if d.Kind().IsNode() || s.fetcher.Load() == nil {

@@ -363,6 +363,17 @@ func (j *Journal) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return j.s.Piece(ctx, d)
 }
 
+// Near implements split.Far.
+func (j *Journal) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	if o, ok := j.find(&d); ok && o.kind == recPiece {
+		return append([]byte(nil), o.content...), nil
+	}
+	return j.s.Near(ctx, d)
+}
+
+// Bring implements split.Far.
+func (j *Journal) Bring(ctx context.Context, ds []object.Digest) error { return j.s.Bring(ctx, ds) }
+
 // Node returns a tree node that the journal or the page holds, as Store.Node does.
 func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	if n := j.s.cached(&d, j); n != nil {

@@ -170,16 +170,28 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 // and has a place in the bucket comes from the Fetcher. Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a
 // tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces), which the Fetcher is asked first where the page may not know all places; base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
+	return s.piece(ctx, d, true)
+}
+
+// Near implements split.Far: it is Piece without the Fetcher.
+func (s *Store) Near(ctx context.Context, d object.Digest) ([]byte, error) {
+	return s.piece(ctx, d, false)
+}
+
+func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, error) {
 	if s.o.Recency != nil {
 		s.o.Recency.note(&d, s.o.Clock.Now())
 	}
 	l, ok, err := s.locate(&d)
 	if err == nil && !ok {
 		var place *CloudPlace
-		if l, place, err = s.search(&d); place != nil {
+		l, place, err = s.search(&d)
+		switch {
+		case !far && (place != nil || errors.Is(err, base.ErrGone)):
+			return nil, needsFetch(&d)
+		case place != nil:
 			return s.fetch(ctx, &d, *place)
-		}
-		if errors.Is(err, base.ErrGone) {
+		case errors.Is(err, base.ErrGone):
 			return s.fetchUnplaced(ctx, &d, err)
 		}
 	}
@@ -189,7 +201,7 @@ func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	if l.kind != recDelta {
 		content, err := s.content(&d, &l)
 		if errors.Is(err, errVanished) {
-			return s.Piece(ctx, d)
+			return s.piece(ctx, d, far)
 		}
 		return content, err
 	}

@@ -99,6 +99,9 @@ type PieceState struct {
 // it may have stored it, and others that came with it, with AddFetched. A place that is zero says that the page knows none, and that the bucket's log may tell of one (MetadataAdopted). Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt or are those of ctx.
 type Fetcher interface {
 	Fetch(ctx context.Context, d object.Digest, place CloudPlace) ([]byte, error)
+	// FetchAll gets pieces that have a place with as few requests as it can, stores them with
+	// AddFetched, and returns how many bytes of content came.
+	FetchAll(ctx context.Context, ds []object.Digest) (int64, error)
 }
 
 // FetchedPiece is a piece that came from the bucket after its commit.

@@ -20,7 +20,7 @@ const (
 	InlineBytes        = 1 << 20   // pieces of an entry in all, and a diff, that stand in the body
 	PackBytes          = 16 << 20  // stream of a pack: blocks, table and all
 	BlockBytes         = 128 << 10 // plaintext at which a block of a pack ends
-	RunBytes           = 1 << 20   // plaintext of the blocks that stay together in a pack
+	RunBytes           = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two runs
 	MaxPackObjectBytes = 64 << 20  // a pack as stored
 	MaxBodyPieces      = 16 << 10  // pieces in one body
 	MaxBodyTags        = 16 << 10  // changes of tags in one body

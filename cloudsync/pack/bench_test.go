@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/tier"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
 )
 
 // benchBytes is the content of one upload: 256 MiB, or 1 GiB with LEDGER_TIER=2.
@@ -138,4 +141,65 @@ type nowhere struct{ bucket.Bucket }
 func (nowhere) PutIfAbsent(_ context.Context, _ string, _ int64, content io.Reader) error {
 	_, err := io.Copy(io.Discard, content)
 	return err
+}
+
+// BenchmarkOverhead packs the source tree of Go, and a random value of as many bytes as benchBytes says. percent is how much longer packs are than the blocks in
+// them, after compression: frames, padding, heads, and the tables, which name each piece.
+func BenchmarkOverhead(b *testing.B) {
+	tree := func(give func(content []byte) error) error {
+		return filepath.WalkDir(filepath.Join(runtime.GOROOT(), "src"), func(path string, e os.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err != nil || len(content) == 0 {
+				return err
+			}
+			return give(content)
+		})
+	}
+	random := func(give func(content []byte) error) error {
+		content := make([]byte, benchBytes())
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
+		return give(content)
+	}
+	for name, each := range map[string]func(func([]byte) error) error{"tree": tree, "random": random} {
+		b.Run(name, func(b *testing.B) {
+			ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var packs, blocks, content int64
+			for b.Loop() {
+				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: format.PageNames{Dir: "l/p"},
+					Uploaded: func(_ context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
+						packs += int64(ref.Bytes)
+						seen := map[uint32]bool{}
+						for _, p := range pieces {
+							if content += int64(p.Place.Bytes); !seen[p.Place.Block] {
+								seen[p.Place.Block] = true
+								blocks += int64(p.Place.StoredBytes)
+							}
+						}
+						return nil
+					}})
+				err := each(func(content []byte) error {
+					_, err := split.SplitBytes(b.Context(), split.DefaultTable(), object.Chunk, content, func(_ context.Context, p split.Piece) error {
+						return u.Add(p.Digest, p.Content, false, true)
+					})
+					return err
+				})
+				if err == nil {
+					_, err = u.Finish()
+				}
+				u.Close()
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(packs)/float64(blocks)*100-100, "percent")
+			b.ReportMetric(float64(content)/float64(b.N)/1e6, "content-MB")
+			b.ReportMetric(float64(packs)/float64(b.N)/1e6, "packs-MB")
+		})
+	}
 }

@@ -26,21 +26,22 @@ const smallPack = 1 << 20
 type gathering struct {
 	sort   int
 	order  int
-	blocks buffer // laid end to end
+	copied buffer   // blocks that are short, compressed or the beginning of one
+	lent   [][]byte // memory of all other blocks
+	stored int      // bytes of blocks
 	runs   []run
 	pieces int
 }
 
 // run is some blocks of a pack that stand together.
 type run struct {
-	from, to int // where they stand among the blocks
-	plain    int // bytes
-	blocks   []gathered
+	plain  int // bytes
+	blocks []gathered
 }
 
 // gathered is a block and what stands in it.
 type gathered struct {
-	stored int
+	stored []byte
 	pieces []format.PackPiece // Block is set when the order is known
 }
 
@@ -50,7 +51,7 @@ func (p *gathering) room() int {
 	for i := range p.runs {
 		blocks += len(p.runs[i].blocks)
 	}
-	return format.PackBytes - tableRoom - len(p.blocks.b) - pieceTableBytes*p.pieces - blockTableBytes*blocks
+	return format.PackBytes - tableRoom - p.stored - pieceTableBytes*p.pieces - blockTableBytes*blocks
 }
 
 // sealed is a pack in memory, on its way to the bucket.
@@ -90,22 +91,31 @@ func (u *Uploader) gather(open **gathering, b block) error {
 	if *open == nil {
 		*open = u.begin(b.sort)
 	}
-	if p := *open; !p.add(&u.compressor, b) {
+	p := *open
+	added, lent := u.add(p, b, true)
+	if !added {
 		if head := p.fitting(b); len(head.pieces) > 0 { // fills the pack
-			p.add(&u.compressor, head)
+			u.add(p, head, false)
 			b = b.behind(head)
 		}
 		if err := u.send(p); err != nil {
 			return err
 		}
 		*open = u.begin(b.sort)
-		(*open).add(&u.compressor, b)
+		_, lent = u.add(*open, b, true)
 	}
-	select {
-	case u.free <- b.memory:
-	default:
+	if !lent {
+		u.giveBack(b.memory)
 	}
 	return nil
+}
+
+// giveBack gives memory of a block to be used again.
+func (u *Uploader) giveBack(memory []byte) {
+	select {
+	case u.free <- memory:
+	default:
+	}
 }
 
 // fits reports whether a block of stored bytes fits into the room of a pack.
@@ -120,15 +130,16 @@ func (p *gathering) fitting(b block) block {
 	for n+1 < len(b.pieces) && p.fits(int(b.pieces[n].At+b.pieces[n].Bytes)+seal.BlockOverhead, room, n+1) {
 		n++
 	}
-	b.pieces, b.plain = b.pieces[:n], b.plain[:b.pieces[n].At]
+	b.pieces, b.room = b.pieces[:n], b.room[:seal.BlockOverhead+int(b.pieces[n].At)]
 	return b
 }
 
-// behind returns what of a block is behind its beginning.
+// behind returns what of a block is behind its beginning, which takes the end of that as its room.
 func (b block) behind(head block) block {
-	b.plain, b.pieces = b.plain[len(head.plain):], b.pieces[len(head.pieces):]
+	n := len(head.plain())
+	b.room, b.pieces = b.room[n:], b.pieces[len(head.pieces):]
 	for i := range b.pieces {
-		b.pieces[i].At -= uint32(len(head.plain))
+		b.pieces[i].At -= uint32(n)
 	}
 	return b
 }
@@ -136,30 +147,41 @@ func (b block) behind(head block) block {
 // begin begins a pack.
 func (u *Uploader) begin(sort int) *gathering {
 	p := &gathering{sort: sort, order: u.begun}
-	p.blocks.b, u.spare = u.spare[:0], nil
+	p.copied.b, u.spare = u.spare[:0], nil
 	u.begun++
 	return p
 }
 
-// add adds a block, unless the pack has no room for it. A run ends when it is long enough, and what
-// is left of the pack is enough for another one.
-func (p *gathering) add(c *seal.Compressor, b block) bool {
-	from, room := len(p.blocks.b), p.room()
-	p.blocks.grow(len(b.plain) + seal.BlockOverhead)
-	p.blocks.b = c.AppendBlock(p.blocks.b, b.plain, b.compress)
-	stored := len(p.blocks.b) - from
-	if p.pieces > 0 && !p.fits(stored, room, len(b.pieces)) {
-		p.blocks.b = p.blocks.b[:from]
-		return false
+// add adds a block to a pack, unless that has no room for it. A run ends when it is long enough,
+// and what is left of the pack is enough for another one. With lend a block that fills half of its
+// memory, and that compression does not make shorter, is not copied: the pack has the memory.
+func (u *Uploader) add(p *gathering, b block, lend bool) (added, lent bool) {
+	room, stored, shorter := p.room(), b.room, false
+	if u.shorter, shorter = u.compressor.AppendShorter(u.shorter[:0], b.plain(), b.compress); shorter {
+		stored = u.shorter
 	}
-	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-stored >= format.RunBytes {
-		p.runs = append(p.runs, run{from: from})
+	if p.pieces > 0 && !p.fits(len(stored), room, len(b.pieces)) {
+		return false, false
+	}
+	if !shorter {
+		seal.HeadBlock(stored)
+	}
+	if lent = lend && !shorter && len(stored) >= cap(b.memory)/2; lent {
+		p.lent = append(p.lent, b.memory)
+	} else {
+		from := len(p.copied.b)
+		p.copied.add(stored)
+		stored = p.copied.b[from:]
+	}
+	if n := len(p.runs); n == 0 || p.runs[n-1].plain >= format.RunBytes && room-len(stored) >= format.RunBytes {
+		p.runs = append(p.runs, run{})
 	}
 	r := &p.runs[len(p.runs)-1]
-	r.to, r.plain = len(p.blocks.b), r.plain+len(b.plain)
+	r.plain += len(b.plain())
 	r.blocks = append(r.blocks, gathered{stored, b.pieces})
+	p.stored += len(stored)
 	p.pieces += len(b.pieces)
-	return true
+	return true, lent
 }
 
 // send seals a pack and gives it to the carrier.
@@ -168,7 +190,10 @@ func (u *Uploader) send(p *gathering) error {
 	if err != nil {
 		return fmt.Errorf("seal pack: %w", err)
 	}
-	u.spare = p.blocks.b
+	u.spare = p.copied.b
+	for _, memory := range p.lent {
+		u.giveBack(memory)
+	}
 	select {
 	case u.uploader.packs <- s:
 	case <-u.ctx.Done():
@@ -185,7 +210,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 		s.b = new(buffer)
 	}
 	s.b.b = s.b.b[:0]
-	s.b.grow(int(seal.ObjectBytes(seal.Padme(int64(len(p.blocks.b) + tableRoom + pieceTableBytes*p.pieces)))))
+	s.b.grow(int(seal.ObjectBytes(seal.Padme(int64(p.stored + tableRoom + pieceTableBytes*p.pieces)))))
 	rnd, err := c.o.Sealer.Random()
 	if err != nil {
 		return nil, err
@@ -194,29 +219,31 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.index = w.Ref().KeyIndex
+	var all [][]byte
+	at := 0
 	for _, i := range rnd.Perm(len(p.runs)) {
-		r := &p.runs[i]
-		at, err := w.AddBlocks(p.blocks.b[r.from:r.to])
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range r.blocks {
+		for _, g := range p.runs[i].blocks {
 			for _, piece := range g.pieces {
 				piece.Block = uint32(len(s.blocks))
 				s.pieces = append(s.pieces, piece)
 			}
-			s.blocks = append(s.blocks, seal.Block{Offset: at, StoredBytes: g.stored})
-			at += int64(g.stored)
+			s.blocks = append(s.blocks, seal.Block{Offset: int64(at), StoredBytes: len(g.stored)})
+			all, at = append(all, g.stored), at+len(g.stored)
 		}
 	}
 	t := format.PackTable{Blocks: s.blocks, Pieces: s.pieces}
-	if err := w.SetTable(t.Encode()); err != nil {
+	if err := w.SetTable(t.Encode()); err != nil { // first, so that the id depends on all of it
 		return nil, err
+	}
+	for _, b := range all {
+		if _, err := w.AddBlocks(b); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	s.index = w.Ref().KeyIndex
 	s.ref = format.PackRef{ID: format.ID(w.Ref().ID), Eager: p.sort == eager, Bytes: uint64(w.Size()), Pieces: uint32(len(s.pieces))}
 	return s, nil
 }
@@ -354,8 +381,17 @@ func (w *buffer) add(p []byte) {
 	w.b = append(w.b, p...)
 }
 
+// AvailableBuffer returns the empty end of the buffer, to be appended to and given to Write, which
+// copies nothing then.
+func (w *buffer) AvailableBuffer() []byte { return w.b[len(w.b):] }
+
 // Write implements io.Writer. It never fails.
 func (w *buffer) Write(p []byte) (int, error) {
+	end := w.b[len(w.b):cap(w.b)]
+	if len(p) > 0 && len(p) <= len(end) && &p[0] == &end[0] {
+		w.b = w.b[:len(w.b)+len(p)]
+		return len(p), nil
+	}
 	w.add(p)
 	return len(p), nil
 }

@@ -27,7 +27,7 @@ func (w *world) forge(n format.PageNames, blocks [][]piece, table []byte) (forma
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		place := storage.CloudPlace{Block: uint32(i), Offset: at, StoredBytes: uint32(len(stored)), KeyIndex: sw.Ref().KeyIndex, Pack: sw.Ref().ID}
+		place := storage.CloudPlace{Block: uint32(i), Offset: at, StoredBytes: uint32(len(stored))}
 		for _, p := range block {
 			place.Bytes = uint32(len(p.content))
 			places = append(places, storage.PlacedPiece{Digest: p.d, Place: place})
@@ -37,6 +37,9 @@ func (w *world) forge(n format.PageNames, blocks [][]piece, table []byte) (forma
 	_ = sw.SetTable(table)
 	if err := sw.Close(); err != nil {
 		w.t.Fatal(err)
+	}
+	for i := range places {
+		places[i].Place.KeyIndex, places[i].Place.Pack = sw.Ref().KeyIndex, sw.Ref().ID
 	}
 	ref := format.PackRef{ID: format.ID(sw.Ref().ID), Bytes: uint64(b.Len()), Pieces: uint32(len(places))}
 	w.mem.Replace(w.names.Pack(ref.ID), b.Bytes())

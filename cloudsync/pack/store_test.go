@@ -68,11 +68,12 @@ func TestPageValue(t *testing.T) {
 	if c := w.b.Counts(); c.B-before.B > 5 || c.Down-before.Down > 600<<10 { // two or three levels of the value, and the table
 		t.Errorf("%d requests, %d bytes for a range of 1000 bytes", c.B-before.B, c.Down-before.Down)
 	}
+	before = w.b.Counts()
 	if err := read(0, int64(len(value))); err != nil {
 		t.Fatal(err)
 	}
 	blocks := int64(places[len(places)-1].Place.Block) + 1
-	if c := w.b.Counts(); c.B-before.B != blocks+1 {
+	if c := w.b.Counts(); c.B-before.B > 4 { // one for each level, and one where something is here already
 		t.Errorf("%d requests for %d blocks of one pack", c.B-before.B, blocks)
 	}
 	drop()

@@ -19,6 +19,8 @@ const (
 	defaultParallel = 2
 	// queuedBlocks is how many full blocks may wait to be compressed.
 	queuedBlocks = 8
+	// freeBlocks is how much memory of blocks is kept: that of all that can be in use.
+	freeBlocks = queuedBlocks + 3 + 2*format.PackBytes/format.BlockBytes
 )
 
 // Uploader makes packs of the pieces that it is given and uploads them, several at a time: pieces
@@ -38,6 +40,7 @@ type Uploader struct {
 
 	// The goroutine's that seals, until it has ended.
 	compressor seal.Compressor
+	shorter    []byte // memory of a block that was compressed
 	spare      []byte // memory of the blocks of a pack
 	begun      int    // packs
 
@@ -69,18 +72,20 @@ const (
 // block is the plaintext of a block on its way to be compressed.
 type block struct {
 	sort     int
-	plain    []byte // lies in memory
+	room     []byte // seal.BlockOverhead bytes of room, and the plaintext; lies in memory
 	memory   []byte
 	pieces   []format.PackPiece
 	compress bool
 }
+
+func (b *block) plain() []byte { return b.room[seal.BlockOverhead:] }
 
 // NewUploader returns an Uploader that ends with ctx, with goroutines that Close waits for.
 func NewUploader(ctx context.Context, o UploadOptions) *Uploader {
 	if o.Parallel <= 0 {
 		o.Parallel = defaultParallel
 	}
-	u := &Uploader{o: o, blocks: make(chan block, queuedBlocks), free: make(chan []byte, queuedBlocks+3)}
+	u := &Uploader{o: o, blocks: make(chan block, queuedBlocks), free: make(chan []byte, freeBlocks)}
 	u.ctx, u.cancel = context.WithCancelCause(ctx)
 	u.uploader = newCarrier(u.ctx, u.cancel, o)
 	u.wg.Go(u.runSealing)
@@ -120,16 +125,16 @@ func (u *Uploader) Add(d object.Digest, content []byte, isEager, compress bool) 
 		sort = eager
 	}
 	b := &u.filling[sort]
-	if len(b.plain)+len(content) > format.BlockBytes || b.compress != compress {
+	if len(b.room)+len(content) > seal.BlockOverhead+format.BlockBytes || b.compress != compress {
 		if err := u.endBlock(sort); err != nil {
 			return err
 		}
 	}
-	if b.plain == nil {
-		b.plain, b.compress, b.sort = u.newPlain(), compress, sort
+	if b.room == nil {
+		b.room, b.compress, b.sort = u.newRoom(), compress, sort
 	}
-	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain)), Bytes: uint32(len(content))})
-	b.plain = append(b.plain, content...)
+	b.pieces = append(b.pieces, format.PackPiece{Digest: d, At: uint32(len(b.plain())), Bytes: uint32(len(content))})
+	b.room = append(b.room, content...)
 	u.recent[sort].add(d)
 	return nil
 }
@@ -151,13 +156,13 @@ func (u *Uploader) check(d object.Digest, content []byte) error {
 // has reports whether a piece was added already.
 func (u *Uploader) has(d object.Digest) bool { return u.recent[lazy].has(d) || u.recent[eager].has(d) }
 
-// newPlain returns space for a block.
-func (u *Uploader) newPlain() []byte {
+// newRoom returns the room before the plaintext of a block, with space for that.
+func (u *Uploader) newRoom() []byte {
 	select {
 	case b := <-u.free:
-		return b[:0]
+		return b[:seal.BlockOverhead]
 	default:
-		return make([]byte, 0, format.BlockBytes)
+		return make([]byte, seal.BlockOverhead, seal.BlockOverhead+format.BlockBytes)
 	}
 }
 
@@ -165,10 +170,10 @@ func (u *Uploader) newPlain() []byte {
 func (u *Uploader) endBlock(sort int) error {
 	b := u.filling[sort]
 	u.filling[sort] = block{}
-	if b.plain == nil {
+	if b.room == nil {
 		return nil
 	}
-	b.memory = b.plain
+	b.memory = b.room
 	select {
 	case u.blocks <- b:
 		return nil

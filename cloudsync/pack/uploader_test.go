@@ -345,3 +345,25 @@ func (h hanging) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	<-ctx.Done()
 	return bucket.NewError(ctx, bucket.OpPut, name, true, context.Cause(ctx))
 }
+
+// repeated is a source of randomness that gives the same again and again.
+type repeated struct{}
+
+func (repeated) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// TestRepeatedRandomness packs pieces with a source that repeats itself: packs that differ in their last piece only have other ids.
+func TestRepeatedRandomness(t *testing.T) {
+	w := newWorld(t, seal.AES256GCM)
+	ids := map[format.ID]bool{}
+	for last := range uint64(3) {
+		w.sealer = seal.NewSealer(w.sealer.Keyring(), repeated{})
+		refs, _ := w.upload(append(pieces(1, 40, 16<<10), pieces(2+last, 1, 16<<10)...))
+		if len(refs) != 1 || ids[refs[0].ID] {
+			t.Errorf("%d packs, one has the id of another", len(refs))
+		}
+		ids[refs[0].ID] = true
+	}
+}

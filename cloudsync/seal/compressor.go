@@ -26,17 +26,35 @@ type Compressor struct {
 // compressed where that is worth it and makes it shorter.
 func (c *Compressor) AppendBlock(dst, plain []byte, try bool) []byte {
 	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
-	shorter := false
-	if try && c.worth(plain) {
-		dst, shorter = appendCompressed(dst, plain)
-		c.tried(shorter)
-	}
+	dst, shorter := c.AppendShorter(dst, plain, try)
 	if !shorter {
-		dst = append(append(dst, 0), plain...)
+		dst = append(append(dst, make([]byte, BlockOverhead)...), plain...)
+		HeadBlock(dst[start:])
+	}
+	return dst
+}
+
+// AppendShorter is AppendBlock for a plaintext that compression makes shorter. Else it returns dst
+// as it was, or that with more room.
+func (c *Compressor) AppendShorter(dst, plain []byte, try bool) (blocks []byte, shorter bool) {
+	if !try || !c.worth(plain) {
+		return dst, false
+	}
+	start := len(dst)
+	dst, shorter = appendCompressed(append(dst, make([]byte, blockHead)...), plain)
+	c.tried(shorter)
+	if !shorter {
+		return dst[:start], false
 	}
 	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-blockHead))
-	return dst
+	return dst, true
+}
+
+// HeadBlock makes a block that is not compressed where its plaintext stands: b is BlockOverhead
+// bytes, which it sets, and behind them the plaintext, of 1 to MaxBlockBytes.
+func HeadBlock(b []byte) {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-blockHead))
+	b[blockHead] = 0
 }
 
 // worth reports whether to try a block.

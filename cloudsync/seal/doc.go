@@ -94,8 +94,12 @@
 //
 // # Why
 //
-// An id of 16 bytes that the Sealer draws itself, at the moment of sealing, makes every key new, so that the nonce can be a
-// counter, and no retry can seal two contents with one key and nonce. Among 2^40 objects two share an id with a
+// An id of 16 bytes that the Sealer makes itself, at the moment of sealing, makes every key new, so that the nonce can be a
+// counter, and no retry can seal two contents with one key and nonce. It is the beginning of the HMAC-SHA-256, with the key for
+// names, of "ledger seal 1 id", 16 random bytes, and what is sealed: a single object's plaintext, or a framed one's first frame, and
+// its table where that is known before. So a source of randomness that repeats itself, as after a snapshot of a virtual machine was
+// started twice, gives two contents one key only if they are framed and equal that far. The two keys of a ring are HKDF-SHA-256 of 64
+// random bytes and its content for the same reason, with its head as salt and info "ledger seal 1 draw". Among 2^40 objects two share an id with a
 // probability of 2^-49, and they would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names
 // two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key from damage, and
 // binds a slot to one master key, which GCM alone does not. The key of a ring is wrapped with X25519, because who writes the next one
@@ -109,6 +113,8 @@
 //	    length, which has been.
 //	I4: no plaintext is given out whose tag has not been verified.
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
+//	I6: rings that leave out others which are known are taken only if those added slots and devices, and
+//	    nothing else: so no removed slot, shut-out device or retired data key comes back.
 //
 // Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
 // starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows

@@ -31,7 +31,11 @@ var hostile = Label{Role: "entry", Name: "hostile"}
 // sealRaw seals content that appendContent would not give.
 func sealRaw(t testing.TB, s *Sealer, content []byte) []byte {
 	t.Helper()
-	o, err := s.newObject(hostile, shapeSingle)
+	drawn, err := s.drawID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Keyring().newObject(hostile, shapeSingle, drawn)
 	if err != nil {
 		t.Fatal(err)
 	}

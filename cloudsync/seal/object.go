@@ -47,8 +47,11 @@ const (
 	labelObject = "ledger seal 2 object"
 	labelPlain  = "ledger seal 1 plain"
 	labelName   = "ledger seal 1 name"
+	labelID     = "ledger seal 1 id"
+	labelDraw   = "ledger seal 1 draw"
 	labelRing   = "ledger seal 1 ring"
 	labelSlot   = "ledger seal 1 slot"
+	labelDevice = "ledger seal 1 device"
 	labelSign   = "ledger seal 1 sign"
 	labelBox    = "ledger seal 1 box"
 	labelWrap   = "ledger seal 1 wrap"
@@ -105,17 +108,12 @@ type object struct {
 	ad    []byte // header, role, name: what is bound to every record
 }
 
-// newObject draws an id for an object that is to be sealed, and derives its key.
-func (s *Sealer) newObject(l Label, shape byte) (*object, error) {
+// newObject derives the key of an object that is to be sealed.
+func (k *Keyring) newObject(l Label, shape byte, id ID) (*object, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	id, err := s.newID()
-	if err != nil {
-		return nil, err
-	}
-	ring := s.ring.Load()
-	return ring.object(l, header{algorithm: ring.algorithm, shape: shape, keyIndex: ring.newest(), id: id})
+	return k.object(l, header{algorithm: k.algorithm, shape: shape, keyIndex: k.newest(), id: id})
 }
 
 // openObject derives the key of the object whose header is at the start of b.

@@ -319,7 +319,7 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	if k.algorithm == Plain {
 		b = append(b, make([]byte, keyBytes)...)
 	} else {
-		drawn, err := draw(random, 2*keyBytes)
+		drawn, err := k.drawKeys(b, random)
 		if err != nil {
 			return nil, fmt.Errorf("draw key of keyring: %w", err)
 		}
@@ -357,6 +357,19 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	}
 	k.hash = sha256.Sum256(b)
 	return b, nil
+}
+
+// drawKeys draws the key of a ring and the key that wraps it. All that is sealed goes into them, and
+// the head, so that a source of randomness that repeats itself gives no key twice.
+func (k *Keyring) drawKeys(head []byte, random io.Reader) ([]byte, error) {
+	drawn, err := draw(random, 2*keyBytes)
+	if err != nil {
+		return nil, err
+	}
+	content := k.content()
+	all := append(drawn, content...)
+	defer func() { clear(drawn); clear(content); clear(all) }()
+	return derive(all, head, []byte(labelDraw), 2*keyBytes)
 }
 
 // content returns all that is sealed in a ring.

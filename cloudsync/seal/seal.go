@@ -1,7 +1,10 @@
 package seal
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -111,15 +114,16 @@ func printable(name string) string {
 
 // Sealer seals and opens the objects of one bucket. It may be used concurrently.
 type Sealer struct {
-	ring atomic.Pointer[Keyring]
+	ring   atomic.Pointer[Keyring]
+	signer atomic.Pointer[signer]
 
 	mu     sync.Mutex
 	random io.Reader // guarded by mu, for sources that are not safe for concurrent use
 }
 
 // NewSealer returns a Sealer with the keys of ring. random is the source of the ids of objects; nil
-// means the system's. Two objects that get the same id, role and name would share a key and nonces:
-// a source that repeats itself is for tests only.
+// means the system's. Two objects that get the same id, role and name would share a key and nonces.
+// So that a source that repeats itself does no such harm, what is sealed goes into the id too.
 func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 	if random == nil {
 		random = rand.Reader
@@ -147,13 +151,26 @@ func (s *Sealer) Random() (*mathrand.Rand, error) {
 	return mathrand.New(mathrand.NewChaCha8(seed)), nil
 }
 
-func (s *Sealer) newID() (id ID, err error) {
+// drawID returns what is drawn for the id of an object.
+func (s *Sealer) drawID() (drawn ID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := io.ReadFull(s.random, id[:]); err != nil {
+	if _, err := io.ReadFull(s.random, drawn[:]); err != nil {
 		return ID{}, fmt.Errorf("draw id of sealed object: %w", err)
 	}
-	return id, nil
+	return drawn, nil
+}
+
+// hedgedID returns the id of an object with some content, which tells nothing about that to who does
+// not have the keyring.
+func (k *Keyring) hedgedID(drawn ID, content ...[]byte) ID {
+	mac := hmac.New(sha256.New, k.names.Expose())
+	mac.Write(append([]byte(labelID), drawn[:]...))
+	for _, c := range content {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(c))))
+		mac.Write(c)
+	}
+	return ID(mac.Sum(nil)[:IDBytes])
 }
 
 // Form says how much of a plaintext the length of its single object shows.
@@ -176,14 +193,19 @@ type Part struct {
 // MaxSealed returns the greatest length of a single object whose plaintext has at most limit bytes.
 func MaxSealed(limit int) int { return max(leastQuarter, limit+Overhead+(limit+Overhead)/4) }
 
-// Seal returns plain as a single object of what l says, with the id that was drawn for it. plain is
+// Seal returns plain as a single object of what l says, with the id that it got. plain is
 // at most MaxObjectBytes and is not retained. Sealing the same again gives other bytes. Errors:
 // base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
 func (s *Sealer) Seal(l Label, plain []byte, f Form) ([]byte, ID, error) {
 	if len(plain) > MaxObjectBytes {
 		return nil, ID{}, fmt.Errorf("seal %s of %d bytes, limit %d: %w", l.Role, len(plain), MaxObjectBytes, base.ErrTooLarge)
 	}
-	o, err := s.newObject(l, shapeSingle)
+	drawn, err := s.drawID()
+	if err != nil {
+		return nil, ID{}, err
+	}
+	ring := s.ring.Load()
+	o, err := ring.newObject(l, shapeSingle, ring.hedgedID(drawn, plain))
 	if err != nil {
 		return nil, ID{}, err
 	}

@@ -128,3 +128,84 @@ func TestNoKeyIsPrinted(t *testing.T) {
 		}
 	}
 }
+
+// repeated is a source of randomness that gives the same again and again.
+type repeated struct{}
+
+func (repeated) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 7
+	}
+	return len(b), nil
+}
+
+// TestRepeatedRandomness seals with a source that repeats itself: only equal content gets one id, and with it one key.
+func TestRepeatedRandomness(t *testing.T) {
+	for _, a := range algorithms {
+		s := seal.NewSealer(newSealer(t, a, 1).Keyring(), repeated{})
+		ids := map[seal.ID]string{}
+		see := func(what string, sealed []byte) {
+			t.Helper()
+			ref, _, err := seal.Inspect(pack, sealed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, ok := ids[ref.ID]; ok {
+				t.Errorf("%s: %s and %s have one id", a, other, what)
+			}
+			ids[ref.ID] = what
+		}
+		for _, plain := range []string{"", "a", "b", strings.Repeat("a", 100_000), strings.Repeat("a", 99_999) + "b"} {
+			sealed, id, err := s.Seal(pack, []byte(plain), seal.Form{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			see(fmt.Sprintf("object of %d", len(plain)), sealed)
+			if got, opened, err := s.Open(pack, sealed, 1<<20); err != nil || string(got) != plain || opened != id {
+				t.Errorf("%s: opened %d bytes with id %s, want %s, %v", a, len(got), opened, id, err)
+			}
+		}
+		for _, f := range []struct {
+			what, content, table string
+			tableFirst           bool
+		}{
+			{"nothing", "", "", false}, {"content", "a", "", false}, {"other content", "b", "", false},
+			{"table", strings.Repeat("a", 100_000), "1", true}, {"other table", strings.Repeat("a", 100_000), "2", true},
+		} {
+			var out bytes.Buffer
+			w, err := s.NewWriter(&out, pack, false)
+			if err == nil && f.tableFirst {
+				err = w.SetTable([]byte(f.table))
+			}
+			if err == nil {
+				_, err = w.Write([]byte(f.content))
+			}
+			if err == nil {
+				err = w.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			see("stream with "+f.what, out.Bytes())
+		}
+	}
+	master := newMaster(t, 2)
+	first, _, err := newSealer(t, seal.AES256GCM, 3).Keyring().Found(seal.NewSlot{Master: master}, repeated{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const publicKeyAt = 60
+	keys := map[string]bool{string(first[publicKeyAt:][:32]): true}
+	for name := range 5 {
+		second, _, err := mustOpen(t, master, first).Next(seal.Change{AddDevices: []seal.Device{{ID: seal.ID{1}, Name: fmt.Sprint(name)}}}, repeated{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key := string(second[publicKeyAt:][:32]); keys[key] {
+			t.Error("two rings have one key")
+		} else {
+			keys[key] = true
+		}
+		mustOpen(t, master, first, second)
+	}
+}

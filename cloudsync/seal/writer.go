@@ -14,7 +14,11 @@ import (
 // the footer.
 type Writer struct {
 	w        io.Writer
-	o        *object
+	ring     *Keyring
+	label    Label
+	drawn    ID                                    // for the object's id
+	below    interface{ AvailableBuffer() []byte } // w, or nil
+	o        *object                               // nil until the first frame is sealed
 	compress bool
 	blocks   Compressor
 	held     []byte // what Write was given and is no block yet
@@ -27,23 +31,32 @@ type Writer struct {
 	err      error // sticks
 }
 
-// NewWriter returns a Writer of an object that l says, with an id that is drawn for it, and writes
-// its header to w. compress says whether Write tries to compress. Whatever w returns as an error is
-// returned by the next call of the Writer and all after it.
+// NewWriter returns a Writer to w of an object that l says. Its id is drawn for it; the first frame
+// goes into it too, and the table if that is set before anything is written, so that a source of
+// randomness that repeats itself gives other objects other ids. compress says whether Write tries to
+// compress. Whatever w returns as an error is returned by the next call of the Writer and all after
+// it. If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
 func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
-	o, err := s.newObject(l, shapeFramed)
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	drawn, err := s.drawID()
 	if err != nil {
 		return nil, err
 	}
-	sw := &Writer{w: w, o: o, compress: compress, frame: make([]byte, 0, FrameBytes)}
-	sw.write(o.header())
-	if sw.err != nil {
-		return nil, sw.err
-	}
+	sw := &Writer{w: w, ring: s.ring.Load(), label: l, drawn: drawn, compress: compress, frame: make([]byte, 0, FrameBytes)}
+	sw.below, _ = w.(interface{ AvailableBuffer() []byte })
 	return sw, nil
 }
 
-// Ref returns the object's id and key index.
+// begin writes the header, which says the id that follows from the first frame.
+func (w *Writer) begin(first []byte) {
+	if w.o, w.err = w.ring.newObject(w.label, shapeFramed, w.ring.hedgedID(w.drawn, w.table, first)); w.err == nil {
+		w.write(w.o.header())
+	}
+}
+
+// Ref returns the object's id and key index, after Close.
 func (w *Writer) Ref() Ref { return Ref{ID: w.o.id, KeyIndex: w.o.index} }
 
 // Write adds p to the plaintext, which is cut into blocks of MaxBlockBytes. p is not retained.
@@ -84,7 +97,7 @@ func (w *Writer) AddBlocks(blocks []byte) (offset int64, err error) {
 // is not copied, and must not be changed before Close has returned.
 func (w *Writer) SetTable(table []byte) error {
 	if len(table) > MaxTableBytes {
-		return errTooLong(w.o.label, "table", len(table), MaxTableBytes)
+		return errTooLong(w.label, "table", len(table), MaxTableBytes)
 	}
 	w.table = table
 	return w.err
@@ -145,12 +158,21 @@ func (w *Writer) endFrame(kind byte) {
 	w.frame = w.frame[:0]
 }
 
-// sealFrame seals a frame in the memory of the present one, and writes it.
+// sealFrame seals a frame where it goes to, or in the memory of the present one, and writes it.
 func (w *Writer) sealFrame(kind byte, plain []byte) {
+	if w.o == nil && w.err == nil {
+		w.begin(plain)
+	}
 	if w.err != nil {
 		return
 	}
-	w.write(w.o.aead.Seal(w.frame[:0], nonce(kind, w.number), plain, w.o.ad))
+	out := w.frame[:0]
+	if w.below != nil {
+		if room := w.below.AvailableBuffer(); cap(room) >= FrameBytes {
+			out = room[:0]
+		}
+	}
+	w.write(w.o.aead.Seal(out, nonce(kind, w.number), plain, w.o.ad))
 	w.number++
 }
 
@@ -163,7 +185,7 @@ func (w *Writer) write(b []byte) {
 		err = io.ErrShortWrite
 	}
 	if err != nil {
-		w.err = fmt.Errorf("write sealed %s: %w", w.o.label.Role, err)
+		w.err = fmt.Errorf("write sealed %s: %w", w.label.Role, err)
 	}
 	w.at += int64(n)
 }
