@@ -29,8 +29,8 @@ func (d *device) remove(key float64) {
 	d.in("items", func(ctx context.Context, s *idb.ObjectStore) error { return s.Delete(ctx, key) })
 }
 
-// items returns what the items are, with their names and numbers.
-func (d *device) items() map[string]float64 {
+// numbers returns what the items are, with their names and numbers.
+func (d *device) numbers() map[string]float64 {
 	d.Helper()
 	all := map[string]float64{}
 	d.in("items", func(ctx context.Context, s *idb.ObjectStore) error {
@@ -80,7 +80,7 @@ func TestChangeBehindANewNumber(t *testing.T) {
 			third.sync()
 			third.merge()
 			own, other, owner := "a", "b", all[0]
-			at := third.items()
+			at := third.numbers()
 			if at["a of a"] == 1 {
 				own, other, owner = "b", "a", all[1]
 			}
@@ -94,7 +94,7 @@ func TestChangeBehindANewNumber(t *testing.T) {
 			third.sync()
 			c.change(owner, own)
 			meet(all)
-			got := all[0].items()
+			got := all[0].numbers()
 			var want []string
 			for _, w := range c.want {
 				switch w {
