@@ -66,14 +66,22 @@ func (s *Sealer) SignAs(device ID, key DeviceKey) {
 	s.signer.Store(&signer{device, ed25519.NewKeyFromSeed(key.seed.Expose())})
 }
 
-// Sign returns the device that SignAs has named, and its signature over the bucket's id and message.
-// Errors: base.ErrInvalid where SignAs was not called.
-func (s *Sealer) Sign(message []byte) (device ID, signature [SignatureBytes]byte, err error) {
+// SignsAs returns the device that SignAs has named, the zero ID for none.
+func (s *Sealer) SignsAs() ID {
+	if by := s.signer.Load(); by != nil {
+		return by.device
+	}
+	return ID{}
+}
+
+// Sign returns the signature of that device over the bucket's id and message. Errors: base.ErrInvalid
+// where SignAs was not called.
+func (s *Sealer) Sign(message []byte) ([SignatureBytes]byte, error) {
 	by := s.signer.Load()
 	if by == nil {
-		return device, signature, fmt.Errorf("sign: there is no key of a device: %w", base.ErrInvalid)
+		return [SignatureBytes]byte{}, fmt.Errorf("sign: there is no key of a device: %w", base.ErrInvalid)
 	}
-	return by.device, [SignatureBytes]byte(ed25519.Sign(by.key, s.Keyring().signedBytes(message))), nil
+	return [SignatureBytes]byte(ed25519.Sign(by.key, s.Keyring().signedBytes(message))), nil
 }
 
 // Verify verifies the signature of a device over something that is sealed with data key keyIndex.

@@ -126,13 +126,13 @@ func TestDeviceSignatures(t *testing.T) {
 	b := branch{[][]byte{first}, mustOpen(t, master, first)}
 	id, message := seal.ID{7}, []byte("entry 1")
 	s := seal.NewSealer(b.ring, nil)
-	if _, _, err := s.Sign(message); !errors.Is(err, base.ErrInvalid) {
+	if _, err := s.Sign(message); !errors.Is(err, base.ErrInvalid) || s.SignsAs() != (seal.ID{}) {
 		t.Errorf("signed without a key: %v", err)
 	}
 	s.SignAs(id, again)
-	by, signature, err := s.Sign(message)
-	if err != nil || by != id {
-		t.Fatalf("signed by %s, %v", by, err)
+	signature, err := s.Sign(message)
+	if err != nil || s.SignsAs() != id {
+		t.Fatalf("signed by %s, %v", s.SignsAs(), err)
 	}
 	verify := func(k *seal.Keyring, index uint32, message string, signature [seal.SignatureBytes]byte, want error) {
 		t.Helper()

@@ -104,6 +104,9 @@ func (k *Keyring) Slots() []SlotInfo {
 // slice is the caller's.
 func (k *Keyring) Devices() []Device { return slices.Clone(k.devices) }
 
+// HasDevices reports whether any device was registered.
+func (k *Keyring) HasDevices() bool { return len(k.devices) > 0 }
+
 // Device returns the device of an id. ok is false when it was never registered.
 func (k *Keyring) Device(id ID) (d Device, ok bool) {
 	i := slices.IndexFunc(k.devices, func(d Device) bool { return d.ID == id })

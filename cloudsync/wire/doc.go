@@ -40,6 +40,13 @@
 // heads is a chain of snapshots, each a difference from the one before, and the first one from the
 // empty tree.
 //
+// # Authors
+//
+// Each entry and each epoch carries, inside the seal, the device that wrote it and its signature over
+// all of it and its place. It opens only if the keyring lists the device, and the device was not shut
+// out when the data key was drawn with which it is sealed: seal.ErrUnknownDevice, seal.ErrBadSignature.
+// Where the keyring lists no device, nobody has to sign.
+//
 // # Invariants, cited by the tests
 //
 //	I1: one content has one byte string; what a decoder accepts, encoding gives again.

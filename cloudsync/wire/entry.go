@@ -25,6 +25,8 @@ type Entry struct {
 	Number uint64
 	// Previous is the hash of the entry before, or of the epoch for the first one behind its base.
 	Previous, Hash epoch.Hash
+	// Device is the id of the device that has signed the entry, zero where the keyring lists none.
+	Device epoch.ID
 	// Closing is the epoch that a closing entry proposes, and Sealed its object; nil for another
 	// entry.
 	Closing *epoch.Proposal
@@ -69,11 +71,12 @@ const (
 //	32  hash of what is before
 //	16  id of the entry, or of the body that is an object of its own; zero in a closing entry
 //	32  SHA-256 of what follows the head
+//	80  author: see author.go
 //
 // The hash of an entry is the SHA-256 of its bytes up to the end of the sealed head.
 const (
 	lengthBytes = 4
-	headBytes   = 1 + 1 + 32 + 16 + 32
+	headBytes   = 1 + 1 + 32 + 16 + 32 + authorBytes
 	headSealed  = headBytes + seal.Overhead
 
 	entryWhere = "log entry"
@@ -125,7 +128,11 @@ func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoc
 	plain := append([]byte{version, body.kind}, previous[:]...)
 	plain = append(plain, body.id[:]...)
 	sum := sha256.Sum256(body.sealed)
-	head, _, err := s.Seal(n.HeadLabel(e, number), append(plain, sum[:]...), seal.Form{})
+	plain, err := sign(s, entryWhere, n, entryPlace(e, number), append(plain, sum[:]...))
+	if err != nil {
+		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
+	}
+	head, _, err := s.Seal(n.HeadLabel(e, number), plain, seal.Form{})
 	if err != nil {
 		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
 	}
@@ -153,8 +160,17 @@ func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
 		return corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(stored)))
 	}
 	head, rest := stored[lengthBytes:lengthBytes+size], stored[lengthBytes+size:]
-	plain, _, err := s.Open(n.HeadLabel(e.Epoch, e.Number), head, headBytes)
+	l := n.HeadLabel(e.Epoch, e.Number)
+	sealed, _, err := s.Open(l, head, headBytes)
 	if err != nil {
+		return err
+	}
+	ref, _, err := seal.Inspect(l, head)
+	if err != nil {
+		return err
+	}
+	var plain []byte
+	if plain, e.Device, err = verify(s, entryWhere, n, entryPlace(e.Epoch, e.Number), sealed, ref.KeyIndex); err != nil {
 		return err
 	}
 	d := &decoder{where: entryWhere, b: plain}

@@ -25,6 +25,8 @@ const epochWhere = "epoch"
 //	    base number; 32 base hash
 //	    the number behind the greatest that its writer saw
 //	    number of erased commits; 8 for each, ascending
+//
+// Behind it stands its author: see author.go.
 
 // checkEpoch returns what is wrong with the fields of a proposal.
 func checkEpoch(x *epoch.Proposal) error {
@@ -98,6 +100,9 @@ func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if plain, err = sign(s, epochWhere, n, nil, plain); err != nil {
+		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
+	}
 	sealed, _, err := s.Seal(n.EpochLabel(), plain, seal.Form{Pad: seal.Quarters})
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", epochWhere, err)
@@ -109,7 +114,15 @@ func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 // OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError; they do not
 // name the object, which may stand under a name of its own or in a closing entry.
 func OpenEpoch(s *seal.Sealer, n Names, stored []byte) (*epoch.Proposal, error) {
-	plain, _, err := s.Open(n.EpochLabel(), stored, MaxEpochBytes)
+	sealed, _, err := s.Open(n.EpochLabel(), stored, MaxEpochBytes+authorBytes)
+	if err != nil {
+		return nil, err
+	}
+	ref, _, err := seal.Inspect(n.EpochLabel(), stored)
+	if err != nil {
+		return nil, err
+	}
+	plain, _, err := verify(s, epochWhere, n, nil, sealed, ref.KeyIndex)
 	if err != nil {
 		return nil, err
 	}

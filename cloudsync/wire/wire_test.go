@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -492,6 +493,104 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+func deviceKey(t testing.TB, b byte) seal.DeviceKey {
+	k, err := seal.ParseDeviceKey(bytes.Repeat([]byte{b}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestAuthors: where the keyring lists devices, an entry and an epoch open only when one of them has signed them for their place, and
+// sealed them before it was shut out.
+func TestAuthors(t *testing.T) {
+	e, id, previous := epoch.ID{1}, epoch.ID{3}, epoch.Hash{4}
+	x := &epoch.Proposal{ID: epoch.ID{2}, Parent: e, Kind: epoch.Deleted, Base: 6, BaseHash: previous}
+	master, err := seal.NewMasterKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := seal.NewKeyring(seal.AES256GCM, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, k, err = k.Found(seal.NewSlot{Master: master}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(c seal.Change) {
+		t.Helper()
+		if _, k, err = k.Next(c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := NamesOf(k, "ledger", [16]byte{1})
+	write := func(device, key byte) (entry, proposal []byte) {
+		t.Helper()
+		s := seal.NewSealer(k, nil)
+		if device != 0 {
+			s.SignAs(seal.ID{device}, deviceKey(t, key))
+		}
+		if entry, _, err = SealEntry(s, n, e, 7, previous, LongBody(id)); err == nil {
+			proposal, err = SealEpoch(s, n, x)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return entry, proposal
+	}
+	open := func(what string, entry, proposal []byte, want error) {
+		t.Helper()
+		s := seal.NewSealer(k, nil)
+		_, err := OpenEntry(s, n, e, 7, entry)
+		_, other := OpenEpoch(s, n, proposal)
+		for _, err := range []error{err, other} {
+			if !errors.Is(err, want) || want != nil && !errors.Is(err, base.ErrCorrupt) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	entry, proposal := write(0, 0)
+	open("unsigned without devices", entry, proposal, nil)
+	next(seal.Change{AddDevices: []seal.Device{{ID: seal.ID{7}, Key: deviceKey(t, 7).Public()}}})
+	open("unsigned", entry, proposal, errNotSigned)
+	entry, proposal = write(8, 8)
+	open("unknown device", entry, proposal, seal.ErrUnknownDevice)
+	entry, proposal = write(7, 8)
+	open("another key", entry, proposal, seal.ErrBadSignature)
+	entry, proposal = write(7, 7)
+	open("signed", entry, proposal, nil)
+	s := seal.NewSealer(k, nil)
+	if got, err := OpenEntry(s, n, e, 7, entry); err != nil || got.Device != (epoch.ID{7}) {
+		t.Errorf("device %x, %v", got.Device, err)
+	}
+
+	// A member moves an entry of another one.
+	head, _, err := s.Open(n.HeadLabel(e, 7), entry[lengthBytes:], headBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []struct {
+		n      Names
+		e      epoch.ID
+		number uint64
+	}{{n, e, 8}, {n, epoch.ID{9}, 7}, {Names{n.Dir + "x"}, e, 7}} {
+		sealed, _, err := s.Seal(to.n.HeadLabel(to.e, to.number), head, seal.Form{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := append(binary.BigEndian.AppendUint32(nil, uint32(len(sealed))), sealed...)
+		if _, err := OpenEntry(s, to.n, to.e, to.number, moved); !errors.Is(err, seal.ErrBadSignature) {
+			t.Errorf("an entry moved to %+v: %v", to, err)
+		}
+	}
+
+	next(seal.Change{RemoveDevices: []seal.ID{{7}}})
+	open("before it was shut out", entry, proposal, nil)
+	entry, proposal = write(7, 7)
+	open("shut out", entry, proposal, seal.ErrBadSignature)
+}
+
 // TestNames: Parse takes what was named, and nothing else.
 func TestNames(t *testing.T) {
 	n, e, id := Names{"a/b"}, epoch.ID{1}, epoch.ID{2}
@@ -585,6 +684,15 @@ func golden(t testing.TB) map[string][]byte {
 	x := &epoch.Proposal{ID: epoch.ID{1}, Parent: epoch.ID{2}, Kind: epoch.Renewal, Renewed: epoch.ID{1}, Base: 300, BaseHash: epoch.Hash{3}, Checkpoint: epoch.ID{4},
 		Erased: epoch.Set{5, 6}, Behind: 8}
 	if out["epoch"], err = EncodeEpoch(x); err != nil {
+		t.Fatal(err)
+	}
+	k, err := seal.NewKeyring(seal.Plain, bytes.NewReader(make([]byte, 1000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := seal.NewSealer(k, nil)
+	s.SignAs(seal.ID{7}, deviceKey(t, 7))
+	if out["author"], err = sign(s, entryWhere, Names{"a/b"}, entryPlace(epoch.ID{1}, 7), []byte("head")); err != nil {
 		t.Fatal(err)
 	}
 	return out
