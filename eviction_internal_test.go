@@ -103,9 +103,10 @@ func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
 		}
 	}}}
 	o.Merge.Manual = true
-	o.Sync = SyncOptions{Manual: true, Buckets: map[string]BucketOpener{
+	o.Sync = SyncOptions{Manual: true}
+	o.Buckets = map[string]BucketOpener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
-	}}
+	}
 	return Open(context.Background(), "", o)
 }
 
@@ -117,7 +118,7 @@ func (w *evictWorld) device(fs vfs.FS) (*Repository, PageRef) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = r.Close() }) // idempotent
-	if _, err := r.SetCloud(w.t.Context(), CloudOptions{URL: "mem:x", KeyFile: w.key}); err != nil {
+	if _, err := r.SetCloud(w.t.Context(), &Cloud{URL: "mem:x", KeyFile: w.key}); err != nil {
 		w.t.Fatal(err)
 	}
 	p := w.page(r)

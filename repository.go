@@ -113,7 +113,10 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
-	r.cloud = newCloud(&r.o.Sync)
+	var err error
+	if r.cloud, err = newCloud(&r.o); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()

@@ -481,9 +481,15 @@ func (r *Repository) openCloud(ctx context.Context) error {
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported) {
 		r.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
 		r.cloud.err = err
+		if errors.Is(err, ErrUnsupported) { // what another version has written is not overwritten
+			r.cloud.wanted = nil
+		}
 		return nil
 	}
 	if err != nil || file == nil {
+		return err
+	}
+	if file, err = r.settleWanted(file); err != nil {
 		return err
 	}
 	if !r.o.ReadOnly {

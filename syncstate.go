@@ -64,6 +64,9 @@ func (c *cloud) explain(s *SyncState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err, activity := c.err, SyncNeedsUser // a key or a file that is not as it should be
+	if err != nil && c.wanted != nil {
+		activity = SyncActivity(cloudsync.ActivityOf(err)) // also a network that is not there
+	}
 	if err == nil && c.failed.err != nil && s.LastSuccess.Before(c.failed.at) {
 		err, activity = c.failed.err, SyncActivity(cloudsync.ActivityOf(c.failed.err))
 	}
