@@ -25,7 +25,8 @@ type BucketOpener = bucket.Opener
 // SyncLimits bound what sync uses; 0 means no bound.
 type SyncLimits cloudsync.Limits
 
-// SyncOptions say how a repository with a cloud syncs. The zero value syncs the open pages in the background.
+// SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the background, and has those
+// come here that other devices make.
 type SyncOptions struct {
 	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set with one. It is copied.
 	Passphrase []byte
@@ -33,6 +34,12 @@ type SyncOptions struct {
 	Limits SyncLimits
 	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0: 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
+	// OnlyOpen lets the pages rest that the app does not have open, and does not look for those of other devices: Sync
+	// does both.
+	OnlyOpen bool
+	// OpenPages is how many pages are held open to sync them, those that were used last; 0: 64. They sync as soon as
+	// something happens, the others every MaxPoll. A page that is held takes two file descriptors.
+	OpenPages int
 	// Paused begins in pause; see Repository.PauseSync.
 	Paused bool
 	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here use the network.
@@ -141,6 +148,9 @@ type CloudInfo struct {
 	Device string
 	// Paused reports that background sync is paused for good; see Repository.PauseSync.
 	Paused bool
+	// ListErr says why the pages of other devices could not be looked for the last time in the background; nil when they
+	// could.
+	ListErr error
 	// Err says why the cloud could not be connected, such as a key file that is not there, or a network, where the
 	// repository has yet to become a device of Options.Cloud; nil when it is or was not tried yet. When what is
 	// remembered of the cloud is damaged, nothing else is known, and setting it again mends it.
@@ -169,6 +179,9 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	} else {
 		info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
 	}
+	r.keeper.mu.Lock()
+	info.ListErr = r.keeper.listErr
+	r.keeper.mu.Unlock()
 	return info, true
 }
 

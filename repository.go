@@ -35,6 +35,7 @@ type Repository struct {
 	usage    *usageDB
 	gate     *gate
 	cloud    *cloud
+	keeper   *keeper
 
 	background sync.WaitGroup // the goroutine that collects garbage
 
@@ -117,6 +118,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if r.cloud, err = newCloud(&r.o); err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
+	r.keeper = newKeeper(r)
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()
@@ -133,6 +135,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
 	r.startQuota()
+	r.startKeeper()
 	r.startCollecting()
 	return r, nil
 }
@@ -283,6 +286,7 @@ func (r *Repository) close() error {
 	r.gate.close()
 	r.quota.Wait()
 	r.background.Wait()
+	r.keeper.running.Wait()
 	if _, link := r.cloud.get(); link != nil {
 		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
 	}
