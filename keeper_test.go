@@ -72,7 +72,7 @@ func TestClosedPagesSync(t *testing.T) {
 	infos, err := a.Pages(t.Context())
 	must(t, err)
 	for _, p := range infos {
-		if p.Open {
+		if p.State != ledger.PageClosed {
 			t.Errorf("page %s counts as open", p.Name)
 		}
 	}

@@ -37,7 +37,7 @@ func TestKeptPageGivesWay(t *testing.T) {
 	ctx := t.Context()
 	k := keep(t, r, ref)
 	u, err := r.Usage(ctx)
-	if err != nil || len(u.Pages) != 1 || u.Pages[0].Open || u.Pages[0].Bar != EvictFree || u.Pages[0].LastClosed.IsZero() {
+	if err != nil || len(u.Pages) != 1 || u.Pages[0].State == PageOpen || u.Pages[0].Bar != EvictFree || u.Pages[0].LastClosed.IsZero() {
 		t.Errorf("usage %+v, %v", u.Pages, err)
 	}
 	named := EvictOptions{Pages: []PageRef{ref}}

@@ -258,6 +258,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 		if err := storage.Create(ctx, o); err != nil {
 			return nil, err
 		}
+		defer r.pagesChanged() // once it has its name
 	}
 	if away != nil || here && s.back { // deleted here once, and wanted again; or evicted. While its place is taken it does not leave.
 		if err := r.removeAbsence(s.key); err != nil {
