@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/internal/base"
@@ -142,46 +141,6 @@ func (r *Repository) removeAbsence(k pageKey) error {
 		return fmt.Errorf("remove why page %s is not here: %w", k.text(""), err)
 	}
 	return nil
-}
-
-// EvictedPage describes a page of which this device keeps no copy: it is in the cloud, and opening it brings it back.
-type EvictedPage struct {
-	PageRef
-	// Name is the page's human name, "" when there is none.
-	Name string
-	// Since is when it was evicted, and SizeBytes what it took on disk; zero when that is not known.
-	Since     time.Time
-	SizeBytes int64
-}
-
-// EvictedPages returns the pages that are in the cloud only, sorted by ledger, then id. Errors: ErrClosed, ErrCorrupt, those of ctx and
-// of the file system.
-func (r *Repository) EvictedPages(ctx context.Context) ([]EvictedPage, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.leave()
-	away, err := r.awayPages(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list evicted pages: %w", err)
-	}
-	var out []EvictedPage
-	for _, p := range away {
-		if p.kind != absentEvicted {
-			continue
-		}
-		e := EvictedPage{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, SizeBytes: p.sizeBytes}
-		if p.since > 0 {
-			e.Since = time.Unix(0, p.since).UTC()
-		}
-		if e.Name == "" {
-			if e.Name, _, err = r.usage.page(p.key.ledger, p.key.id); err != nil {
-				return nil, err
-			}
-		}
-		out = append(out, e)
-	}
-	return out, nil
 }
 
 // awayPage is a page that is away, for whatever reason.

@@ -64,7 +64,7 @@ type backupTarget interface {
 }
 
 func (r *Repository) backup(ctx context.Context, t backupTarget) error {
-	infos, err := r.Pages(ctx)
+	infos, err := r.herePages(ctx)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 	if o.Repair && r.o.ReadOnly {
 		return nil, fmt.Errorf("repair: the repository is open for reading: %w", ErrReadOnly)
 	}
-	infos, err := r.Pages(ctx)
+	infos, err := r.herePages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check: %w", err)
 	}

@@ -24,9 +24,9 @@ type FirstSync struct {
 // failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has what
 // came until then, and the rest comes with the next Sync.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not the one of CloudOptions.BucketID), ErrConflict (dir holds another
+// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not the one of Cloud.BucketID), ErrConflict (dir holds another
 // repository), those of Open and of reading the bucket's keyring.
-func Clone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Repository, FirstSync, error) {
+func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, FirstSync, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {
 		return nil, FirstSync{}, fmt.Errorf("clone: %w", err)
@@ -39,16 +39,17 @@ func Clone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Reposi
 }
 
 // openClone opens the repository of a clone with its cloud set.
-func openClone(ctx context.Context, dir string, o *Options, c CloudOptions) (*Repository, error) {
+func openClone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, error) {
 	file, err := c.file()
 	if err != nil {
 		return nil, err
 	}
 	open := o.withDefaults()
+	open.Cloud = nil // it is c
 	pass := c.pass()
 	open.Sync.Passphrase = bytes.Clone(pass.Expose())
 	// Nothing is made before the key is known to fit.
-	j := &joining{openers: bucketsOf(&open.Sync), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
+	j := &joining{openers: bucketsOf(&open), clock: clockOf(&open), stall: stallOf(&open), file: file, pass: pass}
 	ring, err := j.join(ctx, false)
 	if errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("there is nothing of Ledger's in %s: %w", file.url, err)

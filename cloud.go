@@ -25,16 +25,21 @@ type BucketOpener = bucket.Opener
 // SyncLimits bound what sync uses; 0 means no bound.
 type SyncLimits cloudsync.Limits
 
-// SyncOptions say how a repository with a cloud syncs. The zero value syncs the open pages in the background.
+// SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the background, and has those
+// come here that other devices make.
 type SyncOptions struct {
-	// Buckets are the openers by scheme that the app links, beside that of dir:PATH, which is built in. Package cloudsync/gcs has one for gs.
-	Buckets map[string]BucketOpener
 	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set with one. It is copied.
 	Passphrase []byte
 	// Limits bound bandwidth and requests.
 	Limits SyncLimits
 	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0: 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
+	// OnlyOpen lets the pages rest that the app does not have open, and does not look for those of other devices: Sync
+	// does both.
+	OnlyOpen bool
+	// OpenPages is how many pages are held open to sync them, those that were used last; 0: 64. They sync as soon as
+	// something happens, the others every MaxPoll. A page that is held takes two file descriptors.
+	OpenPages int
 	// Paused begins in pause; see Repository.PauseSync.
 	Paused bool
 	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here use the network.
@@ -43,9 +48,9 @@ type SyncOptions struct {
 	Merge bool
 }
 
-// CloudOptions name a cloud and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
-type CloudOptions struct {
-	// URL names the bucket: dir:PATH, or what Options.Sync.Buckets knows, such as gs://bucket/prefix.
+// Cloud name a cloud and its key. Exactly one of KeyFile, Passphrase and Plaintext is given.
+type Cloud struct {
+	// URL names the bucket: dir:PATH, or what Options.Buckets knows, such as gs://bucket/prefix.
 	URL string
 	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its content.
 	KeyFile string
@@ -65,7 +70,7 @@ type CloudOptions struct {
 }
 
 // file returns what o has for the file `cloud`, with absolute paths.
-func (o *CloudOptions) file() (*cloudFile, error) {
+func (o *Cloud) file() (*cloudFile, error) {
 	ways := 0
 	f := &cloudFile{url: o.URL, shared: o.SharedKeyFile, pin: strings.ToLower(o.BucketID)}
 	if id, err := hex.DecodeString(f.pin); err != nil || len(id) != 0 && len(id) != seal.IDBytes {
@@ -102,7 +107,7 @@ func (o *CloudOptions) file() (*cloudFile, error) {
 }
 
 // pass returns the passphrase of the cloud or of its key file.
-func (o *CloudOptions) pass() secret.Bytes {
+func (o *Cloud) pass() secret.Bytes {
 	if len(o.KeyFilePassphrase) > 0 {
 		return secret.New(o.KeyFilePassphrase)
 	}
@@ -126,7 +131,8 @@ func absoluteURL(url string) (string, error) {
 type CloudInfo struct {
 	// URL names the bucket; the path of a dir URL is absolute.
 	URL string
-	// BucketID is the random id of the bucket, 32 hexadecimal digits.
+	// BucketID is the random id of the bucket, 32 hexadecimal digits; "" while the cloud of Options.Cloud was not
+	// reached yet. Algorithm and Device are empty then, too.
 	BucketID string
 	// Algorithm is how its objects are sealed, such as "AES-256-GCM"; see Plaintext.
 	Algorithm string
@@ -142,28 +148,40 @@ type CloudInfo struct {
 	Device string
 	// Paused reports that background sync is paused for good; see Repository.PauseSync.
 	Paused bool
-	// Err says why the cloud could not be connected, such as a key file that is not there; nil when it is or was not tried yet. When what is
+	// ListErr says why the pages of other devices could not be looked for the last time in the background; nil when they
+	// could.
+	ListErr error
+	// Err says why the cloud could not be connected, such as a key file that is not there, or a network, where the
+	// repository has yet to become a device of Options.Cloud; nil when it is or was not tried yet. When what is
 	// remembered of the cloud is damaged, nothing else is known, and setting it again mends it.
 	Err error
 }
 
-// Cloud describes the cloud of the repository; ok is false when it has none. It asks the bucket for nothing.
+// Cloud describes the cloud of the repository, the one of Options.Cloud before it was reached, too; ok is false when it has none. It asks the bucket for nothing.
 func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	r.cloud.mu.Lock()
-	file, err := r.cloud.file, r.cloud.err
+	file, wanted, err := r.cloud.file, r.cloud.wanted, r.cloud.err
 	r.cloud.mu.Unlock()
-	if file == nil {
+	switch {
+	case file == nil && wanted != nil:
+		file = wanted
+	case file == nil:
 		return CloudInfo{Err: err}, err != nil
 	}
 	info = CloudInfo{
 		URL: file.url, KeyFile: file.keyFile, Passphrase: file.source == keyPassphrase, Plaintext: file.source == keyNone,
 		CredentialsFile: file.credentials, Device: hexOf(file.device), Paused: file.paused, Err: err,
 	}
-	if w, err := file.ring(); err != nil {
+	if file == wanted {
+		info.Device = "" // it gets one with the keyring
+	} else if w, err := file.ring(); err != nil {
 		info.Err = cmp.Or(info.Err, err)
 	} else {
 		info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
 	}
+	r.keeper.mu.Lock()
+	info.ListErr = r.keeper.listErr
+	r.keeper.mu.Unlock()
 	return info, true
 }
 
@@ -177,7 +195,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // setting it again is safe.
 //
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork, ErrReadOnly, ErrClosed, those of the file system and of ctx.
-func (r *Repository) SetCloud(ctx context.Context, o CloudOptions) (CloudInfo, error) {
+func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
 	file, err := o.file()
 	if err == nil {
 		err = r.inCloudTurn(ctx, func(ctx context.Context) error { return r.setCloud(ctx, file, o.pass()) })
@@ -257,7 +275,7 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 	}
 	rec := r.readRecord(hexOf(ring.BucketID()))
 	r.cloud.set(func(c *cloud) {
-		c.file, c.pass, c.record, c.err = file, pass, rec, nil
+		c.file, c.wanted, c.pass, c.record, c.err = file, nil, pass, rec, nil
 	})
 	return nil
 }
@@ -375,7 +393,7 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 		if err := r.writeCloudFile(nil); err != nil {
 			return err
 		}
-		r.cloud.set(func(c *cloud) { c.file, c.err, c.record = nil, nil, &syncRecord{} })
+		r.cloud.set(func(c *cloud) { c.file, c.wanted, c.err, c.record = nil, nil, nil, &syncRecord{} })
 		return nil
 	})
 	if err != nil {
@@ -389,10 +407,7 @@ type ProbePoint = bucket.ProbePoint
 
 // ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync stands on, in names of its own that it removes. o may be nil. It needs no
 // repository and no key. The points are those that were looked at; the error is a *BucketUnfitError when the bucket is unfit.
-func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions) ([]ProbePoint, error) {
-	if o == nil {
-		o = &SyncOptions{}
-	}
+func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) ([]ProbePoint, error) {
 	b, err := openBucket(ctx, bucketsOf(o), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, bucket.DefaultStall)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
@@ -409,7 +424,7 @@ func ProbeCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions
 // never overwritten (fs.ErrExist). Whoever has the file can read the cloud; without it nobody can.
 func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
 
-// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase: CloudOptions.KeyFilePassphrase and SyncOptions.Passphrase are to have
+// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase: Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have
 // it. An empty one seals nothing.
 func CreateProtectedKeyFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)

@@ -89,15 +89,16 @@ func (w *historyWorld) device(mergeOnSync bool) *Repository {
 	w.t.Helper()
 	o := &Options{InMemory: true}
 	o.Merge.Manual = true
-	o.Sync = SyncOptions{Manual: true, Merge: mergeOnSync, Buckets: map[string]BucketOpener{
+	o.Sync = SyncOptions{Manual: true, Merge: mergeOnSync}
+	o.Buckets = map[string]BucketOpener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
-	}}
+	}
 	r, err := Open(w.t.Context(), "", o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = r.Close() }) // idempotent
-	if _, err := r.SetCloud(w.t.Context(), CloudOptions{URL: "mem:x", KeyFile: w.key}); err != nil {
+	if _, err := r.SetCloud(w.t.Context(), &Cloud{URL: "mem:x", KeyFile: w.key}); err != nil {
 		w.t.Fatal(err)
 	}
 	return r
@@ -242,12 +243,12 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	})
 	bucketInMemory := mem.New(mem.Options{})
 	openers := map[string]BucketOpener{"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return bucketInMemory, nil }}
-	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: files}, Sync: SyncOptions{Buckets: openers, MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
+	r, err := Open(ctx, "", &Options{InMemory: true, testing: &testHooks{fs: files}, Buckets: openers, Sync: SyncOptions{MinPoll: time.Millisecond, MaxPoll: 5 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := r.SetCloud(ctx, CloudOptions{URL: "mem:x", Plaintext: true}); err != nil {
+	if _, err := r.SetCloud(ctx, &Cloud{URL: "mem:x", Plaintext: true}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := r.Ledger("l")
@@ -259,7 +260,7 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	armed.Store(true)
-	if _, err := r.SetCloud(ctx, CloudOptions{URL: "mem:y", Plaintext: true}); !errors.Is(err, boom) {
+	if _, err := r.SetCloud(ctx, &Cloud{URL: "mem:y", Plaintext: true}); !errors.Is(err, boom) {
 		t.Fatalf("set cloud: %v", err)
 	}
 	if info, _ := r.Cloud(); info.URL != "mem:x" {

@@ -54,12 +54,13 @@ func (w *cloudWorld) options() *ledger.Options {
 		return w.bucket, nil
 	}
 	o := &ledger.Options{InMemory: true}
-	o.Sync = ledger.SyncOptions{Buckets: map[string]ledger.BucketOpener{"mem": open}, Manual: true, MinPoll: 5 * time.Millisecond, MaxPoll: 20 * time.Millisecond}
+	o.Buckets = map[string]ledger.BucketOpener{"mem": open}
+	o.Sync = ledger.SyncOptions{Manual: true, MinPoll: 5 * time.Millisecond, MaxPoll: 20 * time.Millisecond}
 	return o
 }
 
-func (w *cloudWorld) cloud() ledger.CloudOptions {
-	return ledger.CloudOptions{URL: "mem:x", KeyFile: w.key}
+func (w *cloudWorld) cloud() *ledger.Cloud {
+	return &ledger.Cloud{URL: "mem:x", KeyFile: w.key}
 }
 
 // device returns a repository that has the bucket as its cloud.
@@ -282,7 +283,7 @@ func TestSetCloudRefuses(t *testing.T) {
 	r := open(t, "", w.options())
 	other := filepath.Join(t.TempDir(), "other")
 	must(t, ledger.CreateKeyFile(other))
-	for name, o := range map[string]ledger.CloudOptions{
+	for name, o := range map[string]*ledger.Cloud{
 		"no key":       {URL: "mem:x"},
 		"two keys":     {URL: "mem:x", KeyFile: w.key, Plaintext: true},
 		"no URL":       {KeyFile: w.key},
@@ -298,7 +299,7 @@ func TestSetCloudRefuses(t *testing.T) {
 		t.Errorf("objects were made: %q", w.bucket.Names())
 	}
 	w.device(w.options())
-	for name, o := range map[string]ledger.CloudOptions{
+	for name, o := range map[string]*ledger.Cloud{
 		"other key":  {URL: "mem:x", KeyFile: other},
 		"passphrase": {URL: "mem:x", Passphrase: []byte("abc")},
 		"plaintext":  {URL: "mem:x", Plaintext: true},

@@ -15,10 +15,7 @@ type CloudLeak struct{ leak.Report }
 // LookAtCloud lists the bucket at a URL, and returns what its owner can tell from the names,
 // lengths and times of its objects. o may be nil. It needs no repository and no key, as the owner
 // has neither. It takes a request for each thousand objects. Errors: those of the bucket.
-func LookAtCloud(ctx context.Context, url, credentialsFile string, o *SyncOptions) (CloudLeak, error) {
-	if o == nil {
-		o = &SyncOptions{}
-	}
+func LookAtCloud(ctx context.Context, url, credentialsFile string, o *Options) (CloudLeak, error) {
 	b, err := openBucket(ctx, bucketsOf(o), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, bucket.DefaultStall)
 	if err != nil {
 		return CloudLeak{}, fmt.Errorf("look at the cloud: %w", err)

@@ -30,6 +30,7 @@ type cloud struct {
 
 	mu     sync.Mutex
 	file   *cloudFile     // guarded by mu; nil without a cloud, else not changed but replaced
+	wanted *cloudFile     // guarded by mu; the one of Options.Cloud, nil once the repository is a device of it
 	link   *cloudLink     // guarded by mu; nil while not connected
 	record *syncRecord    // guarded by mu; what is remembered from one run to the next
 	err    error          // guarded by mu; why it could not be connected the last time
@@ -45,15 +46,27 @@ type failure struct {
 	at  time.Time
 }
 
-// newCloud takes the passphrase out of o, the repository's own copy: where options are kept, fmt would print it.
-func newCloud(o *SyncOptions) *cloud {
+// newCloud takes the cloud and the passphrases out of o, the repository's own copy: where options are kept, fmt would
+// print them. Errors: those of what o.Cloud says.
+func newCloud(o *Options) (*cloud, error) {
 	c := &cloud{turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
-	if len(o.Passphrase) > 0 {
-		c.pass = secret.New(o.Passphrase)
-		clear(o.Passphrase)
-		o.Passphrase = nil
+	if len(o.Sync.Passphrase) > 0 {
+		c.pass = secret.New(o.Sync.Passphrase)
+		clear(o.Sync.Passphrase)
+		o.Sync.Passphrase = nil
 	}
-	return c
+	if o.Cloud == nil {
+		return c, nil
+	}
+	var err error
+	if c.wanted, err = o.Cloud.file(); err != nil {
+		return nil, err
+	}
+	if pass := o.Cloud.pass(); !pass.IsZero() {
+		c.pass = pass
+	}
+	o.Cloud = nil
+	return c, nil
 }
 
 // cloudLink is the connection to a bucket whose keyring is open.
@@ -107,11 +120,15 @@ func (c *cloud) take(ctx context.Context) (release func(), err error) {
 
 // buckets returns the openers of all schemes that the app has linked, and of dir.
 func (r *Repository) buckets() bucket.Openers {
-	return bucketsOf(&r.o.Sync)
+	return bucketsOf(&r.o)
 }
 
-func bucketsOf(o *SyncOptions) bucket.Openers {
+// bucketsOf is buckets for options that may be nil.
+func bucketsOf(o *Options) bucket.Openers {
 	all := bucket.Openers{"dir": openDir}
+	if o == nil {
+		return all
+	}
 	for scheme, open := range o.Buckets {
 		all[scheme] = open
 	}
@@ -260,8 +277,8 @@ func (l *lateBucket) Close() error {
 	return bucket.Close(b)
 }
 
-// connect returns the link to the bucket, making it when there is none. It asks the bucket for nothing.
-// Errors: ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
+// connect returns the link to the bucket, making it when there is none. It asks the bucket for nothing, unless the
+// repository has yet to become a device of it. Errors: those of SetCloud then; ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
 func (r *Repository) connect(ctx context.Context) (*cloudLink, error) {
 	if _, link := r.cloud.get(); link != nil {
 		return link, nil
@@ -275,13 +292,18 @@ func (r *Repository) connect(ctx context.Context) (*cloudLink, error) {
 }
 
 // connectInTurn is connect for who has the cloud's turn.
-func (r *Repository) connectInTurn(context.Context) (*cloudLink, error) {
+func (r *Repository) connectInTurn(ctx context.Context) (*cloudLink, error) {
 	r.cloud.mu.Lock()
-	file, link, broken := r.cloud.file, r.cloud.link, r.cloud.err
+	file, wanted, link, broken := r.cloud.file, r.cloud.wanted, r.cloud.link, r.cloud.err
 	r.cloud.mu.Unlock()
 	switch {
 	case link != nil:
 		return link, nil
+	case file == nil && wanted != nil && !r.o.ReadOnly:
+		if err := r.joinWanted(ctx, wanted); err != nil {
+			return nil, fmt.Errorf("connect to the cloud %s: %w", wanted.url, err)
+		}
+		return r.connectInTurn(ctx)
 	case file == nil && broken != nil:
 		return nil, fmt.Errorf("connect to the cloud: %w", broken)
 	case file == nil:

@@ -33,20 +33,20 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 			return err
 		},
 		"probe": func(ctx context.Context, _ *testing.T, o *ledger.Options) error {
-			_, err := ledger.ProbeCloud(ctx, "mem:x", "", &o.Sync)
+			_, err := ledger.ProbeCloud(ctx, "mem:x", "", o)
 			return err
 		},
 		"sync": func(ctx context.Context, t *testing.T, o *ledger.Options) error {
 			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 			o.Now = func() time.Time { return now } // an app's own clock has no say in this
 			good := w.options()
-			open := o.Sync.Buckets["mem"]
+			open := o.Buckets["mem"]
 			var late atomic.Bool
-			o.Sync.Buckets["mem"] = func(ctx context.Context, url string, oo bucket.OpenOptions) (bucket.Bucket, error) {
+			o.Buckets["mem"] = func(ctx context.Context, url string, oo bucket.OpenOptions) (bucket.Bucket, error) {
 				if late.Load() {
 					return open(ctx, url, oo)
 				}
-				return good.Sync.Buckets["mem"](ctx, url, oo)
+				return good.Buckets["mem"](ctx, url, oo)
 			}
 			r, err := ledger.Open(t.Context(), "", o)
 			must(t, err)
@@ -72,7 +72,7 @@ func TestStoreThatNeverAnswers(t *testing.T) {
 			t.Run(name+" without "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o := w.options()
-					o.Sync.Buckets["mem"] = opener
+					o.Buckets["mem"] = opener
 					begun := time.Now()
 					if err := call(t.Context(), t, o); !errors.Is(err, ledger.ErrNetwork) {
 						t.Errorf("%v", err)

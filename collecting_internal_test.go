@@ -504,7 +504,7 @@ func TestCollectWhileSomethingRuns(t *testing.T) {
 		other, err := w.open(vfstest.NewMem())
 		check(t, err)
 		defer other.Close()
-		_, err = other.SetCloud(ctx, CloudOptions{URL: "mem:x", KeyFile: w.key})
+		_, err = other.SetCloud(ctx, &Cloud{URL: "mem:x", KeyFile: w.key})
 		check(t, err)
 		q := w.page(other)
 		defer q.Close()

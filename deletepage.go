@@ -191,5 +191,6 @@ func (r *Repository) deleteAway(k pageKey, d *DeletedPage, o DeleteOptions) erro
 		return nil
 	}
 	a.kind = absentDeleted
+	defer r.pagesChanged()
 	return errors.Join(r.writeAbsence(k, a), r.usage.removed(k.ledger, k.id, true))
 }

@@ -30,8 +30,7 @@ func TestDeletePage(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	syncAll(t, r)
-	away, err := r.EvictedPages(ctx)
-	must(t, err)
+	away := evictedPages(t, r)
 	l, err := r.Ledger("l")
 	must(t, err)
 	has, err := l.HasPage(ctx, at.ID)

@@ -36,7 +36,7 @@ type departed struct {
 var errLeaving = errors.New("page is leaving")
 
 // depart removes the local copy of a page (A2), unless something bars it. While it looks at the page it holds the page's place among the open ones, and gives it up to
-// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone. Who only keeps it (see Keep) gives way, and waits till then.
+// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone. Who only keeps it (see keepPage) gives way, and waits till then.
 func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
 	l, err := r.prepareToLeave(ctx, k, d)
 	if err != nil {
@@ -121,11 +121,15 @@ func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore,
 		}
 		closing := s.closing
 		r.mu.Unlock()
-		if !closing {
-			return nil, nil
+		wait := s.ready
+		if closing {
+			wait = s.gone
 		}
 		select {
-		case <-s.gone:
+		case <-wait:
+			if !closing {
+				return nil, nil
+			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

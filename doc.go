@@ -3,12 +3,15 @@
 // A [Repository] is one directory. It holds ledgers, usually one per app, and a [Ledger] holds pages. A [Page]
 // is an ordered map from keys to values of any size, with transactions, snapshots and its whole history:
 //
-//	repo, err := ledger.Open(ctx, dir, nil)
-//	notes, err := repo.Ledger("notes")
-//	page, err := notes.Page(ctx, "inbox")
-//	id, err := page.Update(ctx, func(tx *ledger.Tx) error {
-//		return tx.Put(ctx, []byte("greeting"), []byte("hello"))
-//	})
+//	repo, err := ledger.Open(ctx, dir, &ledger.Options{Cloud: &ledger.Cloud{URL: url, KeyFile: key}})
+//	defer repo.Close()
+//	page, err := repo.Page(ctx, "notes", "inbox")
+//	defer page.Close()
+//	err = page.Put(ctx, []byte("greeting"), []byte("hello"))
+//	value, err := page.Get(ctx, []byte("greeting"))
+//
+// Without a cloud the options are nil. Each [Page.Put] is a transaction; changes that belong together are one
+// [Page.Update], and reads that belong together one [Page.View].
 //
 // # What is promised
 //
@@ -41,14 +44,15 @@
 //
 // # Devices and the cloud
 //
-// [Repository.SetCloud] makes a repository one of the devices that share a bucket, which is all that they have in common: no server runs anywhere. [Clone] makes a new
-// device of what a bucket has. From then on open pages are synced in the background, unless [SyncOptions] say otherwise; [Repository.Sync] and [Page.Sync] return when
-// all is up and down, [Page.WaitSynced] when a commit is. Everything works without the network, for as long as it takes. What goes into the bucket is sealed with a key that only the devices have, in a file
+// [Options].Cloud, or [Repository.SetCloud], makes a repository one of the devices that share a bucket, which is all that
+// they have in common: no server runs anywhere. [Clone] makes a new device of what a bucket has. From then on all pages
+// are synced in the background, open or not, and pages of other devices come by themselves, unless [SyncOptions] say
+// otherwise. [Repository.Sync] and [Page.Sync] return when all is up and down, [Page.WaitSynced] when a commit is. Everything works without the network, for as long as it takes. What goes into the bucket is sealed with a key that only the devices have, in a file
 // (see [CreateKeyFile]) or from a passphrase; a plaintext bucket has to be asked for.
 //
 // Values of priority [Lazy] come to a device when they are read there, and older versions of a page when they are asked for; then reading can fail with [ErrNetwork].
-// [Page.Prefetch] brings values before they are needed. Buckets in directories (dir:PATH) are built in; package cloudsync/gcs has those of Google Cloud Storage, for
-// SyncOptions.Buckets, so that a program which does without links nothing of it.
+// [Page.Prefetch] brings values before they are needed. Buckets in directories (dir:PATH) are built in; gcs.Opener of package cloudsync/gcs and
+// s3.Opener of package cloudsync/s3 go into [Options].Buckets, so that a program which does without links nothing of them.
 //
 // When a bucket was emptied, rolled back or replaced, sync stops with [ErrCloudRolledBack] or [ErrCloudReplaced], and nothing here is touched; [Repository.Reupload] makes the
 // bucket whole again.

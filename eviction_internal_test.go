@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -103,9 +104,10 @@ func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
 		}
 	}}}
 	o.Merge.Manual = true
-	o.Sync = SyncOptions{Manual: true, Buckets: map[string]BucketOpener{
+	o.Sync = SyncOptions{Manual: true}
+	o.Buckets = map[string]BucketOpener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
-	}}
+	}
 	return Open(context.Background(), "", o)
 }
 
@@ -117,7 +119,7 @@ func (w *evictWorld) device(fs vfs.FS) (*Repository, PageRef) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = r.Close() }) // idempotent
-	if _, err := r.SetCloud(w.t.Context(), CloudOptions{URL: "mem:x", KeyFile: w.key}); err != nil {
+	if _, err := r.SetCloud(w.t.Context(), &Cloud{URL: "mem:x", KeyFile: w.key}); err != nil {
 		w.t.Fatal(err)
 	}
 	p := w.page(r)
@@ -182,7 +184,7 @@ func TestEvictedAgainAtOnce(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if away, err := r.EvictedPages(t.Context()); err != nil || len(away) != 0 {
+	if away, err := evictedPages(t.Context(), r); err != nil || len(away) != 0 {
 		t.Errorf("away are %+v, %v", away, err)
 	}
 	if _, err := w.mem.Stat(r.awayPath(pageKey{ref.Ledger, ref.ID})); !errors.Is(err, fs.ErrNotExist) {
@@ -210,7 +212,7 @@ func TestQuotaMeasures(t *testing.T) {
 			if err := r.keepQuota(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if away, err := r.EvictedPages(t.Context()); err != nil || (len(away) == 0) != c.stays {
+			if away, err := evictedPages(t.Context(), r); err != nil || (len(away) == 0) != c.stays {
 				t.Errorf("with a quota of %d for %d bytes, noted as %d: %d pages are away, %v", c.quota, size, noted, len(away), err)
 			}
 		}
@@ -386,11 +388,11 @@ func TestCrashOfEviction(t *testing.T) {
 			return err
 		}
 		defer r.Close()
-		evicted, err := r.EvictedPages(ctx)
+		evicted, err := evictedPages(ctx, r)
 		if err != nil {
 			return err
 		}
-		pages, err := r.Pages(ctx)
+		pages, err := r.herePages(ctx)
 		if err != nil {
 			return err
 		}
@@ -510,4 +512,10 @@ func TestDeathDuringEviction(t *testing.T) {
 			return
 		}
 	}
+}
+
+// evictedPages returns the pages that are in the cloud only.
+func evictedPages(ctx context.Context, r *Repository) ([]PageInfo, error) {
+	pages, err := r.Pages(ctx)
+	return slices.DeleteFunc(pages, func(p PageInfo) bool { return p.State != PageEvicted }), err
 }

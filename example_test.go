@@ -25,29 +25,18 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer repo.Close()
-	notes, err := repo.Ledger("notes")
-	if err != nil {
-		log.Fatal(err)
-	}
-	page, err := notes.Page(ctx, "inbox")
+	page, err := repo.Page(ctx, "notes", "inbox")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer page.Close()
 
-	if _, err := page.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.Put(ctx, []byte("greeting"), []byte("hello"))
-	}); err != nil {
+	if err := page.Put(ctx, []byte("greeting"), []byte("hello")); err != nil {
 		log.Fatal(err)
 	}
-	if err := page.View(ctx, func(s *ledger.Snapshot) error {
-		v, err := s.Get(ctx, []byte("greeting"))
-		fmt.Println(string(v))
-		return err
-	}); err != nil {
-		log.Fatal(err)
-	}
-	// Output: hello
+	value, err := page.Get(ctx, []byte("greeting"))
+	fmt.Println(string(value), err)
+	// Output: hello <nil>
 }
 
 // examplePage returns a page in memory.
@@ -56,11 +45,7 @@ func examplePage(ctx context.Context) (*ledger.Page, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l, err := repo.Ledger("example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	page, err := l.RootPage(ctx)
+	page, err := repo.Page(ctx, "example", "page")
 	if err != nil {
 		log.Fatal(err)
 	}

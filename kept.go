@@ -6,30 +6,20 @@ import (
 	"fmt"
 )
 
-// Kept is a page that Repository.Keep holds open.
-type Kept struct{ page *Page }
-
-// Keep holds a page open that is here, so that it is synced and its heads are merged in the background, as far as the options say so. That is no use of the page: it does not count as open for
-// Pages, Usage and Evict, and when nobody else has it open and Evict, DeletePage or the quota takes it, it is given up; see Kept.Gone. Release must be called.
-// Errors: ErrNotFound (also of a page that was evicted), ErrClosed, ErrCorrupt, ErrUnsupported, those of the file system and of ctx.
-func (r *Repository) Keep(ctx context.Context, page PageRef) (*Kept, error) {
-	p, err := r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", handleKept)
-	if err != nil {
-		return nil, err
-	}
-	return &Kept{p}, nil
+// keepPage holds a page open that is here, so that it is synced and its heads are merged in the background. That is no
+// use of the page: it does not count as open for Pages, Usage and Evict. When nobody else has it open, Evict, DeletePage
+// and the quota close the handle. The caller closes it, too.
+// Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
+func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
+	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", handleKept)
 }
 
-// Ref names the page.
-func (k *Kept) Ref() PageRef { return PageRef{k.page.ledger.name, k.page.ID()} }
+// isKeptLocked reports whether a page is only kept, or about to be: nobody uses it or looks at it.
+func (s *pageStore) isKeptLocked() bool {
+	return len(s.handles) == 0 && s.keeping && !s.closing || len(s.keptLocked()) > 0
+}
 
-// Gone returns a channel that is closed when the page is held no more: it was given up, or released, or the repository is closed.
-func (k *Kept) Gone() <-chan struct{} { return k.page.gate.open.Done() }
-
-// Release gives the page up. It closes the store when nobody else has it open. It is idempotent; what others gave up it waits for.
-func (k *Kept) Release() error { return k.page.Close() }
-
-// kept returns the handles of a page that is only kept, none when somebody uses it or looks at it.
+// keptLocked returns the handles of a page that is only kept, none when somebody uses it or looks at it.
 func (s *pageStore) keptLocked() []*Page {
 	var all []*Page
 	for p := range s.handles {

@@ -8,20 +8,20 @@ import (
 	"testing"
 )
 
-func keep(t *testing.T, r *Repository, ref PageRef) *Kept {
+func keep(t *testing.T, r *Repository, ref PageRef) *Page {
 	t.Helper()
-	k, err := r.Keep(t.Context(), ref)
+	k, err := r.keepPage(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-func wantGone(t *testing.T, k *Kept, want bool) {
+func wantGone(t *testing.T, k *Page, want bool) {
 	t.Helper()
 	gone := false
 	select {
-	case <-k.Gone():
+	case <-k.gate.open.Done():
 		gone = true
 	default:
 	}
@@ -36,11 +36,8 @@ func TestKeptPageGivesWay(t *testing.T) {
 	r, ref := w.device(w.mem)
 	ctx := t.Context()
 	k := keep(t, r, ref)
-	if k.Ref() != ref {
-		t.Errorf("kept is %v", k.Ref())
-	}
 	u, err := r.Usage(ctx)
-	if err != nil || len(u.Pages) != 1 || u.Pages[0].Open || u.Pages[0].Bar != EvictFree || u.Pages[0].LastClosed.IsZero() {
+	if err != nil || len(u.Pages) != 1 || u.Pages[0].State == PageOpen || u.Pages[0].Bar != EvictFree || u.Pages[0].LastClosed.IsZero() {
 		t.Errorf("usage %+v, %v", u.Pages, err)
 	}
 	named := EvictOptions{Pages: []PageRef{ref}}
@@ -76,10 +73,10 @@ func TestKeptPageGivesWay(t *testing.T) {
 		t.Errorf("evict: %+v, %v", report, err)
 	}
 	wantGone(t, k, true)
-	if err := k.Release(); err != nil {
+	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.Keep(ctx, ref); !errors.Is(err, ErrNotFound) {
+	if _, err := r.keepPage(ctx, ref); !errors.Is(err, ErrNotFound) {
 		t.Errorf("keep an evicted page: %v", err)
 	}
 	p = w.page(r)
@@ -117,7 +114,7 @@ func TestKeepAndEvictAtRandom(t *testing.T) {
 	for range 2 {
 		keepers.Go(func() {
 			for ctx.Err() == nil {
-				k, err := r.Keep(ctx, ref)
+				k, err := r.keepPage(ctx, ref)
 				if errors.Is(err, ErrNotFound) {
 					continue
 				}
@@ -128,10 +125,10 @@ func TestKeepAndEvictAtRandom(t *testing.T) {
 					return
 				}
 				select {
-				case <-k.Gone():
+				case <-k.gate.open.Done():
 				case <-ctx.Done():
 				}
-				if err := k.Release(); err != nil {
+				if err := k.Close(); err != nil {
 					t.Error(err)
 				}
 			}

@@ -157,7 +157,7 @@ func NewRecoveryWords() (string, error) {
 // RecoverKey opens the keyring of the bucket at c.URL with recovery words, makes the new key file c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with
 // the given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and BucketID. o may be nil.
 // Errors: ErrInvalid for words that are none, ErrWrongKey for those of another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those of ctx.
-func RecoverKey(ctx context.Context, c CloudOptions, words, label string, o *SyncOptions) (KeyringInfo, error) {
+func RecoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (KeyringInfo, error) {
 	info, err := recoverKey(ctx, c, words, label, o)
 	if err != nil {
 		return info, fmt.Errorf("recover: %w", err)
@@ -165,10 +165,7 @@ func RecoverKey(ctx context.Context, c CloudOptions, words, label string, o *Syn
 	return info, nil
 }
 
-func recoverKey(ctx context.Context, c CloudOptions, words, label string, o *SyncOptions) (info KeyringInfo, err error) {
-	if o == nil {
-		o = &SyncOptions{}
-	}
+func recoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (info KeyringInfo, err error) {
 	file, err := c.file()
 	if err != nil {
 		return info, err

@@ -224,6 +224,7 @@ func (r *Repository) settleLeft(l *leaver) {
 	r.mu.Lock()
 	delete(r.indexes, dir)
 	r.mu.Unlock()
+	r.pagesChanged()
 	if l.d.usageStays {
 		return
 	}

@@ -50,16 +50,16 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	evicted, err := r.EvictedPages(ctx)
+	evicted, err := evictedPages(ctx, r)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range evicted {
-		if e.SizeBytes == 0 {
+		if e.EvictedBytes == 0 {
 			return 0, fmt.Errorf("what is known of %+v is lost", e)
 		}
 	}
-	pages, err := r.Pages(ctx)
+	pages, err := r.herePages(ctx)
 	if err != nil {
 		return 0, err
 	}

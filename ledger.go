@@ -28,6 +28,16 @@ func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	return l.repo.openPage(ctx, l, DerivePageID(l.name, name), name, true)
 }
 
+// Page opens the page with a human name in a ledger, and creates it when it is absent. It is Ledger and
+// Ledger.Page in one. Close must be called on each Page. Errors: as Ledger and Ledger.Page.
+func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, error) {
+	l, err := r.Ledger(ledger)
+	if err != nil {
+		return nil, err
+	}
+	return l.Page(ctx, name)
+}
+
 // PageByID opens the page with the given id and creates it when it is absent. Errors: as Page.
 func (l *Ledger) PageByID(ctx context.Context, id PageID) (*Page, error) {
 	return l.repo.openPage(ctx, l, id, "", true)

@@ -50,7 +50,15 @@ type Options struct {
 	Merge MergeOptions
 	// Compression says what goes to the cloud without compression. The zero value lets everything be compressed.
 	Compression CompressionOptions
-	// Sync says how a repository with a cloud syncs. The zero value syncs the open pages in the background.
+	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs for "gs" and
+	// s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
+	Buckets map[string]BucketOpener
+	// Cloud is the bucket that the repository shares with other devices, and its key. Open asks the bucket for
+	// nothing: the repository becomes a device of it in the background, or with the first Sync, as SetCloud says, and
+	// remembers it. Nil means the cloud that is remembered, if any. A cloud with another URL than the remembered one is
+	// refused with ErrConflict: SetCloud changes it. The passphrases are copied.
+	Cloud *Cloud
+	// Sync says how a repository with a cloud syncs. The zero value syncs all pages in the background.
 	Sync SyncOptions
 	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that the cloud has are evicted, the one that was closed
 	// longest ago first (see Repository.Evict). It is looked at when a page is closed and every few minutes. 0 means no bound.

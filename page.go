@@ -29,7 +29,7 @@ type Page struct {
 	store  *storage.Store // of shared
 	gate   *gate
 	use    bool // it counts as use of the page
-	kept   bool // it is one of Keep
+	kept   bool // it is one of keepPage
 
 	once     sync.Once
 	leaked   leaks

@@ -41,6 +41,7 @@ type pageStore struct {
 	handles map[*Page]struct{} // guarded by repo.mu
 	closing bool               // guarded by repo.mu
 	users   int                // guarded by repo.mu; handles that count as use of the page
+	keeping bool               // it was opened to be kept
 	leaving bool               // it only holds the place of a page that is about to be evicted
 	wanted  bool               // guarded by repo.mu; somebody waits for that place
 	offered bool               // guarded by repo.mu; who wants that place may have it at once
@@ -54,7 +55,7 @@ type handleKind uint8
 const (
 	handleLook handleKind = iota // of the repository itself: the page must be there
 	handleUse                    // of the app: the page is made when it is absent, unless the repository is read-only, and its heads are merged in the background
-	handleKept                   // of Keep: the page must be there, and its heads are merged
+	handleKept                   // of the keeper: the page must be there, and its heads are merged
 )
 
 // openPage returns a new handle of a page, for the app with create, else for a look.
@@ -86,7 +87,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 			}
 			continue
 		}
-		s, mine := r.reserve(key, name)
+		s, mine := r.reserve(key, name, kind)
 		if mine {
 			s.back = back
 			r.openStore(call, s, kind == handleUse)
@@ -124,17 +125,21 @@ func (s *pageStore) begin(p *Page, kind handleKind) error {
 	if kind != handleLook {
 		s.merger.want(false)
 	}
+	if kind == handleUse {
+		s.repo.keeper.use(s.key)
+	}
 	return nil
 }
 
 // reserve returns the store of a page, and whether the caller is to open it.
-func (r *Repository) reserve(key pageKey, name string) (s *pageStore, mine bool) {
+func (r *Repository) reserve(key pageKey, name string, kind handleKind) (s *pageStore, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.pages[key]; s != nil {
 		return s, false
 	}
 	s = r.newPageStore(key, name)
+	s.keeping = kind == handleKept
 	r.pages[key] = s
 	return s, true
 }
@@ -253,6 +258,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 		if err := storage.Create(ctx, o); err != nil {
 			return nil, err
 		}
+		defer r.pagesChanged() // once it has its name
 	}
 	if away != nil || here && s.back { // deleted here once, and wanted again; or evicted. While its place is taken it does not leave.
 		if err := r.removeAbsence(s.key); err != nil {
@@ -344,6 +350,9 @@ func (s *pageStore) drop(p *Page) error {
 	r.mu.Unlock()
 	close(s.gone)
 	r.pokeQuota()
+	if unused {
+		r.keeper.use(s.key)
+	}
 	return err
 }
 
@@ -365,7 +374,7 @@ func (r *Repository) isOpen(key pageKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.pages[key]
-	return s != nil && !s.closing && !s.leaving && len(s.keptLocked()) == 0
+	return s != nil && !s.closing && !s.leaving && !s.isKeptLocked()
 }
 
 // isKept reports whether the page is open only to be kept.
@@ -373,7 +382,7 @@ func (r *Repository) isKept(key pageKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.pages[key]
-	return s != nil && len(s.keptLocked()) > 0
+	return s != nil && s.isKeptLocked()
 }
 
 // noteSize notes what the page takes on disk, once it is closed; blank says what its store said before.

@@ -35,6 +35,7 @@ type Repository struct {
 	usage    *usageDB
 	gate     *gate
 	cloud    *cloud
+	keeper   *keeper
 
 	background sync.WaitGroup // the goroutine that collects garbage
 
@@ -52,6 +53,8 @@ type Repository struct {
 	moving     map[pageKey]chan struct{} // guarded by mu; pages that are away and are brought back or deleted, closed at the end
 
 	departures atomic.Uint64 // counts pages that left, for names
+
+	listed chan struct{} // guarded by mu; closed when a page was made or deleted
 
 	ledgerRules map[string]*MergeRules  // guarded by mu; those that SetMergeRules has set
 	addRule     sync.Mutex              // held while rules are read, changed and set
@@ -110,10 +113,14 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	r := &Repository{
 		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1),
 		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{}, ledgerDirs: map[string]bool{}, leaving: map[pageKey]chan struct{}{}, moving: map[pageKey]chan struct{}{},
-		ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
+		listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
-	r.cloud = newCloud(&r.o.Sync)
+	var err error
+	if r.cloud, err = newCloud(&r.o); err != nil {
+		return nil, fmt.Errorf("open repository: %w", err)
+	}
+	r.keeper = newKeeper(r)
 	r.cache, r.recency = storage.NewNodeCache(r.o.CacheBytes), storage.NewRecency(recencyPieces)
 	if r.o.InMemory {
 		r.fs = vfs.NewMem()
@@ -130,6 +137,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
 	r.startQuota()
+	r.startKeeper()
 	r.startCollecting()
 	return r, nil
 }
@@ -280,6 +288,7 @@ func (r *Repository) close() error {
 	r.gate.close()
 	r.quota.Wait()
 	r.background.Wait()
+	r.keeper.running.Wait()
 	if _, link := r.cloud.get(); link != nil {
 		_ = link.syncer.Close() // always nil; all pages say farewell to the bucket at once, not each in its turn
 	}
@@ -342,7 +351,7 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 	return &Ledger{repo: r, name: name}, nil
 }
 
-// Ledgers returns the names of all ledgers that have pages here, sorted. Errors: ErrClosed, ErrCorrupt.
+// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors: ErrClosed, ErrCorrupt.
 func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
 	pages, err := r.Pages(ctx)
 	if err != nil {
@@ -353,51 +362,6 @@ func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
 		names = append(names, p.Ledger)
 	}
 	return slices.Compact(names), nil
-}
-
-// PageInfo describes a page that exists here. It is read without opening the page.
-type PageInfo struct {
-	// Ledger is the ledger's name.
-	Ledger string
-	// Name is the human name from which the id was derived; "" for the root page, for pages made by NewPage, and for
-	// pages that were only ever opened by id.
-	Name string
-	// ID is the page's id.
-	ID PageID
-	// SizeBytes is what the page's directory takes on disk.
-	SizeBytes int64
-	// Open reports whether the page is open in this process.
-	Open bool
-	// LastClosed is when the page was last closed; zero when it is open or that is not known.
-	LastClosed time.Time
-}
-
-// Pages returns all pages that exist here, sorted by ledger, then id. Errors: ErrClosed, ErrCorrupt, those of ctx and of the
-// file system.
-func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
-	if err := r.enter(); err != nil {
-		return nil, err
-	}
-	defer r.gate.leave()
-	dirs, err := r.pageDirs()
-	if err != nil {
-		return nil, err
-	}
-	infos := make([]PageInfo, 0, len(dirs))
-	for _, k := range dirs {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("list pages: %w", err)
-		}
-		info := PageInfo{Ledger: k.ledger, ID: k.id, Open: r.isOpen(k)}
-		if info.Name, info.LastClosed, err = r.usage.page(k.ledger, k.id); err != nil {
-			return nil, err
-		}
-		if info.SizeBytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
-			return nil, fmt.Errorf("list pages: %w", err)
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
 }
 
 // pageDirs returns the pages that have a directory, sorted.

@@ -96,7 +96,7 @@ func TestNamesOfAnyBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range pages {
-			if p.Name != p.Ledger || p.ID != ledger.DerivePageID(p.Ledger, p.Name) || p.SizeBytes == 0 || p.Open || p.LastClosed.IsZero() {
+			if p.Name != p.Ledger || p.ID != ledger.DerivePageID(p.Ledger, p.Name) || p.SizeBytes == 0 || p.State != ledger.PageClosed || p.LastClosed.IsZero() {
 				t.Errorf("page %+v", p)
 			}
 		}
@@ -540,7 +540,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 	for _, ps := range st.Pages {
-		if ps.Err != nil || ps.Open != (ps.Name == "page") {
+		if ps.Err != nil || (ps.State == ledger.PageOpen) != (ps.Name == "page") {
 			t.Errorf("page %+v", ps)
 		}
 	}

@@ -22,7 +22,7 @@ func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync,
 	if err != nil {
 		return nil, fmt.Errorf("upload anew: %w", err)
 	}
-	return r.syncPages(ctx, only, func(p *Page, ctx context.Context, out *PageSync) error {
+	return r.syncPages(ctx, only, handleLook, func(p *Page, ctx context.Context, out *PageSync) error {
 		if err := p.reupload(ctx, out); err != nil {
 			return err
 		}

@@ -1,13 +1,9 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/ledgerd/ledger/storage"
 )
@@ -36,10 +32,6 @@ func (k *SpaceKinds) add(l SpaceKinds) {
 // PageUsage says what a page takes, when it was used last, and whether it could be evicted.
 type PageUsage struct {
 	PageInfo
-	// Away reports a page that is in the cloud only, since Since. It takes nothing; AwayBytes is what it took.
-	Away      bool
-	Since     time.Time
-	AwayBytes int64
 	// Kinds are what it takes by kind of data.
 	Kinds SpaceKinds
 	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to delete: what only they refer to comes on top.
@@ -82,6 +74,10 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 		u.FreeBytes = n
 	}
 	for _, info := range infos {
+		if info.State == PageEvicted {
+			u.Pages = append(u.Pages, PageUsage{PageInfo: info, Bar: EvictAway, Reason: "it is in the cloud only already"})
+			continue
+		}
 		p := r.pageUsage(ctx, info)
 		if err := ctx.Err(); err != nil {
 			return Usage{}, fmt.Errorf("usage: %w", err)
@@ -97,22 +93,6 @@ func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 			u.EvictableBytes += p.SizeBytes
 		}
 	}
-	away, err := r.EvictedPages(ctx)
-	if err != nil {
-		return Usage{}, fmt.Errorf("usage: %w", err)
-	}
-	for _, a := range away {
-		if slices.ContainsFunc(u.Pages, func(p PageUsage) bool { return p.Ledger == a.Ledger && p.ID == a.ID }) {
-			continue // it left since it was measured
-		}
-		u.Pages = append(u.Pages, PageUsage{
-			PageInfo: PageInfo{Ledger: a.Ledger, ID: a.ID, Name: a.Name}, Away: true, Since: a.Since, AwayBytes: a.SizeBytes,
-			Bar: EvictAway, Reason: "it is in the cloud only already",
-		})
-	}
-	slices.SortFunc(u.Pages, func(a, b PageUsage) int {
-		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
-	})
 	return u, nil
 }
 
@@ -130,7 +110,7 @@ func (r *Repository) pageUsage(ctx context.Context, info PageInfo) PageUsage {
 	if err != nil {
 		u.Err, u.Bar, u.Reason = err, EvictDamaged, fmt.Sprintf("it cannot be read: %v", err)
 	}
-	if u.Open {
+	if u.State == PageOpen {
 		u.Bar, u.Reason = EvictOpen, "it is open"
 	}
 	return u

@@ -81,7 +81,7 @@ type TornTail struct {
 // Status returns the state of the repository and all its pages. Errors: ErrClosed, and those of ctx; what is wrong
 // with a page is in its PageStatus.
 func (r *Repository) Status(ctx context.Context) (Status, error) {
-	infos, err := r.Pages(ctx)
+	infos, err := r.herePages(ctx)
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}

@@ -123,8 +123,9 @@ func (r *Repository) SyncMetrics() SyncMetrics {
 	}
 }
 
-// SyncStates returns the states of the open pages of a repository with a cloud, sorted by ledger and page. Also where nothing can be synced, as
-// without the key: then each state says why.
+// SyncStates returns the states of the open pages of a repository with a cloud, those that are held open to sync them
+// too, and of the pages whose syncing failed, sorted by ledger and page. Where nothing can be synced, as without the
+// key, each state says why.
 func (r *Repository) SyncStates() []SyncState {
 	states, _ := r.syncStates()
 	return states
@@ -143,9 +144,12 @@ func (r *Repository) syncStates() ([]SyncState, [2]<-chan struct{}) {
 	if none {
 		return nil, changed
 	}
+	open := map[pageKey]bool{}
 	for _, s := range r.openStores() {
+		open[s.key] = true
 		out = append(out, s.syncState())
 	}
+	out = append(out, r.keeper.troubles(func(k pageKey) bool { return open[k] })...)
 	slices.SortFunc(out, func(a, b SyncState) int {
 		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.Page.Compare(b.Page))
 	})
@@ -243,7 +247,7 @@ type PageSync struct {
 //
 // The result has an element for each page that was tried, sorted by ledger and id. The error joins those of the pages; see Page.Sync.
 func (r *Repository) Sync(ctx context.Context, only ...PageRef) ([]PageSync, error) {
-	return r.syncPages(ctx, only, (*Page).syncOne)
+	return r.syncPages(ctx, only, handleLook, (*Page).syncOne)
 }
 
 func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
@@ -255,8 +259,8 @@ func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
 // SyncState returns the state of sync of the page; without a cloud it is zero but for the name.
 func (p *Page) SyncState() SyncState { return p.shared.syncState() }
 
-// syncPages calls fn with pages in bounded parallelism.
-func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
+// syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are here.
+func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind handleKind, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
@@ -277,7 +281,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, fn func(*Pag
 	if err != nil {
 		return nil, call.explain(fmt.Errorf("sync: %w", err))
 	}
-	done := r.runSyncs(call, work, fn)
+	done := r.runSyncs(call, work, kind, fn)
 	errs := []error{bad}
 	for _, d := range done {
 		if d.Err != nil {
@@ -389,7 +393,7 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 }
 
 // runSyncs calls fn with the pages and returns those that were tried.
-func (r *Repository) runSyncs(call context.Context, work []PageSync, fn func(*Page, context.Context, *PageSync) error) []PageSync {
+func (r *Repository) runSyncs(call context.Context, work []PageSync, kind handleKind, fn func(*Page, context.Context, *PageSync) error) []PageSync {
 	ctx, giveUp := context.WithCancel(call)
 	defer giveUp()
 	next := make(chan *PageSync)
@@ -398,7 +402,7 @@ func (r *Repository) runSyncs(call context.Context, work []PageSync, fn func(*Pa
 	for range min(syncParallel, len(work)) {
 		workers.Go(func() {
 			for p := range next {
-				if p.Err = r.syncPage(ctx, p, fn); hopeless(p.Err) {
+				if p.Err = r.syncPage(ctx, p, kind, fn); hopeless(p.Err) {
 					giveUp()
 				}
 			}
@@ -435,8 +439,11 @@ func hopeless(err error) bool {
 }
 
 // syncPage opens a page for fn.
-func (r *Repository) syncPage(ctx context.Context, work *PageSync, fn func(*Page, context.Context, *PageSync) error) error {
-	p, err := r.openPage(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, work.Created)
+func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind handleKind, fn func(*Page, context.Context, *PageSync) error) error {
+	if work.Created {
+		kind = handleUse
+	}
+	p, err := r.openHandle(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, kind)
 	if errors.Is(err, ErrNotFound) && !work.Created {
 		if away, _ := r.isAway(pageKey{work.Ledger, work.ID}); away {
 			return nil // evicted since the pages were listed, so the bucket has all of it
@@ -481,9 +488,15 @@ func (r *Repository) openCloud(ctx context.Context) error {
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported) {
 		r.o.Logger.Warn("what is remembered of the cloud cannot be read", "error", err)
 		r.cloud.err = err
+		if errors.Is(err, ErrUnsupported) { // what another version has written is not overwritten
+			r.cloud.wanted = nil
+		}
 		return nil
 	}
 	if err != nil || file == nil {
+		return err
+	}
+	if file, err = r.settleWanted(file); err != nil {
 		return err
 	}
 	if !r.o.ReadOnly {

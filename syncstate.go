@@ -24,6 +24,9 @@ func (s *pageStore) syncState() (out SyncState) {
 	return out
 }
 
+// activityOf returns what a direction of sync does that has failed.
+func activityOf(err error) SyncActivity { return SyncActivity(cloudsync.ActivityOf(err)) }
+
 // unattachedState returns the state of a page that is not being synced.
 func (s *pageStore) unattachedState() SyncState {
 	out := SyncState{Ledger: s.key.ledger, Name: s.name, Page: s.key.id}
@@ -64,8 +67,11 @@ func (c *cloud) explain(s *SyncState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err, activity := c.err, SyncNeedsUser // a key or a file that is not as it should be
+	if err != nil && c.wanted != nil {
+		activity = activityOf(err) // also a network that is not there
+	}
 	if err == nil && c.failed.err != nil && s.LastSuccess.Before(c.failed.at) {
-		err, activity = c.failed.err, SyncActivity(cloudsync.ActivityOf(c.failed.err))
+		err, activity = c.failed.err, activityOf(c.failed.err)
 	}
 	if err != nil {
 		s.Upload, s.Download, s.UploadErr, s.DownloadErr = activity, activity, err, err

@@ -165,11 +165,11 @@ type device struct {
 func (c *cloud) options(t *tally, inMemory bool) ledger.Options {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return t, nil }
 	return ledger.Options{InMemory: inMemory, CacheBytes: warmCache,
-		Sync: ledger.SyncOptions{Buckets: map[string]ledger.BucketOpener{"mem": open}, Manual: true}}
+		Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true}}
 }
 
-func (c *cloud) name() ledger.CloudOptions {
-	return ledger.CloudOptions{URL: "mem:bench", KeyFile: c.key}
+func (c *cloud) name() *ledger.Cloud {
+	return &ledger.Cloud{URL: "mem:bench", KeyFile: c.key}
 }
 
 // device returns a device in memory.

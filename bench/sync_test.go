@@ -233,7 +233,7 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	var processor samples
 	ours := func() time.Duration {
 		to := tempDir(b)
-		_, err := repo.SetCloud(b.Context(), ledger.CloudOptions{URL: "dir:" + filepath.Join(to, "bucket"), KeyFile: key})
+		_, err := repo.SetCloud(b.Context(), &ledger.Cloud{URL: "dir:" + filepath.Join(to, "bucket"), KeyFile: key})
 		must(b, err)
 		closePage(b, repo, page) // so that the index knows that the new bucket has nothing
 		repo, page = openPage(b, filepath.Join(dir, "repo"), options)

@@ -335,8 +335,8 @@ func devices(t *testing.T, n int) []*device {
 	var all []*device
 	for i := range n {
 		r := ledgertest.OpenWith(t, ledger.Options{InMemory: true, Device: fmt.Sprint("device ", i), Merge: ledger.MergeOptions{Manual: true},
-			Sync: ledger.SyncOptions{Manual: true, Buckets: buckets}})
-		_, err := r.SetCloud(t.Context(), ledger.CloudOptions{URL: "mem:x", KeyFile: key})
+			Buckets: buckets, Sync: ledger.SyncOptions{Manual: true}})
+		_, err := r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		must(t, err)
 		if i > 0 {
 			_, err := r.Sync(t.Context())

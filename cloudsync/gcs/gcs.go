@@ -48,6 +48,15 @@ type Bucket struct {
 
 var _ bucket.Bucket = (*Bucket)(nil)
 
+// Opener opens buckets for a repository: it is a bucket.Opener. Errors: as Open.
+func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
+	b, err := Open(ctx, url, Options{CredentialsFile: o.CredentialsFile})
+	if err != nil {
+		return nil, err // not b: a nil of its type is no nil Bucket
+	}
+	return b, nil
+}
+
 // Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name. It makes no request,
 // except that finding credentials may take one, to the machine's own service, of a few seconds; tokens come with the first request. The caller closes the Bucket.
 // Errors: base.ErrInvalid, fs.ErrPermission when there are no usable credentials.

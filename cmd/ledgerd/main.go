@@ -32,17 +32,8 @@ func run() int {
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		LookupEnv: os.LookupEnv,
-		Buckets:   map[string]bucket.Opener{"gs": openGS, "s3": s3.Opener},
+		Buckets:   map[string]bucket.Opener{"gs": gcs.Opener, "s3": s3.Opener},
 	})
-}
-
-// openGS opens a bucket of Google Cloud Storage.
-func openGS(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucket, error) {
-	b, err := gcs.Open(ctx, url, gcs.Options{CredentialsFile: o.CredentialsFile})
-	if err != nil {
-		return nil, err // not b: a nil of its type is no nil Bucket
-	}
-	return b, nil
 }
 
 // program is how the program can be called again: as it was, or by go run when that has built it in a directory of its own.

@@ -209,7 +209,7 @@ func (a *app) extract(ctx context.Context, id, name string) error {
 }
 
 func (a *app) sync(ctx context.Context, url, key string) error {
-	if _, err := a.repo.SetCloud(ctx, ledger.CloudOptions{URL: url, KeyFile: key}); err != nil {
+	if _, err := a.repo.SetCloud(ctx, &ledger.Cloud{URL: url, KeyFile: key}); err != nil {
 		return err
 	}
 	_, err := a.repo.Sync(ctx)

@@ -66,10 +66,10 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
 			InMemory: true, Merge: ledger.MergeOptions{Manual: true},
-			Sync: ledger.SyncOptions{Buckets: map[string]ledger.BucketOpener{"mem": open}, Manual: true},
+			Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		need(t, err)
-		_, err = r.SetCloud(t.Context(), ledger.CloudOptions{URL: "mem:x", KeyFile: key})
+		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		need(t, err)
 		if i > 0 {
 			_, err = r.Sync(t.Context())

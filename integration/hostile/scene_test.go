@@ -49,12 +49,12 @@ func options(o *owner) *ledger.Options {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return o, nil }
 	return &ledger.Options{
 		InMemory: true, Merge: ledger.MergeOptions{Manual: true},
-		Sync: ledger.SyncOptions{Manual: true, Buckets: map[string]ledger.BucketOpener{"mem": open}},
+		Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 	}
 }
 
-func (s *scene) cloud() ledger.CloudOptions {
-	return ledger.CloudOptions{URL: "mem:hostile", KeyFile: s.key}
+func (s *scene) cloud() *ledger.Cloud {
+	return &ledger.Cloud{URL: "mem:hostile", KeyFile: s.key}
 }
 
 // clone makes a new device of what o shows. With an error of its first sync the device is there too.

@@ -208,7 +208,7 @@ func (w *world) repository() *ledger.Repository {
 	w.t.Helper()
 	r := w.open("a")
 	w.t.Cleanup(func() { w.must(r.Close()) })
-	_, err := r.SetCloud(context.Background(), w.cloud)
+	_, err := r.SetCloud(context.Background(), &w.cloud)
 	w.must(err)
 	return r
 }

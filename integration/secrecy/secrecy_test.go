@@ -31,7 +31,7 @@ type world struct {
 	way         string // how the bucket is sealed: key, passphrase, plaintext
 	dir         string
 	bucket      string
-	cloud       ledger.CloudOptions
+	cloud       ledger.Cloud
 	pass        canary
 	keys        []canary // what opens the bucket: must be nowhere
 	inside      []canary // values and messages: must leave a device sealed, and be in no log or error
@@ -74,7 +74,7 @@ func newWorld(t testing.TB, way string, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 20))
 	w.bucket, w.tmp = filepath.Join(w.dir, "bucket"), filepath.Join(w.dir, "tmp")
 	w.must(os.Mkdir(w.tmp, 0o700))
-	w.cloud = ledger.CloudOptions{URL: "dir:" + w.bucket}
+	w.cloud = ledger.Cloud{URL: "dir:" + w.bucket}
 	for _, what := range []string{"short value", "value", "compressible value", "long value", "lazy value", "message"} {
 		w.inside = append(w.inside, newCanary(rng, what))
 	}
@@ -249,11 +249,11 @@ func (w *world) run() {
 	ctx := context.Background()
 	a := w.open("a")
 	w.write(a, 1)
-	info, err := a.SetCloud(ctx, w.cloud)
+	info, err := a.SetCloud(ctx, &w.cloud)
 	w.must(err)
 	w.out.say(info)
 	w.sync(a)
-	b, first, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), w.cloud)
+	b, first, err := ledger.Clone(ctx, filepath.Join(w.dir, "b"), w.options(), &w.cloud)
 	w.must(err)
 	w.must(first.Err)
 	w.out.say(first)
@@ -302,14 +302,14 @@ func (w *world) trouble(r *ledger.Repository) {
 	ctx := context.Background()
 	wrong := w.cloud
 	wrong.KeyFile, wrong.Passphrase, wrong.Plaintext = "", nil, false
-	for _, change := range []func(*ledger.CloudOptions){
-		func(o *ledger.CloudOptions) { o.Passphrase = append([]byte("not "), w.pass.text...) },
-		func(o *ledger.CloudOptions) { o.Passphrase, o.KeyFile = w.cloud.Passphrase, w.cloud.KeyFile },
-		func(o *ledger.CloudOptions) { o.KeyFile = filepath.Join(w.bucket, "keys+", "00000000=") },
-		func(o *ledger.CloudOptions) { o.KeyFile = w.dir },
-		func(o *ledger.CloudOptions) { o.Plaintext = true },
-		func(o *ledger.CloudOptions) { *o = w.cloud; o.URL = "gs://nobody/knows" },
-		func(o *ledger.CloudOptions) {
+	for _, change := range []func(*ledger.Cloud){
+		func(o *ledger.Cloud) { o.Passphrase = append([]byte("not "), w.pass.text...) },
+		func(o *ledger.Cloud) { o.Passphrase, o.KeyFile = w.cloud.Passphrase, w.cloud.KeyFile },
+		func(o *ledger.Cloud) { o.KeyFile = filepath.Join(w.bucket, "keys+", "00000000=") },
+		func(o *ledger.Cloud) { o.KeyFile = w.dir },
+		func(o *ledger.Cloud) { o.Plaintext = true },
+		func(o *ledger.Cloud) { *o = w.cloud; o.URL = "gs://nobody/knows" },
+		func(o *ledger.Cloud) {
 			*o = w.cloud
 			o.CredentialsFile = w.cloud.KeyFile
 			o.URL = "dir:" + w.cloud.KeyFile
@@ -320,9 +320,9 @@ func (w *world) trouble(r *ledger.Repository) {
 		if w.way == "plaintext" && o.Plaintext && o.URL == w.cloud.URL {
 			continue
 		}
-		_, err := r.SetCloud(ctx, o)
+		_, err := r.SetCloud(ctx, &o)
 		w.out.say(err)
-		c, _, err := ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), o)
+		c, _, err := ledger.Clone(ctx, filepath.Join(w.dir, "none"), w.options(), &o)
 		w.out.say(err)
 		if c != nil {
 			w.must(c.Close())
@@ -343,7 +343,7 @@ func (w *world) trouble(r *ledger.Repository) {
 		w.must(os.WriteFile(path, bad, 0o600))
 		o := w.options()
 		o.InMemory = true
-		c, first, err := ledger.Clone(ctx, "", o, w.cloud)
+		c, first, err := ledger.Clone(ctx, "", o, &w.cloud)
 		w.out.say(first, first.Err, err)
 		if c != nil {
 			w.tell(c)

@@ -27,8 +27,8 @@ func barLines(pages []ledger.PageUsage, width int, full, part string) []string {
 	names, most := 0, int64(0)
 	for _, p := range pages {
 		b := bar{nameOf(p.Ledger, p.Name, p.ID), p.SizeBytes, full}
-		if p.Away {
-			b.bytes, b.glyph = p.AwayBytes, part
+		if p.State == ledger.PageEvicted {
+			b.bytes, b.glyph = p.EvictedBytes, part
 		}
 		names, most = max(names, utf8.RuneCountInString(b.name)), max(most, b.bytes)
 		bars = append(bars, b)

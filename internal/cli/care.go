@@ -66,7 +66,7 @@ type pageJSON struct {
 }
 
 func newPageJSON(p ledger.PageInfo) pageJSON {
-	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes}
+	j := pageJSON{Page: nameOf(p.Ledger, p.Name, p.ID), Ledger: jsonBytes(p.Ledger), ID: p.ID.String(), Size: p.SizeBytes, Away: p.State == ledger.PageEvicted}
 	if p.Name != "" {
 		name := jsonBytes(p.Name)
 		j.Name = &name
@@ -82,14 +82,6 @@ func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) e
 	if err != nil {
 		return fmt.Errorf("list pages: %w", err)
 	}
-	away, err := repo.EvictedPages(ctx)
-	if err != nil {
-		return err
-	}
-	here := len(pages)
-	for _, p := range away {
-		pages = append(pages, ledger.PageInfo{Ledger: p.Ledger, Name: p.Name, ID: p.ID})
-	}
 	if only != "" && !slices.ContainsFunc(pages, func(p ledger.PageInfo) bool { return p.Ledger == only }) {
 		return noLedger(only)
 	}
@@ -97,21 +89,19 @@ func (a *app) pages(ctx context.Context, repo *ledger.Repository, only string) e
 	for _, p := range pages {
 		width = max(width, len(nameOf(p.Ledger, p.Name, p.ID)))
 	}
-	for i, p := range pages {
+	for _, p := range pages {
 		if only != "" && p.Ledger != only {
 			continue
 		}
 		if a.json {
-			j := newPageJSON(p)
-			j.Away = i >= here
-			if err := a.emit(j); err != nil {
+			if err := a.emit(newPageJSON(p)); err != nil {
 				return err
 			}
 			continue
 		}
 		closed := "-"
 		switch {
-		case i >= here:
+		case p.State == ledger.PageEvicted:
 			closed = "in the cloud only"
 		case !p.LastClosed.IsZero():
 			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")

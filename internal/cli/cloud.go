@@ -34,14 +34,14 @@ func (f *cloudFlags) add(cmd *cobra.Command) {
 }
 
 // options returns what the flags say of the cloud at url.
-func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, url string) (ledger.CloudOptions, error) {
+func (f *cloudFlags) options(ctx context.Context, a *app, cmd *cobra.Command, url string) (*ledger.Cloud, error) {
 	if !cmd.Flags().Changed("key-file") && (f.plaintext || f.passphraseFile != "" || f.ask) {
 		f.keyFile = "" // from the environment: the command line counts
 	}
 	if err := a.knownURL(cmd, url); err != nil {
-		return ledger.CloudOptions{}, err
+		return &ledger.Cloud{}, err
 	}
-	o := ledger.CloudOptions{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials), BucketID: f.bucketID}
+	o := &ledger.Cloud{URL: a.url(url), KeyFile: a.path(f.keyFile), SharedKeyFile: f.shared, Plaintext: f.plaintext, CredentialsFile: a.path(f.credentials), BucketID: f.bucketID}
 	switch pass, err := (&passphraseFlag{f.passphraseFile}).ofKeyFile(ctx, a, o.KeyFile); {
 	case err != nil:
 		return o, err
@@ -255,7 +255,7 @@ repository and no key is needed. The exit code is 1 when the bucket is unfit.`,
 			if err := a.knownURL(cmd, args[0]); err != nil {
 				return err
 			}
-			points, err := ledger.ProbeCloud(ctx, args[0], credentials, &ledger.SyncOptions{Buckets: a.process.Buckets})
+			points, err := ledger.ProbeCloud(ctx, args[0], credentials, &ledger.Options{Buckets: a.process.Buckets})
 			for _, p := range points {
 				if err := a.printPoint(p); err != nil {
 					return err

@@ -39,7 +39,7 @@ What he can tell besides, by watching requests: from where they come, and which 
 		}); err != nil {
 			return err
 		}
-		seen, err := ledger.LookAtCloud(ctx, url, key, &ledger.SyncOptions{Buckets: a.process.Buckets})
+		seen, err := ledger.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
 		if err != nil {
 			return err
 		}

@@ -74,11 +74,6 @@ func (a *app) completePages(cmd *cobra.Command, args []string, toComplete string
 	var found []string
 	a.completing(cmd, func(ctx context.Context, repo *ledger.Repository) error {
 		pages, err := repo.Pages(ctx)
-		away, awayErr := repo.EvictedPages(ctx)
-		for _, p := range away {
-			pages = append(pages, ledger.PageInfo{Ledger: p.Ledger, Name: p.Name, ID: p.ID})
-		}
-		err = errors.Join(err, awayErr)
 		for _, p := range pages {
 			if name := nameOf(p.Ledger, p.Name, p.ID); strings.HasPrefix(name, toComplete) {
 				found = append(found, name)

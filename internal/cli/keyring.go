@@ -373,7 +373,7 @@ all that is written from now on.`,
 }
 
 func (a *app) keyRecoverCommand() *cobra.Command {
-	var c ledger.CloudOptions
+	var c ledger.Cloud
 	var p newPassphrase
 	var wordsFile, label string
 	var protect bool
@@ -400,7 +400,7 @@ them with key rm when somebody may have seen them.`,
 				return err
 			}
 		}
-		info, err := ledger.RecoverKey(ctx, c, words, label, &ledger.SyncOptions{Buckets: a.process.Buckets})
+		info, err := ledger.RecoverKey(ctx, &c, words, label, &ledger.Options{Buckets: a.process.Buckets})
 		if err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (a *app) complete(o *ledger.Options) {
 	o.LockTimeout, o.Device, o.Now = a.lockTimeout, a.device, a.process.Clock.Now
 	o.Merge.Manual = true // verbs merge when they are done, and say so
 	o.Merge.Rules = func(string, ledger.PageID) *ledger.MergeRules { return layerRules() }
-	o.Sync.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, true, true
+	o.Buckets, o.Sync.Manual, o.Sync.Merge = a.process.Buckets, true, true
 	if len(o.Sync.Passphrase) == 0 {
 		o.Sync.Passphrase = a.pass
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listEvery is how often serve asks the bucket for pages that other devices have made.
-const listEvery = time.Hour
+// servedPages is how many pages serve has held open to sync them.
+const servedPages = 1024
 
 // runsHere reports whether a verb never runs in the process of serve: it is about another place than the repository, or about serve itself.
 func runsHere(cmd *cobra.Command) bool {
@@ -115,7 +115,7 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	a.complete(&o)
 	o.Merge.Manual, o.Sync.Manual = false, false
 	o.Sync.Limits.UploadBytesPerSecond, o.Sync.Limits.DownloadBytesPerSecond = f.uploadKiB<<10, f.downloadKiB<<10
-	o.Sync.MinPoll, o.Sync.MaxPoll = f.minPoll, f.maxPoll
+	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.minPoll, f.maxPoll, servedPages
 	o.Collection.Off = f.noGC
 	if err := f.bounds(cmd, &o); err != nil {
 		return err
@@ -139,15 +139,13 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // stop gives it its cause
 	unhook := context.AfterFunc(ctx, func() { stop(errServeStops) })
 	defer unhook()
-	k := newKeeper(a, repo, stop)
 	var wg sync.WaitGroup
-	wg.Go(func() { k.run(serving) })
+	wg.Go(func() { a.report(serving, repo, stop) })
 	if _, ok := repo.Cloud(); !ok {
 		a.tell("no cloud is set: it serves the verbs of this machine only")
 	}
 	a.tell("serving %s until an interrupt", a.dir)
 	err = s.Serve(serving, func(ctx context.Context, r daemon.Request, stdin io.Reader, stdout, stderr io.Writer) int {
-		defer k.poke() // the command may have made pages
 		return Main(ctx, Process{
 			Program: r.Program, Args: r.Args, Stdin: stdin, Stdout: stdout, Stderr: stderr, Buckets: a.process.Buckets, Clock: a.process.Clock,
 			LookupEnv: func(name string) (string, bool) { v, ok := r.Env[name]; return v, ok },
@@ -160,7 +158,26 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	if cause := context.Cause(serving); !errors.Is(cause, errServeStops) {
 		err = errors.Join(err, cause)
 	}
-	return errors.Join(err, k.close())
+	return err
+}
+
+// report tells of the syncing that fails, until ctx ends, and ends serve where nothing can be synced.
+func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(error)) {
+	log := newServeLog(a)
+	for ctx.Err() == nil {
+		c, ok := repo.Cloud()
+		if ok && c.Err != nil { // the bucket was not even asked: nothing here will change by waiting
+			stop(fmt.Errorf("nothing can be synced: %w", c.Err))
+			return
+		}
+		log.look(repo.SyncStates(), c.ListErr)
+		tick, release := a.process.Clock.After(reportEvery)
+		select {
+		case <-tick:
+		case <-ctx.Done():
+		}
+		release()
+	}
 }
 
 // forwarded ends a verb that another process has run.

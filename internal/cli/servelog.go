@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -32,8 +31,6 @@ type serveLog struct {
 
 	mu      sync.Mutex
 	failing map[string]*failure // guarded by mu; by the name of the page, otherPages for the list of pages
-	listErr error               // guarded by mu; of the last list of pages
-	shut    map[string]error    // guarded by mu; why pages cannot be opened
 }
 
 // otherPages stands for a page where looking for the pages of other devices fails. No page has that name.
@@ -47,33 +44,14 @@ type failure struct {
 
 func newServeLog(a *app) *serveLog { return &serveLog{app: a, failing: map[string]*failure{}} }
 
-// listed notes how looking for the pages of other devices went. Errors of pages are in their states.
-func (l *serveLog) listed(pages []ledger.PageSync, err error) {
-	if slices.ContainsFunc(pages, func(p ledger.PageSync) bool { return p.Err != nil }) {
-		err = nil
-	}
+// look tells which pages have begun to fail, which fail still when that is due, and which are synced again. listErr is
+// why the pages of other devices could not be looked for.
+func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.listErr = err
-}
-
-// opened notes which pages could not be opened.
-func (l *serveLog) opened(shut map[string]error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.shut = shut
-}
-
-// look tells which pages have begun to fail, which fail still when that is due, and which are synced again.
-func (l *serveLog) look(states []ledger.SyncState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	errs := maps.Clone(l.shut)
-	if errs == nil {
-		errs = map[string]error{}
-	}
-	if l.listErr != nil {
-		errs[otherPages] = l.listErr
+	errs := map[string]error{}
+	if listErr != nil {
+		errs[otherPages] = listErr
 	}
 	here := map[string]bool{otherPages: true}
 	for i := range states {
@@ -131,13 +109,6 @@ func (l *serveLog) tellFailing(now time.Time, errs map[string]error) {
 		}
 		l.app.told(now, text+": "+errs[names[0]].Error(), hint)
 	}
-}
-
-// tell tells of an error that is not about syncing.
-func (l *serveLog) tell(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.app.told(l.app.process.Clock.Now(), err.Error(), l.app.hintOf(err))
 }
 
 // namesText names pages that have one thing in common.

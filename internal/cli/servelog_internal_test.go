@@ -28,11 +28,12 @@ func TestServeTellsOfFailures(t *testing.T) {
 	state := func(name string, err error) ledger.SyncState {
 		return ledger.SyncState{Ledger: "notes", Name: name, Page: ledger.DerivePageID("notes", name), DownloadErr: err}
 	}
+	var listErr error
 	at := func(d time.Duration, want string, states ...ledger.SyncState) {
 		t.Helper()
 		c.now = c.now.Add(d)
 		out.Reset()
-		l.look(states)
+		l.look(states, listErr)
 		if want == "" && out.Len() > 0 || !strings.Contains(out.String(), want) || strings.Count(out.String(), "\n") > 1 {
 			t.Fatalf("at %s it says %q, want %q", c.now, &out, want)
 		}
@@ -55,14 +56,11 @@ func TestServeTellsOfFailures(t *testing.T) {
 	at(remindLast-time.Second, "", state("b", away))
 
 	at(time.Second, "works again", state("b", nil))
-	l.listed([]ledger.PageSync{{Err: away}}, away)
-	at(time.Second, "", state("b", nil))
-	l.listed(nil, away)
+	listErr = away
 	at(time.Second, "sync of the list of pages fails: the disk is away", state("b", nil))
-	l.listed(nil, nil)
+	listErr = nil
 	at(0, "sync of the list of pages works again", state("b", nil))
-	l.opened(map[string]error{"notes/c": errors.New("it cannot be read")})
-	at(0, "sync of page notes/c fails: it cannot be read", state("b", nil))
+	at(0, "sync of page notes/c fails: it cannot be read", state("b", nil), state("c", errors.New("it cannot be read")))
 }
 
 // TestServeTellsAsJSON has the lines for programs.

@@ -26,7 +26,11 @@ func TestParseSize(t *testing.T) {
 
 func TestBarLines(t *testing.T) {
 	page := func(name string, size, away int64) ledger.PageUsage {
-		return ledger.PageUsage{PageInfo: ledger.PageInfo{Ledger: name, SizeBytes: size}, Away: away > 0, AwayBytes: away}
+		info := ledger.PageInfo{PageRef: ledger.PageRef{Ledger: name}, SizeBytes: size, EvictedBytes: away}
+		if away > 0 {
+			info.State = ledger.PageEvicted
+		}
+		return ledger.PageUsage{PageInfo: info}
 	}
 	pages := []ledger.PageUsage{page("a", 100, 0), page("little", 1, 0), page("much", 2000, 0), page("away", 0, 1000), page("none", 0, 0)}
 	want := []string{

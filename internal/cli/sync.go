@@ -219,7 +219,7 @@ A clone that was interrupted is begun again with the same command, and goes on.`
 	return cmd
 }
 
-func (a *app) clone(ctx context.Context, c ledger.CloudOptions) error {
+func (a *app) clone(ctx context.Context, c *ledger.Cloud) error {
 	if a.dir == "" {
 		return a.noDirectory()
 	}

@@ -64,7 +64,6 @@ type pageUsageJSON struct {
 	Other     int64  `json:"other"`
 	Garbage   int64  `json:"garbage"`
 	Open      bool   `json:"open,omitempty"`
-	Away      bool   `json:"inCloudOnly,omitempty"`
 	AwaySize  int64  `json:"sizeBefore,omitempty"`
 	Unsynced  int    `json:"unsynced"`
 	Evictable bool   `json:"evictable"`
@@ -76,7 +75,7 @@ type pageUsageJSON struct {
 func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
 	j := pageUsageJSON{
 		pageJSON: newPageJSON(p.PageInfo), Values: p.Kinds.Values, Nodes: p.Kinds.Nodes, Commits: p.Kinds.Commits, Rest: p.Kinds.Rest,
-		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.Open, Away: p.Away, AwaySize: p.AwayBytes, Unsynced: p.Unsynced,
+		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.State == ledger.PageOpen, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
 		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason,
 	}
 	if p.Bar != ledger.EvictFree {
@@ -149,7 +148,7 @@ func (a *app) usageTable(pages []ledger.PageUsage) {
 		p := &pages[i]
 		closed := "-"
 		switch {
-		case p.Open:
+		case p.State == ledger.PageOpen:
 			closed = "open"
 		case !p.LastClosed.IsZero():
 			closed = p.LastClosed.UTC().Format("2006-01-02 15:04:05")
@@ -161,8 +160,8 @@ func (a *app) usageTable(pages []ledger.PageUsage) {
 // evictText says in a few words whether a page could be evicted.
 func evictText(p *ledger.PageUsage) string {
 	switch {
-	case p.Away:
-		return "in the cloud only, was " + sizeText(p.AwayBytes)
+	case p.State == ledger.PageEvicted:
+		return "in the cloud only, was " + sizeText(p.EvictedBytes)
 	case p.Bar == ledger.EvictFree:
 		return "yes"
 	}

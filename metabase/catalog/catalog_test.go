@@ -55,11 +55,11 @@ func newDevices(t *testing.T, n int, key string) []device {
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
 			InMemory: true, Device: fmt.Sprint("device ", i),
-			Merge: ledger.MergeOptions{Manual: true, Rules: func(string, ledger.PageID) *ledger.MergeRules { return rules }},
-			Sync:  ledger.SyncOptions{Manual: true, Buckets: map[string]ledger.BucketOpener{"mem": open}},
+			Merge:   ledger.MergeOptions{Manual: true, Rules: func(string, ledger.PageID) *ledger.MergeRules { return rules }},
+			Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 		})
 		must(t, err)
-		_, err = r.SetCloud(t.Context(), ledger.CloudOptions{URL: "mem:x", KeyFile: key})
+		_, err = r.SetCloud(t.Context(), &ledger.Cloud{URL: "mem:x", KeyFile: key})
 		must(t, err)
 		l, err := r.Ledger("things")
 		must(t, err)

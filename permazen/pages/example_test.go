@@ -43,7 +43,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	key := filepath.Join(dir, "key")
 	check(ledger.CreateKeyFile(key))
-	cloud := ledger.CloudOptions{URL: "dir:" + filepath.Join(dir, "bucket"), KeyFile: key}
+	cloud := &ledger.Cloud{URL: "dir:" + filepath.Join(dir, "bucket"), KeyFile: key}
 
 	var first, second permazen.Models
 	oldPeople, err := permazen.Define[oldPerson](&first, "Person")
@@ -148,7 +148,7 @@ type exampleDevice struct {
 
 func (d *exampleDevice) Sync(ctx context.Context) error { return d.page.Sync(ctx) }
 
-func open(ctx context.Context, cloud ledger.CloudOptions, db *permazen.DB) (*exampleDevice, func()) {
+func open(ctx context.Context, cloud *ledger.Cloud, db *permazen.DB) (*exampleDevice, func()) {
 	prefix := []byte("people/")
 	rules := &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{pages.MergeRule(prefix)}}
 	repo, err := ledger.Open(ctx, "", &ledger.Options{

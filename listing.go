@@ -1,0 +1,199 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PageState says where a page is. Values are only ever added.
+type PageState uint8
+
+// The states of a page.
+const (
+	// PageClosed: it is here, and no app has it open.
+	PageClosed PageState = iota
+	// PageOpen: it is here, and open in this process.
+	PageOpen
+	// PageEvicted: it is in the cloud, and this device keeps no copy. Opening it brings it back.
+	PageEvicted
+)
+
+// String returns a word for s, such as "closed".
+func (s PageState) String() string {
+	switch s {
+	case PageClosed:
+		return "closed"
+	case PageOpen:
+		return "open"
+	case PageEvicted:
+		return "evicted"
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// PageInfo describes a page that this device knows. It is read without opening the page.
+type PageInfo struct {
+	PageRef
+	// Name is the human name from which the id was derived; "" for the root page, for pages made by NewPage, and for
+	// pages that were only ever opened by id.
+	Name string
+	// State says where the page is.
+	State PageState
+	// SizeBytes is what the page's directory takes on disk, 0 for an evicted page.
+	SizeBytes int64
+	// LastClosed is when an app has closed the page last; zero when it is open or that is not known.
+	LastClosed time.Time
+	// EvictedAt is when an evicted page left, and EvictedBytes what it took on disk; zero when that is not known.
+	EvictedAt    time.Time
+	EvictedBytes int64
+}
+
+// Pages returns all pages that this device knows, evicted ones too, sorted by ledger, then id.
+// Errors: ErrClosed, ErrCorrupt, those of ctx and of the file system.
+func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	infos, err := r.pagesHere(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here := map[PageRef]bool{}
+	for i := range infos {
+		here[infos[i].PageRef] = true
+	}
+	away, err := r.awayPages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list evicted pages: %w", err)
+	}
+	for _, p := range away {
+		info := PageInfo{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, State: PageEvicted, EvictedBytes: p.sizeBytes}
+		if p.kind != absentEvicted || here[info.PageRef] { // it left since the others were listed
+			continue
+		}
+		if p.since > 0 {
+			info.EvictedAt = time.Unix(0, p.since).UTC()
+		}
+		if info.Name == "" {
+			if info.Name, _, err = r.usage.page(p.key.ledger, p.key.id); err != nil {
+				return nil, err
+			}
+		}
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b PageInfo) int {
+		return cmp.Or(strings.Compare(a.Ledger, b.Ledger), a.ID.Compare(b.ID))
+	})
+	return infos, nil
+}
+
+// pagesHere returns the pages that have a directory, sorted. The caller has entered.
+func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
+	dirs, err := r.pageDirs()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]PageInfo, 0, len(dirs))
+	for _, k := range dirs {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("list pages: %w", err)
+		}
+		info := PageInfo{PageRef: PageRef{k.ledger, k.id}}
+		if r.isOpen(k) {
+			info.State = PageOpen
+		}
+		if info.Name, info.LastClosed, err = r.usage.page(k.ledger, k.id); err != nil {
+			return nil, err
+		}
+		if info.SizeBytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
+			return nil, fmt.Errorf("list pages: %w", err)
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// herePages is pagesHere for a call that has not entered.
+func (r *Repository) herePages(ctx context.Context) ([]PageInfo, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.gate.leave()
+	return r.pagesHere(ctx)
+}
+
+// PageChange is a page that is new, or was deleted on this device.
+type PageChange struct {
+	PageInfo
+	// Deleted reports that the page was deleted; PageInfo is what was known of it.
+	Deleted bool
+}
+
+// WatchPages tells all pages that this device knows, and then those that are new, made here or by another device, and
+// those that are deleted here. That a page is evicted or comes back is no change. A page that is made and deleted faster
+// than the loop is not told. The loop pulls, and nothing is held between but the list. It ends with an error, as the last
+// element: ErrClosed, ErrCorrupt, those of ctx and of the file system.
+func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error] {
+	return func(yield func(PageChange, error) bool) {
+		told := map[PageRef]PageInfo{}
+		for {
+			r.mu.Lock()
+			listed := r.listed // before the pages are listed: what comes after is not missed
+			r.mu.Unlock()
+			changes, err := r.pageChanges(ctx, told)
+			for _, c := range changes {
+				if !yield(c, nil) {
+					return
+				}
+			}
+			if err == nil {
+				select {
+				case <-listed:
+					continue
+				case <-ctx.Done():
+					err = ctx.Err()
+				case <-r.gate.open.Done():
+					err = fmt.Errorf("repository: %w", ErrClosed)
+				}
+			}
+			yield(PageChange{}, fmt.Errorf("watch pages: %w", err))
+			return
+		}
+	}
+}
+
+// pageChanges returns how the pages differ from those that were told, and notes them as told.
+func (r *Repository) pageChanges(ctx context.Context, told map[PageRef]PageInfo) (changes []PageChange, err error) {
+	infos, err := r.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gone := maps.Clone(told)
+	for _, p := range infos {
+		delete(gone, p.PageRef)
+		if _, ok := told[p.PageRef]; !ok {
+			changes = append(changes, PageChange{PageInfo: p})
+		}
+		told[p.PageRef] = p
+	}
+	for ref, p := range gone {
+		delete(told, ref)
+		changes = append(changes, PageChange{PageInfo: p, Deleted: true})
+	}
+	return changes, nil
+}
+
+// pagesChanged wakes those that watch which pages there are.
+func (r *Repository) pagesChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.listed)
+	r.listed = make(chan struct{})
+}
