@@ -60,7 +60,7 @@ func TestProbeCatchesLiars(t *testing.T) {
 func TestProbeStandsTrouble(t *testing.T) {
 	for seed := range uint64(20) {
 		clk := mem.NewAutoClock(start)
-		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{SlowBody: 0.2, CutBody: 0.2, WriteInterval: 1}})
+		b := mem.New(mem.Options{Clock: clk, Seed: seed, Faults: mem.Faults{SlowBody: 0.2, CutBody: 0.02, WriteInterval: 1}})
 		b.SetBefore(everyFifthGet())
 		report, err := bucket.Probe(t.Context(), bucket.NewRetry(b, bucket.RetryOptions{Clock: clk}), "p")
 		if err != nil || report.Err() != nil {
