@@ -7,14 +7,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/object"
 )
-
-// Apply implements pagelog.Page.
-func (p *Page) Apply(ctx context.Context, e *pagelog.Entry, next epoch.Position) error { return nil }
-
-// Adopt implements pagelog.Page.
-func (p *Page) Adopt(ctx context.Context, e *pagelog.Entry) error { return nil }
 
 // Enter implements pagelog.Page.
 func (p *Page) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error { return nil }
@@ -52,9 +45,3 @@ func (p *Page) Retain(ctx context.Context, r wire.Retention) (*Outgoing, error) 
 
 // Resend has Next look for pieces that are held, belong to synced commits and have no place.
 func (p *Page) Resend() {}
-
-// EntryPieces returns the pieces that stand in an entry of the epoch: see pack.FetchOptions.Entries.
-// It may be called concurrently with the calls of the Page.
-func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
-	return nil, nil
-}
