@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -32,8 +30,6 @@ import (
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var testPage = [16]byte{4, 5, 6}
 
@@ -189,7 +185,7 @@ func entryOf(ctx context.Context, j *storage.Journal, k string, v *val) (fb.Entr
 }
 
 // commitOn makes a commit on parents, the edit being one of the first one's tree.
-func (d *device) commitOn(e edit, explain edit, parents ...*commit.Commit) *commit.Commit {
+func (d *device) commitOn(e puts, explain puts, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
 	ctx := d.t.Context()
 	c, err := func() (*commit.Commit, error) {

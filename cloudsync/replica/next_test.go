@@ -19,7 +19,7 @@ func TestTwoDevicesSync(t *testing.T) {
 	a.mustSync()
 	b.mustSync()
 	b.wantHead()
-	big := edit{}
+	big := puts{}
 	for i := range 2000 {
 		big[fmt.Sprintf("key %d", i)] = text(noise(uint64(i), 30))
 	}
@@ -64,7 +64,7 @@ func TestUploadsAreUsedAfterACrash(t *testing.T) {
 		a, b := w.device(), w.device()
 		a.mustSync()
 		a.commit(edit{"long": text(noise(1, 20<<20)), "lazy": {noise(2, 17<<20), true}})
-		big := edit{}
+		big := puts{}
 		for i := range 2000 {
 			big[fmt.Sprintf("key %d", i)] = text(noise(uint64(i), 30))
 		}
