@@ -87,6 +87,10 @@ func (d *device) body(ctx context.Context) (*wire.SealedBody, error) {
 	if err != nil {
 		return nil, err
 	}
+	tags = slices.DeleteFunc(tags, func(t storage.TagChange) bool { // of commits that the log gave up
+		_, ok := h.commits[short(t.Commit)]
+		return !t.Removed && (!ok || h.giveUp.Has(short(t.Commit)))
+	})
 	lost = slices.DeleteFunc(lost, func(p object.Digest) bool { return s.Missing[p] })
 	if len(h.unsynced) == 0 && len(tags) == 0 && len(s.Send) == 0 && d.retain == nil && len(held) == 0 {
 		return nil, nil

@@ -26,6 +26,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
@@ -51,6 +52,7 @@ type world struct {
 	names   wire.Names
 	random  *rand.Rand
 	devices []*device
+	lossy   bool // the bucket may lose something
 	// made is what the head of the page must descend from: all commits that were ever made.
 	made map[commit.ID]*commit.Commit
 }
@@ -154,6 +156,7 @@ func (d *device) reopen() {
 type value struct {
 	content []byte
 	lazy    bool
+	entry   fb.Entry // if it has a digest, instead
 }
 
 type edit map[string]*value
@@ -174,6 +177,8 @@ func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
 			c := btree.Change{Delete: v == nil, Entry: fb.Entry{Key: []byte(k)}}
 			switch {
 			case v == nil:
+			case !v.entry.Digest.IsZero():
+				c.Entry = v.entry
 			case len(v.content) <= btree.InlineLimit:
 				c.Entry = fb.Entry{Key: []byte(k), Value: v.content, Inline: true, Size: uint64(len(v.content))}
 			default:
@@ -215,7 +220,7 @@ func (d *device) merge(a, b *commit.Commit) *commit.Commit {
 	for x, err := range btree.Diff(ctx, left, right, nil) {
 		d.must(err)
 		if x.HasRight && (!x.HasLeft || bytes.Compare(x.Right.Digest[:], x.Left.Digest[:])+bytes.Compare(x.Right.Value, x.Left.Value) > 0) {
-			e[string(x.Key)] = &value{content: d.read(x.Right), lazy: x.Right.Priority == object.Lazy}
+			e[string(x.Key)] = &value{content: x.Right.Value, entry: x.Right}
 		}
 	}
 	return d.commit(e, a, b)
@@ -228,6 +233,9 @@ func (d *device) read(e fb.Entry) []byte {
 		return bytes.Clone(e.Value)
 	}
 	v, err := io.ReadAll(split.NewReader(context.Background(), d.store, e.Digest, e.Size))
+	if d.lossy && errors.Is(err, base.ErrGone) {
+		return []byte("lost")
+	}
 	if err != nil {
 		d.t.Fatalf("%s: value of %q: %v", d.name, e.Key, err)
 	}

@@ -20,7 +20,7 @@ import (
 func expected(err error) bool {
 	var damage *pagelog.DamageError
 	return err == nil || errors.As(err, &damage) || errors.Is(err, pagelog.ErrWiped) || errors.Is(err, pagelog.ErrRolledBack) ||
-		errors.Is(err, pagelog.ErrContended) || errors.Is(err, base.ErrNetwork) || errors.Is(err, base.ErrConflict) || errors.Is(err, base.ErrCorrupt)
+		errors.Is(err, pagelog.ErrContended) || errors.Is(err, base.ErrNetwork) || errors.Is(err, base.ErrConflict) || errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrNotFound)
 }
 
 // change makes a commit on the newest head.
@@ -95,7 +95,7 @@ func (w *world) history(steps int, faults bool) {
 		if testing.Verbose() {
 			w.t.Logf("step %d %s %d: %v", step, d.name, what, err)
 		}
-		if !faults && err != nil && !errors.Is(err, pagelog.ErrContended) && !errors.Is(err, base.ErrNetwork) && !errors.Is(err, base.ErrConflict) || !expected(err) {
+		if !faults && err != nil && !errors.Is(err, pagelog.ErrContended) && !errors.Is(err, base.ErrNetwork) && !errors.Is(err, base.ErrConflict) && !errors.Is(err, base.ErrNotFound) || !expected(err) {
 			w.t.Fatalf("step %d: %s does %d: %v", step, d.name, what, err)
 		}
 	}
@@ -201,6 +201,7 @@ func run(t *testing.T, histories, steps int, faulty bool) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed, 2+int(seed%2))
+			w.lossy = faulty
 			if seed%3 == 1 {
 				w.bucket.SetFaults(mem.Faults{Conflict: 0.02, TooMany: 0.02, Unavailable: 0.03, Refused: 0.02, LostAnswer: 0.05, CutBody: 0.01})
 			}
