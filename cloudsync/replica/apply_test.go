@@ -15,19 +15,19 @@ func TestApply(t *testing.T) {
 		for _, long := range []bool{false, true} {
 			t.Run(fmt.Sprint(packed, long), func(t *testing.T) {
 				ctx := context.Background()
-				w := newWorld(t, 1, 2)
+				w := newFleet(t, 1, 2)
 				a, b := w.devices[0], w.devices[1]
 				a.packed, a.long = packed, long
 				big := w.noise(300_000)
-				a.commit(edit{"a": {content: []byte("1")}, "b": {content: w.noise(3000)}, "c": {content: big, lazy: true}, "d": {content: w.noise(200_000)}})
-				a.commit(edit{"a": nil, "b": {content: big}})
+				a.commit(puts{"a": {content: []byte("1")}, "b": {content: w.noise(3000)}, "c": {content: big, lazy: true}, "d": {content: w.noise(200_000)}})
+				a.commit(puts{"a": nil, "b": {content: big}})
 				w.must(a.store.SetTag(ctx, "one", a.store.NewestHead().ID))
 				w.must(a.sync(ctx))
 				w.must(b.sync(ctx))
 				w.same()
-				b.commit(edit{"x": {content: w.noise(5000)}})
+				b.commit(puts{"x": {content: w.noise(5000)}})
 				w.must(b.store.DeleteTag(ctx, "one"))
-				a.commit(edit{"y": {content: w.noise(5000)}})
+				a.commit(puts{"y": {content: w.noise(5000)}})
 				w.must(b.sync(ctx))
 				w.must(a.sync(ctx))
 				w.must(b.sync(ctx))
@@ -41,7 +41,7 @@ func TestApply(t *testing.T) {
 }
 
 // same verifies that all devices have the same.
-func (w *world) same() {
+func (w *fleet) same() {
 	w.t.Helper()
 	ctx := context.Background()
 	a := w.devices[0]
@@ -79,10 +79,10 @@ func (w *world) same() {
 // TestCut: a device that is where a cut is made, one that is behind and a new one enter alike.
 func TestCut(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t, 2, 3)
+	w := newFleet(t, 2, 3)
 	a, b, c := w.devices[0], w.devices[1], w.devices[2]
 	a.packed = 2
-	step := func() { a.commit(edit{fmt.Sprint(w.random.IntN(9)): {content: w.noise(100 + w.random.IntN(4000))}}) }
+	step := func() { a.commit(puts{fmt.Sprint(w.random.IntN(9)): {content: w.noise(100 + w.random.IntN(4000))}}) }
 	for i := range 5 {
 		step()
 		w.must(a.sync(ctx))
@@ -101,7 +101,7 @@ func TestCut(t *testing.T) {
 			step()
 			w.must(a.sync(ctx))
 		}
-		b.commit(edit{fmt.Sprint("b", i): {content: w.noise(500), lazy: i == 1}})
+		b.commit(puts{fmt.Sprint("b", i): {content: w.noise(500), lazy: i == 1}})
 		w.must(b.sync(ctx))
 		if i == 1 {
 			a.retain = &wire.Retention{Last: 2}
