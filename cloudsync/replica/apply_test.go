@@ -11,33 +11,26 @@ import (
 
 // TestApply: what one device commits, with values of all sorts, the other has.
 func TestApply(t *testing.T) {
-	for packed := range 5 {
-		for _, long := range []bool{false, true} {
-			t.Run(fmt.Sprint(packed, long), func(t *testing.T) {
-				ctx := context.Background()
-				w := newFleet(t, 1, 2)
-				a, b := w.devices[0], w.devices[1]
-				a.packed, a.long = packed, long
-				big := w.noise(300_000)
-				a.commit(puts{"a": {content: []byte("1")}, "b": {content: w.noise(3000)}, "c": {content: big, lazy: true}, "d": {content: w.noise(200_000)}})
-				a.commit(puts{"a": nil, "b": {content: big}})
-				w.must(a.store.SetTag(ctx, "one", a.store.NewestHead().ID))
-				w.must(a.sync(ctx))
-				w.must(b.sync(ctx))
-				w.same()
-				b.commit(puts{"x": {content: w.noise(5000)}})
-				w.must(b.store.DeleteTag(ctx, "one"))
-				a.commit(puts{"y": {content: w.noise(5000)}})
-				w.must(b.sync(ctx))
-				w.must(a.sync(ctx))
-				w.must(b.sync(ctx))
-				w.same()
-				b.reopen()
-				w.must(b.sync(ctx))
-				w.same()
-			})
-		}
-	}
+	ctx := context.Background()
+	w := newFleet(t, 1, 2)
+	a, b := w.devices[0], w.devices[1]
+	big := w.noise(300_000)
+	a.commit(puts{"a": {content: []byte("1")}, "b": {content: w.noise(3000)}, "c": {content: big, lazy: true}, "d": {content: w.noise(200_000)}})
+	a.commit(puts{"a": nil, "b": {content: big}})
+	w.must(a.store.SetTag(ctx, "one", a.store.NewestHead().ID))
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	w.same()
+	b.commit(puts{"x": {content: w.noise(5000)}})
+	w.must(b.store.DeleteTag(ctx, "one"))
+	a.commit(puts{"y": {content: w.noise(5000)}})
+	w.must(b.sync(ctx))
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	w.same()
+	b.reopen()
+	w.must(b.sync(ctx))
+	w.same()
 }
 
 // same verifies that all devices have the same.
@@ -81,7 +74,6 @@ func TestCut(t *testing.T) {
 	ctx := context.Background()
 	w := newFleet(t, 2, 3)
 	a, b, c := w.devices[0], w.devices[1], w.devices[2]
-	a.packed = 2
 	step := func() { a.commit(puts{fmt.Sprint(w.random.IntN(9)): {content: w.noise(100 + w.random.IntN(4000))}}) }
 	for i := range 5 {
 		step()

@@ -17,7 +17,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -100,10 +99,6 @@ type member struct {
 	fetcher *pack.Fetcher
 	bucket  bucket.Bucket
 	retain  *wire.Retention
-	erase   epoch.Set
-	// packed is the share of values, of 4, that go up in packs.
-	packed int
-	long   bool // bodies are objects of their own
 }
 
 // device adds a device with an empty page.
@@ -133,7 +128,7 @@ func (d *member) open() {
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)
 	d.store.SetFetcher(d.fetcher)
-	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: byHand{d.page, d}, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: d.page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
 }
 
 func (d *member) close() {
@@ -281,11 +276,15 @@ func (d *member) sync(ctx context.Context) error {
 		if _, err := d.page.Prune(ctx); err != nil {
 			return err
 		}
-		body, err := d.body(ctx)
-		if err != nil || body == nil {
+		out, err := d.page.Next(ctx)
+		if err == nil && out == nil && d.retain != nil {
+			out, err = d.page.Retain(ctx, *d.retain)
+			d.retain = nil
+		}
+		if err != nil || out == nil {
 			return err
 		}
-		if _, err := d.log.Append(ctx, body); err != nil {
+		if _, err := d.log.Append(ctx, out.Body); err != nil {
 			return err
 		}
 	}
@@ -380,24 +379,4 @@ func (d *member) logState() epoch.State {
 		}
 	}
 	return st
-}
-
-// diff returns the changes between two trees.
-func (d *member) diff(from, to object.Digest) []byte {
-	d.t.Helper()
-	var buf bytes.Buffer
-	w := format.NewChangeWriter(&buf)
-	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: from}, btree.Tree{Page: fleetPage, Source: d.store, Root: to}
-	for x, err := range btree.Diff(context.Background(), left, right, nil) {
-		d.must(err)
-		c := format.Change{Key: x.Key, Removed: !x.HasRight}
-		switch {
-		case x.HasRight && x.Right.Inline:
-			c.Inline = x.Right.Value
-		case x.HasRight:
-			c.Object, c.Size, c.Priority = x.Right.Digest, x.Right.Size, x.Right.Priority
-		}
-		d.must(w.Write(&c))
-	}
-	return buf.Bytes()
 }

@@ -185,7 +185,7 @@ func entryOf(ctx context.Context, j *storage.Journal, k string, v *val) (fb.Entr
 }
 
 // commitOn makes a commit on parents, the edit being one of the first one's tree.
-func (d *device) commitOn(e puts, explain puts, parents ...*commit.Commit) *commit.Commit {
+func (d *device) commitOn(e edit, explain edit, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
 	ctx := d.t.Context()
 	c, err := func() (*commit.Commit, error) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -49,7 +48,6 @@ func (w *fleet) history(steps int, faults bool) {
 	var saved mem.State
 	for step := range steps {
 		d := w.devices[w.random.IntN(len(w.devices))]
-		d.packed, d.long = w.random.IntN(5), w.random.IntN(5) == 0
 		var err error
 		what := w.random.IntN(21)
 		switch what {
@@ -218,5 +216,3 @@ func TestHistories(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, false) }
 
 // TestDamagedBuckets: the same where the bucket loses, changes or takes back what it had.
 func TestDamagedBuckets(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, true) }
-
-var _ = epoch.Commit(0)
