@@ -15,7 +15,7 @@ func TestApply(t *testing.T) {
 		for _, long := range []bool{false, true} {
 			t.Run(fmt.Sprint(packed, long), func(t *testing.T) {
 				ctx := context.Background()
-				w := newFleet(t, 1, 2)
+				w := newFleet(t, 2, 2) // the first one by hand
 				a, b := w.devices[0], w.devices[1]
 				a.packed, a.long = packed, long
 				big := w.noise(300_000)
@@ -112,7 +112,7 @@ func TestCut(t *testing.T) {
 		w.must(a.sync(ctx))
 	}
 	w.must(c.sync(ctx))
-	n := w.device()
+	n := w.device(false)
 	w.must(n.sync(ctx))
 	w.same()
 }

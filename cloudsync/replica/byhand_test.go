@@ -76,8 +76,8 @@ func (d *member) local(ctx context.Context) (held, lost []object.Digest, err err
 	return held, lost, err
 }
 
-// body makes the next body, nil for none.
-func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
+// bodyByHand writes the next body, nil for none.
+func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
 	h, s := d.history(), d.page.State()
 	held, lost, err := d.local(ctx)
 	if err != nil {
@@ -189,8 +189,12 @@ func (d *member) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 		d.must(err)
 	}
 	from := btree.EmptyRoot
+	heads := d.logState().Heads()
 	for _, n := range reduced[i].Near {
 		b := h.commits[n]
+		if !h.unsynced.Has(n) && !heads.Has(n) {
+			continue
+		}
 		if held, err := d.store.TreeHeld(ctx, b); err == nil && held {
 			from, r.Base = b.Root, b.ID
 			break

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -34,8 +32,6 @@ import (
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	fleetPage = [16]byte{1, 2, 3}
@@ -66,8 +62,8 @@ func newFleet(t testing.TB, seed uint64, devices int) *fleet {
 	w.must(err)
 	w.sealer = seal.NewSealer(ring, nil)
 	w.names = wire.NamesOf(ring, "ledger", fleetPage)
-	for range devices {
-		w.device()
+	for i := range devices {
+		w.device(seed%4 > 1 && i == 0)
 	}
 	return w
 }
@@ -104,12 +100,13 @@ type member struct {
 	// packed is the share of values, of 4, that go up in packs.
 	packed int
 	long   bool // bodies are objects of their own
+	byHand bool // what goes out is written by the test
 }
 
 // device adds a device with an empty page.
-func (w *fleet) device() *member {
+func (w *fleet) device(byHand bool) *member {
 	w.t.Helper()
-	d := &member{fleet: w, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d := &member{fleet: w, byHand: byHand, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
 	w.must(storage.Create(context.Background(), d.options()))
 	w.devices = append(w.devices, d)
 	d.open()
@@ -133,7 +130,11 @@ func (d *member) open() {
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)
 	d.store.SetFetcher(d.fetcher)
-	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: byHand{d.page, d}, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+	var page pagelog.Page = d.page
+	if d.byHand {
+		page = byHand{d.page, d}
+	}
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
 }
 
 func (d *member) close() {
@@ -290,6 +291,25 @@ func (d *member) sync(ctx context.Context) error {
 		}
 	}
 	return errors.New("there is always more to sync")
+}
+
+// body makes the next body, nil for none.
+func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
+	if d.byHand {
+		return d.bodyByHand(ctx)
+	}
+	var out *replica.Outgoing
+	var err error
+	if d.retain != nil {
+		out, err = d.page.Retain(ctx, *d.retain)
+		d.retain = nil
+	} else {
+		out, err = d.page.Next(ctx)
+	}
+	if err != nil || out == nil {
+		return nil, err
+	}
+	return out.Body, nil
 }
 
 // fold merges the heads of the log.

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -218,5 +217,3 @@ func TestHistories(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, false) }
 
 // TestDamagedBuckets: the same where the bucket loses, changes or takes back what it had.
 func TestDamagedBuckets(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, true) }
-
-var _ = epoch.Commit(0)
