@@ -58,9 +58,10 @@ func newFleet(t testing.TB, seed uint64, devices int) *fleet {
 	w := &fleet{t: t, clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 2)), made: map[commit.ID]*commit.Commit{}}
 	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
 	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
-	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	ring, err := seal.NewKeyring(seal.AES256GCM, random)
 	w.must(err)
-	w.sealer = seal.NewSealer(ring, nil)
+	w.sealer = seal.NewSealer(ring, random)
 	w.names = wire.NamesOf(ring, "ledger", fleetPage)
 	for i := range devices {
 		w.device(seed%4 > 1 && i == 0)
@@ -88,7 +89,8 @@ type member struct {
 	*fleet
 	name    string
 	id      epoch.ID
-	fs      vfs.FS
+	mem     *vfstest.Mem
+	fs      vfs.FS // on mem
 	index   *index.Memory
 	store   *storage.Store
 	page    *replica.Page
@@ -106,7 +108,9 @@ type member struct {
 // device adds a device with an empty page.
 func (w *fleet) device(byHand bool) *member {
 	w.t.Helper()
-	d := &member{fleet: w, byHand: byHand, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d := &member{fleet: w, byHand: byHand, name: fmt.Sprint("d", len(w.devices)), id: w.id(), mem: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d.fs = d.mem
+	w.must(errors.Join(d.mem.MkdirAll("repo"), d.mem.SyncDir(".")))
 	w.must(storage.Create(context.Background(), d.options()))
 	w.devices = append(w.devices, d)
 	d.open()
@@ -115,7 +119,7 @@ func (w *fleet) device(byHand bool) *member {
 }
 
 func (d *member) options() storage.Options {
-	return storage.Options{FS: d.fs, Dir: "page", Page: fleetPage, MemoryIndex: d.index}
+	return storage.Options{FS: d.fs, Dir: "repo/page", Page: fleetPage, MemoryIndex: d.index}
 }
 
 // open begins with what is durable.
@@ -234,14 +238,17 @@ func (d *member) read(e fb.Entry) []byte {
 		return bytes.Clone(e.Value)
 	}
 	v, err := io.ReadAll(split.NewReader(context.Background(), d.store, e.Digest, e.Size))
-	if d.lossy && errors.Is(err, base.ErrGone) {
-		return []byte("lost")
+	if d.lossy && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt)) {
+		return []byte(lost)
 	}
 	if err != nil {
 		d.t.Fatalf("%s: value of %q: %v", d.name, e.Key, err)
 	}
 	return v
 }
+
+// lost stands for a value that nobody has, or that the bucket has damaged.
+const lost = "lost"
 
 // content returns all of a commit.
 func (d *member) content(c *commit.Commit) map[string]string {
