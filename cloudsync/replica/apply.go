@@ -272,7 +272,11 @@ func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, err
 	if b.commits[id] != nil {
 		return c.Root, nil
 	}
-	return c.Root, b.p.haveTree(ctx, c)
+	err = b.p.haveTree(ctx, c)
+	if errors.Is(err, base.ErrGone) {
+		return object.Digest{}, bad("base %s: %w", id, err)
+	}
+	return c.Root, err
 }
 
 // explanation takes the explanation of the commit before it. Of a commit that is here its first one

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -33,8 +32,6 @@ import (
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	fleetPage = [16]byte{1, 2, 3}
@@ -61,12 +58,13 @@ func newFleet(t testing.TB, seed uint64, devices int) *fleet {
 	w := &fleet{t: t, clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 2)), made: map[commit.ID]*commit.Commit{}}
 	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
 	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
-	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	ring, err := seal.NewKeyring(seal.AES256GCM, random)
 	w.must(err)
-	w.sealer = seal.NewSealer(ring, nil)
+	w.sealer = seal.NewSealer(ring, random)
 	w.names = wire.NamesOf(ring, "ledger", fleetPage)
-	for range devices {
-		w.device()
+	for i := range devices {
+		w.device(seed%4 > 1 && i == 0)
 	}
 	return w
 }
@@ -91,7 +89,8 @@ type member struct {
 	*fleet
 	name    string
 	id      epoch.ID
-	fs      vfs.FS
+	mem     *vfstest.Mem
+	fs      vfs.FS // on mem
 	index   *index.Memory
 	store   *storage.Store
 	page    *replica.Page
@@ -99,12 +98,19 @@ type member struct {
 	fetcher *pack.Fetcher
 	bucket  bucket.Bucket
 	retain  *wire.Retention
+	erase   epoch.Set
+	// packed is the share of values, of 4, that go up in packs.
+	packed int
+	long   bool // bodies are objects of their own
+	byHand bool // what goes out is written by the test
 }
 
 // device adds a device with an empty page.
-func (w *fleet) device() *member {
+func (w *fleet) device(byHand bool) *member {
 	w.t.Helper()
-	d := &member{fleet: w, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d := &member{fleet: w, byHand: byHand, name: fmt.Sprint("d", len(w.devices)), id: w.id(), mem: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d.fs = d.mem
+	w.must(errors.Join(d.mem.MkdirAll("repo"), d.mem.SyncDir(".")))
 	w.must(storage.Create(context.Background(), d.options()))
 	w.devices = append(w.devices, d)
 	d.open()
@@ -113,7 +119,7 @@ func (w *fleet) device() *member {
 }
 
 func (d *member) options() storage.Options {
-	return storage.Options{FS: d.fs, Dir: "page", Page: fleetPage, MemoryIndex: d.index}
+	return storage.Options{FS: d.fs, Dir: "repo/page", Page: fleetPage, MemoryIndex: d.index}
 }
 
 // open begins with what is durable.
@@ -128,7 +134,11 @@ func (d *member) open() {
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)
 	d.store.SetFetcher(d.fetcher)
-	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: d.page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+	var page pagelog.Page = d.page
+	if d.byHand {
+		page = byHand{d.page, d}
+	}
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
 }
 
 func (d *member) close() {
@@ -228,14 +238,17 @@ func (d *member) read(e fb.Entry) []byte {
 		return bytes.Clone(e.Value)
 	}
 	v, err := io.ReadAll(split.NewReader(context.Background(), d.store, e.Digest, e.Size))
-	if d.lossy && errors.Is(err, base.ErrGone) {
-		return []byte("lost")
+	if d.lossy && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt)) {
+		return []byte(lost)
 	}
 	if err != nil {
 		d.t.Fatalf("%s: value of %q: %v", d.name, e.Key, err)
 	}
 	return v
 }
+
+// lost stands for a value that nobody has, or that the bucket has damaged.
+const lost = "lost"
 
 // content returns all of a commit.
 func (d *member) content(c *commit.Commit) map[string]string {
@@ -276,19 +289,34 @@ func (d *member) sync(ctx context.Context) error {
 		if _, err := d.page.Prune(ctx); err != nil {
 			return err
 		}
-		out, err := d.page.Next(ctx)
-		if err == nil && out == nil && d.retain != nil {
-			out, err = d.page.Retain(ctx, *d.retain)
-			d.retain = nil
-		}
-		if err != nil || out == nil {
+		body, err := d.body(ctx)
+		if err != nil || body == nil {
 			return err
 		}
-		if _, err := d.log.Append(ctx, out.Body); err != nil {
+		if _, err := d.log.Append(ctx, body); err != nil {
 			return err
 		}
 	}
 	return errors.New("there is always more to sync")
+}
+
+// body makes the next body, nil for none.
+func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
+	if d.byHand {
+		return d.bodyByHand(ctx)
+	}
+	var out *replica.Outgoing
+	var err error
+	if d.retain != nil {
+		out, err = d.page.Retain(ctx, *d.retain)
+		d.retain = nil
+	} else {
+		out, err = d.page.Next(ctx)
+	}
+	if err != nil || out == nil {
+		return nil, err
+	}
+	return out.Body, nil
 }
 
 // fold merges the heads of the log.
@@ -379,4 +407,24 @@ func (d *member) logState() epoch.State {
 		}
 	}
 	return st
+}
+
+// diff returns the changes between two trees.
+func (d *member) diff(from, to object.Digest) []byte {
+	d.t.Helper()
+	var buf bytes.Buffer
+	w := format.NewChangeWriter(&buf)
+	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: from}, btree.Tree{Page: fleetPage, Source: d.store, Root: to}
+	for x, err := range btree.Diff(context.Background(), left, right, nil) {
+		d.must(err)
+		c := format.Change{Key: x.Key, Removed: !x.HasRight}
+		switch {
+		case x.HasRight && x.Right.Inline:
+			c.Inline = x.Right.Value
+		case x.HasRight:
+			c.Object, c.Size, c.Priority = x.Right.Digest, x.Right.Size, x.Right.Priority
+		}
+		d.must(w.Write(&c))
+	}
+	return buf.Bytes()
 }

@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+"github.com/ledgerd/ledger/cloudsync/epoch"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ func (w *fleet) history(steps int, faults bool) {
 	var saved mem.State
 	for step := range steps {
 		d := w.devices[w.random.IntN(len(w.devices))]
+		d.packed, d.long = w.random.IntN(5), w.random.IntN(5) == 0
 		var err error
 		what := w.random.IntN(21)
 		switch what {
@@ -216,3 +218,17 @@ func TestHistories(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, false) }
 
 // TestDamagedBuckets: the same where the bucket loses, changes or takes back what it had.
 func TestDamagedBuckets(t *testing.T) { run(t, tier.Of(12, 40, 2000), 60, true) }
+
+func (d *member) dbg(c epoch.Commit) string {
+	h, s := d.history(), d.page.State()
+	_, here := h.commits[c]
+	near, ok := s.Near[c]
+	par := ""
+	if here {
+		for _, p := range h.commits[c].Parents {
+			_, k := h.commits[short(p)]
+			par += fmt.Sprint(short(p), k, h.giveUp.Has(short(p)), " ")
+		}
+	}
+	return fmt.Sprint(d.name, here, h.unsynced.Has(c), h.giveUp.Has(c), near, ok, par, s.Fold)
+}
