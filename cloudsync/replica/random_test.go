@@ -1,10 +1,10 @@
 package replica_test
 
 import (
-"github.com/ledgerd/ledger/cloudsync/epoch"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"testing"
 	"time"
 
