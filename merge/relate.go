@@ -11,6 +11,16 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
+// NearGetter is a commit.Getter that knows the nearest ancestors of commits of which a parent was
+// given up. Relate goes by these in the place of parents, so that all devices find the same bases,
+// whether they have what was given up or not.
+type NearGetter interface {
+	commit.Getter
+	// Near returns the nearest ancestors of a commit that are here; ok is false where its parents say
+	// it. It may wait for a disk.
+	Near(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error)
+}
+
 // Relation says how two commits are related.
 type Relation struct {
 	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
@@ -127,7 +137,17 @@ func (w *relater) next() *visit {
 
 // markParents puts the parents of a commit into the queue, and reports whether one was pruned.
 func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) (pruned bool, err error) {
-	for _, id := range child.Parents {
+	ids := child.Parents
+	if g, is := w.getter.(NearGetter); is {
+		near, ok, err := g.Near(ctx, child.ID)
+		if err != nil {
+			return false, fmt.Errorf("relate commits: nearest ancestors of commit %s: %w", child.ID, err)
+		}
+		if ok {
+			ids, w.pruned, pruned = near, true, true
+		}
+	}
+	for _, id := range ids {
 		c, err := w.parent(ctx, id)
 		if errors.Is(err, base.ErrGone) {
 			w.pruned, pruned = true, true

@@ -158,6 +158,9 @@ func (n PageNames) PackLabel() seal.Label {
 	return seal.Label{Role: RolePack, Name: strings.TrimSuffix(n.PacksPrefix(), "/")}
 }
 
+// PackLabelOf is PackLabel: all packs of a page share it.
+func (n PageNames) PackLabelOf(ID) seal.Label { return n.PackLabel() }
+
 // DiffLabel says what a diff is that is an object of its own.
 func (n PageNames) DiffLabel(id ID) seal.Label {
 	return seal.Label{Role: RoleDiff, Name: n.Pack(id)}

@@ -153,7 +153,7 @@ func (s *step) pack(ctx context.Context, ref format.PackRef, whole bool) error {
 }
 
 // opener is pack.Open or pack.OpenWhole.
-type opener func(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*pack.Reader, error)
+type opener func(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n pack.Names, ref format.PackRef) (*pack.Reader, error)
 
 // readPack gives the pieces of a pack to fn: with content those in spans, all when there are none.
 func (s *step) readPack(ctx context.Context, open opener, ref format.PackRef, spans []format.BlockSpan, fn func(p storage.PlacedPiece, content []byte) error) error {

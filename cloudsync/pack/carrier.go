@@ -215,7 +215,7 @@ func (c *carrier) seal(p *gathering) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabel(), false)
+	w, err := c.o.Sealer.NewWriter(s.b, c.o.Names.PackLabelOf(format.ID{}), false)
 	if err != nil {
 		return nil, err
 	}

@@ -12,16 +12,23 @@ import (
 )
 
 func (f *Fetcher) entrySource(number uint64) *source {
-	return &source{b: f.o.Bucket, kind: kindEntry, short: fmt.Sprint(number), name: f.o.Names.Entry(number)}
+	src := &source{b: f.o.Bucket, kind: kindEntry, short: fmt.Sprint(number)}
+	if f.o.Entries == nil {
+		src.name = f.o.Names.(format.PageNames).Entry(number)
+	}
+	return src
 }
 
 // readEntry reads and opens the log entry of a place. Its pieces are verified by their decoder, which computes their digests.
 func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
+	if f.o.Entries != nil {
+		return f.o.Entries(ctx, p.Entry)
+	}
 	stored, err := f.storedEntry(ctx, p.Entry)
 	if err != nil {
 		return nil, err
 	}
-	entry, err := format.OpenEntry(f.o.Sealer, f.o.Names, p.Entry, stored)
+	entry, err := format.OpenEntry(f.o.Sealer, f.o.Names.(format.PageNames), p.Entry, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +67,7 @@ func (f *Fetcher) EachEntry(ctx context.Context, numbers []uint64, fn func(e *fo
 func (f *Fetcher) eachOfRange(ctx context.Context, from, to uint64, numbers []uint64, fn func(e *format.Entry) error) error {
 	var all []format.RangeEntry
 	if len(numbers) >= manyOfRange {
-		src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
+		src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.(format.PageNames).Range(from, to)}
 		b, _, err := src.readSome(ctx, 0, -1, format.MaxRangeBytes, nil)
 		if err == nil {
 			all, err = format.ParseRange(from, to, b)
@@ -81,7 +88,7 @@ func (f *Fetcher) eachOfRange(ctx context.Context, from, to uint64, numbers []ui
 		if err != nil {
 			return src.wrap(err)
 		}
-		entry, err := format.OpenEntry(f.o.Sealer, f.o.Names, number, stored)
+		entry, err := format.OpenEntry(f.o.Sealer, f.o.Names.(format.PageNames), number, stored)
 		if err != nil {
 			return src.wrap(err)
 		}
@@ -117,7 +124,7 @@ const rangeBytes = 1 << 20
 // entryOfRange returns an entry from the range of the entries from to to, and remembers those that came with it, as values that were written
 // together are often read together.
 func (f *Fetcher) entryOfRange(ctx context.Context, number, from, to uint64) ([]byte, error) {
-	src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.Range(from, to)}
+	src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.(format.PageNames).Range(from, to)}
 	b, size, err := src.readSome(ctx, 0, int64(format.RangeTableBytes(int(to-from+1)))+rangeBytes, format.MaxRangeBytes, nil)
 	if err != nil {
 		return nil, src.wrap(err)

@@ -164,12 +164,12 @@ func (f *Fetcher) openFrames(ctx context.Context, src *source, pack format.ID, k
 		return nil, err
 	}
 	*buf = sealed
-	return f.o.Sealer.OpenFrames(f.o.Names.PackLabel(), seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
+	return f.o.Sealer.OpenFrames(f.o.Names.PackLabelOf(pack), seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
 }
 
 // openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests say is seen when the batch is stored, many pieces at once (I1, I2).
 func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
-	plain, err := openBlock(f.o.Names.PackLabel(), frames, w.block())
+	plain, err := openBlock(f.o.Names.PackLabelOf(w.place.Pack), frames, w.block())
 	if err != nil {
 		return err
 	}

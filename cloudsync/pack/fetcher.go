@@ -53,8 +53,12 @@ var _ storage.Fetcher = (*Fetcher)(nil)
 type FetchOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
-	Names  format.PageNames
+	Names  Names
 	Store  Store
+	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors name
+	// the entry, and match base.ErrNotFound where there is none. nil: Names are format.PageNames, and
+	// the Fetcher reads entries and ranges by them.
+	Entries func(ctx context.Context, number uint64) (map[object.Digest][]byte, error)
 	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page knows no place of it: the worker catches up with the log, and searches it, so that the
 	// piece may have another place. It returns nil when it is worth to look up the place again. nil: it never is. A Fetch with the
 	// context that Gone was given, or one made from it, does not call Gone again, and FetchAll never does, so that who
@@ -266,7 +270,7 @@ func (f *Fetcher) readPackBlock(ctx context.Context, p storage.CloudPlace) (bloc
 		return nil, err
 	}
 	b := seal.Block{Offset: p.Offset, StoredBytes: int(p.StoredBytes)}
-	plain, err := openBlock(f.o.Names.PackLabel(), frames, b)
+	plain, err := openBlock(f.o.Names.PackLabelOf(p.Pack), frames, b)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +301,7 @@ func (f *Fetcher) contents(ctx context.Context, src *source, id format.ID, size 
 		if c := f.known.get(id); c != nil { // read by a flight that has just ended
 			return c, nil
 		}
-		r := &Reader{src: src, label: f.o.Names.PackLabel(), ref: format.PackRef{ID: id, Bytes: uint64(size)}}
+		r := &Reader{src: src, label: f.o.Names.PackLabelOf(id), ref: format.PackRef{ID: id, Bytes: uint64(size)}}
 		c, err := r.contents(f.o.Sealer, &tail{ctx: ctx, s: src, size: size, guess: tailBytes})
 		if err == nil {
 			f.known.add(id, c)

@@ -37,8 +37,16 @@ func (c *contents) in(block uint32) []format.PackPiece {
 	return c.pieces[from:to]
 }
 
+// Names says where the packs of a page are.
+type Names interface {
+	// Pack returns the name of a pack. An id that is not known is that of a new one.
+	Pack(id format.ID) string
+	// PackLabelOf says what the frames of a pack are. That of the zero id is for new packs.
+	PackLabelOf(id format.ID) seal.Label
+}
+
 // packSource returns the source of a pack.
-func packSource(b bucket.Bucket, n format.PageNames, id format.ID) *source {
+func packSource(b bucket.Bucket, n Names, id format.ID) *source {
 	return &source{b: b, kind: kindPack, short: id.String(), name: n.Pack(id)}
 }
 
@@ -62,8 +70,8 @@ var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 //
 // Errors: *base.CorruptError naming the pack for an object that is not what ref says,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
-func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
-	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref}
+func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref format.PackRef) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref}
 	if err := r.openTable(ctx, s); err != nil {
 		return nil, r.src.wrap(err)
 	}
@@ -72,8 +80,8 @@ func Open(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNam
 
 // OpenWhole is Open for who reads all of a pack, with one request. It holds the object, at most
 // format.MaxPackObjectBytes.
-func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n format.PageNames, ref format.PackRef) (*Reader, error) {
-	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabel(), ref: ref, whole: wholePool.Get().(*[]byte)}
+func OpenWhole(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n Names, ref format.PackRef) (*Reader, error) {
+	r := &Reader{src: packSource(b, n, ref.ID), label: n.PackLabelOf(ref.ID), ref: ref, whole: wholePool.Get().(*[]byte)}
 	if err := r.openWhole(ctx, s); err != nil {
 		r.Close()
 		return nil, r.src.wrap(err)

@@ -53,7 +53,7 @@ type Uploader struct {
 type UploadOptions struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
-	Names  format.PageNames
+	Names  Names
 	// Parallel is the number of packs under way at once; 0: 2.
 	Parallel int
 	// Uploaded is called, one call at a time and on a goroutine of the Uploader, after each pack is

@@ -132,6 +132,7 @@ const (
 	roleCheckpoint = "checkpoint"
 	roleRun        = "run"
 	rolePack       = "pack"
+	roleDiff       = "diff"
 )
 
 // EpochLabel says what an epoch is. It has no number, since whoever helps a proposal gives it one.
@@ -161,6 +162,11 @@ func (n Names) CheckpointLabel(e, id epoch.ID) seal.Label {
 // RunLabel says what a run is.
 func (n Names) RunLabel(e, id epoch.ID) seal.Label {
 	return seal.Label{Role: roleRun, Name: n.Checkpoint(e, id)}
+}
+
+// DiffLabel says what a difference is that is an object of its own, among the packs of an epoch.
+func (n Names) DiffLabel(e, id epoch.ID) seal.Label {
+	return seal.Label{Role: roleDiff, Name: n.Pack(e, id)}
 }
 
 // PackLabel says what a pack is. All packs of an epoch share it, since the id of a pack is the one

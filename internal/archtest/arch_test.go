@@ -57,6 +57,7 @@ var rules = []rule{
 	{"cloudsync/wire", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal", "cloudsync/epoch"}, nil, "the bytes of every object in a bucket that epochs need, without I/O"},
 	{"cloudsync/pagelog", []string{"internal/base", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire"}, nil, "what a device asks of the bucket for the log of a page"},
 	{"cloudsync/checkpoint", []string{"internal/base", "internal/spool", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire"}, nil, "the checkpoints of a page, made of runs"},
+	{"cloudsync/replica", []string{"internal/base", "internal/limits", "internal/spool", "object", "commit", "flatbuffers", "split", "btree", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/epoch", "cloudsync/wire", "cloudsync/checkpoint", "cloudsync/pack", "cloudsync/pagelog", "cloudsync/progress"}, nil, "a page of this device as the replica of one in a bucket"},
 	{"cloudsync/cloudlog", []string{"internal/base", "internal/clock", "internal/limits", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format", "cloudsync/protocol"}, nil, "a page's log in a bucket"},
 	{"cloudsync/progress", nil, nil, "how much of a sync is done, and of how much"},
 	{"cloudsync/pack", []string{"internal/base", "internal/clock", "internal/limits", "object", "split", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/format"}, nil, "pieces of values on their way to a bucket and back"},

@@ -1,0 +1,88 @@
+package replica
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/commit"
+)
+
+// short returns the name of a commit in package epoch.
+func short(id commit.ID) epoch.Commit { return epoch.Commit(binary.BigEndian.Uint64(id[:8])) }
+
+// prefix returns what the id of a commit begins with.
+func prefix(c epoch.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c)) }
+
+// node returns a commit as a node of a graph.
+func (s *State) node(c *commit.Commit) epoch.Node {
+	n := epoch.Node{ID: short(c.ID), Generation: c.Generation, Time: c.Timestamp}
+	if near, ok := s.Near[n.ID]; ok {
+		n.Near = near
+		return n
+	}
+	for _, id := range c.Parents {
+		if id != commit.First().ID {
+			n.Near = n.Near.Union(epoch.Set{short(id)})
+		}
+	}
+	return n
+}
+
+// graph returns all commits of the page but the first one, those of State.GiveUp included, and which
+// of them are unsynced.
+func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
+	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the commits: %w", err)
+	}
+	nodes := make([]epoch.Node, 0, len(ids))
+	for _, id := range ids {
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read commit %s: %w", id, err)
+		}
+		if !c.IsFirst() {
+			nodes = append(nodes, p.state.node(c))
+		}
+	}
+	mine, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list what is unsynced: %w", err)
+	}
+	return epoch.Graph(nil).With(nodes...), setOf(mine), nil
+}
+
+func setOf(ids []commit.ID) epoch.Set {
+	short8 := make([]epoch.Commit, 0, len(ids))
+	for _, id := range ids {
+		short8 = append(short8, short(id))
+	}
+	return epoch.SetOf(short8...)
+}
+
+// find returns the commit of the page with a short name.
+func (p *Page) find(ctx context.Context, c epoch.Commit) (commit.ID, bool, error) {
+	ids, err := p.o.Store.FindCommits(ctx, prefix(c), false, 1)
+	if err != nil || len(ids) == 0 {
+		return commit.ID{}, false, err
+	}
+	return ids[0], true, nil
+}
+
+// NearEdges returns the nearest ancestors of a commit of which a parent was given up, as merging
+// needs them to find a base; ok is false where its parents say it.
+func (p *Page) NearEdges(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error) {
+	set, ok := p.state.Near[short(id)]
+	for _, c := range set {
+		id, here, err := p.find(ctx, c)
+		if err != nil {
+			return nil, false, err
+		}
+		if here {
+			near = append(near, id)
+		}
+	}
+	return near, ok, nil
+}

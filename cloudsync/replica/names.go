@@ -1,0 +1,38 @@
+package replica
+
+import (
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+)
+
+// packNames says where packs are: those that the state knows in the directories of their epochs, new
+// ones in that of into.
+type packNames struct {
+	names wire.Names
+	state func() *State
+	into  epoch.ID
+}
+
+var _ pack.Names = packNames{}
+
+func (n packNames) dir(id format.ID) epoch.ID {
+	if p, ok := n.state().pack(epoch.ID(id)); ok && id != (format.ID{}) {
+		return p.Epoch
+	}
+	return n.into
+}
+
+// Pack implements pack.Names.
+func (n packNames) Pack(id format.ID) string { return n.names.Pack(n.dir(id), epoch.ID(id)) }
+
+// PackLabelOf implements pack.Names.
+func (n packNames) PackLabelOf(id format.ID) seal.Label { return n.names.PackLabel(n.dir(id)) }
+
+// PackNames says where the packs of the log are, for a Fetcher. It may be used concurrently with the
+// calls of the Page.
+func (p *Page) PackNames() pack.Names {
+	return packNames{names: p.o.Names, state: p.shared.Load}
+}

@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/progress"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Options say which page, and where its bucket is.
+type Options struct {
+	Store  *storage.Store
+	Bucket bucket.Bucket // with retries
+	Sealer *seal.Sealer
+	Names  wire.Names
+	// Fetcher is what SetFetcher sets.
+	Fetcher *pack.Fetcher
+	// Device is what bodies carry.
+	Device epoch.ID
+	// NewID returns random ids, never zero. It is called on the goroutine of the caller.
+	NewID func() epoch.ID
+	// Parallel is how many packs are under way at once, 0: 2. Each takes 16 MiB of memory.
+	Parallel int
+	// Plain reports whether what a key has must not be compressed; nil: no key.
+	Plain func(key []byte) bool
+	// InUse returns commits that must not be pruned yet; nil: none.
+	InUse func() []commit.ID
+	// Up and Down are told of values that go up and come down; nil: nobody is.
+	Up, Down *progress.Tracker
+}
+
+// Page is the page of a device, as pagelog wants it. See the package's comment.
+type Page struct {
+	o     Options
+	state *State
+	// shared is state for the Fetcher, whose goroutines are others.
+	shared atomic.Pointer[State]
+	runs   *checkpoint.Store
+	// erase is what the next cut erases: see SetErase.
+	erase Erase
+	out   outgoing
+}
+
+var _ pagelog.Page = (*Page)(nil)
+
+// Erase says what the next cut takes out of the bucket: commits that are given up in all lineages,
+// and values whose pieces must not stay in any pack. What is still needed of such packs is moved.
+type Erase struct {
+	Commits []commit.ID
+	Values  []object.Digest
+}
+
+// Open returns the Page of a store. It reads what the store knows of the bucket, and asks the bucket
+// for nothing. Errors: *base.CorruptError for a bad row; those of the disk.
+func Open(ctx context.Context, o Options) (*Page, error) {
+	s, err := loadState(ctx, o.Store, o.Sealer.Keyring().BucketID())
+	if err != nil {
+		return nil, fmt.Errorf("read what is known of the bucket: %w", err)
+	}
+	p := &Page{
+		o: o, state: s,
+		runs: checkpoint.New(checkpoint.Options{Bucket: o.Bucket, Sealer: o.Sealer, Names: o.Names, NewID: o.NewID, Dir: o.Store.TempDir()}),
+	}
+	p.shared.Store(s)
+	return p, nil
+}
+
+// SetFetcher says who fetches pieces of EAGER values that have a place and are not held: one with
+// PackNames and EntryPieces. Only its FetchAll is called. It is called before any call that takes
+// what the bucket has.
+func (p *Page) SetFetcher(f *pack.Fetcher) { p.o.Fetcher = f }
+
+// Position returns how far the page has read, and Tombstone the object of the epoch that deleted it.
+func (p *Page) Position() epoch.Position { return p.state.At }
+
+// Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
+func (p *Page) Tombstone() []byte { return p.state.Tombstone }
+
+// State returns what the page knows of the log, which belongs to the page and is not changed.
+func (p *Page) State() *State { return p.state }
+
+// SetErase says what the next Propose erases. It is gone when the process ends.
+func (p *Page) SetErase(e Erase) { p.erase = e }
+
+// Keep implements pagelog.Page.
+func (p *Page) Keep(ctx context.Context, next epoch.Position) error {
+	s := *p.state
+	s.At = next
+	return p.write(ctx, nil, &storage.SyncBatch{}, &s)
+}
+
+// write makes a batch durable, with the rows in which next differs from the state of the page, which
+// it then becomes.
+func (p *Page) write(ctx context.Context, j *storage.Journal, b *storage.SyncBatch, next *State) error {
+	rows, err := next.changes(p.state)
+	if err != nil {
+		return err
+	}
+	b.Metadata = append(b.Metadata, rows...)
+	pending, err := p.o.Store.SubmitSync(ctx, j, b)
+	if err == nil {
+		err = pending.Wait()
+	}
+	if err != nil {
+		return err
+	}
+	p.state = next
+	p.shared.Store(next)
+	return nil
+}

@@ -1,0 +1,489 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// State is what a page knows of its log beside what storage has: see the package's comment. A State
+// that a page has is not changed: Next gives one that may be, with the set methods alone.
+type State struct {
+	At epoch.Position
+	// Bucket is the id of the bucket in which At is.
+	Bucket seal.ID
+	// Entries counts those that were applied in this epoch, and Bytes what they and the packs that
+	// they name have, as stored. A cut is due when they are many.
+	Entries, Bytes uint64
+	// EntryTime is when the last entry was created that was applied.
+	EntryTime epoch.Time
+
+	// Header is that of the epoch's checkpoint, nil where it has none. Its tags are left out.
+	Header *checkpoint.Header
+	// Manifest are the packs of the checkpoint, dropped ones included, in the order of wire.Compare.
+	Manifest []wire.Pack
+	// Announced are the packs that entries of the epoch have announced, by their numbers.
+	Announced map[uint64][]wire.Pack
+	// Retention is what the log says, with the entries.
+	Retention wire.Retention
+	// Near are the nearest kept ancestors of commits of which a parent was given up, synced or not.
+	Near map[epoch.Commit]epoch.Set
+	// Gone are all commits of which the page ever learned that they were given up, in parts of which
+	// the later ones are shorter: see addGone.
+	Gone []epoch.Set
+	// Send are those of Gone that the log does not list. They go up with the next body.
+	Send epoch.Set
+	// Fold is there while unsynced heads stand on what was given up.
+	Fold *Fold
+	// GiveUp are commits that the log has given up and that storage still has. None is a head.
+	GiveUp []commit.ID
+	// Placed says where long differences of commits stand that entries of the epoch have brought.
+	Placed map[epoch.Commit]wire.Commit
+	// Pending is what was uploaded into the epoch and no entry names yet.
+	Pending Pending
+	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left are
+	// commits that entries of the epoch give up.
+	From, Left epoch.Set
+	// Missing are pieces that the log says nobody has sent, as far as they are not here.
+	Missing map[object.Digest]bool
+	// Tombstone is the object of the epoch that deleted the page.
+	Tombstone []byte
+
+	index map[epoch.ID]int // of Manifest
+	dirty map[string]bool
+}
+
+// Fold says how unsynced heads that stand on given-up commits become part of the log's history.
+type Fold struct {
+	// Heads are the heads of the log at the join. They are merged into one first.
+	Heads []commit.ID
+	// Bases are the given-up commits that the one head descends from. They become near edges of it.
+	Bases epoch.Set
+}
+
+// Pending is what was uploaded for the next body.
+type Pending struct {
+	Packs []wire.Pack
+	// Diffs are differences that are objects of their own, by the commits to which they lead.
+	Diffs map[commit.ID]wire.Commit
+	// Explanations are those of merges.
+	Explanations map[commit.ID]wire.Explanation
+}
+
+// The types of the rows of sync_metadata in which State stands. A value longer than a row may be goes
+// on in rows of the same type with /1, /2 and so on.
+const (
+	rowPosition  = "position"
+	rowHeader    = "checkpoint"
+	rowManifest  = "manifest"
+	rowAnnounced = "announced" // with /{number of the entry, 16 hex digits}
+	rowRetention = "retention"
+	rowNear      = "near"
+	rowGone      = "gone" // with /{number of the part}
+	rowSend      = "send"
+	rowFold      = "fold"
+	rowGiveUp    = "giveup"
+	rowPlaced    = "placed"
+	rowPending   = "pending"
+	rowMissing   = "missing"
+	rowFrom      = "from"
+	rowLeft      = "left"
+	rowTombstone = "tombstone"
+)
+
+// maxRowBytes is how much of a value stands in one row.
+const maxRowBytes = 1 << 20
+
+// Next returns a copy of which parts may be set.
+func (s *State) Next() *State {
+	n := *s
+	n.dirty = map[string]bool{}
+	return &n
+}
+
+func (s *State) touch(row string) {
+	if s.dirty == nil {
+		s.dirty = map[string]bool{}
+	}
+	s.dirty[row] = true
+}
+
+func (s *State) setHeader(h *checkpoint.Header) {
+	if h != nil {
+		c := *h
+		c.Tags = nil
+		h = &c
+	}
+	s.Header = h
+	s.touch(rowHeader)
+}
+
+func (s *State) setRetention(r wire.Retention)            { s.Retention = r; s.touch(rowRetention) }
+func (s *State) setNear(m map[epoch.Commit]epoch.Set)     { s.Near = m; s.touch(rowNear) }
+func (s *State) setSend(g epoch.Set)                      { s.Send = g; s.touch(rowSend) }
+func (s *State) setFold(f *Fold)                          { s.Fold = f; s.touch(rowFold) }
+func (s *State) setGiveUp(ids []commit.ID)                { s.GiveUp = ids; s.touch(rowGiveUp) }
+func (s *State) setPlaced(m map[epoch.Commit]wire.Commit) { s.Placed = m; s.touch(rowPlaced) }
+func (s *State) setPending(p Pending)                     { s.Pending = p; s.touch(rowPending) }
+func (s *State) setMissing(m map[object.Digest]bool)      { s.Missing = m; s.touch(rowMissing) }
+func (s *State) setFrom(g epoch.Set)                      { s.From = g; s.touch(rowFrom) }
+func (s *State) setLeft(g epoch.Set)                      { s.Left = g; s.touch(rowLeft) }
+func (s *State) setTombstone(b []byte)                    { s.Tombstone = b; s.touch(rowTombstone) }
+
+func (s *State) setManifest(packs []wire.Pack) {
+	s.Manifest = packs
+	s.indexManifest()
+	s.touch(rowManifest)
+}
+
+func (s *State) indexManifest() {
+	s.index = make(map[epoch.ID]int, len(s.Manifest))
+	for i := range s.Manifest {
+		s.index[s.Manifest[i].ID] = i
+	}
+}
+
+func announcedRow(n uint64) string { return fmt.Sprintf("%s/%016x", rowAnnounced, n) }
+
+// announce adds the packs of an entry.
+func (s *State) announce(n uint64, packs []wire.Pack) {
+	if len(packs) == 0 {
+		return
+	}
+	m := maps.Clone(s.Announced)
+	if m == nil {
+		m = map[uint64][]wire.Pack{}
+	}
+	m[n] = packs
+	s.Announced = m
+	s.touch(announcedRow(n))
+}
+
+// forgetAnnounced forgets the packs of all entries, as at the beginning of an epoch.
+func (s *State) forgetAnnounced() {
+	for n := range s.Announced {
+		s.touch(announcedRow(n))
+	}
+	s.Announced = nil
+}
+
+// addGone adds commits that were given up. Parts become one as the runs of a checkpoint do, so that
+// little is written again.
+func (s *State) addGone(g epoch.Set) {
+	for _, part := range s.Gone {
+		g = g.Without(part)
+	}
+	if len(g) == 0 {
+		return
+	}
+	var lengths []uint64
+	for _, part := range slices.Backward(s.Gone) {
+		lengths = append(lengths, uint64(len(part)))
+	}
+	n := len(s.Gone) - wire.MergeRuns(lengths, uint64(len(g)))
+	for i, part := range s.Gone[n:] {
+		g = g.Union(part)
+		s.touch(goneRow(n + i))
+	}
+	s.Gone = append(slices.Clone(s.Gone[:n]), g)
+	s.touch(goneRow(n))
+}
+
+func goneRow(i int) string { return fmt.Sprintf("%s/%d", rowGone, i) }
+
+// memory returns all of Gone.
+func (s *State) memory() (all epoch.Set) {
+	for _, part := range s.Gone {
+		all = all.Union(part)
+	}
+	return all
+}
+
+// wasGivenUp reports whether Gone has a commit.
+func (s *State) wasGivenUp(c epoch.Commit) bool {
+	return slices.ContainsFunc(s.Gone, func(part epoch.Set) bool { return part.Has(c) })
+}
+
+// pack returns what the manifest or the entries say of a pack that counts.
+func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
+	if i, ok := s.index[id]; ok && s.Manifest[i].Dropped == (epoch.ID{}) {
+		return s.Manifest[i], true
+	}
+	for _, packs := range s.Announced {
+		for _, p := range packs {
+			if p.ID == id {
+				return p, true
+			}
+		}
+	}
+	for _, p := range s.Pending.Packs {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return wire.Pack{}, false
+}
+
+// The value of rowPosition: a version byte, the bucket's id, k, epoch, number, hash, looked, renewed,
+// deleted, entries, bytes, entry time; integers big-endian.
+const positionVersion = 2
+
+func (s *State) encodePosition() []byte {
+	b := append([]byte{positionVersion}, s.Bucket[:]...)
+	b = binary.BigEndian.AppendUint64(b, s.At.K)
+	b = append(b, s.At.Epoch[:]...)
+	b = binary.BigEndian.AppendUint64(b, s.At.Number)
+	b = append(b, s.At.Hash[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.At.Looked))
+	b = append(b, s.At.Renewed[:]...)
+	if s.At.Deleted {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = binary.BigEndian.AppendUint64(b, s.Entries)
+	b = binary.BigEndian.AppendUint64(b, s.Bytes)
+	return binary.BigEndian.AppendUint64(b, uint64(s.EntryTime))
+}
+
+func (s *State) parsePosition(b []byte) error {
+	const size = 1 + 16 + 8 + 16 + 8 + 32 + 8 + 16 + 1 + 3*8
+	if len(b) != size || b[0] != positionVersion {
+		return badRow(rowPosition, errors.New("not a position"))
+	}
+	b = b[1:]
+	take := func(n int) []byte { v := b[:n]; b = b[n:]; return v }
+	u64 := func() uint64 { return binary.BigEndian.Uint64(take(8)) }
+	copy(s.Bucket[:], take(16))
+	s.At.K = u64()
+	copy(s.At.Epoch[:], take(16))
+	s.At.Number = u64()
+	copy(s.At.Hash[:], take(32))
+	s.At.Looked = epoch.Time(u64())
+	copy(s.At.Renewed[:], take(16))
+	s.At.Deleted = take(1)[0] == 1
+	s.Entries, s.Bytes, s.EntryTime = u64(), u64(), epoch.Time(u64())
+	return nil
+}
+
+func badRow(row string, err error) error {
+	return &base.CorruptError{Where: "page.db row sync_metadata/", Key: row, Err: err}
+}
+
+// changes returns the rows in which the State differs from old.
+func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
+	rows = append(rows, storage.Metadata{Type: rowPosition, Value: s.encodePosition()})
+	for _, row := range slices.Sorted(maps.Keys(s.dirty)) {
+		value, err := s.encode(row)
+		if err != nil {
+			return nil, fmt.Errorf("encode row %s: %w", row, err)
+		}
+		before, err := old.encode(row)
+		if err != nil {
+			return nil, fmt.Errorf("encode row %s: %w", row, err)
+		}
+		rows = append(rows, splitRow(row, value, before)...)
+	}
+	s.dirty = nil
+	return rows, nil
+}
+
+// splitRow returns the rows of a value, and removes those that only the value before needed.
+func splitRow(row string, value, before []byte) (rows []storage.Metadata) {
+	for i := 0; i == 0 || i*maxRowBytes < max(len(value), len(before)); i++ {
+		m := storage.Metadata{Type: partRow(row, i)}
+		if from := i * maxRowBytes; from < len(value) {
+			m.Value = value[from:min(len(value), from+maxRowBytes)]
+		}
+		rows = append(rows, m)
+	}
+	return rows
+}
+
+func partRow(row string, i int) string {
+	if i == 0 {
+		return row
+	}
+	return fmt.Sprintf("%s/part%d", row, i)
+}
+
+// encode returns the value of a row, nil for none.
+func (s *State) encode(row string) ([]byte, error) {
+	var n uint64
+	var i int
+	switch {
+	case row == rowHeader && s.Header != nil:
+		return encodeGob(s.Header)
+	case row == rowManifest && len(s.Manifest) > 0:
+		return encodePacks(s.Manifest)
+	case row == rowRetention && s.Retention != (wire.Retention{}):
+		return encodeGob(s.Retention)
+	case row == rowNear && len(s.Near) > 0:
+		return encodeGob(s.Near)
+	case row == rowSend && len(s.Send) > 0:
+		return encodeGob(s.Send)
+	case row == rowFold && s.Fold != nil:
+		return encodeGob(s.Fold)
+	case row == rowGiveUp && len(s.GiveUp) > 0:
+		return encodeGob(s.GiveUp)
+	case row == rowPlaced && len(s.Placed) > 0:
+		return encodeGob(encodedCommits(s.Placed))
+	case row == rowPending && (len(s.Pending.Packs) > 0 || len(s.Pending.Diffs) > 0 || len(s.Pending.Explanations) > 0):
+		return encodeGob(s.Pending)
+	case row == rowMissing && len(s.Missing) > 0:
+		return encodeGob(s.Missing)
+	case row == rowFrom && len(s.From) > 0:
+		return encodeGob(s.From)
+	case row == rowLeft && len(s.Left) > 0:
+		return encodeGob(s.Left)
+	case row == rowTombstone && len(s.Tombstone) > 0:
+		return s.Tombstone, nil
+	}
+	if _, err := fmt.Sscanf(row, rowAnnounced+"/%016x", &n); err == nil && len(s.Announced[n]) > 0 {
+		return encodePacks(s.Announced[n])
+	}
+	if _, err := fmt.Sscanf(row, rowGone+"/%d", &i); err == nil && i < len(s.Gone) {
+		return encodeGob(s.Gone[i])
+	}
+	return nil, nil
+}
+
+// encodedCommits leaves the commits themselves out, which storage has.
+func encodedCommits(m map[epoch.Commit]wire.Commit) map[epoch.Commit]wire.Commit {
+	out := make(map[epoch.Commit]wire.Commit, len(m))
+	for id, c := range m {
+		c.Commit = nil
+		out[id] = c
+	}
+	return out
+}
+
+func encodeGob(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+
+func encodePacks(packs []wire.Pack) ([]byte, error) {
+	var b bytes.Buffer
+	w := wire.NewWriter(&b, wire.RunOf(wire.Packs))
+	for i := range packs {
+		if err := w.Write(&packs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+func decodePacks(b []byte) (packs []wire.Pack, err error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r := wire.NewReader(bytes.NewReader(b), wire.RunOf(wire.Packs))
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return packs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		packs = append(packs, *rec.(*wire.Pack))
+	}
+}
+
+// loadState reads the rows of a store.
+func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*State, error) {
+	s := &State{Bucket: bucket}
+	value := func(row string) ([]byte, error) {
+		var all []byte
+		for i := 0; ; i++ {
+			b, err := store.Metadata(ctx, partRow(row, i))
+			if err != nil {
+				return nil, fmt.Errorf("read row %s: %w", row, err)
+			}
+			if all = append(all, b...); len(b) < maxRowBytes {
+				return all, nil
+			}
+		}
+	}
+	b, err := value(rowPosition)
+	if err != nil || b == nil {
+		return s, err
+	}
+	if err := s.parsePosition(b); err != nil {
+		return nil, err
+	}
+	for row, to := range map[string]any{
+		rowHeader: &s.Header, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send, rowFold: &s.Fold,
+		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
+		rowFrom: &s.From, rowLeft: &s.Left,
+	} {
+		b, err := value(row)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
+			return nil, badRow(row, err)
+		}
+	}
+	if s.Tombstone, err = value(rowTombstone); err != nil {
+		return nil, err
+	}
+	if b, err = value(rowManifest); err != nil {
+		return nil, err
+	}
+	if s.Manifest, err = decodePacks(b); err != nil {
+		return nil, badRow(rowManifest, err)
+	}
+	s.indexManifest()
+	for i := 0; ; i++ {
+		b, err := value(goneRow(i))
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			break
+		}
+		var g epoch.Set
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&g); err != nil {
+			return nil, badRow(goneRow(i), err)
+		}
+		s.Gone = append(s.Gone, g)
+	}
+	for n := s.At.Number - s.Entries + 1; n <= s.At.Number; n++ {
+		b, err := value(announcedRow(n))
+		if err != nil {
+			return nil, err
+		}
+		packs, err := decodePacks(b)
+		if err != nil {
+			return nil, badRow(announcedRow(n), err)
+		}
+		if len(packs) > 0 {
+			if s.Announced == nil {
+				s.Announced = map[uint64][]wire.Pack{}
+			}
+			s.Announced[n] = packs
+		}
+	}
+	return s, nil
+}
