@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -24,7 +25,7 @@ type browser struct {
 	profile string
 	sqlite  bool
 
-	script  string
+	script  atomic.Value // a string: the server reads it
 	results chan []byte
 	during  func() // is called before the browser ends
 }
@@ -80,7 +81,7 @@ const open = (name, version, upgrade) => new Promise((ok, no) => {
   r.onsuccess = () => ok(r.result); r.onerror = () => no(r.error); r.onblocked = () => no('blocked');
 });
 try { await post({ok: await (async () => { %s })() ?? null}); } catch (e) { await post({error: String(e && e.stack || e)}); }
-</script>`, b.script)
+</script>`, b.script.Load())
 	default:
 		http.NotFound(w, r)
 	}
@@ -90,7 +91,7 @@ try { await post({ok: await (async () => { %s })() ?? null}); } catch (e) { awai
 // of a browser that was closed; else the process is killed.
 func (b *browser) run(script string, clean bool, result any) {
 	b.t.Helper()
-	b.script = script
+	b.script.Store(script)
 	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
 	defer cancel()
 	features := "--disable-features=IdbSqliteBackingStore,IdbSqliteOnDiskRollout"
