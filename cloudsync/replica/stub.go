@@ -58,3 +58,9 @@ func (p *Page) Resend() {}
 func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
 	return nil, nil
 }
+
+// Named returns ... for Sweep.
+func (p *Page) Named(ctx context.Context) ([]epoch.ID, error) { return nil, nil }
+
+// Dropped returns ... for Sweep.
+func (p *Page) Dropped() []epoch.Drop { return nil }
