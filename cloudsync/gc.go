@@ -38,6 +38,17 @@ type GCReport struct {
 	WaitingBytes   int64
 }
 
+// Standing is what a store knows of its bucket, for a reader without a Page.
+type Standing = replica.Standing
+
+// MetadataPosition is the type of the row of sync_metadata with the position.
+const MetadataPosition = replica.MetadataPosition
+
+// StandingOf reads the Standing of a store. Errors: *base.CorruptError; those of the store and of ctx.
+func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
+	return replica.StandingOf(ctx, store)
+}
+
 // RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing is
 // given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -49,6 +50,11 @@ func (p *Page) load(ctx context.Context) error {
 		Plain: p.o.Plain, InUse: p.o.InUse, Up: p.up.progress, Down: p.down.progress,
 	}
 	rep, err := replica.Open(ctx, o)
+	if err == nil && !rep.Position().Joined() {
+		if err = p.mistrust(ctx); err == nil {
+			rep, err = replica.Open(ctx, o)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -71,6 +77,35 @@ func (p *Page) load(ctx context.Context) error {
 	}, rep.Position())
 	p.rep.Store(rep)
 	p.positioned()
+	return nil
+}
+
+// mistrust forgets what the page knows of the bucket when it knows something and not up to where: a
+// row that is lost proves nothing of what was sent. Everything counts as unsynced then, and is
+// compared with what the log has.
+func (p *Page) mistrust(ctx context.Context) error {
+	unsynced, err := p.store.Unsynced(ctx)
+	if err != nil {
+		return fmt.Errorf("look for what is not synced: %w", err)
+	}
+	known := false
+	for _, h := range p.store.Heads() {
+		known = known || !h.IsFirst() && !slices.Contains(unsynced, h.ID)
+	}
+	if !known {
+		placed, err := p.store.PlacedIn(ctx, func(storage.CloudPlace) bool { return true })
+		if err != nil {
+			return fmt.Errorf("look for what is placed: %w", err)
+		}
+		known = len(placed) > 0
+	}
+	if !known {
+		return nil
+	}
+	p.s.o.Logger.Warn("the position in the bucket is lost: everything here is compared with what the bucket has", "ledger", p.o.Ledger, "page", p.pageID())
+	if err := p.store.ForgetCloud(ctx, false); err != nil {
+		return fmt.Errorf("forget the bucket: %w", err)
+	}
 	return nil
 }
 

@@ -26,12 +26,13 @@ type Relation struct {
 // what is below them. When nothing is left that both have, the base is the first commit of the page, whose tree is empty: then a key that both have with different values is in
 // conflict, and one that only one has stays. Errors: those of the Getter, *base.CorruptError, that of ctx.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
-	return relate(ctx, g, nil, left, right)
+	return (&View{Commits: g}).relate(ctx, left, right)
 }
 
-// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead.
-func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
-	w := relater{getter: g, held: map[commit.ID]*visit{}}
+// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead. Near stands for parents.
+func (v *View) relate(ctx context.Context, left, right *commit.Commit) (Relation, error) {
+	lost := v.Lost
+	w := relater{getter: v.Commits, near: v.Near, held: map[commit.ID]*visit{}}
 	w.mark(left, ofLeft)
 	w.mark(right, ofRight)
 	var r Relation
@@ -93,6 +94,7 @@ type visit struct {
 // still enter.
 type relater struct {
 	getter commit.Getter
+	near   func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error)
 	queue  visits
 	held   map[commit.ID]*visit // what is in queue
 	fresh  int                  // how much of it is not stale
@@ -127,7 +129,17 @@ func (w *relater) next() *visit {
 
 // markParents puts the parents of a commit into the queue, and reports whether one was pruned.
 func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) (pruned bool, err error) {
-	for _, id := range child.Parents {
+	above := child.Parents
+	if w.near != nil {
+		near, ok, err := w.near(ctx, child.ID)
+		if err != nil {
+			return false, fmt.Errorf("relate commits: look for the ancestors of %s: %w", child.ID, err)
+		}
+		if ok {
+			above, pruned, w.pruned = near, true, true
+		}
+	}
+	for _, id := range above {
 		c, err := w.parent(ctx, id)
 		if errors.Is(err, base.ErrGone) {
 			w.pruned, pruned = true, true

@@ -13,11 +13,16 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
+// MetadataPosition is the type of the row of sync_metadata with the position. A page that has lost it
+// compares all that it has with the bucket.
+const MetadataPosition = rowPosition
+
 // Standing is what a store knows of its bucket, for a reader without a Page.
 type Standing struct {
 	// Bucket is the id of the bucket, and At the position there. Zero: the page was never synced.
 	Bucket    seal.ID
 	At        epoch.Position
+	EntryTime epoch.Time // when the last entry was created that was applied
 	Retention wire.Retention
 	// Fold are the heads of the log that are merged into one before anything else is merged: see
 	// Page.Folding. nil: nothing waits for that.
@@ -48,7 +53,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 			return nil, badRow(row, err)
 		}
 	}
-	out := &Standing{Bucket: s.Bucket, At: s.At, Retention: s.Retention, near: s.Near}
+	out := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
 	if s.Fold != nil {
 		out.Fold = s.Fold.Heads
 	}
