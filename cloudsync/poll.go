@@ -201,7 +201,7 @@ func (p *Page) hold() bool {
 	if !same || held {
 		p.change(func() { p.holding, p.holdUntil = held, p.ses.holdUntil })
 	}
-	return held || p.folding() // only a merge goes on from there
+	return held
 }
 
 // takeUpload reports whether there may be something to send that may be sent now, and takes it over.

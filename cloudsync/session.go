@@ -347,7 +347,7 @@ func (p *Page) tidy(ctx context.Context) error {
 		return err
 	}
 	rep := p.rep.Load()
-	if len(rep.State().GiveUp) == 0 {
+	if len(rep.State().GiveUp) == 0 && !p.folding() {
 		return nil
 	}
 	pruned, err := rep.Prune(ctx)
@@ -374,8 +374,9 @@ func (p *Page) collect(ctx context.Context) error {
 	return nil
 }
 
-// folding reports whether the heads of the log have to be merged into one before anything is sent.
-func (p *Page) folding() bool { return p.rep.Load().Folding() != nil }
+// folding reports whether the page has unsynced commits on what was given up. Nothing is sent until
+// their heads are merged with those of the log.
+func (p *Page) folding() bool { return p.rep.Load().State().Fold != nil }
 
 // fold takes note of the commit that merges the heads of the log, once there is one.
 func (p *Page) fold(ctx context.Context) error {

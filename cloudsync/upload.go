@@ -150,7 +150,9 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 func (p *Page) send(ctx context.Context) (sent int, err error) {
 	for lost := 0; lost < maxOvertaken; {
 		if p.folding() {
-			return sent, nil
+			if err := p.tidy(ctx); err != nil || p.folding() {
+				return sent, err
+			}
 		}
 		o, err := p.rep.Load().Next(ctx)
 		if err != nil || o == nil {

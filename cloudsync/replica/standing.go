@@ -54,7 +54,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 		}
 	}
 	out := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
-	if s.Fold != nil {
+	if s.Fold != nil && len(s.Fold.Heads) > 1 {
 		out.Fold = s.Fold.Heads
 	}
 	return out, nil
@@ -63,7 +63,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 // readRow returns the value of a row with all its parts, nil for none.
 func readRow(ctx context.Context, store *storage.Store, row string) (all []byte, err error) {
 	for i := 0; ; i++ {
-		b, err := store.Metadata(ctx, part(row, i))
+		b, err := store.Metadata(ctx, partRow(row, i))
 		if err != nil {
 			return nil, fmt.Errorf("read row %s: %w", row, err)
 		}

@@ -290,16 +290,16 @@ func (s *State) changes(old *State) (rows []storage.Metadata, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode row %s: %w", row, err)
 		}
-		rows = append(rows, split(row, value, before)...)
+		rows = append(rows, splitRow(row, value, before)...)
 	}
 	s.dirty = nil
 	return rows, nil
 }
 
-// split returns the rows of a value, and removes those that only the value before needed.
-func split(row string, value, before []byte) (rows []storage.Metadata) {
+// splitRow returns the rows of a value, and removes those that only the value before needed.
+func splitRow(row string, value, before []byte) (rows []storage.Metadata) {
 	for i := 0; i == 0 || i*maxRowBytes < max(len(value), len(before)); i++ {
-		m := storage.Metadata{Type: part(row, i)}
+		m := storage.Metadata{Type: partRow(row, i)}
 		if from := i * maxRowBytes; from < len(value) {
 			m.Value = value[from:min(len(value), from+maxRowBytes)]
 		}
@@ -308,7 +308,7 @@ func split(row string, value, before []byte) (rows []storage.Metadata) {
 	return rows
 }
 
-func part(row string, i int) string {
+func partRow(row string, i int) string {
 	if i == 0 {
 		return row
 	}
@@ -399,7 +399,7 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 	value := func(row string) ([]byte, error) {
 		var all []byte
 		for i := 0; ; i++ {
-			b, err := store.Metadata(ctx, part(row, i))
+			b, err := store.Metadata(ctx, partRow(row, i))
 			if err != nil {
 				return nil, fmt.Errorf("read row %s: %w", row, err)
 			}

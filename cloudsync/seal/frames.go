@@ -164,6 +164,9 @@ func (o *object) openFrame(kind byte, number uint64, sealed []byte) ([]byte, err
 	return plain, nil
 }
 
+// StoredBytes returns the length of a block as stored, of which the first 4 bytes are given.
+func StoredBytes(head []byte) int { return blockHead + int(binary.BigEndian.Uint32(head)) }
+
 // OpenBlock returns the plaintext of a block of the object that l says. stored is the whole of it,
 // head included. The plaintext may share memory with it. Errors: *base.CorruptError.
 func OpenBlock(l Label, stored []byte) ([]byte, error) {

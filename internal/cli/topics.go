@@ -163,7 +163,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,"reason"?,"error"?}, then {"size","values","nodes","commits",
                       "rest","index","other","garbage","evictable","diskFree"?}
     gc               {"page","prunedCommits","deletedPieces","deletedNodes","deletedBytes",
-                      "retentionInBucket"?:BOOL,"pruneError"?,"dryRun"?:BOOL}
+                      "retentionInBucket"?:BOOL,"dryRun"?:BOOL}
     evict            {"page","evicted":BOOL,"bytes","bar"?,"reason"?,"discarded"?:BOOL,"dryRun"?:BOOL}
     delete           {"page","bytes","inCloud":BOOL,"everywhere"?:BOOL,"discarded"?:BOOL,"dryRun"?:BOOL}
     delete --from-history

@@ -1,0 +1,525 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Apply implements pagelog.Page.
+func (p *Page) Apply(ctx context.Context, e *pagelog.Entry, next epoch.Position) error {
+	p.o.Down.Begin(0, int64(e.Stored))
+	err := p.take(ctx, e, false, func(b *bodyStep) error { return b.finish(ctx, next) })
+	if err == nil {
+		p.o.Down.Settle()
+	}
+	return blame(p.o.Names.Entry(e.Epoch, e.Number), err)
+}
+
+// Adopt implements pagelog.Page.
+func (p *Page) Adopt(ctx context.Context, e *pagelog.Entry) error {
+	err := p.take(ctx, e, true, func(b *bodyStep) error { return b.finishAdopted(ctx) })
+	return blame(p.o.Names.Entry(e.Epoch, e.Number), err)
+}
+
+// bodyStep is a step that takes the body of an entry.
+type bodyStep struct {
+	*step
+	e *pagelog.Entry
+	// adopts says that the commits become unsynced, and that nothing else counts.
+	adopts bool
+	// gone are commits that the entry gives up.
+	gone     epoch.Set
+	announce []wire.Pack
+	stored   uint64 // bytes of packs and differences
+	// short has the commits of the entry, of which adopted ones alone count for Adopt.
+	short   map[epoch.Commit]*commit.Commit
+	adopted []commit.ID
+	near    map[epoch.Commit]epoch.Set
+	placed  map[epoch.Commit]wire.Commit
+	bare    map[commit.ID]bool // treeless commits without a child in the body
+	last    *wire.Commit       // for the explanation behind it
+	lastNew bool
+}
+
+// take reads a body into a step, and finishes it.
+func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish func(*bodyStep) error) error {
+	s, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	b := &bodyStep{
+		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
+		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
+	}
+	r, closer, err := e.Body(ctx)
+	if err != nil {
+		return badObject("", err)
+	}
+	defer closer.Close()
+	if err := eachRecord("", r, e.Number, e.KeyIndex, func(r wire.Record, at storage.CloudPlace) error { return b.record(ctx, r, at) }); err != nil {
+		return err
+	}
+	if err := b.values.settle(ctx); err != nil {
+		return err
+	}
+	return finish(b)
+}
+
+// record takes a record.
+func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPlace) error {
+	switch r := r.(type) {
+	case *wire.Gone:
+		b.gone = b.gone.Union(r.Commits)
+	case *wire.Pack:
+		return b.pack(ctx, r)
+	case *wire.Piece:
+		if b.adopts {
+			at = storage.CloudPlace{}
+		}
+		return b.piece(ctx, r, at)
+	case *wire.Missing:
+		b.missing[r.Piece] = true
+	case *wire.Commit:
+		if err := b.commit(ctx, r); err != nil {
+			return fmt.Errorf("commit %s: %w", r.Commit.ID, err)
+		}
+	case *wire.Explanation:
+		if err := b.explanation(ctx, r); err != nil {
+			return fmt.Errorf("explanation of merge %s: %w", b.last.Commit.ID, err)
+		}
+	case *wire.Tag:
+		return b.tag(ctx, r)
+	case *wire.Retention:
+		b.next.setRetention(*r)
+	}
+	return nil
+}
+
+// pack takes a pack that the entry announces. Its places are known when it was uploaded here.
+func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
+	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Live != nil || w.Dropped != (epoch.ID{}) {
+		return bad("pack %x is not announced as a new one", w.ID)
+	}
+	b.stored += w.Bytes
+	b.announce = append(b.announce, *w)
+	if b.adopts {
+		return b.step.pack(ctx, w, true, true)
+	}
+	if slices.ContainsFunc(b.next.Pending.Packs, func(p wire.Pack) bool { return p.ID == w.ID }) {
+		return nil
+	}
+	if w.Eager {
+		b.p.o.Down.Expect(0, int64(w.Bytes))
+	}
+	return b.step.pack(ctx, w, w.Eager, false)
+}
+
+// commit takes a commit.
+func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
+	c, id := r.Commit, short(r.Commit.ID)
+	b.last, b.lastNew = r, false
+	for _, parent := range c.Parents {
+		delete(b.bare, parent)
+	}
+	ok, err := b.parents(ctx, r)
+	if err != nil {
+		return err
+	}
+	_, here, err := b.find(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if b.adopts && (!ok || here || b.p.state.wasGivenUp(id)) {
+		return nil
+	}
+	b.short[id] = c
+	if r.Near != nil {
+		b.near[id] = r.Near
+	}
+	if r.Diff.Place != nil {
+		b.placed[id] = *r
+		b.stored += r.Diff.Place.Stored
+	}
+	if here {
+		if b.unsynced[c.ID] {
+			delete(b.unsynced, c.ID)
+			b.b.Synced = append(b.b.Synced, c.ID)
+		}
+		if !b.giveUp[c.ID] {
+			return nil
+		}
+	}
+	if r.Treeless {
+		b.bare[c.ID] = true
+	} else if err := b.tree(ctx, r); err != nil {
+		return err
+	}
+	b.lastNew = !here
+	b.commits[c.ID] = c
+	b.adopted = append(b.adopted, c.ID)
+	shallow := r.Near != nil
+	b.b.Commits = append(b.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: r.Treeless, Shallow: shallow, Inner: b.p.state.wasGivenUp(id)})
+	return nil
+}
+
+// tree makes the tree of a commit.
+func (b *bodyStep) tree(ctx context.Context, r *wire.Commit) error {
+	from, err := b.rootOf(ctx, r.Base)
+	if err != nil {
+		return err
+	}
+	if b.bare[r.Base] {
+		return bad("base %s has no tree", r.Base)
+	}
+	return b.p.applyDiff(ctx, from, r.Commit.Root, &r.Diff, b.step, b.step, b.want(ctx))
+}
+
+// parents verifies what follows from the parents of a commit, or its nearest ancestors. ok is false
+// for an adopted commit of which some are not here.
+func (b *bodyStep) parents(ctx context.Context, r *wire.Commit) (ok bool, err error) {
+	c, all := r.Commit, make([]*commit.Commit, 0, len(r.Commit.Parents))
+	for _, id := range c.Parents {
+		p, err := b.ancestor(ctx, id)
+		switch {
+		case err != nil:
+			return false, err
+		case p == nil && r.Near == nil && b.adopts:
+			return false, nil
+		case p == nil && r.Near == nil:
+			return false, bad("parent %s is unknown", id)
+		case p == nil:
+			continue
+		case p.Generation >= c.Generation:
+			return false, bad("generation %d with a parent's %d", c.Generation, p.Generation)
+		}
+		all = append(all, p)
+	}
+	for _, id := range r.Near {
+		n := b.short[id]
+		if n == nil {
+			if n, err = b.nearHere(ctx, id); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case n == nil && b.adopts:
+			return false, nil
+		case n == nil:
+			return false, bad("nearest ancestor %016x is unknown", uint64(id))
+		case n.Generation >= c.Generation:
+			return false, bad("generation %d with an ancestor's %d", c.Generation, n.Generation)
+		}
+	}
+	if len(all) < len(c.Parents) {
+		return true, nil
+	}
+	if err := commit.CheckParents(c, all); err != nil {
+		return false, &fault{err: err}
+	}
+	return true, nil
+}
+
+// ancestor returns a commit on which one of the entry may stand: of the log, or of the entry; for an
+// adopted one any that is here.
+func (b *bodyStep) ancestor(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if c := b.short[short(id)]; c != nil && c.ID == id {
+		return c, nil
+	}
+	if !b.adopts {
+		return b.inLog(ctx, id)
+	}
+	c, _, err := b.find(ctx, id)
+	if b.giveUp[id] {
+		c = nil
+	}
+	return c, err
+}
+
+func (b *bodyStep) nearHere(ctx context.Context, c epoch.Commit) (*commit.Commit, error) {
+	id, ok, err := b.p.find(ctx, c)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return b.ancestor(ctx, id)
+}
+
+// rootOf is step.rootOf; the base of an adopted commit is any that is here.
+func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, error) {
+	if id.IsZero() || id == commit.First().ID {
+		return btree.EmptyRoot, nil
+	}
+	c, err := b.ancestor(ctx, id)
+	if err != nil {
+		return object.Digest{}, err
+	}
+	if c == nil {
+		return object.Digest{}, bad("base %s is no commit of the log", id)
+	}
+	if b.commits[id] != nil {
+		return c.Root, nil
+	}
+	return c.Root, b.p.haveTree(ctx, c)
+}
+
+// explanation takes the explanation of the commit before it. Of a commit that is here its first one
+// counts.
+func (b *bodyStep) explanation(ctx context.Context, x *wire.Explanation) error {
+	if !b.lastNew {
+		return nil
+	}
+	if err := b.p.applyDiff(ctx, btree.EmptyRoot, x.Root, &x.Diff, b.step, b.step, b.want(ctx)); err != nil {
+		return err
+	}
+	b.j.Explain(b.last.Commit.ID, x.Root)
+	return nil
+}
+
+// tag takes a change of a tag.
+func (b *bodyStep) tag(ctx context.Context, t *wire.Tag) error {
+	if b.adopts {
+		return nil
+	}
+	change := storage.TagChange{Name: t.Name, Commit: t.Commit, Removed: t.Commit.IsZero()}
+	if !change.Removed {
+		c := b.short[short(t.Commit)]
+		if c == nil || c.ID != t.Commit {
+			var err error
+			if c, err = b.inLog(ctx, t.Commit); err != nil {
+				return err
+			}
+		}
+		if c == nil {
+			return bad("tag %q of commit %s, which is unknown", t.Name, t.Commit)
+		}
+	}
+	b.b.Tags = append(b.b.Tags, change)
+	b.b.SyncedTags = append(b.b.SyncedTags, change)
+	return nil
+}
+
+// finish makes the step durable as what an entry brings.
+func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
+	if len(b.bare) > 0 {
+		return bad("%d commits without trees have no children", len(b.bare))
+	}
+	if err := b.nears(ctx); err != nil {
+		return err
+	}
+	if err := b.giveUpGone(ctx); err != nil {
+		return err
+	}
+	b.covered()
+	n := b.next
+	n.announce(b.e.Number, b.announce)
+	b.leavePending()
+	if len(b.placed) > 0 {
+		placed := maps.Clone(n.Placed)
+		if placed == nil {
+			placed = b.placed
+		} else {
+			maps.Copy(placed, b.placed)
+		}
+		n.setPlaced(placed)
+	}
+	if err := b.lacks(); err != nil {
+		return err
+	}
+	n.At = next
+	n.Entries++
+	n.Bytes += uint64(b.e.Stored) + b.stored
+	n.EntryTime = b.e.Created
+	err := b.submit(ctx)
+	if errors.Is(err, base.ErrInvalid) { // storage refuses what no bucket can say
+		return &fault{err: err}
+	}
+	return err
+}
+
+// nears notes the nearest ancestors that the entry brings.
+func (b *bodyStep) nears(context.Context) error {
+	if len(b.near) == 0 {
+		return nil
+	}
+	near := maps.Clone(b.next.Near)
+	if near == nil {
+		near = map[epoch.Commit]epoch.Set{}
+	}
+	maps.Copy(near, b.near)
+	b.next.setNear(near)
+	return nil
+}
+
+// leavePending takes out of State.Pending what the entry has brought to the log.
+func (b *bodyStep) leavePending() {
+	p := b.next.Pending
+	if len(p.Packs) == 0 && len(p.Diffs) == 0 && len(p.Explanations) == 0 {
+		return
+	}
+	p.Packs = slices.DeleteFunc(slices.Clone(p.Packs), func(w wire.Pack) bool {
+		return slices.ContainsFunc(b.announce, func(a wire.Pack) bool { return a.ID == w.ID })
+	})
+	p.Diffs, p.Explanations = maps.Clone(p.Diffs), maps.Clone(p.Explanations)
+	for _, c := range b.short {
+		delete(p.Diffs, c.ID)
+		delete(p.Explanations, c.ID)
+	}
+	b.next.setPending(p)
+}
+
+// lacks notes pieces that nobody has sent.
+func (b *bodyStep) lacks() error {
+	if len(b.missing) == 0 {
+		return nil
+	}
+	missing := maps.Clone(b.next.Missing)
+	if missing == nil {
+		missing = map[object.Digest]bool{}
+	}
+	for d := range b.missing {
+		st, err := b.look(d)
+		if err != nil {
+			return err
+		}
+		if !st.placed {
+			missing[d] = true
+		}
+	}
+	b.next.setMissing(missing)
+	return nil
+}
+
+// covered has commits count as no heads on which commits of the entry stand whose parents were given
+// up.
+func (b *bodyStep) covered() {
+	heads := b.p.headsHere()
+	for _, near := range b.near {
+		for _, id := range near {
+			if c := b.short[id]; c != nil {
+				b.b.Inner = append(b.b.Inner, c.ID)
+			} else if c := heads[id]; c != nil {
+				b.b.Inner = append(b.b.Inner, c.ID)
+			}
+		}
+	}
+}
+
+// headsHere returns the heads of the page, durable ones and others, by their short names.
+func (p *Page) headsHere() map[epoch.Commit]*commit.Commit {
+	heads := map[epoch.Commit]*commit.Commit{}
+	for _, c := range slices.Concat(p.o.Store.Heads(), p.o.Store.ChainedHeads()) {
+		if !c.IsFirst() {
+			heads[short(c.ID)] = c
+		}
+	}
+	return heads
+}
+
+// giveUpGone gives up the commits that the entry says are gone.
+func (b *bodyStep) giveUpGone(ctx context.Context) error {
+	n := b.next
+	n.addGoneIn(b.gone)
+	// What the log has given up stays so, whoever sends it again.
+	gone := b.gone
+	for id := range b.short {
+		if n.wasGivenUp(id) && !n.Send.Has(id) {
+			gone = gone.Union(epoch.Set{id})
+		}
+	}
+	if len(gone) == 0 && !slices.ContainsFunc(n.GiveUp, func(id commit.ID) bool { return b.short[short(id)] != nil }) {
+		return nil
+	}
+	heads := b.p.headsHere()
+	giveUp := slices.DeleteFunc(slices.Clone(n.GiveUp), func(id commit.ID) bool { return b.short[short(id)] != nil && !gone.Has(short(id)) })
+	for _, short := range gone {
+		id, ok, err := b.p.find(ctx, short)
+		if err != nil {
+			return err
+		}
+		if c := b.short[short]; c != nil {
+			id, ok = c.ID, true
+		}
+		if !ok || b.giveUp[id] {
+			continue
+		}
+		giveUp = append(giveUp, id)
+		if _, fresh := b.commits[id]; fresh || heads[short] != nil {
+			b.b.Inner = append(b.b.Inner, id)
+		}
+		if b.unsynced[id] {
+			b.b.Synced = append(b.b.Synced, id)
+		}
+	}
+	n.setGiveUp(giveUp)
+	return b.reduce(ctx, gone)
+}
+
+// addGoneIn notes commits that an entry gives up.
+func (s *State) addGoneIn(gone epoch.Set) {
+	if len(gone) == 0 {
+		return
+	}
+	s.addGone(gone)
+	if len(s.Send.And(gone)) > 0 {
+		s.setSend(s.Send.Without(gone))
+	}
+}
+
+// reduce notes the nearest ancestors of the commits that stand on what is given up now.
+func (b *bodyStep) reduce(ctx context.Context, gone epoch.Set) error {
+	g, unsynced, err := b.p.graph(ctx)
+	if err != nil {
+		return err
+	}
+	var nodes []epoch.Node
+	for _, c := range b.short {
+		nodes = append(nodes, b.next.node(c))
+	}
+	g = g.With(nodes...)
+	near := maps.Clone(b.next.Near)
+	if near == nil {
+		near = map[epoch.Commit]epoch.Set{}
+	}
+	for _, n := range g.Reduce(g.Set().Without(setOf(b.next.GiveUp))) {
+		i, _ := g.Index(n.ID)
+		if len(g[i].Near.And(gone)) == 0 || b.next.Fold != nil && unsynced.Has(n.ID) {
+			continue
+		}
+		near[n.ID] = n.Near
+	}
+	b.next.setNear(near)
+	return nil
+}
+
+// finishAdopted makes the step durable as commits that have to be sent.
+func (b *bodyStep) finishAdopted(ctx context.Context) error {
+	if len(b.adopted) == 0 {
+		return nil
+	}
+	near := maps.Clone(b.next.Near)
+	if near == nil {
+		near = map[epoch.Commit]epoch.Set{}
+	}
+	for id := range b.near {
+		if b.short[id] != nil {
+			near[id] = b.near[id]
+		}
+	}
+	b.next.setNear(near)
+	b.covered()
+	b.next.setRetention(b.p.state.Retention)
+	b.b.Unsynced = b.adopted
+	return b.submit(ctx)
+}

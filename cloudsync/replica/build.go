@@ -1,0 +1,425 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// BuildTrees makes the trees of commits of the log that are known as history only, from the checkpoint
+// and from the entries of the epoch. Trees on the way to them are stored too. It reads the commits of
+// the checkpoint twice, however many trees are asked for, and holds 24 bytes for each. Errors match
+// base.ErrGone where the log does not lead to one of them: then the others are built; those of the
+// bucket, of the disk and of ctx; base.ErrCorrupt for what the bucket has, which is named.
+func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
+	b := &builder{p: p, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{}}
+	err := b.build(ctx, ids)
+	if err != nil {
+		return blame(p.o.Names.Checkpoints(p.state.At.Epoch), fmt.Errorf("build %d trees: %w", len(ids), err))
+	}
+	return nil
+}
+
+// builder builds trees while the commits of the log pass by.
+type builder struct {
+	p *Page
+	// bases are the commits from whose trees differences lead, 0 for the empty tree.
+	bases map[epoch.Commit]epoch.Commit
+	// needed are the commits whose differences are applied, and starts those whose trees a snapshot has.
+	needed map[epoch.Commit]bool
+	starts map[epoch.Commit]*commit.Commit
+	// later are records that came before their bases.
+	later []*wire.Commit
+	s     *step // has what is not submitted
+	built map[epoch.Commit]object.Digest
+}
+
+// builtTogether is how many trees are submitted at once.
+const builtTogether = 256
+
+func (b *builder) build(ctx context.Context, ids []commit.ID) error {
+	wanted, err := b.wanted(ctx, ids)
+	if err != nil || len(wanted) == 0 {
+		return err
+	}
+	roots := map[epoch.Commit]*commit.Commit{} // of snapshots
+	snapshots := map[object.Digest]bool{}
+	if h := b.p.state.Header; h != nil {
+		for _, n := range h.Snapshots {
+			snapshots[n.To] = true
+		}
+	}
+	err = b.eachCommit(ctx, func(r *wire.Commit) error {
+		id := short(r.Commit.ID)
+		if _, ok := b.bases[id]; ok || r.Treeless {
+			return nil
+		}
+		if b.bases[id] = 0; !r.Base.IsZero() && r.Base != commit.First().ID {
+			b.bases[id] = short(r.Base)
+		}
+		if snapshots[r.Commit.Root] {
+			roots[id] = r.Commit
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var gone error
+	for _, c := range wanted {
+		ok, err := b.plan(ctx, short(c.ID), roots)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			gone = fmt.Errorf("the log does not lead to the tree of commit %s: %w", c.ID, base.ErrGone)
+		}
+	}
+	if err := b.follow(ctx); err != nil {
+		return err
+	}
+	return gone
+}
+
+// wanted returns those of the commits that have no tree here.
+func (b *builder) wanted(ctx context.Context, ids []commit.ID) (out []*commit.Commit, err error) {
+	for _, id := range ids {
+		c, err := b.p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		held, err := b.p.o.Store.TreeHeld(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("look for the tree of commit %s: %w", id, err)
+		}
+		if !held {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// eachCommit gives the records of commits of the checkpoint and of the entries of the epoch to fn.
+func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) error {
+	s := b.p.state
+	if s.Header != nil {
+		err := b.p.runs.Each(ctx, s.Header, wire.Commits, func(r wire.Record) error { return fn(r.(*wire.Commit)) })
+		if err != nil {
+			return badObject("", err)
+		}
+	}
+	for n := s.At.Number - s.Entries + 1; n <= s.At.Number; n++ {
+		err := b.p.readEntry(ctx, s.At.Epoch, n, func(r wire.Record, _ storage.CloudPlace) error {
+			if c, ok := r.(*wire.Commit); ok {
+				return fn(c)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan notes which differences lead to the tree of a commit. It reports false when the log lacks one.
+func (b *builder) plan(ctx context.Context, at epoch.Commit, roots map[epoch.Commit]*commit.Commit) (bool, error) {
+	var chain []epoch.Commit
+	for at != 0 && !b.needed[at] && b.starts[at] == nil {
+		if len(chain) > 0 || roots[at] == nil {
+			_, held, err := b.treeHere(ctx, at)
+			if err != nil {
+				return false, err
+			}
+			if held {
+				break
+			}
+		}
+		if c := roots[at]; c != nil {
+			b.starts[at] = c
+			break
+		}
+		next, ok := b.bases[at]
+		if !ok || len(chain) > len(b.bases) {
+			return false, nil
+		}
+		chain = append(chain, at)
+		at = next
+	}
+	for _, c := range chain {
+		b.needed[c] = true
+	}
+	return true, nil
+}
+
+// treeHere returns the root of the tree of a commit, and whether it is here.
+func (b *builder) treeHere(ctx context.Context, at epoch.Commit) (root object.Digest, held bool, err error) {
+	id, ok, err := b.p.find(ctx, at)
+	if err != nil || !ok {
+		return root, false, err
+	}
+	c, err := b.p.o.Store.Commit(ctx, id)
+	if err != nil {
+		return root, false, err
+	}
+	held, err = b.p.o.Store.TreeHeld(ctx, c)
+	return c.Root, held, err
+}
+
+// follow applies the differences that are needed.
+func (b *builder) follow(ctx context.Context) error {
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	defer func() { b.s.end() }()
+	for id, c := range b.starts {
+		if err := b.p.snapshot(ctx, b.s, b.p.state.Header, c.Root); err != nil {
+			return err
+		}
+		b.built[id] = c.Root
+		b.add(ctx, c)
+	}
+	if len(b.needed) > 0 {
+		if err := b.eachCommit(ctx, func(r *wire.Commit) error { return b.step(ctx, r) }); err != nil {
+			return err
+		}
+	}
+	for len(b.later) > 0 {
+		later := b.later
+		b.later = nil
+		for _, r := range later {
+			b.needed[short(r.Commit.ID)] = true
+			if err := b.step(ctx, r); err != nil {
+				return err
+			}
+		}
+		if len(b.later) == len(later) {
+			return fmt.Errorf("%d differences lead from trees that nobody has: %w", len(later), base.ErrGone)
+		}
+	}
+	return b.submit(ctx)
+}
+
+func (b *builder) begin(ctx context.Context) (err error) {
+	b.built = map[epoch.Commit]object.Digest{}
+	b.s, err = b.p.begin(ctx)
+	return err
+}
+
+// add stores the tree of a commit with the step, if the commit is here.
+func (b *builder) add(ctx context.Context, c *commit.Commit) {
+	if _, err := b.p.o.Store.Commit(ctx, c.ID); err == nil {
+		b.s.b.Commits = append(b.s.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true})
+	}
+}
+
+// submit stores what was built.
+func (b *builder) submit(ctx context.Context) error {
+	if len(b.s.b.Commits) == 0 {
+		return nil
+	}
+	pending, err := b.p.o.Store.SubmitSync(ctx, b.s.j, &b.s.b)
+	if err == nil {
+		err = pending.Wait()
+	}
+	if err != nil {
+		return err
+	}
+	b.s.end()
+	return b.begin(ctx)
+}
+
+// step applies the difference of a commit if it is needed.
+func (b *builder) step(ctx context.Context, r *wire.Commit) error {
+	id := short(r.Commit.ID)
+	if !b.needed[id] {
+		return nil
+	}
+	delete(b.needed, id)
+	from, ok := btree.EmptyRoot, true
+	if !r.Base.IsZero() && r.Base != commit.First().ID {
+		if from, ok = b.built[short(r.Base)]; !ok {
+			var err error
+			if from, ok, err = b.treeHere(ctx, short(r.Base)); err != nil {
+				return err
+			}
+		}
+	}
+	if !ok {
+		b.later = append(b.later, r)
+		return nil
+	}
+	if err := b.p.applyDiff(ctx, from, r.Commit.Root, &r.Diff, b.s, b.s, nil); err != nil {
+		return fmt.Errorf("commit %s: %w", r.Commit.ID, err)
+	}
+	b.built[id] = r.Commit.Root
+	if b.add(ctx, r.Commit); len(b.s.b.Commits) < builtTogether {
+		return nil
+	}
+	return b.submit(ctx)
+}
+
+// rescue makes sure of what unsynced commits need: trees that are known as history only, as far as
+// the log leads to them, and pieces that are not held and whose places lost says do not count any more.
+func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, kept epoch.Set, lost func(storage.CloudPlace) bool) error {
+	var cs []*commit.Commit
+	var treeless []commit.ID
+	for _, n := range unsynced {
+		id, ok, err := p.find(ctx, n.ID)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return err
+		}
+		held, err := p.o.Store.TreeHeld(ctx, c)
+		if err != nil {
+			return fmt.Errorf("look for the tree of commit %s: %w", id, err)
+		}
+		if !held {
+			treeless = append(treeless, id)
+		}
+		cs = append(cs, c)
+	}
+	if len(treeless) > 0 {
+		if err := p.BuildTrees(ctx, treeless); err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+			return err
+		}
+	}
+	slices.SortFunc(cs, commit.CompareGeneration)
+	r := &rescuer{p: p, lost: lost, seen: map[object.Digest]bool{}}
+	for _, c := range cs {
+		if err := r.commit(ctx, c); err != nil {
+			return err
+		}
+	}
+	return r.fetch(ctx)
+}
+
+// rescuer fetches pieces while their places count.
+type rescuer struct {
+	p    *Page
+	lost func(storage.CloudPlace) bool
+	seen map[object.Digest]bool
+	want []object.Digest
+}
+
+// commit looks for pieces of the values that a commit has and its first parent has not.
+func (r *rescuer) commit(ctx context.Context, c *commit.Commit) error {
+	held, err := r.p.o.Store.TreeHeld(ctx, c)
+	if err != nil || !held {
+		return err
+	}
+	left := btree.EmptyRoot
+	if id := c.Parents[0]; id != commit.First().ID {
+		parent, err := r.p.o.Store.Commit(ctx, id)
+		if err == nil {
+			held, err = r.p.o.Store.TreeHeld(ctx, parent)
+		}
+		if err == nil && held && !slices.Contains(r.p.state.GiveUp, id) {
+			left = parent.Root
+		}
+		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+			return err
+		}
+	}
+	tree := btree.Tree{Page: r.p.o.Store.Page(), Source: r.p.o.Store, Root: left}
+	right := tree
+	right.Root = c.Root
+	for d, err := range btree.Diff(ctx, tree, right, nil) {
+		if err == nil && d.HasRight && !d.Right.Inline {
+			err = r.piece(ctx, d.Right.Digest, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// piece looks for a piece, and what it lists.
+func (r *rescuer) piece(ctx context.Context, d object.Digest, level int) error {
+	if r.seen[d] || level > maxIndexLevels {
+		return nil
+	}
+	if len(r.seen) >= maxKnown {
+		clear(r.seen)
+	}
+	r.seen[d] = true
+	st, err := r.p.o.Store.PieceState(d)
+	if err != nil {
+		return err
+	}
+	if !st.Held {
+		if !st.Synced || !r.lost(st.Place) {
+			return nil
+		}
+		if r.want = append(r.want, d); len(r.want) >= maxMissing || d.Kind().IsIndex() {
+			if err := r.fetch(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if !d.Kind().IsIndex() {
+		return nil
+	}
+	if st, err = r.p.o.Store.PieceState(d); err != nil || !st.Held {
+		return err
+	}
+	content, err := r.p.o.Store.Piece(ctx, d)
+	if err != nil {
+		return err
+	}
+	return r.children(ctx, d, content, level)
+}
+
+// fetch fetches what is wanted, as far as it is there.
+func (r *rescuer) fetch(ctx context.Context) error {
+	want := r.want
+	r.want = nil
+	return r.fetchSome(ctx, want)
+}
+
+func (r *rescuer) fetchSome(ctx context.Context, ds []object.Digest) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	_, err := r.p.o.Fetcher.FetchAll(ctx, ds)
+	if err == nil || !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+		return err
+	}
+	if len(ds) == 1 {
+		return nil // it is lost
+	}
+	if err := r.fetchSome(ctx, ds[:len(ds)/2]); err != nil {
+		return err
+	}
+	return r.fetchSome(ctx, ds[len(ds)/2:])
+}
+
+func (r *rescuer) children(ctx context.Context, d object.Digest, content []byte, level int) error {
+	ds, err := split.Children(d, content)
+	if err != nil {
+		return err
+	}
+	for _, child := range ds {
+		if err := r.piece(ctx, child, level+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,470 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// Enter implements pagelog.Page.
+func (p *Page) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
+	if x.Kind == epoch.Deleted {
+		n := p.state.Next()
+		n.At = next
+		n.setTombstone(x.Sealed)
+		return p.write(ctx, nil, &storage.SyncBatch{}, n)
+	}
+	p.o.Down.Begin(0, 0)
+	err := p.enter(ctx, x, next)
+	if err == nil {
+		p.o.Down.Settle()
+		return nil
+	}
+	err = blame(p.o.Names.Checkpoint(x.ID, x.Checkpoint), err)
+	if isFault(err) {
+		return fmt.Errorf("%w: %w", pagelog.ErrUnjoinable, err)
+	}
+	return err
+}
+
+// entering is an epoch that is being joined.
+type entering struct {
+	*step
+	x  *pagelog.Epoch
+	to epoch.Position
+	h  *checkpoint.Header // nil: none
+	// caughtUp says that the page is where the checkpoint stands, so that only runs that are new to it
+	// say anything new.
+	caughtUp bool
+	view     epoch.Graph // of the page
+	st       epoch.State // with which the epoch begins
+	near     map[epoch.Commit]epoch.Set
+	manifest []wire.Pack
+	index    map[epoch.ID]bool // packs of the manifest that are named
+	j        epoch.Joined
+	// received are the commits of the checkpoint that are not here, as far as they fit into a batch;
+	// many says that they do not.
+	received []*commit.Commit
+	bytes    int
+	many     bool
+	heads    map[epoch.Commit]*commit.Commit // of the log
+}
+
+func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
+	s, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	at := p.state.At
+	e := &entering{
+		step: s, x: x, to: next, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
+		caughtUp: at.Joined() && !at.Deleted && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
+	}
+	for _, read := range []func(context.Context) error{e.read, e.join, e.rescue, e.places, e.trees, e.commits, e.tags, e.settle} {
+		if err := read(ctx); err != nil {
+			return err
+		}
+	}
+	return p.refold(ctx)
+}
+
+// read reads the checkpoint: what the epoch begins with.
+func (e *entering) read(ctx context.Context) (err error) {
+	if e.view, _, err = e.p.graph(ctx); err != nil {
+		return err
+	}
+	if e.x.Checkpoint == (epoch.ID{}) {
+		e.caughtUp = false
+		return nil
+	}
+	name := e.p.o.Names.Checkpoint(e.x.ID, e.x.Checkpoint)
+	if e.h, err = e.p.runs.Read(ctx, e.x.ID, e.x.Checkpoint); err != nil {
+		return badObject(name, err)
+	}
+	if e.h.Base.Number != e.x.Base || e.h.Base.Hash != e.x.BaseHash {
+		return bad("it stands for entry %d, and the epoch for entry %d", e.h.Base.Number, e.x.Base)
+	}
+	for _, read := range []func(context.Context) error{e.readGone, e.readCommits, e.readPacks, e.readMissing} {
+		if err := read(ctx); err != nil {
+			return badObject(name, err)
+		}
+	}
+	e.st.Retention = epoch.Retention{Last: int(e.h.Retention.Last), Within: e.h.Retention.Within}
+	return nil
+}
+
+// runs returns a header with the runs of a kind that say anything new, and whether these are all.
+func (e *entering) runs(kind wire.RunKind) (h *checkpoint.Header, all bool) {
+	h, all = &checkpoint.Header{}, true
+	for _, r := range e.h.Runs {
+		known := e.caughtUp && e.p.state.Header != nil && slices.ContainsFunc(e.p.state.Header.Runs, func(o wire.Run) bool { return o.ID == r.ID })
+		if r.Kind == kind && known {
+			all = false
+		} else if r.Kind == kind {
+			h.Runs = append(h.Runs, r)
+		}
+	}
+	return h, all
+}
+
+func (e *entering) readGone(ctx context.Context) error {
+	h, _ := e.runs(wire.GivenUp)
+	gone, err := e.p.runs.Gone(ctx, h)
+	if e.st.Gone = gone; e.caughtUp {
+		e.st.Gone = e.st.Gone.Union(e.p.state.memory().Without(e.p.state.Send))
+	}
+	return err
+}
+
+// readCommits reads the commits that the checkpoint keeps.
+func (e *entering) readCommits(ctx context.Context) error {
+	h, _ := e.runs(wire.Commits)
+	var nodes []epoch.Node
+	generations := map[epoch.Commit]uint64{}
+	if e.caughtUp {
+		nodes = e.kept()
+	}
+	old := epoch.Graph(nodes)
+	err := e.p.runs.Each(ctx, h, wire.Commits, func(r wire.Record) error {
+		c := r.(*wire.Commit)
+		id := short(c.Commit.ID)
+		if e.st.Gone.Has(id) {
+			return nil
+		}
+		if c.Near != nil {
+			e.near[id] = c.Near
+		}
+		n := (&State{Near: e.near}).node(c.Commit)
+		if e.caughtUp {
+			i, ok := old.Index(id)
+			if !ok {
+				return bad("commit %s is none of the log", c.Commit.ID)
+			}
+			old[i].Near = n.Near
+			return nil
+		}
+		if err := checkGeneration(c.Commit, generations); err != nil {
+			return err
+		}
+		nodes = append(nodes, n)
+		return e.receive(ctx, c.Commit)
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(nodes, func(a, b epoch.Node) int { return compareCommits(a.ID, b.ID) })
+	e.st.Kept = nodes
+	all := e.st.Kept.Set()
+	for _, n := range e.st.Kept {
+		if !n.Near.Within(all) {
+			return bad("a nearest ancestor of commit %016x is not kept", uint64(n.ID))
+		}
+	}
+	return nil
+}
+
+func compareCommits(a, b epoch.Commit) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// checkGeneration verifies the generation of a commit whose parents all came before.
+func checkGeneration(c *commit.Commit, generations map[epoch.Commit]uint64) error {
+	greatest, whole := commit.First().Generation, true
+	for _, id := range c.Parents {
+		g, ok := generations[short(id)]
+		if id == commit.First().ID {
+			g, ok = commit.First().Generation, true
+		}
+		whole = whole && ok
+		if ok && g >= c.Generation {
+			return bad("commit %s: generation %d with a parent's %d", c.ID, c.Generation, g)
+		}
+		greatest = max(greatest, g)
+	}
+	if whole && c.Generation != greatest+1 {
+		return bad("commit %s: generation %d above parents of generation %d", c.ID, c.Generation, greatest)
+	}
+	generations[short(c.ID)] = c.Generation
+	return nil
+}
+
+// kept returns the commits of the log that the page has and that are not given up now.
+func (e *entering) kept() (nodes []epoch.Node) {
+	not := e.p.notInLog(e.unsynced).Union(e.st.Gone)
+	for _, n := range e.view {
+		if !not.Has(n.ID) {
+			if near, ok := e.p.state.Near[n.ID]; ok {
+				e.near[n.ID] = near.Without(not)
+			}
+			n.Near = n.Near.Without(not)
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// notInLog returns the commits of the page that are none of the log.
+func (p *Page) notInLog(unsynced map[commit.ID]bool) epoch.Set {
+	return setOf(slices.Collect(maps.Keys(unsynced))).Union(setOf(p.state.GiveUp))
+}
+
+// maxReceived is how long commits may be that come in one batch.
+const maxReceived = 8 << 20
+
+// receive notes a commit of the checkpoint that is not here.
+func (e *entering) receive(ctx context.Context, c *commit.Commit) error {
+	if e.many {
+		return nil
+	}
+	if _, ok := e.view.Index(short(c.ID)); ok {
+		return nil
+	}
+	e.received = append(e.received, c)
+	if e.bytes += len(c.Encode()) + 64; e.bytes > maxReceived {
+		e.received, e.many = nil, true
+	}
+	return nil
+}
+
+// readPacks reads the manifest.
+func (e *entering) readPacks(ctx context.Context) error {
+	h, all := e.runs(wire.Packs)
+	if !all {
+		e.manifest = slices.Clone(e.p.state.Manifest)
+	}
+	err := e.p.runs.Each(ctx, h, wire.Packs, func(r wire.Record) error {
+		w := r.(*wire.Pack)
+		i, ok := slices.BinarySearchFunc(e.manifest, w, func(a wire.Pack, b *wire.Pack) int { return wire.Compare(&a, b) })
+		if ok {
+			e.manifest[i] = *w
+		} else {
+			e.manifest = slices.Insert(e.manifest, i, *w)
+		}
+		return nil
+	})
+	for i := range e.manifest {
+		if e.manifest[i].Dropped == (epoch.ID{}) {
+			e.index[e.manifest[i].ID] = true
+		}
+	}
+	return err
+}
+
+func (e *entering) readMissing(ctx context.Context) error {
+	return e.p.runs.Each(ctx, e.h, wire.NotStored, func(r wire.Record) error {
+		e.missing[r.(*wire.Missing).Piece] = true
+		return nil
+	})
+}
+
+// join decides what becomes of the commits of the page.
+func (e *entering) join(context.Context) error {
+	e.j = join(e.p.state, e.view, e.st)
+	return nil
+}
+
+// join is epoch.Join for a page that still has commits that were given up before.
+func join(s *State, view epoch.Graph, st epoch.State) epoch.Joined {
+	real := st.Gone
+	st.Gone = st.Gone.Union(setOf(s.GiveUp).Without(st.Kept.Set()))
+	j := epoch.Join(epoch.Local{View: view, Memory: s.memory()}, st)
+	j.Send = j.Memory.Without(real)
+	return j
+}
+
+// rescue makes sure of what unsynced commits need and is lost otherwise: trees that the checkpoint
+// until now leads to, and pieces that are in the bucket only, at places that do not count any more.
+func (e *entering) rescue(ctx context.Context) error {
+	if !e.p.state.At.Joined() || len(e.j.Unsynced) == 0 {
+		return nil
+	}
+	return e.p.rescue(ctx, e.j.Unsynced, e.st.Kept.Set(), func(at storage.CloudPlace) bool { return !e.stays(at) })
+}
+
+// stays reports whether a place counts in the epoch.
+func (e *entering) stays(at storage.CloudPlace) bool { return at.Entry == 0 && e.index[at.Pack] }
+
+// places takes the places of the packs that are new to the page.
+func (e *entering) places(ctx context.Context) error {
+	heads := e.p.o.Store.Heads()
+	bare := len(heads) == 1 && heads[0].IsFirst()
+	n := e.step.next
+	known := func(id epoch.ID) bool {
+		w, ok := e.p.state.pack(id)
+		return ok && !slices.ContainsFunc(e.p.state.Pending.Packs, func(o wire.Pack) bool { return o.ID == w.ID })
+	}
+	n.setManifest(e.manifest)
+	n.forgetAnnounced()
+	n.setPending(Pending{})
+	for i := range e.manifest {
+		w := &e.manifest[i]
+		if w.Dropped == (epoch.ID{}) && !known(w.ID) && w.Eager && bare {
+			e.p.o.Down.Expect(0, int64(w.Bytes))
+		}
+	}
+	for i := range e.manifest {
+		w := &e.manifest[i]
+		if w.Dropped != (epoch.ID{}) || known(w.ID) {
+			continue
+		}
+		if err := e.pack(ctx, w, w.Eager && bare, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle makes the step durable.
+func (e *entering) settle(ctx context.Context) error {
+	n := e.step.next
+	condemned, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return !e.stays(at) })
+	if err != nil {
+		return err
+	}
+	for _, p := range condemned {
+		e.b.Condemned = append(e.b.Condemned, p.Digest)
+	}
+	if err := e.setMissing(); err != nil {
+		return err
+	}
+	kept := e.st.Kept.Set()
+	e.giveUpGone(kept)
+	for id := range e.unsynced {
+		if kept.Has(short(id)) {
+			e.b.Synced = append(e.b.Synced, id)
+		}
+	}
+	if err := e.sendAgain(ctx); err != nil {
+		return err
+	}
+	e.setNear()
+	n.addGone(e.j.Memory)
+	n.setSend(e.j.Send)
+	n.setFold(e.p.foldOf(&e.j, e.st, e.p.state.Fold, e.near, e.headIDs()))
+	n.setNear(e.near)
+	n.setHeader(e.h)
+	n.setPlaced(nil)
+	n.setTombstone(nil)
+	if n.setRetention(wire.Retention{}); e.h != nil {
+		n.setRetention(e.h.Retention)
+	}
+	n.Bucket = e.p.o.Sealer.Keyring().BucketID()
+	n.At, n.Entries, n.Bytes, n.EntryTime = e.to, 0, 0, e.x.Created
+	e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}})
+	err = e.submit(ctx)
+	if errors.Is(err, base.ErrInvalid) {
+		return &fault{err: err}
+	}
+	return err
+}
+
+func (e *entering) setMissing() error {
+	missing := map[object.Digest]bool{}
+	condemned := map[object.Digest]bool{}
+	for _, d := range e.b.Condemned {
+		if e.missing[d] {
+			condemned[d] = true
+		}
+	}
+	for d := range e.missing {
+		st, err := e.look(d)
+		if err != nil {
+			return err
+		}
+		if !st.held && (!st.placed || condemned[d]) {
+			missing[d] = true
+		}
+	}
+	e.step.next.setMissing(missing)
+	return nil
+}
+
+// giveUpGone gives up what the epoch has given up.
+func (e *entering) giveUpGone(kept epoch.Set) {
+	heads := e.p.headsHere()
+	giveUp := slices.DeleteFunc(slices.Clone(e.p.state.GiveUp), func(id commit.ID) bool { return kept.Has(short(id)) })
+	for _, id := range e.ids(e.j.GivenUp) {
+		if e.giveUp[id] {
+			continue
+		}
+		giveUp = append(giveUp, id)
+		if e.unsynced[id] {
+			e.b.Synced = append(e.b.Synced, id)
+		}
+	}
+	e.step.next.setGiveUp(giveUp)
+	logHeads := e.logHeads()
+	for id, c := range heads {
+		if kept.Has(id) && !logHeads.Has(id) || e.j.GivenUp.Has(id) {
+			e.b.Inner = append(e.b.Inner, c.ID)
+		}
+	}
+}
+
+// logHeads returns the heads of the log that count as such here.
+func (e *entering) logHeads() epoch.Set { return e.st.Heads().Without(e.j.Send) }
+
+// ids returns the commits of the page with short names.
+func (e *entering) ids(of epoch.Set) (ids []commit.ID) {
+	for _, c := range of {
+		if id, ok, err := e.p.find(context.Background(), c); err == nil && ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (e *entering) headIDs() (ids []commit.ID) {
+	for _, id := range e.logHeads() {
+		ids = append(ids, e.heads[id].ID)
+	}
+	return ids
+}
+
+// sendAgain has commits be unsynced that the epoch does not have.
+func (e *entering) sendAgain(context.Context) error {
+	for _, id := range e.ids(e.j.Unsynced.Set()) {
+		if !e.unsynced[id] {
+			e.b.Unsynced = append(e.b.Unsynced, id)
+		}
+	}
+	return nil
+}
+
+// setNear notes the nearest ancestors of unsynced commits of which a parent was given up. Those that
+// wait for a fold have their parents.
+func (e *entering) setNear() {
+	all := e.j.View.Set()
+	for _, n := range e.j.Unsynced {
+		i, _ := e.view.Index(n.ID)
+		before := e.view[i].Near
+		if before.Within(all) {
+			if near, ok := e.p.state.Near[n.ID]; ok {
+				e.near[n.ID] = near
+			}
+			continue
+		}
+		if len(e.j.Folds) > 0 && before.Within(e.view.Set()) {
+			continue
+		}
+		e.near[n.ID] = n.Near
+	}
+}

@@ -1,0 +1,105 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// EntryPieces returns the pieces that stand in an entry of the epoch: see pack.FetchOptions.Entries.
+// It may be called concurrently with the calls of the Page.
+func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
+	pieces := map[object.Digest][]byte{}
+	err := p.readEntry(ctx, p.shared.Load().At.Epoch, number, func(r wire.Record, _ storage.CloudPlace) error {
+		if x, ok := r.(*wire.Piece); ok {
+			pieces[x.Digest] = x.Content
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pieces, nil
+}
+
+// readEntry gives the records of the body of an entry to fn, pieces with their places. Errors name the
+// object. They match base.ErrNotFound for an entry that is not there, base.ErrCorrupt for a bad one.
+func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func(wire.Record, storage.CloudPlace) error) error {
+	name := p.o.Names.Entry(e, number)
+	stored, err := p.get(ctx, name, wire.MaxEntryBytes)
+	if err != nil {
+		return badObject(name, fmt.Errorf("read log entry %d: %w", number, err))
+	}
+	x, err := wire.OpenEntry(p.o.Sealer, p.o.Names, e, number, stored)
+	if err != nil {
+		return badObject(name, err)
+	}
+	if x.Closing != nil {
+		return &fault{name, errors.New("a closing entry has no body")}
+	}
+	body := io.ReadCloser(io.NopCloser(bytes.NewReader(x.Body)))
+	if x.Long != (epoch.ID{}) {
+		name = p.o.Names.Pack(e, x.Long)
+		o, err := p.o.Bucket.Get(ctx, name, 0, -1)
+		if err != nil {
+			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
+		}
+		s, err := p.o.Sealer.NewStream(o.Body, p.o.Names.LongBodyLabel(e, x.Long))
+		if err != nil {
+			o.Body.Close()
+			return badObject(name, err)
+		}
+		body = struct {
+			io.Reader
+			io.Closer
+		}{s, o.Body}
+	}
+	defer body.Close()
+	return eachRecord(name, wire.NewReader(body, wire.Body), number, x.KeyIndex, fn)
+}
+
+// get reads an object of at most limit bytes.
+func (p *Page) get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	o, err := p.o.Bucket.Get(ctx, name, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Body.Close()
+	if o.Size > limit {
+		return nil, &base.CorruptError{Where: name, Err: fmt.Errorf("%d bytes, at most %d", o.Size, limit)}
+	}
+	b := make([]byte, o.Size)
+	if _, err := io.ReadFull(o.Body, b); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return b, nil
+}
+
+// eachRecord gives the records of the body of an entry to fn, up to the proved end, pieces with their
+// places.
+func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(wire.Record, storage.CloudPlace) error) error {
+	at := storage.CloudPlace{Entry: number, KeyIndex: key}
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
+		}
+		if err := fn(rec, at); err != nil {
+			return err
+		}
+		if _, ok := rec.(*wire.Piece); ok {
+			at.Block++
+		}
+	}
+}

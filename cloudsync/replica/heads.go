@@ -1,0 +1,332 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// trees makes the trees of the heads of the log, as far as they are not here.
+func (e *entering) trees(ctx context.Context) error {
+	if err := e.loadHeads(ctx); err != nil {
+		return err
+	}
+	for _, id := range e.logHeads() {
+		c := e.heads[id]
+		if c == nil {
+			return bad("head %016x is no commit of the checkpoint", uint64(id))
+		}
+		if c.Root == btree.EmptyRoot {
+			continue
+		}
+		if _, here := e.view.Index(id); here {
+			held, err := e.p.o.Store.TreeHeld(ctx, c)
+			if err != nil {
+				return fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
+			}
+			if held {
+				continue
+			}
+		}
+		if err := e.p.snapshot(ctx, e.step, e.h, c.Root); err != nil {
+			return fmt.Errorf("tree of head %s: %w", c.ID, err)
+		}
+	}
+	return e.values.settle(ctx)
+}
+
+// loadHeads gets the commits that are heads of the log.
+func (e *entering) loadHeads(ctx context.Context) error {
+	heads := e.logHeads()
+	for _, c := range e.received {
+		if heads.Has(short(c.ID)) {
+			e.heads[short(c.ID)] = c
+		}
+	}
+	for _, id := range heads {
+		full, ok, err := e.p.find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if ok {
+			if e.heads[id], err = e.p.o.Store.Commit(ctx, full); err != nil {
+				return err
+			}
+		}
+	}
+	if !e.many {
+		return nil
+	}
+	return e.eachReceived(ctx, func(c *commit.Commit) error {
+		if heads.Has(short(c.ID)) {
+			e.heads[short(c.ID)] = c
+		}
+		return nil
+	})
+}
+
+// eachReceived gives the commits of the checkpoint that were not here to fn, parents first.
+func (e *entering) eachReceived(ctx context.Context, fn func(*commit.Commit) error) error {
+	if !e.many {
+		for _, c := range e.received {
+			if err := fn(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return e.p.runs.Each(ctx, e.h, wire.Commits, func(r wire.Record) error {
+		c := r.(*wire.Commit).Commit
+		if _, here := e.view.Index(short(c.ID)); here || e.st.Gone.Has(short(c.ID)) {
+			return nil
+		}
+		return fn(c)
+	})
+}
+
+// commits puts the commits of the checkpoint that are not here into the step: heads with their trees,
+// others as history. Many of them go ahead of it.
+func (e *entering) commits(ctx context.Context) error {
+	heads, parents := e.logHeads(), map[epoch.Commit]bool{}
+	ahead := &storage.SyncBatch{}
+	size := 0
+	flush := func() error {
+		if len(ahead.Commits) == 0 {
+			return nil
+		}
+		err := e.p.submitAlone(ctx, ahead)
+		ahead, size = &storage.SyncBatch{}, 0
+		return err
+	}
+	err := e.eachReceived(ctx, func(c *commit.Commit) error {
+		id := short(c.ID)
+		switch {
+		case heads.Has(id):
+		case e.many:
+			ahead.Commits = append(ahead.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
+			if size += len(c.Encode()) + 64; size > maxReceived {
+				return flush()
+			}
+		default:
+			for _, p := range c.Parents {
+				parents[short(p)] = true
+			}
+			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true})
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return fmt.Errorf("take over the history: %w", err)
+	}
+	for _, id := range heads {
+		c := e.heads[id]
+		for _, p := range c.Parents {
+			parents[short(p)] = true
+		}
+		if !e.caughtUp && !e.unsynced[c.ID] {
+			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
+		}
+	}
+	for i := range e.b.Commits {
+		r := &e.b.Commits[i]
+		r.Inner = !heads.Has(short(r.Commit.ID)) && !parents[short(r.Commit.ID)]
+	}
+	slices.SortStableFunc(e.b.Commits, func(a, b storage.ReceivedCommit) int {
+		return commit.CompareGeneration(a.Commit, b.Commit)
+	})
+	return nil
+}
+
+// tags makes the tags those of the checkpoint. Changes that were made here and are unsynced stay.
+func (e *entering) tags(ctx context.Context) error {
+	here, err := e.p.o.Store.Tags(ctx)
+	if err != nil {
+		return fmt.Errorf("read the tags: %w", err)
+	}
+	mine, err := e.p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return fmt.Errorf("read the tags: %w", err)
+	}
+	there := map[string]commit.ID{}
+	if e.h != nil {
+		for _, t := range e.h.Tags {
+			if _, ok := e.st.Kept.Index(short(t.Commit)); !ok && t.Commit != commit.First().ID {
+				return bad("tag %q of commit %s, which is not kept", t.Name, t.Commit)
+			}
+			there[t.Name] = t.Commit
+		}
+	}
+	for _, t := range mine {
+		if id, ok := there[t.Name]; ok != t.Removed && (t.Removed || id == t.Commit) {
+			e.b.SyncedTags = append(e.b.SyncedTags, t)
+		}
+	}
+	for name, id := range there {
+		if here[name] != id {
+			e.b.Tags = append(e.b.Tags, storage.TagChange{Name: name, Commit: id})
+		}
+	}
+	for name := range here {
+		if _, ok := there[name]; !ok {
+			e.b.Tags = append(e.b.Tags, storage.TagChange{Name: name, Removed: true})
+		}
+	}
+	return nil
+}
+
+// snapshot makes the tree of a root by the snapshots of a checkpoint.
+func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root object.Digest) error {
+	from, way, err := p.snapshotWay(ctx, h, root)
+	if err != nil {
+		return err
+	}
+	var readers []*diffReader
+	defer func() {
+		for _, r := range readers {
+			r.close()
+		}
+	}()
+	for _, n := range way {
+		r, err := p.openDiff(ctx, &wire.Diff{Place: &n.Diff})
+		if err != nil {
+			return err
+		}
+		readers = append(readers, r)
+	}
+	got, err := btree.Tree{Page: p.o.Store.Page(), Source: s, Root: from}.Apply(ctx, s, composed(readers, s.want(ctx)))
+	if err != nil {
+		return treeError(err)
+	}
+	if got != root {
+		return bad("the snapshots lead to the tree %s, not to %s", got, root)
+	}
+	return nil
+}
+
+// snapshotWay returns the snapshots that lead to a root, and the root of the tree here from which they
+// do.
+func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Snapshot, err error) {
+	by := map[object.Digest]wire.Snapshot{}
+	if h != nil {
+		for _, n := range h.Snapshots {
+			by[n.To] = n
+		}
+	}
+	held, err := p.heldRoots(ctx, by)
+	if err != nil {
+		return from, nil, err
+	}
+	for at := root; ; {
+		n, ok := by[at]
+		if !ok || len(way) > len(by) {
+			return from, nil, bad("no snapshot leads to the tree %s", root)
+		}
+		way = append(way, n)
+		if n.From.IsZero() {
+			from = btree.EmptyRoot
+			break
+		}
+		if at = n.From; held[at] {
+			from = at
+			break
+		}
+	}
+	slices.Reverse(way)
+	return from, way, nil
+}
+
+// heldRoots returns the roots of snapshots whose trees are here.
+func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot) (map[object.Digest]bool, error) {
+	held := map[object.Digest]bool{}
+	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
+	if err != nil {
+		return nil, fmt.Errorf("list the commits: %w", err)
+	}
+	for _, id := range ids {
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read commit %s: %w", id, err)
+		}
+		if _, ok := of[c.Root]; !ok || held[c.Root] {
+			continue
+		}
+		if held[c.Root], err = p.o.Store.TreeHeld(ctx, c); err != nil {
+			return nil, fmt.Errorf("look for the tree of commit %s: %w", id, err)
+		}
+	}
+	return held, nil
+}
+
+// composed yields the changes of differences that follow each other as those of one: of each key the
+// last.
+func composed(readers []*diffReader, want func(*format.Change) error) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		at := make([]*format.Change, len(readers))
+		advance := func(i int) (err error) {
+			if at[i], err = readers[i].next(); err == io.EOF {
+				at[i], err = nil, nil
+			}
+			return err
+		}
+		fail := func(err error) { yield(btree.Change{}, err) }
+		for i := range readers {
+			if err := advance(i); err != nil {
+				fail(err)
+				return
+			}
+		}
+		for {
+			last := -1
+			for i, c := range at {
+				if c != nil && (last < 0 || bytes.Compare(c.Key, at[last].Key) <= 0) {
+					last = i
+				}
+			}
+			if last < 0 {
+				return
+			}
+			c := at[last]
+			if !c.Removed && !c.Object.IsZero() {
+				if err := want(c); err != nil {
+					fail(err)
+					return
+				}
+			}
+			change := btree.Change{Delete: c.Removed}
+			if change.Entry.Key = c.Key; !c.Removed {
+				change.Entry = entryOf(c)
+			}
+			if !yield(change, nil) {
+				return
+			}
+			for i := range at {
+				if i == last || at[i] == nil || !bytes.Equal(at[i].Key, c.Key) {
+					continue
+				}
+				if err := advance(i); err != nil {
+					fail(err)
+					return
+				}
+			}
+			if err := advance(last); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}
+}

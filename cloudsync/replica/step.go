@@ -1,0 +1,307 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// step is one batch of storage while it is made. It is the source and the sink of the trees that are
+// built for it.
+type step struct {
+	p    *Page
+	j    *storage.Journal
+	b    storage.SyncBatch
+	next *State
+	// commits are those that the batch brings with their trees.
+	commits map[commit.ID]*commit.Commit
+	// mine are pieces that the journal holds in memory, and pieces whose places are in b.
+	mine   map[object.Digest]mine
+	values values
+	// missing are pieces that may lack, beside those of next.
+	missing map[object.Digest]bool
+	// resolved says that the places of all that counts were taken.
+	resolved bool
+	// unsynced are the commits here that the log does not have, and giveUp those that it has given up.
+	unsynced, giveUp map[commit.ID]bool
+}
+
+// mine is what a step knows of a piece and the page does not yet.
+type mine struct {
+	bytes uint32
+	held  bool
+}
+
+// begin begins a step. The caller ends it.
+func (p *Page) begin(ctx context.Context) (*step, error) {
+	s := &step{
+		p: p, j: p.o.Store.NewJournal(), next: p.state.Next(), commits: map[commit.ID]*commit.Commit{},
+		mine: map[object.Digest]mine{}, missing: map[object.Digest]bool{}, unsynced: map[commit.ID]bool{}, giveUp: map[commit.ID]bool{},
+	}
+	s.values.s = s
+	ids, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		s.end()
+		return nil, fmt.Errorf("list what is unsynced: %w", err)
+	}
+	for _, id := range ids {
+		s.unsynced[id] = true
+	}
+	for _, id := range p.state.GiveUp {
+		s.giveUp[id] = true
+	}
+	return s, nil
+}
+
+// end gives up what was not submitted.
+func (s *step) end() {
+	s.j.Rollback()
+	s.p.shared.Store(s.p.state)
+}
+
+// submit makes the step durable.
+func (s *step) submit(ctx context.Context) error {
+	s.settleMissing()
+	if len(s.next.Missing) > 0 {
+		s.b.Metadata = append(s.b.Metadata, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}})
+	}
+	return s.p.write(ctx, s.j, &s.b, s.next)
+}
+
+// settleMissing takes out of State.Missing what has a place now.
+func (s *step) settleMissing() {
+	var left map[object.Digest]bool
+	for _, p := range s.b.Places {
+		if !s.next.Missing[p.Digest] {
+			continue
+		}
+		if left == nil {
+			left = maps.Clone(s.next.Missing)
+		}
+		delete(left, p.Digest)
+	}
+	if left != nil {
+		s.next.setMissing(left)
+	}
+}
+
+// publish lets the Fetcher know of packs that come with the step.
+func (s *step) publish() {
+	c := *s.next
+	s.p.shared.Store(&c)
+}
+
+// find returns a commit that is here or comes with the batch, nil for none. A commit that was given
+// up is none once it was pruned.
+func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
+	if c, ok := s.commits[id]; ok {
+		return c, false, nil
+	}
+	c, err = s.p.o.Store.Commit(ctx, id)
+	if errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("look for commit %s: %w", id, err)
+	}
+	return c, true, nil
+}
+
+// inLog returns a commit of the log, or one that comes with the batch, nil for none.
+func (s *step) inLog(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, here, err := s.find(ctx, id)
+	if err != nil || here && (s.unsynced[id] || s.giveUp[id]) {
+		return nil, err
+	}
+	return c, nil
+}
+
+// pieceState is what is known of a piece. bytes is its length, negative when that is not known.
+type pieceState struct {
+	held, placed bool
+	bytes        int64
+}
+
+// look returns what the page and the step know of a piece.
+func (s *step) look(d object.Digest) (pieceState, error) {
+	m, ok := s.mine[d]
+	if ok && m.held {
+		return pieceState{held: true, placed: true, bytes: int64(m.bytes)}, nil
+	}
+	p, err := s.p.o.Store.PieceState(d)
+	if err != nil {
+		return pieceState{}, fmt.Errorf("look for piece %s: %w", d, err)
+	}
+	st := pieceState{held: p.Held, placed: p.Synced || ok, bytes: -1}
+	if ok {
+		st.bytes = int64(m.bytes)
+	} else if p.Synced {
+		st.bytes = int64(p.Place.Bytes)
+	}
+	return st, nil
+}
+
+// mayLack reports whether a piece may be neither here nor in the bucket.
+func (s *step) mayLack(d object.Digest) bool { return s.missing[d] || s.next.Missing[d] }
+
+// aheadPlaces is how many places go ahead of a step.
+const aheadPlaces = 8192
+
+// place records where a piece stands; held says that the journal got it. The zero place is none.
+func (s *step) place(ctx context.Context, p storage.PlacedPiece, held bool) error {
+	s.mine[p.Digest] = mine{bytes: p.Place.Bytes, held: held || s.mine[p.Digest].held}
+	if p.Place.Pack != (epoch.ID{}) || p.Place.Entry != 0 {
+		s.b.Places = append(s.b.Places, p)
+	}
+	if len(s.mine) < aheadPlaces {
+		return nil
+	}
+	return s.flushPlaces(ctx)
+}
+
+// flushPlaces makes the places that the step has durable ahead of it, and with them the pieces in the
+// journal.
+func (s *step) flushPlaces(ctx context.Context) error {
+	if len(s.mine) == 0 {
+		return nil
+	}
+	if err := s.j.Flush(ctx); err != nil {
+		return err
+	}
+	s.settleMissing()
+	if len(s.b.Places) > 0 {
+		if err := s.p.submitAlone(ctx, &storage.SyncBatch{Places: s.b.Places}); err != nil {
+			return fmt.Errorf("record %d places: %w", len(s.b.Places), err)
+		}
+	}
+	s.b.Places = nil
+	clear(s.mine)
+	return nil
+}
+
+// submitAlone makes a batch durable that is true by itself.
+func (p *Page) submitAlone(ctx context.Context, b *storage.SyncBatch) error {
+	pending, err := p.o.Store.SubmitSync(ctx, nil, b)
+	if err != nil {
+		return err
+	}
+	return pending.Wait()
+}
+
+// checkPiece verifies what can be seen in a piece, whose content has its digest.
+func checkPiece(d object.Digest, content []byte) error {
+	if !d.Valid() || d.Kind().IsNode() {
+		return bad("piece %s is none of a value", d)
+	}
+	if len(content) > limits.MaxPieceBytes {
+		return bad("piece %s of %d bytes", d, len(content))
+	}
+	if _, err := split.Children(d, content); err != nil {
+		return indexFault(d, err)
+	}
+	return nil
+}
+
+// piece takes a piece of a body.
+func (s *step) piece(ctx context.Context, x *wire.Piece, at storage.CloudPlace) error {
+	if err := checkPiece(x.Digest, x.Content); err != nil {
+		return err
+	}
+	if err := s.j.PutPiece(ctx, x.Digest, x.Content); err != nil {
+		return err
+	}
+	at.Bytes = uint32(len(x.Content))
+	return s.place(ctx, storage.PlacedPiece{Digest: x.Digest, Place: at}, true)
+}
+
+// pack takes what a pack brings: all its pieces, or only where they stand. Without local its places
+// are recorded.
+func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error {
+	name := s.p.o.Names.Pack(w.Epoch, w.ID)
+	open := pack.Open
+	if whole {
+		open = pack.OpenWhole
+	}
+	names := packNames{names: s.p.o.Names, state: func() *State { return &State{} }, into: w.Epoch}
+	r, err := open(ctx, s.p.o.Bucket, s.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces, Eager: w.Eager})
+	if err != nil {
+		return badObject(name, fmt.Errorf("read pack: %w", err))
+	}
+	defer r.Close()
+	if !whole {
+		for _, p := range r.Places() {
+			if err := s.place(ctx, p, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var disk error
+	var places []storage.PlacedPiece
+	err = r.Each(ctx, nil, func(p storage.PlacedPiece, content []byte) error {
+		if err := checkPiece(p.Digest, content); err != nil {
+			return err
+		}
+		if local {
+			p.Place = storage.CloudPlace{Bytes: p.Place.Bytes}
+		}
+		places = append(places, p)
+		disk = s.j.PutPiece(ctx, p.Digest, content)
+		return disk
+	})
+	if disk != nil {
+		return disk
+	}
+	if err != nil {
+		return badObject(name, fmt.Errorf("read pack: %w", err))
+	}
+	for _, p := range places { // proved, now that the last piece has been read
+		if err := s.place(ctx, p, true); err != nil {
+			return err
+		}
+	}
+	s.p.o.Down.Advance(0, int64(w.Bytes))
+	return nil
+}
+
+// want is for applyDiff.
+func (s *step) want(ctx context.Context) func(*format.Change) error {
+	return func(c *format.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
+}
+
+// haveTree makes the tree of a commit that is here, unless it is here too.
+func (p *Page) haveTree(ctx context.Context, c *commit.Commit) error {
+	held, err := p.o.Store.TreeHeld(ctx, c)
+	if err != nil {
+		return fmt.Errorf("look for the tree of commit %s: %w", c.ID, err)
+	}
+	if held {
+		return nil
+	}
+	return p.BuildTrees(ctx, []commit.ID{c.ID})
+}
+
+// Node implements btree.Source.
+func (s *step) Node(ctx context.Context, d object.Digest) (*fb.Node, error) { return s.j.Node(ctx, d) }
+
+// PutNode implements btree.Sink.
+func (s *step) PutNode(ctx context.Context, n btree.NewNode) error { return s.j.PutNode(ctx, n) }
+
+// PutPiece implements btree.Sink.
+func (s *step) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
+	return s.j.PutPiece(ctx, d, content)
+}
