@@ -152,7 +152,7 @@ type standing struct {
 	bar    EvictBar // of what is known without asking the bucket
 	reason string
 	at     *cloudsync.Standing // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
-	blank  bool            // nothing was ever in it
+	blank  bool                // nothing was ever in it
 
 	unsynced, tags int
 	local          bool // there are pieces of values that the bucket does not have

@@ -246,7 +246,9 @@ func (run *mergeRun) env() *merge.Env {
 	return &merge.Env{
 		View: merge.View{
 			Page: s.key.id, Commits: commits, Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
-			Lost: run.m.isLost, Near: func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) { return run.cloud.Near(ctx, s.store, id) },
+			Lost: run.m.isLost, Near: func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+				return run.cloud.Near(ctx, s.store, id)
+			},
 		},
 		Sink: run.sink,
 		Scratch: func() (merge.Sink, func()) {
@@ -492,7 +494,6 @@ func (p *Page) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error
 	}
 	return st.Near(ctx, p.store, id)
 }
-
 
 // sides returns the parents of a merge commit, the lesser first.
 func (p *Page) sides(ctx context.Context, c *commit.Commit) (left, right *commit.Commit, err error) {

@@ -2,8 +2,10 @@ package cloudsync
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
@@ -53,10 +55,52 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 // given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {
 	st, err := replica.StandingOf(ctx, store)
+	if err == nil && st.Retention == (Retention{}) {
+		st.Retention, err = carriedOf(ctx, store)
+	}
 	if err != nil {
 		return Retention{}, fmt.Errorf("read the retention: %w", err)
 	}
 	return st.Retention, nil
+}
+
+// metadataCarried is the type of the row with the retention of another bucket, as long as the present
+// one does not say it: number 8, nanoseconds 8.
+const metadataCarried = "carried"
+
+// carriedOf returns the retention of another bucket that is to become that of this one, zero for none.
+func carriedOf(ctx context.Context, store *storage.Store) (r Retention, err error) {
+	b, err := store.Metadata(ctx, metadataCarried)
+	if err != nil || len(b) != 16 {
+		return r, err
+	}
+	r = Retention{Last: binary.BigEndian.Uint64(b), Within: time.Duration(binary.BigEndian.Uint64(b[8:]))}
+	return r, nil
+}
+
+// keepCarried keeps the retention that the page had in another bucket, before it enters this one.
+func (p *Page) keepCarried(ctx context.Context) error {
+	st, err := replica.StandingOf(ctx, p.store)
+	if err != nil || st.At.Joined() || st.Retention == (Retention{}) {
+		return err
+	}
+	row := binary.BigEndian.AppendUint64(nil, st.Retention.Last)
+	row = binary.BigEndian.AppendUint64(row, uint64(st.Retention.Within))
+	return p.keep(ctx, storage.Metadata{Type: metadataCarried, Value: row})
+}
+
+// carry sets the retention that the page had in another bucket, where the present one has nothing yet.
+func (p *Page) carry(ctx context.Context) error {
+	r, err := carriedOf(ctx, p.store)
+	if err != nil || r == (Retention{}) {
+		return err
+	}
+	if p.ses.log.Position().Number == 0 && !p.isBare() {
+		if err := p.retain(ctx, r); err != nil {
+			return err
+		}
+	}
+	return p.keep(ctx, storage.Metadata{Type: metadataCarried})
 }
 
 // SetRetention writes the bucket's retention into the page's log, for all devices. It takes effect with

@@ -45,7 +45,7 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 }
 
 // startOver renews the log. A page that was synced with another bucket forgets that first, but for the
-// retention.
+// retention (see carry).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err
@@ -67,14 +67,5 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 		return err
 	}
 	p.ses.announced = false // it may be gone
-	if err := p.explain(ctx, p.renew(ctx)); err != nil {
-		return err
-	}
-	if st.Retention == (Retention{}) || p.rep.Load().State().Retention != (Retention{}) {
-		return nil
-	}
-	if _, err := p.download(ctx); err != nil {
-		return err
-	}
-	return p.retain(ctx, st.Retention)
+	return p.explain(ctx, p.renew(ctx))
 }

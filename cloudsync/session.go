@@ -51,7 +51,7 @@ func (p *Page) load(ctx context.Context) error {
 	}
 	rep, err := replica.Open(ctx, o)
 	if err == nil && !rep.Position().Joined() {
-		if err = p.mistrust(ctx); err == nil {
+		if err = errors.Join(p.mistrust(ctx), p.keepCarried(ctx)); err == nil {
 			rep, err = replica.Open(ctx, o)
 		}
 	}

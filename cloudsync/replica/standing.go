@@ -23,6 +23,7 @@ type Standing struct {
 	Bucket    seal.ID
 	At        epoch.Position
 	EntryTime epoch.Time // when the last entry was created that was applied
+	// Retention is the bucket's; that of the one before where the page was never synced with it.
 	Retention wire.Retention
 	// Fold are the heads of the log that are merged into one before anything else is merged: see
 	// Page.Folding. nil: nothing waits for that.
@@ -35,13 +36,17 @@ type Standing struct {
 func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	var s State
 	b, err := readRow(ctx, store, rowPosition)
-	if err != nil || b == nil {
-		return &Standing{}, err
-	}
-	if err := s.parsePosition(b); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	for row, to := range map[string]any{rowRetention: &s.Retention, rowNear: &s.Near, rowFold: &s.Fold} {
+	rows := map[string]any{rowRetention: &s.Retention}
+	if b != nil {
+		if err := s.parsePosition(b); err != nil {
+			return nil, err
+		}
+		rows[rowNear], rows[rowFold] = &s.Near, &s.Fold
+	}
+	for row, to := range rows {
 		b, err := readRow(ctx, store, row)
 		if err != nil {
 			return nil, err

@@ -175,7 +175,7 @@ func (d *device) join() {
 	l.syncer = cloudsync.New(cloudsync.Options{
 		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
 	})
-	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeAll})
+	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeThese})
 	l.session, l.looked, l.proved = d.w.cloud.epoch, false, time.Time{}
 }
 
@@ -190,16 +190,20 @@ func (d *device) leave() error {
 	return err
 }
 
-// mergeAll merges all heads, in the midst of a sync.
-func (d *device) mergeAll(ctx context.Context) error {
+// mergeThese merges the heads of only, or all, in the midst of a sync.
+func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 	if err := d.learn(ctx); err != nil {
 		return err
 	}
-	if len(d.heads) < 2 {
+	heads := d.heads
+	if only != nil {
+		heads = slices.DeleteFunc(slices.Clone(heads), func(n *node) bool { return !slices.Contains(only, n.c.ID) })
+	}
+	if len(heads) < 2 {
 		return nil
 	}
-	d.w.trace("device %d merges %s", d.index, nodeIDs(d.heads))
-	return d.merge(ctx, d.heads)
+	d.w.trace("device %d merges %s", d.index, nodeIDs(heads))
+	return d.merge(ctx, heads)
 }
 
 // learn notes the commits that have come from the bucket: the store's heads are commits that somebody made, above all that it had (S1).

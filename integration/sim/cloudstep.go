@@ -62,7 +62,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	case Retain:
 		w.retained, w.forgetful = true, true
 		return d.upkeep(ctx, "set retention", s.Stop, func(ctx context.Context) error {
-			return d.link.page.SetRetention(ctx, format.Retention{Commits: uint64(s.Base)})
+			return d.link.page.SetRetention(ctx, cloudsync.Retention{Last: uint64(s.Base)})
 		})
 	case GiveUp:
 		return d.giveUp(ctx, s.Stop)
@@ -391,18 +391,22 @@ func (w *World) prunedAbove(n *node) bool {
 	return false
 }
 
-// giveUp has the device give up what the bucket's retention does.
+// giveUp has the device give up what the bucket's retention does, for all.
 func (d *device) giveUp(ctx context.Context, stop int) error {
-	var n cloudsync.GaveUp
-	err := d.call(ctx, stop, func(ctx context.Context) (err error) {
-		n, err = d.link.page.GiveUp(ctx, cloudsync.GiveUpOptions{})
+	var n int
+	err := d.call(ctx, stop, func(ctx context.Context) error {
+		r, err := d.link.page.CollectGarbage(ctx, cloudsync.GCOptions{})
+		if err == nil {
+			n = r.Commits
+			d.w.cloud.stats.Deleted += r.DeletedObjects
+		}
 		return err
 	})
-	d.w.swept.Pruned += n.Pruned
+	d.w.swept.Pruned += n
 	if failed := d.learn(ctx); failed != nil {
 		return errors.Join(failed, err)
 	}
-	d.w.trace("device %d gives up %d commits, %d wait", d.index, n.Pruned, n.Waiting)
+	d.w.trace("device %d gives up %d commits", d.index, n)
 	return d.judge("give up", err, errStopped)
 }
 
