@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
