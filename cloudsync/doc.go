@@ -20,7 +20,7 @@
 //
 // A cut begins an epoch and makes the log short for who comes new. A device makes one when many
 // entries, or many bytes, have come since the last one, and when retention or Erase gives history
-// up. A device that finds a hole in the log behind its position makes one too.
+// up.
 //
 // # Errors
 //

@@ -66,6 +66,10 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if err := drop(ctx); err != nil {
 		return err
 	}
+	if p.isBare() { // it has nothing to repair with
+		_, err := p.catchUp(ctx)
+		return err
+	}
 	p.ses.announced = false // it may be gone
 	return p.explain(ctx, p.renew(ctx))
 }

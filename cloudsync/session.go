@@ -32,7 +32,6 @@ type session struct {
 	audited  audited
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
-	holed    bool      // an audit has found a hole that a cut repairs
 }
 
 // Rows of metadata that only this package knows.
@@ -182,7 +181,8 @@ func (p *Page) positioned() {
 const minReads = 3
 
 // withLog does what works on the log, again with newer keys where it needs them. Where the bucket
-// turns out to be damaged it repairs it from what the page has, and does it once more.
+// turns out to be damaged it repairs it from what the page has, and does it once more. A page that has
+// never read a log to its end leaves that to others.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
 	renewed := false
 	for reads := 1; ; reads++ {
@@ -193,7 +193,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 			return p.explain(ctx, err)
 		case reads < minReads:
 			continue
-		case renewed || !p.ses.log.Position().Joined() || p.isBare():
+		case renewed || p.isBare() || p.ses.audited == (audited{}):
 			return damagedError{err}
 		}
 		p.complain(ctx, "the bucket is damaged, and is repaired from what is here", err)
@@ -208,7 +208,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 func (p *Page) renew(ctx context.Context) error {
 	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx) })
 	if err == nil {
-		p.ses.looked, p.ses.holed = true, false
+		p.ses.looked = true
 		err = p.announce(ctx)
 	}
 	return err
@@ -307,7 +307,7 @@ func parseAudited(b []byte) (a audited) {
 	return a
 }
 
-// audit proves that the log lacks nothing, when that is due. A hole is repaired by the next cut.
+// audit proves that the log lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
 	if p.until(p.ses.auditAt, now) > 0 {
@@ -327,9 +327,9 @@ func (p *Page) audit(ctx context.Context) error {
 		return fmt.Errorf("audit the log: %w", err)
 	}
 	p.ses.auditAt = now.Add(day)
-	if p.ses.holed = len(holes) > 0; p.ses.holed {
-		p.s.o.Logger.Warn("entries of the log are missing, and a cut repairs that", "ledger", p.o.Ledger, "page", p.pageID(), "first", holes[0], "entries", len(holes))
-		return nil
+	if len(holes) > 0 { // packs may be missing too
+		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(), "first", holes[0], "entries", len(holes))
+		return p.explain(ctx, p.renew(ctx))
 	}
 	at := p.ses.log.Position()
 	a := audited{at.Epoch, at.Number}

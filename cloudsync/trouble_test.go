@@ -12,9 +12,11 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -181,13 +183,8 @@ func TestWipeIsNoticedInASession(t *testing.T) {
 func (p *page) badEntry() (name string) {
 	t := p.d.w.t
 	t.Helper()
-	sealer := seal.NewSealer(p.d.w.ring, nil)
-	names := format.NamesOf(p.d.w.ring, p.ledger, testPage)
-	row, err := p.store.Metadata(t.Context(), format.MetadataPosition)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := format.ParsePosition(row)
+	sealer, names := seal.NewSealer(p.d.w.ring, nil), p.names()
+	st, err := cloudsync.StandingOf(t.Context(), p.store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,16 +197,22 @@ func (p *page) badEntry() (name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := format.SealBody(sealer, names, format.ID{7}, &format.Body{Device: format.ID{9},
-		Commits: []format.CommitChange{{Commit: c, Base: format.Base{Empty: true}, Diff: format.Diff{Inline: diff}}}})
+	var stream bytes.Buffer
+	out := wire.NewWriter(&stream, wire.Body)
+	for _, r := range []wire.Record{&wire.Device{ID: epoch.ID{9}}, &wire.Commit{Commit: c, Diff: wire.Diff{Inline: diff}}} {
+		if err := out.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := wire.SealBody(sealer, names, st.At.Epoch, epoch.ID{7}, stream.Bytes(), out.Parts())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored, _, err := format.SealEntry(sealer, names, at.Number+1, at.Hash, body)
+	stored, _, err := wire.SealEntry(sealer, names, st.At.Epoch, st.At.Number+1, st.At.Hash, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name = names.Entry(at.Number + 1)
+	name = names.Entry(st.At.Epoch, st.At.Number+1)
 	if err := p.d.w.b.PutIfAbsent(t.Context(), name, int64(len(stored)), bytes.NewReader(stored)); err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +252,9 @@ func TestRolledBackBucket(t *testing.T) {
 	a, b := steady(t, w)
 	old := w.b.State()
 	a.commit(edit{"later": noise(4, 20_000)})
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	sync(t, a, b)
 	a.commit(edit{"unsynced": text("x")})
 	w.b.Rollback(old)
@@ -258,7 +264,7 @@ func TestRolledBackBucket(t *testing.T) {
 		t.Fatalf("%d missing, %v", missing, err)
 	}
 	b.reopen()
-	checkStop(t, w, b, cloudsync.ErrBucketReplaced)
+	checkStop(t, w, b, cloudsync.ErrBucketRolledBack)
 	if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
 		t.Fatalf("%d missing, %v", missing, err)
 	}
@@ -284,7 +290,7 @@ func TestLostPosition(t *testing.T) {
 				a.commit(edit{key(i): text("x"), "long" + key(i): noise(uint64(i), 20_000)})
 				sync(t, a)
 			}
-			a.lose(format.MetadataPosition)
+			a.lose(cloudsync.MetadataPosition)
 			w.b.Rollback(old)
 			a.reopen()
 			sync(t, a)
@@ -313,7 +319,7 @@ func TestTreeIsBuiltWithoutPosition(t *testing.T) {
 	} {
 		b := w.device() // knows the commit without its tree
 		sync(t, b)
-		b.lose(format.MetadataPosition)
+		b.lose(cloudsync.MetadataPosition)
 		b.reopen()
 		if err := build(b); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -340,7 +346,7 @@ func TestLostPlaces(t *testing.T) {
 	}
 	w.b.SetBefore(nil)
 	packs := len(w.b.Names())
-	a.lose(format.MetadataPacks)
+	a.lose(cloudsync.MetadataPosition)
 	w.b.Wipe()
 	w.connect()
 	a.reopen()
@@ -367,7 +373,7 @@ func TestValueIsReadWithoutPosition(t *testing.T) {
 	if n, err := a.store.DropPieces(t.Context(), []object.Digest{d}); err != nil || n == 0 {
 		t.Fatalf("dropped %d bytes, %v", n, err)
 	}
-	a.lose(format.MetadataPosition)
+	a.lose(cloudsync.MetadataPosition)
 	a.reopen()
 	w.b.SetBefore(func(_ bucket.Op, name string) error {
 		if strings.Contains(name, "/checkpoints/") {

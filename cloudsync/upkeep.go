@@ -29,7 +29,7 @@ func (p *Page) upkeep(ctx context.Context) {
 	if p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 || !p.cutDue() {
 		return
 	}
-	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries && !p.ses.holed {
+	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {
 		return // a cut keeps all heads; soon there is one
 	}
 	err := p.cutIfDue(ctx)
@@ -48,7 +48,7 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 	return p.cut(ctx)
 }
 
-// cutDue reports whether the log is to be cut: for its length, or since there is a hole in it. Each
+// cutDue reports whether the log is to be cut for its length. Each
 // device waits a little longer in its own measure, so that one is usually first.
 func (p *Page) cutDue() bool {
 	st := p.rep.Load().State()
@@ -56,7 +56,7 @@ func (p *Page) cutDue() bool {
 		return false
 	}
 	late := 1 + p.ses.slack/20
-	return p.ses.holed || st.Entries >= uint64(cutEntries*late) || st.Bytes > uint64(float64(cutBytes(st))*late)
+	return st.Entries >= uint64(cutEntries*late) || st.Bytes > uint64(float64(cutBytes(st))*late)
 }
 
 // cutBytes returns after how many bytes the log is cut: half of what a new device reads without it.
@@ -84,12 +84,7 @@ func (p *Page) cut(ctx context.Context) error {
 	if err := p.s.checkKeys(ctx, p.b, proofForWriting, false); err != nil {
 		return err
 	}
-	before := p.ses.log.Position().Epoch
-	err := p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) })
-	if p.ses.log.Position().Epoch != before {
-		p.ses.holed = false
-	}
-	if err != nil {
+	if err := p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) }); err != nil {
 		return fmt.Errorf("cut the log: %w", err)
 	}
 	p.s.checkpoints.Add(1)
