@@ -114,6 +114,9 @@ func (p *Page) SetRetention(ctx context.Context, r Retention) error {
 
 // retain appends what the retention is.
 func (p *Page) retain(ctx context.Context, r Retention) error {
+	if err := p.join(ctx); err != nil {
+		return err
+	}
 	for range maxOvertaken {
 		if p.rep.Load().State().Retention == r {
 			return nil
@@ -186,6 +189,9 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 
 // sweep deletes what past epochs have left.
 func (p *Page) sweep(ctx context.Context, dry bool, report *GCReport) error {
+	if !p.ses.log.Position().Joined() {
+		return nil
+	}
 	rep := p.rep.Load()
 	named, err := rep.Named(ctx)
 	if err != nil {

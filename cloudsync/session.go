@@ -272,9 +272,15 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 	return came, err
 }
 
-// catchUp reads the log to its end. It lists the epochs when the session begins and once a day.
+// catchUp reads the log to its end. It lists the epochs when the session begins and once a day. A page
+// that has nothing to send founds no log.
 func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	before := p.ses.log.Position().Epoch
+	if before == (epoch.ID{}) {
+		if none, err := p.nothing(ctx); none || err != nil {
+			return false, err
+		}
+	}
 	err = p.withLog(ctx, func() error {
 		at := p.ses.log.Position()
 		if age := p.s.gate.now().Sub(time.Unix(0, int64(at.Looked))); at.Joined() && (!p.ses.looked || age >= day) {
@@ -291,6 +297,40 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 		p.ses.holdUntil = p.s.o.Clock.Now().Add(holdBack)
 	}
 	return came, err
+}
+
+// nothing reports whether neither the page nor the bucket has anything of it.
+func (p *Page) nothing(ctx context.Context) (bool, error) {
+	unsynced, err := p.store.Unsynced(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look for what is not synced: %w", err)
+	}
+	if len(unsynced) > 0 {
+		return false, nil
+	}
+	if p.ses.looked { // one get is enough for who waits that something comes
+		o, err := p.b.Get(ctx, p.names.Epoch(0), 0, 0)
+		if err == nil {
+			err = o.Body.Close()
+		} else if errors.Is(err, base.ErrNotFound) {
+			return true, nil
+		}
+		return false, err
+	}
+	infos, err := p.b.List(ctx, "", p.names.Epochs(), 1)
+	if err != nil {
+		return false, fmt.Errorf("look for the page in the bucket: %w", err)
+	}
+	p.ses.looked = len(infos) == 0
+	return len(infos) == 0, nil
+}
+
+// join enters the newest epoch, or founds the first, where the page is in none.
+func (p *Page) join(ctx context.Context) error {
+	if p.ses.log.Position().Joined() {
+		return nil
+	}
+	return p.withLog(ctx, func() error { return p.ses.log.Look(ctx) })
 }
 
 // audited is how far the log was audited. As a row: epoch 16, number 8.
@@ -310,7 +350,7 @@ func parseAudited(b []byte) (a audited) {
 // audit proves that the log lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
-	if p.until(p.ses.auditAt, now) > 0 {
+	if !p.ses.log.Position().Joined() || p.until(p.ses.auditAt, now) > 0 {
 		return nil
 	}
 	var holes []uint64

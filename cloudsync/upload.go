@@ -148,6 +148,14 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 }
 
 func (p *Page) send(ctx context.Context) (sent int, err error) {
+	if !p.ses.log.Position().Joined() {
+		if unsynced, err := p.store.Unsynced(ctx); err != nil || len(unsynced) == 0 {
+			return 0, err
+		}
+		if err := p.join(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if err := p.carry(ctx); err != nil {
 		return 0, err
 	}
