@@ -350,7 +350,7 @@ func parseAudited(b []byte) (a audited) {
 // audit proves that the log lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
-	if !p.ses.log.Position().Joined() || p.until(p.ses.auditAt, now) > 0 {
+	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
 		return nil
 	}
 	var holes []uint64

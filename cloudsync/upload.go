@@ -139,8 +139,18 @@ func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	}
 	p.s.applied.Add(p.ses.came)
 	p.ses.came = 0
-	if wrongBucket(err) {
+	p.mu.Lock()
+	down := p.down.activity == InProgress // since others were first, and their entries were applied
+	p.mu.Unlock()
+	switch {
+	case wrongBucket(err), down && err == nil:
 		p.ends(ctx, &p.down, err)
+	case down: // it need not be what came down that has failed: a look will tell
+		p.change(func() {
+			if p.nextPoll, p.down.activity = (time.Time{}), Pending; p.down.err != nil {
+				p.down.activity = p.down.failing()
+			}
+		})
 	}
 	p.ends(ctx, &p.up, err)
 	p.tellArrived()

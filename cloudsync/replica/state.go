@@ -380,6 +380,9 @@ func encodePacks(packs []wire.Pack) ([]byte, error) {
 }
 
 func decodePacks(b []byte) (packs []wire.Pack, err error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
 	r := wire.NewReader(bytes.NewReader(b), wire.RunOf(wire.Packs))
 	for {
 		rec, err := r.Next()
