@@ -1,0 +1,266 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/spool"
+	"github.com/ledgerd/ledger/object"
+)
+
+// inlineDiff is how long a difference may be that stands with its commit. Those that are longer are
+// objects, which runs name, so that a run which is written again does not copy them.
+const inlineDiff = 16 << 10
+
+// spillBytes is how much of an object is held in memory before it goes to a file.
+const spillBytes = 16 << 20
+
+// tally says what a difference brings beside keys.
+type tally struct {
+	eager, lazy bool   // there are values of this priority that are objects
+	valueBytes  uint64 // of these values, pieces that are held elsewhere too included
+	puts        int64  // keys that get a value
+	inline      int64  // bytes of values that stand with their keys
+	plain       bool   // there are keys that must not be compressed
+}
+
+// add counts a change. plain is Options.Plain.
+func (t *tally) add(c *format.Change, plain func(key []byte) bool) {
+	t.plain = t.plain || plain != nil && plain(c.Key)
+	if c.Removed {
+		return
+	}
+	t.puts++
+	switch {
+	case c.Object.IsZero():
+		t.inline += int64(len(c.Inline))
+		return
+	case c.Priority == object.Lazy:
+		t.lazy = true
+	default:
+		t.eager = true
+	}
+	t.valueBytes += c.Size
+}
+
+// delta is a difference with where it leads from and to. kept are its bytes, as far as they are held.
+type delta struct {
+	base     commit.ID // zero: the empty tree
+	from, to btree.Tree
+	bytes    uint64
+	kept     []byte
+	place    *wire.Place // where it stands, nil for one that stands with its commit
+	tally    tally
+}
+
+func (p *Page) tree(root object.Digest) btree.Tree {
+	return btree.Tree{Page: p.o.Store.Page(), Source: p.o.Store, Root: root}
+}
+
+// changeOf says what a difference is in a stream of changes. It borrows from d.
+func changeOf(d *btree.DiffEntry, c *format.Change) {
+	*c = format.Change{Key: d.Key, Removed: !d.HasRight}
+	switch e := &d.Right; {
+	case c.Removed:
+	case e.Inline:
+		c.Inline = e.Value
+	default:
+		c.Object, c.Size, c.Priority = e.Digest, e.Size, e.Priority
+	}
+}
+
+// encodeDiff writes the difference of two trees to w.
+func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
+	cw := format.NewChangeWriter(w)
+	var c format.Change
+	for d, err := range btree.Diff(ctx, from, to, nil) {
+		if err != nil {
+			return 0, t, fmt.Errorf("compare trees: %w", err)
+		}
+		changeOf(&d, &c)
+		t.add(&c, p.o.Plain)
+		if err := cw.Write(&c); err != nil {
+			return 0, t, err
+		}
+	}
+	return uint64(cw.Bytes()), t, nil
+}
+
+// candidate is a tree from which a difference may lead.
+type candidate struct {
+	base commit.ID
+	tree btree.Tree
+}
+
+// runner encodes one of the differences that a commit can have, change by change, and keeps it as
+// long as it may stand with its commit.
+type runner struct {
+	candidate
+	next  func() (btree.DiffEntry, error, bool)
+	stop  func()
+	w     *format.ChangeWriter
+	kept  []byte
+	long  bool // kept is not all
+	tally tally
+	plain func(key []byte) bool
+}
+
+func (p *Page) newRunner(ctx context.Context, k candidate, to btree.Tree) *runner {
+	r := &runner{candidate: k, plain: p.o.Plain}
+	r.next, r.stop = iter.Pull2(btree.Diff(ctx, k.tree, to, nil))
+	r.w = format.NewChangeWriter(r)
+	return r
+}
+
+// Write implements io.Writer for the encoded changes.
+func (r *runner) Write(b []byte) (int, error) {
+	if r.long = r.long || len(r.kept)+len(b) > inlineDiff; r.long {
+		r.kept = nil
+	} else {
+		r.kept = append(r.kept, b...)
+	}
+	return len(b), nil
+}
+
+// step encodes the next change. more is false at the end.
+func (r *runner) step() (more bool, err error) {
+	d, err, ok := r.next()
+	if err != nil {
+		return false, fmt.Errorf("compare trees: %w", err)
+	}
+	if !ok {
+		return false, nil
+	}
+	var c format.Change
+	changeOf(&d, &c)
+	r.tally.add(&c, r.plain)
+	return true, r.w.Write(&c)
+}
+
+// shortest returns the shortest of the differences that lead from candidates to a tree, with as many
+// times the work of that as there are. long says that it is too long to stand with its commit; then
+// only its base is known.
+func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *delta, long bool, err error) {
+	rs := make([]*runner, 0, len(ks))
+	for _, k := range ks {
+		r := p.newRunner(ctx, k, to)
+		defer r.stop()
+		rs = append(rs, r)
+	}
+	for {
+		least := rs[0]
+		for _, r := range rs[1:] {
+			if r.w.Bytes() < least.w.Bytes() {
+				least = r
+			}
+		}
+		more, err := least.step()
+		if err != nil {
+			return nil, false, err
+		}
+		if !more || len(rs) == 1 && least.long {
+			d := &delta{base: least.base, from: least.tree, to: to, bytes: uint64(least.w.Bytes()), kept: least.kept, tally: least.tally}
+			return d, least.long, nil
+		}
+	}
+}
+
+// uploadDiff makes a difference an object of its own in the packs of an epoch, and sets where it
+// stands.
+func (p *Page) uploadDiff(ctx context.Context, e epoch.ID, d *delta) error {
+	w, err := p.newDiffWriter(e)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if _, d.tally, err = p.encodeDiff(ctx, d.from, d.to, w); err != nil {
+		return err
+	}
+	d.place, err = w.finish(ctx)
+	d.bytes = d.place.Bytes
+	return err
+}
+
+// diffWriter writes a difference as an object: blocks of which each is compressed by itself.
+type diffWriter struct {
+	p      *Page
+	place  wire.Place
+	out    *spool.Spool
+	w      *seal.Writer
+	blocks seal.Compressor
+	held   []byte // what is no block yet
+	block  []byte // memory
+}
+
+func (p *Page) newDiffWriter(e epoch.ID) (*diffWriter, error) {
+	w := &diffWriter{p: p, place: wire.Place{Epoch: e, Pack: p.o.NewID()}, out: spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)}
+	var err error
+	if w.w, err = p.o.Sealer.NewWriter(w.out, p.o.Names.DiffLabel(e, w.place.Pack), false); err != nil {
+		w.close()
+		return nil, fmt.Errorf("seal a difference: %w", err)
+	}
+	return w, nil
+}
+
+// Write implements io.Writer.
+func (w *diffWriter) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), seal.MaxBlockBytes-len(w.held))
+		w.held, rest = append(w.held, rest[:n]...), rest[n:]
+		if len(w.held) == seal.MaxBlockBytes {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(b), nil
+}
+
+func (w *diffWriter) flush() error {
+	if len(w.held) == 0 {
+		return nil
+	}
+	w.block = w.blocks.AppendBlock(w.block[:0], w.held, w.p.o.Plain == nil)
+	w.place.Bytes += uint64(len(w.held))
+	w.place.Stored += uint64(len(w.block))
+	w.held = w.held[:0]
+	_, err := w.w.AddBlocks(w.block)
+	return err
+}
+
+// finish uploads what was written, and returns where it stands.
+func (w *diffWriter) finish(ctx context.Context) (*wire.Place, error) {
+	err := w.flush()
+	if err == nil {
+		err = w.w.Close()
+	}
+	if err != nil {
+		return &wire.Place{}, fmt.Errorf("seal a difference: %w", err)
+	}
+	return &w.place, w.p.putSpool(ctx, w.p.o.Names.Pack(w.place.Epoch, w.place.Pack), w.out)
+}
+
+func (w *diffWriter) close() { w.out.Close() }
+
+// putSpool uploads what a spool holds under a new name.
+func (p *Page) putSpool(ctx context.Context, name string, s *spool.Spool) error {
+	r, err := s.Reader()
+	if err != nil {
+		return err
+	}
+	err = p.o.Bucket.PutIfAbsent(ctx, name, s.Size(), r)
+	if err != nil && !errors.Is(err, bucket.ErrExists) { // nobody else draws this name
+		return fmt.Errorf("upload %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,388 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/progress"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+const (
+	// inlineBytes is how many bytes of pieces stand in a body before all go to packs.
+	inlineBytes = 128 << 10
+	// maxPending is how many packs wait for an entry: then one announces them, and nothing else.
+	maxPending = 16
+	// queuedPieces is how many pieces are looked up and read together.
+	queuedPieces = 2048
+	// placesTogether is how many places stand in one batch of storage with what else it has.
+	placesTogether = 1024
+)
+
+// errAnnounce says that so many packs wait to be announced that this has to be done first.
+var errAnnounce = errors.New("packs are to be announced")
+
+// gatherer takes the local pieces of values, children before the index pieces that list them: into
+// the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call of
+// flush between them. While packs are under way the state of the page belongs to their goroutine.
+type gatherer struct {
+	p   *Page
+	ctx context.Context // of the call that it serves
+	// forced sends all to packs.
+	forced   bool
+	progress *progress.Tracker
+
+	plain bool // the pieces that are taken are not compressed
+	apart bool // the next one is not compressed together with those before
+
+	queue  []object.Digest // pieces on their way to be taken, in order
+	queued map[object.Digest]struct{}
+	looked map[object.Digest]struct{} // index pieces below which all was looked at
+	// missing are pieces that are not held and have no place.
+	missing map[object.Digest]struct{}
+
+	inline  []inlinePiece
+	bytes   int // of inline
+	inlined map[object.Digest]struct{}
+	spilled bool // what is taken goes to packs
+	up      *pack.Uploader
+
+	mu      sync.Mutex
+	pending int                            // guarded by mu; packs that wait for an entry
+	sent    int                            // guarded by mu; packs of this gatherer
+	next    uint64                         // guarded by mu
+	flight  map[object.Digest]uint64       // guarded by mu; given to up and not in the bucket, in the order in which they were given
+	waiting map[object.Digest]waitingPiece // guarded by mu; index pieces in the bucket that may list pieces in flight
+}
+
+type inlinePiece struct {
+	digest  object.Digest
+	content []byte
+	eager   bool
+	plain   bool
+	apart   bool
+}
+
+type waitingPiece struct {
+	order uint64
+	place storage.CloudPlace
+}
+
+func (p *Page) newGatherer(ctx context.Context) *gatherer {
+	return &gatherer{
+		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]struct{}{}, looked: map[object.Digest]struct{}{},
+		missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
+		flight: map[object.Digest]uint64{}, waiting: map[object.Digest]waitingPiece{},
+	}
+}
+
+// deltas takes what the values of differences are made of: first of EAGER ones, so that a piece of
+// both goes with them.
+func (g *gatherer) deltas(ds []*delta) error {
+	for _, priority := range []object.Priority{object.Eager, object.Lazy} {
+		for _, d := range ds {
+			if priority == object.Eager && !d.tally.eager || priority == object.Lazy && !d.tally.lazy {
+				continue
+			}
+			g.apart, g.plain = true, d.tally.plain
+			if err := g.values(d, priority); err != nil {
+				return err
+			}
+		}
+		if err := g.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// values takes what the values that a difference puts with a priority are made of.
+func (g *gatherer) values(d *delta, priority object.Priority) error {
+	for e, err := range btree.Diff(g.ctx, d.from, d.to, nil) {
+		if err != nil {
+			return fmt.Errorf("compare trees: %w", err)
+		}
+		if !e.HasRight || e.Right.Inline || e.Right.Priority != priority {
+			continue
+		}
+		if err := g.walk(e.Right.Digest, priority == object.Eager, 0); err != nil {
+			return err
+		}
+		g.progress.Advance(1, 0)
+	}
+	return g.takeQueued(priority == object.Eager)
+}
+
+// pieces takes pieces, with those below them.
+func (g *gatherer) pieces(ds []object.Digest, eager bool) error {
+	for _, d := range ds {
+		if err := g.walk(d, eager, 0); err != nil {
+			return err
+		}
+	}
+	return g.takeQueued(eager)
+}
+
+// walk queues the pieces below d, and d. depth is how many index pieces are above it. An index piece
+// that has a place may list pieces that have lost theirs.
+func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
+	if !d.Kind().IsIndex() {
+		return g.enqueue(d, eager)
+	}
+	if _, ok := g.looked[d]; ok {
+		return nil
+	}
+	if depth >= maxIndexLevels {
+		return &base.CorruptError{Where: "object", Key: d.String(), Got: "too many index pieces above one another"}
+	}
+	if len(g.looked) >= maxKnown {
+		clear(g.looked)
+	}
+	g.looked[d] = struct{}{}
+	st, err := g.p.o.Store.PieceState(d)
+	if err != nil {
+		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+	}
+	if !st.Held {
+		if !st.Synced {
+			g.missing[d] = struct{}{}
+		}
+		return nil
+	}
+	content, err := g.p.o.Store.Piece(g.ctx, d)
+	if err != nil {
+		return fmt.Errorf("read piece %s: %w", d.Short(), err)
+	}
+	children, err := split.Children(d, content)
+	if err != nil {
+		return fmt.Errorf("read index piece %s: %w", d.Short(), err)
+	}
+	for _, c := range children {
+		if err := g.walk(c, eager, depth+1); err != nil {
+			return err
+		}
+	}
+	return g.enqueue(d, eager)
+}
+
+// enqueue queues a piece, which is looked up and read together with others: those of one index piece
+// are too few for a disk and several processors.
+func (g *gatherer) enqueue(d object.Digest, eager bool) error {
+	if g.taken(d) {
+		return nil
+	}
+	g.queue = append(g.queue, d)
+	g.queued[d] = struct{}{}
+	if len(g.queue) < queuedPieces {
+		return nil
+	}
+	return g.takeQueued(eager)
+}
+
+// takeQueued takes those of the queued pieces that are local.
+func (g *gatherer) takeQueued(eager bool) error {
+	ds := g.queue
+	err := g.p.o.Store.Pieces(g.ctx, ds, func(i int, st *storage.PieceState) bool {
+		switch {
+		case st.Synced:
+			g.progress.Advance(0, contentBytes(ds[i], st.Place.Bytes))
+		case !st.Held:
+			g.missing[ds[i]] = struct{}{}
+		}
+		return st.Held && !st.Synced
+	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
+	g.queue = g.queue[:0]
+	clear(g.queued)
+	return err
+}
+
+// taken reports whether a piece that has no place yet is on its way.
+func (g *gatherer) taken(d object.Digest) bool {
+	if _, ok := g.queued[d]; ok {
+		return true
+	}
+	if _, ok := g.inlined[d]; ok {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, flies := g.flight[d]
+	_, waits := g.waiting[d]
+	return flies || waits
+}
+
+// take takes a piece. content is lent.
+func (g *gatherer) take(d object.Digest, content []byte, eager bool) error {
+	q := inlinePiece{d, content, eager, g.plain, g.apart}
+	g.apart = false
+	if g.spilled || g.forced {
+		return g.upload(q)
+	}
+	q.content = bytes.Clone(content)
+	g.inline = append(g.inline, q)
+	g.inlined[d] = struct{}{}
+	if g.bytes += len(content); g.bytes <= inlineBytes {
+		return nil
+	}
+	return g.spill()
+}
+
+// spill gives to packs what stood in the body until now.
+func (g *gatherer) spill() error {
+	g.spilled = true
+	pieces := g.inline
+	g.inline, g.inlined, g.bytes = nil, map[object.Digest]struct{}{}, 0
+	lazy := slices.IndexFunc(pieces, func(q inlinePiece) bool { return !q.eager })
+	for i, q := range pieces {
+		if i == lazy {
+			if err := g.flush(); err != nil {
+				return err
+			}
+		}
+		if err := g.upload(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gatherer) upload(q inlinePiece) error {
+	g.mu.Lock()
+	full := g.pending >= maxPending
+	g.mu.Unlock()
+	if full {
+		return errAnnounce
+	}
+	if g.up == nil {
+		p := g.p
+		g.up = pack.NewUploader(g.ctx, pack.UploadOptions{
+			Bucket: p.o.Bucket, Sealer: p.o.Sealer, Parallel: p.o.Parallel, Uploaded: g.uploaded,
+			Names: packNames{names: p.o.Names, state: p.shared.Load, into: p.state.At.Epoch},
+		})
+	}
+	g.mu.Lock()
+	g.flight[q.digest] = g.next
+	g.next++
+	g.mu.Unlock()
+	if q.apart {
+		if err := g.up.Cut(); err != nil {
+			return err
+		}
+	}
+	return g.up.Add(q.digest, q.content, q.eager, !q.plain)
+}
+
+// flush waits until all that was given to packs is in the bucket, and known to be.
+func (g *gatherer) flush() error {
+	if g.up == nil {
+		return nil
+	}
+	_, err := g.up.Finish()
+	g.up.Close()
+	g.up = nil
+	return err
+}
+
+// close gives up what is under way.
+func (g *gatherer) close() {
+	if g.up != nil {
+		g.up.Close()
+		g.up = nil
+	}
+}
+
+// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces in
+// flight: these wait for a later pack, since a reader takes an index piece that has a place for one
+// whose pieces have some.
+func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
+	places := g.arrived(pieces)
+	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: epoch.ID(ref.ID), Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
+	if err := g.p.recordPack(ctx, w, places); err != nil {
+		return err
+	}
+	for i := range pieces {
+		g.progress.Advance(0, contentBytes(pieces[i].Digest, pieces[i].Place.Bytes))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sent++
+	g.pending++
+	for i := range pieces {
+		delete(g.flight, pieces[i].Digest)
+	}
+	for i := range places {
+		delete(g.waiting, places[i].Digest)
+	}
+	return nil
+}
+
+// recordPack makes a pack durable that waits for its entry, and places in it. The pack comes first: a
+// place in a pack that no entry will name would be a lie.
+func (p *Page) recordPack(ctx context.Context, w wire.Pack, places []storage.PlacedPiece) error {
+	// What is in the bucket is worth to be known, also when the caller has given up: the wait is bounded
+	// by the disk.
+	ctx = context.WithoutCancel(ctx)
+	n := p.state.Next()
+	q := n.Pending
+	q.Packs = append(slices.Clip(q.Packs), w)
+	n.setPending(q)
+	some := places[:min(len(places), placesTogether)]
+	err := p.write(ctx, nil, &storage.SyncBatch{Places: some}, n)
+	if rest := places[len(some):]; err == nil && len(rest) > 0 {
+		err = p.submitAlone(ctx, &storage.SyncBatch{Places: rest})
+	}
+	if err != nil {
+		return fmt.Errorf("record what was uploaded: %w", err)
+	}
+	return nil
+}
+
+// contentBytes is how much of a value a piece of a length holds itself.
+func contentBytes(d object.Digest, bytes uint32) int64 {
+	if d.Kind().IsIndex() {
+		return 0
+	}
+	return int64(bytes)
+}
+
+// arrived returns the places that can count from now on.
+func (g *gatherer) arrived(pieces []storage.PlacedPiece) (places []storage.PlacedPiece) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	here := make(map[object.Digest]struct{}, len(pieces))
+	for i := range pieces {
+		q := &pieces[i]
+		here[q.Digest] = struct{}{}
+		if q.Digest.Kind().IsIndex() {
+			g.waiting[q.Digest] = waitingPiece{g.flight[q.Digest], q.Place}
+			continue
+		}
+		places = append(places, *q)
+	}
+	oldest := uint64(math.MaxUint64)
+	for d, order := range g.flight {
+		if _, ok := here[d]; !ok {
+			oldest = min(oldest, order)
+		}
+	}
+	for d, w := range g.waiting {
+		if w.order < oldest {
+			places = append(places, storage.PlacedPiece{Digest: d, Place: w.place})
+		}
+	}
+	slices.SortFunc(places, func(a, b storage.PlacedPiece) int { return a.Digest.Compare(b.Digest) })
+	return places
+}

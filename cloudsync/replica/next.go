@@ -1,0 +1,541 @@
+package replica
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/progress"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/spool"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// localBatch is how many local pieces are looked at before some of them are sent.
+const localBatch = 1 << 16
+
+// outgoing is what a Page remembers of what goes out.
+type outgoing struct {
+	// looked says that in the epoch in there were no local pieces of synced commits left.
+	looked bool
+	in     epoch.ID
+}
+
+// Outgoing is a body that is ready to be appended.
+type Outgoing struct {
+	Body *wire.SealedBody
+	// Commits is how many commits the body brings.
+	Commits int
+	// More says that there is more to send than went into this body.
+	More bool
+}
+
+// Resend has Next look for pieces that are held, belong to synced commits and have no place. In each
+// epoch, and in each life of the process, it looks once unasked.
+func (p *Page) Resend() { p.out.looked = false }
+
+// Next returns the next body: all unsynced commits, with the pieces that they bring, which are
+// uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given up
+// elsewhere. When there are none of these, it brings packs with local pieces of synced commits. So
+// many packs are announced by a body of their own that a body has at most some ten of them. It returns
+// nil when there is nothing to send, and while a fold has to be merged first.
+//
+// It waits for the bucket. When it fails, what it has uploaded is known, and is not uploaded again. It
+// holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or a
+// temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here, or are
+// those of the bucket, the store and ctx.
+func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
+	if !p.state.At.Joined() || p.state.At.Deleted {
+		return nil, nil
+	}
+	if err := p.refold(ctx); err != nil {
+		return nil, fmt.Errorf("look for what stands on what was given up: %w", err)
+	}
+	if p.state.Fold != nil {
+		return nil, nil
+	}
+	if p.out.in != p.state.At.Epoch {
+		p.out = outgoing{in: p.state.At.Epoch}
+	}
+	m, err := p.newMaker(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range m.commits {
+		if err := m.add(ctx, c); err != nil {
+			return nil, fmt.Errorf("commit %s: %w", c.ID.Short(), err)
+		}
+	}
+	g := p.newGatherer(ctx)
+	defer g.close()
+	g.progress = p.expect(m.deltas)
+	err = g.deltas(m.deltas)
+	if err == nil && m.isEmpty() {
+		err = p.resend(ctx, g)
+	}
+	if errors.Is(err, errAnnounce) {
+		if err = g.flush(); err == nil {
+			return p.announcePacks(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.isEmpty() && len(p.state.Pending.Packs) == 0 {
+		return nil, nil
+	}
+	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
+	return p.seal(ctx, len(m.commits), false, func(w *wire.Writer) error { return m.write(ctx, w) })
+}
+
+// Retain returns the body that says a retention, and nothing else.
+func (p *Page) Retain(ctx context.Context, r wire.Retention) (*Outgoing, error) {
+	return p.seal(ctx, 0, false, func(w *wire.Writer) error { return w.Write(&r) })
+}
+
+// announcePacks returns a body that only says which packs there are. What they are for comes later.
+func (p *Page) announcePacks(ctx context.Context) (*Outgoing, error) {
+	return p.seal(ctx, 0, true, p.writePacks)
+}
+
+func (p *Page) writePacks(w *wire.Writer) error {
+	packs := slices.Clone(p.state.Pending.Packs)
+	slices.SortFunc(packs, func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
+	for i := range packs {
+		if err := w.Write(&packs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seal seals the body that write writes, in its entry or as an object of its own.
+func (p *Page) seal(ctx context.Context, commits int, more bool, write func(*wire.Writer) error) (*Outgoing, error) {
+	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
+	defer s.Close()
+	w := wire.NewWriter(s, wire.Body)
+	err := w.Write(&wire.Device{ID: p.o.Device})
+	if err == nil {
+		err = write(w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a log entry: %w", err)
+	}
+	r, err := s.Reader()
+	if err != nil {
+		return nil, err
+	}
+	e, id := p.state.At.Epoch, p.o.NewID()
+	o := &Outgoing{Commits: commits, More: more}
+	if s.Size() > wire.MaxBodyBytes {
+		o.Body = wire.LongBody(id)
+		return o, p.putLong(ctx, e, id, r)
+	}
+	stream, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if o.Body, err = wire.SealBody(p.o.Sealer, p.o.Names, e, id, stream, w.Parts()); err != nil {
+		return nil, fmt.Errorf("make a log entry: %w", err)
+	}
+	return o, nil
+}
+
+// putLong uploads a body as an object of its own.
+func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) error {
+	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
+	defer out.Close()
+	w, err := p.o.Sealer.NewWriter(out, p.o.Names.LongBodyLabel(e, id), p.o.Plain == nil)
+	if err == nil {
+		_, err = io.Copy(w, r)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("seal the body of a log entry: %w", err)
+	}
+	return p.putSpool(ctx, p.o.Names.Pack(e, id), out)
+}
+
+// maker collects a body.
+type maker struct {
+	p       *Page
+	commits []*commit.Commit // unsynced, parents before children
+	tags    []storage.TagChange
+	from    bases
+	// near are the nearest ancestors of commits of which a parent was given up.
+	near     map[epoch.Commit]epoch.Set
+	deltas   []*delta
+	diffs    map[commit.ID]*delta // nil for a commit without a tree
+	explains map[commit.ID]*delta
+	held     int // bytes of differences
+	inline   []inlinePiece
+	missing  []object.Digest
+}
+
+// newMaker looks what there is to send.
+func (p *Page) newMaker(ctx context.Context) (*maker, error) {
+	m := &maker{p: p, diffs: map[commit.ID]*delta{}, explains: map[commit.ID]*delta{}}
+	tags, err := p.o.Store.UnsyncedTags(ctx) // before the commits: then these have all that tags point to
+	if err != nil {
+		return nil, fmt.Errorf("list changes of tags: %w", err)
+	}
+	tips := p.o.Store.Heads() // before the unsynced ones: what is committed in between is above
+	ids, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list unsynced commits: %w", err)
+	}
+	unsynced, aside := map[commit.ID]bool{}, map[commit.ID]bool{}
+	for _, id := range p.state.GiveUp {
+		aside[id] = true
+	}
+	for _, id := range ids {
+		c, err := p.o.Store.Known(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read unsynced commit: %w", err)
+		}
+		unsynced[id] = true
+		m.commits = append(m.commits, c)
+	}
+	m.from = bases{p: p, body: map[commit.ID]bool{}, tips: tips, outside: func(id commit.ID) bool { return unsynced[id] || aside[id] }}
+	sent := func(id commit.ID) (bool, error) { // whether a commit is in the log once the body is
+		_, err := p.o.Store.Commit(ctx, id)
+		if isPruned(err) {
+			return false, nil
+		}
+		return !aside[id] || unsynced[id], err
+	}
+	if err := m.reduce(ctx, sent); err != nil {
+		return nil, err
+	}
+	for _, t := range tags {
+		ok := t.Removed
+		if !ok {
+			if ok, err = sent(t.Commit); err != nil {
+				return nil, fmt.Errorf("read tagged commit %s: %w", t.Commit.Short(), err)
+			}
+		}
+		if ok {
+			m.tags = append(m.tags, t)
+		}
+	}
+	return m, nil
+}
+
+// reduce finds the nearest ancestors of commits of which a parent is neither in the log nor goes with
+// the body.
+func (m *maker) reduce(ctx context.Context, sent func(commit.ID) (bool, error)) error {
+	var bare epoch.Set
+	for _, c := range m.commits {
+		for _, id := range c.Parents {
+			ok, err := sent(id)
+			if err != nil {
+				return fmt.Errorf("read parent of commit %s: %w", c.ID.Short(), err)
+			}
+			if !ok {
+				bare = bare.Union(epoch.Set{short(c.ID)})
+			}
+		}
+	}
+	if len(bare) == 0 {
+		return nil
+	}
+	g, _, err := m.p.graph(ctx)
+	if err != nil {
+		return err
+	}
+	m.near = map[epoch.Commit]epoch.Set{}
+	for _, n := range g.Reduce(g.Set().Without(setOf(m.p.state.GiveUp))) {
+		if !bare.Has(n.ID) {
+			continue
+		}
+		if m.near[n.ID] = n.Near; n.Near == nil {
+			m.near[n.ID] = epoch.Set{}
+		}
+	}
+	return nil
+}
+
+// add makes the difference of a commit, and that of its explanation.
+func (m *maker) add(ctx context.Context, c *commit.Commit) error {
+	ok, err := m.hasTree(ctx, c)
+	if err != nil || !ok {
+		return err
+	}
+	d, err := m.delta(ctx, c)
+	if err != nil {
+		return err
+	}
+	m.hold(d)
+	m.diffs[c.ID] = d
+	m.from.body[c.ID] = true
+	if len(c.Parents) < 2 {
+		return nil
+	}
+	root, ok, err := m.p.o.Store.Explanation(ctx, c.ID)
+	if err != nil || !ok || root == btree.EmptyRoot {
+		return err
+	}
+	if d, err = m.explanation(ctx, c, root); err != nil {
+		return fmt.Errorf("explanation: %w", err)
+	}
+	m.hold(d)
+	m.explains[c.ID] = d
+	return nil
+}
+
+// hold keeps a delta. Its bytes are made again where all of them are too many.
+func (m *maker) hold(d *delta) {
+	if m.held += len(d.kept); m.held > wire.MaxBodyBytes {
+		d.kept = nil
+	}
+	m.deltas = append(m.deltas, d)
+}
+
+// hasTree reports whether the tree of an unsynced commit is here. One that nobody has goes up without
+// it, as long as another commit stands on it.
+func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
+	held, err := m.p.o.Store.TreeHeld(ctx, c)
+	if err == nil && !held {
+		if err = m.p.BuildTrees(ctx, []commit.ID{c.ID}); err == nil {
+			return true, nil
+		}
+		carried := slices.ContainsFunc(m.commits, func(child *commit.Commit) bool { return slices.Contains(child.Parents, c.ID) })
+		if errors.Is(err, base.ErrGone) && carried {
+			return false, nil
+		}
+		if errors.Is(err, base.ErrGone) {
+			err = base.ErrNeedsFetch
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for its tree: %w", err)
+	}
+	return held, nil
+}
+
+// delta makes the difference of a commit, or takes the one that was uploaded.
+func (m *maker) delta(ctx context.Context, c *commit.Commit) (*delta, error) {
+	p, to := m.p, m.p.tree(c.Root)
+	if w, ok := p.state.Pending.Diffs[c.ID]; ok {
+		k, ok, err := m.from.uploaded(ctx, w.Base)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			d := &delta{base: k.base, from: k.tree, to: to, place: w.Diff.Place, bytes: w.Diff.Place.Bytes}
+			_, d.tally, err = p.encodeDiff(ctx, d.from, to, io.Discard)
+			return d, err
+		}
+	}
+	ks, err := m.from.of(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	d, long, err := p.shortest(ctx, ks, to)
+	if err != nil || !long {
+		return d, err
+	}
+	if err := p.uploadDiff(ctx, p.state.At.Epoch, d); err != nil {
+		return nil, err
+	}
+	return d, p.recordPending(ctx, func(q *Pending) {
+		if q.Diffs = maps.Clone(q.Diffs); q.Diffs == nil {
+			q.Diffs = map[commit.ID]wire.Commit{}
+		}
+		q.Diffs[c.ID] = wire.Commit{Base: d.base, Diff: wire.Diff{Place: d.place}}
+	})
+}
+
+// explanation makes the difference of the explanation of a merge, or takes the one that was uploaded.
+func (m *maker) explanation(ctx context.Context, c *commit.Commit, root object.Digest) (*delta, error) {
+	p, to := m.p, m.p.tree(root)
+	k := candidate{tree: p.tree(btree.EmptyRoot)}
+	if x, ok := p.state.Pending.Explanations[c.ID]; ok && x.Root == root {
+		d := &delta{from: k.tree, to: to, place: x.Diff.Place, bytes: x.Diff.Place.Bytes}
+		var err error
+		_, d.tally, err = p.encodeDiff(ctx, d.from, to, io.Discard)
+		return d, err
+	}
+	d, long, err := p.shortest(ctx, []candidate{k}, to)
+	if err != nil || !long {
+		return d, err
+	}
+	if err := p.uploadDiff(ctx, p.state.At.Epoch, d); err != nil {
+		return nil, err
+	}
+	return d, p.recordPending(ctx, func(q *Pending) {
+		if q.Explanations = maps.Clone(q.Explanations); q.Explanations == nil {
+			q.Explanations = map[commit.ID]wire.Explanation{}
+		}
+		q.Explanations[c.ID] = wire.Explanation{Root: root, Diff: wire.Diff{Place: d.place}}
+	})
+}
+
+// recordPending makes durable what was uploaded.
+func (p *Page) recordPending(ctx context.Context, change func(*Pending)) error {
+	n := p.state.Next()
+	q := n.Pending
+	change(&q)
+	n.setPending(q)
+	if err := p.write(context.WithoutCancel(ctx), nil, &storage.SyncBatch{}, n); err != nil {
+		return fmt.Errorf("record what was uploaded: %w", err)
+	}
+	return nil
+}
+
+// isEmpty reports whether there is nothing to send but pieces.
+func (m *maker) isEmpty() bool { return len(m.commits)+len(m.tags)+len(m.p.state.Send) == 0 }
+
+// expect tells of what the differences put, and returns who is told how far that is.
+func (p *Page) expect(ds []*delta) *progress.Tracker {
+	if len(ds) == 0 {
+		return nil
+	}
+	var values, bytes int64
+	for _, d := range ds {
+		values += d.tally.puts
+		bytes += d.tally.inline + int64(d.tally.valueBytes)
+	}
+	p.o.Up.Begin(values, bytes)
+	return p.o.Up
+}
+
+// errEnough ends a walk.
+var errEnough = errors.New("enough")
+
+// resend takes local pieces of synced commits, to packs alone: their place did not pass to the epoch,
+// or was lost. Nobody says whether their values are EAGER; who needs them as such fetches them. Those
+// of commits that were given up are not wanted, so it waits until these are pruned.
+func (p *Page) resend(ctx context.Context, g *gatherer) error {
+	if p.out.looked || len(p.state.GiveUp) > 0 {
+		return nil
+	}
+	g.forced, g.plain = true, p.o.Plain != nil
+	for {
+		var ds []object.Digest
+		err := p.o.Store.LocalPieces(ctx, func(d object.Digest) error {
+			if ds = append(ds, d); len(ds) == localBatch {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return fmt.Errorf("look for local pieces: %w", err)
+		}
+		if len(ds) == 0 {
+			p.out.looked = true
+			return nil
+		}
+		sent := g.sent
+		if err := g.pieces(ds, false); err != nil {
+			return err
+		}
+		if err := g.flush(); err != nil {
+			return err
+		}
+		clear(g.looked)
+		if g.sent == sent {
+			return nil // they are of commits that came meanwhile, or are damaged
+		}
+	}
+}
+
+// write writes the body.
+func (m *maker) write(ctx context.Context, w *wire.Writer) error {
+	for send := range slices.Chunk(m.p.state.Send, wire.MaxGone) {
+		if err := w.Write(&wire.Gone{Commits: send}); err != nil {
+			return err
+		}
+	}
+	if err := m.p.writePacks(w); err != nil {
+		return err
+	}
+	slices.SortFunc(m.inline, func(a, b inlinePiece) int { return a.digest.Compare(b.digest) })
+	for _, q := range m.inline {
+		if err := writePart(w, &wire.Piece{Digest: q.digest, Content: q.content}, q.plain); err != nil {
+			return err
+		}
+	}
+	for _, d := range m.missing {
+		if err := w.Write(&wire.Missing{Piece: d}); err != nil {
+			return err
+		}
+	}
+	for _, c := range m.commits {
+		if err := m.writeCommit(ctx, w, c); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(m.tags, func(a, b storage.TagChange) int { return cmp.Compare(a.Name, b.Name) })
+	for _, t := range m.tags {
+		tag := &wire.Tag{Name: t.Name}
+		if !t.Removed {
+			tag.Commit = t.Commit
+		}
+		if err := w.Write(tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePart writes a record that may be compressed unless it is plain.
+func writePart(w *wire.Writer, r wire.Record, plain bool) error {
+	if plain {
+		return w.Write(r)
+	}
+	return w.WriteCompressed(r)
+}
+
+func (m *maker) writeCommit(ctx context.Context, w *wire.Writer, c *commit.Commit) error {
+	r := &wire.Commit{Commit: c, Near: m.near[short(c.ID)]}
+	d := m.diffs[c.ID]
+	if d == nil {
+		r.Treeless = true
+		return w.Write(r)
+	}
+	var err error
+	r.Base = d.base
+	if r.Diff, err = m.p.diffOf(ctx, d); err != nil {
+		return err
+	}
+	if err := writePart(w, r, d.tally.plain); err != nil {
+		return err
+	}
+	x := m.explains[c.ID]
+	if x == nil {
+		return nil
+	}
+	e := &wire.Explanation{Root: x.to.Root}
+	if e.Diff, err = m.p.diffOf(ctx, x); err != nil {
+		return err
+	}
+	return writePart(w, e, x.tally.plain)
+}
+
+// diffOf returns a difference as it stands in a stream.
+func (p *Page) diffOf(ctx context.Context, d *delta) (wire.Diff, error) {
+	if d.place != nil {
+		return wire.Diff{Place: d.place}, nil
+	}
+	if d.kept == nil && d.bytes > 0 {
+		var kept bytes.Buffer
+		if _, _, err := p.encodeDiff(ctx, d.from, d.to, &kept); err != nil {
+			return wire.Diff{}, err
+		}
+		return wire.Diff{Inline: kept.Bytes()}, nil
+	}
+	return wire.Diff{Inline: d.kept}, nil
+}

@@ -1,0 +1,174 @@
+package replica_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+func TestTwoDevicesSync(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.mustSync()
+	b.mustSync()
+	a.commit(edit{"a": text("1"), "long": text(noise(1, 5000)), "longer": text(noise(2, 300_000)), "lazy": {noise(3, 400_000), true}})
+	a.mustSync()
+	b.mustSync()
+	b.wantHead()
+	big := edit{}
+	for i := range 2000 {
+		big[fmt.Sprintf("key %d", i)] = text(noise(uint64(i), 30))
+	}
+	b.commit(big) // its difference is an object of its own
+	a.commit(edit{"a": nil, "b": text("2")})
+	b.mustSync()
+	a.mustSync()
+	b.mustSync()
+	if x, y := a.wantHead(), b.wantHead(); x.ID != y.ID {
+		t.Fatalf("heads %s and %s", x.ID.Short(), y.ID.Short())
+	}
+	if out, err := a.page.Next(t.Context()); out != nil || err != nil {
+		t.Fatalf("there is more to send: %v, %v", out, err)
+	}
+}
+
+func TestAVeryLongBodyIsAnObject(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	for i := range 1200 {
+		e := edit{}
+		for k := range 60 {
+			e[fmt.Sprintf("%d %d", i, k)] = text(noise(uint64(i*100+k), 120))
+		}
+		a.commit(e)
+	}
+	a.mustSync()
+	if n, _ := w.objects(wire.KindEntry); n != 1 {
+		t.Fatalf("%d entries", n)
+	}
+	b.mustSync()
+	if x, y := a.wantHead(), b.wantHead(); x.ID != y.ID {
+		t.Fatalf("heads %s and %s", x.ID.Short(), y.ID.Short())
+	}
+}
+
+// TestUploadsAreUsedAfterACrash fails the request n, ends the process, and goes on: whatever was
+// uploaded before is not uploaded again.
+func TestUploadsAreUsedAfterACrash(t *testing.T) {
+	for fail := 1; ; fail++ {
+		w := newWorld(t)
+		a, b := w.device(), w.device()
+		a.mustSync()
+		a.commit(edit{"long": text(noise(1, 20<<20)), "lazy": {noise(2, 17<<20), true}})
+		big := edit{}
+		for i := range 2000 {
+			big[fmt.Sprintf("key %d", i)] = text(noise(uint64(i), 30))
+		}
+		a.commit(big)
+		n, failed := 0, false
+		w.b.SetBefore(func(op bucket.Op, name string) error {
+			if op != bucket.OpPut {
+				return nil
+			}
+			if n++; n == fail {
+				failed = true
+				return base.ErrNetwork
+			}
+			return nil
+		})
+		err := a.sync()
+		if failed != (err != nil) {
+			t.Fatalf("request %d: %v", fail, err)
+		}
+		a.crash()
+		w.b.SetBefore(nil)
+		a.mustSync()
+		b.mustSync()
+		b.wantHead()
+		if n, bytes := w.objects(wire.KindPack); n != 5 && n != 4 || bytes > 39<<20 {
+			t.Fatalf("request %d: %d packs of %d bytes", fail, n, bytes)
+		}
+		if !failed {
+			if fail < 5 {
+				t.Fatalf("%d requests", fail)
+			}
+			return
+		}
+	}
+}
+
+func TestPacksAreAnnouncedAhead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("300 MiB")
+	}
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	for i := range 20 {
+		a.commit(edit{fmt.Sprint(i): text(noise(uint64(i), 16<<20))})
+	}
+	out, err := a.page.Next(t.Context())
+	if err != nil || out.Commits > 0 || !out.More {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	a.mustSync()
+	if n, _ := w.objects(wire.KindEntry); n < 2 || n > 3 {
+		t.Fatalf("%d entries", n)
+	}
+	if _, bytes := w.objects(wire.KindPack); bytes > 330<<20 {
+		t.Fatalf("%d bytes of packs", bytes)
+	}
+}
+
+func TestTagsAndRetentionGoUp(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	c := a.commit(edit{"a": text("1")})
+	if err := a.s.SetTag(t.Context(), "one", c.ID); err != nil {
+		t.Fatal(err)
+	}
+	a.mustSync()
+	out, err := a.page.Retain(t.Context(), wire.Retention{Last: 7})
+	if err == nil {
+		_, err = a.log.Append(t.Context(), out.Body)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mustSync()
+	tags, err := b.s.Tags(t.Context())
+	if err != nil || len(tags) != 1 || tags["one"] != c.ID {
+		t.Fatalf("tags %v, %v", tags, err)
+	}
+	if r := b.page.State().Retention; r.Last != 7 {
+		t.Fatalf("retention %v", r)
+	}
+}
+
+func TestExplanationsFollowTheirMerges(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	first := a.commit(edit{"a": text("1")})
+	x, y := a.commitOn(edit{"x": text("1")}, nil, first), a.commitOn(edit{"y": text("1")}, nil, first)
+	long := edit{}
+	for i := range 1000 {
+		long[fmt.Sprint(i)] = text(noise(uint64(i), 40))
+	}
+	merges := []*commit.Commit{a.commitOn(edit{}, edit{"why": text("so")}, x, y)}
+	z := a.commitOn(edit{"z": text("1")}, nil, first)
+	merges = append(merges, a.commitOn(edit{}, long, merges[0], z))
+	a.mustSync()
+	b.mustSync()
+	b.wantHead()
+	for _, m := range merges {
+		want, _, err := a.s.Explanation(t.Context(), m.ID)
+		got, ok, err2 := b.s.Explanation(t.Context(), m.ID)
+		if err != nil || err2 != nil || !ok || got != want {
+			t.Fatalf("explanation %s, want %s: %v %v", got.Short(), want.Short(), err, err2)
+		}
+	}
+}
