@@ -272,8 +272,8 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 	return came, err
 }
 
-// catchUp reads the log to its end. It lists the epochs when the session begins and once a day. A page
-// that has nothing to send founds no log.
+// catchUp reads the log to its end. It lists the epochs when the session begins and once a day. Where
+// the bucket has nothing of the page it founds no log: that is for who has something to send.
 func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	before := p.ses.log.Position().Epoch
 	if before == (epoch.ID{}) {
@@ -299,15 +299,8 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	return came, err
 }
 
-// nothing reports whether neither the page nor the bucket has anything of it.
+// nothing reports whether the bucket has nothing of the page.
 func (p *Page) nothing(ctx context.Context) (bool, error) {
-	unsynced, err := p.store.Unsynced(ctx)
-	if err != nil {
-		return false, fmt.Errorf("look for what is not synced: %w", err)
-	}
-	if len(unsynced) > 0 {
-		return false, nil
-	}
 	if p.ses.looked { // one get is enough for who waits that something comes
 		o, err := p.b.Get(ctx, p.names.Epoch(0), 0, 0)
 		if err == nil {
@@ -330,7 +323,11 @@ func (p *Page) join(ctx context.Context) error {
 	if p.ses.log.Position().Joined() {
 		return nil
 	}
-	return p.withLog(ctx, func() error { return p.ses.log.Look(ctx) })
+	err := p.withLog(ctx, func() error { return p.ses.log.Look(ctx) })
+	if err == nil && p.ses.log.Position().Number == 0 { // there is nothing to audit yet
+		p.ses.auditAt = p.s.o.Clock.Now().Add(day)
+	}
+	return err
 }
 
 // audited is how far the log was audited. As a row: epoch 16, number 8.

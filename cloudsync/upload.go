@@ -162,6 +162,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		if unsynced, err := p.store.Unsynced(ctx); err != nil || len(unsynced) == 0 {
 			return 0, err
 		}
+		p.begins(&p.up)
 		if err := p.join(ctx); err != nil {
 			return 0, err
 		}
