@@ -86,3 +86,30 @@ func TestIsShallow(t *testing.T) {
 	}
 	w.must(w.s.Close())
 }
+
+// TestPrunedComesAgain takes a commit that was pruned here while a child of it stayed: it is here again, and no head.
+func TestPrunedComesAgain(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	a, b := w.commit(small(1)), w.commit(small(2))
+	if _, err := w.s.Prune(t.Context(), []commit.ID{a.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.s.Commit(t.Context(), a.ID); !errors.Is(err, base.ErrGone) {
+		t.Fatal(err)
+	}
+	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: a, Treeless: true, Inner: true}}})
+	w.each(func(when string) {
+		t.Helper()
+		if _, err := w.s.Commit(t.Context(), a.ID); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if h := w.s.Heads(); len(h) != 1 || h[0].ID != b.ID {
+			t.Errorf("%s: %d heads", when, len(h))
+		}
+		if is, err := w.s.IsShallow(); err != nil || is && when != "pending" {
+			t.Errorf("%s: shallow %v, %v", when, is, err)
+		}
+	})
+	w.must(w.s.Close())
+}

@@ -252,7 +252,7 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 			here[c.ID] = r
 			ids = append(ids, c.ID)
 			continue
-		} else if !errors.Is(err, base.ErrNotFound) {
+		} else if !errors.Is(err, base.ErrNotFound) && !errors.Is(err, base.ErrGone) { // one that was pruned here may come again
 			return nil, nil, v, err
 		}
 		for _, p := range c.Parents {

@@ -118,6 +118,7 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	if b.adopts {
 		return b.step.pack(ctx, w, true, true)
 	}
+	b.next.announce(b.e.Number, b.announce)
 	if slices.ContainsFunc(b.next.Pending.Packs, func(p wire.Pack) bool { return p.ID == w.ID }) {
 		return nil
 	}
@@ -323,7 +324,6 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	}
 	b.covered()
 	n := b.next
-	n.announce(b.e.Number, b.announce)
 	b.leavePending()
 	if len(b.placed) > 0 {
 		placed := maps.Clone(n.Placed)

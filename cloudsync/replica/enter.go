@@ -346,7 +346,9 @@ func (e *entering) settle(ctx context.Context) error {
 		return err
 	}
 	kept := e.st.Kept.Set()
-	e.giveUpGone(kept)
+	if err := e.giveUpGone(ctx, kept); err != nil {
+		return err
+	}
 	for id := range e.unsynced {
 		if kept.Has(short(id)) {
 			e.b.Synced = append(e.b.Synced, id)
@@ -398,10 +400,14 @@ func (e *entering) setMissing() error {
 }
 
 // giveUpGone gives up what the epoch has given up.
-func (e *entering) giveUpGone(kept epoch.Set) {
+func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 	heads := e.p.headsHere()
 	giveUp := slices.DeleteFunc(slices.Clone(e.p.state.GiveUp), func(id commit.ID) bool { return kept.Has(short(id)) })
-	for _, id := range e.ids(e.j.GivenUp) {
+	gone, err := e.ids(ctx, e.j.GivenUp)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
 		if e.giveUp[id] {
 			continue
 		}
@@ -417,19 +423,24 @@ func (e *entering) giveUpGone(kept epoch.Set) {
 			e.b.Inner = append(e.b.Inner, c.ID)
 		}
 	}
+	return nil
 }
 
 // logHeads returns the heads of the log that count as such here.
 func (e *entering) logHeads() epoch.Set { return e.st.Heads().Without(e.j.Send) }
 
 // ids returns the commits of the page with short names.
-func (e *entering) ids(of epoch.Set) (ids []commit.ID) {
+func (e *entering) ids(ctx context.Context, of epoch.Set) (ids []commit.ID, err error) {
 	for _, c := range of {
-		if id, ok, err := e.p.find(context.Background(), c); err == nil && ok {
+		id, ok, err := e.p.find(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
 			ids = append(ids, id)
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 func (e *entering) headIDs() (ids []commit.ID) {
@@ -440,8 +451,12 @@ func (e *entering) headIDs() (ids []commit.ID) {
 }
 
 // sendAgain has commits be unsynced that the epoch does not have.
-func (e *entering) sendAgain(context.Context) error {
-	for _, id := range e.ids(e.j.Unsynced.Set()) {
+func (e *entering) sendAgain(ctx context.Context) error {
+	ids, err := e.ids(ctx, e.j.Unsynced.Set())
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
 		if !e.unsynced[id] {
 			e.b.Unsynced = append(e.b.Unsynced, id)
 		}

@@ -142,9 +142,14 @@ func (e *entering) commits(ctx context.Context) error {
 			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
 		}
 	}
+	var below epoch.Set // what unsynced commits stand on
+	for _, n := range e.j.Unsynced {
+		i, _ := e.view.Index(n.ID)
+		below = below.Union(n.Near).Union(e.view[i].Near)
+	}
 	for i := range e.b.Commits {
-		r := &e.b.Commits[i]
-		r.Inner = !heads.Has(short(r.Commit.ID)) && !parents[short(r.Commit.ID)]
+		r, id := &e.b.Commits[i], short(e.b.Commits[i].Commit.ID)
+		r.Inner = below.Has(id) || !heads.Has(id) && !parents[id]
 	}
 	slices.SortStableFunc(e.b.Commits, func(a, b storage.ReceivedCommit) int {
 		return commit.CompareGeneration(a.Commit, b.Commit)
@@ -171,6 +176,9 @@ func (e *entering) tags(ctx context.Context) error {
 			there[t.Name] = t.Commit
 		}
 	}
+	if mine, err = e.dropTags(ctx, mine); err != nil {
+		return err
+	}
 	for _, t := range mine {
 		if id, ok := there[t.Name]; ok != t.Removed && (t.Removed || id == t.Commit) {
 			e.b.SyncedTags = append(e.b.SyncedTags, t)
@@ -187,6 +195,22 @@ func (e *entering) tags(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// dropTags drops changes of tags that name commits which are given up, and returns the others.
+func (e *entering) dropTags(ctx context.Context, mine []storage.TagChange) (left []storage.TagChange, err error) {
+	all, b := e.j.View.Set(), &storage.SyncBatch{}
+	for _, t := range mine {
+		if t.Removed || t.Commit == commit.First().ID || all.Has(short(t.Commit)) {
+			left = append(left, t)
+			continue
+		}
+		b.SyncedTags = append(b.SyncedTags, t)
+	}
+	if len(b.SyncedTags) == 0 {
+		return left, nil
+	}
+	return left, e.p.submitAlone(ctx, b)
 }
 
 // snapshot makes the tree of a root by the snapshots of a checkpoint.

@@ -1,0 +1,118 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/wire"
+)
+
+// TestApply: what one device commits, with values of all sorts, the other has.
+func TestApply(t *testing.T) {
+	for packed := range 5 {
+		for _, long := range []bool{false, true} {
+			t.Run(fmt.Sprint(packed, long), func(t *testing.T) {
+				ctx := context.Background()
+				w := newWorld(t, 1, 2)
+				a, b := w.devices[0], w.devices[1]
+				a.packed, a.long = packed, long
+				big := w.noise(300_000)
+				a.commit(edit{"a": {content: []byte("1")}, "b": {content: w.noise(3000)}, "c": {content: big, lazy: true}, "d": {content: w.noise(200_000)}})
+				a.commit(edit{"a": nil, "b": {content: big}})
+				w.must(a.store.SetTag(ctx, "one", a.store.NewestHead().ID))
+				w.must(a.sync(ctx))
+				w.must(b.sync(ctx))
+				w.same()
+				b.commit(edit{"x": {content: w.noise(5000)}})
+				w.must(b.store.DeleteTag(ctx, "one"))
+				a.commit(edit{"y": {content: w.noise(5000)}})
+				w.must(b.sync(ctx))
+				w.must(a.sync(ctx))
+				w.must(b.sync(ctx))
+				w.same()
+				b.reopen()
+				w.must(b.sync(ctx))
+				w.same()
+			})
+		}
+	}
+}
+
+// same verifies that all devices have the same.
+func (w *world) same() {
+	w.t.Helper()
+	ctx := context.Background()
+	a := w.devices[0]
+	if h := a.store.Heads(); len(h) != 1 {
+		w.t.Fatalf("%d heads", len(h))
+	}
+	content := a.content(a.store.NewestHead())
+	tags, err := a.store.Tags(ctx)
+	w.must(err)
+	for _, d := range w.devices {
+		x, y := a.page.Position(), d.page.Position()
+		if x.K != y.K || x.Epoch != y.Epoch || x.Number != y.Number || x.Hash != y.Hash {
+			w.t.Errorf("%s is at %v, %s at %v", a.name, x, d.name, y)
+		}
+		if h := d.store.Heads(); len(h) != 1 || h[0].ID != a.store.NewestHead().ID {
+			w.t.Fatalf("%s has %d heads, another first one", d.name, len(h))
+		}
+		if got := d.content(d.store.NewestHead()); !maps.Equal(got, content) {
+			w.t.Errorf("%s has another content", d.name)
+		}
+		got, err := d.store.Tags(ctx)
+		w.must(err)
+		if !maps.Equal(got, tags) {
+			w.t.Errorf("%s has tags %v, not %v", d.name, got, tags)
+		}
+		if left, err := d.store.Unsynced(ctx); err != nil || len(left) > 0 {
+			w.t.Errorf("%s has %d unsynced commits: %v", d.name, len(left), err)
+		}
+		if x, y := fmt.Sprint(a.logState()), fmt.Sprint(d.logState()); x != y {
+			w.t.Errorf("%s has the log state\n%s, %s\n%s", a.name, x, d.name, y)
+		}
+	}
+}
+
+// TestCut: a device that is where a cut is made, one that is behind and a new one enter alike.
+func TestCut(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, 2, 3)
+	a, b, c := w.devices[0], w.devices[1], w.devices[2]
+	a.packed = 2
+	step := func() { a.commit(edit{fmt.Sprint(w.random.IntN(9)): {content: w.noise(100 + w.random.IntN(4000))}}) }
+	for i := range 5 {
+		step()
+		w.must(a.sync(ctx))
+		w.must(b.sync(ctx))
+		if i == 1 {
+			w.must(c.sync(ctx))
+		}
+	}
+	w.must(a.log.Cut(ctx))
+	for _, d := range w.devices {
+		w.must(d.sync(ctx))
+	}
+	w.same()
+	for i := range 3 {
+		for range 4 {
+			step()
+			w.must(a.sync(ctx))
+		}
+		b.commit(edit{fmt.Sprint("b", i): {content: w.noise(500), lazy: i == 1}})
+		w.must(b.sync(ctx))
+		if i == 1 {
+			a.retain = &wire.Retention{Last: 2}
+		}
+		w.must(a.sync(ctx))
+		w.must(a.log.Cut(ctx))
+		w.must(b.sync(ctx))
+		w.must(a.sync(ctx))
+	}
+	w.must(c.sync(ctx))
+	n := w.device()
+	w.must(n.sync(ctx))
+	w.same()
+}

@@ -1,0 +1,403 @@
+package replica_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	testPage = [16]byte{1, 2, 3}
+	started  = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// world is some devices with one page, and a bucket.
+type world struct {
+	t       testing.TB
+	clock   *mem.Clock
+	bucket  *mem.Bucket
+	retry   bucket.Bucket
+	sealer  *seal.Sealer
+	names   wire.Names
+	random  *rand.Rand
+	devices []*device
+	lossy   bool // the bucket may lose something
+	// made is what the head of the page must descend from: all commits that were ever made.
+	made map[commit.ID]*commit.Commit
+}
+
+func newWorld(t testing.TB, seed uint64, devices int) *world {
+	t.Helper()
+	w := &world{t: t, clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 2)), made: map[commit.ID]*commit.Commit{}}
+	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
+	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
+	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	w.must(err)
+	w.sealer = seal.NewSealer(ring, nil)
+	w.names = wire.NamesOf(ring, "ledger", testPage)
+	for range devices {
+		w.device()
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) id() (id epoch.ID) {
+	for i := range id {
+		id[i] = byte(w.random.Uint32())
+	}
+	id[0] |= 1
+	return id
+}
+
+// device is a page on one device. What stands in fs survives a crash.
+type device struct {
+	*world
+	name    string
+	id      epoch.ID
+	fs      vfs.FS
+	index   *index.Memory
+	store   *storage.Store
+	page    *replica.Page
+	log     *pagelog.Log
+	fetcher *pack.Fetcher
+	bucket  bucket.Bucket
+	retain  *wire.Retention
+	erase   epoch.Set
+	// packed is the share of values, of 4, that go up in packs.
+	packed int
+	long   bool // bodies are objects of their own
+}
+
+// device adds a device with an empty page.
+func (w *world) device() *device {
+	w.t.Helper()
+	d := &device{world: w, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	w.must(storage.Create(context.Background(), d.options()))
+	w.devices = append(w.devices, d)
+	d.open()
+	w.t.Cleanup(d.close)
+	return d
+}
+
+func (d *device) options() storage.Options {
+	return storage.Options{FS: d.fs, Dir: "page", Page: testPage, MemoryIndex: d.index}
+}
+
+// open begins with what is durable.
+func (d *device) open() {
+	d.t.Helper()
+	ctx := context.Background()
+	var err error
+	d.store, err = storage.Open(ctx, d.options())
+	d.must(err)
+	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Device: d.id, NewID: d.world.id})
+	d.must(err)
+	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
+	d.page.SetFetcher(d.fetcher)
+	d.store.SetFetcher(d.fetcher)
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: byHand{d.page, d}, NewID: d.world.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+}
+
+func (d *device) close() {
+	if d.store == nil {
+		return
+	}
+	d.fetcher.Close()
+	_ = d.store.Close()
+	d.store = nil
+}
+
+// reopen closes the page and opens it again.
+func (d *device) reopen() {
+	d.t.Helper()
+	d.close()
+	d.open()
+}
+
+// value is what a key gets; nil removes it.
+type value struct {
+	content []byte
+	lazy    bool
+	entry   fb.Entry // if it has a digest, instead
+}
+
+type edit map[string]*value
+
+// commit makes a commit on parents, by default on the newest head. The tree is that of the first one
+// with e.
+func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
+	d.t.Helper()
+	ctx := context.Background()
+	if len(parents) == 0 {
+		parents = []*commit.Commit{d.store.NewestHead()}
+	}
+	j := d.store.NewJournal()
+	defer j.Rollback()
+	root, err := btree.Tree{Page: testPage, Source: j, Root: parents[0].Root}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
+		for _, k := range slices.Sorted(maps.Keys(e)) {
+			v, err := e[k], error(nil)
+			c := btree.Change{Delete: v == nil, Entry: fb.Entry{Key: []byte(k)}}
+			switch {
+			case v == nil:
+			case !v.entry.Digest.IsZero():
+				c.Entry = v.entry
+			case len(v.content) <= btree.InlineLimit:
+				c.Entry = fb.Entry{Key: []byte(k), Value: v.content, Inline: true, Size: uint64(len(v.content))}
+			default:
+				c.Entry = fb.Entry{Key: []byte(k), Size: uint64(len(v.content))}
+				if v.lazy {
+					c.Entry.Priority = object.Lazy
+				}
+				c.Entry.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v.content, func(ctx context.Context, p split.Piece) error {
+					return j.PutPiece(ctx, p.Digest, p.Content)
+				})
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	})
+	d.must(err)
+	c, err := commit.New(commit.Params{Now: d.clock.Now(), Root: root, Parents: parents, Device: d.name})
+	if len(parents) == 2 {
+		c, err = commit.NewMerge(root, parents[0], parents[1])
+	}
+	d.must(err)
+	pending, err := d.store.Submit(ctx, j, c)
+	d.must(err)
+	d.must(pending.Wait())
+	d.made[c.ID] = c
+	return c
+}
+
+// merge merges two heads: of keys that differ the greater value stays.
+func (d *device) merge(a, b *commit.Commit) *commit.Commit {
+	d.t.Helper()
+	if commit.Compare(a, b) > 0 {
+		a, b = b, a
+	}
+	e := edit{}
+	ctx := context.Background()
+	left, right := btree.Tree{Page: testPage, Source: d.store, Root: a.Root}, btree.Tree{Page: testPage, Source: d.store, Root: b.Root}
+	for x, err := range btree.Diff(ctx, left, right, nil) {
+		d.must(err)
+		if x.HasRight && (!x.HasLeft || bytes.Compare(x.Right.Digest[:], x.Left.Digest[:])+bytes.Compare(x.Right.Value, x.Left.Value) > 0) {
+			e[string(x.Key)] = &value{content: x.Right.Value, entry: x.Right}
+		}
+	}
+	return d.commit(e, a, b)
+}
+
+// read returns the value of an entry.
+func (d *device) read(e fb.Entry) []byte {
+	d.t.Helper()
+	if e.Inline {
+		return bytes.Clone(e.Value)
+	}
+	v, err := io.ReadAll(split.NewReader(context.Background(), d.store, e.Digest, e.Size))
+	if d.lossy && errors.Is(err, base.ErrGone) {
+		return []byte("lost")
+	}
+	if err != nil {
+		d.t.Fatalf("%s: value of %q: %v", d.name, e.Key, err)
+	}
+	return v
+}
+
+// content returns all of a commit.
+func (d *device) content(c *commit.Commit) map[string]string {
+	d.t.Helper()
+	ctx := context.Background()
+	m := map[string]string{}
+	cur := btree.Tree{Page: testPage, Source: d.store, Root: c.Root}.Cursor()
+	ok, err := cur.First(ctx)
+	for ; ok && err == nil; ok, err = cur.Next(ctx) {
+		m[string(cur.Entry().Key)] = string(d.read(cur.Entry()))
+	}
+	d.must(err)
+	return m
+}
+
+// noise returns n random bytes.
+func (w *world) noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(w.random.Uint32())
+	}
+	return b
+}
+
+// sync catches up, merges and appends, until nothing is left.
+func (d *device) sync(ctx context.Context) error {
+	for range 30 {
+		if _, err := d.log.CatchUp(ctx); err != nil {
+			return err
+		}
+		if err := d.fold(ctx); err != nil {
+			return err
+		}
+		if h := d.store.Heads(); len(h) > 1 {
+			d.merge(h[0], h[1])
+			continue
+		}
+		if _, err := d.page.Prune(ctx); err != nil {
+			return err
+		}
+		body, err := d.body(ctx)
+		if err != nil || body == nil {
+			return err
+		}
+		if _, err := d.log.Append(ctx, body); err != nil {
+			return err
+		}
+	}
+	return errors.New("there is always more to sync")
+}
+
+// fold merges the heads of the log.
+func (d *device) fold(ctx context.Context) error {
+	ids := d.page.Folding()
+	if len(ids) == 0 {
+		return nil
+	}
+	c, err := d.store.Commit(ctx, ids[0])
+	for _, id := range ids[1:] {
+		var o *commit.Commit
+		if err == nil {
+			o, err = d.store.Commit(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		c = d.merge(c, o)
+	}
+	return d.page.Folded(ctx, c.ID)
+}
+
+func short(id commit.ID) (c epoch.Commit) {
+	for _, b := range id[:8] {
+		c = c<<8 | epoch.Commit(b)
+	}
+	return c
+}
+
+func setOf(ids []commit.ID) (s epoch.Set) {
+	for _, id := range ids {
+		s = append(s, short(id))
+	}
+	return epoch.SetOf(s...)
+}
+
+// history has the commits of a page.
+type history struct {
+	commits  map[epoch.Commit]*commit.Commit
+	graph    epoch.Graph
+	unsynced epoch.Set
+	giveUp   epoch.Set
+}
+
+func (d *device) history() (h history) {
+	d.t.Helper()
+	ctx := context.Background()
+	ids, err := d.store.FindCommits(ctx, nil, false, 1<<30)
+	d.must(err)
+	h.commits = map[epoch.Commit]*commit.Commit{}
+	s := d.page.State()
+	for _, id := range ids {
+		c, err := d.store.Commit(ctx, id)
+		d.must(err)
+		if c.IsFirst() {
+			continue
+		}
+		n := epoch.Node{ID: short(id), Generation: c.Generation, Time: c.Timestamp}
+		near, ok := s.Near[n.ID]
+		for _, p := range c.Parents {
+			if p != commit.First().ID && !ok {
+				near = near.Union(epoch.Set{short(p)})
+			}
+		}
+		n.Near = near
+		h.commits[n.ID] = c
+		h.graph = h.graph.With(n)
+	}
+	mine, err := d.store.Unsynced(ctx)
+	d.must(err)
+	h.unsynced, h.giveUp = setOf(mine), setOf(s.GiveUp)
+	return h
+}
+
+// logState returns the log state of the page, as package epoch has it, without packs.
+func (d *device) logState() epoch.State {
+	h, s := d.history(), d.page.State()
+	not := h.unsynced.Union(h.giveUp)
+	st := epoch.State{Retention: epoch.Retention{Last: int(s.Retention.Last), Within: s.Retention.Within}}
+	for _, g := range s.Gone {
+		st.Gone = st.Gone.Union(g)
+	}
+	st.Gone = st.Gone.Without(s.Send)
+	for _, n := range h.graph {
+		if !not.Has(n.ID) {
+			n.Near = n.Near.Without(not)
+			st.Kept = append(st.Kept, n)
+		}
+	}
+	return st
+}
+
+// diff returns the changes between two trees.
+func (d *device) diff(from, to object.Digest) []byte {
+	d.t.Helper()
+	var buf bytes.Buffer
+	w := format.NewChangeWriter(&buf)
+	left, right := btree.Tree{Page: testPage, Source: d.store, Root: from}, btree.Tree{Page: testPage, Source: d.store, Root: to}
+	for x, err := range btree.Diff(context.Background(), left, right, nil) {
+		d.must(err)
+		c := format.Change{Key: x.Key, Removed: !x.HasRight}
+		switch {
+		case x.HasRight && x.Right.Inline:
+			c.Inline = x.Right.Value
+		case x.HasRight:
+			c.Object, c.Size, c.Priority = x.Right.Digest, x.Right.Size, x.Right.Priority
+		}
+		d.must(w.Write(&c))
+	}
+	return buf.Bytes()
+}
