@@ -70,7 +70,7 @@ func BenchmarkUpload(b *testing.B) {
 }
 
 func uploadAll(b *testing.B, to bucket.Bucket, s *seal.Sealer, digests []object.Digest, content []byte) (stored uint64) {
-	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: format.PageNames{Dir: "l/p"}})
+	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: names("l/p")})
 	defer u.Close()
 	pieceBytes := len(content) / len(digests)
 	for i, d := range digests {

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -436,9 +437,9 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 // logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
-	names := format.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
+	names := wire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
 	for _, name := range d.w.cloud.b.Names() {
-		if kind, n, _, _, ok := names.ParseName(name); ok && kind == format.KindEntry && n > at {
+		if n, ok := names.Parse(name); ok && n.Kind == wire.KindEntry && n.Number > at {
 			return true
 		}
 	}
@@ -554,7 +555,7 @@ func (d *device) restart(ctx context.Context, disk *vfstest.Mem, rows *index.Mem
 
 // forget removes rows of metadata.
 func (d *device) forget(ctx context.Context, mask uint64) error {
-	rows := []string{format.MetadataPosition, format.MetadataServerTime, format.MetadataFloor, format.MetadataDevice, format.MetadataCheckpoint, format.MetadataSince, "announced", "packrefs"}
+	rows := []string{cloudsync.MetadataPosition, "announced", "audited"}
 	var b storage.SyncBatch
 	for i, row := range rows {
 		if mask == 0 || mask>>i&1 == 1 {

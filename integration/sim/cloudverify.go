@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -248,15 +248,13 @@ func (w *World) cloudResult() (r CloudResult) {
 	for _, d := range w.devices {
 		r.Requests += d.link.wire.counted().total()
 	}
-	names := format.NamesOf(w.cloud.ring, "ledger", w.page)
+	names := wire.NamesOf(w.cloud.ring, "ledger", w.page)
 	for _, name := range w.cloud.b.Names() {
-		switch kind, _, _, _, _ := names.ParseName(name); kind {
-		case format.KindPack:
+		switch n, _ := names.Parse(name); n.Kind {
+		case wire.KindPack:
 			r.Packs++
-		case format.KindCheckpoint:
+		case wire.KindCheckpoint:
 			r.Checkpoints++
-		case format.KindRange:
-			r.Ranges++
 		}
 	}
 	return r
