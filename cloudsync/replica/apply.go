@@ -472,6 +472,7 @@ func (s *State) addGoneIn(gone epoch.Set) {
 		return
 	}
 	s.addGone(gone)
+	s.setLeft(s.Left.Union(gone))
 	if len(s.Send.And(gone)) > 0 {
 		s.setSend(s.Send.Without(gone))
 	}

@@ -364,6 +364,8 @@ func (e *entering) settle(ctx context.Context) error {
 	n.setNear(e.near)
 	n.setHeader(e.h)
 	n.setPlaced(nil)
+	n.setFrom(e.st.Heads())
+	n.setLeft(nil)
 	n.setTombstone(nil)
 	if n.setRetention(wire.Retention{}); e.h != nil {
 		n.setRetention(e.h.Retention)

@@ -41,7 +41,8 @@ var errAnnounce = errors.New("packs are to be announced")
 type gatherer struct {
 	p   *Page
 	ctx context.Context // of the call that it serves
-	// forced sends all to packs.
+	// forced sends all to packs, no two pieces compressed together, as nobody knows of which commits
+	// they are.
 	forced   bool
 	progress *progress.Tracker
 
@@ -226,7 +227,7 @@ func (g *gatherer) taken(d object.Digest) bool {
 
 // take takes a piece. content is lent.
 func (g *gatherer) take(d object.Digest, content []byte, eager bool) error {
-	q := inlinePiece{d, content, eager, g.plain, g.apart}
+	q := inlinePiece{d, content, eager, g.plain, g.apart || g.forced}
 	g.apart = false
 	if g.spilled || g.forced {
 		return g.upload(q)

@@ -56,6 +56,9 @@ type State struct {
 	Placed map[epoch.Commit]wire.Commit
 	// Pending is what was uploaded into the epoch and no entry names yet.
 	Pending Pending
+	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left are
+	// commits that entries of the epoch give up.
+	From, Left epoch.Set
 	// Missing are pieces that the log says nobody has sent, as far as they are not here.
 	Missing map[object.Digest]bool
 	// Tombstone is the object of the epoch that deleted the page.
@@ -98,6 +101,8 @@ const (
 	rowPlaced    = "placed"
 	rowPending   = "pending"
 	rowMissing   = "missing"
+	rowFrom      = "from"
+	rowLeft      = "left"
 	rowTombstone = "tombstone"
 )
 
@@ -136,6 +141,8 @@ func (s *State) setGiveUp(ids []commit.ID)                { s.GiveUp = ids; s.to
 func (s *State) setPlaced(m map[epoch.Commit]wire.Commit) { s.Placed = m; s.touch(rowPlaced) }
 func (s *State) setPending(p Pending)                     { s.Pending = p; s.touch(rowPending) }
 func (s *State) setMissing(m map[object.Digest]bool)      { s.Missing = m; s.touch(rowMissing) }
+func (s *State) setFrom(g epoch.Set)                      { s.From = g; s.touch(rowFrom) }
+func (s *State) setLeft(g epoch.Set)                      { s.Left = g; s.touch(rowLeft) }
 func (s *State) setTombstone(b []byte)                    { s.Tombstone = b; s.touch(rowTombstone) }
 
 func (s *State) setManifest(packs []wire.Pack) {
@@ -340,6 +347,10 @@ func (s *State) encode(row string) ([]byte, error) {
 		return encodeGob(s.Pending)
 	case row == rowMissing && len(s.Missing) > 0:
 		return encodeGob(s.Missing)
+	case row == rowFrom && len(s.From) > 0:
+		return encodeGob(s.From)
+	case row == rowLeft && len(s.Left) > 0:
+		return encodeGob(s.Left)
 	case row == rowTombstone && len(s.Tombstone) > 0:
 		return s.Tombstone, nil
 	}
@@ -421,6 +432,7 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 	for row, to := range map[string]any{
 		rowHeader: &s.Header, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send, rowFold: &s.Fold,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
+		rowFrom: &s.From, rowLeft: &s.Left,
 	} {
 		b, err := value(row)
 		if err != nil {

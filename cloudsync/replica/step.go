@@ -231,6 +231,9 @@ func (s *step) piece(ctx context.Context, x *wire.Piece, at storage.CloudPlace) 
 // pack takes what a pack brings: all its pieces, or only where they stand. Without local its places
 // are recorded.
 func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error {
+	if w.Pieces == 0 { // a difference
+		return nil
+	}
 	name := s.p.o.Names.Pack(w.Epoch, w.ID)
 	open := pack.Open
 	if whole {

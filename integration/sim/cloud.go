@@ -17,7 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/cloudsync/wire"
+	logwire "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -437,9 +437,9 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 // logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
-	names := wire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
+	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
 	for _, name := range d.w.cloud.b.Names() {
-		if n, ok := names.Parse(name); ok && n.Kind == wire.KindEntry && n.Number > at {
+		if n, ok := names.Parse(name); ok && n.Kind == logwire.KindEntry && n.Number > at {
 			return true
 		}
 	}

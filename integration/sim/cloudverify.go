@@ -11,7 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/mem"
-	"github.com/ledgerd/ledger/cloudsync/wire"
+	logwire "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -248,12 +248,12 @@ func (w *World) cloudResult() (r CloudResult) {
 	for _, d := range w.devices {
 		r.Requests += d.link.wire.counted().total()
 	}
-	names := wire.NamesOf(w.cloud.ring, "ledger", w.page)
+	names := logwire.NamesOf(w.cloud.ring, "ledger", w.page)
 	for _, name := range w.cloud.b.Names() {
 		switch n, _ := names.Parse(name); n.Kind {
-		case wire.KindPack:
+		case logwire.KindPack:
 			r.Packs++
-		case wire.KindCheckpoint:
+		case logwire.KindCheckpoint:
 			r.Checkpoints++
 		}
 	}

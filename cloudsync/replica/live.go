@@ -1,0 +1,358 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/pack"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
+	"github.com/ledgerd/ledger/storage"
+)
+
+const (
+	// A pack of which less than liveOf of livePart parts is live is written again.
+	liveOf, livePart = 3, 4
+	// unneededFor is how long a pack stays that no commit needs, since its commits may be on their way.
+	unneededFor = 30 * 24 * time.Hour
+	// seenShift is by how much the offset of a piece in its block is shifted to tell it from others:
+	// those of values that are objects are longer.
+	seenShift = 8
+)
+
+// usage says what is live in a pack, or in an entry. It takes 40 bytes for each block.
+type usage struct {
+	blocks map[uint32][]uint64 // bits for the beginnings of live pieces
+	bytes  uint64              // of live pieces
+	// all and pieces are of those that the page knows, live or not.
+	all    uint64
+	pieces uint32
+}
+
+// has reports whether a piece is live.
+func (u *usage) has(at *storage.CloudPlace) bool {
+	bits, n := u.blocks[at.Block], int(at.At>>seenShift)
+	return n/64 < len(bits) && bits[n/64]>>(n%64)&1 == 1
+}
+
+// add counts a live piece, once.
+func (u *usage) add(at *storage.CloudPlace) {
+	if u.has(at) {
+		return
+	}
+	if u.blocks == nil {
+		u.blocks = map[uint32][]uint64{}
+	}
+	bits, n := u.blocks[at.Block], int(at.At>>seenShift)
+	for n/64 >= len(bits) {
+		bits = append(bits, 0)
+	}
+	bits[n/64] |= 1 << (n % 64)
+	u.blocks[at.Block] = bits
+	u.bytes += uint64(at.Bytes)
+}
+
+// holder is where pieces stand: a pack or an entry.
+type holder struct {
+	pack  epoch.ID
+	entry uint64
+}
+
+func holderOf(at *storage.CloudPlace) holder { return holder{at.Pack, at.Entry} }
+
+// live finds which pieces kept commits need.
+type live struct {
+	p      *Page
+	of     map[holder]*usage
+	looked map[object.Digest]struct{} // index pieces
+	// all says that what is live is not known, since some trees are not here: then all counts as live.
+	all bool
+}
+
+func (l *live) usage(at *storage.CloudPlace) *usage {
+	u := l.of[holderOf(at)]
+	if u == nil {
+		u = &usage{}
+		l.of[holderOf(at)] = u
+	}
+	return u
+}
+
+// find goes through the values of all kept commits.
+func (l *live) find(ctx context.Context, e *proposing) error {
+	for _, n := range e.kept {
+		cs, err := e.load(ctx, epoch.Set{n.ID})
+		if err != nil || len(cs) == 0 {
+			return err
+		}
+		if err := l.commit(ctx, e, cs[0]); err != nil || l.all {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit finds the values that a commit has and a nearest ancestor has not.
+func (l *live) commit(ctx context.Context, e *proposing, c *commit.Commit) error {
+	held, err := l.p.o.Store.TreeHeld(ctx, c)
+	if l.all = l.all || !held; err != nil || !held {
+		return err
+	}
+	near, err := e.near(ctx, c)
+	if err != nil {
+		return err
+	}
+	ks := []candidate{{tree: l.p.tree(btree.EmptyRoot)}}
+	for _, n := range near {
+		if ks, err = l.p.addHeld(ctx, ks, n); err != nil {
+			return err
+		}
+	}
+	for d, err := range btree.Diff(ctx, ks[len(ks)-1].tree, l.p.tree(c.Root), nil) {
+		if err != nil {
+			return fmt.Errorf("compare trees: %w", err)
+		}
+		if d.HasRight && !d.Right.Inline {
+			if err := l.piece(ctx, d.Right.Digest, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// piece counts a piece, and those below it.
+func (l *live) piece(ctx context.Context, d object.Digest, depth int) error {
+	if _, ok := l.looked[d]; ok {
+		return nil
+	}
+	st, err := l.p.o.Store.PieceState(d)
+	if err != nil {
+		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+	}
+	if st.Synced {
+		l.usage(&st.Place).add(&st.Place)
+	}
+	if !d.Kind().IsIndex() || !st.Held && !st.Synced {
+		return nil
+	}
+	if len(l.looked) >= maxKnown {
+		clear(l.looked)
+	}
+	l.looked[d] = struct{}{}
+	children, err := l.p.below(ctx, d, depth)
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if err := l.piece(ctx, c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// below returns what an index piece lists, which is fetched when it is not held.
+func (p *Page) below(ctx context.Context, d object.Digest, depth int) ([]object.Digest, error) {
+	if depth >= maxIndexLevels {
+		return nil, &base.CorruptError{Where: "object", Key: d.String(), Got: "too many index pieces above one another"}
+	}
+	content, err := p.o.Store.Piece(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("read piece %s: %w", d.Short(), err)
+	}
+	children, err := split.Children(d, content)
+	if err != nil {
+		return nil, fmt.Errorf("read index piece %s: %w", d.Short(), err)
+	}
+	return children, nil
+}
+
+// pieces moves what has to stand elsewhere: pieces in entries, as the log of the epoch ends, and live
+// ones of packs of which little is live, that have what is erased, or that the bucket has lost.
+func (e *proposing) pieces(ctx context.Context) error {
+	s := e.p.state
+	packs := map[epoch.ID]wire.Pack{}
+	announced := map[epoch.ID]bool{}
+	for _, some := range s.Announced {
+		for _, w := range some {
+			if w.Since = s.EntryTime; e.there(w.ID) {
+				packs[w.ID], announced[w.ID] = w, true
+			}
+		}
+	}
+	for _, w := range s.Manifest {
+		if w.Pieces > 0 && w.Dropped == (epoch.ID{}) && e.there(w.ID) {
+			packs[w.ID] = w
+		}
+	}
+	l := &live{p: e.p, of: map[holder]*usage{}, looked: map[object.Digest]struct{}{}, all: e.whole || e.shown != nil}
+	if !l.all {
+		if err := l.find(ctx, e); err != nil {
+			return err
+		}
+	}
+	left := map[epoch.ID]bool{} // packs whose live pieces are moved
+	erased, err := e.erased(ctx, l, packs, left)
+	if err != nil {
+		return err
+	}
+	if !l.all {
+		if err := e.count(ctx, l); err != nil {
+			return err
+		}
+	}
+	for id, w := range packs {
+		if !l.all {
+			e.decide(l, &w, announced[id], left)
+		}
+		if left[id] {
+			e.drop(w)
+		} else if announced[id] || w.Since != packs[id].Since {
+			e.fresh = append(e.fresh, w)
+		}
+	}
+	placed, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool {
+		if u := l.of[holderOf(&at)]; !l.all && (u == nil || !u.has(&at)) {
+			return false
+		}
+		return at.Entry != 0 || left[at.Pack] || e.shown != nil && !e.shown[at.Pack]
+	})
+	if err != nil {
+		return fmt.Errorf("look for pieces that have to be moved: %w", err)
+	}
+	placed = slices.DeleteFunc(placed, func(q storage.PlacedPiece) bool { return erased[q.Digest] })
+	return e.move(ctx, placed, packs)
+}
+
+// count counts what packs hold, live or not.
+func (e *proposing) count(ctx context.Context, l *live) error {
+	_, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool {
+		u := l.usage(&at)
+		u.all += uint64(at.Bytes)
+		u.pieces++
+		return false
+	})
+	if err != nil {
+		return fmt.Errorf("count the pieces of packs: %w", err)
+	}
+	return nil
+}
+
+// decide says what becomes of a pack.
+func (e *proposing) decide(l *live, w *wire.Pack, announced bool, left map[epoch.ID]bool) {
+	u := l.of[holder{pack: w.ID}]
+	if u == nil || u.bytes == 0 {
+		young := announced || w.Since != 0 && w.Since.Add(unneededFor) > e.p.state.EntryTime
+		left[w.ID] = left[w.ID] || !young
+		return
+	}
+	w.Since = 0
+	all := u.all
+	if u.pieces < w.Pieces { // the page does not know dead ones any more
+		all = all / uint64(u.pieces) * uint64(w.Pieces)
+	}
+	left[w.ID] = left[w.ID] || u.bytes*livePart < all*liveOf
+}
+
+// erased returns the pieces of erased values that no kept commit needs, and notes the packs that have
+// one.
+func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire.Pack, left map[epoch.ID]bool) (map[object.Digest]bool, error) {
+	all := map[object.Digest]bool{}
+	if !e.erase {
+		return all, nil
+	}
+	var walk func(d object.Digest, depth int) error
+	walk = func(d object.Digest, depth int) error {
+		if all[d] {
+			return nil
+		}
+		st, err := e.p.o.Store.PieceState(d)
+		if err != nil {
+			return fmt.Errorf("look at piece %s: %w", d.Short(), err)
+		}
+		if u := l.of[holderOf(&st.Place)]; l.all || !st.Synced || u == nil || !u.has(&st.Place) {
+			all[d] = true
+		}
+		if !d.Kind().IsIndex() || !st.Held && !st.Synced {
+			return nil
+		}
+		children, err := e.p.below(ctx, d, depth)
+		for _, c := range children {
+			if err == nil {
+				err = walk(c, depth+1)
+			}
+		}
+		return err
+	}
+	for _, d := range e.p.erase.Values {
+		if err := walk(d, 0); err != nil {
+			return nil, fmt.Errorf("erase value %s: %w", d.Short(), err)
+		}
+	}
+	if len(all) == 0 {
+		return all, nil
+	}
+	for id, w := range packs { // a piece may stand in more packs than the page knows
+		names := packNames{names: e.p.o.Names, state: func() *State { return &State{} }, into: w.Epoch}
+		r, err := pack.Open(ctx, e.p.o.Bucket, e.p.o.Sealer, names, format.PackRef{ID: format.ID(w.ID), Bytes: w.Bytes, Pieces: w.Pieces})
+		if err != nil {
+			return nil, err
+		}
+		left[id] = slices.ContainsFunc(r.Places(), func(q storage.PlacedPiece) bool { return all[q.Digest] })
+		r.Close()
+	}
+	return all, nil
+}
+
+// move uploads pieces in packs of the new epoch.
+func (e *proposing) move(ctx context.Context, placed []storage.PlacedPiece, packs map[epoch.ID]wire.Pack) error {
+	if len(placed) == 0 {
+		return nil
+	}
+	slices.SortFunc(placed, func(a, b storage.PlacedPiece) int {
+		return cmp.Or(compareIDs(a.Place.Pack, b.Place.Pack), cmp.Compare(a.Place.Entry, b.Place.Entry),
+			cmp.Compare(a.Place.Block, b.Place.Block), cmp.Compare(a.Place.At, b.Place.At))
+	})
+	up := pack.NewUploader(ctx, pack.UploadOptions{
+		Bucket: e.p.o.Bucket, Sealer: e.p.o.Sealer, Parallel: e.p.o.Parallel,
+		Names: packNames{names: e.p.o.Names, state: func() *State { return &State{} }, into: e.x.ID},
+	})
+	defer up.Close()
+	for some := range slices.Chunk(placed, queuedPieces) {
+		ds := make([]object.Digest, len(some))
+		for i := range some {
+			ds[i] = some[i].Digest
+		}
+		err := e.p.o.Store.Pieces(ctx, ds, func(i int, st *storage.PieceState) bool {
+			if e.shown != nil && !st.Held {
+				e.lost = append(e.lost, ds[i])
+				return false
+			}
+			return true
+		}, func(i int, content []byte) error {
+			if err := up.Cut(); err != nil { // nobody knows of which commits they are
+				return err
+			}
+			w, ok := packs[some[i].Place.Pack]
+			return up.Add(ds[i], content, !ok || w.Eager, e.p.o.Plain == nil)
+		})
+		if err != nil {
+			return fmt.Errorf("move pieces to packs of a new epoch: %w", err)
+		}
+	}
+	refs, err := up.Finish()
+	for _, r := range refs {
+		e.fresh = append(e.fresh, wire.Pack{Epoch: e.x.ID, ID: epoch.ID(r.ID), Bytes: r.Bytes, Pieces: r.Pieces, Eager: r.Eager})
+	}
+	return err
+}

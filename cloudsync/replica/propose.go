@@ -1,0 +1,679 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+// Propose implements pagelog.Page. A cut that gives nothing up costs what came since the last one.
+// Errors match base.ErrConflict while a change of a tag is not in the bucket and x is a cut.
+func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked) error {
+	e := &proposing{p: p, x: x, old: &checkpoint.Header{}, h: &checkpoint.Header{}, used: map[epoch.ID]bool{}}
+	if h := p.state.Header; h != nil {
+		e.old = h
+	}
+	for _, do := range []func(context.Context) error{
+		func(ctx context.Context) error { return e.begin(ctx, seen) },
+		e.commits, e.gone, e.pieces, e.missing, e.snapshots, e.packs,
+	} {
+		if err := do(ctx); err != nil {
+			return err
+		}
+	}
+	e.h.Base = wire.Base{Number: x.Base, Hash: x.BaseHash}
+	e.h.Retention = p.state.Retention
+	var err error
+	x.Checkpoint, _, err = p.runs.Put(ctx, x.ID, e.h)
+	return err
+}
+
+// proposing is a checkpoint that is being written.
+type proposing struct {
+	p *Page
+	x *epoch.Proposal
+	// old is the header of the present epoch, and h the new one.
+	old, h *checkpoint.Header
+	// whole says that nothing is given up, so that what stands in old stays.
+	whole bool
+	// outside reports commits that are none of the log.
+	outside func(commit.ID) bool
+	heads   []*commit.Commit // of the log
+	kept    epoch.Graph      // unless whole
+	given   epoch.Set        // commits that are given up now, or were by entries of the epoch
+	erase   bool             // something is erased: what holds it is written anew
+	// shown are the objects that the bucket has, nil where that was not asked.
+	shown map[epoch.ID]bool
+	// used are the objects with differences that the checkpoint names.
+	used map[epoch.ID]bool
+	// fresh are the records of packs that are new or have changed.
+	fresh []wire.Pack
+	// lost are pieces that are not held and whose places the bucket has lost.
+	lost []object.Digest
+}
+
+// begin decides what the epoch keeps.
+func (e *proposing) begin(ctx context.Context, seen epoch.Looked) error {
+	p := e.p
+	if err := e.tags(ctx); err != nil {
+		return err
+	}
+	tips := p.o.Store.Heads()
+	ids, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return fmt.Errorf("list what is unsynced: %w", err)
+	}
+	outside := map[commit.ID]bool{}
+	for _, id := range slices.Concat(ids, p.state.GiveUp) {
+		outside[id] = true
+	}
+	e.outside = func(id commit.ID) bool { return outside[id] }
+	if e.heads, err = p.logHeads(ctx, tips, e.outside); err != nil {
+		return err
+	}
+	renews := e.x.Kind == epoch.Renewal
+	if renews {
+		if err := e.survey(ctx, seen); err != nil {
+			return err
+		}
+	} else {
+		e.h.Runs, e.h.Snapshots = slices.Clone(e.old.Runs), slices.Clone(e.old.Snapshots)
+	}
+	e.erase = !renews && len(p.erase.Commits)+len(p.erase.Values) > 0
+	e.whole = !renews && !e.erase && p.state.Retention == (wire.Retention{}) && len(p.state.Left) == 0
+	if e.whole {
+		return nil
+	}
+	return e.keep(ctx, seen)
+}
+
+// keep decides which commits the epoch keeps.
+func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
+	p := e.p
+	g, unsynced, err := p.graph(ctx)
+	if err != nil {
+		return err
+	}
+	aside := unsynced.Union(setOf(p.state.GiveUp))
+	r := p.state.Retention
+	st := epoch.State{Retention: epoch.Retention{Last: int(min(r.Last, 1<<31-1)), Within: r.Within}}
+	for _, n := range g {
+		if !aside.Has(n.ID) {
+			n.Near = n.Near.Without(aside)
+			st.Kept = append(st.Kept, n)
+		}
+	}
+	for _, t := range e.h.Tags {
+		st.Tags = append(st.Tags, epoch.Tag{Name: t.Name, Commit: short(t.Commit)})
+	}
+	var next epoch.State
+	if e.x.Kind == epoch.Renewal {
+		_, next = st.Renewal(e.x.ID, p.state.At, seen, e.x.Erased, nil)
+	} else {
+		erase := setOf(p.erase.Commits).Without(st.Heads())
+		_, next = st.Cut(e.x.ID, p.state.At, st.Keep(p.state.EntryTime, erase), erase, nil)
+		e.x.Erased = erase
+	}
+	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
+	e.h.Tags = slices.DeleteFunc(e.h.Tags, func(t wire.Tag) bool { return t.Commit != commit.First().ID && !e.keeps(short(t.Commit)) })
+	return nil
+}
+
+// keeps reports whether a commit of the log is kept.
+func (e *proposing) keeps(c epoch.Commit) bool {
+	if e.whole {
+		return true
+	}
+	_, ok := e.kept.Index(c)
+	return ok
+}
+
+// tags takes the tags that the log has.
+func (e *proposing) tags(ctx context.Context) error {
+	mine, err := e.p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return fmt.Errorf("list changes of tags: %w", err)
+	}
+	if len(mine) > 0 && e.x.Kind == epoch.Cut {
+		return fmt.Errorf("%d changes of tags are not in the bucket: %w", len(mine), base.ErrConflict)
+	}
+	all, err := e.p.o.Store.Tags(ctx)
+	if err != nil {
+		return fmt.Errorf("read the tags: %w", err)
+	}
+	for _, t := range mine {
+		delete(all, t.Name)
+	}
+	for name, id := range all {
+		e.h.Tags = append(e.h.Tags, wire.Tag{Name: name, Commit: id})
+	}
+	slices.SortFunc(e.h.Tags, func(a, b wire.Tag) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// survey finds what of the present epoch a renewal can carry over: packs and differences that the
+// bucket shows, and runs of commits that can be read. All else is made anew.
+func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
+	e.shown = map[epoch.ID]bool{}
+	if !seen.Own {
+		return nil
+	}
+	s, n := e.p.state, e.p.o.Names
+	dirs := map[string]bool{n.Packs(s.At.Epoch): true}
+	for _, r := range e.old.Runs {
+		dirs[n.Checkpoints(r.Epoch)] = true
+	}
+	sizes := map[epoch.ID]uint64{}
+	for _, w := range s.Manifest {
+		dirs[n.Packs(w.Epoch)] = true
+	}
+	for dir := range dirs {
+		if err := e.list(ctx, dir, sizes); err != nil {
+			return err
+		}
+	}
+	for _, w := range slices.Concat(append(slices.Collect(maps.Values(s.Announced)), s.Manifest)...) {
+		if w.Pieces > 0 && sizes[w.ID] != w.Bytes {
+			delete(e.shown, w.ID)
+		}
+	}
+	for _, r := range e.old.Runs {
+		if r.Kind == wire.Commits {
+			e.h.Runs = append(e.h.Runs, r)
+		}
+	}
+	err := e.p.runs.Each(ctx, e.h, wire.Commits, func(wire.Record) error { return nil })
+	if errors.Is(err, base.ErrCorrupt) {
+		e.h.Runs, err = nil, nil
+	}
+	return err
+}
+
+// list notes the objects of a directory.
+func (e *proposing) list(ctx context.Context, dir string, sizes map[epoch.ID]uint64) error {
+	for after := ""; ; {
+		infos, err := e.p.o.Bucket.List(ctx, after, dir, bucket.MaxList)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", dir, err)
+		}
+		for _, info := range infos {
+			if name, ok := e.p.o.Names.Parse(info.Name); ok {
+				e.shown[name.ID] = true
+				sizes[name.ID] = uint64(info.Size)
+			}
+			after = info.Name
+		}
+		if len(infos) < bucket.MaxList {
+			return nil
+		}
+	}
+}
+
+// there reports whether the bucket has an object that the present epoch names, as far as that was
+// asked.
+func (e *proposing) there(id epoch.ID) bool { return e.shown == nil || e.shown[id] }
+
+// commits writes the run of commits: those that came since the last header, and those of which the
+// record has changed.
+func (e *proposing) commits(ctx context.Context) error {
+	todo, err := e.todo(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(todo, func(a, b *commit.Commit) int {
+		return wire.Compare(&wire.Commit{Commit: a}, &wire.Commit{Commit: b})
+	})
+	if err := e.build(ctx, todo); err != nil {
+		return err
+	}
+	fresh := func(yield func(wire.Record, error) bool) {
+		for _, c := range todo {
+			r, err := e.record(ctx, c)
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+	if e.erase { // no run may have what is erased
+		fresh = e.rewritten(ctx, e.h, fresh)
+		e.h = e.without(wire.Commits)
+	}
+	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.Commits, fresh, func(r wire.Record, _ bool) bool {
+		return e.keeps(short(r.(*wire.Commit).Commit.ID))
+	})
+	return err
+}
+
+// without returns the new header without the runs of a kind.
+func (e *proposing) without(kind wire.RunKind) *checkpoint.Header {
+	h := *e.h
+	h.Runs = slices.DeleteFunc(slices.Clone(h.Runs), func(r wire.Run) bool { return r.Kind == kind })
+	return &h
+}
+
+// rewritten gives the records of the runs of h that are kept, with fresh ones among them.
+func (e *proposing) rewritten(ctx context.Context, h *checkpoint.Header, fresh iter.Seq2[wire.Record, error]) iter.Seq2[wire.Record, error] {
+	return func(yield func(wire.Record, error) bool) {
+		next, stop := iter.Pull2(fresh)
+		defer stop()
+		r, err, ok := next()
+		upTo := func(key wire.Record) (same bool, fail error) {
+			for ok && (key == nil || err != nil || wire.Compare(r, key) <= 0) {
+				if err != nil {
+					return false, err
+				}
+				same = key != nil && wire.Compare(r, key) == 0
+				if !yield(r, nil) {
+					return same, errEnough
+				}
+				r, err, ok = next()
+			}
+			return same, nil
+		}
+		fail := e.p.runs.Each(ctx, h, wire.Commits, func(old wire.Record) error {
+			same, err := upTo(old)
+			if err != nil || same || !e.keeps(short(old.(*wire.Commit).Commit.ID)) {
+				return err
+			}
+			if !yield(old, nil) {
+				return errEnough
+			}
+			return nil
+		})
+		if fail == nil {
+			_, fail = upTo(nil)
+		}
+		if fail != nil && !errors.Is(fail, errEnough) {
+			yield(nil, fail)
+		}
+	}
+}
+
+// todo returns the commits that need a record.
+func (e *proposing) todo(ctx context.Context) ([]*commit.Commit, error) {
+	carried := slices.ContainsFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.Commits })
+	if !carried && !e.whole {
+		return e.load(ctx, e.kept.Set())
+	}
+	var from epoch.Set
+	if carried {
+		from = e.p.state.From
+	}
+	all, err := e.p.since(ctx, e.heads, from)
+	if err != nil || e.whole {
+		return all, err
+	}
+	var todo epoch.Set
+	for _, c := range all {
+		if e.keeps(short(c.ID)) {
+			todo = append(todo, short(c.ID))
+		}
+	}
+	changed, err := e.changed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.load(ctx, epoch.SetOf(append(todo, changed...)...))
+}
+
+func (e *proposing) load(ctx context.Context, ids epoch.Set) (out []*commit.Commit, err error) {
+	for _, s := range ids {
+		id, ok, err := e.p.find(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		c, err := e.p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// changed returns the commits in the runs whose record does not hold any more: a nearest ancestor or
+// the base is given up, or the difference is lost. It notes which differences the others use.
+func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error) {
+	if len(e.given) == 0 && e.shown == nil && !e.erase {
+		return nil, nil
+	}
+	err = e.p.runs.Each(ctx, e.h, wire.Commits, func(rec wire.Record) error {
+		r := rec.(*wire.Commit)
+		id := short(r.Commit.ID)
+		i, ok := e.kept.Index(id)
+		if !ok {
+			return nil
+		}
+		var near epoch.Set
+		if near = r.Near; near == nil {
+			for _, parent := range r.Commit.Parents {
+				if parent != commit.First().ID {
+					near = near.Union(epoch.Set{short(parent)})
+				}
+			}
+		}
+		lost := r.Diff.Place != nil && !e.there(r.Diff.Place.Pack)
+		if !slices.Equal(near, e.kept[i].Near) || !r.Base.IsZero() && e.given.Has(short(r.Base)) || lost {
+			out = append(out, id)
+		} else if r.Diff.Place != nil {
+			e.used[r.Diff.Place.Pack] = true
+		}
+		return nil
+	})
+	return out, err
+}
+
+// build makes the trees that records need and that are not here, as far as the log leads to them.
+func (e *proposing) build(ctx context.Context, todo []*commit.Commit) error {
+	if len(e.old.Runs) == 0 && e.p.state.Entries == 0 || e.shown != nil && len(e.h.Runs) == 0 {
+		return nil
+	}
+	var ids []commit.ID
+	need := map[commit.ID]bool{}
+	for _, c := range todo {
+		if _, ok, err := e.placed(ctx, c); err != nil || ok {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		near, err := e.near(ctx, c)
+		if err != nil {
+			return err
+		}
+		for _, n := range append(near, c) {
+			held, err := e.p.o.Store.TreeHeld(ctx, n)
+			if err != nil {
+				return fmt.Errorf("look for the tree of commit %s: %w", n.ID.Short(), err)
+			}
+			if !held && !need[n.ID] {
+				need[n.ID] = true
+				ids = append(ids, n.ID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	err := e.p.BuildTrees(ctx, ids)
+	if errors.Is(err, base.ErrGone) || e.shown != nil && errors.Is(err, base.ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// near returns the nearest kept ancestors of a commit.
+func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
+	if e.whole {
+		return e.p.nearest(ctx, c)
+	}
+	i, ok := e.kept.Index(short(c.ID))
+	if !ok {
+		return nil, nil
+	}
+	return e.load(ctx, e.kept[i].Near)
+}
+
+// placed returns the record of a commit whose difference an entry of the epoch has brought as an object
+// that can stay.
+func (e *proposing) placed(ctx context.Context, c *commit.Commit) (r wire.Commit, ok bool, err error) {
+	r, ok = e.p.state.Placed[short(c.ID)]
+	if !ok || !e.there(r.Diff.Place.Pack) || r.Base.IsZero() || r.Base == commit.First().ID {
+		return r, ok && e.there(r.Diff.Place.Pack), nil
+	}
+	_, err = e.p.o.Store.Commit(ctx, r.Base)
+	if isPruned(err) {
+		return r, false, nil
+	}
+	return r, err == nil && !e.outside(r.Base) && e.keeps(short(r.Base)), err
+}
+
+// record returns the record of a commit.
+func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit, error) {
+	near, err := e.near(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	r := &wire.Commit{Commit: c}
+	for _, id := range c.Parents {
+		is := func(n *commit.Commit) bool { return n.ID == id }
+		if id != commit.First().ID && r.Near == nil && !slices.ContainsFunc(near, is) {
+			if ok, err := e.inCheckpoint(ctx, id); err != nil {
+				return nil, err
+			} else if !ok {
+				r.Near = epoch.Set{}
+				for _, n := range near {
+					r.Near = r.Near.Union(epoch.Set{short(n.ID)})
+				}
+			}
+		}
+	}
+	if q, ok, err := e.placed(ctx, c); err != nil || ok {
+		r.Base, r.Diff = q.Base, q.Diff
+		if err == nil {
+			e.name(q.Diff.Place)
+		}
+		return r, err
+	}
+	if c.Root == btree.EmptyRoot {
+		return r, nil
+	}
+	held, err := e.p.o.Store.TreeHeld(ctx, c)
+	if r.Treeless = !held; err != nil || !held {
+		return r, err
+	}
+	d, err := e.delta(ctx, c, near)
+	if err != nil {
+		return nil, fmt.Errorf("difference of commit %s: %w", c.ID.Short(), err)
+	}
+	r.Base = d.base
+	r.Diff, err = e.p.diffOf(ctx, d)
+	return r, err
+}
+
+// inCheckpoint reports whether a commit is kept.
+func (e *proposing) inCheckpoint(ctx context.Context, id commit.ID) (bool, error) {
+	_, err := e.p.o.Store.Commit(ctx, id)
+	if isPruned(err) {
+		return false, nil
+	}
+	return !e.outside(id) && e.keeps(short(id)), err
+}
+
+// delta makes the difference of a commit from the tree of one of its nearest kept ancestors.
+func (e *proposing) delta(ctx context.Context, c *commit.Commit, near []*commit.Commit) (d *delta, err error) {
+	var ks []candidate
+	for _, n := range near {
+		if ks, err = e.p.addHeld(ctx, ks, n); err != nil {
+			return nil, err
+		}
+	}
+	if len(ks) == 0 {
+		ks = append(ks, candidate{tree: e.p.tree(btree.EmptyRoot)})
+	}
+	d, long, err := e.p.shortest(ctx, ks, e.p.tree(c.Root))
+	if err != nil || !long {
+		return d, err
+	}
+	if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
+		return nil, err
+	}
+	e.name(d.place)
+	return d, nil
+}
+
+// name has the manifest name an object with a difference.
+func (e *proposing) name(at *wire.Place) {
+	if e.used[at.Pack] = true; e.p.isNamed(at.Pack) {
+		return
+	}
+	e.fresh = append(e.fresh, wire.Pack{Epoch: at.Epoch, ID: at.Pack, Bytes: min(at.Stored, wire.MaxPackBytes)})
+}
+
+// isNamed reports whether the manifest has an object.
+func (p *Page) isNamed(id epoch.ID) bool {
+	_, ok := p.state.index[id]
+	return ok
+}
+
+// gone writes the run of commits that are given up.
+func (e *proposing) gone(ctx context.Context) error {
+	given := e.given
+	if e.shown != nil {
+		given = given.Union(e.p.state.memory().Without(e.p.state.Send))
+	}
+	fresh := func(yield func(wire.Record, error) bool) {
+		for some := range slices.Chunk(given, wire.MaxGone) {
+			if !yield(&wire.Gone{Commits: some}, nil) {
+				return
+			}
+		}
+	}
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.GivenUp, fresh, func(wire.Record, bool) bool { return true })
+	return err
+}
+
+// missing writes the run of pieces that nobody has sent, unless there is one that says the same.
+func (e *proposing) missing(ctx context.Context) error {
+	all := slices.Concat(slices.Collect(maps.Keys(e.p.state.Missing)), e.lost)
+	if e.shown != nil {
+		err := e.p.o.Store.MissingPieces(ctx, func(d object.Digest) error {
+			all = append(all, d)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("look for pieces that nobody has sent: %w", err)
+		}
+	}
+	slices.SortFunc(all, object.Digest.Compare)
+	all = slices.Compact(all)
+	var before []object.Digest
+	err := e.p.runs.Each(ctx, e.h, wire.NotStored, func(r wire.Record) error {
+		before = append(before, r.(*wire.Missing).Piece)
+		return nil
+	})
+	if err != nil || slices.Equal(all, before) {
+		return err
+	}
+	e.h = e.without(wire.NotStored)
+	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, func(yield func(wire.Record, error) bool) {
+		for _, d := range all {
+			if !yield(&wire.Missing{Piece: d}, nil) {
+				return
+			}
+		}
+	}, func(wire.Record, bool) bool { return true })
+	return err
+}
+
+// packs writes the run of packs.
+func (e *proposing) packs(ctx context.Context) error {
+	if e.shown != nil {
+		for _, w := range e.p.state.Manifest {
+			if w.Dropped != (epoch.ID{}) || e.there(w.ID) {
+				e.fresh = append(e.fresh, w)
+			}
+		}
+	}
+	if !e.whole {
+		for _, w := range e.p.state.Manifest {
+			if w.Pieces == 0 && w.Dropped == (epoch.ID{}) && !e.used[w.ID] && e.there(w.ID) {
+				e.drop(w)
+			}
+		}
+	}
+	e.dropParts()
+	// Of two records of a pack the later one counts.
+	slices.SortStableFunc(e.fresh, func(a, b wire.Pack) int { return wire.Compare(&a, &b) })
+	fresh := func(yield func(wire.Record, error) bool) {
+		for i := range e.fresh {
+			w := &e.fresh[i]
+			if i+1 < len(e.fresh) && wire.Compare(w, &e.fresh[i+1]) == 0 {
+				continue
+			}
+			if !yield(w, nil) {
+				return
+			}
+		}
+	}
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.Packs, fresh, func(wire.Record, bool) bool { return true })
+	return err
+}
+
+// drop has the manifest say that an object is not named any more.
+func (e *proposing) drop(w wire.Pack) {
+	w.Since, w.Live, w.Dropped = 0, nil, e.x.ID
+	e.fresh = append(e.fresh, w)
+}
+
+// dropParts notes which runs and snapshots of past epochs the new header does not name any more.
+func (e *proposing) dropParts() {
+	named := map[epoch.ID]bool{}
+	for _, r := range e.h.Runs {
+		named[r.ID] = true
+	}
+	for _, s := range e.h.Snapshots {
+		named[s.Diff.Pack] = true
+	}
+	part := func(in, id epoch.ID, bytes uint64) {
+		if !named[id] && in != e.p.state.At.Epoch {
+			e.drop(wire.Pack{Epoch: in, ID: id, Bytes: min(bytes, wire.MaxPackBytes)})
+		}
+	}
+	for _, r := range e.old.Runs {
+		if r.Kind != wire.Packs { // this run itself is one of these
+			part(r.Epoch, r.ID, r.Bytes)
+		}
+	}
+	for _, s := range e.old.Snapshots {
+		part(s.Diff.Epoch, s.Diff.Pack, s.Diff.Stored)
+	}
+}
+
+// Named returns the objects of past epochs that the present one names: packs, differences and runs.
+func (p *Page) Named(context.Context) (ids []epoch.ID, err error) {
+	for _, w := range p.state.Manifest {
+		if w.Dropped == (epoch.ID{}) {
+			ids = append(ids, w.ID)
+		}
+	}
+	if h := p.state.Header; h != nil {
+		for _, r := range h.Runs {
+			ids = append(ids, r.ID)
+		}
+		for _, s := range h.Snapshots {
+			ids = append(ids, s.Diff.Pack)
+		}
+	}
+	return ids, nil
+}
+
+// Dropped returns which objects an epoch of the lineage was the first not to name, and which that was.
+func (p *Page) Dropped() (ds []epoch.Drop) {
+	for _, w := range p.state.Manifest {
+		if w.Dropped != (epoch.ID{}) {
+			ds = append(ds, epoch.Drop{Pack: w.ID, By: w.Dropped})
+		}
+	}
+	return ds
+}
+
+// compareIDs orders ids.
+func compareIDs(a, b epoch.ID) int { return bytes.Compare(a[:], b[:]) }

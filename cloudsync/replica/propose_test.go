@@ -1,0 +1,366 @@
+package replica_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+)
+
+func (d *device) retain(r wire.Retention) {
+	d.t.Helper()
+	out, err := d.page.Retain(d.t.Context(), r)
+	if err == nil {
+		_, err = d.log.Append(d.t.Context(), out.Body)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *device) cut() {
+	d.t.Helper()
+	if err := d.log.Cut(d.t.Context()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// wantSame proves that devices have one head, with all values.
+func wantSame(t *testing.T, ds ...*device) {
+	t.Helper()
+	var head commit.ID
+	for i, d := range ds {
+		h := d.wantHead()
+		if i > 0 && h.ID != head {
+			t.Fatalf("device %d has head %s, want %s", i, h.ID.Short(), head.Short())
+		}
+		head = h.ID
+	}
+}
+
+// wantAllTrees proves that a device has every commit of the log, and gets the trees of all.
+func (d *device) wantAllTrees(want int) {
+	d.t.Helper()
+	ids, err := d.s.FindCommits(d.t.Context(), nil, false, 1<<20)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var cs []*commit.Commit
+	var of []commit.ID
+	for _, id := range ids {
+		c, err := d.s.Commit(d.t.Context(), id)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if !c.IsFirst() {
+			cs, of = append(cs, c), append(of, id)
+		}
+	}
+	if len(cs) != want {
+		d.t.Fatalf("%d commits, want %d", len(cs), want)
+	}
+	if err := d.page.BuildTrees(d.t.Context(), of); err != nil {
+		d.t.Fatal(err)
+	}
+	for _, c := range cs {
+		d.wantTree(c)
+	}
+}
+
+// content are edits with short and long values, and one long difference.
+func content(d *device, n int) {
+	for i := range n {
+		e := edit{fmt.Sprint("k", i%7): text(noise(uint64(i), 40)), fmt.Sprint("v", i%5): text(noise(uint64(1000+i), 3000))}
+		if i%6 == 3 {
+			e["long"] = text(noise(uint64(2000+i), 200_000))
+			e["lazy"] = &val{noise(uint64(3000+i), 150_000), true}
+		}
+		if i%9 == 5 {
+			for k := range 400 {
+				e[fmt.Sprint("d", k)] = text(noise(uint64(i*1000+k), 40))
+			}
+		}
+		d.commit(e)
+		d.mustSync()
+	}
+}
+
+func TestACutThatKeepsAll(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.mustSync()
+	b.mustSync()
+	for range 4 {
+		content(a, 12)
+		a.cut()
+		b.mustSync()
+		wantSame(t, a, b)
+	}
+	a.mustSync()
+	c := w.device()
+	c.mustSync()
+	wantSame(t, a, b, c)
+	c.wantAllTrees(48)
+	if _, err := c.log.Audit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	content(c, 3)
+	c.cut()
+	a.mustSync()
+	wantSame(t, a, c)
+}
+
+func TestManyCutsMergeRunsAndSnapshots(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	for i := range 40 {
+		a.commit(edit{fmt.Sprint(i % 13): text(fmt.Sprint(i)), fmt.Sprint((i + 5) % 13): nil})
+		a.mustSync()
+		a.cut()
+	}
+	h := a.page.State().Header
+	if len(h.Runs) > 20 || len(h.Snapshots) > 20 || len(h.Snapshots) < 2 {
+		t.Fatalf("%d runs, %d snapshots", len(h.Runs), len(h.Snapshots))
+	}
+	b := w.device()
+	b.mustSync()
+	wantSame(t, a, b)
+	b.wantAllTrees(40)
+}
+
+func TestACutThatGivesUpHistory(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.mustSync()
+	content(a, 10)
+	b.mustSync()
+	a.retain(wire.Retention{Last: 4})
+	for range 3 {
+		content(a, 10)
+		tagged := a.s.NewestHead()
+		if err := a.s.SetTag(t.Context(), "t", tagged.ID); err != nil {
+			t.Fatal(err)
+		}
+		content(a, 8)
+		a.cut()
+		a.mustSync()
+		b.mustSync()
+		wantSame(t, a, b)
+		c := w.device()
+		c.mustSync()
+		wantSame(t, a, b, c)
+		c.wantAllTrees(5)
+		a.wantAllTrees(5)
+	}
+	// What was given up is not named any more.
+	dropped := a.page.Dropped()
+	if len(dropped) == 0 {
+		t.Fatal("nothing was dropped")
+	}
+	named, err := a.page.Named(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Advance(40 * 24 * time.Hour)
+	if err := a.log.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.log.Sweep(t.Context(), named, dropped, false)
+	if err != nil || s.Objects == 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	c := w.device()
+	c.mustSync()
+	wantSame(t, a, c)
+	c.wantAllTrees(5)
+}
+
+func TestOfflineCommitsPassACut(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.mustSync()
+	content(a, 6)
+	b.mustSync()
+	b.commit(edit{"mine": text(noise(77, 9000)), "more": {noise(78, 300_000), true}})
+	a.retain(wire.Retention{Last: 1})
+	content(a, 6)
+	a.cut()
+	b.mustSync()
+	a.mustSync()
+	wantSame(t, a, b)
+	a.cut()
+	b.mustSync()
+	c := w.device()
+	c.mustSync()
+	wantSame(t, a, b, c)
+}
+
+func TestErasing(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.mustSync()
+	secret := text(noise(5, 300_000))
+	first := a.commit(edit{"x": text("1"), "keep": text(noise(6, 200_000))})
+	a.mustSync()
+	bad := a.commit(edit{"secret": secret})
+	a.mustSync()
+	a.cut()
+	a.commit(edit{"secret": nil, "y": text("2")})
+	a.mustSync()
+	b.mustSync()
+	j := a.s.NewJournal()
+	entry, err := entryOf(t.Context(), j, "secret", secret)
+	j.Rollback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.page.SetErase(replica.Erase{Commits: []commit.ID{bad.ID}, Values: []object.Digest{entry.Digest}})
+	a.cut()
+	a.mustSync()
+	b.mustSync()
+	c := w.device()
+	c.mustSync()
+	wantSame(t, a, b, c)
+	c.wantAllTrees(2)
+	if _, err := c.s.Commit(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	st, err := c.s.PieceState(entry.Digest)
+	if err != nil || st.Synced || st.Held {
+		t.Fatalf("the erased value is %+v, %v", st, err)
+	}
+}
+
+func TestARenewalRepairs(t *testing.T) {
+	for _, kind := range []wire.Kind{wire.KindPack, wire.KindCheckpoint, wire.KindEntry, 0} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			w := newWorld(t)
+			a, b := w.device(), w.device()
+			a.mustSync()
+			content(a, 8)
+			a.cut()
+			content(a, 8)
+			b.mustSync()
+			for _, name := range w.b.Names() {
+				if x, ok := w.names.Parse(name); ok && (kind == 0 || x.Kind == kind) {
+					if err := w.b.Delete(t.Context(), name); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := a.log.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a.mustSync()
+			b.mustSync()
+			c := w.device()
+			c.mustSync()
+			wantSame(t, a, b, c)
+			c.wantAllTrees(16)
+		})
+	}
+}
+
+func TestTagsThatAreNotSentPutACutOff(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	c := a.commit(edit{"a": text("1")})
+	a.mustSync()
+	if err := a.s.SetTag(t.Context(), "one", c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.log.Cut(t.Context()); !errors.Is(err, base.ErrConflict) {
+		t.Fatal(err)
+	}
+}
+
+// TestCheckpointNamesWhatItNeeds reads the checkpoint of a cut as it stands in the bucket.
+func TestCheckpointNamesWhatItNeeds(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	content(a, 20)
+	a.retain(wire.Retention{Last: 6})
+	a.cut()
+	store := checkpoint.New(checkpoint.Options{Bucket: w.b, Sealer: w.seal, Names: w.names, NewID: w.id})
+	h := a.page.State().Header
+	kept := map[commit.ID]*wire.Commit{}
+	places := map[epoch.ID]bool{}
+	err := store.Each(t.Context(), h, wire.Commits, func(r wire.Record) error {
+		c := r.(*wire.Commit)
+		kept[c.Commit.ID] = c
+		if c.Diff.Place != nil {
+			places[c.Diff.Place.Pack] = true
+		}
+		return nil
+	})
+	if err != nil || len(kept) != 6 {
+		t.Fatalf("%d commits, %v", len(kept), err)
+	}
+	bare := 0
+	for _, c := range kept {
+		if c.Near != nil {
+			bare++
+			continue
+		}
+		if kept[c.Base] == nil || c.Base != c.Commit.Parents[0] {
+			t.Fatalf("commit %s has base %s", c.Commit.ID.Short(), c.Base.Short())
+		}
+	}
+	if bare != 1 {
+		t.Fatalf("%d commits have lost parents", bare)
+	}
+	err = store.Each(t.Context(), h, wire.Packs, func(r wire.Record) error {
+		p := r.(*wire.Pack)
+		if _, there := w.b.Content(w.names.Pack(p.Epoch, p.ID)); !there && p.Dropped == (epoch.ID{}) {
+			t.Fatalf("pack %x is not there", p.ID)
+		}
+		if p.Pieces == 0 && p.Dropped == (epoch.ID{}) && !places[p.ID] {
+			t.Fatalf("difference %x is named and not needed", p.ID)
+		}
+		if p.Dropped == (epoch.ID{}) {
+			delete(places, p.ID)
+		}
+		return nil
+	})
+	if err != nil || len(places) > 0 {
+		t.Fatalf("%d differences are not named, %v", len(places), err)
+	}
+	gone, err := store.Gone(t.Context(), h)
+	if err != nil || len(gone) != 14 {
+		t.Fatalf("%d commits are gone, %v", len(gone), err)
+	}
+}
+
+// TestCostOfOneKeyCommits holds the bytes of all uploads for commits of one key against their bound.
+func TestCostOfOneKeyCommits(t *testing.T) {
+	commits := 3 * 1024
+	if testing.Short() {
+		t.Skip()
+	}
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	before := w.m.Counts()
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range commits {
+		a.commit(edit{fmt.Sprintf("key %d", r.IntN(100_000)): text(noise(uint64(i), 30))})
+		a.mustSync()
+		if (i+1)%1024 == 0 {
+			a.cut()
+		}
+	}
+	after := w.m.Counts()
+	t.Logf("%+v %+v", before, after)
+}

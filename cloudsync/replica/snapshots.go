@@ -1,0 +1,187 @@
+package replica
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/spool"
+	"github.com/ledgerd/ledger/object"
+)
+
+// snapshots has the header lead to the trees of the heads: the main chain to that of the newest one,
+// and from there one snapshot to each of the others.
+func (e *proposing) snapshots(ctx context.Context) error {
+	chain := mainChain(e.h.Snapshots)
+	if e.erase || e.shown != nil {
+		chain = nil
+	}
+	var heads []*commit.Commit
+	for _, c := range slices.Backward(e.heads) {
+		if c.Root != btree.EmptyRoot && e.keeps(short(c.ID)) {
+			heads = append(heads, c)
+		}
+	}
+	e.h.Snapshots = nil
+	if len(heads) == 0 {
+		return nil
+	}
+	chain, err := e.extend(ctx, chain, heads[0].Root)
+	if err != nil {
+		return fmt.Errorf("write a snapshot: %w", err)
+	}
+	led := map[object.Digest]bool{}
+	for _, s := range chain {
+		led[s.To] = true
+	}
+	for _, c := range heads[1:] {
+		if led[c.Root] {
+			continue
+		}
+		led[c.Root] = true
+		d := &delta{from: e.p.tree(heads[0].Root), to: e.p.tree(c.Root)}
+		if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
+			return fmt.Errorf("write a snapshot: %w", err)
+		}
+		chain = append(chain, wire.Snapshot{From: heads[0].Root, To: c.Root, Diff: *d.place})
+	}
+	for i := range chain {
+		chain[i].Order = uint32(i)
+	}
+	e.h.Snapshots = chain
+	return nil
+}
+
+// mainChain returns the snapshots that lead on from the empty tree, each from the one before.
+func mainChain(all []wire.Snapshot) (chain []wire.Snapshot) {
+	var at object.Digest
+	for _, s := range all {
+		if s.From == at {
+			chain = append(chain, s)
+			at = s.To
+		}
+	}
+	return chain
+}
+
+// extend has a chain lead to a tree. Some of its last snapshots become part of the new one.
+func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object.Digest) ([]wire.Snapshot, error) {
+	if i := slices.IndexFunc(chain, func(s wire.Snapshot) bool { return s.To == to }); i >= 0 {
+		return chain[:i+1], nil
+	}
+	from := btree.EmptyRoot
+	if len(chain) > 0 {
+		from = chain[len(chain)-1].To
+		ok, err := e.holds(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			chain, from = nil, btree.EmptyRoot
+		}
+	}
+	fresh := spool.New(e.p.o.Store.TempDir(), "diff-*", spillBytes)
+	defer fresh.Close()
+	out := bufio.NewWriter(fresh)
+	bytes, _, err := e.p.encodeDiff(ctx, e.p.tree(from), e.p.tree(to), out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var lengths []uint64
+	for _, s := range slices.Backward(chain) {
+		lengths = append(lengths, s.Diff.Bytes)
+	}
+	rest := len(chain) - wire.MergeRuns(lengths, bytes)
+	r, err := fresh.Reader()
+	if err != nil {
+		return nil, err
+	}
+	s := wire.Snapshot{To: to}
+	if len(chain) > 0 {
+		s.From = from
+	}
+	w, err := e.p.newDiffWriter(e.x.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	switch {
+	case rest == len(chain):
+		_, err = io.Copy(w, r)
+	case rest == 0: // what was removed need not be said
+		s.From = object.Digest{}
+		_, _, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
+	default:
+		s.From = chain[rest].From
+		err = e.compose(ctx, chain[rest:], format.NewChangeReader(r, int64(bytes)), w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	place, err := w.finish(ctx)
+	s.Diff = *place
+	return append(slices.Clip(chain[:rest]), s), err
+}
+
+// holds reports whether the tree of the last snapshot is here: it is that of a head of the checkpoint.
+func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error) {
+	cs, err := e.load(ctx, e.p.state.From)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range cs {
+		if c.Root != root {
+			continue
+		}
+		if held, err := e.p.o.Store.TreeHeld(ctx, c); err != nil || held {
+			return held, err
+		}
+	}
+	return false, nil
+}
+
+// compose writes snapshots, and the changes that come last, as one.
+func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *format.ChangeReader, w io.Writer) error {
+	var readers []*diffReader
+	defer func() {
+		for _, r := range readers {
+			r.close()
+		}
+	}()
+	for i := range chain {
+		r, err := e.p.openDiff(ctx, &wire.Diff{Place: &chain[i].Diff})
+		if err != nil {
+			return err
+		}
+		readers = append(readers, r)
+	}
+	readers = append(readers, &diffReader{ChangeReader: last})
+	cw := format.NewChangeWriter(w)
+	nothing := func(*format.Change) error { return nil }
+	for c, err := range composed(readers, nothing) {
+		if err != nil {
+			return err
+		}
+		x := format.Change{Key: c.Entry.Key, Removed: c.Delete}
+		switch {
+		case c.Delete:
+		case c.Entry.Inline:
+			x.Inline = c.Entry.Value
+		default:
+			x.Object, x.Size, x.Priority = c.Entry.Digest, c.Entry.Size, c.Entry.Priority
+		}
+		if err := cw.Write(&x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
