@@ -157,7 +157,11 @@ func (c *checkRun) begin(ctx context.Context) (entries uint64, err error) {
 	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check says what it is
 		return 0, p.explain(held, err)
 	}
-	return p.rep.Load().State().Entries, nil
+	st := p.rep.Load().State()
+	for i := range st.Manifest { // also where the checkpoint cannot be read
+		c.note(c.at.Epoch, &st.Manifest[i])
+	}
+	return st.Entries, nil
 }
 
 // object checks an object with read, which returns how much it has read, until it is good or was bad
@@ -307,7 +311,8 @@ func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal) error {
 	return nil
 }
 
-// note takes note of what a record names. A pack without an epoch is in that of the entry.
+// note takes note of what a record names. A pack without an epoch is in that of the entry, and one
+// without pieces is a difference.
 func (c *checkRun) note(in epoch.ID, r wire.Record) {
 	switch r := r.(type) {
 	case *wire.Pack:
@@ -315,7 +320,7 @@ func (c *checkRun) note(in epoch.ID, r wire.Record) {
 			if e == (epoch.ID{}) {
 				e = in
 			}
-			c.wants(e, r.ID, false)
+			c.wants(e, r.ID, r.Pieces == 0)
 		}
 	case *wire.Commit:
 		if at := r.Diff.Place; at != nil {
@@ -404,12 +409,13 @@ func (c *checkRun) framed(ctx context.Context, name string, label seal.Label) (n
 
 // stored checks a pack, or a difference.
 func (c *checkRun) stored(ctx context.Context, name string, o placedObject) error {
+	bad := func() { c.packs[o.id] = name }
 	if o.diff {
-		return c.object(ctx, name, func() {}, func(ctx context.Context) (int64, error) {
+		return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
 			return c.framed(ctx, name, c.p.names.DiffLabel(o.epoch, o.id))
 		})
 	}
-	return c.object(ctx, name, func() { c.packs[o.id] = name }, func(ctx context.Context) (int64, error) {
+	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
 		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, inEpoch{c.p.names, o.epoch}, format.PackRef{ID: format.ID(o.id)})
 		if err != nil {
 			return 0, err
