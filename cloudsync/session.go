@@ -182,7 +182,7 @@ const minReads = 3
 
 // withLog does what works on the log, again with newer keys where it needs them. Where the bucket
 // turns out to be damaged it repairs it from what the page has, and does it once more. A page that has
-// never read a log to its end leaves that to others.
+// nothing leaves that to others.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
 	renewed := false
 	for reads := 1; ; reads++ {
@@ -193,7 +193,7 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 			return p.explain(ctx, err)
 		case reads < minReads:
 			continue
-		case renewed || p.isBare() || p.ses.audited == (audited{}):
+		case renewed || p.isBare():
 			return damagedError{err}
 		}
 		p.complain(ctx, "the bucket is damaged, and is repaired from what is here", err)
@@ -353,11 +353,12 @@ func (p *Page) audit(ctx context.Context) error {
 	var holes []uint64
 	err := p.withLog(ctx, func() (err error) {
 		at := p.ses.log.Position()
-		from := at.Number - p.rep.Load().State().Entries + 1
+		first := at.Number - p.rep.Load().State().Entries + 1
+		from := first
 		if p.ses.audited.epoch == at.Epoch {
 			from = max(from, p.ses.audited.number+1)
 		}
-		holes, err = p.ses.log.Audit(ctx, from)
+		holes, err = p.ses.log.Audit(ctx, first, from)
 		return err
 	})
 	if err != nil {

@@ -138,6 +138,7 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
 		return nil, gone
 	}
+	name := f.source(place).name
 	_, err = f.caught.do(ctx, keyOf(place), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f.o.Gone(context.WithValue(ctx, catchingUp{}, f), d)
 	})
@@ -151,7 +152,7 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 	if state.Held {
 		return f.held(ctx, d)
 	}
-	if !state.Synced || state.Place == place {
+	if !state.Synced || state.Place == place && f.source(place).name == name {
 		return nil, gone
 	}
 	content, err := f.fetchAt(ctx, d, state.Place)

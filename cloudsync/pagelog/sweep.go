@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -15,9 +16,15 @@ import (
 // Audit lists the log from a number on, up to the position. It returns the numbers that are missing,
 // at most a thousand. A reader that was further on than what is missing has lost nothing by it, but
 // a new device would: a cut repairs that. What is missing behind the position, where later entries
-// are, is a *DamageError. It costs a list for each thousand entries.
-func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error) {
+// are, is a *DamageError, and so is another entry at the position than the one that was applied.
+// first is the number of the epoch's first entry. It costs a list for each thousand entries and a get.
+func (l *Log) Audit(ctx context.Context, first, from uint64) (holes []uint64, err error) {
 	e, n := l.at.Epoch, l.at.Number
+	if n >= first {
+		if err := l.prove(ctx); err != nil {
+			return nil, err
+		}
+	}
 	want := from
 	miss := func(to uint64) {
 		for ; want < to && len(holes) < bucket.MaxList; want++ {
@@ -52,6 +59,27 @@ func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error
 		}
 	}
 	return holes, nil
+}
+
+// prove proves that the entry at the position is the one that was applied, if there is one.
+func (l *Log) prove(ctx context.Context) error {
+	name := l.o.Names.Entry(l.at.Epoch, l.at.Number)
+	o, err := l.o.Bucket.Get(ctx, name, 0, wire.HeadBytes)
+	if errors.Is(err, base.ErrNotFound) {
+		return nil // it is among the holes
+	}
+	if err != nil {
+		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
+	}
+	defer o.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(o.Body, wire.HeadBytes))
+	if err != nil {
+		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
+	}
+	if hash, ok := wire.EntryHash(b); !ok || hash != l.at.Hash {
+		return &DamageError{name, errors.New("it is another entry than the one that was there")}
+	}
+	return nil
 }
 
 // Swept says what a sweep has deleted, and what waits for its age.

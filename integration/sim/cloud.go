@@ -59,10 +59,9 @@ type cloud struct {
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
-	torn   bool  // objects are missing in the midst of what is there
-	tornAt int64 // when the last of them went
-	bereft bool  // of a checkpoint after something else, which it may have stood for
-	lossy  bool  // values may be lost: devices have given up theirs, and the bucket too
+	torn   bool // objects are missing in the midst of what is there
+	bereft bool // of a checkpoint after something else, which it may have stood for
+	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }
 
@@ -307,13 +306,12 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 	defer cancel(nil)
 	w := d.link.wire
 	w.begins(stop, cancel, 0, false)
-	began, asked, puts := d.w.now.Load(), w.counted(), w.put()
+	began, asked := d.w.now.Load(), w.counted()
 	err := fn(ctx)
 	if ctx.Err() != nil {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()
 	}
-	d.aboveHole(puts)
 	w.mu.Lock()
 	flight := w.flight
 	w.stop, w.flight = 0, false
@@ -322,17 +320,6 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 		return errors.Join(err, d.reopen(context.WithoutCancel(ctx)))
 	}
 	return err
-}
-
-// aboveHole is called after a call: puts is how many entries the device had put before. Who goes on without having noticed that something is missing may put an entry behind one that is not there any more, while others fill
-// its place: what they put is on no way that leads to that entry, and for who stands there or begins with a checkpoint behind as if it were lost once more, until all upload anew.
-func (d *device) aboveHole(puts int) {
-	c := d.w.cloud
-	if c.torn && (d.link.session != c.epoch || d.logBeyond()) && d.link.wire.put() > puts {
-		c.epoch++
-		c.tornAt = d.w.now.Load()
-		d.w.renewed()
-	}
 }
 
 // judge returns nil if a call to the bucket may have ended with err (S9).
@@ -434,6 +421,25 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	return nil
 }
 
+// inNewest reports whether the device is in the newest epoch of the bucket. It looks once a day.
+func (d *device) inNewest(ctx context.Context) (bool, error) {
+	row, err := d.s.Metadata(ctx, cloudsync.MetadataPosition)
+	if err != nil {
+		return false, err
+	}
+	k, most := int64(-1), int64(-1)
+	if len(row) > 25 {
+		k = int64(binary.BigEndian.Uint64(row[17:25])) // behind the version and the bucket's id
+	}
+	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page)
+	for _, name := range d.w.cloud.b.Names() {
+		if n, ok := names.Parse(name); ok && n.Kind == logwire.KindEpoch {
+			most = max(most, int64(n.Number))
+		}
+	}
+	return k == most, nil
+}
+
 // logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
@@ -453,10 +459,11 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	if err != nil || len(unsynced) > 0 {
 		return fmt.Errorf("S9: device %d has synced, and %d commits are unsynced: %w", d.index, len(unsynced), err)
 	}
-	if d.link.session != c.epoch { // the device has not noticed
-		return nil
+	newest, err := d.inNewest(ctx)
+	if err != nil {
+		return err
 	}
-	if looked := d.link.wire.floorSeen(); c.torn && looked <= c.tornAt && d.w.now.Load()-looked < int64(24*time.Hour) && d.logBeyond() { // nor has it, but it will within a day
+	if !newest || d.link.session != c.epoch || c.torn { // the device, or another one, notices within a day
 		return nil
 	}
 	if lacks := before.minus(d.has); lacks.last() >= 0 {
@@ -478,7 +485,7 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	}
 	d.link.ring = ring
 	d.join()
-	before, missing, floors := d.w.cloud.has, 0, d.w.floors()
+	missing := 0
 	d.w.cloud.stats.Reuploads++
 	err = d.call(ctx, stop, func(ctx context.Context) (err error) {
 		missing, err = d.link.page.Reupload(ctx)
@@ -487,30 +494,18 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	if failed := d.learn(ctx); failed != nil {
 		return errors.Join(failed, err)
 	}
-	if d.w.floors() > floors {
-		before = set{}.with(0)
-		d.w.renewed()
-	}
 	if failed := d.judge("reupload", err, errStopped); failed != nil || err != nil {
 		return failed
 	}
+	d.w.renewed()
+	d.link.session = d.w.cloud.epoch
 	if missing > 0 && !d.w.cloud.lossy {
 		d.w.trace("device %d misses %d pieces", d.index, missing)
 	}
-	return d.inStep(ctx, before)
+	return d.inStep(ctx, set{}.with(0))
 }
 
-// floors counts the floors in the bucket.
-func (w *World) floors() (n int) {
-	for _, name := range w.cloud.b.Names() {
-		if strings.Contains(name, "/floor/") {
-			n++
-		}
-	}
-	return n
-}
-
-// renewed is called when the log has begun anew, since a device could not read it on: what it had is there as far as devices send it again.
+// renewed is called when there is another epoch that not all devices know: what was in the log is there as far as devices send it again.
 func (w *World) renewed() {
 	var has set
 	for _, d := range w.devices {
@@ -522,6 +517,7 @@ func (w *World) renewed() {
 		}
 	}
 	w.cloud.has = set{}.with(0)
+	w.cloud.epoch++
 	w.cloud.lossy = w.cloud.lossy || w.dropped
 	w.trace("the log begins anew")
 }

@@ -109,7 +109,7 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	w.excuseEvicted()
 	w.trace("the bucket is %s, processes go on: %t", what, goOn)
 	if goOn {
-		w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
+		w.cloud.torn = true
 		return nil
 	}
 	for _, d := range w.devices {
@@ -133,7 +133,7 @@ func (w *World) excuseEvicted() {
 func (w *World) lose(ctx context.Context, n int) error {
 	var names []string
 	for _, name := range w.cloud.b.Names() {
-		if strings.Contains(name, "/log/") || strings.Contains(name, "/packs/") || strings.Contains(name, "/checkpoints/") {
+		if strings.Contains(name, "/log/") || strings.Contains(name, "/epochs/") || strings.Contains(name, "/packs/") || strings.Contains(name, "/checkpoints/") {
 			names = append(names, name)
 		}
 	}
@@ -142,9 +142,8 @@ func (w *World) lose(ctx context.Context, n int) error {
 	}
 	name := names[n%len(names)]
 	w.trace("the bucket loses %s", name)
-	w.cloud.epoch++
 	w.cloud.bereft = w.cloud.bereft || w.cloud.torn && strings.Contains(name, "/checkpoints/")
-	w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
+	w.cloud.torn = true
 	w.renewed()
 	w.now.Add(int64(time.Minute)) // it was written a while ago
 	return w.cloud.b.Delete(ctx, name)
@@ -531,9 +530,8 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 		d.arm(-1)
 	}
 	d.link.wire.begins(0, nil, s.Stop, s.Apart)
-	began, asked, puts := d.w.now.Load(), d.link.wire.counted(), d.link.wire.put()
+	began, asked := d.w.now.Load(), d.link.wire.counted()
 	err := d.link.page.Sync(ctx)
-	d.aboveHole(puts)
 	if d.dark() {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()
