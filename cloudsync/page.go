@@ -392,7 +392,19 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 		p.ses.looked = false // the epoch may be past
 		_, err = p.download(held)
 	}
+	if err == nil {
+		err = p.findPlace(held, d)
+	}
 	return p.outward(err)
+}
+
+// findPlace searches the log for a piece without a place.
+func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
+	st, err := p.store.PieceState(d)
+	if err != nil || st.Held || st.Synced || !p.ses.log.Position().Joined() {
+		return err
+	}
+	return p.rep.Load().FindPlaces(ctx)
 }
 
 // lockSoon waits for the page's turn, but not for ever.
