@@ -26,6 +26,7 @@ type session struct {
 	sending   bool         // an entry is being appended
 	announced bool         // the bucket has the page's announcement
 	slack     float64      // of this device, by which it cuts later than others
+	bound     uint64       // the log is shorter than what it is cut at, as the page was when it was measured
 	retryAt   time.Time    // when a cut that failed is tried again
 	holdUntil time.Time    // see held
 
@@ -115,7 +116,7 @@ func (p *Page) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.s.checkKeys(ctx, p.b, proofForReading, false)
+	return p.s.checkKeys(ctx, p.b, proofForReading, true)
 }
 
 // ready is begin for a round: that it fails is said of both directions.
@@ -184,7 +185,7 @@ const minReads = 3
 // turns out to be damaged it repairs it from what the page has, and does it once more. A page that has
 // never read a log to its end leaves that to others.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
-	renewed := false
+	looked, renewed := false, false
 	for reads := 1; ; reads++ {
 		err := p.withNewerKeys(ctx, do)
 		var bad *pagelog.DamageError
@@ -192,6 +193,17 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 		case !errors.As(err, &bad), errors.Is(err, base.ErrUnsupported):
 			return p.explain(ctx, err)
 		case reads < minReads:
+			continue
+		case !looked: // another device may have repaired it
+			looked = true
+			at := p.ses.log.Position()
+			lookErr := p.withNewerKeys(ctx, func() error { return p.ses.log.Look(ctx) })
+			if lookErr != nil && !errors.As(lookErr, &bad) {
+				return p.explain(ctx, lookErr)
+			}
+			if p.ses.log.Position().Epoch != at.Epoch {
+				reads = 0
+			}
 			continue
 		case renewed || p.isBare() || p.ses.audited == (audited{}):
 			return damagedError{err}
@@ -206,6 +218,9 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 
 // renew repairs the bucket, or enters the epoch of another device that has done so.
 func (p *Page) renew(ctx context.Context) error {
+	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
+		return err
+	}
 	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx) })
 	if err == nil {
 		p.ses.looked = true
