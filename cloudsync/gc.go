@@ -191,8 +191,9 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 // spare reports whether the manifest has a pack that nothing needs and that was announced so long ago
 // that nothing will.
 func (p *Page) spare() bool {
-	old := epoch.Time(p.s.gate.now().UnixNano()).Add(-epoch.Grace)
-	for _, k := range p.rep.Load().State().Manifest {
+	st := p.rep.Load().State()
+	old := st.EntryTime.Add(-epoch.Grace) // by which a cut decides
+	for _, k := range st.Manifest {
 		if k.Since != 0 && k.Since <= old && k.Dropped == (epoch.ID{}) {
 			return true
 		}

@@ -112,7 +112,10 @@ func TestRetentionEndToEnd(t *testing.T) {
 	if r := collectBucket(t, b, cloudsync.GCOptions{}); r.DeletedObjects < 20 {
 		t.Errorf("after 30 days: %+v", r)
 	}
-	w.clock.Advance(31 * 24 * time.Hour) // who has announced a pack has a month to refer to it
+	a.commit(edit{"after a month": text("x")}) // who has announced a pack has a month to refer to it
+	sync(t, a)
+	collectBucket(t, b, cloudsync.GCOptions{})
+	w.clock.Advance(31 * 24 * time.Hour)
 	if r := collectBucket(t, b, cloudsync.GCOptions{}); r.DeletedBytes < 12_000_000 {
 		t.Errorf("after 61 days: %+v", r)
 	}

@@ -421,9 +421,9 @@ func TestReuploadOfHistoryWithoutTrees(t *testing.T) {
 	w.b.Wipe()
 	w.connect()
 	b.reopen()
-	// The first time, the checkpoint cannot be put, and the process ends.
+	// The first time, the entry cannot be put, and the process ends.
 	w.b.SetBefore(func(op bucket.Op, name string) error {
-		if op == bucket.OpPut && strings.Contains(name, "/checkpoints/") {
+		if op == bucket.OpPut && strings.Contains(name, "/log/") {
 			return fs.ErrPermission
 		}
 		return nil
@@ -437,7 +437,7 @@ func TestReuploadOfHistoryWithoutTrees(t *testing.T) {
 	// The second time the process is killed before the checkpoint is put.
 	var killed *vfstest.Mem
 	w.b.SetBefore(func(op bucket.Op, name string) error {
-		if killed == nil && op == bucket.OpPut && strings.Contains(name, "/checkpoints/") {
+		if killed == nil && op == bucket.OpPut && strings.Contains(name, "/log/") {
 			killed = b.d.fs.CrashClone(vfstest.KeepNone)
 			return fs.ErrPermission
 		}
@@ -555,7 +555,7 @@ func TestOneBadPageStopsNoOther(t *testing.T) {
 				t.Errorf("page %d: %v", i, err)
 			}
 		})
-		if got.A+got.B > 14 || onBad > 8 {
+		if got.A+got.B > 16 || onBad > 8 {
 			t.Errorf("page %d: %+v, %d for the bad object", i, got, onBad)
 		}
 	}

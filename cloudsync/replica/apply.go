@@ -113,7 +113,9 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Live != nil || w.Dropped != (epoch.ID{}) {
 		return bad("pack %x is not announced as a new one", w.ID)
 	}
-	b.stored += w.Bytes
+	if w.Eager { // of others a new device reads what it needs
+		b.stored += w.Bytes
+	}
 	b.announce = append(b.announce, *w)
 	if b.adopts {
 		return b.step.pack(ctx, w, true, true)
