@@ -72,11 +72,6 @@ func (w *fleet) same() {
 			w.t.Errorf("%s has %d unsynced commits: %v", d.name, len(left), err)
 		}
 		if x, y := fmt.Sprint(a.logState()), fmt.Sprint(d.logState()); x != y {
-			for i, n := range a.logState().Kept {
-				if k := d.logState().Kept; i < len(k) && fmt.Sprint(k[i]) != fmt.Sprint(n) {
-					w.t.Log(a.dbg(n.ID), d.dbg(n.ID))
-				}
-			}
 			w.t.Errorf("%s has the log state\n%s, %s\n%s", a.name, x, d.name, y)
 		}
 	}
