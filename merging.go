@@ -245,10 +245,8 @@ func (run *mergeRun) env() *merge.Env {
 	}
 	return &merge.Env{
 		View: merge.View{
-			Page: s.key.id, Commits: commits, Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
-			Lost: run.m.isLost, Near: func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
-				return run.cloud.Near(ctx, s.store, id)
-			},
+			Page: s.key.id, Commits: run.cloud.Over(commits, s.store), Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
+			Lost: run.m.isLost,
 		},
 		Sink: run.sink,
 		Scratch: func() (merge.Sink, func()) {
@@ -477,12 +475,21 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 func (p *Page) mergeView() *merge.View {
 	commits := newRootsOf(enteredCommits{p})
 	return &merge.View{
-		Page: p.shared.key.id, Commits: commits, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
-		Near: p.near,
+		Page: p.shared.key.id, Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
 	}
 }
 
-// near returns the nearest ancestors of a commit of which a parent was given up, for callers who do not stay entered.
+// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers who do not stay entered.
+type nearCommits struct {
+	commit.Getter
+	p *Page
+}
+
+// Near implements merge.NearGetter.
+func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	return n.p.near(ctx, id)
+}
+
 func (p *Page) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
 	if err := p.enter(); err != nil {
 		return nil, false, err

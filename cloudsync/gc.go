@@ -134,7 +134,7 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 
 // CollectGarbage gives up what the bucket's retention does, and deletes what past epochs have left in
 // the bucket for 30 days and the present one does not name. It cuts the log when there is history to
-// give up, or when a cut is due. Of a page that is deleted for all devices it deletes everything but
+// give up, or packs that nothing needs, or when a cut is due. Of a page that is deleted for all devices it deletes everything but
 // the epochs. It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	var err error
@@ -178,13 +178,27 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 	if o.Retention != nil {
 		r = *o.Retention
 	}
-	if report.Commits, err = rep.Surplus(ctx, r); err != nil || report.Commits == 0 && !p.cutDue() {
+	if report.Commits, err = rep.Surplus(ctx, r); err != nil {
 		return err
 	}
-	if report.Cut = true; o.DryRun {
-		return nil
+	due, err := p.cutDue(ctx)
+	if report.Cut = due || report.Commits > 0 || p.spare(); err != nil || !report.Cut || o.DryRun {
+		return err
 	}
 	return p.cut(ctx)
+}
+
+// spare reports whether the manifest has a pack that nothing needs and that was announced so long ago
+// that nothing will.
+func (p *Page) spare() bool {
+	st := p.rep.Load().State()
+	old := st.EntryTime.Add(-epoch.Grace) // by which a cut decides
+	for _, k := range st.Manifest {
+		if k.Since != 0 && k.Since <= old && k.Dropped == (epoch.ID{}) {
+			return true
+		}
+	}
+	return false
 }
 
 // sweep deletes what past epochs have left.

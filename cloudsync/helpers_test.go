@@ -220,11 +220,8 @@ func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	}
 	j := p.store.NewJournal()
 	defer j.Rollback()
-	near := func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
-		return cloud.Near(ctx, p.store, id)
-	}
 	env := &merge.Env{
-		View: merge.View{Page: testPage, Commits: p.store, Nodes: j, Pieces: j, Explanation: p.store.Explanation, Near: near}, Sink: j, Table: split.DefaultTable(),
+		View: merge.View{Page: testPage, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
 		Scratch: func() (merge.Sink, func()) { k := p.store.NewJournal(); return k, k.Rollback },
 	}
 	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)

@@ -7,7 +7,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 )
 
-// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up but what is tagged, which becomes a head nowhere, and what was
+// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up, also what is tagged meanwhile, and what was
 // deleted stays deleted.
 func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	w := newWorld(t)
@@ -52,7 +52,7 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 			t.Errorf("device %d has what was deleted", i)
 		}
 	}
-	if tags, err := c.store.Tags(t.Context()); err != nil || tags["v1"] != first.ID {
+	if tags, err := c.store.Tags(t.Context()); err != nil || len(tags) > 0 {
 		t.Errorf("a new device has the tags %v, %v", tags, err)
 	}
 	if all, err := c.store.FindCommits(t.Context(), nil, false, 100); err != nil || len(all) > 4 {

@@ -55,8 +55,8 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 		return err
 	}
 	if st.At.Joined() && st.Bucket != p.s.o.Keyring.BucketID() {
-		if err := p.store.ForgetCloud(ctx, false); err != nil {
-			return fmt.Errorf("forget the bucket: %w", err)
+		if err := p.forget(ctx); err != nil {
+			return err
 		}
 		p.connect()
 	}

@@ -2,7 +2,6 @@ package cloudsync
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -26,10 +26,11 @@ type session struct {
 	sending   bool         // an entry is being appended
 	announced bool         // the bucket has the page's announcement
 	slack     float64      // of this device, by which it cuts later than others
+	bound     uint64       // the log is shorter than what it is cut at, as the page was when it was measured
 	retryAt   time.Time    // when a cut that failed is tried again
 	holdUntil time.Time    // see held
 
-	audited  audited
+	audited  bool      // the log was once read to its end, and audited
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
 }
@@ -37,7 +38,7 @@ type session struct {
 // Rows of metadata that only this package knows.
 const (
 	metadataAnnounced = "announced" // the id of the bucket that has the page's announcement
-	metadataAudited   = "audited"   // the epoch, and the number up to which its log was audited
+	metadataAudited   = "audited"   // there when the log was once read to its end, and audited
 )
 
 const day = 24 * time.Hour
@@ -66,11 +67,11 @@ func (p *Page) load(ctx context.Context) error {
 	}
 	row, err := p.store.Metadata(ctx, metadataAudited)
 	if err != nil {
-		return fmt.Errorf("read how far the log was audited: %w", err)
+		return fmt.Errorf("read whether the log was audited: %w", err)
 	}
 	id := p.s.o.Keyring.BucketID()
 	p.ses.announced = string(announced) == string(id[:])
-	p.ses.audited = parseAudited(row)
+	p.ses.audited = row != nil
 	p.ses.log = pagelog.New(pagelog.Options{
 		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(),
 	}, rep.Position())
@@ -102,10 +103,21 @@ func (p *Page) mistrust(ctx context.Context) error {
 		return nil
 	}
 	p.s.o.Logger.Warn("the position in the bucket is lost: everything here is compared with what the bucket has", "ledger", p.o.Ledger, "page", p.pageID())
+	return p.forget(ctx)
+}
+
+// forget makes the page one that knows nothing of the bucket, but that there may be pieces which only
+// the bucket had.
+func (p *Page) forget(ctx context.Context) error {
 	if err := p.store.ForgetCloud(ctx, false); err != nil {
 		return fmt.Errorf("forget the bucket: %w", err)
 	}
-	return nil
+	errOne := errors.New("one is enough")
+	err := p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
+	if errors.Is(err, errOne) { // who reads such a piece has it looked for
+		err = p.keep(ctx, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
+	}
+	return err
 }
 
 // begin makes sure that there is a log, and that the bucket has the keyring that the device knows.
@@ -115,7 +127,7 @@ func (p *Page) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.s.checkKeys(ctx, p.b, proofForReading, false)
+	return p.s.checkKeys(ctx, p.b, proofForReading, true)
 }
 
 // ready is begin for a round: that it fails is said of both directions.
@@ -184,7 +196,7 @@ const minReads = 3
 // turns out to be damaged it repairs it from what the page has, and does it once more. A page that has
 // nothing leaves that to others.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
-	renewed := false
+	looked, renewed := false, false
 	for reads := 1; ; reads++ {
 		err := p.withNewerKeys(ctx, do)
 		var bad *pagelog.DamageError
@@ -192,6 +204,17 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 		case !errors.As(err, &bad), errors.Is(err, base.ErrUnsupported):
 			return p.explain(ctx, err)
 		case reads < minReads:
+			continue
+		case !looked: // another device may have repaired it
+			looked = true
+			at := p.ses.log.Position()
+			lookErr := p.withNewerKeys(ctx, func() error { return p.ses.log.Look(ctx) })
+			if lookErr != nil && !errors.As(lookErr, &bad) {
+				return p.explain(ctx, lookErr)
+			}
+			if p.ses.log.Position().Epoch != at.Epoch {
+				reads = 0
+			}
 			continue
 		case renewed || p.isBare():
 			return damagedError{err}
@@ -206,6 +229,9 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 
 // renew repairs the bucket, or enters the epoch of another device that has done so.
 func (p *Page) renew(ctx context.Context) error {
+	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
+		return err
+	}
 	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx) })
 	if err == nil {
 		p.ses.looked = true
@@ -330,21 +356,7 @@ func (p *Page) join(ctx context.Context) error {
 	return err
 }
 
-// audited is how far the log was audited. As a row: epoch 16, number 8.
-type audited struct {
-	epoch  epoch.ID
-	number uint64
-}
-
-func parseAudited(b []byte) (a audited) {
-	if len(b) == 24 {
-		copy(a.epoch[:], b)
-		a.number = binary.BigEndian.Uint64(b[16:])
-	}
-	return a
-}
-
-// audit proves that the log lacks nothing, when that is due, and repairs it.
+// audit proves that the log of the epoch lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
 	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
@@ -352,13 +364,7 @@ func (p *Page) audit(ctx context.Context) error {
 	}
 	var holes []uint64
 	err := p.withLog(ctx, func() (err error) {
-		at := p.ses.log.Position()
-		first := at.Number - p.rep.Load().State().Entries + 1
-		from := first
-		if p.ses.audited.epoch == at.Epoch {
-			from = max(from, p.ses.audited.number+1)
-		}
-		holes, err = p.ses.log.Audit(ctx, first, from)
+		holes, err = p.ses.log.Audit(ctx, p.ses.log.Position().Number-p.rep.Load().State().Entries+1)
 		return err
 	})
 	if err != nil {
@@ -369,13 +375,11 @@ func (p *Page) audit(ctx context.Context) error {
 		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(), "first", holes[0], "entries", len(holes))
 		return p.explain(ctx, p.renew(ctx))
 	}
-	at := p.ses.log.Position()
-	a := audited{at.Epoch, at.Number}
-	if a == p.ses.audited {
+	if p.ses.audited {
 		return nil
 	}
-	p.ses.audited = a
-	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: binary.BigEndian.AppendUint64(a.epoch[:], a.number)})
+	p.ses.audited = true
+	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
 }
 
 // tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for, and

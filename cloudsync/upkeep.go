@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
 )
 
 const (
@@ -14,8 +15,9 @@ const (
 	cutEntries = 1024
 	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
 	minCutBytes = 256 << 10
-	// firstCut is how much longer the log may be in an epoch without a checkpoint.
-	firstCut = 4
+	// firstCut is how much longer the log may be in an epoch without a checkpoint, which has all of the
+	// content itself.
+	firstCut = 3
 	// cutPause is how long a device waits after a cut has failed.
 	cutPause = 10 * time.Minute
 )
@@ -26,7 +28,7 @@ func (p *Page) upkeep(ctx context.Context) {
 	p.mu.Lock()
 	p.wantUpkeep = false
 	p.mu.Unlock()
-	if p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 || !p.cutDue() {
+	if p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 {
 		return
 	}
 	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {
@@ -40,48 +42,78 @@ func (p *Page) upkeep(ctx context.Context) {
 	p.tellArrived()
 }
 
-// cutIfDue cuts, unless another device has done so meanwhile.
+// cutIfDue cuts when that is due, unless another device has done so meanwhile.
 func (p *Page) cutIfDue(ctx context.Context) error {
-	if _, err := p.catchUp(ctx); err != nil || !p.cutDue() {
+	due, err := p.cutDue(ctx)
+	if err != nil || !due {
+		return err
+	}
+	if _, err := p.catchUp(ctx); err != nil {
+		return err
+	}
+	if due, err = p.cutDue(ctx); err != nil || !due {
 		return err
 	}
 	return p.cut(ctx)
 }
 
-// cutDue reports whether the log is to be cut for its length. Each
-// device waits a little longer in its own measure, so that one is usually first.
-func (p *Page) cutDue() bool {
+// cutDue reports whether the log is to be cut for its length. Each device waits a little longer in its
+// own measure, so that one is usually first.
+func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	st := p.rep.Load().State()
 	if p.ses.log.Position().Deleted || p.folding() {
-		return false
+		return false, nil
 	}
 	late := 1 + p.ses.slack/20
-	return st.Entries >= uint64(cutEntries*late) || st.Bytes > uint64(float64(cutBytes(st))*late)
+	if st.Entries >= uint64(cutEntries*late) {
+		return true, nil
+	}
+	if st.Bytes <= max(minCutBytes, p.ses.bound) {
+		return false, nil
+	}
+	content, err := p.measure(ctx, p.store.NewestHead().Root) // it may have grown
+	if err != nil {
+		return false, fmt.Errorf("measure the page: %w", err)
+	}
+	if content /= 2; st.Header == nil {
+		content *= firstCut
+	}
+	p.ses.bound = uint64(max(minCutBytes, float64(content)) * late)
+	return st.Bytes > p.ses.bound, nil
 }
 
-// cutBytes returns after how many bytes the log is cut: half of what a new device reads without it.
-func cutBytes(st *replica.State) uint64 {
-	if st.Header == nil {
-		return firstCut * minCutBytes
+// measure returns how many bytes the keys and values of a tree have, but for LAZY ones.
+func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err error) {
+	if d == commit.First().Root { // the empty tree is not stored
+		return 0, nil
 	}
-	var n uint64
-	for _, r := range st.Header.Runs {
-		n += r.Bytes
+	if err := ctx.Err(); err != nil {
+		return 0, context.Cause(ctx)
 	}
-	for _, s := range st.Header.Snapshots {
-		n += s.Diff.Stored
+	n, err := p.store.Node(ctx, d)
+	if err != nil {
+		return 0, err
 	}
-	for i := range st.Manifest {
-		if k := &st.Manifest[i]; k.Eager {
-			n += k.Bytes
+	for i := range n.Len() {
+		if bytes += uint64(len(n.Key(i))); n.Inline(i) {
+			bytes += uint64(len(n.Value(i)))
+		} else if e := n.Entry(i); e.Priority == object.Eager {
+			bytes += e.Size
 		}
 	}
-	return max(minCutBytes, n/2)
+	for i := range n.NumChildren() {
+		below, err := p.measure(ctx, n.Child(i).Digest)
+		if err != nil {
+			return 0, err
+		}
+		bytes += below
+	}
+	return bytes, nil
 }
 
 // cut begins an epoch that gives up what retention and an erasure name.
 func (p *Page) cut(ctx context.Context) error {
-	if err := p.s.checkKeys(ctx, p.b, proofForWriting, false); err != nil {
+	if err := p.s.checkKeys(ctx, p.b, proofForWriting, true); err != nil {
 		return err
 	}
 	if err := p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) }); err != nil {

@@ -132,6 +132,9 @@ func (p *Page) succeeded(ctx context.Context) {
 func (p *Page) upload(ctx context.Context) (sent int, err error) {
 	sent, err = p.send(ctx)
 	if err == nil {
+		err = p.audit(ctx)
+	}
+	if err == nil {
 		err = p.tidy(ctx)
 	}
 	if err != nil {
@@ -195,7 +198,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 // append puts an entry into the log. It reports false when others were faster, so that the body has
 // to be made again.
 func (p *Page) append(ctx context.Context, o *replica.Outgoing) (landed bool, err error) {
-	if err := p.s.checkKeys(ctx, p.b, proofForWriting, p.ses.log.Position().Number == 0); err != nil {
+	if err := p.s.checkKeys(ctx, p.b, proofForWriting, true); err != nil {
 		return false, err
 	}
 	if err := p.announce(ctx); err != nil {

@@ -9,7 +9,7 @@ import (
 // NewPair returns the merge of left and right with the given bases, for tests of what deciders do. Its trees are those of the
 // commits; the base is that of the first one.
 func NewPair(env *Env, left, right *commit.Commit, bases ...*commit.Commit) *Pair {
-	r, err := env.relate(context.Background(), left, right)
+	r, err := relate(context.Background(), env.Commits, env.Lost, left, right)
 	return &Pair{
 		clockBack: err == nil && r.ClockBack, // what cannot be read is told by what is tested
 		Left:      left, Right: right, Bases: bases, Base: env.tree(bases[0].Root),

@@ -27,9 +27,6 @@ type View struct {
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
 	// Lost reports commits whose trees are nowhere any more. They count as pruned, but that Relate goes on below them. Nil: there are none.
 	Lost func(commit.ID) bool
-	// Near returns, of a commit of which a parent was given up for all devices, the nearest ancestors that are kept; ok is false where its parents say it. They are what is above the commit
-	// for Relate, so that all devices find one base. Nil: nothing was given up so.
-	Near func(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error)
 }
 
 func (v *View) tree(root object.Digest) btree.Tree {
@@ -233,7 +230,7 @@ func (s *pass) root(ctx context.Context, m *Merged) (object.Digest, error) {
 		m.How = Equal
 		return m.Left.Root, nil
 	}
-	r, err := s.env.relate(ctx, m.Left, m.Right)
+	r, err := relate(ctx, s.env.Commits, s.env.Lost, m.Left, m.Right)
 	if err != nil {
 		return object.Digest{}, err
 	}

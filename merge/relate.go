@@ -11,6 +11,16 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
+// NearGetter is a commit.Getter that knows the nearest ancestors of commits of which a parent was
+// given up. Relate goes by these in the place of parents, so that all devices find the same bases,
+// whether they have what was given up or not.
+type NearGetter interface {
+	commit.Getter
+	// Near returns the nearest ancestors of a commit that are here; ok is false where its parents say
+	// it. It may wait for a disk.
+	Near(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error)
+}
+
 // Relation says how two commits are related.
 type Relation struct {
 	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
@@ -26,13 +36,12 @@ type Relation struct {
 // what is below them. When nothing is left that both have, the base is the first commit of the page, whose tree is empty: then a key that both have with different values is in
 // conflict, and one that only one has stays. Errors: those of the Getter, *base.CorruptError, that of ctx.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
-	return (&View{Commits: g}).relate(ctx, left, right)
+	return relate(ctx, g, nil, left, right)
 }
 
-// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead. Near stands for parents.
-func (v *View) relate(ctx context.Context, left, right *commit.Commit) (Relation, error) {
-	lost := v.Lost
-	w := relater{getter: v.Commits, near: v.Near, held: map[commit.ID]*visit{}}
+// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead.
+func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
+	w := relater{getter: g, held: map[commit.ID]*visit{}}
 	w.mark(left, ofLeft)
 	w.mark(right, ofRight)
 	var r Relation
@@ -94,7 +103,6 @@ type visit struct {
 // still enter.
 type relater struct {
 	getter commit.Getter
-	near   func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error)
 	queue  visits
 	held   map[commit.ID]*visit // what is in queue
 	fresh  int                  // how much of it is not stale
@@ -129,17 +137,17 @@ func (w *relater) next() *visit {
 
 // markParents puts the parents of a commit into the queue, and reports whether one was pruned.
 func (w *relater) markParents(ctx context.Context, child *commit.Commit, m marks) (pruned bool, err error) {
-	above := child.Parents
-	if w.near != nil {
-		near, ok, err := w.near(ctx, child.ID)
+	ids := child.Parents
+	if g, is := w.getter.(NearGetter); is {
+		near, ok, err := g.Near(ctx, child.ID)
 		if err != nil {
-			return false, fmt.Errorf("relate commits: look for the ancestors of %s: %w", child.ID, err)
+			return false, fmt.Errorf("relate commits: nearest ancestors of commit %s: %w", child.ID, err)
 		}
 		if ok {
-			above, pruned, w.pruned = near, true, true
+			ids, w.pruned, pruned = near, true, true
 		}
 	}
-	for _, id := range above {
+	for _, id := range ids {
 		c, err := w.parent(ctx, id)
 		if errors.Is(err, base.ErrGone) {
 			w.pruned, pruned = true, true

@@ -228,3 +228,70 @@ func TestRelateHostile(t *testing.T) {
 		t.Errorf("canceled: %v", err)
 	}
 }
+
+// nearGraph is a graph of which commits were given up. It knows the nearest ancestors that stay.
+type nearGraph struct {
+	*graph
+	kept map[commit.ID]bool
+}
+
+func (g nearGraph) Commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	if !g.kept[id] {
+		return nil, base.ErrGone
+	}
+	return g.graph.Commit(ctx, id)
+}
+
+func (g nearGraph) Near(_ context.Context, id commit.ID) (near []commit.ID, ok bool, err error) {
+	var walk func(id commit.ID)
+	walk = func(id commit.ID) {
+		for _, p := range g.commits[id].Parents {
+			switch {
+			case p == commit.First().ID:
+			case g.kept[p]:
+				near = append(near, p)
+			default:
+				ok = true
+				walk(p)
+			}
+		}
+	}
+	walk(id)
+	return near, ok, nil
+}
+
+// TestRelateByNearestAncestors: when commits between two heads and their base were given up, the base is found all the same, and heads that have none have the first commit.
+func TestRelateByNearestAncestors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGraph()
+		all := []*commit.Commit{g.add(t, "root")}
+		for i := range rapid.IntRange(3, 20).Draw(t, "commits") {
+			a := all[rapid.IntRange(0, len(all)-1).Draw(t, "parent")]
+			b := all[rapid.IntRange(0, len(all)-1).Draw(t, "other")]
+			if a.ID != b.ID && rapid.IntRange(0, 3).Draw(t, "merge") == 0 {
+				all = append(all, g.add(t, fmt.Sprint(i), a, b))
+			} else {
+				all = append(all, g.add(t, fmt.Sprint(i), a))
+			}
+		}
+		left, right := all[rapid.IntRange(0, len(all)-1).Draw(t, "left")], all[rapid.IntRange(0, len(all)-1).Draw(t, "right")]
+		want, err := merge.Relate(context.Background(), g, left, right)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := map[commit.ID]bool{left.ID: true, right.ID: true}
+		for _, b := range want.Bases {
+			kept[b.ID] = true
+		}
+		for _, c := range all {
+			kept[c.ID] = kept[c.ID] || rapid.Bool().Draw(t, "kept")
+		}
+		got, err := merge.Relate(context.Background(), nearGraph{g, kept}, left, right)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(ids(want.Bases), ids(got.Bases)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

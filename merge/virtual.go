@@ -104,7 +104,7 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 		return p, join, nil
 	}
 	v.left--
-	r, err := env.relate(ctx, a.commit, b.commit)
+	r, err := relate(ctx, env.Commits, env.Lost, a.commit, b.commit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -282,7 +282,7 @@ func (v *View) decisionIn(ctx context.Context, explanation object.Digest, key []
 
 // changedSince reports whether a side of a merge has changed a key: not if all bases of the sides have what it has.
 func (v *View) changedSince(ctx context.Context, sides []held, side *held, key []byte) (bool, error) {
-	r, err := v.relate(ctx, sides[0].commit, sides[1].commit)
+	r, err := relate(ctx, v.Commits, v.Lost, sides[0].commit, sides[1].commit)
 	if err != nil {
 		return false, err
 	}

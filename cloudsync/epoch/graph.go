@@ -90,11 +90,11 @@ func (g Graph) proper(of Set) Set {
 
 // Heads returns the commits from which no other one descends.
 func (g Graph) Heads() Set {
-	var below Set
+	var below []Commit
 	for i := range g {
-		below = below.Union(g[i].Near)
+		below = append(below, g[i].Near...)
 	}
-	return g.Set().Without(below)
+	return g.Set().Without(SetOf(below...))
 }
 
 // Above reports whether a descends from b, or is b.

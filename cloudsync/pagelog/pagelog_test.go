@@ -37,7 +37,7 @@ func (w *world) heal(t *testing.T) {
 			w.clock.Advance(25 * time.Hour) // a look is due
 			err := d.log.Look(ctx)
 			if err == nil {
-				_, err = d.log.Audit(ctx, 1, 1)
+				_, err = d.log.Audit(ctx, 1)
 			}
 			if err == nil {
 				err = d.sync(ctx)

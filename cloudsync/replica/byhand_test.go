@@ -25,7 +25,7 @@ import (
 // byHand is a page whose bodies and checkpoints are written here, as plainly as the format allows.
 type byHand struct {
 	*replica.Page
-	d *device
+	d *member
 }
 
 // packNames puts all packs into the directory of an epoch.
@@ -38,7 +38,7 @@ func (p packNames) Pack(id format.ID) string         { return p.n.Pack(p.e, epoc
 func (p packNames) PackLabelOf(format.ID) seal.Label { return p.n.PackLabel(p.e) }
 
 // upload makes packs of pieces in the directory of an epoch.
-func (d *device) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eager func(object.Digest) bool) ([]wire.Pack, error) {
+func (d *member) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eager func(object.Digest) bool) ([]wire.Pack, error) {
 	u := pack.NewUploader(ctx, pack.UploadOptions{Bucket: d.bucket, Sealer: d.sealer, Names: packNames{d.names, e}})
 	defer u.Close()
 	for _, digest := range ds {
@@ -60,7 +60,7 @@ func (d *device) upload(ctx context.Context, e epoch.ID, ds []object.Digest, eag
 }
 
 // local returns the pieces that have to be sent, and those that commits need and nobody has.
-func (d *device) local(ctx context.Context) (held, lost []object.Digest, err error) {
+func (d *member) local(ctx context.Context) (held, lost []object.Digest, err error) {
 	err = d.store.LocalPieces(ctx, func(p object.Digest) error {
 		held = append(held, p)
 		return nil
@@ -76,8 +76,8 @@ func (d *device) local(ctx context.Context) (held, lost []object.Digest, err err
 	return held, lost, err
 }
 
-// body makes the next body, nil for none.
-func (d *device) body(ctx context.Context) (*wire.SealedBody, error) {
+// bodyByHand writes the next body, nil for none.
+func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
 	h, s := d.history(), d.page.State()
 	held, lost, err := d.local(ctx)
 	if err != nil {
@@ -136,17 +136,17 @@ func (d *device) body(ctx context.Context) (*wire.SealedBody, error) {
 		d.retain = nil
 	}
 	if d.long {
-		id := d.world.id()
+		id := d.fleet.id()
 		if _, err := d.object(ctx, d.names.Pack(e, id), d.names.LongBodyLabel(e, id), b.Bytes()); err != nil {
 			return nil, err
 		}
 		return wire.LongBody(id), nil
 	}
-	return wire.SealBody(d.sealer, d.names, e, d.world.id(), b.Bytes(), w.Parts())
+	return wire.SealBody(d.sealer, d.names, e, d.fleet.id(), b.Bytes(), w.Parts())
 }
 
 // commits writes some commits of a history of which keep stay.
-func (d *device) commits(w *wire.Writer, h history, of, keep epoch.Set) {
+func (d *member) commits(w *wire.Writer, h history, of, keep epoch.Set) {
 	var cs []*commit.Commit
 	reduced := h.graph.Reduce(keep)
 	for _, id := range of {
@@ -161,7 +161,7 @@ func (d *device) commits(w *wire.Writer, h history, of, keep epoch.Set) {
 }
 
 // record returns a commit with the difference from the tree of its nearest ancestor.
-func (d *device) record(h history, reduced epoch.Graph, keep epoch.Set, c *commit.Commit) *wire.Commit {
+func (d *member) record(h history, reduced epoch.Graph, keep epoch.Set, c *commit.Commit) *wire.Commit {
 	ctx := context.Background()
 	i, _ := reduced.Index(short(c.ID))
 	r := &wire.Commit{Commit: c}
@@ -189,8 +189,12 @@ func (d *device) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 		d.must(err)
 	}
 	from := btree.EmptyRoot
+	heads := d.logState().Heads()
 	for _, n := range reduced[i].Near {
 		b := h.commits[n]
+		if !h.unsynced.Has(n) && !heads.Has(n) {
+			continue
+		}
 		if held, err := d.store.TreeHeld(ctx, b); err == nil && held {
 			from, r.Base = b.Root, b.ID
 			break
@@ -201,7 +205,7 @@ func (d *device) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 }
 
 // object stores a framed object, and returns the length of its stream.
-func (d *device) object(ctx context.Context, name string, l seal.Label, content []byte) (uint64, error) {
+func (d *member) object(ctx context.Context, name string, l seal.Label, content []byte) (uint64, error) {
 	var b bytes.Buffer
 	w, err := d.sealer.NewWriter(&b, l, true)
 	d.must(err)
@@ -230,7 +234,7 @@ func (p byHand) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looke
 		_, next = st.Cut(x.ID, s.At, keep, d.erase.Without(st.Heads()), nil)
 		x.Erased = d.erase.Without(st.Heads())
 	}
-	c := &proposal{d: d, ctx: ctx, x: x, s: s, h: &checkpoint.Header{}, next: next, runs: checkpoint.New(checkpoint.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.world.id})}
+	c := &proposal{d: d, ctx: ctx, x: x, s: s, h: &checkpoint.Header{}, next: next, runs: checkpoint.New(checkpoint.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.fleet.id})}
 	if s.Header != nil && x.Kind == epoch.Cut {
 		*c.h = *s.Header
 		c.h.Runs = slices.Clone(s.Header.Runs)
@@ -254,7 +258,7 @@ func (p byHand) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looke
 
 // proposal is a checkpoint that is being written.
 type proposal struct {
-	d    *device
+	d    *member
 	ctx  context.Context
 	x    *epoch.Proposal
 	s    *replica.State
@@ -404,7 +408,7 @@ func (c *proposal) packs() error {
 	return c.add(wire.NotStored, all(lost), func(wire.Record, bool) bool { return true })
 }
 
-func (d *device) exists(ctx context.Context, name string) bool {
+func (d *member) exists(ctx context.Context, name string) bool {
 	o, err := d.bucket.Get(ctx, name, 0, 1)
 	if err == nil {
 		o.Body.Close()
@@ -434,7 +438,7 @@ func (c *proposal) snapshots() error {
 				}
 			}
 		}
-		diff, object := c.d.diff(root, to), c.d.world.id()
+		diff, object := c.d.diff(root, to), c.d.fleet.id()
 		if len(diff) == 0 {
 			continue
 		}

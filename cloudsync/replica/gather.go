@@ -63,7 +63,6 @@ type gatherer struct {
 
 	mu      sync.Mutex
 	pending int                            // guarded by mu; packs that wait for an entry
-	sent    int                            // guarded by mu; packs of this gatherer
 	next    uint64                         // guarded by mu
 	flight  map[object.Digest]uint64       // guarded by mu; given to up and not in the bucket, in the order in which they were given
 	waiting map[object.Digest]waitingPiece // guarded by mu; index pieces in the bucket that may list pieces in flight
@@ -125,16 +124,6 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 		g.progress.Advance(1, 0)
 	}
 	return g.takeQueued(priority == object.Eager)
-}
-
-// pieces takes pieces, with those below them.
-func (g *gatherer) pieces(ds []object.Digest, eager bool) error {
-	for _, d := range ds {
-		if err := g.walk(d, eager, 0); err != nil {
-			return err
-		}
-	}
-	return g.takeQueued(eager)
 }
 
 // walk queues the pieces below d, and d. depth is how many index pieces are above it. An index piece
@@ -319,7 +308,6 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.sent++
 	g.pending++
 	for i := range pieces {
 		delete(g.flight, pieces[i].Digest)

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -35,15 +33,13 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 var (
-	testPage = [16]byte{1, 2, 3}
-	started  = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	fleetPage = [16]byte{1, 2, 3}
+	started   = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// world is some devices with one page, and a bucket.
-type world struct {
+// fleet is some devices with one page, and a bucket.
+type fleet struct {
 	t       testing.TB
 	clock   *mem.Clock
 	bucket  *mem.Bucket
@@ -51,35 +47,36 @@ type world struct {
 	sealer  *seal.Sealer
 	names   wire.Names
 	random  *rand.Rand
-	devices []*device
+	devices []*member
 	lossy   bool // the bucket may lose something
 	// made is what the head of the page must descend from: all commits that were ever made.
 	made map[commit.ID]*commit.Commit
 }
 
-func newWorld(t testing.TB, seed uint64, devices int) *world {
+func newFleet(t testing.TB, seed uint64, devices int) *fleet {
 	t.Helper()
-	w := &world{t: t, clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 2)), made: map[commit.ID]*commit.Commit{}}
+	w := &fleet{t: t, clock: mem.NewAutoClock(started), random: rand.New(rand.NewPCG(seed, 2)), made: map[commit.ID]*commit.Commit{}}
 	w.bucket = mem.New(mem.Options{Clock: w.clock, Seed: seed})
 	w.retry = bucket.NewRetry(w.bucket, bucket.RetryOptions{Clock: w.clock, Jitter: w.random.Float64})
-	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
+	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	ring, err := seal.NewKeyring(seal.AES256GCM, random)
 	w.must(err)
-	w.sealer = seal.NewSealer(ring, nil)
-	w.names = wire.NamesOf(ring, "ledger", testPage)
-	for range devices {
-		w.device()
+	w.sealer = seal.NewSealer(ring, random)
+	w.names = wire.NamesOf(ring, "ledger", fleetPage)
+	for i := range devices {
+		w.device(seed%4 > 1 && i == 0)
 	}
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *fleet) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) id() (id epoch.ID) {
+func (w *fleet) id() (id epoch.ID) {
 	for i := range id {
 		id[i] = byte(w.random.Uint32())
 	}
@@ -87,12 +84,13 @@ func (w *world) id() (id epoch.ID) {
 	return id
 }
 
-// device is a page on one device. What stands in fs survives a crash.
-type device struct {
-	*world
+// member is a page on one device. What stands in fs survives a crash.
+type member struct {
+	*fleet
 	name    string
 	id      epoch.ID
-	fs      vfs.FS
+	mem     *vfstest.Mem
+	fs      vfs.FS // on mem
 	index   *index.Memory
 	store   *storage.Store
 	page    *replica.Page
@@ -104,12 +102,17 @@ type device struct {
 	// packed is the share of values, of 4, that go up in packs.
 	packed int
 	long   bool // bodies are objects of their own
+	byHand bool // what goes out is written by the test
+	// message is that of commits.
+	message string
 }
 
 // device adds a device with an empty page.
-func (w *world) device() *device {
+func (w *fleet) device(byHand bool) *member {
 	w.t.Helper()
-	d := &device{world: w, name: fmt.Sprint("d", len(w.devices)), id: w.id(), fs: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d := &member{fleet: w, byHand: byHand, name: fmt.Sprint("d", len(w.devices)), id: w.id(), mem: vfstest.NewMem(), index: index.NewMemory(), bucket: w.retry}
+	d.fs = d.mem
+	w.must(errors.Join(d.mem.MkdirAll("repo"), d.mem.SyncDir(".")))
 	w.must(storage.Create(context.Background(), d.options()))
 	w.devices = append(w.devices, d)
 	d.open()
@@ -117,26 +120,30 @@ func (w *world) device() *device {
 	return d
 }
 
-func (d *device) options() storage.Options {
-	return storage.Options{FS: d.fs, Dir: "page", Page: testPage, MemoryIndex: d.index}
+func (d *member) options() storage.Options {
+	return storage.Options{FS: d.fs, Dir: "repo/page", Page: fleetPage, MemoryIndex: d.index}
 }
 
 // open begins with what is durable.
-func (d *device) open() {
+func (d *member) open() {
 	d.t.Helper()
 	ctx := context.Background()
 	var err error
 	d.store, err = storage.Open(ctx, d.options())
 	d.must(err)
-	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Device: d.id, NewID: d.world.id})
+	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Device: d.id, NewID: d.fleet.id})
 	d.must(err)
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)
 	d.store.SetFetcher(d.fetcher)
-	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: byHand{d.page, d}, NewID: d.world.id, Tombstone: d.page.Tombstone()}, d.page.Position())
+	var page pagelog.Page = d.page
+	if d.byHand {
+		page = byHand{d.page, d}
+	}
+	d.log = pagelog.New(pagelog.Options{Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Page: page, NewID: d.fleet.id, Tombstone: d.page.Tombstone()}, d.page.Position())
 }
 
-func (d *device) close() {
+func (d *member) close() {
 	if d.store == nil {
 		return
 	}
@@ -146,7 +153,7 @@ func (d *device) close() {
 }
 
 // reopen closes the page and opens it again.
-func (d *device) reopen() {
+func (d *member) reopen() {
 	d.t.Helper()
 	d.close()
 	d.open()
@@ -159,11 +166,11 @@ type value struct {
 	entry   fb.Entry // if it has a digest, instead
 }
 
-type edit map[string]*value
+type puts map[string]*value
 
 // commit makes a commit on parents, by default on the newest head. The tree is that of the first one
 // with e.
-func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
+func (d *member) commit(e puts, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
 	ctx := context.Background()
 	if len(parents) == 0 {
@@ -171,7 +178,7 @@ func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
 	}
 	j := d.store.NewJournal()
 	defer j.Rollback()
-	root, err := btree.Tree{Page: testPage, Source: j, Root: parents[0].Root}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
+	root, err := btree.Tree{Page: fleetPage, Source: j, Root: parents[0].Root}.Apply(ctx, j, func(yield func(btree.Change, error) bool) {
 		for _, k := range slices.Sorted(maps.Keys(e)) {
 			v, err := e[k], error(nil)
 			c := btree.Change{Delete: v == nil, Entry: fb.Entry{Key: []byte(k)}}
@@ -196,7 +203,7 @@ func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
 		}
 	})
 	d.must(err)
-	c, err := commit.New(commit.Params{Now: d.clock.Now(), Root: root, Parents: parents, Device: d.name})
+	c, err := commit.New(commit.Params{Now: d.clock.Now(), Root: root, Parents: parents, Device: d.name, Message: d.message})
 	if len(parents) == 2 {
 		c, err = commit.NewMerge(root, parents[0], parents[1])
 	}
@@ -209,14 +216,14 @@ func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
 }
 
 // merge merges two heads: of keys that differ the greater value stays.
-func (d *device) merge(a, b *commit.Commit) *commit.Commit {
+func (d *member) merge(a, b *commit.Commit) *commit.Commit {
 	d.t.Helper()
 	if commit.Compare(a, b) > 0 {
 		a, b = b, a
 	}
-	e := edit{}
+	e := puts{}
 	ctx := context.Background()
-	left, right := btree.Tree{Page: testPage, Source: d.store, Root: a.Root}, btree.Tree{Page: testPage, Source: d.store, Root: b.Root}
+	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: a.Root}, btree.Tree{Page: fleetPage, Source: d.store, Root: b.Root}
 	for x, err := range btree.Diff(ctx, left, right, nil) {
 		d.must(err)
 		if x.HasRight && (!x.HasLeft || bytes.Compare(x.Right.Digest[:], x.Left.Digest[:])+bytes.Compare(x.Right.Value, x.Left.Value) > 0) {
@@ -227,14 +234,14 @@ func (d *device) merge(a, b *commit.Commit) *commit.Commit {
 }
 
 // read returns the value of an entry.
-func (d *device) read(e fb.Entry) []byte {
+func (d *member) read(e fb.Entry) []byte {
 	d.t.Helper()
 	if e.Inline {
 		return bytes.Clone(e.Value)
 	}
 	v, err := io.ReadAll(split.NewReader(context.Background(), d.store, e.Digest, e.Size))
-	if d.lossy && errors.Is(err, base.ErrGone) {
-		return []byte("lost")
+	if d.lossy && (errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrCorrupt)) {
+		return []byte(lost)
 	}
 	if err != nil {
 		d.t.Fatalf("%s: value of %q: %v", d.name, e.Key, err)
@@ -242,12 +249,15 @@ func (d *device) read(e fb.Entry) []byte {
 	return v
 }
 
+// lost stands for a value that nobody has, or that the bucket has damaged.
+const lost = "lost"
+
 // content returns all of a commit.
-func (d *device) content(c *commit.Commit) map[string]string {
+func (d *member) content(c *commit.Commit) map[string]string {
 	d.t.Helper()
 	ctx := context.Background()
 	m := map[string]string{}
-	cur := btree.Tree{Page: testPage, Source: d.store, Root: c.Root}.Cursor()
+	cur := btree.Tree{Page: fleetPage, Source: d.store, Root: c.Root}.Cursor()
 	ok, err := cur.First(ctx)
 	for ; ok && err == nil; ok, err = cur.Next(ctx) {
 		m[string(cur.Entry().Key)] = string(d.read(cur.Entry()))
@@ -257,7 +267,7 @@ func (d *device) content(c *commit.Commit) map[string]string {
 }
 
 // noise returns n random bytes.
-func (w *world) noise(n int) []byte {
+func (w *fleet) noise(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(w.random.Uint32())
@@ -266,7 +276,7 @@ func (w *world) noise(n int) []byte {
 }
 
 // sync catches up, merges and appends, until nothing is left.
-func (d *device) sync(ctx context.Context) error {
+func (d *member) sync(ctx context.Context) error {
 	for range 30 {
 		if _, err := d.log.CatchUp(ctx); err != nil {
 			return err
@@ -292,8 +302,27 @@ func (d *device) sync(ctx context.Context) error {
 	return errors.New("there is always more to sync")
 }
 
+// body makes the next body, nil for none.
+func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
+	if d.byHand {
+		return d.bodyByHand(ctx)
+	}
+	var out *replica.Outgoing
+	var err error
+	if d.retain != nil {
+		out, err = d.page.Retain(ctx, *d.retain)
+		d.retain = nil
+	} else {
+		out, err = d.page.Next(ctx)
+	}
+	if err != nil || out == nil {
+		return nil, err
+	}
+	return out.Body, nil
+}
+
 // fold merges the heads of the log.
-func (d *device) fold(ctx context.Context) error {
+func (d *member) fold(ctx context.Context) error {
 	ids := d.page.Folding()
 	if len(ids) == 0 {
 		return nil
@@ -334,7 +363,7 @@ type history struct {
 	giveUp   epoch.Set
 }
 
-func (d *device) history() (h history) {
+func (d *member) history() (h history) {
 	d.t.Helper()
 	ctx := context.Background()
 	ids, err := d.store.FindCommits(ctx, nil, false, 1<<30)
@@ -365,7 +394,7 @@ func (d *device) history() (h history) {
 }
 
 // logState returns the log state of the page, as package epoch has it, without packs.
-func (d *device) logState() epoch.State {
+func (d *member) logState() epoch.State {
 	h, s := d.history(), d.page.State()
 	not := h.unsynced.Union(h.giveUp)
 	st := epoch.State{Retention: epoch.Retention{Last: int(s.Retention.Last), Within: s.Retention.Within}}
@@ -383,11 +412,11 @@ func (d *device) logState() epoch.State {
 }
 
 // diff returns the changes between two trees.
-func (d *device) diff(from, to object.Digest) []byte {
+func (d *member) diff(from, to object.Digest) []byte {
 	d.t.Helper()
 	var buf bytes.Buffer
 	w := format.NewChangeWriter(&buf)
-	left, right := btree.Tree{Page: testPage, Source: d.store, Root: from}, btree.Tree{Page: testPage, Source: d.store, Root: to}
+	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: from}, btree.Tree{Page: fleetPage, Source: d.store, Root: to}
 	for x, err := range btree.Diff(context.Background(), left, right, nil) {
 		d.must(err)
 		c := format.Change{Key: x.Key, Removed: !x.HasRight}

@@ -91,10 +91,12 @@ func (l *live) usage(at *storage.CloudPlace) *usage {
 func (l *live) find(ctx context.Context, e *proposing) error {
 	for _, n := range e.kept {
 		cs, err := e.load(ctx, epoch.Set{n.ID})
-		if err != nil || len(cs) == 0 {
-			return err
+		for _, c := range cs {
+			if err == nil {
+				err = l.commit(ctx, e, c)
+			}
 		}
-		if err := l.commit(ctx, e, cs[0]); err != nil || l.all {
+		if l.all = l.all || len(cs) == 0; err != nil || l.all {
 			return err
 		}
 	}

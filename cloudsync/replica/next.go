@@ -21,9 +21,6 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// localBatch is how many local pieces are looked at before some of them are sent.
-const localBatch = 1 << 16
-
 // outgoing is what a Page remembers of what goes out.
 type outgoing struct {
 	// looked says that in the epoch in there were no local pieces of synced commits left.
@@ -81,7 +78,7 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	g.progress = p.expect(m.deltas)
 	err = g.deltas(m.deltas)
 	if err == nil && m.isEmpty() {
-		err = p.resend(ctx, g)
+		err = p.resend(ctx, g, m.from.outside)
 	}
 	if errors.Is(err, errAnnounce) {
 		if err = g.flush(); err == nil {
@@ -93,6 +90,9 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	}
 	if m.isEmpty() && len(p.state.Pending.Packs) == 0 {
 		return nil, nil
+	}
+	if m.isEmpty() {
+		clear(g.missing) // of commits that went up before
 	}
 	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
 	return p.seal(ctx, len(m.commits), false, func(w *wire.Writer) error { return m.write(ctx, w) })
@@ -415,41 +415,57 @@ func (p *Page) expect(ds []*delta) *progress.Tracker {
 // errEnough ends a walk.
 var errEnough = errors.New("enough")
 
-// resend takes local pieces of synced commits, to packs alone: their place did not pass to the epoch,
-// or was lost. Nobody says whether their values are EAGER; who needs them as such fetches them. Those
-// of commits that were given up are not wanted, so it waits until these are pruned.
-func (p *Page) resend(ctx context.Context, g *gatherer) error {
-	if p.out.looked || len(p.state.GiveUp) > 0 {
+// resend takes local pieces that commits of the log need, to packs alone: their place did not pass to
+// the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so where
+// there are some it goes through the values of all commits that have a tree here.
+func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
+	if p.out.looked {
 		return nil
 	}
-	g.forced, g.plain = true, p.o.Plain != nil
-	for {
-		var ds []object.Digest
-		err := p.o.Store.LocalPieces(ctx, func(d object.Digest) error {
-			if ds = append(ds, d); len(ds) == localBatch {
-				return errEnough
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
-			return fmt.Errorf("look for local pieces: %w", err)
-		}
-		if len(ds) == 0 {
-			p.out.looked = true
-			return nil
-		}
-		sent := g.sent
-		if err := g.pieces(ds, false); err != nil {
-			return err
-		}
-		if err := g.flush(); err != nil {
-			return err
-		}
-		clear(g.looked)
-		if g.sent == sent {
-			return nil // they are of commits that came meanwhile, or are damaged
-		}
+	err := p.o.Store.LocalPieces(ctx, func(object.Digest) error { return errEnough })
+	if err == nil {
+		p.out.looked = true
+		return nil
 	}
+	if !errors.Is(err, errEnough) {
+		return fmt.Errorf("look for local pieces: %w", err)
+	}
+	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
+	if err != nil {
+		return fmt.Errorf("list the commits: %w", err)
+	}
+	var ds []*delta
+	for _, id := range ids {
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return fmt.Errorf("read commit %s: %w", id.Short(), err)
+		}
+		ks, err := p.addHeld(ctx, nil, c)
+		if err != nil || len(ks) == 0 || outside(id) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		d := &delta{from: p.tree(btree.EmptyRoot), to: ks[0].tree, tally: tally{eager: true, lazy: true, plain: p.o.Plain != nil}}
+		near, err := p.nearest(ctx, c)
+		if err != nil {
+			return err
+		}
+		for _, n := range near {
+			if ks, err = p.addHeld(ctx, nil, n); err != nil {
+				return err
+			}
+			if len(ks) > 0 && !outside(n.ID) {
+				d.from = ks[0].tree
+			}
+		}
+		ds = append(ds, d)
+	}
+	g.forced = true
+	err = g.deltas(ds)
+	p.out.looked = err == nil
+	return err
 }
 
 // write writes the body.

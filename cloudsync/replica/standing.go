@@ -92,6 +92,23 @@ func (s *Standing) Near(ctx context.Context, store *storage.Store, id commit.ID)
 	return near, ok, nil
 }
 
+// Over returns a Getter that gives what g gives, and the nearest ancestors that the Standing knows: a
+// merge.NearGetter.
+func (s *Standing) Over(g commit.Getter, store *storage.Store) commit.Getter {
+	return nearCommits{g, s, store}
+}
+
+type nearCommits struct {
+	commit.Getter
+	s     *Standing
+	store *storage.Store
+}
+
+// Near implements merge.NearGetter.
+func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	return n.s.Near(ctx, n.store, id)
+}
+
 // Surplus returns how many commits a cut would give up now, under the retention r.
 func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	if r == (wire.Retention{}) {

@@ -314,7 +314,8 @@ func (r *Gone) appendTo(b []byte) []byte { return appendCommits(b, r.Commits) }
 type Pack struct {
 	// Epoch is the one in whose directory it is.
 	Epoch, ID epoch.ID
-	// Bytes is the length of the object, and Pieces their number.
+	// Bytes is the length of the object, and Pieces their number. An object with a difference has
+	// none, and is named in a run alone, as are parts of checkpoints that are not named any more.
 	Bytes  uint64
 	Pieces uint32
 	// Eager says that the pack has pieces of EAGER values.

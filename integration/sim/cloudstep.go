@@ -193,6 +193,9 @@ func (d *device) upkeep(ctx context.Context, what string, stop int, fn func(cont
 	if failed := d.judge(what, err, errStopped); failed != nil || err != nil {
 		return failed
 	}
+	if unsynced, err := d.s.Unsynced(ctx); err != nil || len(unsynced) > 0 { // it has met an epoch of another device behind its sync
+		return err
+	}
 	return d.inStep(ctx, before)
 }
 

@@ -262,9 +262,8 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 	if err != nil {
 		return err
 	}
-	near := func(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) { return cloud.Near(ctx, d.s, id) }
 	env := merge.Env{
-		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation, Lost: d.isLost, Near: near}, Sink: j, Table: d.table, Known: d.known,
+		View: merge.View{Page: d.w.page, Commits: cloud.Over(d.s, d.s), Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation, Lost: d.isLost}, Sink: j, Table: d.table, Known: d.known,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++

@@ -8,6 +8,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 func TestTwoDevicesSync(t *testing.T) {
@@ -39,10 +40,10 @@ func TestTwoDevicesSync(t *testing.T) {
 func TestAVeryLongBodyIsAnObject(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
-	for i := range 1200 {
+	for i := range 700 {
 		e := edit{}
-		for k := range 60 {
-			e[fmt.Sprintf("%d %d", i, k)] = text(noise(uint64(i*100+k), 120))
+		for k := range 100 {
+			e[fmt.Sprint(k)] = text(noise(uint64(i*100+k), 120))
 		}
 		a.commit(e)
 	}
@@ -102,7 +103,7 @@ func TestUploadsAreUsedAfterACrash(t *testing.T) {
 }
 
 func TestPacksAreAnnouncedAhead(t *testing.T) {
-	if testing.Short() {
+	if tier.Level() == 0 {
 		t.Skip("300 MiB")
 	}
 	w := newWorld(t)

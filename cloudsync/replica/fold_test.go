@@ -1,0 +1,80 @@
+package replica_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// nearGetter gives merging what the page knows of ancestors.
+type nearGetter struct {
+	*storage.Store
+	d *member
+}
+
+func (g nearGetter) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	return g.d.page.NearEdges(ctx, id)
+}
+
+// TestFold: a device that comes back with commits on what was given up meanwhile merges them with the
+// true base, with one head of the log and with two. Then it gives up what the others have given up.
+func TestFold(t *testing.T) {
+	for _, heads := range []int{1, 2} {
+		t.Run(fmt.Sprint(heads), func(t *testing.T) {
+			ctx := context.Background()
+			w := newFleet(t, 4, 2)
+			a, b := w.devices[0], w.devices[1]
+			a.commit(puts{"a": {content: []byte("1")}})
+			w.must(a.sync(ctx))
+			w.must(b.sync(ctx))
+			on := b.store.NewestHead()
+			mine := b.commit(puts{"b": {content: []byte("2")}})
+			a.retain = &wire.Retention{Last: 1}
+			for i := range 3 {
+				a.commit(puts{"a": {content: fmt.Append(nil, i)}})
+				w.must(a.sync(ctx))
+			}
+			if heads == 2 {
+				top := a.store.NewestHead()
+				a.commit(puts{"x": {content: []byte("x")}}, top)
+				a.commit(puts{"y": {content: []byte("y")}}, top)
+				body, err := a.body(ctx)
+				w.must(err)
+				_, err = a.log.Append(ctx, body)
+				w.must(err)
+			}
+			w.must(a.log.Cut(ctx))
+			if _, err := b.log.CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(b.page.Folding()); n != heads && !(n == 0 && heads == 1) {
+				t.Fatalf("%d heads to fold", n)
+			}
+			if _, err := b.page.Prune(ctx); err != nil {
+				t.Fatal(err)
+			}
+			w.must(b.fold(ctx))
+			h := b.store.Heads()
+			if len(h) != 2 || b.page.State().Fold == nil {
+				t.Fatalf("%d heads, fold %v", len(h), b.page.State().Fold)
+			}
+			r, err := merge.Relate(ctx, nearGetter{b.store, b}, h[0], h[1])
+			if err != nil || len(r.Bases) != 1 || r.Bases[0].ID != on.ID {
+				t.Fatalf("bases %v of %s, want %s: %v", r.Bases, mine.ID.Short(), on.ID.Short(), err)
+			}
+			b.reopen()
+			for _, d := range []*member{b, a, b} {
+				w.must(d.sync(ctx))
+			}
+			w.check()
+			if _, err := b.store.Commit(ctx, on.ID); err == nil || b.page.State().Fold != nil || len(b.page.State().GiveUp) > 0 {
+				t.Errorf("the base is still here: %v, %v, %d are to be given up", err, b.page.State().Fold, len(b.page.State().GiveUp))
+			}
+		})
+	}
+}
