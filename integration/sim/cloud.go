@@ -536,7 +536,18 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	local := 0
-	err = d.s.LocalPieces(ctx, func(object.Digest) error { local++; return nil })
+	count := func(object.Digest) error { local++; return nil }
+	if err = d.s.LocalPieces(ctx, count); local == 0 || err != nil {
+		return err == nil, err
+	}
+	// What commits needed that were given up is not sent again. It goes when it is collected.
+	local = 0
+	for c := d.s.NewCollector(storage.CollectOptions{}); c.Stats().Cycles < 4 && err == nil; {
+		_, err = c.Step(ctx)
+	}
+	if err == nil {
+		err = d.s.LocalPieces(ctx, count)
+	}
 	return local == 0, err
 }
 
