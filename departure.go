@@ -190,11 +190,10 @@ var errSome = errors.New("there is one")
 // look fills in how the page of a store stands to the cloud.
 func (r *Repository) look(ctx context.Context, store *storage.Store, st *standing) error {
 	at, err := cloudsync.StandingOf(ctx, store)
-	if err == nil {
-		st.at = *at
-	} else {
+	if err != nil {
 		return err
 	}
+	st.at = *at
 	unsynced, err := store.Unsynced(ctx)
 	if err != nil {
 		return err
