@@ -151,8 +151,8 @@ func (d *departure) judge(st *standing) departed {
 type standing struct {
 	bar    EvictBar // of what is known without asking the bucket
 	reason string
-	at     *cloudsync.Standing // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
-	blank  bool                // nothing was ever in it
+	at     cloudsync.Standing // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
+	blank  bool               // nothing was ever in it
 
 	unsynced, tags int
 	local          bool // there are pieces of values that the bucket does not have
@@ -190,10 +190,10 @@ var errSome = errors.New("there is one")
 // look fills in how the page of a store stands to the cloud.
 func (r *Repository) look(ctx context.Context, store *storage.Store, st *standing) error {
 	at, err := cloudsync.StandingOf(ctx, store)
-	if st.at = at; err != nil {
-		st.at = &cloudsync.Standing{}
+	if err != nil {
 		return err
 	}
+	st.at = *at
 	unsynced, err := store.Unsynced(ctx)
 	if err != nil {
 		return err
