@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
@@ -242,8 +242,8 @@ func (c *pageCheck) check(ctx context.Context) (report PageReport, err error) {
 		return report, call.explain(err)
 	}
 	if file, _ := c.repo.cloud.get(); file != nil {
-		at, err := p.store.Metadata(call, format.MetadataPosition)
-		c.adrift = err == nil && at == nil
+		at, err := cloudsync.StandingOf(call, p.store)
+		c.adrift = err == nil && !at.At.Joined()
 	}
 	report.Commits, report.Nodes, report.Pieces = int64(found.Commits), int64(found.Nodes), int64(found.Pieces)
 	report.Rows, report.Bytes = int64(found.Rows), found.Bytes

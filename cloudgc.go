@@ -9,11 +9,11 @@ import (
 
 // CloudGCOptions say how CollectCloud works.
 type CloudGCOptions struct {
-	// DryRun changes nothing: the report says what would be condemned and deleted.
+	// DryRun changes nothing: the report says what would be given up and deleted.
 	DryRun bool
 }
 
-// CloudGCReport says what was condemned and deleted in the bucket for one page.
+// CloudGCReport says what was given up and deleted in the bucket for one page.
 type CloudGCReport struct {
 	PageRef
 	// Name is the page's human name, "" when there is none.
@@ -21,8 +21,9 @@ type CloudGCReport struct {
 	cloudsync.GCReport
 }
 
-// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30 days ago or earlier by the bucket's own clock, for the pages that are here. Where the bucket's
-// retention gives history up, that is given up here first. Other devices may write meanwhile. Errors: those of Sync.
+// CollectCloud gives up in the bucket what its retention does not keep, for all devices, and deletes what the pages
+// have not needed for 30 days by the bucket's own clock, for the pages that are here. Other devices may write
+// meanwhile. Errors: those of Sync.
 func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
 	keys, err := r.pageDirs()
 	if err != nil {

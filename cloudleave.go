@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -67,25 +68,11 @@ func (r *Repository) withPage(ctx context.Context, k pageKey, fn func(*Page) err
 
 // knowsOther reports whether the page has been synced with another bucket than id.
 func (s *pageStore) knowsOther(ctx context.Context, id format.ID) (bool, error) {
-	b, err := s.store.Metadata(ctx, format.MetadataPosition)
-	if err != nil {
+	at, err := cloudsync.StandingOf(ctx, s.store)
+	if err != nil || !at.At.Joined() {
 		return false, err
 	}
-	if b != nil {
-		at, err := format.ParsePosition(b)
-		return at.Bucket != id, err
-	}
-	// Packs may have gone up to the present cloud before the first entry.
-	packs, err := s.store.Metadata(ctx, format.MetadataPacks)
-	if err != nil || packs == nil {
-		return false, err
-	}
-	file, _ := s.repo.cloud.get()
-	if file == nil {
-		return true, nil
-	}
-	w, err := file.ring()
-	return err == nil && format.ID(w.BucketID) != id, err
+	return format.ID(at.Bucket) != id, nil
 }
 
 // fetchEverything brings here what the page has in its cloud only: trees of older commits and pieces of values. What nobody has any more does not keep it. The caller has

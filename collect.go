@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
 	"github.com/ledgerd/ledger/storage"
@@ -29,8 +28,7 @@ type Retention struct {
 type CollectOptions struct {
 	// Pages are the pages, nil all.
 	Pages []PageRef
-	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices; without one given, a page follows
-	// the setting that its bucket has.
+	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices, and takes effect there at once.
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
@@ -45,21 +43,17 @@ type PageCollection struct {
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
-	// Waiting counts those that stay for the time being, since a device that uses the bucket has not told that it has read them. Devices tell at most once a day.
-	Waiting int
 	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
 	Pieces, Nodes int
 	Bytes         int64
-	// InBucket reports that the retention was made the bucket's setting, or would be. In the bucket CollectCloud gives up what it gives up.
+	// InBucket reports that the retention was made the bucket's setting, or would be. What the bucket has had of the commits is deleted by CollectCloud.
 	InBucket bool
-	// PruneErr says why the page does not follow its bucket's retention now, such as that there is no network; its garbage was collected all the same.
-	PruneErr error
 }
 
 // Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
 // open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
 // It returns what was done also with an error; the last page is then the one that failed, if something was done there.
-// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
+// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history is given up in the bucket, for all devices, so a retention needs the network there.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -129,29 +123,20 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	})
 }
 
-// followBucket prunes what the bucket's retention gives up, after it has set it when there is one to set.
+// followBucket makes a retention the bucket's, and gives up there what it gives up, for all devices.
 func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollection) error {
-	give := cloudsync.GiveUpOptions{Keep: p.shared.positions(), DryRun: o.DryRun}
-	if o.Retention != nil {
-		give.Retention = &format.Retention{Commits: uint64(o.Retention.Commits), Age: o.Retention.Age}
-		c.InBucket = true
-	} else if r, err := cloudsync.RetentionOf(ctx, p.store); err != nil || r == (format.Retention{}) {
-		return err
+	if o.Retention == nil {
+		return nil
 	}
-	err := p.withSync(ctx, "follow the bucket's retention", func(ctx context.Context, s *cloudsync.Page) error {
-		if o.Retention != nil && !o.DryRun {
-			if err := s.SetRetention(ctx, *give.Retention); err != nil {
-				return err
-			}
+	c.InBucket = true
+	r := cloudsync.Retention{Last: uint64(o.Retention.Commits), Within: o.Retention.Age}
+	return p.withSync(ctx, "give history up in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+		got, err := s.CollectGarbage(ctx, cloudsync.GCOptions{DryRun: o.DryRun, Retention: &r})
+		if err == nil {
+			c.Pruned = got.Commits
 		}
-		n, err := s.GiveUp(ctx, give)
-		c.Pruned, c.Waiting = n.Pruned, n.Waiting
 		return err
 	})
-	if o.Retention == nil && err != nil && ctx.Err() == nil {
-		c.PruneErr, err = err, nil
-	}
-	return err
 }
 
 // giveUp applies a retention to the history of a page without a cloud.

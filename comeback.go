@@ -121,21 +121,15 @@ func (r *Repository) fillPage(ctx context.Context, link *cloudLink, k pageKey, a
 
 // proved returns an error when what came from a bucket is less than what was evicted.
 func (a *absence) proved(ctx context.Context, store *storage.Store, bucket format.ID) error {
-	b, err := store.Metadata(ctx, format.MetadataPosition)
+	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
 		return err
 	}
-	var at format.Position
-	if b != nil {
-		if at, err = format.ParsePosition(b); err != nil {
-			return err
-		}
-	}
 	switch {
-	case at.Number == 0:
+	case at.At.Number == 0:
 		return fmt.Errorf("bucket %s has nothing of the page, which bucket %s had: %w", hexOf(bucket), hexOf(a.bucket), ErrCloudRolledBack)
-	case a.bucket == bucket && at.Number < a.number:
-		return fmt.Errorf("the page's log in the bucket ends with entry %d, and had entry %d when the page was evicted: %w", at.Number, a.number, ErrCloudRolledBack)
+	case a.bucket == bucket && at.At.Number < a.number:
+		return fmt.Errorf("the page's log in the bucket ends with entry %d, and had entry %d when the page was evicted: %w", at.At.Number, a.number, ErrCloudRolledBack)
 	}
 	return nil
 }

@@ -2,11 +2,10 @@ package ledger
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -148,7 +147,7 @@ func (d *departure) judge(st *standing) departed {
 	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
 		done = departed{discarded: true}
 	}
-	done.inCloud = st.at.Number > 0
+	done.inCloud = st.at.At.Number > 0
 	return done
 }
 
@@ -156,8 +155,8 @@ func (d *departure) judge(st *standing) departed {
 type standing struct {
 	bar    EvictBar // of what is known without asking the bucket
 	reason string
-	at     format.Position // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
-	blank  bool            // nothing was ever in it
+	at     cloudsync.Standing // of its log in the bucket, of which the number is 0 when it was never synced or that cannot be read
+	blank  bool               // nothing was ever in it
 
 	unsynced, tags int
 	local          bool // there are pieces of values that the bucket does not have
@@ -194,13 +193,11 @@ var errSome = errors.New("there is one")
 
 // look fills in how the page of a store stands to the cloud.
 func (r *Repository) look(ctx context.Context, store *storage.Store, st *standing) error {
-	b, err := store.Metadata(ctx, format.MetadataPosition)
-	if err == nil && b != nil {
-		st.at, err = format.ParsePosition(b)
-	}
+	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
 		return err
 	}
+	st.at = *at
 	unsynced, err := store.Unsynced(ctx)
 	if err != nil {
 		return err
@@ -215,28 +212,24 @@ func (r *Repository) look(ctx context.Context, store *storage.Store, st *standin
 	}
 	st.unsynced, st.tags, st.local = len(unsynced), len(tags), err != nil
 	heads := store.Heads()
-	st.blank = len(heads) == 1 && heads[0].ID == commit.First().ID && st.tags == 0 && st.at.Number == 0
+	st.blank = len(heads) == 1 && heads[0].ID == commit.First().ID && st.tags == 0 && st.at.At.Number == 0
 	if st.blank {
 		st.bars(EvictBlank, "nothing was ever put into it, so the cloud has nothing from which it could come back")
 		return nil
 	}
-	return r.judge(ctx, store, st)
+	return r.judge(st)
 }
 
 // judge finds what bars the eviction of a page that is not blank.
-func (r *Repository) judge(ctx context.Context, store *storage.Store, st *standing) error {
+func (r *Repository) judge(st *standing) error {
 	if err := r.judgeBucket(st); err != nil || st.bar != EvictFree {
 		return err
 	}
-	if st.unsynced+st.tags > 0 || st.local || st.at.Number == 0 {
+	if st.unsynced+st.tags > 0 || st.local || st.at.At.Number == 0 {
 		st.bars(EvictUnsynced, "%s", st.missing())
 		return nil
 	}
-	tag, err := onlyHere(ctx, store)
-	if err == nil && tag != "" {
-		st.bars(EvictOnlyHere, "tag %q keeps a version that the bucket may have given up", tag)
-	}
-	return err
+	return nil
 }
 
 // judgeBucket finds out whether the page was synced with the present bucket, if at all.
@@ -250,7 +243,7 @@ func (r *Repository) judgeBucket(st *standing) error {
 		return nil
 	}
 	w, err := file.ring()
-	if err == nil && st.at.Number > 0 && st.at.Bucket != format.ID(w.BucketID) {
+	if err == nil && st.at.At.Number > 0 && st.at.Bucket != w.BucketID {
 		st.bars(EvictOtherCloud, "it was synced with bucket %s, and the present one is %s", hexOf(st.at.Bucket), hexOf(w.BucketID))
 	}
 	return err
@@ -273,38 +266,4 @@ func (st *standing) missing() string {
 		return "pieces of values are not in the cloud"
 	}
 	return "it was never synced"
-}
-
-// onlyHere returns a tag that keeps a version whose tree is here and may not be in the bucket, "" when there is none: where the bucket has given up entries of the
-// page's log, only its heads are certain to be readable there.
-func onlyHere(ctx context.Context, store *storage.Store) (string, error) {
-	b, err := store.Metadata(ctx, format.MetadataFloor)
-	if err != nil || len(b) < 16 || binary.BigEndian.Uint64(b[8:]) <= 1 {
-		return "", err
-	}
-	heads := map[commit.ID]bool{}
-	for _, h := range store.Heads() {
-		heads[h.ID] = true
-	}
-	tags, err := store.Tags(ctx)
-	if err != nil {
-		return "", err
-	}
-	for name, id := range tags {
-		if heads[id] {
-			continue
-		}
-		c, err := store.Known(ctx, id)
-		if err != nil {
-			return "", err
-		}
-		held, err := store.TreeHeld(ctx, c)
-		if err != nil {
-			return "", err
-		}
-		if held {
-			return name, nil
-		}
-	}
-	return "", nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -123,16 +123,12 @@ func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictB
 	if file == nil {
 		return EvictNoCloud, "no cloud is set, so its values could not come back", nil
 	}
-	b, err := store.Metadata(ctx, format.MetadataPosition)
-	if err != nil || b == nil {
+	at, err := cloudsync.StandingOf(ctx, store)
+	if err != nil || !at.At.Joined() {
 		return EvictUnsynced, "it was never synced", err
 	}
-	at, err := format.ParsePosition(b)
-	if err != nil {
-		return EvictFree, "", err
-	}
 	w, err := file.ring()
-	if err == nil && at.Bucket != format.ID(w.BucketID) {
+	if err == nil && at.Bucket != w.BucketID {
 		return EvictOtherCloud, fmt.Sprintf("it was synced with bucket %s, and the present one is %s", hexOf(at.Bucket), hexOf(w.BucketID)), nil
 	}
 	return EvictFree, "", err

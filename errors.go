@@ -5,7 +5,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/cloudlog"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -56,9 +55,9 @@ var (
 	ErrNoCloud = base.ErrNoCloud
 	// ErrCloudRolledBack reports a bucket that is in an older state than this device has seen: something in it was deleted, or it was
 	// restored from a copy. See Repository.Reupload. It matches ErrConflict.
-	ErrCloudRolledBack = cloudlog.ErrRolledBack
+	ErrCloudRolledBack = cloudsync.ErrBucketRolledBack
 	// ErrCloudReplaced reports a bucket with another history than this device has seen. It matches ErrConflict.
-	ErrCloudReplaced = cloudlog.ErrReplaced
+	ErrCloudReplaced = cloudsync.ErrBucketReplaced
 	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a page cannot be synced; the error names it. See Repository.Reupload. It comes with
 	// ErrCorrupt, ErrGone or ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged

@@ -66,8 +66,6 @@ const (
 	EvictUnsynced
 	// EvictOtherCloud: it was synced with another bucket than the present one.
 	EvictOtherCloud
-	// EvictOnlyHere: a tag may keep a version that the bucket has given up.
-	EvictOnlyHere
 	// EvictDamaged: it cannot be opened.
 	EvictDamaged
 	// EvictAway: it is in the cloud only already.
@@ -91,7 +89,7 @@ func (b EvictBar) String() string {
 // Discardable reports whether EvictOptions.DiscardUnsynced lifts the bar.
 func (b EvictBar) Discardable() bool {
 	switch b {
-	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictOnlyHere, EvictUnproved, EvictBlank:
+	case EvictNoCloud, EvictUnsynced, EvictOtherCloud, EvictUnproved, EvictBlank:
 		return true
 	}
 	return false

@@ -140,11 +140,11 @@ func (r *Repository) judgeAgain(l *leaver) {
 // has leaves nothing. One that is deleted always leaves the file: a bucket may have an older page of
 // this id, or get one from another device, and that is not wanted here.
 func (r *Repository) createAbsence(l *leaver) error {
-	if l.st.at.Number == 0 && l.d.kind != absentDeleted {
+	if l.st.at.At.Number == 0 && l.d.kind != absentDeleted {
 		return r.removeAbsence(l.key)
 	}
 	a := &absence{
-		kind: l.d.kind, bucket: l.st.at.Bucket, number: l.st.at.Number, since: max(r.clock.Now().UnixNano(), 0), sizeBytes: l.d.sizeBytes, name: l.d.name,
+		kind: l.d.kind, bucket: [16]byte(l.st.at.Bucket), number: l.st.at.At.Number, since: max(r.clock.Now().UnixNano(), 0), sizeBytes: l.d.sizeBytes, name: l.d.name,
 	}
 	path := r.awayPath(l.key)
 	f, err := r.fs.Create(path)

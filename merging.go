@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/merge"
@@ -113,6 +114,7 @@ type mergeRun struct {
 	journal *storage.Journal
 	sink    *txSink // guards journal
 	heads   []*commit.Commit
+	cloud   *cloudsync.Standing // as of the heads or later
 	merged  []merge.Merged
 	inTurn  bool                  // it has the write turn: nothing can be fetched
 	failure atomic.Pointer[error] // of code that cannot return one
@@ -173,9 +175,8 @@ func (m *merger) once(ctx context.Context) ([]MergeResult, error) {
 		return nil, fmt.Errorf("merge: %w", err)
 	}
 	run.begin()
-	run.heads = m.s.store.Heads()
-	if len(run.heads) == 1 {
-		return nil, nil
+	if err := run.take(ctx, m.s.store.Heads()); err != nil || len(run.heads) <= 1 {
+		return nil, err
 	}
 	if err := run.compute(ctx); err != nil {
 		return nil, err
@@ -204,6 +205,23 @@ func (run *mergeRun) rollback() {
 	}
 }
 
+// take takes the heads that are to be merged. Where the bucket has begun an epoch without commits on which something here stands, those of its log are merged first.
+func (run *mergeRun) take(ctx context.Context, heads []*commit.Commit) (err error) {
+	if run.cloud, err = cloudsync.StandingOf(ctx, run.m.s.store); err != nil {
+		return fmt.Errorf("merge: %w", err)
+	}
+	run.heads = run.alone(heads)
+	return nil
+}
+
+// alone returns those of the heads that are merged before others, all where there are no such.
+func (run *mergeRun) alone(heads []*commit.Commit) []*commit.Commit {
+	if run.cloud.Fold == nil {
+		return heads
+	}
+	return slices.DeleteFunc(slices.Clone(heads), func(h *commit.Commit) bool { return !slices.Contains(run.cloud.Fold, h.ID) })
+}
+
 // compute makes the merges of run.heads in the journal.
 func (run *mergeRun) compute(ctx context.Context) error {
 	rules, err := run.rules.compile(run)
@@ -227,7 +245,7 @@ func (run *mergeRun) env() *merge.Env {
 	}
 	return &merge.Env{
 		View: merge.View{
-			Page: s.key.id, Commits: commits, Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
+			Page: s.key.id, Commits: run.cloud.Over(commits, s.store), Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
 			Lost: run.m.isLost,
 		},
 		Sink: run.sink,
@@ -328,14 +346,16 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 
 // moved reports whether there are other heads than those that have been merged. The caller holds the write turn.
 func (run *mergeRun) moved() bool {
-	return !slices.EqualFunc(run.m.s.store.ChainedHeads(), run.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
+	return !slices.EqualFunc(run.alone(run.m.s.store.ChainedHeads()), run.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
 }
 
 // again merges the heads anew while nobody can commit.
 func (run *mergeRun) again(ctx context.Context) error {
 	run.begin()
 	run.inTurn = true
-	run.heads = run.m.s.store.ChainedHeads()
+	if err := run.take(ctx, run.m.s.store.ChainedHeads()); err != nil {
+		return err
+	}
 	for _, h := range run.heads {
 		if err := run.m.s.store.WaitDurable(h); err != nil {
 			return err
@@ -455,8 +475,31 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 func (p *Page) mergeView() *merge.View {
 	commits := newRootsOf(enteredCommits{p})
 	return &merge.View{
-		Page: p.shared.key.id, Commits: commits, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
+		Page: p.shared.key.id, Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
 	}
+}
+
+// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers who do not stay entered.
+type nearCommits struct {
+	commit.Getter
+	p *Page
+}
+
+// Near implements merge.NearGetter.
+func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	return n.p.near(ctx, id)
+}
+
+func (p *Page) near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	if err := p.enter(); err != nil {
+		return nil, false, err
+	}
+	defer p.leave()
+	st, err := cloudsync.StandingOf(ctx, p.store)
+	if err != nil {
+		return nil, false, err
+	}
+	return st.Near(ctx, p.store, id)
 }
 
 // sides returns the parents of a merge commit, the lesser first.

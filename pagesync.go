@@ -98,12 +98,8 @@ func (s *pageStore) attach(ctx context.Context, link *cloudLink, anyhow bool) (*
 
 // forgetOther makes a page that has been synced with another bucket one that has not.
 func (s *pageStore) forgetOther(ctx context.Context, id format.ID) error {
-	b, err := s.store.Metadata(ctx, format.MetadataPosition)
-	if err != nil || b == nil {
-		return err
-	}
-	at, err := format.ParsePosition(b)
-	if err != nil || at.Bucket == id {
+	at, err := cloudsync.StandingOf(ctx, s.store)
+	if err != nil || !at.At.Joined() || format.ID(at.Bucket) == id {
 		return err
 	}
 	if err := s.store.ForgetCloud(ctx, true); err != nil {
@@ -118,8 +114,8 @@ func (s *pageStore) syncOptions() cloudsync.PageOptions {
 		Collect: func(ctx context.Context) error { return s.collector.all(ctx, func(storage.CollectStats) {}) }}
 	p.Plain = s.repo.plainKeys(s.key)
 	if !o.Merge.Manual || o.Sync.Merge {
-		p.Merge = func(ctx context.Context) error {
-			_, err := s.merger.attempt(ctx)
+		p.Merge = func(ctx context.Context, _ []commit.ID) error {
+			_, err := s.merger.attempt(ctx) // which merges alone what the store says
 			return err
 		}
 	}

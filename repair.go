@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -55,7 +54,7 @@ func (c *pageCheck) salvage(ctx context.Context, dry bool) (found *storage.Salva
 	key := pageKey{c.info.Ledger, c.info.ID}
 	ok, err := c.repo.alone(ctx, key, func() error {
 		file, _ := c.repo.cloud.get()
-		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{format.MetadataPosition}, Again: file != nil})
+		found, err = storage.Salvage(ctx, c.repo.storageOptions(key), storage.SalvageOptions{DryRun: dry, Resync: []string{cloudsync.MetadataPosition}, Again: file != nil})
 		return err
 	})
 	if err == nil && !ok {

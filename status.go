@@ -2,12 +2,11 @@ package ledger
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -193,20 +192,13 @@ func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.I
 
 // fillStored sets what the page remembers of the bucket's log.
 func (s *SyncState) fillStored(ctx context.Context, store *storage.Store) error {
-	b, err := store.Metadata(ctx, format.MetadataPosition)
-	if err == nil && b != nil {
-		var at format.Position
-		at, err = format.ParsePosition(b)
-		s.Position = at.Number
-	}
+	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
 		return fmt.Errorf("read the position in the cloud: %w", err)
 	}
-	if b, err = store.Metadata(ctx, format.MetadataServerTime); err != nil {
-		return fmt.Errorf("read the time of the last entry from the cloud: %w", err)
-	}
-	if len(b) == 8 {
-		s.ServerTime = time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()
+	s.Position = at.At.Number
+	if at.EntryTime != 0 {
+		s.ServerTime = time.Unix(0, int64(at.EntryTime)).UTC()
 	}
 	return nil
 }

@@ -1,24 +1,28 @@
 package cloudsync
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
 const (
-	// checkReaders is how many objects are checked at once. Each may take 64 MiB, though those that are written today take 17.
+	// checkReaders is how many objects are checked at once. Each may take 17 MiB.
 	checkReaders = 2
 	// maxDamages bounds how many damaged objects a report names.
 	maxDamages = 1000
@@ -36,14 +40,17 @@ type CheckOptions struct {
 type CheckReport struct {
 	Objects int
 	Bytes   int64
-	// Damaged are the objects that are damaged, or not there though they should be, of which so many more there are that are not named.
+	// Damaged are the objects that are damaged, or not there though they should be, of which so many
+	// more there are that are not named.
 	Damaged []DamagedObject
 	More    int
-	// Newer are objects that say that a newer version has written them. That may be damage too, of the byte that says it: they are left as they are.
+	// Newer are objects that say that a newer version has written them. That may be damage too, of
+	// the byte that says it: they are left as they are.
 	Newer []DamagedObject
-	// Repaired says that the log begins anew without them.
+	// Repaired says that a new epoch does without them.
 	Repaired bool
-	// Missing counts the pieces of values that are not here and that the bucket does not have; other devices may have them. It is counted after a repair alone.
+	// Missing counts the pieces of values that are not here and that the bucket does not have; other
+	// devices may have them. It is counted after a repair alone.
 	Missing int
 }
 
@@ -53,13 +60,14 @@ type DamagedObject struct {
 	Err  error
 }
 
-// Check reads all that the bucket has of the page and that a device may read, from the floor on, and verifies it: entries and ranges of the log, packs piece by piece, diffs, checkpoints, floors. It
-// also finds what is missing: entries between others, and packs that something here stands in. Objects that turn out to be damaged are read again before that is believed. It goes on
-// beside sync; what is deleted meanwhile is passed over.
+// Check reads all that the present epoch of the page names, and verifies it: the epochs, the
+// checkpoint with its runs, the entries, packs piece by piece, and differences. So it also finds what
+// is missing. Objects that turn out to be damaged are read again before that is believed. It goes on
+// beside sync.
 //
-// With Repair, and when there is something to repair, the page then does what Reupload does, and lets the log begin anew. Pieces that stand in damaged packs are fetched before as
-// far as they can be read, and uploaded to others; then those of them are deleted of which nothing else can be read, so that the other devices send what they have of them. When a part of the log, a diff or a checkpoint is damaged, all
-// commits are sent again whose trees are here.
+// With Repair, and when there is something to repair, the page then does what Reupload does. Pieces
+// that stand in damaged packs are fetched before as far as they can be read; then these packs are
+// deleted, so that the new epoch does not name them, and all devices send what they have of them.
 //
 // Errors: those of Sync; damage is none.
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
@@ -68,16 +76,15 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 		return nil, err
 	}
 	defer leave()
-	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[[16]byte]bool{},
-		announced: map[format.ID]bool{}, diffs: map[format.ID]bool{}, condemned: map[format.ID]bool{}}
+	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[epoch.ID]string{}, named: map[string]placedObject{}}
 	if err := c.run(ctx); err != nil {
-		return nil, p.outward(err)
+		return nil, p.outward(fmt.Errorf("check the bucket: %w", err))
 	}
 	r := c.report
 	if !o.Repair || len(r.Damaged) == 0 {
 		return r, nil
 	}
-	err = p.reupload(ctx, &damage{packs: c.packs, spare: c.spare, log: c.log, floors: c.floors, floor: c.floor, at: c.at, why: fmt.Errorf("%s: %w", r.Damaged[0].Name, r.Damaged[0].Err)})
+	err = p.reupload(ctx, c.drop)
 	if err == nil {
 		err = p.store.MissingPieces(ctx, func(object.Digest) error { r.Missing++; return nil })
 	}
@@ -90,200 +97,75 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 
 // checkRun is a run of Check.
 type checkRun struct {
-	p     *Page
-	o     CheckOptions
-	floor format.Floor
-	at    uint64 // where the page stood
+	p  *Page
+	o  CheckOptions
+	at epoch.Position
 
 	mu     sync.Mutex
-	known  map[format.ID]bool // packs in which pieces stand; not changed once packs are read
-	needed map[format.ID]bool // these, and what the log or a checkpoint names and nobody has condemned; likewise
-	report *CheckReport       // guarded by mu, as all below
-	packs  map[[16]byte]bool  // damaged or missing
-	spare  []string           // damaged, and of no use to anybody
-	log    bool               // something else is damaged
-	floors []uint64           // damaged
+	report *CheckReport            // guarded by mu, as all below
+	packs  map[epoch.ID]string     // damaged or missing ones, with their names
+	spare  []string                // other objects that are damaged, and nobody needs
+	named  map[string]placedObject // packs and differences that are to be checked
+}
 
-	announced, diffs, condemned map[format.ID]bool // as entries and checkpoints say
+// placedObject is a pack, or a difference that is an object of its own.
+type placedObject struct {
+	epoch, id epoch.ID
+	diff      bool
 }
 
 func (c *checkRun) run(ctx context.Context) error {
-	if err := c.begin(ctx); err != nil {
+	st, err := c.begin(ctx)
+	if err != nil {
 		return err
 	}
 	if err := c.announcement(ctx); err != nil {
 		return err
 	}
-	if err := c.entries(ctx); err != nil {
-		return err
-	}
-	if err := c.each(ctx, c.p.names.CheckpointsPrefix(), func(bucket.Info) {}, c.checkpoint); err != nil {
-		return err
-	}
-	// What is placed is asked for before the packs are listed: what is placed later was uploaded later.
-	var err error
-	if c.known, err = c.placed(ctx, func(format.ID) bool { return true }); err != nil {
-		return err
-	}
-	c.needed = maps.Clone(c.known)
-	for _, named := range []map[format.ID]bool{c.announced, c.diffs} {
-		for id := range named {
-			c.needed[id] = c.needed[id] || !c.condemned[id]
-		}
-	}
-	absent := maps.Clone(c.needed)
-	maps.DeleteFunc(absent, func(_ format.ID, needed bool) bool { return !needed })
-	err = c.each(ctx, c.p.names.PacksPrefix(), func(info bucket.Info) {
-		if _, _, _, id, ok := c.p.names.ParseName(info.Name); ok {
-			delete(absent, id)
-		}
-	}, c.pack)
-	if err != nil || len(absent) == 0 {
-		return err
-	}
-	// They may have been condemned and deleted meanwhile: then nothing stands in them any more.
-	still, err := c.placed(ctx, func(id format.ID) bool { return absent[id] })
+	x, err := c.epochs(ctx)
 	if err != nil {
 		return err
 	}
-	for id := range absent {
-		if still[id] || !c.known[id] {
-			c.damaged(c.p.names.Pack(id), fmt.Errorf("it is not there: %w", base.ErrGone), func() { c.packDamaged(id) })
+	if x != nil && x.Checkpoint != (epoch.ID{}) {
+		if err := c.checkpoint(ctx, x); err != nil {
+			return err
 		}
 	}
-	return nil
+	if err := c.entries(ctx, c.at.Number-st); err != nil {
+		return err
+	}
+	names := make([]string, 0, len(c.named))
+	for name := range c.named {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return inParallel(ctx, checkReaders, len(names), func(ctx context.Context, i int) error { return c.stored(ctx, names[i], c.named[names[i]]) })
 }
 
-// packDamaged notes a pack, or a diff. The caller has mu, or nobody else is at work.
-func (c *checkRun) packDamaged(id format.ID) {
-	c.packs[id] = true
-	c.log = c.log || c.diffs[id] || !c.known[id] && !c.announced[id]
-}
-
-// note takes note of what an entry names.
-func (c *checkRun) note(b *format.Body) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range b.Packs {
-		c.announced[b.Packs[i].ID] = true
-	}
-	for i := range b.Commits {
-		c.noteDiff(b.Commits[i].Diff.Pack)
-	}
-	for i := range b.Explanations {
-		c.noteDiff(b.Explanations[i].Diff.Pack)
-	}
-	if b.Condemned != nil {
-		c.noteCondemned(b.Condemned)
-	}
-}
-
-func (c *checkRun) noteDiff(id format.ID) {
-	if !id.IsZero() {
-		c.diffs[id] = true
-	}
-}
-
-func (c *checkRun) noteCondemned(d *format.Condemnation) {
-	for _, id := range d.Packs {
-		c.condemned[id] = true
-	}
-}
-
-// begin proves the position, and takes note of it and of the floor.
-func (c *checkRun) begin(ctx context.Context) error {
+// begin reads the log to its end, and returns how many entries the epoch has.
+func (c *checkRun) begin(ctx context.Context) (entries uint64, err error) {
 	p := c.p
 	held, err := p.lock(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer p.unlock()
 	if err := p.begin(held); err != nil {
-		return err
+		return 0, err
 	}
-	c.at = p.ses.log.Position().Number
-	if c.floor, err = p.rememberedFloor(held); err != nil {
-		return err
+	_, err = p.ses.log.CatchUp(held)
+	if c.at = p.ses.log.Position(); err != nil && !(isDamage(err) && c.at.Joined()) { // the check says what it is
+		return 0, p.explain(held, err)
 	}
-	if err := c.each(held, p.names.FloorPrefix(), func(bucket.Info) {}, c.readFloor); err != nil {
-		return err
+	st := p.rep.Load().State()
+	for i := range st.Manifest { // also where the checkpoint cannot be read
+		c.note(c.at.Epoch, &st.Manifest[i])
 	}
-	switch {
-	case c.floor.Deleted:
-		return ErrDeleted
-	case len(c.floors) > 0:
-		return nil // a look would end there
-	}
-	if c.floor, _, err = p.ses.log.LookFloor(held); err == nil && c.floor.Deleted {
-		err = ErrDeleted
-	}
-	return err
+	return st.Entries, nil
 }
 
-// readFloor checks a floor.
-func (c *checkRun) readFloor(ctx context.Context, info bucket.Info) error {
-	kind, k, _, _, ok := c.p.names.ParseName(info.Name)
-	if !ok || kind != format.KindFloor {
-		return nil
-	}
-	return c.object(ctx, info.Name, func() { c.floors = append(c.floors, k) }, func(ctx context.Context) (int64, error) {
-		stored, err := readAll(ctx, c.p.b, info.Name, maxFloorBytes)
-		if err != nil {
-			return 0, err
-		}
-		floor, err := format.OpenFloor(c.p.s.sealer, c.p.names, k, stored)
-		if err != nil {
-			return int64(len(stored)), err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if floor.K = k; k > c.floor.K {
-			c.floor = floor
-		}
-		return int64(len(stored)), nil
-	})
-}
-
-// placed returns those of the packs that in says in which pieces stand.
-func (c *checkRun) placed(ctx context.Context, in func(format.ID) bool) (map[format.ID]bool, error) {
-	found := map[format.ID]bool{}
-	_, err := c.p.store.PlacedIn(ctx, func(place storage.CloudPlace) bool {
-		if place.Entry == 0 && in(place.Pack) {
-			found[place.Pack] = true
-		}
-		return false
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look where pieces are: %w", err)
-	}
-	return found, nil
-}
-
-// each checks all objects below a prefix, some at a time. note is told of them in order, before.
-func (c *checkRun) each(ctx context.Context, prefix string, note func(bucket.Info), check func(ctx context.Context, info bucket.Info) error) error {
-	for after := ""; ; {
-		infos, err := c.p.b.List(ctx, after, prefix, bucket.MaxList)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", prefix, err)
-		}
-		for _, info := range infos {
-			if info.Name <= after {
-				return &base.CorruptError{Where: "list", Key: prefix, Want: "names in order", Got: info.Name}
-			}
-			after = info.Name
-			note(info)
-		}
-		err = inParallel(ctx, checkReaders, len(infos), func(ctx context.Context, i int) error { return check(ctx, infos[i]) })
-		if err != nil {
-			return err
-		}
-		if len(infos) < bucket.MaxList {
-			return nil
-		}
-	}
-}
-
-// object checks an object with read, which returns how much it has read, until it is good or was bad so often that this is believed. bad is called then.
+// object checks an object with read, which returns how much it has read, until it is good or was bad
+// so often that this is believed. bad is called then.
 func (c *checkRun) object(ctx context.Context, name string, bad func(), read func(ctx context.Context) (int64, error)) error {
 	var err error
 	var n, all int64
@@ -295,7 +177,7 @@ func (c *checkRun) object(ctx context.Context, name string, bad func(), read fun
 	}
 	switch {
 	case errors.Is(err, base.ErrNotFound):
-		return nil // it was deleted since it was listed
+		c.damaged(name, fmt.Errorf("it is not there: %w", base.ErrGone), bad)
 	case errors.Is(err, base.ErrUnsupported), errors.Is(err, seal.ErrUnknownKey):
 		c.mu.Lock()
 		if len(c.report.Newer) < maxDamages {
@@ -334,139 +216,181 @@ func (c *checkRun) damaged(name string, err error, bad func()) {
 	c.report.Damaged = append(c.report.Damaged, DamagedObject{Name: name, Err: err})
 }
 
-func (c *checkRun) logDamaged() { c.log = true }
-
 // announcement checks that of the page, which is there once the page has a log.
 func (c *checkRun) announcement(ctx context.Context) error {
+	if c.at.Number == 0 {
+		return nil
+	}
 	name := format.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page())
-	missing := false
-	err := c.object(ctx, name, func() { c.spare = append(c.spare, name) }, func(ctx context.Context) (int64, error) {
+	return c.object(ctx, name, func() { c.spare = append(c.spare, name) }, func(ctx context.Context) (int64, error) {
 		stored, err := readAll(ctx, c.p.b, name, maxAnnouncementBytes)
-		if missing = errors.Is(err, base.ErrNotFound); err == nil {
+		if err == nil {
 			_, err = format.OpenAnnouncement(c.p.s.sealer, name, stored)
 		}
 		return int64(len(stored)), err
 	})
-	if err == nil && missing && c.at > 0 {
-		c.damaged(name, fmt.Errorf("it is not there: %w", base.ErrGone), func() { c.spare = append(c.spare, name) })
-	}
-	return err
 }
 
-// entries checks the log from the floor on: that it has no gaps, and that what is there can be opened.
-func (c *checkRun) entries(ctx context.Context) error {
-	low := max(c.floor.Low, 1)
-	covered := low - 1
-	gap := func(upTo uint64) {
-		err := fmt.Errorf("entries up to %d are not there: %w", upTo, base.ErrGone)
-		c.damaged(c.p.names.Entry(covered+1), err, c.logDamaged)
+// epochs checks all epochs, and returns that of the page, nil where it is damaged.
+func (c *checkRun) epochs(ctx context.Context) (own *epoch.Proposal, err error) {
+	n := c.p.names
+	infos, err := listAll(ctx, c.p.b, n.Epochs(), "")
+	if err != nil {
+		return nil, fmt.Errorf("list the epochs: %w", err)
 	}
-	err := c.each(ctx, c.p.names.LogPrefix(), func(info bucket.Info) {
-		_, from, to, _, ok := c.p.names.ParseName(info.Name)
-		if !ok || to < low || info.Size == 0 { // see plug
-			return
-		}
-		if from > covered+1 {
-			gap(from - 1)
-		}
-		covered = max(covered, to)
-	}, func(ctx context.Context, info bucket.Info) error {
-		_, from, to, _, ok := c.p.names.ParseName(info.Name)
-		if !ok || to < low || info.Size == 0 {
+	if !slices.ContainsFunc(infos, func(i bucket.Info) bool { return i.Name == n.Epoch(c.at.K) }) {
+		infos = append(infos, bucket.Info{Name: n.Epoch(c.at.K)})
+	}
+	err = inParallel(ctx, checkReaders, len(infos), func(ctx context.Context, i int) error {
+		name, ok := n.Parse(infos[i].Name)
+		if !ok {
 			return nil
 		}
-		spare := false
-		if from < to {
-			var err error
-			if spare, err = c.isSpare(ctx, max(from, low), to); err != nil {
-				return err
+		bad := func() {
+			if name.Number < c.at.K {
+				c.spare = append(c.spare, infos[i].Name)
 			}
 		}
-		bad := c.logDamaged
-		if spare {
-			bad = func() { c.spare = append(c.spare, info.Name) }
-		}
-		return c.object(ctx, info.Name, bad, func(ctx context.Context) (int64, error) {
-			stored, err := readAll(ctx, c.p.b, info.Name, format.MaxRangeBytes)
-			if err == nil {
-				err = c.open(from, to, low, stored)
+		return c.object(ctx, infos[i].Name, bad, func(ctx context.Context) (int64, error) {
+			stored, err := readAll(ctx, c.p.b, infos[i].Name, wire.MaxEntryBytes)
+			if err != nil {
+				return 0, err
+			}
+			x, err := wire.OpenEpoch(c.p.s.sealer, n, stored)
+			if err == nil && name.Number == c.at.K {
+				own = x
+				if x.ID != c.at.Epoch {
+					err = &base.CorruptError{Where: "bucket", Key: infos[i].Name, Want: "the epoch that the device has entered", Got: "another one"}
+				}
 			}
 			return int64(len(stored)), err
 		})
 	})
-	if err == nil && covered < c.at {
-		gap(c.at)
-	}
-	return err
+	return own, err
 }
 
-// isSpare reports whether all entries that a range has are there one by one.
-func (c *checkRun) isSpare(ctx context.Context, from, to uint64) (bool, error) {
-	next := from
-	for after := c.p.names.Entry(from - 1); next <= to; {
-		infos, err := c.p.b.List(ctx, after, c.p.names.LogPrefix(), bucket.MaxList)
+// checkpoint checks that of the epoch, with its runs.
+func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal) error {
+	n, s := c.p.names, c.p.s.sealer
+	store := checkpoint.New(checkpoint.Options{Bucket: c.p.b, Sealer: s, Names: n, NewID: c.p.s.newID})
+	var h *checkpoint.Header
+	name := n.Checkpoint(x.ID, x.Checkpoint)
+	err := c.object(ctx, name, func() {}, func(ctx context.Context) (size int64, err error) {
+		if size, err = c.framed(ctx, name, n.CheckpointLabel(x.ID, x.Checkpoint)); err == nil {
+			h, err = store.Read(ctx, x.ID, x.Checkpoint)
+		}
+		return size, err
+	})
+	if err != nil || h == nil {
+		return err
+	}
+	for _, snap := range h.Snapshots {
+		c.wants(snap.Diff.Epoch, snap.Diff.Pack, true)
+	}
+	whole := map[wire.RunKind]bool{wire.Commits: true, wire.Packs: true}
+	for _, r := range h.Runs {
+		name := n.Checkpoint(r.Epoch, r.ID)
+		bad := func() { whole[r.Kind] = false }
+		err := c.object(ctx, name, bad, func(ctx context.Context) (int64, error) { return c.framed(ctx, name, n.RunLabel(r.Epoch, r.ID)) })
 		if err != nil {
-			return false, fmt.Errorf("list the log: %w", err)
-		}
-		for _, info := range infos {
-			if _, first, last, _, ok := c.p.names.ParseName(info.Name); ok && first == last && first == next && info.Size > 0 {
-				next++
-			}
-		}
-		if len(infos) < bucket.MaxList || infos[len(infos)-1].Name <= after {
-			break
-		}
-		after = infos[len(infos)-1].Name
-	}
-	return next > to, nil
-}
-
-// open opens the entries of an object of the log, those below low aside.
-func (c *checkRun) open(from, to, low uint64, stored []byte) error {
-	entries := []format.RangeEntry{{Stored: stored}}
-	if from < to {
-		var err error
-		if entries, err = format.ParseRange(from, to, stored); err != nil {
 			return err
 		}
 	}
-	for i, e := range entries {
-		if number := from + uint64(i); number >= low {
-			entry, err := format.OpenEntry(c.p.s.sealer, c.p.names, number, e.Stored)
-			if err != nil {
-				return err
-			}
-			c.note(entry.Body)
+	for kind, ok := range whole {
+		if !ok {
+			continue
+		}
+		err := store.Each(ctx, h, kind, func(r wire.Record) error {
+			c.note(x.ID, r)
+			return nil
+		})
+		if err != nil && !isDamage(err) {
+			return err
 		}
 	}
 	return nil
 }
 
-// checkpoint checks one that is not below that of the floor.
-func (c *checkRun) checkpoint(ctx context.Context, info bucket.Info) error {
-	kind, number, _, _, ok := c.p.names.ParseName(info.Name)
-	if !ok || kind != format.KindCheckpoint || number < c.floor.Checkpoint {
-		return nil
+// note takes note of what a record names. A pack without an epoch is in that of the entry, and one
+// without pieces is a difference.
+func (c *checkRun) note(in epoch.ID, r wire.Record) {
+	switch r := r.(type) {
+	case *wire.Pack:
+		if e := r.Epoch; r.Dropped == (epoch.ID{}) {
+			if e == (epoch.ID{}) {
+				e = in
+			}
+			c.wants(e, r.ID, r.Pieces == 0)
+		}
+	case *wire.Commit:
+		if at := r.Diff.Place; at != nil {
+			c.wants(at.Epoch, at.Pack, true)
+		}
 	}
-	return c.object(ctx, info.Name, c.logDamaged, func(ctx context.Context) (int64, error) {
-		n, err := c.framed(ctx, info.Name, c.p.names.CheckpointLabel(number))
-		if err != nil {
-			return n, err
+}
+
+func (c *checkRun) wants(e, id epoch.ID, diff bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named[c.p.names.Pack(e, id)] = placedObject{e, id, diff}
+}
+
+// entries checks those of the epoch, of which the last one that counts has number last.
+func (c *checkRun) entries(ctx context.Context, from uint64) error {
+	n, e := c.p.names, c.at.Epoch
+	infos, err := listAll(ctx, c.p.b, n.Log(e), n.Entry(e, from))
+	if err != nil {
+		return fmt.Errorf("list the log: %w", err)
+	}
+	last := c.at.Number
+	for _, info := range infos {
+		if name, ok := n.Parse(info.Name); ok {
+			last = max(last, name.Number)
 		}
-		header, err := c.p.readCheckpoint(ctx, number)
-		if err != nil {
-			return n, err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i := range header.Packs {
-			c.announced[header.Packs[i].ID] = true
-		}
-		for i := range header.Condemned {
-			c.noteCondemned(&header.Condemned[i])
-		}
-		return n, nil
+	}
+	return inParallel(ctx, checkReaders, int(last-from), func(ctx context.Context, i int) error {
+		number := from + 1 + uint64(i)
+		name := n.Entry(e, number)
+		return c.object(ctx, name, func() {}, func(ctx context.Context) (int64, error) {
+			stored, err := readAll(ctx, c.p.b, name, wire.MaxEntryBytes)
+			if err != nil {
+				return 0, err
+			}
+			entry, err := wire.OpenEntry(c.p.s.sealer, n, e, number, stored)
+			if err == nil {
+				err = c.body(ctx, entry)
+			}
+			return int64(len(stored)), err
+		})
 	})
+}
+
+// body reads the body of an entry.
+func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
+	var stream io.Reader = bytes.NewReader(e.Body)
+	switch n := c.p.names; {
+	case e.Closing != nil:
+		return nil
+	case e.Long != (epoch.ID{}):
+		o, err := c.p.b.Get(ctx, n.Pack(e.Epoch, e.Long), 0, -1)
+		if err != nil {
+			return fmt.Errorf("read its body: %w", err)
+		}
+		defer o.Body.Close()
+		if stream, err = c.p.s.sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long)); err != nil {
+			return fmt.Errorf("open its body: %w", err)
+		}
+	}
+	for r := wire.NewReader(stream, wire.Body); ; {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.note(e.Epoch, rec)
+	}
 }
 
 // framed reads a framed object to its end.
@@ -483,31 +407,85 @@ func (c *checkRun) framed(ctx context.Context, name string, label seal.Label) (n
 	return io.Copy(io.Discard, stream)
 }
 
-// pack checks a pack, or a diff: names do not tell them apart. What nothing from the floor on speaks of, and nothing here stands in, is garbage, or was damaged once.
-func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
-	kind, _, _, id, ok := c.p.names.ParseName(info.Name)
-	if !ok || kind != format.KindPack || !c.needed[id] {
-		return nil
+// stored checks a pack, or a difference.
+func (c *checkRun) stored(ctx context.Context, name string, o placedObject) error {
+	bad := func() { c.packs[o.id] = name }
+	if o.diff {
+		return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
+			return c.framed(ctx, name, c.p.names.DiffLabel(o.epoch, o.id))
+		})
 	}
-	return c.object(ctx, info.Name, func() { c.packDamaged(id) }, func(ctx context.Context) (int64, error) {
-		n, err := c.wholePack(ctx, id)
-		if !isDamage(err) {
-			return n, err
+	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
+		r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, inEpoch{c.p.names, o.epoch}, format.PackRef{ID: format.ID(o.id)})
+		if err != nil {
+			return 0, err
 		}
-		m, diffErr := c.framed(ctx, info.Name, c.p.names.DiffLabel(id))
-		if n += m; diffErr == nil || !isDamage(diffErr) && !errors.Is(diffErr, base.ErrUnsupported) { // the end of an object says better whether it is newer
-			err = diffErr
-		}
-		return n, err
+		defer r.Close()
+		return int64(r.Ref().Bytes), r.Each(ctx, nil, func(storage.PlacedPiece, []byte) error { return nil })
 	})
 }
 
-// wholePack verifies a pack, and returns how long the object is.
-func (c *checkRun) wholePack(ctx context.Context, id format.ID) (int64, error) {
-	r, err := pack.OpenWhole(ctx, c.p.b, c.p.s.sealer, c.p.names, format.PackRef{ID: id})
-	if err != nil {
-		return 0, err
+// inEpoch are the names of the packs of one epoch.
+type inEpoch struct {
+	names wire.Names
+	epoch epoch.ID
+}
+
+// Pack implements pack.Names.
+func (n inEpoch) Pack(id format.ID) string { return n.names.Pack(n.epoch, epoch.ID(id)) }
+
+// PackLabelOf implements pack.Names.
+func (n inEpoch) PackLabelOf(format.ID) seal.Label { return n.names.PackLabel(n.epoch) }
+
+// drop fetches what can be read of the damaged packs, and deletes these, so that a renewal does not
+// name them, and what else is damaged and of no use.
+func (c *checkRun) drop(ctx context.Context) error {
+	if c.p.isBare() {
+		return nil
 	}
-	defer r.Close()
-	return int64(r.Ref().Bytes), r.Each(ctx, nil, func(storage.PlacedPiece, []byte) error { return nil })
+	if len(c.packs) > 0 {
+		if err := c.salvage(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.packs {
+		c.spare = append(c.spare, name)
+	}
+	for _, name := range c.spare {
+		if err := c.p.b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
+			return fmt.Errorf("delete damaged object %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these can
+// be read.
+func (c *checkRun) salvage(ctx context.Context) error {
+	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[epoch.ID(at.Pack)] != "" })
+	if err != nil {
+		return fmt.Errorf("look what stands in damaged packs: %w", err)
+	}
+	type block struct {
+		pack   [16]byte
+		number uint32
+	}
+	blocks := map[block][]object.Digest{}
+	for _, q := range placed {
+		st, err := c.p.store.PieceState(q.Digest)
+		if err != nil {
+			return fmt.Errorf("look for piece %s: %w", q.Digest.Short(), err)
+		}
+		if !st.Held {
+			b := block{q.Place.Pack, q.Place.Block}
+			blocks[b] = append(blocks[b], q.Digest)
+		}
+	}
+	for _, ds := range blocks {
+		_, err := c.p.quiet.FetchAll(ctx, ds)
+		if err != nil && !pack.Damaged(err) && !errors.Is(err, base.ErrGone) && bucket.ClassOf(err) != bucket.ClassCorrupt {
+			return fmt.Errorf("fetch what can be read of damaged packs: %w", err)
+		}
+	}
+	return nil
 }

@@ -48,9 +48,8 @@ func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	return chain, nil
 }
 
-// ErrOldFormat reports a bucket that was made by a program before the keyring was a chain. It matches base.ErrUnsupported.
-var ErrOldFormat = fmt.Errorf("the bucket has the format of an older version, which this one neither reads nor changes: "+
-	"set the cloud to another, empty place on a device that has everything, and delete the old bucket: %w", base.ErrUnsupported)
+// ErrOldFormat reports a bucket that was made by an older version. It matches base.ErrUnsupported.
+var ErrOldFormat = seal.ErrOldFormat
 
 // ringReads is how often a ring is read that is not what it should be: it may have changed on its way.
 const ringReads = 3

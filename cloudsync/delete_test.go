@@ -58,7 +58,7 @@ func TestDeleteEverywhere(t *testing.T) {
 		}
 	}
 	for _, n := range w.b.Names() {
-		if !strings.HasPrefix(n, format.KeysPrefix) && !strings.Contains(n, "/floor/") {
+		if !strings.HasPrefix(n, format.KeysPrefix) && !strings.Contains(n, "/epochs/") {
 			t.Errorf("the bucket still has %s", n)
 		}
 	}
@@ -75,13 +75,13 @@ func TestDeleteEverywhere(t *testing.T) {
 	}
 }
 
-// TestDeleteEverywhereOnceMore loses the race for the floor, and the answer to its put.
+// TestDeleteEverywhereOnceMore loses the race for the epoch, and the answer to its put.
 func TestDeleteEverywhereOnceMore(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
 	fired := false
 	w.b.SetBefore(func(op bucket.Op, name string) error {
-		if !fired && op == bucket.OpPut && strings.Contains(name, "/floor/") {
+		if !fired && op == bucket.OpPut && strings.Contains(name, "/epochs/") {
 			fired = true
 			if err := b.DeleteEverywhere(t.Context()); err != nil {
 				t.Error(err)

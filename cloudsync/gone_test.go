@@ -2,6 +2,7 @@ package cloudsync_test
 
 import (
 	"errors"
+	"github.com/ledgerd/ledger/cloudsync"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestFetchOfWhatWasMoved(t *testing.T) {
 	if _, err := b.Fetch(t.Context(), ds); !errors.Is(err, base.ErrGone) || !strings.Contains(err.Error(), name) {
 		t.Errorf("fetch from nowhere: %v", err)
 	}
-	if err := w.device().Sync(t.Context()); !errors.Is(err, base.ErrGone) || !strings.Contains(err.Error(), name) {
+	if err := w.device().Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !strings.Contains(err.Error(), name) {
 		t.Errorf("a new device: %v", err)
 	}
 	if _, err := a.Reupload(t.Context()); err != nil {

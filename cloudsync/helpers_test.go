@@ -178,8 +178,8 @@ func (p *page) reopen() {
 }
 
 // merge merges the heads as the root package does, without rules. Trees that it needs and that are not here are built.
-func (p *page) merge(ctx context.Context) error {
-	err := p.mergeOnce(ctx)
+func (p *page) merge(ctx context.Context, only []commit.ID) error {
+	err := p.mergeOnce(ctx, only)
 	for range 3 {
 		if !errors.Is(err, base.ErrNeedsFetch) {
 			break
@@ -192,7 +192,7 @@ func (p *page) merge(ctx context.Context) error {
 				return err
 			}
 		}
-		err = p.mergeOnce(ctx)
+		err = p.mergeOnce(ctx, only)
 	}
 	return err
 }
@@ -204,19 +204,27 @@ func headIDs(s *storage.Store) (ids []commit.ID) {
 	return ids
 }
 
-func (p *page) mergeOnce(ctx context.Context) error {
+func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	cloud, err := cloudsync.StandingOf(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	heads := p.store.ChainedHeads()
+	if only != nil {
+		heads = slices.DeleteFunc(heads, func(h *commit.Commit) bool { return !slices.Contains(only, h.ID) })
+	}
 	j := p.store.NewJournal()
 	defer j.Rollback()
 	env := &merge.Env{
-		View: merge.View{Page: testPage, Commits: p.store, Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
+		View: merge.View{Page: testPage, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
 		Scratch: func() (merge.Sink, func()) { k := p.store.NewJournal(); return k, k.Rollback },
 	}
-	merged, err := merge.Heads(ctx, env, merge.Rules{}, p.store.ChainedHeads())
+	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)
 	if err != nil || len(merged) == 0 {
 		return err
 	}

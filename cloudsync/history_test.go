@@ -75,7 +75,7 @@ func TestReuploadOfHistoryByMany(t *testing.T) {
 
 // TestReuploadOfHistoryAtOnce has two devices without old trees upload anew at the same moment.
 func TestReuploadOfHistoryAtOnce(t *testing.T) {
-	for _, at := range []string{"/log/", "/checkpoints/"} {
+	for _, at := range []string{"/log/", "/epochs/"} {
 		t.Run(at[1:len(at)-1], func(t *testing.T) {
 			w := newWorld(t)
 			_, ps := history(t, w, 2)

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
-	"github.com/ledgerd/ledger/cloudsync/ingest"
-	"github.com/ledgerd/ledger/cloudsync/outgoing"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/progress"
+	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -25,17 +28,22 @@ type PageOptions struct {
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges the heads, when there are several; nil: nobody does. It is called by Sync and Reupload, for as long as it
-	// takes; the background goes on beside it.
-	Merge func(ctx context.Context) error
-	// Plain, if not nil, reports whether what a key has must go up without compression. A commit that changes such a key is not compressed,
-	// and neither is what has all keys of the page. It must return soon.
+	// Merge merges heads into one: those of only, or all where that is nil. It is called by Sync and
+	// Reupload, for as long as it takes; the background goes on beside it. nil: nobody merges. Who
+	// merges by himself too asks replica.StandingOf first which heads are merged alone.
+	Merge func(ctx context.Context, only []commit.ID) error
+	// Plain, if not nil, reports whether what a key has must go up without compression. A commit that
+	// changes such a key is not compressed, and neither is what has all keys of the page. It must
+	// return soon.
 	Plain func(key []byte) bool
-	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the Page.
+	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the
+	// Page.
 	Arrived func()
-	// InUse, if not nil, returns commits that are not pruned here, whatever the bucket's retention says. It must not block, nor call the Page.
+	// InUse, if not nil, returns commits that are not pruned here, whatever was given up. It must not
+	// block, nor call the Page.
 	InUse func() []commit.ID
-	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes. It must not call the Page. Nil: the Page does so itself.
+	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes. It
+	// must not call the Page. Nil: the Page does so itself.
 	Collect func(ctx context.Context) error
 }
 
@@ -44,24 +52,25 @@ type Page struct {
 	s     *Syncer
 	o     PageOptions
 	store *storage.Store
-	names format.PageNames
+	names wire.Names
 	b     bucket.Bucket // ends with the page
 
-	ctx      context.Context // ends with Close
-	cancel   context.CancelCauseFunc
-	closed   chan struct{}  // closed when Close is done
-	calls    sync.WaitGroup // of the background and of calls; Add only under mu while not closing
-	poke     chan struct{}  // wakes the background
-	turn     chan struct{}  // I1: held by who syncs
-	leader   chan struct{}  // held by the call of Sync that does the work
-	ses      session        // guarded by turn, as what follows
-	recorder *recorder
-	in       *ingest.Page
-	out      *outgoing.Page
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	closed chan struct{}  // closed when Close is done
+	calls  sync.WaitGroup // of the background and of calls; Add only under mu while not closing
+	poke   chan struct{}  // wakes the background
+	turn   chan struct{}  // I1: held by who syncs
+	leader chan struct{}  // held by the call of Sync that does the work
+	ses    session        // guarded by turn, as what follows
+
+	// rep is the page as its log sees it, nil until the first call has read what the store knows.
+	rep atomic.Pointer[replica.Page]
+	// fetcher gives pieces to readers, and quiet to whoever has the turn already.
+	fetcher, quiet *pack.Fetcher
 
 	mu          sync.Mutex
-	closing     bool            // guarded by mu, as all below
-	fetchers    []*pack.Fetcher // two for each connection with a log, of which the last but one gives pieces to the store
+	closing     bool // guarded by mu, as all below
 	up, down    direction
 	position    uint64
 	serverTime  time.Time
@@ -88,7 +97,7 @@ type barriers struct {
 
 // OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a closed Syncer the page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
-	p := &Page{s: s, o: o, store: o.Store, names: format.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
+	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
 		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
 		wantUpload: true, interval: s.o.MinPoll}
 	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
@@ -96,7 +105,12 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.down.activity = Pending
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = scoped{s.b, p.ctx}
-	p.connect() // before anybody can close it
+	p.connect()
+	f := pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: places{p}, Store: p.store, Entries: places{p}.entry}
+	p.quiet = pack.NewFetcher(f)
+	f.Gone = p.gone
+	p.fetcher = pack.NewFetcher(f)
+	p.store.SetFetcher(p.fetcher)
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -104,7 +118,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	}
 	s.mu.Unlock()
 	if closed {
-		p.close(s.ctx)
+		_ = p.Close()
 		return p
 	}
 	if !s.o.Manual {
@@ -124,58 +138,61 @@ func (p *Page) start() {
 	}
 }
 
-// connect makes what works on a log, anew when that is another one. The caller has the turn, or nobody else the page.
+// connect begins a session with the log. The caller has the turn, or nobody else the page.
 func (p *Page) connect() {
-	p.ses = session{}
-	p.recorder = newRecorder(p.b, p.s.sealer, p.names)
-	o := pack.FetchOptions{Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Store: p.store}
-	quiet := pack.NewFetcher(o) // for who has the turn already
-	o.Gone = p.gone
-	fetcher := pack.NewFetcher(o)
-	p.in = ingest.New(ingest.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: quiet, Device: p.s.o.Device,
-		Announced: outgoing.Announced, Past: p.pastOf, Progress: p.down.progress})
-	p.out = outgoing.New(outgoing.Options{Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Device: p.s.o.Device, NewID: p.s.newID,
-		Cached: p.recorder.cached, At: p.at, Progress: p.up.progress, Plain: p.o.Plain,
-		Kept: func() (format.Retention, []format.Condemnation) { return p.ses.retention, nil }})
-	p.mu.Lock()
-	p.fetchers = append(p.fetchers, fetcher, quiet)
-	p.mu.Unlock()
-	p.store.SetFetcher(fetcher)
+	p.rep.Store(nil)
+	p.ses = session{slack: p.s.random()}
 }
 
-// farewell bounds how long Close talks with the bucket, by the machine's clock.
-const farewell = 1500 * time.Millisecond
+// places says where pieces are, to a Fetcher that may be asked before the page has been read.
+type places struct{ p *Page }
 
-// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. If the bucket was not told today how far the device
-// has read, it is told, in less than two seconds; that this did not work is no error. It is idempotent.
+// Pack implements pack.Names.
+func (n places) Pack(id format.ID) string {
+	if r := n.p.rep.Load(); r != nil {
+		return r.PackNames().Pack(id)
+	}
+	return n.p.names.Pack(epoch.ID{}, epoch.ID(id))
+}
+
+// PackLabelOf implements pack.Names.
+func (n places) PackLabelOf(id format.ID) seal.Label {
+	if r := n.p.rep.Load(); r != nil {
+		return r.PackNames().PackLabelOf(id)
+	}
+	return n.p.names.PackLabel(epoch.ID{})
+}
+
+// entry is the Entries of a Fetcher.
+func (n places) entry(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
+	if r := n.p.rep.Load(); r != nil {
+		return r.EntryPieces(ctx, number)
+	}
+	return nil, fmt.Errorf("read log entry %d before the log: %w", number, base.ErrNotFound)
+}
+
+// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. It is
+// idempotent.
 func (p *Page) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
-	defer cancel()
-	p.close(ctx)
-	return nil
-}
-
-func (p *Page) close(ctx context.Context) {
 	p.mu.Lock()
 	first := !p.closing
 	p.closing = true
 	p.mu.Unlock()
 	if !first {
 		<-p.closed
-		return
+		return nil
 	}
 	p.cancel(errClosed)
 	p.calls.Wait()
-	p.tellAtClose(ctx)
 	p.store.SetFetcher(nil)
-	for _, f := range p.fetchers { // nobody adds one any more
-		f.Close()
-	}
+	p.fetcher.Close()
+	p.quiet.Close()
 	p.s.mu.Lock()
 	delete(p.s.pages, p)
 	p.s.mu.Unlock()
 	close(p.closed)
 	p.s.notify()
+	return nil
 }
 
 // enter begins a call: its context ends with the page, and Close waits for leave.
@@ -341,24 +358,22 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 		return 0, err
 	}
 	defer leave()
-	p.mu.Lock()
-	fetcher := p.fetchers[len(p.fetchers)-2]
-	p.mu.Unlock()
-	n, err := fetcher.FetchAll(ctx, pieces)
+	n, err := p.fetcher.FetchAll(ctx, pieces)
 	if !errors.Is(err, base.ErrGone) {
 		return n, p.outward(err)
 	}
 	if err := p.gone(ctx, pieces[0]); err != nil { // it is gone only when the log says nothing else
 		return n, p.outward(fmt.Errorf("catch up with the log: %w", err))
 	}
-	more, err := fetcher.FetchAll(ctx, pieces)
+	more, err := p.fetcher.FetchAll(ctx, pieces)
 	return n + more, p.outward(err)
 }
 
 // goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the reader's request.
 const goneWait = 30 * time.Second
 
-// gone catches up with the log, since the bucket has no object where a piece should stand, or the page does not know where that is; then it searches the log for it.
+// gone catches up with the log, since the bucket has no object where a piece should stand, or the
+// page does not know where that is. A pack that moved has another place then.
 func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
@@ -374,12 +389,22 @@ func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	defer p.unlock()
 	held := context.WithValue(ctx, holder{}, p)
 	if err = p.begin(held); err == nil {
+		p.ses.looked = false // the epoch may be past
 		_, err = p.download(held)
 	}
 	if err == nil {
-		err = p.findPlaceOf(held, d)
+		err = p.findPlace(held, d)
 	}
 	return p.outward(err)
+}
+
+// findPlace searches the log for a piece without a place.
+func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
+	st, err := p.store.PieceState(d)
+	if err != nil || st.Held || st.Synced || !p.ses.log.Position().Joined() {
+		return err
+	}
+	return p.rep.Load().FindPlaces(ctx)
 }
 
 // lockSoon waits for the page's turn, but not for ever.
@@ -401,35 +426,59 @@ func (p *Page) lockSoon(ctx context.Context) error {
 	}
 }
 
-// BuildTree makes the tree of a commit that is known as history only, from what the bucket has: the newest checkpoint before the commit, or the beginning of the log, and the
-// entries behind that. It holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when retention has given it up; those of the bucket and of ctx.
+// BuildTree makes the tree of a commit that is known as history only, from what the bucket has. It
+// holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when it was given up;
+// those of the bucket and of ctx.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
-	return p.withTurn(ctx, "build the tree of "+id.Short(), func(ctx context.Context) error {
-		return p.fromPast(ctx, func() error { return p.buildTree(ctx, id) })
-	})
+	return p.BuildTrees(ctx, []commit.ID{id})
 }
 
-// BuildTrees makes the trees of several commits, as BuildTree does, with the log read twice in all when they are many. Errors: those of BuildTree; when one is gone, all others that are not
-// have been built.
+// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree; when
+// one is gone, all others that are not have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
-	return p.withTurn(ctx, fmt.Sprintf("build the trees of %d commits", len(ids)), func(ctx context.Context) error {
-		return p.fromPast(ctx, func() error { return p.buildTrees(ctx, ids) })
+	return p.withTurn(ctx, buildWhat(ids), func(ctx context.Context) error {
+		at := p.ses.log.Position()
+		err := p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
+		if !errors.Is(err, base.ErrGone) {
+			return err
+		}
+		if _, err := p.download(ctx); err != nil { // it may stand elsewhere in a newer epoch
+			return err
+		}
+		if p.ses.log.Position() == at {
+			return err
+		}
+		return p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
 	})
 }
 
-// fromPast calls build, and once more when the bucket does not have what that needs and the log has gone on: what was read may have been given up since, for a checkpoint further on that has the
-// tree. Which row says how far the log was read can be lost, too.
-func (p *Page) fromPast(ctx context.Context, build func() error) error {
-	at := p.ses.log.Position().Number
-	err := build()
-	if !errors.Is(err, base.ErrGone) {
+func buildWhat(ids []commit.ID) string {
+	if len(ids) == 1 {
+		return "build the tree of " + ids[0].Short()
+	}
+	return fmt.Sprintf("build the trees of %d commits", len(ids))
+}
+
+// withNewerKeys is that of the Syncer.
+func (p *Page) withNewerKeys(ctx context.Context, do func() error) error {
+	return p.s.withNewerKeys(ctx, p.b, do)
+}
+
+// withTurn calls fn for a call of the API, with the turn and a bucket that is the right one.
+func (p *Page) withTurn(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	ctx, leave, err := p.enter(ctx)
+	if err != nil {
 		return err
 	}
-	if _, err := p.download(ctx); err != nil {
-		return err
+	defer leave()
+	if ctx, err = p.lock(ctx); err == nil {
+		defer p.unlock()
+		if err = p.begin(ctx); err == nil {
+			err = fn(ctx)
+		}
 	}
-	if p.ses.log.Position().Number == at {
-		return err
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
 	}
-	return build()
+	return p.outward(err)
 }

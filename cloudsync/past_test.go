@@ -7,7 +7,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 )
 
-// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up but what is tagged, which becomes a head nowhere, and what was
+// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up, also what is tagged meanwhile, and what was
 // deleted stays deleted.
 func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	w := newWorld(t)
@@ -52,7 +52,7 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 			t.Errorf("device %d has what was deleted", i)
 		}
 	}
-	if tags, err := c.store.Tags(t.Context()); err != nil || tags["v1"] != first.ID {
+	if tags, err := c.store.Tags(t.Context()); err != nil || len(tags) > 0 {
 		t.Errorf("a new device has the tags %v, %v", tags, err)
 	}
 	if all, err := c.store.FindCommits(t.Context(), nil, false, 100); err != nil || len(all) > 4 {
@@ -62,19 +62,6 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 
 // TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up since. That device uploads anew: nobody gets back what was deleted meanwhile.
 func TestABucketIsPutBackToWhatWasGivenUp(t *testing.T) {
-	for name, giveUp := range map[string]func(*testing.T, *page){
-		"with the bucket's": func(t *testing.T, p *page) { collectBucket(t, p, cloudsync.GCOptions{}) },
-		"alone": func(t *testing.T, p *page) {
-			if _, err := p.GiveUp(t.Context(), cloudsync.GiveUpOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) { putBackToWhatWasGivenUp(t, giveUp) })
-	}
-}
-
-func putBackToWhatWasGivenUp(t *testing.T, giveUp func(*testing.T, *page)) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
 	a.commit(edit{"deleted": text("x"), "kept": text("1")})
@@ -86,7 +73,7 @@ func putBackToWhatWasGivenUp(t *testing.T, giveUp func(*testing.T, *page)) {
 	}
 	keepLast(t, a, 1)
 	sync(t, a, b)
-	giveUp(t, b)
+	collectBucket(t, b, cloudsync.GCOptions{})
 	if n := b.history(); n > 3 {
 		t.Fatalf("%d commits are left", n)
 	}

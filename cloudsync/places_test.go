@@ -10,7 +10,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -59,12 +58,12 @@ func TestReuploadFindsPlaces(t *testing.T) {
 			}
 		},
 		"with the position": func(t *testing.T, p *page) {
-			p.lose(format.MetadataPosition)
+			p.lose(cloudsync.MetadataPosition)
 			p.reopen()
 			sync(t, p)
 		},
 		"and an entry cannot be read at first": func(t *testing.T, p *page) {
-			p.lose(format.MetadataPosition)
+			p.lose(cloudsync.MetadataPosition)
 			p.reopen()
 			first := p.d.w.entryNames("")[0]
 			p.d.w.b.SetBefore(func(op bucket.Op, name string) error {
@@ -140,9 +139,6 @@ func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
 				}
 			}
 			w.clock.Advance(2 * 24 * time.Hour) // who has put a pack may still be about to tell of it
-			if r := collectBucket(t, a, cloudsync.GCOptions{}); r.CondemnedPacks == 0 {
-				t.Fatalf("%+v", r)
-			}
 			w.clock.Advance(31 * 24 * time.Hour)
 			if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects == 0 {
 				t.Fatalf("%+v", r)

@@ -24,11 +24,7 @@ func TestSmallCommitCostsOnePut(t *testing.T) {
 	for i := range 40 {
 		a.commit(edit{key(i): text("value")})
 		got := a.counts(func() { sync(t, a) })
-		want := bucket.Counts{A: 1}
-		if n := i + 3 + 1; n == 32 {
-			want.A++ // the range, of entries that are still at hand
-		}
-		if got.A != want.A || got.B != 0 || got.Free != 0 || got.Up > 40_000 || got.Up > 1500 && want.A == 1 {
+		if got.A != 1 || got.B != 0 || got.Free != 0 || got.Up > 1500 {
 			t.Fatalf("commit %d cost %+v", i, got)
 		}
 		// A reader: the entry, and one that finds nothing.
@@ -53,7 +49,7 @@ func TestEmptyPageAsksLittle(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
 	got := a.counts(func() { sync(t, a) })
-	if got.A != 2 || got.B > 9 || got.Up != 0 { // one of them looks for the next ring of the keyring
+	if got.A > 2 || got.B > 9 || got.Up != 0 { // one of them looks for the next ring of the keyring
 		t.Errorf("the first sync of a page with nothing cost %+v", got)
 	}
 	if got := a.counts(func() { sync(t, a, a) }); got != (bucket.Counts{B: 2}) {
@@ -105,7 +101,7 @@ func TestNamesShowNothing(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	pages, devices := 0, 0
+	pages := 0
 	for _, n := range w.b.Names() {
 		if strings.Contains(n, "notes") {
 			t.Errorf("name %q", n)
@@ -113,11 +109,8 @@ func TestNamesShowNothing(t *testing.T) {
 		if strings.HasPrefix(n, "pages/") {
 			pages++
 		}
-		if strings.Contains(n, "/devices/") {
-			devices++
-		}
 	}
-	if pages != 1 || devices != 1 {
-		t.Errorf("%d announcements and %d notes of devices", pages, devices)
+	if pages != 1 {
+		t.Errorf("%d announcements", pages)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
@@ -94,18 +93,12 @@ func (h *retentionRun) step() {
 	case k < 14:
 		n := uint64(h.r.IntN(5))
 		h.logf("device %d keeps %d commits", i, n)
-		if err := p.SetRetention(h.t.Context(), format.Retention{Commits: n}); err != nil {
+		if err := p.SetRetention(h.t.Context(), cloudsync.Retention{Last: n}); err != nil {
 			h.t.Fatal(err)
 		}
 	case k < 16:
 		r := collectBucket(h.t, p, cloudsync.GCOptions{})
 		h.logf("device %d collects in the bucket: %+v", i, *r)
-	case k < 17:
-		n, err := p.GiveUp(h.t.Context(), cloudsync.GiveUpOptions{})
-		h.logf("device %d gives up %+v commits, %v", i, n, err)
-		if err != nil {
-			h.t.Fatal(err)
-		}
 	case k < 18:
 		h.logf("device %d writes a checkpoint", i)
 		if err := p.Checkpoint(h.t.Context()); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
@@ -120,17 +121,14 @@ func New(o Options) *Syncer {
 }
 
 // Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It does not push what is not
-// synced: that is Sync's. It takes two seconds at most. It is idempotent.
+// synced: that is Sync's. It is idempotent.
 func (s *Syncer) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	// The bound is by the machine's clock: a bucket that hangs must not keep who closes.
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
-	defer cancel()
 	var wg sync.WaitGroup
 	for _, p := range s.openPages() {
-		wg.Go(func() { p.close(ctx) })
+		wg.Go(func() { _ = p.Close() })
 	}
 	wg.Wait()
 	s.cancel(errClosed)
@@ -184,12 +182,9 @@ func (s *Syncer) random() float64 {
 	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
-// random64 returns a random number.
-func (s *Syncer) random64() uint64 { return uint64(s.random() * (1 << 53)) }
-
 // newID returns a new random id.
-func (s *Syncer) newID() (id format.ID) {
-	if _, err := io.ReadFull(s.o.Random, id[:]); err != nil || id.IsZero() {
+func (s *Syncer) newID() (id epoch.ID) {
+	if _, err := io.ReadFull(s.o.Random, id[:]); err != nil || id == (epoch.ID{}) {
 		rand.Read(id[:]) // the system's source does not fail
 	}
 	return id

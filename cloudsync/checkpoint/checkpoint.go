@@ -399,7 +399,11 @@ func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.St
 	if err != nil {
 		return err
 	}
-	if err := s.o.Bucket.PutIfAbsent(ctx, name, out.Size(), r); err != nil {
+	err = s.o.Bucket.PutIfAbsent(ctx, name, out.Size(), r)
+	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
+		err = nil // nobody else knows the random name: an earlier try has stored it
+	}
+	if err != nil {
 		return fmt.Errorf("upload %s: %w", name, err)
 	}
 	*size = uint64(out.Size())

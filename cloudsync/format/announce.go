@@ -75,3 +75,27 @@ func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement,
 	}
 	return a, nil
 }
+
+// sealSmall seals a single object.
+func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
+	stored, _, err := s.Seal(l, plain, seal.Form{Pad: seal.Quarters})
+	if err != nil {
+		return nil, fmt.Errorf("seal %s %s: %w", l.Role, l.Name, err)
+	}
+	return stored, nil
+}
+
+// openSmall opens a single object of at most limit bytes, and lets read read it behind its version. Errors have the object's name.
+func openSmall(s *seal.Sealer, l seal.Label, where string, stored []byte, limit int, read func(d *decoder) error) error {
+	if most := seal.MaxSealed(limit); len(stored) > most {
+		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), most)))
+	}
+	plain, _, err := s.Open(l, stored, limit)
+	if err == nil {
+		err = read(decode(where, plain))
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", l.Name, err)
+	}
+	return nil
+}

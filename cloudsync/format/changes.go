@@ -220,19 +220,3 @@ func parseChange(b []byte, c *Change) (int, error) {
 	}
 	return d.at, nil
 }
-
-// checkChanges verifies a whole diff; one that leads from the empty tree removes nothing.
-func checkChanges(b []byte, fromEmpty bool) error {
-	for r := ChangesOf(b); ; {
-		c, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil && fromEmpty && c.Removed {
-			err = errors.New("a diff from the empty tree removes a key")
-		}
-		if err != nil {
-			return err
-		}
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
@@ -88,13 +87,6 @@ func (d *decoder) byte() byte {
 	return 0
 }
 
-func (d *decoder) uint16() uint16 {
-	if b := d.bytes(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
-
 // uvarint reads a number from least to most in its shortest form.
 func (d *decoder) uvarint(what string, least, most uint64) uint64 {
 	if d.err != nil {
@@ -139,20 +131,7 @@ func (d *decoder) lengthAndBytes(what string, least, most uint64) []byte {
 
 func (d *decoder) id() (id ID) { copy(id[:], d.bytes(uint64(len(id)))); return id }
 
-func (d *decoder) hash() (h Hash) { copy(h[:], d.bytes(uint64(len(h)))); return h }
-
-func (d *decoder) commitID() (id commit.ID) { copy(id[:], d.bytes(uint64(len(id)))); return id }
-
 func (d *decoder) digest() (g object.Digest) { copy(g[:], d.bytes(uint64(len(g)))); return g }
-
-// flags reads a byte of which only the bits in known may be set.
-func (d *decoder) flags(what string, known byte) byte {
-	f := d.byte()
-	if f&^known != 0 {
-		d.failf("flags %#02x of %s", f, what)
-	}
-	return f
-}
 
 func appendLengthAndBytes[T string | []byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)

@@ -8,13 +8,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/object"
 )
 
 // seeded is a source of randomness that is the same in each run.
@@ -49,39 +46,8 @@ func eachAlgorithm(t *testing.T, fn func(t *testing.T, s *seal.Sealer)) {
 }
 
 var (
-	ledgerName = "app"
-	pageID     = [16]byte{1, 2, 3}
+	pageID = [16]byte{1, 2, 3}
 )
-
-func namesOf(s *seal.Sealer) format.PageNames { return format.NamesOf(s.Keyring(), ledgerName, pageID) }
-
-func id(b byte) format.ID { return format.ID(bytes.Repeat([]byte{b}, 16)) }
-
-func hash(b byte) format.Hash { return format.Hash(bytes.Repeat([]byte{b}, 32)) }
-
-// newCommit returns a commit on parents, or on the first commit.
-func newCommit(t testing.TB, seed uint64, parents ...*commit.Commit) *commit.Commit {
-	t.Helper()
-	if len(parents) == 0 {
-		parents = []*commit.Commit{commit.First()}
-	}
-	c, err := commit.New(commit.Params{
-		Now: time.Unix(1_700_000_000, int64(seed)), Root: object.Sum(object.NodeBit, noise(seed, 40)), Parents: parents, Device: "laptop",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func newMerge(t testing.TB, seed uint64, a, b *commit.Commit) *commit.Commit {
-	t.Helper()
-	c, err := commit.NewMerge(object.Sum(object.NodeBit, noise(seed, 40)), a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // diffOf returns the bytes of a diff.
 func diffOf(t testing.TB, changes ...format.Change) []byte {
@@ -101,51 +67,6 @@ func diffOf(t testing.TB, changes ...format.Change) []byte {
 
 func inline(key string, value []byte) format.Change {
 	return format.Change{Key: []byte(key), Inline: value, Size: uint64(len(value))}
-}
-
-func piece(seed uint64, kind object.Kind, n int) format.InlinePiece {
-	content := noise(seed, n)
-	return format.InlinePiece{Digest: object.Sum(kind, content), Content: content}
-}
-
-// fullBody has everything that a body can have.
-func fullBody(t testing.TB) *format.Body {
-	t.Helper()
-	a := newCommit(t, 1)
-	b := newCommit(t, 2, a)
-	c := newCommit(t, 3, a)
-	m := newMerge(t, 4, b, c)
-	big := piece(10, object.Chunk, 400)
-	index := piece(11, object.IndexBit, 300)
-	return &format.Body{
-		Device: id(0xd1),
-		Commits: []format.CommitChange{
-			{Commit: a, Base: format.Base{Empty: true}, Diff: format.Diff{Inline: diffOf(t, inline("a", []byte("1")), inline("b", nil))}},
-			{Commit: b, Base: format.Base{Commit: a.ID}, Diff: format.Diff{Inline: diffOf(t,
-				format.Change{Key: []byte("a"), Removed: true},
-				format.Change{Key: []byte("c"), Object: big.Digest, Size: 400},
-				format.Change{Key: []byte("d"), Object: index.Digest, Size: 1 << 40, Priority: object.Lazy})}},
-			{Commit: c, Base: format.Base{Commit: b.ID}, Diff: format.Diff{Pack: id(0x0f), Bytes: 5 << 20}},
-			{Commit: m, Base: format.Base{Commit: m.Parents[1]}},
-		},
-		Explanations:  []format.Explanation{{Merge: m.ID, Root: object.Sum(object.NodeBit, noise(5, 50)), Diff: format.Diff{Inline: diffOf(t, inline("a", []byte("decision")))}}},
-		Pieces:        []format.InlinePiece{big, index},
-		Packs:         []format.PackRef{{ID: id(0x20), Bytes: 1000, Pieces: 3}, {ID: id(0x21), Bytes: 16 << 20, Pieces: 60_000, Eager: true}},
-		Relies:        []format.ID{id(0x10), id(0x11)},
-		ReliesEntries: []uint64{3, 4},
-		Tags:          []format.TagChange{{Name: "old", Removed: true}, {Name: "v1", Commit: a.ID}},
-		Retention:     &format.Retention{Commits: 1000, Age: 90 * 24 * time.Hour},
-		Condemned:     &format.Condemnation{Packs: []format.ID{id(0x01), id(0x02)}, Checkpoints: []uint64{1, 2}, Below: 3},
-	}
-}
-
-func mustEncode(t testing.TB, b *format.Body) []byte {
-	t.Helper()
-	plain, err := b.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plain
 }
 
 // mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what was opened.

@@ -1,13 +1,34 @@
 package format
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
+
+// The aims of a writer of packs, and the bound of a reader.
+const (
+	PackBytes          = 16 << 20  // stream of a pack: blocks, table and all
+	BlockBytes         = 128 << 10 // plaintext at which a block of a pack ends
+	RunBytes           = 9 << 17   // plaintext of the blocks that stay together in a pack; a range of 1 MiB touches two runs
+	MaxPackObjectBytes = 64 << 20  // a pack as stored
+)
+
+// PackRef names a pack.
+type PackRef struct {
+	ID     ID
+	Bytes  uint64 // of the object
+	Pieces uint32
+	Eager  bool // holds pieces of EAGER values
+}
+
+// BlockSpan is a run of blocks of a pack: Count of them, at least one, from number First on.
+type BlockSpan struct{ First, Count uint32 }
 
 // MaxPackPieces bounds the pieces of a pack, so that its table is not longer than
 // seal.MaxTableBytes.
@@ -120,4 +141,15 @@ func (t *PackTable) check(end, blockBytes int64) error {
 		}
 	}
 	return checkDistinctDigests(digests)
+}
+
+// checkDistinctDigests verifies that no piece is there twice. It sorts digests.
+func checkDistinctDigests(digests []object.Digest) error {
+	slices.SortFunc(digests, func(a, b object.Digest) int { return bytes.Compare(a[:], b[:]) })
+	for i := 1; i < len(digests); i++ {
+		if digests[i] == digests[i-1] {
+			return fmt.Errorf("piece %s is there twice", digests[i].Short())
+		}
+	}
+	return nil
 }

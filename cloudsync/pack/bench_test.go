@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
@@ -73,7 +73,7 @@ func BenchmarkUpload(b *testing.B) {
 }
 
 func uploadAll(b *testing.B, to bucket.Bucket, s *seal.Sealer, digests []object.Digest, content []byte) (stored uint64) {
-	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: format.PageNames{Dir: "l/p"}})
+	u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: to, Sealer: s, Names: names("l/p")})
 	defer u.Close()
 	pieceBytes := len(content) / len(digests)
 	for i, d := range digests {
@@ -171,7 +171,7 @@ func BenchmarkOverhead(b *testing.B) {
 			}
 			var packs, blocks, content int64
 			for b.Loop() {
-				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: format.PageNames{Dir: "l/p"},
+				u := pack.NewUploader(b.Context(), pack.UploadOptions{Bucket: nowhere{}, Sealer: seal.NewSealer(ring, nil), Names: names("l/p"),
 					Uploaded: func(_ context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
 						packs += int64(ref.Bytes)
 						seen := map[uint32]bool{}

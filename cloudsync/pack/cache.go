@@ -51,39 +51,3 @@ func (t *tableCache) add(id format.ID, c *contents) {
 
 // weight is how many pieces a table counts for: a block takes half as much as a piece.
 func (c *contents) weight() int { return len(c.pieces) + len(c.blocks)/2 + 1 }
-
-// entryCache remembers log entries, as they are stored, that came with ranges.
-type entryCache struct {
-	limit int64 // of bytes
-
-	mu      sync.Mutex
-	order   []uint64 // oldest first; guarded by mu
-	entries map[uint64][]byte
-	bytes   int64
-}
-
-// get returns an entry, or nil.
-func (e *entryCache) get(number uint64) []byte {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.entries[number]
-}
-
-// add remembers an entry, which must not share memory with others, and forgets the oldest ones beyond the limit.
-func (e *entryCache) add(number uint64, stored []byte) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.entries == nil {
-		e.entries = make(map[uint64][]byte)
-	}
-	if e.entries[number] != nil || int64(len(stored)) > e.limit {
-		return
-	}
-	e.entries[number], e.order, e.bytes = stored, append(e.order, number), e.bytes+int64(len(stored))
-	for e.bytes > e.limit {
-		old := e.order[0]
-		e.bytes -= int64(len(e.entries[old]))
-		e.order = slices.Delete(e.order, 0, 1)
-		delete(e.entries, old)
-	}
-}

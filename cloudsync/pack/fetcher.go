@@ -32,7 +32,7 @@ var _ Store = (*storage.Store)(nil)
 
 // Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one block at one time cause one request, and all
 // pieces of a block that the page lacks are stored with the one that was asked for. Pieces that stand in log entries are read
-// from there, or from a range when the entry is gone. It is safe for concurrent use.
+// from there. It is safe for concurrent use.
 type Fetcher struct {
 	o      FetchOptions
 	wg     sync.WaitGroup // calls, and flights
@@ -41,7 +41,6 @@ type Fetcher struct {
 	caught flights[blockKey, struct{}]
 	tables flights[format.ID, *contents]
 	known  tableCache
-	log    entryCache
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
@@ -56,8 +55,7 @@ type FetchOptions struct {
 	Names  Names
 	Store  Store
 	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors name
-	// the entry, and match base.ErrNotFound where there is none. nil: Names are format.PageNames, and
-	// the Fetcher reads entries and ranges by them.
+	// the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an entry.
 	Entries func(ctx context.Context, number uint64) (map[object.Digest][]byte, error)
 	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page knows no place of it: the worker catches up with the log, and searches it, so that the
 	// piece may have another place. It returns nil when it is worth to look up the place again. nil: it never is. A Fetch with the
@@ -85,7 +83,7 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	if o.MemoryBytes <= 0 {
 		o.MemoryBytes = defaultMemoryBytes
 	}
-	f := &Fetcher{o: o, memory: budget{limit: o.MemoryBytes}, log: entryCache{limit: o.MemoryBytes}}
+	f := &Fetcher{o: o, memory: budget{limit: o.MemoryBytes}}
 	f.blocks.wg, f.caught.wg, f.tables.wg = &f.wg, &f.wg, &f.wg
 	return f
 }
@@ -140,6 +138,7 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
 		return nil, gone
 	}
+	name := f.source(place).name
 	_, err = f.caught.do(ctx, keyOf(place), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f.o.Gone(context.WithValue(ctx, catchingUp{}, f), d)
 	})
@@ -153,7 +152,7 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 	if state.Held {
 		return f.held(ctx, d)
 	}
-	if !state.Synced || state.Place == place {
+	if !state.Synced || state.Place == place && f.source(place).name == name {
 		return nil, gone
 	}
 	content, err := f.fetchAt(ctx, d, state.Place)

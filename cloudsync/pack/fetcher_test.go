@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -387,114 +386,52 @@ func TestFetchAllSmallMemory(t *testing.T) {
 	}
 }
 
-// Pieces in entries are read from there, or from a range that holds them.
+// Pieces in entries are read from there.
 func TestFetchFromLog(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
-	ps := pieces(1, 32*3, 2000)
-	var entries []format.RangeEntry
+	ps := pieces(1, 8*3, 2000)
 	var places []storage.PlacedPiece
-	for number := uint64(1); number <= 32; number++ {
-		stored, placed := w.entry(number, ps[(number-1)*3:][:3])
-		entries, places = append(entries, format.RangeEntry{Stored: stored}), append(places, placed...)
+	for i, p := range ps {
+		at := storage.CloudPlace{Entry: uint64(i/3 + 1), Block: uint32(i % 3), Bytes: uint32(len(p.content))}
+		places = append(places, storage.PlacedPiece{Digest: p.d, Place: at})
 	}
-	inRange, err := format.EncodeRange(1, entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.mem.Replace(w.names.Range(1, 32), inRange)
-	w.mem.Replace(w.names.Entry(7), entries[6].Stored)
+	asked, gone := 0, false
 	store := newPage(places...)
-	f := w.fetcher(store, nil)
-	fetch := func(i int, requests int64) {
+	f := pack.NewFetcher(pack.FetchOptions{Bucket: w.b, Sealer: w.sealer, Names: w.names, Store: store,
+		Entries: func(_ context.Context, number uint64) (map[object.Digest][]byte, error) {
+			asked++
+			if gone {
+				return nil, fmt.Errorf("log entry %d: %w", number, base.ErrNotFound)
+			}
+			got := map[object.Digest][]byte{}
+			for _, p := range ps[(number-1)*3:][:3] {
+				got[p.d] = p.content
+			}
+			return got, nil
+		}})
+	t.Cleanup(f.Close)
+	fetch := func(i, requests int) {
 		t.Helper()
-		before := w.b.Counts().B
+		before := asked
 		got, err := f.Fetch(t.Context(), ps[i].d, placeOf(places, ps[i].d))
 		if err != nil || !bytes.Equal(got, ps[i].content) {
 			t.Errorf("piece %d: %d bytes, %v", i, len(got), err)
 		}
-		if n := w.b.Counts().B - before; n != requests {
+		if n := asked - before; n != requests {
 			t.Errorf("piece %d: %d requests, want %d", i, n, requests)
 		}
 	}
-	fetch(6*3, 1)   // the entry
-	fetch(6*3+2, 0) // stored with it
-	fetch(8*3, 2)   // no entry, but a range
-	fetch(9*3, 0)   // remembered with it
-	if store.heldPieces() != 9 {
+	fetch(6*3, 1)
+	// The others of the entry are stored with it.
+	if store.heldPieces() != 3 {
 		t.Errorf("%d pieces held", store.heldPieces())
 	}
 	if n, err := f.FetchAll(t.Context(), digests(ps)); err != nil || n == 0 || store.heldPieces() != len(ps) {
 		t.Errorf("all: %d bytes, %v", n, err)
 	}
-	w.mem.Wipe()
+	gone = true
 	store.drop(digests(ps)...)
-	f = w.fetcher(store, nil)
 	if _, err := f.Fetch(t.Context(), ps[0].d, placeOf(places, ps[0].d)); !errors.Is(err, base.ErrGone) {
-		t.Errorf("in an empty bucket: %v", err)
+		t.Errorf("without the entry: %v", err)
 	}
-	w.mem.Replace(w.names.Entry(1), entries[1].Stored)
-	if _, err := f.Fetch(t.Context(), ps[0].d, placeOf(places, ps[0].d)); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), "log entry 1") {
-		t.Errorf("another entry: %v", err)
-	}
-	w.mem.Wipe()
-	for _, cut := range []int{len(inRange) - 1, 100} {
-		w.mem.Replace(w.names.Range(1, 32), inRange[:cut])
-		if _, err := f.FetchAll(t.Context(), digests(ps[31*3:])); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), "range of the log 1-32") {
-			t.Errorf("range cut to %d bytes: %v", cut, err)
-		}
-	}
-	if store.heldPieces() != 0 {
-		t.Errorf("%d pieces held", store.heldPieces())
-	}
-}
-
-// An entry that stands far behind in a long range costs a request more, and not the whole range.
-func TestFetchFromLongRange(t *testing.T) {
-	w := newWorld(t, seal.AES256GCM)
-	ps := pieces(1, 32*10, 64<<10)
-	var entries []format.RangeEntry
-	var places []storage.PlacedPiece
-	for number := uint64(1); number <= 32; number++ {
-		stored, placed := w.entry(number, ps[(number-1)*10:][:10])
-		entries, places = append(entries, format.RangeEntry{Stored: stored}), append(places, placed...)
-	}
-	inRange, err := format.EncodeRange(1, entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.mem.Replace(w.names.Range(1, 32), inRange)
-	store := newPage(places...)
-	f := w.fetcher(store, nil)
-	last := ps[len(ps)-1]
-	got, err := f.Fetch(t.Context(), last.d, placeOf(places, last.d))
-	if err != nil || !bytes.Equal(got, last.content) {
-		t.Fatalf("%d bytes, %v", len(got), err)
-	}
-	if c := w.b.Counts(); c.B != 3 || c.Down > 3<<20 {
-		t.Errorf("%+v for an entry of a range of %d bytes", c, len(inRange))
-	}
-}
-
-// entry returns an entry that brings pieces, and their places.
-func (w *world) entry(number uint64, ps []piece) (stored []byte, places []storage.PlacedPiece) {
-	w.t.Helper()
-	body := &format.Body{Device: format.ID{1}}
-	for _, p := range ps {
-		body.Pieces = append(body.Pieces, format.InlinePiece{Digest: p.d, Content: p.content})
-	}
-	sealed, err := format.SealBody(w.sealer, w.names, format.ID{byte(number)}, body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	previous := format.Hash{byte(number - 1)} // zero for the first
-	stored, _, err = format.SealEntry(w.sealer, w.names, number, previous, sealed)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for i, p := range body.Pieces {
-		places = append(places, storage.PlacedPiece{Digest: p.Digest, Place: storage.CloudPlace{
-			Entry: number, Block: uint32(i), Bytes: uint32(len(p.Content)), KeyIndex: sealed.KeyIndex,
-		}})
-	}
-	return stored, places
 }

@@ -31,13 +31,22 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// names are those of the packs of a page, by its directory.
+type names string
+
+// Pack implements pack.Names.
+func (n names) Pack(id format.ID) string { return string(n) + "/packs/" + id.String() }
+
+// PackLabelOf implements pack.Names.
+func (n names) PackLabelOf(format.ID) seal.Label { return seal.Label{Role: "pack", Name: string(n)} }
+
 // world is a bucket with one page in it.
 type world struct {
 	t      testing.TB
 	mem    *mem.Bucket
 	b      *bucket.Meter
 	sealer *seal.Sealer
-	names  format.PageNames
+	names  names
 }
 
 func newWorld(t testing.TB, algorithm seal.Algorithm) *world {
@@ -47,7 +56,7 @@ func newWorld(t testing.TB, algorithm seal.Algorithm) *world {
 		t.Fatal(err)
 	}
 	m := mem.New(mem.Options{})
-	return &world{t: t, mem: m, b: bucket.NewMeter(m), sealer: seal.NewSealer(ring, nil), names: format.NamesOf(ring, "notes", [16]byte{7})}
+	return &world{t: t, mem: m, b: bucket.NewMeter(m), sealer: seal.NewSealer(ring, nil), names: names("l/p")}
 }
 
 // piece is a piece with its content.

@@ -13,10 +13,10 @@ import (
 
 // forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a plaintext bucket. It returns what an honest table
 // of the blocks would give as ref and places.
-func (w *world) forge(n format.PageNames, blocks [][]piece, table []byte) (format.PackRef, []storage.PlacedPiece) {
+func (w *world) forge(n names, blocks [][]piece, table []byte) (format.PackRef, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
-	sw, err := w.sealer.NewWriter(&b, n.PackLabel(), false)
+	sw, err := w.sealer.NewWriter(&b, n.PackLabelOf(format.ID{}), false)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestHostile(t *testing.T) {
 		"no table":       {make: func(w *world) made { r, p := w.forge(w.names, blocks, nil); return made{r, p} }},
 		"another digest": {make: forged([][]piece{ps[:2], {liar, ps[3]}, ps[4:]}, ps[0], ps[1], liar, ps[3], ps[4], ps[5])},
 		"pack of another page": {make: func(w *world) made {
-			r, p := w.forge(format.NamesOf(w.sealer.Keyring(), "notes", [16]byte{8}), blocks, tableOf(blocks, ps...))
+			r, p := w.forge(names("l/other"), blocks, tableOf(blocks, ps...))
 			return made{r, p}
 		}},
 		"another pack": {make: edited(func(w *world, m *made, _ []byte) []byte {

@@ -143,14 +143,6 @@ func TestCaches(t *testing.T) {
 	if len(tables.tables) != 1 || tables.get(format.ID{9}) == nil {
 		t.Errorf("%d tables beside a large one", len(tables.tables))
 	}
-	entries := entryCache{limit: 100}
-	entries.add(1, make([]byte, 60))
-	entries.add(2, make([]byte, 40))
-	entries.add(3, make([]byte, 101))
-	entries.add(4, make([]byte, 1))
-	if entries.get(1) != nil || entries.get(2) == nil || entries.get(3) != nil || entries.get(4) == nil || entries.bytes != 41 {
-		t.Errorf("%d bytes", entries.bytes)
-	}
 }
 
 // The set of recent pieces has the last ones, and is bounded.

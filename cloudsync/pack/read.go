@@ -15,13 +15,12 @@ import (
 const (
 	kindPack  = "pack"
 	kindEntry = "log entry"
-	kindRange = "range of the log"
 )
 
 // Damaged reports whether err says that an object in the bucket from which pieces were read is not what was written, as opposed to damage of this device.
 func Damaged(err error) bool {
 	c, ok := errors.AsType[*base.CorruptError](err)
-	return ok && (c.Where == kindPack || c.Where == kindEntry || c.Where == kindRange)
+	return ok && (c.Where == kindPack || c.Where == kindEntry)
 }
 
 // ErrDamaged reports that something in the bucket is missing or damaged. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.

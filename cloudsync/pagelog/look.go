@@ -44,6 +44,9 @@ func (l *Log) lookAnd(ctx context.Context, force bool) error {
 			}
 		case epoch.Enter:
 			if l.at.Joined() && !l.at.Deleted && !seen.Own && !force {
+				if l.bad != nil {
+					return &DamageError{l.o.Names.Epoch(l.at.K), l.bad}
+				}
 				return ErrRolledBack
 			}
 			if err := l.enter(ctx, seen.Newest, seen.At); err != nil {
@@ -78,9 +81,11 @@ func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 			return seen, fmt.Errorf("look for the epoch of the page: %w", f.err)
 		}
 		seen.At = f.now
+		l.bad = f.err
 		if !f.missing && f.err == nil {
-			x, err := wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
-			seen.Own = err == nil && x.ID == l.at.Epoch
+			var x *epoch.Proposal
+			x, l.bad = wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
+			seen.Own = l.bad == nil && x.ID == l.at.Epoch
 		}
 		if seen.Own {
 			after = l.o.Names.Epoch(l.at.K)

@@ -99,6 +99,8 @@ type Log struct {
 	// hits is how many entries were there since the last that was not, and window how many the next
 	// read fetches.
 	hits, window int
+	// bad says what is wrong with the object of the page's own epoch, as the last look found it.
+	bad error
 }
 
 // New returns the Log of a page that is at a position. It makes no request.

@@ -132,6 +132,7 @@ func (l *Log) next(ctx context.Context) (*Entry, reading, error) {
 		return nil, r, err
 	}
 	if err != nil {
+		delete(l.ahead, n) // it may be right the next time
 		r.Bad, r.err = true, err
 		return nil, r, nil
 	}

@@ -49,8 +49,12 @@ type bodyStep struct {
 	near    map[epoch.Commit]epoch.Set
 	placed  map[epoch.Commit]wire.Commit
 	bare    map[commit.ID]bool // treeless commits without a child in the body
-	last    *wire.Commit       // for the explanation behind it
-	lastNew bool
+	// below are commits on which others of the entry stand, explained those whose explanations came,
+	// and size is how long the commits of the batch are.
+	below, explained map[commit.ID]bool
+	size             int
+	last             *wire.Commit // for the explanation behind it
+	lastNew          bool
 }
 
 // take reads a body into a step, and finishes it.
@@ -63,6 +67,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	b := &bodyStep{
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
+		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
 	}
 	r, closer, err := e.Body(ctx)
 	if err != nil {
@@ -113,7 +118,9 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	if w.Epoch != b.e.Epoch || w.Since != 0 || w.Live != nil || w.Dropped != (epoch.ID{}) {
 		return bad("pack %x is not announced as a new one", w.ID)
 	}
-	b.stored += w.Bytes
+	if w.Eager { // of others a new device reads what it needs
+		b.stored += w.Bytes
+	}
 	b.announce = append(b.announce, *w)
 	if b.adopts {
 		return b.step.pack(ctx, w, true, true)
@@ -159,8 +166,8 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 			delete(b.unsynced, c.ID)
 			b.b.Synced = append(b.b.Synced, c.ID)
 		}
-		if !b.giveUp[c.ID] {
-			return nil
+		if wanting, err := b.wanting(ctx, r); err != nil || !wanting {
+			return err
 		}
 	}
 	if r.Treeless {
@@ -171,9 +178,51 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	b.lastNew = !here
 	b.commits[c.ID] = c
 	b.adopted = append(b.adopted, c.ID)
-	shallow := r.Near != nil
-	b.b.Commits = append(b.b.Commits, storage.ReceivedCommit{Commit: c, Treeless: r.Treeless, Shallow: shallow, Inner: b.p.state.wasGivenUp(id)})
+	b.b.Commits = append(b.b.Commits, storage.ReceivedCommit{
+		Commit: c, Treeless: r.Treeless, Shallow: r.Near != nil, Inner: b.p.state.wasGivenUp(id), Anew: here,
+	})
+	for _, parent := range c.Parents {
+		b.below[parent] = true
+	}
+	if b.size += len(c.Encode()) + 64; b.size > maxReceived && !b.adopts {
+		return b.ahead(ctx)
+	}
 	return nil
+}
+
+// wanting reports whether a commit that is here has to be taken all the same: it was given up, or it
+// came ahead of a batch that did not come.
+func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
+	if b.giveUp[r.Commit.ID] || r.Treeless {
+		return b.giveUp[r.Commit.ID], nil
+	}
+	held, err := b.p.o.Store.TreeHeld(ctx, r.Commit)
+	if err != nil {
+		return false, fmt.Errorf("look for the tree of commit %s: %w", r.Commit.ID, err)
+	}
+	return !held, nil
+}
+
+// ahead makes commits durable on which others stand, as history, so that those which are left fit into
+// a batch.
+func (b *bodyStep) ahead(ctx context.Context) error {
+	heads := b.p.headsHere()
+	batch, left := &storage.SyncBatch{}, b.b.Commits[:0:0]
+	b.size = 0
+	for _, r := range b.b.Commits {
+		if !b.below[r.Commit.ID] || b.explained[r.Commit.ID] {
+			left, b.size = append(left, r), b.size+len(r.Commit.Encode())+64
+			continue
+		}
+		for _, parent := range r.Commit.Parents {
+			if heads[short(parent)] != nil {
+				b.b.Inner = append(b.b.Inner, parent)
+			}
+		}
+		batch.Commits = append(batch.Commits, storage.ReceivedCommit{Commit: r.Commit, Treeless: true, Shallow: true, Ahead: true})
+	}
+	b.b.Commits = left
+	return b.p.submitAlone(ctx, batch)
 }
 
 // tree makes the tree of a commit.
@@ -288,6 +337,7 @@ func (b *bodyStep) explanation(ctx context.Context, x *wire.Explanation) error {
 	if err := b.p.applyDiff(ctx, btree.EmptyRoot, x.Root, &x.Diff, b.step, b.step, b.want(ctx)); err != nil {
 		return err
 	}
+	b.explained[b.last.Commit.ID] = true
 	b.j.Explain(b.last.Commit.ID, x.Root)
 	return nil
 }

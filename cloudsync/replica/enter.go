@@ -167,9 +167,10 @@ func (e *entering) readCommits(ctx context.Context) error {
 	slices.SortFunc(nodes, func(a, b epoch.Node) int { return compareCommits(a.ID, b.ID) })
 	e.st.Kept = nodes
 	all := e.st.Kept.Set()
-	for _, n := range e.st.Kept {
-		if !n.Near.Within(all) {
-			return bad("a nearest ancestor of commit %016x is not kept", uint64(n.ID))
+	for i := range e.st.Kept { // what is not kept counts for nobody
+		if n := &e.st.Kept[i]; !n.Near.Within(all) {
+			n.Near = n.Near.And(all)
+			e.near[n.ID] = n.Near
 		}
 	}
 	return nil
@@ -208,13 +209,14 @@ func checkGeneration(c *commit.Commit, generations map[epoch.Commit]uint64) erro
 
 // kept returns the commits of the log that the page has and that are not given up now.
 func (e *entering) kept() (nodes []epoch.Node) {
-	not := e.p.notInLog(e.unsynced).Union(e.st.Gone)
+	not, here := e.p.notInLog(e.unsynced).Union(e.st.Gone), e.view.Set()
 	for _, n := range e.view {
 		if !not.Has(n.ID) {
-			if near, ok := e.p.state.Near[n.ID]; ok {
-				e.near[n.ID] = near.Without(not)
+			near := n.Near.And(here).Without(not)
+			if _, ok := e.p.state.Near[n.ID]; ok || len(near) < len(n.Near) {
+				e.near[n.ID] = near
 			}
-			n.Near = n.Near.Without(not)
+			n.Near = near
 			nodes = append(nodes, n)
 		}
 	}

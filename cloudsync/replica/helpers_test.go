@@ -103,6 +103,8 @@ type member struct {
 	packed int
 	long   bool // bodies are objects of their own
 	byHand bool // what goes out is written by the test
+	// message is that of commits.
+	message string
 }
 
 // device adds a device with an empty page.
@@ -201,7 +203,7 @@ func (d *member) commit(e puts, parents ...*commit.Commit) *commit.Commit {
 		}
 	})
 	d.must(err)
-	c, err := commit.New(commit.Params{Now: d.clock.Now(), Root: root, Parents: parents, Device: d.name})
+	c, err := commit.New(commit.Params{Now: d.clock.Now(), Root: root, Parents: parents, Device: d.name, Message: d.message})
 	if len(parents) == 2 {
 		c, err = commit.NewMerge(root, parents[0], parents[1])
 	}

@@ -448,6 +448,11 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 			continue
 		}
 		d := &delta{from: p.tree(btree.EmptyRoot), to: ks[0].tree, tally: tally{eager: true, lazy: true, plain: p.o.Plain != nil}}
+		if root, ok, err := p.o.Store.Explanation(ctx, id); err != nil {
+			return fmt.Errorf("read the explanation of %s: %w", id.Short(), err)
+		} else if ok {
+			ds = append(ds, &delta{from: d.from, to: p.tree(root), tally: d.tally})
+		}
 		near, err := p.nearest(ctx, c)
 		if err != nil {
 			return err

@@ -100,6 +100,21 @@ func (s *step) known(ctx context.Context, d object.Digest) (pieceState, error) {
 	return st, bad("nobody has piece %s", d)
 }
 
+// FindPlaces takes the places of all pieces that stand in packs and entries that count: for a reader
+// who needs a piece without a place, which went when nothing here needed it. It reads the table of
+// each pack, and each entry of the epoch. Errors: those of the bucket, of the disk and of ctx.
+func (p *Page) FindPlaces(ctx context.Context) error {
+	s, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.resolve(ctx); err != nil {
+		return fmt.Errorf("search the log for places: %w", err)
+	}
+	return s.submit(ctx)
+}
+
 // resolve takes the places of all pieces that stand in packs and entries that count.
 func (s *step) resolve(ctx context.Context) error {
 	packs := slices.DeleteFunc(slices.Clone(s.next.Manifest), func(p wire.Pack) bool { return p.Dropped != epoch.ID{} })

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -19,4 +20,8 @@ var (
 	// ErrUnknownKey reports a key index that the keyring does not have: the object is damaged, or sealed by a device
 	// that has a newer keyring.
 	ErrUnknownKey = errors.New("unknown key index")
+	// ErrOldFormat reports the keyring of a bucket that an older version has made. It matches
+	// base.ErrUnsupported.
+	ErrOldFormat = fmt.Errorf("the bucket has the format of an older version, which this one neither reads nor changes: "+
+		"set the cloud to another, empty place on a device that has everything, and delete the old bucket: %w", base.ErrUnsupported)
 )

@@ -18,7 +18,8 @@ import (
 
 // Layout of a ring; the table is in doc.go.
 const (
-	ringVersion     = 1
+	ringVersion     = 2 // that of the whole bucket
+	oldRingVersion  = 1
 	ringBucketAt    = 4
 	ringNumberAt    = ringBucketAt + IDBytes
 	ringPreviousAt  = ringNumberAt + 8
@@ -70,7 +71,7 @@ type Ring struct {
 func (r *Ring) Bytes() []byte { return r.raw }
 
 // ParseRing reads what of a ring is readable without a key. b is not retained. Errors: *base.CorruptError, also for a
-// KDF out of bounds; *base.FormatError.
+// KDF out of bounds; *base.FormatError; ErrOldFormat.
 func ParseRing(b []byte) (*Ring, error) {
 	const least = ringHeadBytes + 4 + ringTailBytes
 	if len(b) < least || len(b) > MaxKeyringBytes {
@@ -81,6 +82,9 @@ func ParseRing(b []byte) (*Ring, error) {
 	}
 	if sum := sha256.Sum256(b[:len(b)-sumBytes]); !bytes.Equal(sum[:], b[len(b)-sumBytes:]) {
 		return nil, corruptRing("", "checksum differs")
+	}
+	if b[0] == oldRingVersion {
+		return nil, fmt.Errorf("open keyring: %w", ErrOldFormat)
 	}
 	if b[0] != ringVersion || b[1] > byte(AES256GCM) {
 		return nil, corruptRing("known numbers", fmt.Sprintf("%d %d", b[0], b[1]))

@@ -82,6 +82,22 @@ const (
 	entryWhere = "log entry"
 )
 
+// HeadBytes is how much of an entry, from its beginning, EntryHash needs.
+const HeadBytes = lengthBytes + headSealed
+
+// EntryHash returns the hash of an entry that begins with b, which has HeadBytes bytes, or all of a
+// shorter object. ok is false for what cannot be the beginning of an entry.
+func EntryHash(b []byte) (hash epoch.Hash, ok bool) {
+	if len(b) < lengthBytes {
+		return hash, false
+	}
+	size := uint64(binary.BigEndian.Uint32(b))
+	if size > headSealed || lengthBytes+size > uint64(len(b)) {
+		return hash, false
+	}
+	return sha256.Sum256(b[:lengthBytes+size]), true
+}
+
 // padBody returns the length of a sealed body that makes that of the whole entry one of
 // seal.Quarters.
 func padBody(bytes int) int {

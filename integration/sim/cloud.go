@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	logwire "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
@@ -58,10 +59,9 @@ type cloud struct {
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
-	torn   bool  // objects are missing in the midst of what is there
-	tornAt int64 // when the last of them went
-	bereft bool  // of a checkpoint after something else, which it may have stood for
-	lossy  bool  // values may be lost: devices have given up theirs, and the bucket too
+	torn   bool // objects are missing in the midst of what is there
+	bereft bool // of a checkpoint after something else, which it may have stood for
+	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }
 
@@ -175,7 +175,7 @@ func (d *device) join() {
 	l.syncer = cloudsync.New(cloudsync.Options{
 		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
 	})
-	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeAll})
+	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeThese})
 	l.session, l.looked, l.proved = d.w.cloud.epoch, false, time.Time{}
 }
 
@@ -190,16 +190,20 @@ func (d *device) leave() error {
 	return err
 }
 
-// mergeAll merges all heads, in the midst of a sync.
-func (d *device) mergeAll(ctx context.Context) error {
+// mergeThese merges the heads of only, or all, in the midst of a sync.
+func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 	if err := d.learn(ctx); err != nil {
 		return err
 	}
-	if len(d.heads) < 2 {
+	heads := d.heads
+	if only != nil {
+		heads = slices.DeleteFunc(slices.Clone(heads), func(n *node) bool { return !slices.Contains(only, n.c.ID) })
+	}
+	if len(heads) < 2 {
 		return nil
 	}
-	d.w.trace("device %d merges %s", d.index, nodeIDs(d.heads))
-	return d.merge(ctx, d.heads)
+	d.w.trace("device %d merges %s", d.index, nodeIDs(heads))
+	return d.merge(ctx, heads)
 }
 
 // learn notes the commits that have come from the bucket: the store's heads are commits that somebody made, above all that it had (S1).
@@ -302,13 +306,12 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 	defer cancel(nil)
 	w := d.link.wire
 	w.begins(stop, cancel, 0, false)
-	began, asked, puts := d.w.now.Load(), w.counted(), w.put()
+	began, asked := d.w.now.Load(), w.counted()
 	err := fn(ctx)
 	if ctx.Err() != nil {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()
 	}
-	d.aboveHole(puts)
 	w.mu.Lock()
 	flight := w.flight
 	w.stop, w.flight = 0, false
@@ -317,17 +320,6 @@ func (d *device) call(ctx context.Context, stop int, fn func(ctx context.Context
 		return errors.Join(err, d.reopen(context.WithoutCancel(ctx)))
 	}
 	return err
-}
-
-// aboveHole is called after a call: puts is how many entries the device had put before. Who goes on without having noticed that something is missing may put an entry behind one that is not there any more, while others fill
-// its place: what they put is on no way that leads to that entry, and for who stands there or begins with a checkpoint behind as if it were lost once more, until all upload anew.
-func (d *device) aboveHole(puts int) {
-	c := d.w.cloud
-	if c.torn && (d.link.session != c.epoch || d.logBeyond()) && d.link.wire.put() > puts {
-		c.epoch++
-		c.tornAt = d.w.now.Load()
-		d.w.renewed()
-	}
 }
 
 // judge returns nil if a call to the bucket may have ended with err (S9).
@@ -429,12 +421,31 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	return nil
 }
 
+// inNewest reports whether the device is in the newest epoch of the bucket. It looks once a day.
+func (d *device) inNewest(ctx context.Context) (bool, error) {
+	row, err := d.s.Metadata(ctx, cloudsync.MetadataPosition)
+	if err != nil {
+		return false, err
+	}
+	k, most := int64(-1), int64(-1)
+	if len(row) > 25 {
+		k = int64(binary.BigEndian.Uint64(row[17:25])) // behind the version and the bucket's id
+	}
+	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page)
+	for _, name := range d.w.cloud.b.Names() {
+		if n, ok := names.Parse(name); ok && n.Kind == logwire.KindEpoch {
+			most = max(most, int64(n.Number))
+		}
+	}
+	return k == most, nil
+}
+
 // logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
-	names := format.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
+	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
 	for _, name := range d.w.cloud.b.Names() {
-		if kind, n, _, _, ok := names.ParseName(name); ok && kind == format.KindEntry && n > at {
+		if n, ok := names.Parse(name); ok && n.Kind == logwire.KindEntry && n.Number > at {
 			return true
 		}
 	}
@@ -448,10 +459,11 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	if err != nil || len(unsynced) > 0 {
 		return fmt.Errorf("S9: device %d has synced, and %d commits are unsynced: %w", d.index, len(unsynced), err)
 	}
-	if d.link.session != c.epoch { // the device has not noticed
-		return nil
+	newest, err := d.inNewest(ctx)
+	if err != nil {
+		return err
 	}
-	if looked := d.link.wire.floorSeen(); c.torn && looked <= c.tornAt && d.w.now.Load()-looked < int64(24*time.Hour) && d.logBeyond() { // nor has it, but it will within a day
+	if !newest || d.link.session != c.epoch || c.torn { // the device, or another one, notices within a day
 		return nil
 	}
 	if lacks := before.minus(d.has); lacks.last() >= 0 {
@@ -473,7 +485,7 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	}
 	d.link.ring = ring
 	d.join()
-	before, missing, floors := d.w.cloud.has, 0, d.w.floors()
+	missing := 0
 	d.w.cloud.stats.Reuploads++
 	err = d.call(ctx, stop, func(ctx context.Context) (err error) {
 		missing, err = d.link.page.Reupload(ctx)
@@ -482,30 +494,18 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	if failed := d.learn(ctx); failed != nil {
 		return errors.Join(failed, err)
 	}
-	if d.w.floors() > floors {
-		before = set{}.with(0)
-		d.w.renewed()
-	}
 	if failed := d.judge("reupload", err, errStopped); failed != nil || err != nil {
 		return failed
 	}
+	d.w.renewed()
+	d.link.session = d.w.cloud.epoch
 	if missing > 0 && !d.w.cloud.lossy {
 		d.w.trace("device %d misses %d pieces", d.index, missing)
 	}
-	return d.inStep(ctx, before)
+	return d.inStep(ctx, set{}.with(0))
 }
 
-// floors counts the floors in the bucket.
-func (w *World) floors() (n int) {
-	for _, name := range w.cloud.b.Names() {
-		if strings.Contains(name, "/floor/") {
-			n++
-		}
-	}
-	return n
-}
-
-// renewed is called when the log has begun anew, since a device could not read it on: what it had is there as far as devices send it again.
+// renewed is called when there is another epoch that not all devices know: what was in the log is there as far as devices send it again.
 func (w *World) renewed() {
 	var has set
 	for _, d := range w.devices {
@@ -517,6 +517,7 @@ func (w *World) renewed() {
 		}
 	}
 	w.cloud.has = set{}.with(0)
+	w.cloud.epoch++
 	w.cloud.lossy = w.cloud.lossy || w.dropped
 	w.trace("the log begins anew")
 }
@@ -535,7 +536,18 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	local := 0
-	err = d.s.LocalPieces(ctx, func(object.Digest) error { local++; return nil })
+	count := func(object.Digest) error { local++; return nil }
+	if err = d.s.LocalPieces(ctx, count); local == 0 || err != nil {
+		return err == nil, err
+	}
+	// What commits needed that were given up is not sent again. It goes when it is collected.
+	local = 0
+	for c := d.s.NewCollector(storage.CollectOptions{}); c.Stats().Cycles < 4 && err == nil; {
+		_, err = c.Step(ctx)
+	}
+	if err == nil {
+		err = d.s.LocalPieces(ctx, count)
+	}
 	return local == 0, err
 }
 
@@ -550,7 +562,7 @@ func (d *device) restart(ctx context.Context, disk *vfstest.Mem, rows *index.Mem
 
 // forget removes rows of metadata.
 func (d *device) forget(ctx context.Context, mask uint64) error {
-	rows := []string{format.MetadataPosition, format.MetadataServerTime, format.MetadataFloor, format.MetadataDevice, format.MetadataCheckpoint, format.MetadataSince, "announced", "packrefs"}
+	rows := []string{cloudsync.MetadataPosition, "announced", "audited"}
 	var b storage.SyncBatch
 	for i, row := range rows {
 		if mask == 0 || mask>>i&1 == 1 {

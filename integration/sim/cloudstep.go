@@ -12,7 +12,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -62,7 +61,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	case Retain:
 		w.retained, w.forgetful = true, true
 		return d.upkeep(ctx, "set retention", s.Stop, func(ctx context.Context) error {
-			return d.link.page.SetRetention(ctx, format.Retention{Commits: uint64(s.Base)})
+			return d.link.page.SetRetention(ctx, cloudsync.Retention{Last: uint64(s.Base)})
 		})
 	case GiveUp:
 		return d.giveUp(ctx, s.Stop)
@@ -110,7 +109,7 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	w.excuseEvicted()
 	w.trace("the bucket is %s, processes go on: %t", what, goOn)
 	if goOn {
-		w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
+		w.cloud.torn = true
 		return nil
 	}
 	for _, d := range w.devices {
@@ -134,7 +133,7 @@ func (w *World) excuseEvicted() {
 func (w *World) lose(ctx context.Context, n int) error {
 	var names []string
 	for _, name := range w.cloud.b.Names() {
-		if strings.Contains(name, "/log/") || strings.Contains(name, "/packs/") || strings.Contains(name, "/checkpoints/") {
+		if strings.Contains(name, "/log/") || strings.Contains(name, "/epochs/") || strings.Contains(name, "/packs/") || strings.Contains(name, "/checkpoints/") {
 			names = append(names, name)
 		}
 	}
@@ -143,9 +142,8 @@ func (w *World) lose(ctx context.Context, n int) error {
 	}
 	name := names[n%len(names)]
 	w.trace("the bucket loses %s", name)
-	w.cloud.epoch++
 	w.cloud.bereft = w.cloud.bereft || w.cloud.torn && strings.Contains(name, "/checkpoints/")
-	w.cloud.torn, w.cloud.tornAt = true, w.now.Load()
+	w.cloud.torn = true
 	w.renewed()
 	w.now.Add(int64(time.Minute)) // it was written a while ago
 	return w.cloud.b.Delete(ctx, name)
@@ -194,6 +192,9 @@ func (d *device) upkeep(ctx context.Context, what string, stop int, fn func(cont
 	}
 	if failed := d.judge(what, err, errStopped); failed != nil || err != nil {
 		return failed
+	}
+	if unsynced, err := d.s.Unsynced(ctx); err != nil || len(unsynced) > 0 { // it has met an epoch of another device behind its sync
+		return err
 	}
 	return d.inStep(ctx, before)
 }
@@ -391,18 +392,22 @@ func (w *World) prunedAbove(n *node) bool {
 	return false
 }
 
-// giveUp has the device give up what the bucket's retention does.
+// giveUp has the device give up what the bucket's retention does, for all.
 func (d *device) giveUp(ctx context.Context, stop int) error {
-	var n cloudsync.GaveUp
-	err := d.call(ctx, stop, func(ctx context.Context) (err error) {
-		n, err = d.link.page.GiveUp(ctx, cloudsync.GiveUpOptions{})
+	var n int
+	err := d.call(ctx, stop, func(ctx context.Context) error {
+		r, err := d.link.page.CollectGarbage(ctx, cloudsync.GCOptions{})
+		if err == nil {
+			n = r.Commits
+			d.w.cloud.stats.Deleted += r.DeletedObjects
+		}
 		return err
 	})
-	d.w.swept.Pruned += n.Pruned
+	d.w.swept.Pruned += n
 	if failed := d.learn(ctx); failed != nil {
 		return errors.Join(failed, err)
 	}
-	d.w.trace("device %d gives up %d commits, %d wait", d.index, n.Pruned, n.Waiting)
+	d.w.trace("device %d gives up %d commits", d.index, n)
 	return d.judge("give up", err, errStopped)
 }
 
@@ -528,9 +533,8 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 		d.arm(-1)
 	}
 	d.link.wire.begins(0, nil, s.Stop, s.Apart)
-	began, asked, puts := d.w.now.Load(), d.link.wire.counted(), d.link.wire.put()
+	began, asked := d.w.now.Load(), d.link.wire.counted()
 	err := d.link.page.Sync(ctx)
-	d.aboveHole(puts)
 	if d.dark() {
 		d.w.now.Store(began + int64(brokenTime))
 		defer func() { d.link.wire.forgo(asked) }()

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	logwire "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -40,6 +40,9 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 	heads, merges := len(w.graph.bases(must)), w.graph.merges
 	limit := 2*len(w.devices) + 2
 	for round := 1; round <= limit; round++ {
+		if err := w.wake(ctx); err != nil {
+			return round, err
+		}
 		was := w.shape()
 		for _, i := range w.rng.Perm(len(w.devices)) {
 			if err := w.devices[i].healStep(ctx); err != nil {
@@ -60,24 +63,54 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 	return limit, fmt.Errorf("S4: after %d rounds device 0 has heads %s, device 1 %s", limit, nodeIDs(w.devices[0].heads), nodeIDs(w.devices[1].heads))
 }
 
-// mend lets every device make the bucket whole. What one cannot do since it has nothing itself, others do.
+// mend lets one device make the bucket whole, one that has something if there is one, and begins all
+// processes anew.
 func (w *World) mend(ctx context.Context) error {
-	for range 2 {
-		for _, i := range w.rng.Perm(len(w.devices)) {
-			if err := w.devices[i].reupload(ctx, 0); err != nil {
+	by := w.devices[w.rng.IntN(len(w.devices))]
+	for _, d := range w.devices {
+		if by.has.last() <= 0 { // 0 is the first commit
+			by = d
+		}
+	}
+	if err := by.reupload(ctx, 0); err != nil {
+		return err
+	}
+	w.cloud.torn = false
+	return w.reopenAll(ctx)
+}
+
+// wake begins the processes anew that do not know the newest epoch: they would look within a day.
+func (w *World) wake(ctx context.Context) error {
+	for _, d := range w.devices {
+		if newest, err := d.inNewest(ctx); err != nil {
+			return err
+		} else if !newest {
+			if err := d.reopen(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	w.cloud.torn = false
+	return nil
+}
+
+// reopenAll begins all processes anew, so that they look at the bucket.
+func (w *World) reopenAll(ctx context.Context) error {
+	for _, d := range w.devices {
+		if err := d.reopen(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // healStep syncs a device, and has it make the bucket whole where that is needed.
 func (d *device) healStep(ctx context.Context) error {
 	result, err := d.sync(ctx, 0)
-	if err == nil && (errors.Is(result, cloudsync.ErrBucketReplaced) || errors.Is(result, cloudsync.ErrBucketRolledBack)) {
-		return d.reupload(ctx, 0)
+	if err == nil && (errors.Is(result, cloudsync.ErrBucketReplaced) || errors.Is(result, cloudsync.ErrBucketRolledBack) || errors.Is(result, cloudsync.ErrBucketDamaged)) {
+		if err := d.reupload(ctx, 0); err != nil {
+			return err
+		}
+		return d.w.reopenAll(ctx)
 	}
 	if err == nil && result != nil {
 		waits, lookErr := d.w.waitsForValue(result)
@@ -248,15 +281,13 @@ func (w *World) cloudResult() (r CloudResult) {
 	for _, d := range w.devices {
 		r.Requests += d.link.wire.counted().total()
 	}
-	names := format.NamesOf(w.cloud.ring, "ledger", w.page)
+	names := logwire.NamesOf(w.cloud.ring, "ledger", w.page)
 	for _, name := range w.cloud.b.Names() {
-		switch kind, _, _, _, _ := names.ParseName(name); kind {
-		case format.KindPack:
+		switch n, _ := names.Parse(name); n.Kind {
+		case logwire.KindPack:
 			r.Packs++
-		case format.KindCheckpoint:
+		case logwire.KindCheckpoint:
 			r.Checkpoints++
-		case format.KindRange:
-			r.Ranges++
 		}
 	}
 	return r

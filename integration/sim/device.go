@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -257,8 +258,12 @@ func (d *device) mergeOnce(ctx context.Context, heads []*node) error {
 		slices.Reverse(commits)
 	}
 	scratches := 0
+	cloud, err := cloudsync.StandingOf(ctx, d.s)
+	if err != nil {
+		return err
+	}
 	env := merge.Env{
-		View: merge.View{Page: d.w.page, Commits: d.s, Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation, Lost: d.isLost}, Sink: j, Table: d.table, Known: d.known,
+		View: merge.View{Page: d.w.page, Commits: cloud.Over(d.s, d.s), Nodes: treeSource{j, d}, Pieces: j, Explanation: d.s.Explanation, Lost: d.isLost}, Sink: j, Table: d.table, Known: d.known,
 		Scratch: func() (merge.Sink, func()) {
 			s := d.s.NewJournal()
 			scratches++

@@ -48,8 +48,6 @@ type wire struct {
 	after  bool                    // it fails when the request has been carried out
 	flight bool                    // the request at which the call ended was made for others, too, and may go on
 	tally  tally
-	puts   int   // of entries that the bucket has taken
-	floor  int64 // when a floor was looked for last, in the time of the world
 }
 
 var _ bucket.Bucket = (*wire)(nil)
@@ -105,20 +103,6 @@ func (w *wire) counted() tally {
 	return w.tally
 }
 
-// put returns how many entries the bucket has taken, also such as the device does not know of.
-func (w *wire) put() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.puts
-}
-
-// floorSeen returns when the device has looked for a floor last.
-func (w *wire) floorSeen() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.floor
-}
-
 // forgo takes back what was counted since then.
 func (w *wire) forgo(then tally) {
 	w.mu.Lock()
@@ -158,9 +142,6 @@ func (w *wire) meet(ctx context.Context, op bucket.Op, name string) (f fate) {
 	}
 	w.d.w.now.Add(int64(requestTime))
 	w.tally.add(op, name)
-	if strings.Contains(name, "/floor/") {
-		w.floor = w.d.w.now.Load()
-	}
 	if w.cut > 0 && w.asked == w.cut {
 		if !w.after {
 			w.d.cutPower()
@@ -236,7 +217,6 @@ func (w *wire) PutIfAbsent(ctx context.Context, name string, size int64, content
 	err := w.b.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
 	if err == nil && strings.Contains(name, "/log/") {
 		w.mu.Lock()
-		w.puts++
 		w.mu.Unlock()
 	}
 	if err = w.ended(ctx, bucket.OpPut, name, &f, err); err == nil {

@@ -290,14 +290,13 @@ func (a *app) printPoint(p ledger.ProbePoint) error {
 
 // cloudGCJSON is what cloud gc --json prints for each page.
 type cloudGCJSON struct {
-	Page        string `json:"page"`
-	Packs       int    `json:"condemnedPacks"`
-	Checkpoints int    `json:"condemnedCheckpoints"`
-	Entries     int    `json:"condemnedEntries"`
-	Deleted     int    `json:"deletedObjects"`
-	Bytes       int64  `json:"deletedBytes"`
-	Waiting     int64  `json:"waitingBytes"`
-	Floor       uint64 `json:"floor"`
+	Page    string `json:"page"`
+	Commits int    `json:"givenUpCommits"`
+	Cut     bool   `json:"cut"`
+	Deleted int    `json:"deletedObjects"`
+	Bytes   int64  `json:"deletedBytes"`
+	WaitObj int    `json:"waitingObjects"`
+	Waiting int64  `json:"waitingBytes"`
 }
 
 func (a *app) cloudGCCommand() *cobra.Command {
@@ -305,12 +304,12 @@ func (a *app) cloudGCCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove from the bucket what no version needs",
-		Long: `Condemn packs, checkpoints and entries of the log in the bucket that no kept commit needs, and delete what was condemned 30
-days ago or earlier, by the bucket's own clock. Other devices may write meanwhile; one that was away for less
-than 30 days loses nothing, and one that comes back later begins with what is kept.
+		Long: `Give up in the bucket what its retention does not keep, for all devices, and delete what nothing has needed for 30 days,
+by the bucket's own clock. Other devices may write meanwhile; one that was away for less than 30 days
+loses nothing, and one that comes back later begins with what is kept.
 
 Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a checkpoint of the page is
-written first, about as long as its keys and short values. Of pages that were deleted for all devices
+written first, about as long as what changed since the last one. Of pages that were deleted for all devices
 everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
@@ -334,17 +333,17 @@ everything goes after 30 days.`,
 func (a *app) printCloudGC(r ledger.CloudGCReport, dry bool) error {
 	name := nameOf(r.Ledger, r.Name, r.ID)
 	if a.json {
-		return a.emit(cloudGCJSON{name, r.CondemnedPacks, r.CondemnedCheckpoints, r.CondemnedEntries, r.DeletedObjects, r.DeletedBytes, r.WaitingBytes, r.Floor})
+		return a.emit(cloudGCJSON{name, r.Commits, r.Cut, r.DeletedObjects, r.DeletedBytes, r.WaitingObjects, r.WaitingBytes})
 	}
 	if a.quiet {
 		return nil
 	}
-	condemned, deleted := "condemned", "deleted"
+	given, deleted := "given up", "deleted"
 	if dry {
-		condemned, deleted = "would condemn", "would delete"
+		given, deleted = "to give up", "would delete"
 	}
-	a.printf("%s: %s %s, %s, %s; %s %s (%s), %s wait\n", name, condemned, countText(r.CondemnedPacks, "pack"), countText(r.CondemnedCheckpoints, "checkpoint"),
-		countText(r.CondemnedEntries, "entry"), deleted, countText(r.DeletedObjects, "object"), sizeText(r.DeletedBytes), sizeText(r.WaitingBytes))
+	a.printf("%s: %s %s; %s %s (%s), %s (%s) wait\n", name, countText(r.Commits, "commit"), given, deleted, countText(r.DeletedObjects, "object"),
+		sizeText(r.DeletedBytes), countText(r.WaitingObjects, "object"), sizeText(r.WaitingBytes))
 	return nil
 }
 

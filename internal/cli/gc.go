@@ -58,12 +58,10 @@ Before history is given up, gc says how much. On a terminal it then asks; elsewh
 type gcJSON struct {
 	Page     string `json:"page"`
 	Pruned   int    `json:"prunedCommits"`
-	Waiting  int    `json:"waitingCommits,omitempty"`
 	Pieces   int    `json:"deletedPieces"`
 	Nodes    int    `json:"deletedNodes"`
 	Bytes    int64  `json:"deletedBytes"`
 	InBucket bool   `json:"retentionInBucket,omitempty"`
-	PruneErr string `json:"pruneError,omitempty"`
 	DryRun   bool   `json:"dryRun,omitempty"`
 }
 
@@ -133,10 +131,7 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	name := nameOf(c.Ledger, c.Name, c.ID)
 	switch {
 	case a.json:
-		j := gcJSON{Page: name, Pruned: c.Pruned, Waiting: c.Waiting, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
-		if c.PruneErr != nil {
-			j.PruneErr = c.PruneErr.Error()
-		}
+		j := gcJSON{Page: name, Pruned: c.Pruned, Pieces: c.Pieces, Nodes: c.Nodes, Bytes: c.Bytes, InBucket: c.InBucket, DryRun: dry}
 		return a.emit(j)
 	case a.quiet && !dry:
 		return nil
@@ -148,17 +143,11 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	case c.Pruned > 0 || c.InBucket:
 		what = append(what, countText(c.Pruned, "commit")+" given up")
 	}
-	if c.Waiting > 0 {
-		what = append(what, countText(c.Waiting, "commit")+" to wait until other devices have read on")
-	}
 	switch {
 	case c.InBucket && dry:
 		what = append(what, "the rules would become the bucket's setting")
 	case c.InBucket:
 		what = append(what, "the rules are the bucket's setting now")
-	}
-	if c.PruneErr != nil {
-		what = append(what, "history stays: "+printable(c.PruneErr.Error()))
 	}
 	if !dry {
 		what = append(what, fmt.Sprintf("%s and %s deleted, %s to be compacted", countText(c.Pieces, "piece"), countText(c.Nodes, "node"), sizeText(c.Bytes)))

@@ -152,8 +152,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
                       "newer"?:[{"object","message"}],"repaired":BOOL,"missing"?,"error"?}
     cloud leak       {"ledgers","objects","bytes","pages":[{"name","objects","bytes","entries","packs","checkpoints",
                       "devices","lengths","first"?,"last"?,"days","hours":[24]}],"notPadded":[],"moreNotPadded"?}
-    cloud gc         {"page","condemnedPacks","condemnedCheckpoints","condemnedEntries","deletedObjects",
-                      "deletedBytes","waitingBytes","floor"}
+    cloud gc         {"page","givenUpCommits","cut":BOOL,"deletedObjects","deletedBytes","waitingObjects",
+                      "waitingBytes"}
     key init, show   {"path","id"}; key show without PATH is cloud show
     key ls, add, rm, rotate, recover
                       {"bucket","changes","dataKeys","slots":[{"id","kind","label"?,"own"?:BOOL}],
@@ -162,8 +162,8 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     usage            the members of pages and {"values","nodes","commits","rest","index","other","garbage","open"?:BOOL,
                       "inCloudOnly"?:BOOL,"sizeBefore"?,"unsynced","evictable":BOOL,"bar"?,"reason"?,"error"?}, then {"size","values","nodes","commits",
                       "rest","index","other","garbage","evictable","diskFree"?}
-    gc               {"page","prunedCommits","waitingCommits"?,"deletedPieces","deletedNodes","deletedBytes",
-                      "retentionInBucket"?:BOOL,"pruneError"?,"dryRun"?:BOOL}
+    gc               {"page","prunedCommits","deletedPieces","deletedNodes","deletedBytes",
+                      "retentionInBucket"?:BOOL,"dryRun"?:BOOL}
     evict            {"page","evicted":BOOL,"bytes","bar"?,"reason"?,"discarded"?:BOOL,"dryRun"?:BOOL}
     delete           {"page","bytes","inCloud":BOOL,"everywhere"?:BOOL,"discarded"?:BOOL,"dryRun"?:BOOL}
     delete --from-history

@@ -1,0 +1,136 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"fmt"
+
+	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/storage"
+)
+
+// MetadataPosition is the type of the row of sync_metadata with the position. A page that has lost it
+// compares all that it has with the bucket.
+const MetadataPosition = rowPosition
+
+// Standing is what a store knows of its bucket, for a reader without a Page.
+type Standing struct {
+	// Bucket is the id of the bucket, and At the position there. Zero: the page was never synced.
+	Bucket    seal.ID
+	At        epoch.Position
+	EntryTime epoch.Time // when the last entry was created that was applied
+	// Retention is the bucket's; that of the one before where the page was never synced with it.
+	Retention wire.Retention
+	// Fold are the heads of the log that are merged into one before anything else is merged: see
+	// Page.Folding. nil: nothing waits for that.
+	Fold []commit.ID
+	near map[epoch.Commit]epoch.Set
+}
+
+// StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
+// store.
+func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
+	var s State
+	b, err := readRow(ctx, store, rowPosition)
+	if err != nil {
+		return nil, err
+	}
+	rows := map[string]any{rowRetention: &s.Retention}
+	if b != nil {
+		if err := s.parsePosition(b); err != nil {
+			return nil, err
+		}
+		rows[rowNear], rows[rowFold] = &s.Near, &s.Fold
+	}
+	for row, to := range rows {
+		b, err := readRow(ctx, store, row)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
+			return nil, badRow(row, err)
+		}
+	}
+	out := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
+	if s.Fold != nil && len(s.Fold.Heads) > 1 {
+		out.Fold = s.Fold.Heads
+	}
+	return out, nil
+}
+
+// readRow returns the value of a row with all its parts, nil for none.
+func readRow(ctx context.Context, store *storage.Store, row string) (all []byte, err error) {
+	for i := 0; ; i++ {
+		b, err := store.Metadata(ctx, partRow(row, i))
+		if err != nil {
+			return nil, fmt.Errorf("read row %s: %w", row, err)
+		}
+		if all = append(all, b...); len(b) < maxRowBytes {
+			return all, nil
+		}
+	}
+}
+
+// Near returns the nearest ancestors of a commit of which a parent was given up, as merging needs
+// them to find a base; ok is false where its parents say it.
+func (s *Standing) Near(ctx context.Context, store *storage.Store, id commit.ID) (near []commit.ID, ok bool, err error) {
+	set, ok := s.near[short(id)]
+	for _, c := range set {
+		ids, err := store.FindCommits(ctx, prefix(c), false, 1)
+		if err != nil {
+			return nil, false, fmt.Errorf("look for an ancestor of %s: %w", id.Short(), err)
+		}
+		near = append(near, ids...)
+	}
+	return near, ok, nil
+}
+
+// Over returns a Getter that gives what g gives, and the nearest ancestors that the Standing knows: a
+// merge.NearGetter.
+func (s *Standing) Over(g commit.Getter, store *storage.Store) commit.Getter {
+	return nearCommits{g, s, store}
+}
+
+type nearCommits struct {
+	commit.Getter
+	s     *Standing
+	store *storage.Store
+}
+
+// Near implements merge.NearGetter.
+func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	return n.s.Near(ctx, n.store, id)
+}
+
+// Surplus returns how many commits a cut would give up now, under the retention r.
+func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
+	if r == (wire.Retention{}) {
+		return 0, nil
+	}
+	g, unsynced, err := p.graph(ctx)
+	if err != nil {
+		return 0, err
+	}
+	tags, err := p.o.Store.Tags(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the tags: %w", err)
+	}
+	s := epoch.State{Retention: epoch.Retention{Last: int(r.Last), Within: r.Within}}
+	aside := unsynced.Union(setOf(p.state.GiveUp))
+	for _, n := range g {
+		if !aside.Has(n.ID) {
+			s.Kept = append(s.Kept, n)
+		}
+	}
+	for name, id := range tags {
+		s.Tags = append(s.Tags, epoch.Tag{Name: name, Commit: short(id)})
+	}
+	return len(s.Kept.Set().Without(s.Keep(p.state.EntryTime, nil))), nil
+}
