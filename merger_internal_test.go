@@ -159,7 +159,7 @@ func computed(t *testing.T, p *Page, rules *MergeRules) (run *mergeRun, left, ri
 	run = &mergeRun{m: p.shared.merger, rules: rules}
 	t.Cleanup(run.rollback)
 	run.begin()
-	run.heads = p.store.Heads()
+	check(t, run.take(t.Context(), p.store.Heads()))
 	check(t, run.compute(t.Context()))
 	return run, left, right
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/dir"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pack"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
