@@ -18,7 +18,9 @@ func healed(t *testing.T, w *world, ps ...*page) {
 }
 
 // TestHoleBelowOwnEntriesIsMended rolls the bucket back while a device is connected, which then puts
-// entries above what is missing. It is mended within the hour, or when its next session begins.
+// entries above what is missing. It is mended within the hour, or when its next session begins. The
+// other device stands before the hole, where nothing tells it that the log goes on: it finds the new
+// epoch by its own audit, within the hour after its entry.
 func TestHoleBelowOwnEntriesIsMended(t *testing.T) {
 	notice := map[string]func(w *world, a *page){
 		"an hour later":                 func(w *world, _ *page) { w.clock.Advance(time.Hour) },
@@ -50,6 +52,10 @@ func TestHoleBelowOwnEntriesIsMended(t *testing.T) {
 					b.commit(edit{"b": text("y")})
 					sync(t, b) // stands in the hole, and fills it, if it is small
 					pass(w, a)
+					for range 2 { // the second where the clock was set back
+						sync(t, a, b)
+						w.clock.Advance(time.Hour)
+					}
 					healed(t, w, a, b)
 				})
 			}

@@ -173,6 +173,9 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 	if err := p.carry(ctx); err != nil {
 		return 0, err
 	}
+	if err := p.rep.Load().ProvePending(ctx); err != nil {
+		return 0, err
+	}
 	for lost := 0; lost < maxOvertaken; {
 		if p.folding() {
 			if err := p.tidy(ctx); err != nil || p.folding() {

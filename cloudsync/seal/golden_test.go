@@ -216,7 +216,7 @@ func TestASecondImplementationOpensTheGoldenFiles(t *testing.T) {
 	if sum := sha256.Sum256(cat([]byte("ledger seal 1 key file"), master)); hex.EncodeToString(sum[:4]) != lines[2] {
 		t.Error("checksum of the key file differs")
 	}
-	first, second := golden(t, "v2/ring-0-sealed", nil), golden(t, "v1/ring-1-sealed", nil)
+	first, second := golden(t, "v2/ring-0-sealed", nil), golden(t, "v2/ring-1-sealed", nil)
 	keys := ringByHand(t, first, master, 0, nil)
 	b := golden(t, "v2/ring-0-passphrase", nil)[92:]
 	n := func(at int) uint32 { return binary.BigEndian.Uint32(b[at:]) }
