@@ -15,9 +15,9 @@ const (
 	cutEntries = 1024
 	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
 	minCutBytes = 256 << 10
-	// firstCut is how much longer the log may be in an epoch without a checkpoint, which has all of the
-	// content itself.
-	firstCut = 3
+	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a checkpoint,
+	// which has all of the content itself.
+	firstParts, laterParts = 15, 4
 	// cutPause is how long a device waits after a cut has failed.
 	cutPause = 10 * time.Minute
 )
@@ -69,11 +69,11 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	bound := func() uint64 {
-		half := p.ses.content / 2
+		parts := uint64(laterParts)
 		if st.Header == nil {
-			half *= firstCut
+			parts = firstParts
 		}
-		return uint64(max(minCutBytes, float64(half)) * late)
+		return uint64(max(minCutBytes, float64(p.ses.content*parts/10)) * late)
 	}
 	if st.Bytes <= bound() {
 		return false, nil
