@@ -26,7 +26,7 @@ type session struct {
 	sending   bool         // an entry is being appended
 	announced bool         // the bucket has the page's announcement
 	slack     float64      // of this device, by which it cuts later than others
-	bound     uint64       // the log is shorter than what it is cut at, as the page was when it was measured
+	content   uint64       // how long the page was when it was last measured
 	retryAt   time.Time    // when a cut that failed is tried again
 	holdUntil time.Time    // see held
 

@@ -15,9 +15,9 @@ const (
 	cutEntries = 1024
 	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
 	minCutBytes = 256 << 10
-	// firstCut is how much longer the log may be in an epoch without a checkpoint, which has all of the
-	// content itself.
-	firstCut = 3
+	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a checkpoint,
+	// which has all of the content itself.
+	firstParts, laterParts = 15, 4
 	// cutPause is how long a device waits after a cut has failed.
 	cutPause = 10 * time.Minute
 )
@@ -28,8 +28,8 @@ func (p *Page) upkeep(ctx context.Context) {
 	p.mu.Lock()
 	p.wantUpkeep = false
 	p.mu.Unlock()
-	if p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 {
-		return
+	if !p.ses.appended || p.until(p.ses.retryAt, p.s.o.Clock.Now()) > 0 {
+		return // who makes the log longer makes it short: a device that only reads stays cheap
 	}
 	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {
 		return // a cut keeps all heads; soon there is one
@@ -68,18 +68,22 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	if st.Entries >= uint64(cutEntries*late) {
 		return true, nil
 	}
-	if st.Bytes <= max(minCutBytes, p.ses.bound) {
+	bound := func() uint64 {
+		parts := uint64(laterParts)
+		if st.Header == nil {
+			parts = firstParts
+		}
+		return uint64(max(minCutBytes, float64(p.ses.content*parts/10)) * late)
+	}
+	if st.Bytes <= bound() {
 		return false, nil
 	}
 	content, err := p.measure(ctx, p.store.NewestHead().Root) // it may have grown
 	if err != nil {
 		return false, fmt.Errorf("measure the page: %w", err)
 	}
-	if content /= 2; st.Header == nil {
-		content *= firstCut
-	}
-	p.ses.bound = uint64(max(minCutBytes, float64(content)) * late)
-	return st.Bytes > p.ses.bound, nil
+	p.ses.content = content
+	return st.Bytes > bound(), nil
 }
 
 // measure returns how many bytes the keys and values of a tree have, but for LAZY ones.

@@ -27,6 +27,11 @@ func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked
 	if h := p.state.Header; h != nil {
 		e.old = h
 	}
+	defer func() {
+		if e.diffs != nil {
+			e.diffs.close()
+		}
+	}()
 	for _, do := range []func(context.Context) error{
 		func(ctx context.Context) error { return e.begin(ctx, seen) },
 		e.commits, e.gone, e.pieces, e.missing, e.snapshots, e.packs,
@@ -64,6 +69,8 @@ type proposing struct {
 	fresh []wire.Pack
 	// lost are pieces that are not held and whose places the bucket has lost.
 	lost []object.Digest
+	// diffs is the object into which short differences go, nil for none yet.
+	diffs *diffWriter
 }
 
 // begin decides what the epoch keeps.
@@ -255,7 +262,10 @@ func (e *proposing) commits(ctx context.Context) error {
 	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.Commits, fresh, func(r wire.Record, _ bool) bool {
 		return e.keeps(short(r.(*wire.Commit).Commit.ID))
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return e.finishDiffs(ctx)
 }
 
 // without returns the new header without the runs of a kind.
@@ -370,6 +380,7 @@ func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error)
 			}
 		}
 		lost := r.Diff.Place != nil && !e.there(r.Diff.Place.Pack)
+		lost = lost || r.Diff.Place != nil && e.erase // what is erased may stand beside it
 		if !slices.Equal(near, e.kept[i].Near) || !r.Base.IsZero() && e.given.Has(short(r.Base)) || lost {
 			out = append(out, id)
 		} else if r.Diff.Place != nil {
@@ -484,8 +495,51 @@ func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit,
 		return nil, fmt.Errorf("difference of commit %s: %w", c.ID.Short(), err)
 	}
 	r.Base = d.base
+	if d.place == nil && len(d.kept) > runDiff {
+		r.Diff.Place, err = e.share(ctx, d)
+		return r, err
+	}
 	r.Diff, err = e.p.diffOf(ctx, d)
 	return r, err
+}
+
+// share writes a difference into an object together with others.
+func (e *proposing) share(ctx context.Context, d *delta) (at *wire.Place, err error) {
+	if e.diffs != nil && e.diffs.place.Stored > spillBytes {
+		if err := e.finishDiffs(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if e.diffs == nil {
+		if e.diffs, err = e.p.newDiffWriter(e.x.ID); err != nil {
+			return nil, err
+		}
+	}
+	before := e.diffs.place
+	if _, err = e.diffs.Write(d.kept); err == nil {
+		err = e.diffs.flush()
+	}
+	if err != nil {
+		return nil, err
+	}
+	place := e.diffs.place
+	place.Offset, place.Stored, place.Bytes = before.Stored, place.Stored-before.Stored, place.Bytes-before.Bytes
+	return &place, nil
+}
+
+// finishDiffs uploads the object with short differences.
+func (e *proposing) finishDiffs(ctx context.Context) error {
+	w := e.diffs
+	if w == nil {
+		return nil
+	}
+	e.diffs = nil
+	defer w.close()
+	at, err := w.finish(ctx)
+	if err == nil {
+		e.name(at)
+	}
+	return err
 }
 
 // inCheckpoint reports whether a commit is kept.
