@@ -287,7 +287,7 @@ func (p *page) mergeBeside() {
 	p.merge, p.merging = false, true
 	p.mu.Unlock()
 	p.run.d.w.work.Go(func() {
-		err := p.mergeAll(context.WithValue(context.Background(), caller{}, p))
+		err := p.mergeAll(context.WithValue(context.Background(), caller{}, p), nil)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.merging = false; err != nil && !errors.Is(err, base.ErrClosed) {
@@ -296,9 +296,9 @@ func (p *page) mergeBeside() {
 	})
 }
 
-// mergeAll merges all heads.
-func (p *page) mergeAll(ctx context.Context) error {
-	err := p.mergeOnce(ctx)
+// mergeAll merges the heads of only, or all where that is nil.
+func (p *page) mergeAll(ctx context.Context, only []commit.ID) error {
+	err := p.mergeOnce(ctx, only)
 	for range 3 {
 		if !errors.Is(err, base.ErrNeedsFetch) {
 			break
@@ -315,24 +315,32 @@ func (p *page) mergeAll(ctx context.Context) error {
 				return err
 			}
 		}
-		err = p.mergeOnce(ctx)
+		err = p.mergeOnce(ctx, only)
 	}
 	return err
 }
 
-func (p *page) mergeOnce(ctx context.Context) error {
+func (p *page) mergeOnce(ctx context.Context, only []commit.ID) error {
 	unlock, err := p.store.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	cloud, err := cloudsync.StandingOf(ctx, p.store)
+	if err != nil {
+		return err
+	}
+	heads := p.store.ChainedHeads()
+	if only != nil {
+		heads = slices.DeleteFunc(heads, func(h *commit.Commit) bool { return !slices.Contains(only, h.ID) })
+	}
 	j := p.store.NewJournal()
 	defer j.Rollback()
 	env := &merge.Env{
-		View: merge.View{Page: pageID, Commits: p.store, Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
+		View: merge.View{Page: pageID, Commits: cloud.Over(p.store, p.store), Nodes: j, Pieces: j, Explanation: p.store.Explanation}, Sink: j, Table: split.DefaultTable(),
 		Scratch: func() (merge.Sink, func()) { k := p.store.NewJournal(); return k, k.Rollback },
 	}
-	merged, err := merge.Heads(ctx, env, merge.Rules{}, p.store.ChainedHeads())
+	merged, err := merge.Heads(ctx, env, merge.Rules{}, heads)
 	if err != nil || len(merged) == 0 {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	layout "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/clock"
 )
@@ -138,8 +139,7 @@ func (w *world) carryOut() error {
 	}
 	for i := range w.h.Pages {
 		ledger := ledgerName(i)
-		prefix, _ := strings.CutSuffix(format.NamesOf(w.ring, ledger, pageID).LogPrefix(), "log/")
-		w.ledgers[prefix] = ledger
+		w.ledgers[layout.NamesOf(w.ring, ledger, pageID).Dir+"/"] = ledger
 		w.has[ledger], w.acked[ledger], w.made[ledger] = map[commit.ID]bool{}, map[string]string{}, map[commit.ID]*commitNote{}
 	}
 	for i := range w.h.Devices {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/clock"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/tier"
@@ -275,9 +277,9 @@ func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announc
 	w.must(bucket.Close(b))
 	ring, err := chain.Open(master)
 	w.must(err)
-	sealer, names := seal.NewSealer(ring, nil), format.NamesOf(ring, ledgerName, page)
-	there := map[format.ID][]byte{}
-	spoken := map[format.ID]bool{}
+	sealer, names := seal.NewSealer(ring, nil), wire.NamesOf(ring, ledgerName, page)
+	there := map[wire.Name][]byte{}
+	spoken := map[wire.Name]bool{}
 	w.must(filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -286,48 +288,66 @@ func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announc
 		if err != nil {
 			return err
 		}
-		name := strings.TrimSuffix(strings.ReplaceAll(filepath.ToSlash(rel), "+/", "/"), "=")
-		kind, number, _, id, ok := names.ParseName(name)
-		switch {
-		case ok && kind == format.KindPack:
-			if there[id], err = os.ReadFile(path); err != nil {
-				return err
-			}
-		case ok && kind == format.KindEntry:
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			entry, err := format.OpenEntry(sealer, names, number, b)
-			if err != nil {
-				return err
-			}
-			for _, p := range entry.Body.Packs {
-				spoken[p.ID] = true
-			}
+		name, ok := names.Parse(strings.TrimSuffix(strings.ReplaceAll(filepath.ToSlash(rel), "+/", "/"), "="))
+		if !ok || name.Kind != wire.KindPack && name.Kind != wire.KindEntry {
+			return nil
 		}
-		return nil
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if name.Kind == wire.KindPack {
+			there[name] = content
+			return nil
+		}
+		entry, err := wire.OpenEntry(sealer, names, name.Epoch, name.Number, content)
+		if err != nil || entry.Closing != nil {
+			return err
+		}
+		if entry.Body == nil {
+			return fmt.Errorf("%s has a body of its own, which these tests do not make", path)
+		}
+		return eachPack(entry.Body, func(p *wire.Pack) {
+			spoken[wire.Name{Kind: wire.KindPack, Epoch: p.Epoch, ID: p.ID}] = true
+		})
 	}))
-	where := map[string]format.ID{}
-	for id, content := range there {
-		if !spoken[id] {
+	where := map[string]wire.Name{}
+	for name, content := range there {
+		if !spoken[name] {
 			orphans++
 			continue
 		}
 		announced++
-		r, err := sealer.NewReader(bytes.NewReader(content), int64(len(content)), names.PackLabel())
+		r, err := sealer.NewReader(bytes.NewReader(content), int64(len(content)), names.PackLabel(name.Epoch))
 		w.must(err)
 		table, err := format.ParsePackTable(r.Table(), r.BlockBytes())
 		w.must(err)
 		for _, p := range table.Pieces {
 			if other, twice := where[p.Digest.String()]; twice && !p.Digest.Kind().IsIndex() {
-				w.t.Errorf("a piece stands in the packs %s and %s", other, id)
+				w.t.Errorf("a piece stands in the packs %x and %x", other.ID, name.ID)
 				break
 			}
-			where[p.Digest.String()] = id
+			where[p.Digest.String()] = name
 		}
 	}
 	return announced, orphans
+}
+
+// eachPack calls fn with the packs that a body announces.
+func eachPack(body []byte, fn func(p *wire.Pack)) error {
+	r := wire.NewReader(bytes.NewReader(body), wire.Body)
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if p, ok := rec.(*wire.Pack); ok {
+			fn(p)
+		}
+	}
 }
 
 // exits runs a command and wants its exit code, and returns what it said.
