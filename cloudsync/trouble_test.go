@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -508,13 +510,15 @@ func TestReuploadCountsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// entryNames returns the names of the single entries.
+// entryNames returns the names of the entries in the order of their numbers, which go on from epoch to
+// epoch: the ids of epochs have no order.
 func (w *world) entryNames(dirOf string) (names []string) {
 	for _, n := range w.b.Names() {
 		if strings.Contains(n, "/log/") && !strings.Contains(n[strings.LastIndex(n, "/"):], "-") && strings.HasPrefix(n, dirOf) {
 			names = append(names, n)
 		}
 	}
+	slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
 	return names
 }
 
