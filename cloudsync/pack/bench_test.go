@@ -5,8 +5,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,7 +148,11 @@ func (nowhere) PutIfAbsent(_ context.Context, _ string, _ int64, content io.Read
 // them, after compression: frames, padding, heads, and the tables, which name each piece.
 func BenchmarkOverhead(b *testing.B) {
 	tree := func(give func(content []byte) error) error {
-		return filepath.WalkDir(filepath.Join(runtime.GOROOT(), "src"), func(path string, e os.DirEntry, err error) error {
+		root, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			return err
+		}
+		return filepath.WalkDir(filepath.Join(strings.TrimSpace(string(root)), "src"), func(path string, e os.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() {
 				return err
 			}
