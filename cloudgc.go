@@ -21,8 +21,10 @@ type CloudGCReport struct {
 	cloudsync.GCReport
 }
 
-// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30 days ago or earlier by the bucket's own clock, for the pages that are here. Where the bucket's
-// retention gives history up, that is given up here first. Other devices may write meanwhile. Errors: those of Sync.
+// CollectCloud condemns in the bucket what no kept commit needs, and deletes what was condemned 30
+// days ago or earlier by the bucket's own clock, for the pages that are here. Where the bucket's
+// retention gives history up, that is given up here first. Other devices may write meanwhile.
+// Errors: those of Sync.
 func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
 	keys, err := r.pageDirs()
 	if err != nil {
@@ -56,7 +58,8 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 	return all, nil
 }
 
-// collectDeleted collects what pages have left in the bucket that are deleted for all devices and not here any more.
+// collectDeleted collects what pages have left in the bucket that are deleted for all devices and
+// not here any more.
 func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
 	away, err := r.awayPages(ctx)
 	if err != nil {

@@ -16,25 +16,30 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Retention says which history of a page is kept. A commit stays when any of the rules keeps it; heads, tagged commits, and what merging the present heads needs stay always. The zero
-// value keeps all.
+// Retention says which history of a page is kept. A commit stays when any of the rules keeps it;
+// heads, tagged commits, and what merging the present heads needs stay always. The zero value keeps
+// all.
 type Retention struct {
 	// Commits keeps the newest so many; 0: the rule is not there.
 	Commits int
-	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by the timestamps of commits, with one by the bucket's clock.
+	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by
+	// the timestamps of commits, with one by the bucket's clock.
 	Age time.Duration
 }
 
-// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives no history up.
+// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives
+// no history up.
 type CollectOptions struct {
 	// Pages are the pages, nil all.
 	Pages []PageRef
-	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices; without one given, a page follows
-	// the setting that its bucket has.
+	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the
+	// setting of the page in the bucket, for all devices; without one given, a page follows the
+	// setting that its bucket has.
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine, with what was done so far on the page.
+	// Progress, when not nil, is called from time to time on the calling goroutine, with what was
+	// done so far on the page.
 	Progress func(PageCollection)
 }
 
@@ -45,21 +50,30 @@ type PageCollection struct {
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
-	// Waiting counts those that stay for the time being, since a device that uses the bucket has not told that it has read them. Devices tell at most once a day.
+	// Waiting counts those that stay for the time being, since a device that uses the bucket has
+	// not told that it has read them. Devices tell at most once a day.
 	Waiting int
-	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives
+	// it back.
 	Pieces, Nodes int
 	Bytes         int64
-	// InBucket reports that the retention was made the bucket's setting, or would be. In the bucket CollectCloud gives up what it gives up.
+	// InBucket reports that the retention was made the bucket's setting, or would be. In the bucket
+	// CollectCloud gives up what it gives up.
 	InBucket bool
-	// PruneErr says why the page does not follow its bucket's retention now, such as that there is no network; its garbage was collected all the same.
+	// PruneErr says why the page does not follow its bucket's retention now, such as that there is
+	// no network; its garbage was collected all the same.
 	PruneErr error
 }
 
-// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
-// open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
-// It returns what was done also with an error; the last page is then the one that failed, if something was done there.
-// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that known devices have not read: see cloudsync.Page.GiveUp.
+// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what
+// transactions have left that did not come to an end. With a retention it prunes commits first.
+// Readers, writers and open snapshots go on meanwhile and keep what they see; what they hold is
+// collected later. Space comes back to the system with Compact. It returns what was done also with
+// an error; the last page is then the one that failed, if something was done there. Errors:
+// ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device),
+// ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of
+// the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history stays that
+// known devices have not read: see cloudsync.Page.GiveUp.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -129,7 +143,8 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	})
 }
 
-// followBucket prunes what the bucket's retention gives up, after it has set it when there is one to set.
+// followBucket prunes what the bucket's retention gives up, after it has set it when there is one
+// to set.
 func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollection) error {
 	give := cloudsync.GiveUpOptions{Keep: p.shared.positions(), DryRun: o.DryRun}
 	if o.Retention != nil {
@@ -194,7 +209,8 @@ func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
 	return n
 }
 
-// positions returns where the handles of the page stand, but for those that only keep it, which nobody reads through.
+// positions returns where the handles of the page stand, but for those that only keep it, which
+// nobody reads through.
 func (s *pageStore) positions() []commit.ID {
 	s.repo.mu.Lock()
 	defer s.repo.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestHistoryThatWasGivenUp asks a page with a shallow history for what is left, and for what is not.
+// TestHistoryThatWasGivenUp asks a page with a shallow history for what is left, and for what is
+// not.
 func TestHistoryThatWasGivenUp(t *testing.T) {
 	ctx := t.Context()
 	r := open(t, "", &ledger.Options{InMemory: true})
@@ -81,7 +82,8 @@ func TestHistoryThatWasGivenUp(t *testing.T) {
 	checkClean(t, r)
 }
 
-// TestRetentionOfTheBucket sets the retention on one device: it and the other prune with their next collections, and what only one has not sent stays.
+// TestRetentionOfTheBucket sets the retention on one device: it and the other prune with their next
+// collections, and what only one has not sent stays.
 func TestRetentionOfTheBucket(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)
@@ -106,7 +108,8 @@ func TestRetentionOfTheBucket(t *testing.T) {
 	dry.DryRun = true
 	got, err := a.Collect(ctx, dry)
 	must(t, err)
-	// The other device has told how far it had read when it closed the page: before the last commit.
+	// The other device has told how far it had read when it closed the page: before the last
+	// commit.
 	if got[0].Pruned != 9 || !got[0].InBucket || length(pa) != 12 {
 		t.Errorf("dry run: %+v, %d commits", got[0], length(pa))
 	}
@@ -159,7 +162,8 @@ func TestRetentionOfTheBucket(t *testing.T) {
 	}
 }
 
-// TestDeletePageEverywhere deletes a page for all devices, and then one that is not here; the bucket is emptied by a device that has it no more.
+// TestDeletePageEverywhere deletes a page for all devices, and then one that is not here; the
+// bucket is emptied by a device that has it no more.
 func TestDeletePageEverywhere(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// checkReaders is how many objects are checked at once. Each may take 64 MiB, though those that are written today take 17.
+	// checkReaders is how many objects are checked at once. Each may take 64 MiB, though those that
+	// are written today take 17.
 	checkReaders = 2
 	// maxDamages bounds how many damaged objects a report names.
 	maxDamages = 1000
@@ -36,14 +37,17 @@ type CheckOptions struct {
 type CheckReport struct {
 	Objects int
 	Bytes   int64
-	// Damaged are the objects that are damaged, or not there though they should be, of which so many more there are that are not named.
+	// Damaged are the objects that are damaged, or not there though they should be, of which so
+	// many more there are that are not named.
 	Damaged []DamagedObject
 	More    int
-	// Newer are objects that say that a newer version has written them. That may be damage too, of the byte that says it: they are left as they are.
+	// Newer are objects that say that a newer version has written them. That may be damage too, of
+	// the byte that says it: they are left as they are.
 	Newer []DamagedObject
 	// Repaired says that the log begins anew without them.
 	Repaired bool
-	// Missing counts the pieces of values that are not here and that the bucket does not have; other devices may have them. It is counted after a repair alone.
+	// Missing counts the pieces of values that are not here and that the bucket does not have;
+	// other devices may have them. It is counted after a repair alone.
 	Missing int
 }
 
@@ -53,13 +57,17 @@ type DamagedObject struct {
 	Err  error
 }
 
-// Check reads all that the bucket has of the page and that a device may read, from the floor on, and verifies it: entries and ranges of the log, packs piece by piece, diffs, checkpoints, floors. It
-// also finds what is missing: entries between others, and packs that something here stands in. Objects that turn out to be damaged are read again before that is believed. It goes on
-// beside sync; what is deleted meanwhile is passed over.
+// Check reads all that the bucket has of the page and that a device may read, from the floor on,
+// and verifies it: entries and ranges of the log, packs piece by piece, diffs, checkpoints, floors.
+// It also finds what is missing: entries between others, and packs that something here stands in.
+// Objects that turn out to be damaged are read again before that is believed. It goes on beside
+// sync; what is deleted meanwhile is passed over.
 //
-// With Repair, and when there is something to repair, the page then does what Reupload does, and lets the log begin anew. Pieces that stand in damaged packs are fetched before as
-// far as they can be read, and uploaded to others; then those of them are deleted of which nothing else can be read, so that the other devices send what they have of them. When a part of the log, a diff or a checkpoint is damaged, all
-// commits are sent again whose trees are here.
+// With Repair, and when there is something to repair, the page then does what Reupload does, and
+// lets the log begin anew. Pieces that stand in damaged packs are fetched before as far as they can
+// be read, and uploaded to others; then those of them are deleted of which nothing else can be
+// read, so that the other devices send what they have of them. When a part of the log, a diff or a
+// checkpoint is damaged, all commits are sent again whose trees are here.
 //
 // Errors: those of Sync; damage is none.
 func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
@@ -120,7 +128,8 @@ func (c *checkRun) run(ctx context.Context) error {
 	if err := c.each(ctx, c.p.names.CheckpointsPrefix(), func(bucket.Info) {}, c.checkpoint); err != nil {
 		return err
 	}
-	// What is placed is asked for before the packs are listed: what is placed later was uploaded later.
+	// What is placed is asked for before the packs are listed: what is placed later was uploaded
+	// later.
 	var err error
 	if c.known, err = c.placed(ctx, func(format.ID) bool { return true }); err != nil {
 		return err
@@ -283,7 +292,8 @@ func (c *checkRun) each(ctx context.Context, prefix string, note func(bucket.Inf
 	}
 }
 
-// object checks an object with read, which returns how much it has read, until it is good or was bad so often that this is believed. bad is called then.
+// object checks an object with read, which returns how much it has read, until it is good or was
+// bad so often that this is believed. bad is called then.
 func (c *checkRun) object(ctx context.Context, name string, bad func(), read func(ctx context.Context) (int64, error)) error {
 	var err error
 	var n, all int64
@@ -353,7 +363,8 @@ func (c *checkRun) announcement(ctx context.Context) error {
 	return err
 }
 
-// entries checks the log from the floor on: that it has no gaps, and that what is there can be opened.
+// entries checks the log from the floor on: that it has no gaps, and that what is there can be
+// opened.
 func (c *checkRun) entries(ctx context.Context) error {
 	low := max(c.floor.Low, 1)
 	covered := low - 1
@@ -483,7 +494,8 @@ func (c *checkRun) framed(ctx context.Context, name string, label seal.Label) (n
 	return io.Copy(io.Discard, stream)
 }
 
-// pack checks a pack, or a diff: names do not tell them apart. What nothing from the floor on speaks of, and nothing here stands in, is garbage, or was damaged once.
+// pack checks a pack, or a diff: names do not tell them apart. What nothing from the floor on
+// speaks of, and nothing here stands in, is garbage, or was damaged once.
 func (c *checkRun) pack(ctx context.Context, info bucket.Info) error {
 	kind, _, _, id, ok := c.p.names.ParseName(info.Name)
 	if !ok || kind != format.KindPack || !c.needed[id] {

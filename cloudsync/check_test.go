@@ -32,7 +32,8 @@ var kinds = map[string]struct {
 	"entry behind all is": {"/log/00000000000000000034", 0, false},
 }
 
-// scene is a page with all kinds of objects in the bucket, and three devices: one that has written all, one that has read all, and one that has read the beginning.
+// scene is a page with all kinds of objects in the bucket, and three devices: one that has written
+// all, one that has read all, and one that has read the beginning.
 func scene(t *testing.T) (w *world, a, b, behind *page) {
 	w = newWorld(t)
 	a, b, behind = w.device(), w.device(), w.device()
@@ -60,8 +61,9 @@ func scene(t *testing.T) (w *world, a, b, behind *page) {
 	return w, a, b, behind
 }
 
-// TestCheckNamesAndRepairs spoils one object of each kind in each way. Check names it and nothing else, whoever asks; the device that has everything repairs it, the others go on,
-// and a second check is clean.
+// TestCheckNamesAndRepairs spoils one object of each kind in each way. Check names it and nothing
+// else, whoever asks; the device that has everything repairs it, the others go on, and a second
+// check is clean.
 func TestCheckNamesAndRepairs(t *testing.T) {
 	hows := slices.Sorted(maps.Keys(spoilers))
 	for i, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -150,7 +152,8 @@ func buildsAll(t *testing.T, has, builds *page) {
 	}
 }
 
-// TestCheckTellsOfNewerObjects changes the byte of an announcement that says which version has written it.
+// TestCheckTellsOfNewerObjects changes the byte of an announcement that says which version has
+// written it.
 func TestCheckTellsOfNewerObjects(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -215,8 +218,9 @@ func TestDamagedFloorIsPutBack(t *testing.T) {
 	}
 }
 
-// TestRepairBySomebodyWithoutTheValue damages a pack with a lazy value, which is repaired by a device that never read it. What can still be read of it stays; the device that has the rest
-// sends it by itself.
+// TestRepairBySomebodyWithoutTheValue damages a pack with a lazy value, which is repaired by a
+// device that never read it. What can still be read of it stays; the device that has the rest sends
+// it by itself.
 func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -241,7 +245,8 @@ func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 	}
 }
 
-// TestRepairByANewDeviceDeletesNothing lets a device repair that has nothing: what it cannot read, others may.
+// TestRepairByANewDeviceDeletesNothing lets a device repair that has nothing: what it cannot read,
+// others may.
 func TestRepairByANewDeviceDeletesNothing(t *testing.T) {
 	for how, spoil := range spoilers {
 		if how == "missing" {

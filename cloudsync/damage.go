@@ -31,7 +31,8 @@ type damage struct {
 // renews reports whether the log is to begin anew because of it.
 func (d *damage) renews() bool { return d != nil && (len(d.packs) > 0 || d.log) }
 
-// above lets the log begin anew above where devices may stand, so that none of them meets another entry there than it has read.
+// above lets the log begin anew above where devices may stand, so that none of them meets another
+// entry there than it has read.
 func (d *damage) above(s *logSurvey) {
 	if d.renews() && s.top < d.at {
 		s.gaps = append(s.gaps, s.top+1)
@@ -72,8 +73,10 @@ func (p *Page) rememberedFloor(ctx context.Context) (format.Floor, error) {
 	return parseFloor(row).floor, nil
 }
 
-// restoreFloors puts floors back that are damaged: without them nobody who does not remember a later one could tell where the log begins. One that is older than the newest that is known
-// gets what that says. Which is the newest is known before all is forgotten. Errors: d.why when nobody here knows a damaged one, nor a later one.
+// restoreFloors puts floors back that are damaged: without them nobody who does not remember a
+// later one could tell where the log begins. One that is older than the newest that is known gets
+// what that says. Which is the newest is known before all is forgotten. Errors: d.why when nobody
+// here knows a damaged one, nor a later one.
 func (p *Page) restoreFloors(ctx context.Context, d *damage) error {
 	if d == nil {
 		return nil
@@ -93,8 +96,10 @@ func (p *Page) restoreFloors(ctx context.Context, d *damage) error {
 	return nil
 }
 
-// leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins anew. What can still be read of damaged packs, and is not here, is fetched; then those
-// packs are deleted of which nothing more can be read: so the other devices learn that what stood there is to be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.
+// leaveDamaged makes the page one of which nothing stands in what is damaged, before the log begins
+// anew. What can still be read of damaged packs, and is not here, is fetched; then those packs are
+// deleted of which nothing more can be read: so the other devices learn that what stood there is to
+// be sent again, by those who hold it. Where more is damaged, all commits are to be sent again.
 func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 	if !d.renews() {
 		return nil
@@ -140,7 +145,8 @@ func (p *Page) leaveDamaged(ctx context.Context, d *damage) error {
 	return nil
 }
 
-// ofNoUse reports whether all that can be read of a damaged pack is here. Of one whose table cannot be read, other devices may know where its pieces stand.
+// ofNoUse reports whether all that can be read of a damaged pack is here. Of one whose table cannot
+// be read, other devices may know where its pieces stand.
 func (p *Page) ofNoUse(ctx context.Context, id format.ID) (bool, error) {
 	var lost []object.Digest
 	r, err := pack.OpenWhole(ctx, p.b, p.s.sealer, p.names, format.PackRef{ID: id})
@@ -163,7 +169,8 @@ func (p *Page) ofNoUse(ctx context.Context, id format.ID) (bool, error) {
 	return err == nil && len(lost) == 0, nil
 }
 
-// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these can be read.
+// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these
+// can be read.
 func (p *Page) salvage(ctx context.Context, in func(storage.CloudPlace) bool) error {
 	placed, err := p.store.PlacedIn(ctx, in)
 	if err != nil {

@@ -12,13 +12,18 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
-// maxFloors bounds how often a floor is put anew because another device has put one at the same moment.
+// maxFloors bounds how often a floor is put anew because another device has put one at the same
+// moment.
 const maxFloors = 16
 
-// DeleteEverywhere deletes the page for all devices: the newest floor says so from then on, and for ever, and the announcement of the page goes. What the bucket has of it is deleted by CollectGarbage after the
-// grace. Every device, this one too, keeps what it has, and its calls that need the log end with ErrDeleted from its next look at the log on; should what closes that not have been put, at the latest
-// when it sends or receives something a day after it looked for floors last. What it sends until then is lost to the others. A page that is deleted already is no error. Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack
-// and ErrBucketReplaced.
+// DeleteEverywhere deletes the page for all devices: the newest floor says so from then on, and for
+// ever, and the announcement of the page goes. What the bucket has of it is deleted by
+// CollectGarbage after the grace. Every device, this one too, keeps what it has, and its calls that
+// need the log end with ErrDeleted from its next look at the log on; should what closes that not
+// have been put, at the latest when it sends or receives something a day after it looked for floors
+// last. What it sends until then is lost to the others. A page that is deleted already is no error.
+// Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack and
+// ErrBucketReplaced.
 func (p *Page) DeleteEverywhere(ctx context.Context) error {
 	return p.withTurn(ctx, "delete the page for all", func(ctx context.Context) error {
 		for range maxFloors {
@@ -38,8 +43,9 @@ func (p *Page) DeleteEverywhere(ctx context.Context) error {
 	})
 }
 
-// closeLog puts an object without content behind the last entry of a deleted page's log, so that who looks for that entry next, or wants to put one, looks for the floor that explains it. Entries up to
-// known are known. That it does not work is no error: floors are looked for once a day.
+// closeLog puts an object without content behind the last entry of a deleted page's log, so that
+// who looks for that entry next, or wants to put one, looks for the floor that explains it. Entries
+// up to known are known. That it does not work is no error: floors are looked for once a day.
 func (s *Syncer) closeLog(ctx context.Context, b bucket.Bucket, names format.PageNames, known uint64) {
 	err := bucket.ErrExists
 	for n := 0; n < maxFloors && errors.Is(err, bucket.ErrExists); n++ {
@@ -64,7 +70,8 @@ func (p *Page) putFloor(ctx context.Context, f format.Floor) error {
 	return p.s.putFloor(ctx, p.b, p.names, f)
 }
 
-// putFloor puts a floor, unless there is one of its number, or an answer was lost: who calls it looks then.
+// putFloor puts a floor, unless there is one of its number, or an answer was lost: who calls it
+// looks then.
 func (s *Syncer) putFloor(ctx context.Context, b bucket.Bucket, names format.PageNames, f format.Floor) error {
 	sealed, err := format.SealFloor(s.sealer, names, f)
 	if err != nil {
@@ -89,7 +96,8 @@ func (s *Syncer) withdraw(ctx context.Context, b bucket.Bucket, ledger string, p
 	return nil
 }
 
-// sweepDeleted deletes what the bucket has of a page that is deleted, but for the floors, when the grace is over.
+// sweepDeleted deletes what the bucket has of a page that is deleted, but for the floors, when the
+// grace is over.
 func (p *Page) sweepDeleted(ctx context.Context, o GCOptions) (*GCReport, error) {
 	floor, _, err := p.ses.log.LookFloor(ctx)
 	if err != nil {
@@ -101,7 +109,8 @@ func (p *Page) sweepDeleted(ctx context.Context, o GCOptions) (*GCReport, error)
 	return p.s.sweepDeleted(ctx, p.b, p.names, floor, o)
 }
 
-// DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is here. Errors: as there.
+// DeleteEverywhere deletes a page for all devices as Page.DeleteEverywhere does, without that it is
+// here. Errors: as there.
 func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]byte) error {
 	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
 	err := s.checkKeys(ctx, b, proofAnew, true)
@@ -125,7 +134,9 @@ func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]b
 	return s.outward(fmt.Errorf("delete the page for all: %w", err))
 }
 
-// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx, base.ErrClosed.
+// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without
+// that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx,
+// base.ErrClosed.
 func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte, o GCOptions) (*GCReport, error) {
 	b, names := scoped{s.b, s.ctx}, format.NamesOf(s.o.Keyring, ledger, page)
 	floor, _, err := s.lookFloor(ctx, b, names)
@@ -171,7 +182,8 @@ func (s *Syncer) sweepDeleted(ctx context.Context, b bucket.Bucket, names format
 	return report, nil
 }
 
-// deletedSince returns how long ago a page was deleted by the floor of a name, by the bucket's clock, 0 when that does not say.
+// deletedSince returns how long ago a page was deleted by the floor of a name, by the bucket's
+// clock, 0 when that does not say.
 func (s *Syncer) deletedSince(ctx context.Context, b bucket.Bucket, name string) (time.Duration, error) {
 	o, err := b.Get(ctx, name, 0, 0)
 	if err != nil {

@@ -34,11 +34,16 @@ func (e *erasure) packsIn(names format.PageNames, have []bucket.Info, s *survey)
 	return ids
 }
 
-// Erase gives commits up by name, for all devices, with what only they have: values are the roots of the values for whose sake that is done. It syncs, tells all devices in the log, prunes and collects here, and then condemns
-// in the bucket all entries and checkpoints before a new one, and all packs with pieces of the values; what is still needed of these is moved before. The bucket is rid of it when CollectGarbage is called
-// after the grace. Other devices prune the commits when they read the log. None of the commits may be a head, tagged or in use. After an error, or the death of the process, it is to be called again, with what is still
-// to be given up, which may be nothing: in which packs the values are is remembered (see Erasing), until EndErasing. Errors: as Sync; base.ErrConflict for a commit that
-// something needs; base.ErrTooLarge when more than 1024 commits besides the heads are kept.
+// Erase gives commits up by name, for all devices, with what only they have: values are the roots
+// of the values for whose sake that is done. It syncs, tells all devices in the log, prunes and
+// collects here, and then condemns in the bucket all entries and checkpoints before a new one, and
+// all packs with pieces of the values; what is still needed of these is moved before. The bucket is
+// rid of it when CollectGarbage is called after the grace. Other devices prune the commits when
+// they read the log. None of the commits may be a head, tagged or in use. After an error, or the
+// death of the process, it is to be called again, with what is still to be given up, which may be
+// nothing: in which packs the values are is remembered (see Erasing), until EndErasing. Errors: as
+// Sync; base.ErrConflict for a commit that something needs; base.ErrTooLarge when more than 1024
+// commits besides the heads are kept.
 func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.Digest) (*GCReport, error) {
 	if err := p.Sync(ctx); err != nil {
 		return nil, err
@@ -104,10 +109,12 @@ func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.D
 	return report, err
 }
 
-// metadataErasing is the type of the metadata row that says that an erasure has begun and not come to its end: the number 1, and the ids of the packs that it condemns, sorted.
+// metadataErasing is the type of the metadata row that says that an erasure has begun and not come
+// to its end: the number 1, and the ids of the packs that it condemns, sorted.
 const metadataErasing = storage.MetadataErasing
 
-// maxErasing bounds the packs of one erasure, which are 16 MiB each: the row has to fit into a record.
+// maxErasing bounds the packs of one erasure, which are 16 MiB each: the row has to fit into a
+// record.
 const maxErasing = 65_000
 
 // encode returns the row of an erasure that has begun.
@@ -122,7 +129,8 @@ func (e *erasure) encode() ([]byte, error) {
 	return row, nil
 }
 
-// erasing returns what an erasure still has to condemn that has not come to its end, and whether there is one.
+// erasing returns what an erasure still has to condemn that has not come to its end, and whether
+// there is one.
 func erasing(ctx context.Context, store *storage.Store) (e *erasure, begun bool, err error) {
 	e = &erasure{packs: map[format.ID]bool{}}
 	row, err := store.Metadata(ctx, metadataErasing)
@@ -138,13 +146,16 @@ func erasing(ctx context.Context, store *storage.Store) (e *erasure, begun bool,
 	return e, true, nil
 }
 
-// Erasing reports whether the erasure of a value has begun in a page, by BeginErasing or Erase, and has not come to its end: what was begun is to be done again. Errors: those of the store and of ctx.
+// Erasing reports whether the erasure of a value has begun in a page, by BeginErasing or Erase, and
+// has not come to its end: what was begun is to be done again. Errors: those of the store and of
+// ctx.
 func Erasing(ctx context.Context, store *storage.Store) (bool, error) {
 	_, begun, err := erasing(ctx, store)
 	return begun, err
 }
 
-// BeginErasing notes that commits are about to be given up in a page so that a value goes. It returns when that is durable. Errors: those of the store and of ctx.
+// BeginErasing notes that commits are about to be given up in a page so that a value goes. It
+// returns when that is durable. Errors: those of the store and of ctx.
 func BeginErasing(ctx context.Context, store *storage.Store) error {
 	e, _, err := erasing(ctx, store)
 	if err != nil {
@@ -153,7 +164,8 @@ func BeginErasing(ctx context.Context, store *storage.Store) error {
 	return e.keep(ctx, store)
 }
 
-// EndErasing notes that nothing of what was to be erased is left. It returns when that is durable. Errors: those of the store and of ctx.
+// EndErasing notes that nothing of what was to be erased is left. It returns when that is durable.
+// Errors: those of the store and of ctx.
 func EndErasing(ctx context.Context, store *storage.Store) error {
 	return keepRows(ctx, store, storage.Metadata{Type: metadataErasing})
 }

@@ -11,18 +11,24 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// States of a bucket in which nothing is sent to it, and nothing local is changed: see Page.Reupload. All match base.ErrConflict.
+// States of a bucket in which nothing is sent to it, and nothing local is changed: see
+// Page.Reupload. All match base.ErrConflict.
 var (
 	// ErrBucketRolledBack reports a bucket that is in an older state than this device has seen.
 	ErrBucketRolledBack = cloudlog.ErrRolledBack
-	// ErrBucketReplaced reports a bucket with another keyring, or another log, than this device has seen.
+	// ErrBucketReplaced reports a bucket with another keyring, or another log, than this device has
+	// seen.
 	ErrBucketReplaced = cloudlog.ErrReplaced
-	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches ErrBucketRolledBack too.
+	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches
+	// ErrBucketRolledBack too.
 	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", cloudlog.ErrRolledBack)
-	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which sync of a page cannot go on; the error names it. Page.Reupload on a device that has what was
-	// in it mends that, and Page.Check what Reupload does not see. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which
+	// sync of a page cannot go on; the error names it. Page.Reupload on a device that has what was
+	// in it mends that, and Page.Check what Reupload does not see. It comes with base.ErrCorrupt,
+	// base.ErrGone or base.ErrNotFound.
 	ErrBucketDamaged = pack.ErrDamaged
-	// ErrShutOut reports that the key of this device, or the device itself, was removed from the keyring.
+	// ErrShutOut reports that the key of this device, or the device itself, was removed from the
+	// keyring.
 	ErrShutOut = seal.ErrShutOut
 	// ErrDeleted reports a page that was deleted for all devices: see Page.DeleteEverywhere.
 	ErrDeleted = cloudlog.ErrDeleted
@@ -58,7 +64,8 @@ func wrongBucket(err error) bool {
 // damagedError is an error that matches ErrBucketDamaged too.
 type damagedError struct{ error }
 
-// damagedIf returns an error of reading an object as one that matches ErrBucketDamaged, if it says that the object is not what was written.
+// damagedIf returns an error of reading an object as one that matches ErrBucketDamaged, if it says
+// that the object is not what was written.
 func damagedIf(err error) error {
 	if errors.Is(err, base.ErrCorrupt) {
 		return damagedError{err}

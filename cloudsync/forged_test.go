@@ -11,7 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// forgeCheckpoint puts an empty checkpoint under the name of a number, of which it says that it is that of another entry.
+// forgeCheckpoint puts an empty checkpoint under the name of a number, of which it says that it is
+// that of another entry.
 func (p *page) forgeCheckpoint(number, at uint64) {
 	t, w := p.d.w.t, p.d.w
 	t.Helper()
@@ -29,8 +30,9 @@ func (p *page) forgeCheckpoint(number, at uint64) {
 	w.b.Replace(p.names().Checkpoint(number), b.Bytes())
 }
 
-// TestCheckpointOfAnotherEntry has a member forge the checkpoint behind which the log goes on: it says that it stands for an earlier entry, from which the log leads to it again. Who
-// reads the log for an old tree, and who checks the bucket, finds that out.
+// TestCheckpointOfAnotherEntry has a member forge the checkpoint behind which the log goes on: it
+// says that it stands for an earlier entry, from which the log leads to it again. Who reads the log
+// for an old tree, and who checks the bucket, finds that out.
 func TestCheckpointOfAnotherEntry(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

@@ -28,7 +28,8 @@ type GCOptions struct {
 
 // GCReport says what was condemned and deleted.
 type GCReport struct {
-	// What was condemned by this call. CondemnedEntries is 0 as long as the bucket keeps all history.
+	// What was condemned by this call. CondemnedEntries is 0 as long as the bucket keeps all
+	// history.
 	CondemnedPacks, CondemnedCheckpoints, CondemnedEntries int
 	// DeletedObjects were condemned longer than the grace ago, and have DeletedBytes.
 	DeletedObjects int
@@ -40,20 +41,24 @@ type GCReport struct {
 }
 
 const (
-	// grace is the time between condemning and deleting, by the bucket's clock: less would lose what devices that were away still need.
+	// grace is the time between condemning and deleting, by the bucket's clock: less would lose
+	// what devices that were away still need.
 	grace = 30 * day
 	// keptCheckpoints is how many are kept: the newest, and one to go back to when that is damaged.
 	keptCheckpoints = 2
-	// maxCondemned bounds the packs, and the checkpoints, that one call condemns; there is always a next one.
+	// maxCondemned bounds the packs, and the checkpoints, that one call condemns; there is always a
+	// next one.
 	maxCondemned = 4096
-	// maxSweeps bounds how often the log is surveyed anew because somebody has announced what was to be condemned.
+	// maxSweeps bounds how often the log is surveyed anew because somebody has announced what was
+	// to be condemned.
 	maxSweeps = 4
 )
 
 // errAnnounced reports that an entry has announced, since the survey, what was to be condemned.
 var errAnnounced = errors.New("the log has come to need what was to be condemned")
 
-// syncFor syncs the page before its garbage is collected. A dry run brings down what there is and sends nothing.
+// syncFor syncs the page before its garbage is collected. A dry run brings down what there is and
+// sends nothing.
 func (p *Page) syncFor(ctx context.Context, o GCOptions) error {
 	if !o.DryRun {
 		return p.Sync(ctx)
@@ -64,11 +69,15 @@ func (p *Page) syncFor(ctx context.Context, o GCOptions) error {
 	})
 }
 
-// CollectGarbage condemns what nothing in the log needs, and deletes what was condemned before the grace. What is condemned: packs older than
-// a day that no entry and no kept checkpoint speaks of, as a device leaves them that ended between the upload of a pack and that of its
-// entry; and all checkpoints but the two newest and those that the floor stands on. Where the bucket's retention gives history up, it first prunes that here (see GiveUp; keep are further commits that
-// stay), writes a checkpoint that stands for what is kept, condemns the entries before and what only they need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the floors, the
-// grace after that. It syncs the page first, and reads all of the log; where an entry is missing in the midst of it, it does nothing. Ages are by the bucket's clock. Errors: as Sync.
+// CollectGarbage condemns what nothing in the log needs, and deletes what was condemned before the
+// grace. What is condemned: packs older than a day that no entry and no kept checkpoint speaks of,
+// as a device leaves them that ended between the upload of a pack and that of its entry; and all
+// checkpoints but the two newest and those that the floor stands on. Where the bucket's retention
+// gives history up, it first prunes that here (see GiveUp; keep are further commits that stay),
+// writes a checkpoint that stands for what is kept, condemns the entries before and what only they
+// need, and writes a floor. Of a page that is deleted for all devices it deletes everything but the
+// floors, the grace after that. It syncs the page first, and reads all of the log; where an entry
+// is missing in the midst of it, it does nothing. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	err := p.syncFor(ctx, o) // what this device has uploaded is announced
 	deleted := errors.Is(err, ErrDeleted)
@@ -123,8 +132,8 @@ type sentence struct {
 	limit  uint64
 }
 
-// ripe reports whether the grace is over at now, as protocol.CondemnedGone says. It never is when the time of the condemnation is not known: ranges are
-// not sealed and may say so of any entry.
+// ripe reports whether the grace is over at now, as protocol.CondemnedGone says. It never is when
+// the time of the condemnation is not known: ranges are not sealed and may say so of any entry.
 func (s sentence) ripe(now time.Time, grace time.Duration) bool {
 	return !s.at.IsZero() && now.Sub(s.at) >= grace
 }
@@ -289,8 +298,10 @@ func (p *Page) sweep(ctx context.Context, o GCOptions) (*GCReport, error) {
 	return report, deleteDue(ctx, p.b, due, o.DryRun, report)
 }
 
-// seesEnd proves that nothing stands behind the last entry that the page has read: what that needs would be taken for garbage. A log in the midst of which an entry is missing ends there for who has not read
-// further, and he notices that when he looks for it. Errors: errAnnounced when the log goes on, and has been read; a *cloudlog.UnreadableError.
+// seesEnd proves that nothing stands behind the last entry that the page has read: what that needs
+// would be taken for garbage. A log in the midst of which an entry is missing ends there for who
+// has not read further, and he notices that when he looks for it. Errors: errAnnounced when the log
+// goes on, and has been read; a *cloudlog.UnreadableError.
 func (p *Page) seesEnd(ctx context.Context, checkpoints []bucket.Info) error {
 	at := p.ses.log.Position().Number
 	err := p.passing(ctx, func() error { return p.lookBehind(ctx) })
@@ -371,7 +382,8 @@ func (p *Page) readFloor(ctx context.Context, k uint64) (format.Floor, time.Time
 	return f, o.Created, err
 }
 
-// keptCheckpoints returns the checkpoints that stay: the newest that are not condemned, and those that a floor stands on.
+// keptCheckpoints returns the checkpoints that stay: the newest that are not condemned, and those
+// that a floor stands on.
 func (p *Page) keptCheckpoints(s *survey, infos []bucket.Info, floors ...format.Floor) (kept []bucket.Info) {
 	newest := 0
 	for _, info := range slices.Backward(infos) {
@@ -394,7 +406,8 @@ func (p *Page) keptCheckpoints(s *survey, infos []bucket.Info, floors ...format.
 	return kept
 }
 
-// judgeEntries finds the entries and ranges below the floor whose time has come. Those below next wait.
+// judgeEntries finds the entries and ranges below the floor whose time has come. Those below next
+// wait.
 func (p *Page) judgeEntries(ctx context.Context, s *survey, old []bucket.Info, floor format.Floor, next uint64, now time.Time, grace time.Duration, r *GCReport, due *[]bucket.Info) error {
 	low := uint64(0)
 	for k := floor.K; k > 0 && low == 0 && len(old) > 0; k-- { // floors rise: the newest whose grace is over counts
@@ -455,7 +468,8 @@ func (p *Page) surveyCheckpoints(ctx context.Context, s *survey, infos []bucket.
 	return nil
 }
 
-// readCheckpoint reads the header of a checkpoint, which is the one of that number: who goes on behind it does not come back to where he was.
+// readCheckpoint reads the header of a checkpoint, which is the one of that number: who goes on
+// behind it does not come back to where he was.
 func (p *Page) readCheckpoint(ctx context.Context, number uint64) (*format.Checkpoint, error) {
 	o, err := p.b.Get(ctx, p.names.Checkpoint(number), 0, -1)
 	if err != nil {
@@ -479,7 +493,8 @@ func (p *Page) readCheckpoint(ctx context.Context, number uint64) (*format.Check
 // maxCheckpointHeader bounds the header of a checkpoint, which has all commits that are kept.
 const maxCheckpointHeader = 1 << 30
 
-// judgePacks condemns packs of which no entry from low on and no kept checkpoint speaks, and finds those whose time has come.
+// judgePacks condemns packs of which no entry from low on and no kept checkpoint speaks, and finds
+// those whose time has come.
 func (p *Page) judgePacks(s *survey, infos []bucket.Info, low uint64, now time.Time, grace time.Duration, c *format.Condemnation, r *GCReport, due *[]bucket.Info) {
 	for _, info := range infos {
 		kind, _, _, id, ok := p.names.ParseName(info.Name)
@@ -523,13 +538,15 @@ func (p *Page) judgeCheckpoints(s *survey, infos, kept []bucket.Info, now time.T
 	}
 }
 
-// condemn appends an entry that condemns, unless the log has meanwhile come to need one of the packs: then it is errAnnounced.
+// condemn appends an entry that condemns, unless the log has meanwhile come to need one of the
+// packs: then it is errAnnounced.
 func (p *Page) condemn(ctx context.Context, c *format.Condemnation) error {
 	o, err := p.out.Announce(ctx, &format.Body{Condemned: c})
 	if err != nil {
 		return err
 	}
-	// Before it is in the log: whatever becomes of it, no piece loses more by that than its place, and is sent again when it is needed.
+	// Before it is in the log: whatever becomes of it, no piece loses more by that than its place,
+	// and is sent again when it is needed.
 	if err := p.in.Condemn(ctx, c); err != nil {
 		return err
 	}

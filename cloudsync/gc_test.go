@@ -171,7 +171,8 @@ func TestRetentionIsKept(t *testing.T) {
 	sameHeads(t, a, b, c)
 }
 
-// TestNothingIsCollectedBesideAHole has the bucket lose an entry at which a device has not looked yet: what the entries behind it need is no garbage.
+// TestNothingIsCollectedBesideAHole has the bucket lose an entry at which a device has not looked
+// yet: what the entries behind it need is no garbage.
 func TestNothingIsCollectedBesideAHole(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, a *page){
 		"a later entry": func(t *testing.T, a *page) {
@@ -209,8 +210,9 @@ func TestNothingIsCollectedBesideAHole(t *testing.T) {
 	}
 }
 
-// TestCondemnationOfUnknownTimeDeletesNothing has a range, which is not sealed, say of each entry that it is not known when that was created: nothing that was
-// condemned just now is deleted (protocol.CondemnedGone).
+// TestCondemnationOfUnknownTimeDeletesNothing has a range, which is not sealed, say of each entry
+// that it is not known when that was created: nothing that was condemned just now is deleted
+// (protocol.CondemnedGone).
 func TestCondemnationOfUnknownTimeDeletesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

@@ -22,17 +22,21 @@ const maxKeptTrees = 64
 // maxErasedTrees is how many it has when a value is erased from history.
 const maxErasedTrees = 1024
 
-// pass prepares that the floor passes entries whose commits the bucket's retention gives up, if there are such: it prunes these here, and writes a checkpoint that stands for what is kept. The
-// floor that it returns is to be put once the entries below it are condemned; it is the present one when there is nothing to pass.
+// pass prepares that the floor passes entries whose commits the bucket's retention gives up, if
+// there are such: it prunes these here, and writes a checkpoint that stands for what is kept. The
+// floor that it returns is to be put once the entries below it are condemned; it is the present one
+// when there is nothing to pass.
 //
-// Of a commit that is kept, and is no head, the tree must still be given: by the new checkpoint, for at most maxKeptTrees of them, or by the entries from the floor on together with the
+// Of a commit that is kept, and is no head, the tree must still be given: by the new checkpoint,
+// for at most maxKeptTrees of them, or by the entries from the floor on together with the
 // checkpoint at the floor.
 func (p *Page) pass(ctx context.Context, o GCOptions, s *survey, floor format.Floor, have *stored) (next format.Floor, err error) {
 	if p.ses.retention == (format.Retention{}) && o.erase == nil {
 		return floor, nil
 	}
 	var gone []commit.ID
-	// When entries are deleted that a device has not read which is waited for, all that is kept of what they had may be needed.
+	// When entries are deleted that a device has not read which is waited for, all that is kept of
+	// what they had may be needed.
 	if p.ses.retention != (format.Retention{}) && s.first <= s.waited+1 {
 		if gone, err = p.unkept(ctx, p.ses.retention, slices.Concat(s.unread, o.Keep, p.inUse()), outgoing.Past{}); err != nil {
 			return floor, err
@@ -126,7 +130,8 @@ func nextFloor(f format.Floor, low, checkpoint uint64) (format.Floor, bool) {
 	return format.Floor{K: n.K, Low: n.Low, Checkpoint: n.Checkpoint}, ok
 }
 
-// keptBelow returns the synced commits that are kept, are no heads of the log, and that heads and tags still lead to.
+// keptBelow returns the synced commits that are kept, are no heads of the log, and that heads and
+// tags still lead to.
 func (p *Page) keptBelow(ctx context.Context, heads []*commit.Commit, gone map[commit.ID]bool) (kept []commit.ID, err error) {
 	tags, err := p.store.Tags(ctx)
 	if err != nil {
@@ -159,7 +164,8 @@ func (p *Page) keptBelow(ctx context.Context, heads []*commit.Commit, gone map[c
 	return kept, nil
 }
 
-// passTo returns up to where the floor can rise, 0 for nowhere, and the commits whose trees the new checkpoint has to have then.
+// passTo returns up to where the floor can rise, 0 for nowhere, and the commits whose trees the new
+// checkpoint has to have then.
 func (p *Page) passTo(s *survey, have *stored, kept []commit.ID) (low uint64, trees []commit.ID) {
 	if len(kept) <= maxKeptTrees {
 		return p.ses.log.Position().Number, kept
@@ -199,7 +205,8 @@ func frees(s *survey, heads []*commit.Commit, kept []commit.ID, low uint64) bool
 	return false
 }
 
-// goOn appends an entry that says nothing new, so that there can be another checkpoint. It returns errAnnounced when that has worked.
+// goOn appends an entry that says nothing new, so that there can be another checkpoint. It returns
+// errAnnounced when that has worked.
 func (p *Page) goOn(ctx context.Context) error {
 	retention := p.ses.retention
 	o, err := p.out.Announce(ctx, &format.Body{Retention: &retention})
@@ -246,7 +253,8 @@ func (p *Page) writeKept(ctx context.Context, s *survey, have *stored, heads []*
 	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0)
 }
 
-// stepUnlessEmpty is goOn for who finds that another device has just written a checkpoint of the same entry.
+// stepUnlessEmpty is goOn for who finds that another device has just written a checkpoint of the
+// same entry.
 func (p *Page) stepUnlessEmpty(ctx context.Context, heads []*commit.Commit) error {
 	if len(heads) == 1 && heads[0].IsFirst() {
 		return fmt.Errorf("write a checkpoint of an empty page: %w", base.ErrInvalid)

@@ -18,11 +18,14 @@ import (
 // metadataOwn is the type of the row of ownRow.
 const metadataOwn = "own"
 
-// maxHeads is how many heads of entries are read rather than a list of names: a list costs as much as twelve gets.
+// maxHeads is how many heads of entries are read rather than a list of names: a list costs as much
+// as twelve gets.
 const maxHeads = 12
 
-// ownRow is the position behind which this device has put the first entry of its own that is not proved to stand behind all that it should. That it was put, and is there, proves
-// nothing: a bucket that went back to an older state takes an entry of any number, and then what it has lost is missing before it. As a row: number 8, hash 32.
+// ownRow is the position behind which this device has put the first entry of its own that is not
+// proved to stand behind all that it should. That it was put, and is there, proves nothing: a
+// bucket that went back to an older state takes an entry of any number, and then what it has lost
+// is missing before it. As a row: number 8, hash 32.
 type ownRow struct {
 	number uint64 // 0: there is none
 	hash   format.Hash
@@ -39,7 +42,8 @@ func parseOwn(b []byte) (o ownRow) {
 	return o
 }
 
-// ownAppended returns the row that goes with an entry of this device, put behind the present position, if it is a new one.
+// ownAppended returns the row that goes with an entry of this device, put behind the present
+// position, if it is a new one.
 func (p *Page) ownAppended() []storage.Metadata {
 	before := p.ses.log.Position()
 	if p.ses.own.number > 0 || before.Number == 0 {
@@ -66,8 +70,10 @@ func (p *Page) loadOwn(row []byte, at uint64) {
 	}
 }
 
-// proveOwn looks whether all that this device has put entries behind is still there, when an hour has passed since it put the first of them or another session has. It costs a get for each
-// entry since and one more, or a list when these are many. Errors: ErrBucketRolledBack, ErrBucketReplaced, those of the bucket.
+// proveOwn looks whether all that this device has put entries behind is still there, when an hour
+// has passed since it put the first of them or another session has. It costs a get for each entry
+// since and one more, or a list when these are many. Errors: ErrBucketRolledBack,
+// ErrBucketReplaced, those of the bucket.
 func (p *Page) proveOwn(ctx context.Context) error {
 	own, at := p.ses.own, p.ses.log.Position().Number
 	age := p.s.o.Clock.Now().Sub(p.ses.ownSince)
@@ -87,13 +93,16 @@ func (p *Page) proveOwn(ctx context.Context) error {
 	return nil
 }
 
-// flaw is a number of the log at which the bucket does not have what this device has put entries behind.
+// flaw is a number of the log at which the bucket does not have what this device has put entries
+// behind.
 type flaw struct {
 	number uint64 // 0: there is none
 	other  bool   // there is another entry
 }
 
-// flawBehind returns the lowest flaw from own to at, but for entries of which the heads were not compared. That at is the right entry is proved by the log itself: its head tells whether the one before it is.
+// flawBehind returns the lowest flaw from own to at, but for entries of which the heads were not
+// compared. That at is the right entry is proved by the log itself: its head tells whether the one
+// before it is.
 func (p *Page) flawBehind(ctx context.Context, own ownRow, at uint64) (flaw, error) {
 	if at-own.number > maxHeads {
 		return p.listedFlaw(ctx, own, at)
@@ -127,10 +136,12 @@ func (p *Page) flawBehind(ctx context.Context, own ownRow, at uint64) (flaw, err
 	return flaw{}, nil
 }
 
-// badHead reports whether the head of an entry is there and damaged. That is for those to tell who have not read it.
+// badHead reports whether the head of an entry is there and damaged. That is for those to tell who
+// have not read it.
 func badHead(h format.Header) bool { return h.ID.IsZero() }
 
-// readHead reads the head of an entry. A zero number says that there is none, a zero id that it is damaged.
+// readHead reads the head of an entry. A zero number says that there is none, a zero id that it is
+// damaged.
 func (p *Page) readHead(ctx context.Context, number uint64) (h format.Header, hash format.Hash, err error) {
 	o, err := p.b.Get(ctx, p.names.Entry(number), 0, format.HeaderBytes)
 	if errors.Is(err, base.ErrNotFound) {
@@ -153,7 +164,8 @@ func (p *Page) readHead(ctx context.Context, number uint64) (h format.Header, ha
 	return h, hash, nil
 }
 
-// listedFlaw is flawBehind for many entries: it sees that they are there, and that the first is the right one.
+// listedFlaw is flawBehind for many entries: it sees that they are there, and that the first is the
+// right one.
 func (p *Page) listedFlaw(ctx context.Context, own ownRow, at uint64) (flaw, error) {
 	h, hash, err := p.readHead(ctx, own.number)
 	switch {

@@ -12,8 +12,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// TestDeviceNoticesAHoleBelowItsOwnEntries rolls the bucket back while a device is connected, which then puts entries above what is missing. It notices within the hour, or when
-// its next session begins, and uploading anew mends it.
+// TestDeviceNoticesAHoleBelowItsOwnEntries rolls the bucket back while a device is connected, which
+// then puts entries above what is missing. It notices within the hour, or when its next session
+// begins, and uploading anew mends it.
 func TestDeviceNoticesAHoleBelowItsOwnEntries(t *testing.T) {
 	notice := map[string]func(w *world, a *page){
 		"an hour later":                 func(w *world, _ *page) { w.clock.Advance(time.Hour) },
@@ -75,7 +76,8 @@ func TestDeviceNoticesAHoleBelowItsOwnEntries(t *testing.T) {
 	}
 }
 
-// TestProofOfOwnEntriesIsMadeOnce has a device that is alone with its log: what it puts entries behind is looked at once an hour, and nothing that is there is found missing, also when a
+// TestProofOfOwnEntriesIsMadeOnce has a device that is alone with its log: what it puts entries
+// behind is looked at once an hour, and nothing that is there is found missing, also when a
 // checkpoint and a floor stand for it.
 func TestProofOfOwnEntriesIsMadeOnce(t *testing.T) {
 	w := newWorld(t)
@@ -87,7 +89,8 @@ func TestProofOfOwnEntriesIsMadeOnce(t *testing.T) {
 			w.clock.Advance(2 * time.Minute)
 		}
 	})
-	// Two hours: 60 entries, 1 range, and twice or three times the keyring, the position, a list and the first entry behind it.
+	// Two hours: 60 entries, 1 range, and twice or three times the keyring, the position, a list
+	// and the first entry behind it.
 	if total.A > 60+1+3 || total.B > 60+3*3 {
 		t.Errorf("%+v", total)
 	}
@@ -101,7 +104,8 @@ func TestProofOfOwnEntriesIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestHoleIsNoticedByWhoNeverLooks has a device that puts entries all the time, so that it does not look for those of others.
+// TestHoleIsNoticedByWhoNeverLooks has a device that puts entries all the time, so that it does not
+// look for those of others.
 func TestHoleIsNoticedByWhoNeverLooks(t *testing.T) {
 	w := newWorld(t)
 	a, _ := steady(t, w)
@@ -122,7 +126,8 @@ func TestHoleIsNoticedByWhoNeverLooks(t *testing.T) {
 	}
 }
 
-// TestHoleBelowTheLastEntryIsNoticed has the bucket lose the entry before the last one of a device, and another device fill its place: what the last one stands behind is another entry then.
+// TestHoleBelowTheLastEntryIsNoticed has the bucket lose the entry before the last one of a device,
+// and another device fill its place: what the last one stands behind is another entry then.
 func TestHoleBelowTheLastEntryIsNoticed(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -146,7 +151,8 @@ func TestHoleBelowTheLastEntryIsNoticed(t *testing.T) {
 	}
 }
 
-// TestDiskOfAnotherDeviceLooksForTheEnd has a device go on with the disk of another one, before an entry that is missing: it has not looked for the end of the log itself, and does so.
+// TestDiskOfAnotherDeviceLooksForTheEnd has a device go on with the disk of another one, before an
+// entry that is missing: it has not looked for the end of the log itself, and does so.
 func TestDiskOfAnotherDeviceLooksForTheEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)

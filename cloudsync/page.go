@@ -25,17 +25,21 @@ type PageOptions struct {
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges the heads, when there are several; nil: nobody does. It is called by Sync and Reupload, for as long as it
-	// takes; the background goes on beside it.
+	// Merge merges the heads, when there are several; nil: nobody does. It is called by Sync and
+	// Reupload, for as long as it takes; the background goes on beside it.
 	Merge func(ctx context.Context) error
-	// Plain, if not nil, reports whether what a key has must go up without compression. A commit that changes such a key is not compressed,
-	// and neither is what has all keys of the page. It must return soon.
+	// Plain, if not nil, reports whether what a key has must go up without compression. A commit
+	// that changes such a key is not compressed, and neither is what has all keys of the page. It
+	// must return soon.
 	Plain func(key []byte) bool
-	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the Page.
+	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the
+	// Page.
 	Arrived func()
-	// InUse, if not nil, returns commits that are not pruned here, whatever the bucket's retention says. It must not block, nor call the Page.
+	// InUse, if not nil, returns commits that are not pruned here, whatever the bucket's retention
+	// says. It must not block, nor call the Page.
 	InUse func() []commit.ID
-	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes. It must not call the Page. Nil: the Page does so itself.
+	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes.
+	// It must not call the Page. Nil: the Page does so itself.
 	Collect func(ctx context.Context) error
 }
 
@@ -86,7 +90,8 @@ type barriers struct {
 	err    error  // with what
 }
 
-// OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a closed Syncer the page is closed.
+// OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a
+// closed Syncer the page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: format.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
 		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
@@ -124,7 +129,8 @@ func (p *Page) start() {
 	}
 }
 
-// connect makes what works on a log, anew when that is another one. The caller has the turn, or nobody else the page.
+// connect makes what works on a log, anew when that is another one. The caller has the turn, or
+// nobody else the page.
 func (p *Page) connect() {
 	p.ses = session{}
 	p.recorder = newRecorder(p.b, p.s.sealer, p.names)
@@ -146,8 +152,9 @@ func (p *Page) connect() {
 // farewell bounds how long Close talks with the bucket, by the machine's clock.
 const farewell = 1500 * time.Millisecond
 
-// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. If the bucket was not told today how far the device
-// has read, it is told, in less than two seconds; that this did not work is no error. It is idempotent.
+// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. If
+// the bucket was not told today how far the device has read, it is told, in less than two seconds;
+// that this did not work is no error. It is idempotent.
 func (p *Page) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
@@ -220,11 +227,12 @@ func (p *Page) lock(ctx context.Context) (context.Context, error) {
 
 func (p *Page) unlock() { <-p.turn }
 
-// Sync returns when everything that was committed before the call is in the bucket and everything that was in the bucket
-// before the call is here, merged if there is who merges. It works in pause too. Who calls while another call is at it may share its end.
-// It ends with the first error that needs the user (see the package's comment), with base.ErrNetwork when the bucket cannot
-// be reached after the retries of the table, with base.ErrCorrupt naming an object that is bad, with what Merge returned once all else is
-// done, with base.ErrClosed, or with the error of ctx.
+// Sync returns when everything that was committed before the call is in the bucket and everything
+// that was in the bucket before the call is here, merged if there is who merges. It works in pause
+// too. Who calls while another call is at it may share its end. It ends with the first error that
+// needs the user (see the package's comment), with base.ErrNetwork when the bucket cannot be
+// reached after the retries of the table, with base.ErrCorrupt naming an object that is bad, with
+// what Merge returned once all else is done, with base.ErrClosed, or with the error of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -281,9 +289,10 @@ func (p *Page) barrierEnds(ctx context.Context, number uint64, err error) {
 	}
 }
 
-// WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls Sync where there is none, and lets what failed
-// be tried again at once. Errors: base.ErrNotFound when the page has no such commit; the error of an attempt that failed since the
-// call; base.ErrClosed; that of ctx.
+// WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls
+// Sync where there is none, and lets what failed be tried again at once. Errors: base.ErrNotFound
+// when the page has no such commit; the error of an attempt that failed since the call;
+// base.ErrClosed; that of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -332,9 +341,10 @@ func (p *Page) isSynced(ctx context.Context, id commit.ID) (bool, error) {
 	return true, nil
 }
 
-// Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of content came. Pieces that are here, or that
-// nobody has sent, are passed over. When something is not where it should be, it catches up with the log and looks there once more. Errors: base.ErrNetwork, base.ErrGone,
-// base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
+// Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of
+// content came. Pieces that are here, or that nobody has sent, are passed over. When something is
+// not where it should be, it catches up with the log and looks there once more. Errors:
+// base.ErrNetwork, base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
 func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -355,10 +365,12 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 	return n + more, p.outward(err)
 }
 
-// goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the reader's request.
+// goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the
+// reader's request.
 const goneWait = 30 * time.Second
 
-// gone catches up with the log, since the bucket has no object where a piece should stand, or the page does not know where that is; then it searches the log for it.
+// gone catches up with the log, since the bucket has no object where a piece should stand, or the
+// page does not know where that is; then it searches the log for it.
 func (p *Page) gone(ctx context.Context, d object.Digest) error {
 	if ctx.Value(holder{}) == p {
 		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
@@ -401,23 +413,27 @@ func (p *Page) lockSoon(ctx context.Context) error {
 	}
 }
 
-// BuildTree makes the tree of a commit that is known as history only, from what the bucket has: the newest checkpoint before the commit, or the beginning of the log, and the
-// entries behind that. It holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when retention has given it up; those of the bucket and of ctx.
+// BuildTree makes the tree of a commit that is known as history only, from what the bucket has: the
+// newest checkpoint before the commit, or the beginning of the log, and the entries behind that. It
+// holds up the page's sync meanwhile. Errors: base.ErrNotFound; base.ErrGone when retention has
+// given it up; those of the bucket and of ctx.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 	return p.withTurn(ctx, "build the tree of "+id.Short(), func(ctx context.Context) error {
 		return p.fromPast(ctx, func() error { return p.buildTree(ctx, id) })
 	})
 }
 
-// BuildTrees makes the trees of several commits, as BuildTree does, with the log read twice in all when they are many. Errors: those of BuildTree; when one is gone, all others that are not
-// have been built.
+// BuildTrees makes the trees of several commits, as BuildTree does, with the log read twice in all
+// when they are many. Errors: those of BuildTree; when one is gone, all others that are not have
+// been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return p.withTurn(ctx, fmt.Sprintf("build the trees of %d commits", len(ids)), func(ctx context.Context) error {
 		return p.fromPast(ctx, func() error { return p.buildTrees(ctx, ids) })
 	})
 }
 
-// fromPast calls build, and once more when the bucket does not have what that needs and the log has gone on: what was read may have been given up since, for a checkpoint further on that has the
+// fromPast calls build, and once more when the bucket does not have what that needs and the log has
+// gone on: what was read may have been given up since, for a checkpoint further on that has the
 // tree. Which row says how far the log was read can be lost, too.
 func (p *Page) fromPast(ctx context.Context, build func() error) error {
 	at := p.ses.log.Position().Number

@@ -9,8 +9,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// tellPast tells apart, of what is to be sent, what the log is past: commits that another log had, and that have come to be unsynced with it, while the present one has what was built on them. Who has given them
-// up would take them for heads, and what was deleted since would come back. What the bucket's retention gives up of them is not sent any more; the rest is sent as what it is.
+// tellPast tells apart, of what is to be sent, what the log is past: commits that another log had,
+// and that have come to be unsynced with it, while the present one has what was built on them. Who
+// has given them up would take them for heads, and what was deleted since would come back. What the
+// bucket's retention gives up of them is not sent any more; the rest is sent as what it is.
 func (p *Page) tellPast(ctx context.Context) error {
 	if p.ses.toldPast {
 		return nil

@@ -7,8 +7,9 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 )
 
-// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up but what is tagged, which becomes a head nowhere, and what was
-// deleted stays deleted.
+// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a
+// bucket that has given up most of it: nothing goes up but what is tagged, which becomes a head
+// nowhere, and what was deleted stays deleted.
 func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -60,7 +61,8 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up since. That device uploads anew: nobody gets back what was deleted meanwhile.
+// TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up
+// since. That device uploads anew: nobody gets back what was deleted meanwhile.
 func TestABucketIsPutBackToWhatWasGivenUp(t *testing.T) {
 	for name, giveUp := range map[string]func(*testing.T, *page){
 		"with the bucket's": func(t *testing.T, p *page) { collectBucket(t, p, cloudsync.GCOptions{}) },

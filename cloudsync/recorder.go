@@ -19,8 +19,9 @@ const (
 	recordedBytes = 32 << 10
 )
 
-// recorder is a Bucket that keeps the latest small entries of a log which went through it, so that who writes a range of them need
-// not read them again. It gives nothing out as a Bucket: every get is a request.
+// recorder is a Bucket that keeps the latest small entries of a log which went through it, so that
+// who writes a range of them need not read them again. It gives nothing out as a Bucket: every get
+// is a request.
 type recorder struct {
 	bucket.Bucket
 	sealer *seal.Sealer

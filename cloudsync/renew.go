@@ -20,13 +20,15 @@ import (
 const (
 	// maxJoins bounds how often the log is read on since others have appended meanwhile.
 	maxJoins = 16
-	// minReads is how often a log is found unreadable before it is believed: bytes that were changed on their way are right the next time, and what is given up may be nowhere else.
+	// minReads is how often a log is found unreadable before it is believed: bytes that were
+	// changed on their way are right the next time, and what is given up may be nowhere else.
 	minReads = 3
 	// maxPlugs bounds the numbers that are kept from being taken once a floor is above them.
 	maxPlugs = 64
 )
 
-// joinLog reads the log to its end, and makes one of it that can be read when it cannot, or when something in the bucket is damaged: see renew. A page that has nothing takes what it gets.
+// joinLog reads the log to its end, and makes one of it that can be read when it cannot, or when
+// something in the bucket is damaged: see renew. A page that has nothing takes what it gets.
 func (p *Page) joinLog(ctx context.Context, d *damage) error {
 	reads := 0
 	for range maxJoins {
@@ -77,8 +79,9 @@ func (p *Page) joinLog(ctx context.Context, d *damage) error {
 	return fmt.Errorf("read a log to which others append all the time: %w", base.ErrNetwork)
 }
 
-// unreadable reports whether a log could not be read on since something is missing or damaged in the bucket, for good as far as this device can tell. What a newer version has written
-// is no such thing, nor is damage of this device.
+// unreadable reports whether a log could not be read on since something is missing or damaged in
+// the bucket, for good as far as this device can tell. What a newer version has written is no such
+// thing, nor is damage of this device.
 func unreadable(err error) bool {
 	_, inLog := errors.AsType[*cloudlog.UnreadableError](err)
 	_, inEntry := errors.AsType[*ingest.EntryError](err)
@@ -170,9 +173,12 @@ func eachListed(ctx context.Context, b bucket.Bucket, prefix, after string, fn f
 	}
 }
 
-// passGaps puts a floor above what is missing in a log that was read to its end all the same, from a checkpoint behind that on: so who stands before it goes that way too. Entries behind that checkpoint may build on
-// what stood in the missing ones, which this device knows and a new one does not. So it writes another checkpoint, behind all, if it can. Where there is no checkpoint, or not the one of the floor, it may be lost, and
-// entries may build on what it had: one is written when all is sent.
+// passGaps puts a floor above what is missing in a log that was read to its end all the same, from
+// a checkpoint behind that on: so who stands before it goes that way too. Entries behind that
+// checkpoint may build on what stood in the missing ones, which this device knows and a new one
+// does not. So it writes another checkpoint, behind all, if it can. Where there is no checkpoint,
+// or not the one of the floor, it may be lost, and entries may build on what it had: one is written
+// when all is sent.
 func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	gaps := slices.DeleteFunc(s.gaps, func(n uint64) bool { return n > s.checkpoint })
 	if len(gaps) == 0 {
@@ -182,7 +188,8 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	if at := p.ses.log.Position().Number; at > s.checkpoint && !p.isBare() {
 		held, err := p.holds(ctx, p.store.Heads())
 		if err == nil && held {
-			// One that is there already is as good; it may be this one, of which nobody has said so.
+			// One that is there already is as good; it may be this one, of which nobody has said
+			// so.
 			if err = p.writeHistory(ctx); errors.Is(err, errTaken) {
 				err = nil
 			}
@@ -198,11 +205,15 @@ func (p *Page) passGaps(ctx context.Context, s *logSurvey) error {
 	return p.raiseFloor(ctx, s.checkpoint+1, s.checkpoint)
 }
 
-// renew lets the log begin anew, since it cannot be read on, as why says. Behind everything that is there an entry is put which says so; then the checkpoint of its number, with all
-// that this page has; then a floor that says to begin with that. Who stands before what cannot be read passes it by the floor; who has passed it already reads the entry, and
-// sends again what the checkpoint does not have. The same goes for entries that nobody can read any more because they build on what is missing.
+// renew lets the log begin anew, since it cannot be read on, as why says. Behind everything that is
+// there an entry is put which says so; then the checkpoint of its number, with all that this page
+// has; then a floor that says to begin with that. Who stands before what cannot be read passes it
+// by the floor; who has passed it already reads the entry, and sends again what the checkpoint does
+// not have. The same goes for entries that nobody can read any more because they build on what is
+// missing.
 //
-// Whatever ends it before it is through leaves this page as one that cannot read the log on, so that the next call begins with another number.
+// Whatever ends it before it is through leaves this page as one that cannot read the log on, so
+// that the next call begins with another number.
 func (p *Page) renew(ctx context.Context, s *logSurvey, why error) error {
 	heads := p.store.Heads()
 	p.s.o.Logger.Warn("the log cannot be read on and begins anew", "ledger", p.o.Ledger, "page", p.pageID(), "behind", s.top, "error", why)
@@ -279,7 +290,8 @@ func (p *Page) withoutTrees(ctx context.Context) ([]commit.ID, error) {
 	return p.treeless(ctx, unsynced, len(unsynced))
 }
 
-// putRenewal puts the entry with which the log begins anew behind entry top, and returns the position of it. Errors: errTaken when another device has put one there.
+// putRenewal puts the entry with which the log begins anew behind entry top, and returns the
+// position of it. Errors: errTaken when another device has put one there.
 func (p *Page) putRenewal(ctx context.Context, top uint64) (format.Position, error) {
 	if err := p.s.checkKeys(ctx, p.b, proofForWriting, p.ses.log.Position().Number == 0); err != nil {
 		return format.Position{}, err
@@ -318,7 +330,8 @@ func (p *Page) putRenewal(ctx context.Context, top uint64) (format.Position, err
 	return format.Position{}, errors.Join(err, readErr)
 }
 
-// hashAt returns the hash of an entry for who puts one behind it. Nobody who could check it has read an entry that is damaged or not there: then any will do.
+// hashAt returns the hash of an entry for who puts one behind it. Nobody who could check it has
+// read an entry that is damaged or not there: then any will do.
 func (p *Page) hashAt(ctx context.Context, number uint64) (format.Hash, error) {
 	if at := p.ses.log.Position(); number == at.Number {
 		return at.Hash, nil
@@ -336,7 +349,8 @@ func (p *Page) hashAt(ctx context.Context, number uint64) (format.Hash, error) {
 	return format.Hash{}, err
 }
 
-// raiseFloor puts a floor that keeps the numbers from low on, with a checkpoint to begin with, unless there is a higher one.
+// raiseFloor puts a floor that keeps the numbers from low on, with a checkpoint to begin with,
+// unless there is a higher one.
 func (p *Page) raiseFloor(ctx context.Context, low, checkpoint uint64) error {
 	for range maxFloors {
 		floor, _, err := p.ses.log.LookFloor(ctx)
@@ -356,8 +370,9 @@ func (p *Page) raiseFloor(ctx context.Context, low, checkpoint uint64) error {
 	return fmt.Errorf("put a floor: %w", bucket.ErrExists)
 }
 
-// plug puts objects without content at numbers that are missing in the log, before a floor is put above them: so that who stands before one does not take it for the end, and
-// puts an entry there that nobody reads.
+// plug puts objects without content at numbers that are missing in the log, before a floor is put
+// above them: so that who stands before one does not take it for the end, and puts an entry there
+// that nobody reads.
 func (p *Page) plug(ctx context.Context, numbers []uint64) error {
 	for _, n := range numbers {
 		err := p.b.PutIfAbsent(ctx, p.names.Entry(n), 0, bytes.NewReader(nil))

@@ -33,7 +33,8 @@ func (w *world) remove(name string) {
 	}
 }
 
-// same checks that pages are the same, and that each has the tree and the values of every commit that it knows or can build them.
+// same checks that pages are the same, and that each has the tree and the values of every commit
+// that it knows or can build them.
 func same(t *testing.T, ps ...*page) {
 	t.Helper()
 	sameHeads(t, ps...)
@@ -59,7 +60,8 @@ var spoilers = map[string]func(w *world, name string){
 	},
 }
 
-// TestReuploadBehindAHole spoils an entry in the midst of the log. One device that has everything uploads anew; the others only sync, wherever in the log they stand.
+// TestReuploadBehindAHole spoils an entry in the midst of the log. One device that has everything
+// uploads anew; the others only sync, wherever in the log they stand.
 func TestReuploadBehindAHole(t *testing.T) {
 	for name, spoil := range spoilers {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +90,8 @@ func TestReuploadBehindAHole(t *testing.T) {
 			if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
 				t.Fatalf("%d missing, %v", missing, err)
 			}
-			// A checkpoint, a floor, an entry that says so, one with commits, and what stands in the way of the hole.
+			// A checkpoint, a floor, an entry that says so, one with commits, and what stands in
+			// the way of the hole.
 			if n := len(w.b.Names()) - before; n > 6 {
 				t.Errorf("%d objects more", n)
 			}
@@ -108,7 +111,8 @@ func (w *world) synced() *page {
 	return p
 }
 
-// TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which is missing; who has read it sends again what only that entry had.
+// TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which
+// is missing; who has read it sends again what only that entry had.
 func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 	for name, spoil := range spoilers {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +144,8 @@ func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 	}
 }
 
-// TestRollbackWithinTheHour rolls the bucket back while devices are connected. One appends above what is missing before anybody can notice.
+// TestRollbackWithinTheHour rolls the bucket back while devices are connected. One appends above
+// what is missing before anybody can notice.
 func TestRollbackWithinTheHour(t *testing.T) {
 	for name, healers := range map[string][]int{"who was behind": {2}, "who has appended": {0}, "who has read all": {1}, "each": {0, 1, 2}, "each backwards": {2, 1, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +194,8 @@ func TestRollbackWithinTheHour(t *testing.T) {
 	}
 }
 
-// TestReuploadReplacesAPack deletes packs, or damages them. A device that holds what was in them uploads it anew.
+// TestReuploadReplacesAPack deletes packs, or damages them. A device that holds what was in them
+// uploads it anew.
 func TestReuploadReplacesAPack(t *testing.T) {
 	for name, spoil := range spoilers {
 		for _, kind := range []string{"", "lazy:"} {
@@ -231,7 +237,8 @@ func TestReuploadReplacesAPack(t *testing.T) {
 	}
 }
 
-// TestReuploadEndsAnywhere ends an upload that begins the log anew at each of its requests, by a failure or with its answer lost, and does it again.
+// TestReuploadEndsAnywhere ends an upload that begins the log anew at each of its requests, by a
+// failure or with its answer lost, and does it again.
 func TestReuploadEndsAnywhere(t *testing.T) {
 	for at := 1; ; at++ {
 		w := newWorld(t)
@@ -280,7 +287,8 @@ func TestReuploadEndsAnywhere(t *testing.T) {
 	}
 }
 
-// TestReuploadAtOnce has two devices begin the log anew at the same moment, at each request of the first.
+// TestReuploadAtOnce has two devices begin the log anew at the same moment, at each request of the
+// first.
 func TestReuploadAtOnce(t *testing.T) {
 	for at := 1; ; at++ {
 		w := newWorld(t)
@@ -320,7 +328,8 @@ func TestReuploadAtOnce(t *testing.T) {
 	}
 }
 
-// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later one.
+// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later
+// one.
 func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -346,8 +355,9 @@ func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	same(t, a, b)
 }
 
-// TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were lost, and others come behind: it notices with its next look at the floor, also as another process, and after a look
-// says so again and again.
+// TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were
+// lost, and others come behind: it notices with its next look at the floor, also as another
+// process, and after a look says so again and again.
 func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
 	for _, missing := range []uint64{1, 2, 8} {
 		for _, restart := range []bool{false, true} {
@@ -410,8 +420,10 @@ func TestHoleIsNamed(t *testing.T) {
 
 var lossSeeds = flag.Int("loss-seeds", tier.Of(6, 24, 240), "seeds of TestReuploadAfterAnyLoss")
 
-// TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the rest back now and then, and lets devices go on before anybody
-// notices. Then each device whose sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the same.
+// TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the
+// rest back now and then, and lets devices go on before anybody notices. Then each device whose
+// sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the
+// same.
 func TestReuploadAfterAnyLoss(t *testing.T) {
 	seeds := *lossSeeds
 	if testing.Short() {

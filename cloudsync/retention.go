@@ -21,7 +21,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// silence is how long a device is waited for that has not said how far it has read, by the bucket's clock.
+// silence is how long a device is waited for that has not said how far it has read, by the bucket's
+// clock.
 const silence = 180 * day
 
 // GiveUpOptions say how history is given up on this device.
@@ -34,7 +35,8 @@ type GiveUpOptions struct {
 	DryRun bool
 }
 
-// SetRetention writes the bucket's retention into the page's log, for all devices. What it gives up is not deleted yet. Errors: as Sync; base.ErrInvalid.
+// SetRetention writes the bucket's retention into the page's log, for all devices. What it gives up
+// is not deleted yet. Errors: as Sync; base.ErrInvalid.
 func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
@@ -55,7 +57,8 @@ func (p *Page) SetRetention(ctx context.Context, r format.Retention) error {
 	})
 }
 
-// retentionEntry makes an entry that says which retention there is, by which that is known here too.
+// retentionEntry makes an entry that says which retention there is, by which that is known here
+// too.
 func (p *Page) retentionEntry(ctx context.Context, r format.Retention) (*outgoing.Outgoing, error) {
 	o, err := p.out.Announce(ctx, &format.Body{Retention: &r})
 	if err != nil {
@@ -71,7 +74,8 @@ func (p *Page) retentionEntry(ctx context.Context, r format.Retention) (*outgoin
 	return o, nil
 }
 
-// carried returns an entry with the retention that another log had, or one that is lost, when the present one says nothing of any; nil when there is no such, or no log to say it in.
+// carried returns an entry with the retention that another log had, or one that is lost, when the
+// present one says nothing of any; nil when there is no such, or no log to say it in.
 func (p *Page) carried(ctx context.Context) (*outgoing.Outgoing, error) {
 	heads := p.store.Heads()
 	if !p.ses.carried || !p.ses.looked || p.ses.log == nil || p.ses.log.Position().Number == 0 && len(heads) == 1 && heads[0].IsFirst() {
@@ -87,7 +91,8 @@ func (p *Page) knowRetention(row []byte) {
 	p.ses.carried = r.Retention != format.Retention{} && r.Bucket != format.ID(p.s.o.Keyring.BucketID())
 }
 
-// carryRetention keeps what is known of the retention, as what the present log may not say, before all else that is known of the log is forgotten.
+// carryRetention keeps what is known of the retention, as what the present log may not say, before
+// all else that is known of the log is forgotten.
 func (p *Page) carryRetention(ctx context.Context) error {
 	r, err := RetentionOf(ctx, p.store)
 	if err != nil || r == (format.Retention{}) {
@@ -96,7 +101,8 @@ func (p *Page) carryRetention(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: format.MetadataRetention, Value: format.RetentionRow{Retention: r}.Encode()})
 }
 
-// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing is given up. Errors: those of the store and of ctx.
+// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing
+// is given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (r format.Retention, err error) {
 	b, err := store.Metadata(ctx, format.MetadataRetention)
 	if err != nil {
@@ -108,13 +114,17 @@ func RetentionOf(ctx context.Context, store *storage.Store) (r format.Retention,
 // GaveUp counts commits.
 type GaveUp struct {
 	Pruned int
-	// Waiting are those that the retention gives up, and that stay because a known device has not read them, or what is built on them.
+	// Waiting are those that the retention gives up, and that stay because a known device has not
+	// read them, or what is built on them.
 	Waiting int
 }
 
-// GiveUp prunes on this device the commits that the bucket's retention gives up, and counts them. Heads, tagged and unsynced commits stay, and what merging with known devices needs: all that they have not read as far as
-// their notes in the bucket tell, with what it is built on. A device whose last note is older than 180 days by the bucket's clock is not known any more. Commits that something in memory needs stay for the next time.
-// Errors: those of the bucket (nothing was pruned then), of the store and of ctx, base.ErrClosed.
+// GiveUp prunes on this device the commits that the bucket's retention gives up, and counts them.
+// Heads, tagged and unsynced commits stay, and what merging with known devices needs: all that they
+// have not read as far as their notes in the bucket tell, with what it is built on. A device whose
+// last note is older than 180 days by the bucket's clock is not known any more. Commits that
+// something in memory needs stay for the next time. Errors: those of the bucket (nothing was pruned
+// then), of the store and of ctx, base.ErrClosed.
 func (p *Page) GiveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error) {
 	err = p.withTurn(ctx, "give history up", func(ctx context.Context) error {
 		n, err = p.giveUp(ctx, o)
@@ -179,7 +189,8 @@ func (p *Page) giveUp(ctx context.Context, o GiveUpOptions) (n GaveUp, err error
 	return n, err
 }
 
-// unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and what these are built on, and keep, aside. The unsynced ones in past are as others.
+// unkept returns the commits here that a retention gives up, the tagged and the unsynced ones and
+// what these are built on, and keep, aside. The unsynced ones in past are as others.
 func (p *Page) unkept(ctx context.Context, r format.Retention, keep []commit.ID, past outgoing.Past) ([]commit.ID, error) {
 	tags, err := p.store.Tags(ctx)
 	if err != nil {
@@ -221,7 +232,8 @@ func (p *Page) waitedFor(ctx context.Context) (uint64, error) {
 			newest[id], numbers[id] = info, number
 		}
 	}
-	// Those that are furthest behind come first, in one order everywhere: then one note is read if it is good.
+	// Those that are furthest behind come first, in one order everywhere: then one note is read if
+	// it is good.
 	ids := slices.SortedFunc(maps.Keys(newest), func(a, b format.ID) int {
 		return cmp.Or(cmp.Compare(numbers[a], numbers[b]), bytes.Compare(a[:], b[:]))
 	})
@@ -255,8 +267,9 @@ func (p *Page) readNote(ctx context.Context, name string, id format.ID, number u
 // maxNoteBytes bounds a stored note of a device.
 const maxNoteBytes = 4 << 10
 
-// eachUnread calls fn with the commits of entries behind a number, and with their parents and the bases of their diffs. It reports false when some of these entries are deleted, or damaged: then all that is
-// still kept of what they had may be needed.
+// eachUnread calls fn with the commits of entries behind a number, and with their parents and the
+// bases of their diffs. It reports false when some of these entries are deleted, or damaged: then
+// all that is still kept of what they had may be needed.
 func (p *Page) eachUnread(ctx context.Context, number uint64, fn func(commit.ID)) (all bool, err error) {
 	from, err := p.positionAt(ctx, number)
 	if err == nil {
@@ -294,7 +307,8 @@ func (p *Page) entriesFrom(ctx context.Context, from format.Position, fn func(co
 	})
 }
 
-// positionAt returns the position behind an entry before the page's own position, as the entry that follows it tells.
+// positionAt returns the position behind an entry before the page's own position, as the entry that
+// follows it tells.
 func (p *Page) positionAt(ctx context.Context, number uint64) (format.Position, error) {
 	at := p.ses.log.Position()
 	switch {
@@ -320,7 +334,8 @@ func (p *Page) positionAt(ctx context.Context, number uint64) (format.Position, 
 	return format.Position{Bucket: at.Bucket, Number: number, Hash: h.Previous}, nil
 }
 
-// firstWaiting returns the number of the first entry that is there without a gap up to the floor: those below it are deleted.
+// firstWaiting returns the number of the first entry that is there without a gap up to the floor:
+// those below it are deleted.
 func (p *Page) firstWaiting(old []bucket.Info, floor format.Floor, since time.Time) uint64 {
 	there := map[uint64]bool{}
 	for _, info := range old {

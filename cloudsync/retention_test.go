@@ -61,7 +61,9 @@ func sameContent(t *testing.T, ps ...*page) {
 	}
 }
 
-// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are condemned, and go after 30 days; devices follow, such as were there, such as come back late, and new ones.
+// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are
+// condemned, and go after 30 days; devices follow, such as were there, such as come back late, and
+// new ones.
 func TestRetentionEndToEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b, away := w.device(), w.device(), w.device()
@@ -129,7 +131,8 @@ func TestRetentionEndToEnd(t *testing.T) {
 	if tags, err := fresh.store.Tags(t.Context()); err != nil || tags["release"] != tagged.ID {
 		t.Errorf("tags %v, %v", tags, err)
 	}
-	// The content of the tag is there, for the new device too, also behind a checkpoint that was written for another reason.
+	// The content of the tag is there, for the new device too, also behind a checkpoint that was
+	// written for another reason.
 	a.commit(edit{"after": text("x")})
 	if err := a.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
@@ -162,7 +165,8 @@ func TestRetentionEndToEnd(t *testing.T) {
 	sameContent(t, a, last)
 }
 
-// TestRetentionWaitsForDevices keeps what a known device has not read, until it has been silent for 180 days.
+// TestRetentionWaitsForDevices keeps what a known device has not read, until it has been silent for
+// 180 days.
 func TestRetentionWaitsForDevices(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -203,7 +207,9 @@ func TestRetentionWaitsForDevices(t *testing.T) {
 	}
 }
 
-// TestRetentionWaitsForWhatCannotBeRead collects while an entry below the floor, which a known device has not read, cannot be read: nobody may say then that the device does not need what is behind.
+// TestRetentionWaitsForWhatCannotBeRead collects while an entry below the floor, which a known
+// device has not read, cannot be read: nobody may say then that the device does not need what is
+// behind.
 func TestRetentionWaitsForWhatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -236,7 +242,8 @@ func TestRetentionWaitsForWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their trees are built from that.
+// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their
+// trees are built from that.
 func TestRetentionOfAWindow(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -275,7 +282,8 @@ func TestRetentionOfAWindow(t *testing.T) {
 	}
 }
 
-// TestSleepsOnAnEmptyPage finds what others have put and given up again, and what is deleted of it, while a device that had found an empty log went on, asleep.
+// TestSleepsOnAnEmptyPage finds what others have put and given up again, and what is deleted of it,
+// while a device that had found an empty log went on, asleep.
 func TestSleepsOnAnEmptyPage(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -292,7 +300,8 @@ func TestSleepsOnAnEmptyPage(t *testing.T) {
 	sameContent(t, a, b)
 }
 
-// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would be condemned.
+// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would
+// be condemned.
 func TestFloorIsOvertaken(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -328,7 +337,8 @@ func TestFloorIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestErase gives commits up by name: all devices prune them, and the bucket is rid of the value after the grace, while the rest of the history stays.
+// TestErase gives commits up by name: all devices prune them, and the bucket is rid of the value
+// after the grace, while the rest of the history stays.
 func TestErase(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -407,7 +417,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestReuploadShallowHistory makes a wiped bucket whole again from devices that have given history up.
+// TestReuploadShallowHistory makes a wiped bucket whole again from devices that have given history
+// up.
 func TestReuploadShallowHistory(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -443,7 +454,8 @@ func TestReuploadShallowHistory(t *testing.T) {
 	sameContent(t, a, b, c)
 }
 
-// TestRetentionIsCarriedOver sets the retention, and then has the bucket wiped, replaced, rolled back or damaged: uploading anew sets it again, unless the bucket says something else.
+// TestRetentionIsCarriedOver sets the retention, and then has the bucket wiped, replaced, rolled
+// back or damaged: uploading anew sets it again, unless the bucket says something else.
 func TestRetentionIsCarriedOver(t *testing.T) {
 	retentionOf := func(p *page) format.Retention {
 		t.Helper()
@@ -509,7 +521,8 @@ func TestRetentionIsCarriedOver(t *testing.T) {
 	}
 }
 
-// TestRetentionIsCarriedThroughACrash ends a device at every request of an upload to an empty bucket.
+// TestRetentionIsCarriedThroughACrash ends a device at every request of an upload to an empty
+// bucket.
 func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	w := newWorld(t)
 	a, _ := steady(t, w)
@@ -539,7 +552,8 @@ func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	}
 }
 
-// TestRetentionWaitsBelowTheFloor goes on to keep what a known device has not read when the floor has passed it, and when it is deleted: what that device had is merged as what it is, old.
+// TestRetentionWaitsBelowTheFloor goes on to keep what a known device has not read when the floor
+// has passed it, and when it is deleted: what that device had is merged as what it is, old.
 func TestRetentionWaitsBelowTheFloor(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -584,7 +598,8 @@ func TestRetentionWaitsBelowTheFloor(t *testing.T) {
 	}
 }
 
-// TestKilledDeviceTells has a device tell how far it is that never comes to closing the page: others wait for it.
+// TestKilledDeviceTells has a device tell how far it is that never comes to closing the page:
+// others wait for it.
 func TestKilledDeviceTells(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -620,8 +635,9 @@ func TestKilledDeviceTells(t *testing.T) {
 	}
 }
 
-// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on, for every n, and erases again on a device that was opened anew: the pack with the value goes, also when
-// the commits are given up already.
+// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on,
+// for every n, and erases again on a device that was opened anew: the pack with the value goes,
+// also when the commits are given up already.
 func TestEraseIsTakenUpAgain(t *testing.T) {
 	again := 0
 	for n := 0; ; n++ {

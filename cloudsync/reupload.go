@@ -15,17 +15,21 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// errTaken reports that another device has written what was to be written: the checkpoint with which history begins, or the entry with which the log does.
+// errTaken reports that another device has written what was to be written: the checkpoint with
+// which history begins, or the entry with which the log does.
 var errTaken = errors.New("another device was first")
 
 // maxReuploads bounds how often it begins anew because another device was first at the same moment.
 const maxReuploads = 8
 
-// Reupload makes the bucket whole again from what this device has: it forgets what it knew of the bucket, joins whatever log there
-// is, and sends what that lacks. Where the log cannot be read on, since something is missing in it or damaged, it begins anew behind that (see renew). The bucket must have the Syncer's keyring: who meets ErrBucketWiped or another id connects anew first. Commits whose trees are not here
-// go up as history, in a checkpoint. missing is the number of pieces of values that are not here and that nobody has sent yet: other devices may have them, and send them when they
-// do the same. Reading one gives base.ErrGone until then.
-// It may be called again after an error. Errors: as Sync.
+// Reupload makes the bucket whole again from what this device has: it forgets what it knew of the
+// bucket, joins whatever log there is, and sends what that lacks. Where the log cannot be read on,
+// since something is missing in it or damaged, it begins anew behind that (see renew). The bucket
+// must have the Syncer's keyring: who meets ErrBucketWiped or another id connects anew first.
+// Commits whose trees are not here go up as history, in a checkpoint. missing is the number of
+// pieces of values that are not here and that nobody has sent yet: other devices may have them, and
+// send them when they do the same. Reading one gives base.ErrGone until then. It may be called
+// again after an error. Errors: as Sync.
 func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -64,7 +68,8 @@ func (p *Page) reupload(ctx context.Context, d *damage) error {
 	return fmt.Errorf("write the checkpoint of history, or begin the log anew: %w", errTaken)
 }
 
-// found writes a checkpoint of what is in the log, for who comes new, unless somebody has changed a tag meanwhile: then another one will.
+// found writes a checkpoint of what is in the log, for who comes new, unless somebody has changed a
+// tag meanwhile: then another one will.
 func (p *Page) found(ctx context.Context) error {
 	ctx, err := p.lock(ctx)
 	if err != nil {
@@ -87,7 +92,8 @@ func (p *Page) found(ctx context.Context) error {
 	return err
 }
 
-// startOver forgets the bucket, joins the log that is there, and offers as history what cannot go up otherwise.
+// startOver forgets the bucket, joins the log that is there, and offers as history what cannot go
+// up otherwise.
 func (p *Page) startOver(ctx context.Context, d *damage) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err
@@ -116,7 +122,8 @@ func (p *Page) startOver(ctx context.Context, d *damage) error {
 	return err
 }
 
-// forget makes the page one that knows nothing of the bucket, but that there may be pieces which only the bucket had.
+// forget makes the page one that knows nothing of the bucket, but that there may be pieces which
+// only the bucket had.
 func (p *Page) forget(ctx context.Context) error {
 	if err := p.carryRetention(ctx); err != nil {
 		return err
@@ -134,16 +141,19 @@ func (p *Page) forget(ctx context.Context) error {
 	return err
 }
 
-// How many of the unsynced commits are looked at for such without trees: those come first, being old.
+// How many of the unsynced commits are looked at for such without trees: those come first, being
+// old.
 const (
 	fewCommits = 64
 	allCommits = math.MaxInt
 )
 
-// offerHistory sends commits that are not in the log and whose trees are not here: an entry to stand at, and a checkpoint with all commits. There are such after Reupload, and when the log
-// has passed this device by, or has begun anew.
-// The others go up as ever: who has read the log past the entry learns by them that there is such a checkpoint (see takeUnknown), and builds on their trees.
-// It reports whether nothing is left to offer: a checkpoint needs the trees of the heads, and where this device has lost one, sending that says so.
+// offerHistory sends commits that are not in the log and whose trees are not here: an entry to
+// stand at, and a checkpoint with all commits. There are such after Reupload, and when the log has
+// passed this device by, or has begun anew. The others go up as ever: who has read the log past the
+// entry learns by them that there is such a checkpoint (see takeUnknown), and builds on their
+// trees. It reports whether nothing is left to offer: a checkpoint needs the trees of the heads,
+// and where this device has lost one, sending that says so.
 func (p *Page) offerHistory(ctx context.Context, limit int) (done bool, err error) {
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil {
@@ -173,7 +183,8 @@ func (p *Page) offerHistory(ctx context.Context, limit int) (done bool, err erro
 	return true, nil
 }
 
-// writeHistory writes the checkpoint of history. Who ends before it is known that it is there writes another one later.
+// writeHistory writes the checkpoint of history. Who ends before it is known that it is there
+// writes another one later.
 func (p *Page) writeHistory(ctx context.Context) error {
 	unsynced, err := p.store.Unsynced(ctx)
 	if err != nil {

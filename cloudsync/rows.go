@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// These rows of metadata are estimates, or can be made anew: one that nobody can have written is passed over.
+// These rows of metadata are estimates, or can be made anew: one that nobody can have written is
+// passed over.
 
 // checkpointRow says what is known of the newest checkpoint. As a row: number 8, room 8, size 8.
 type checkpointRow struct {
@@ -25,7 +26,8 @@ func (c checkpointRow) encode() []byte {
 	return binary.BigEndian.AppendUint64(b, c.size)
 }
 
-// deviceRow says what the bucket was told of this device. As a row: fingerprint 16, number 8, time 8.
+// deviceRow says what the bucket was told of this device. As a row: fingerprint 16, number 8, time
+// 8.
 type deviceRow struct {
 	number uint64
 	told   time.Time // by the bucket's clock
@@ -36,8 +38,8 @@ func (d deviceRow) encode(fingerprint format.ID) []byte {
 	return binary.BigEndian.AppendUint64(b, rowTime(d.told))
 }
 
-// floorRow says which floor was seen, and when it was looked for. As a row: k 8, lowest number 8, checkpoint 8, time 8. A
-// floor that says that the page is deleted is not kept: it is found again.
+// floorRow says which floor was seen, and when it was looked for. As a row: k 8, lowest number 8,
+// checkpoint 8, time 8. A floor that says that the page is deleted is not kept: it is found again.
 type floorRow struct {
 	floor format.Floor
 	seen  time.Time // by the bucket's clock
@@ -55,7 +57,8 @@ func parseFloor(b []byte) (f floorRow) {
 	return f
 }
 
-// parseTime reads a time of a row, in nanoseconds since 1970. It reports false for one that no bucket's clock can have said.
+// parseTime reads a time of a row, in nanoseconds since 1970. It reports false for one that no
+// bucket's clock can have said.
 func parseTime(b []byte) (time.Time, bool) {
 	n := binary.BigEndian.Uint64(b)
 	return time.Unix(0, int64(n)), n <= limits.MaxTimestamp

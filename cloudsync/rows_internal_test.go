@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
-// TestSenselessRows passes over rows with numbers that no log has, and times that no clock says: with them the device would never look for a floor, write a checkpoint or tell how far it is.
+// TestSenselessRows passes over rows with numbers that no log has, and times that no clock says:
+// with them the device would never look for a floor, write a checkpoint or tell how far it is.
 func TestSenselessRows(t *testing.T) {
 	now, far := time.Unix(1_700_000_000, 5), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	good := floorRow{format.Floor{K: 3, Low: 7, Checkpoint: 8}, now}

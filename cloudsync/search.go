@@ -24,15 +24,18 @@ func (p *Page) past(ctx context.Context) ingest.Past {
 	}}
 }
 
-// wholeLog is past with what the page has not read yet: of that only where pieces are may be taken, which is proved when they are fetched.
+// wholeLog is past with what the page has not read yet: of that only where pieces are may be taken,
+// which is proved when they are fetched.
 func (p *Page) wholeLog(ctx context.Context) ingest.Past {
 	return ingest.Past{Entries: func(from format.Position, yield func(*format.Entry) error) error {
 		return p.entriesUpTo(ctx, math.MaxUint64, from, yield)
 	}}
 }
 
-// entriesBehind gives the entries behind a position up to the page's position, read anew. Where a floor has passed what is missing, it goes on behind the
-// floor's checkpoint, so that there may be gaps: what stood there is gone. The error matches base.ErrGone where nothing leads on from a position that the log does not have (any more).
+// entriesBehind gives the entries behind a position up to the page's position, read anew. Where a
+// floor has passed what is missing, it goes on behind the floor's checkpoint, so that there may be
+// gaps: what stood there is gone. The error matches base.ErrGone where nothing leads on from a
+// position that the log does not have (any more).
 func (p *Page) entriesBehind(ctx context.Context, from format.Position, yield func(*format.Entry) error) error {
 	return p.entriesUpTo(ctx, p.ses.log.Position().Number, from, yield)
 }
@@ -73,7 +76,8 @@ func (p *Page) entriesUpTo(ctx context.Context, last uint64, from format.Positio
 	return nil
 }
 
-// supplyPlaces searches the log for a piece that an entry needs: all of it when the piece is gone from its place, since what moved it may come later than the entry.
+// supplyPlaces searches the log for a piece that an entry needs: all of it when the piece is gone
+// from its place, since what moved it may come later than the entry.
 func (p *Page) supplyPlaces(ctx context.Context, e *ingest.NeedsPlacesError) error {
 	if e.Gone == nil {
 		return p.in.FindPlaces(ctx, p.past(ctx))
@@ -87,9 +91,12 @@ func (p *Page) supplyPlaces(ctx context.Context, e *ingest.NeedsPlacesError) err
 	return p.in.FindPlaces(ctx, p.wholeLog(ctx))
 }
 
-// findPlaces searches the log, read to its end, for pieces that are not held and have lost their places. A page that forgets the bucket and begins anew with a checkpoint learns what that needs: but trees
-// of older commits may be here already, and nobody asks for the places of what they have. And a pack that was condemned, and is deleted before the page reads that, may have had what stands in entries too. A log
-// of which something cannot be read is searched again by the next session.
+// findPlaces searches the log, read to its end, for pieces that are not held and have lost their
+// places. A page that forgets the bucket and begins anew with a checkpoint learns what that needs:
+// but trees of older commits may be here already, and nobody asks for the places of what they have.
+// And a pack that was condemned, and is deleted before the page reads that, may have had what
+// stands in entries too. A log of which something cannot be read is searched again by the next
+// session.
 func (p *Page) findPlaces(ctx context.Context) error {
 	v, err := p.store.Metadata(ctx, ingest.MetadataUnplaced)
 	if err != nil {
@@ -113,8 +120,10 @@ func (p *Page) findPlaces(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: ingest.MetadataUnplaced})
 }
 
-// findPlaceOf searches the log, read to its end, for a piece of which the page knows no place, where it does not know all places: trees that are built from the log bring those of the values that are in
-// them, but not always of the pieces that these consist of. Where the log cannot be read it is searched once in a session.
+// findPlaceOf searches the log, read to its end, for a piece of which the page knows no place,
+// where it does not know all places: trees that are built from the log bring those of the values
+// that are in them, but not always of the pieces that these consist of. Where the log cannot be
+// read it is searched once in a session.
 func (p *Page) findPlaceOf(ctx context.Context, d object.Digest) error {
 	st, err := p.store.PieceState(d)
 	if err != nil || st.Held || st.Synced || p.ses.searched {

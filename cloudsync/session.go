@@ -59,14 +59,16 @@ const (
 	metadataBegun     = "begun"     // the id of the device that has once looked for the end of the log by a list
 )
 
-// condemned takes note of what was applied: it may have condemned something that is to be sent again, and taken the places of what is not held.
+// condemned takes note of what was applied: it may have condemned something that is to be sent
+// again, and taken the places of what is not held.
 func (ses *session) condemned(res ingest.Result) {
 	if res.Condemned {
 		ses.resend, ses.found = true, false
 	}
 }
 
-// load reads what the store knows of the log. Rows that are only estimates, or can be made anew, are passed over when they make no sense.
+// load reads what the store knows of the log. Rows that are only estimates, or can be made anew,
+// are passed over when they make no sense.
 func (p *Page) load(ctx context.Context) error {
 	at, err := p.storedPosition(ctx)
 	if err != nil {
@@ -103,9 +105,10 @@ func (p *Page) load(ctx context.Context) error {
 	return nil
 }
 
-// mistrust forgets what the page knows of the bucket when it knows something and not up to where: a row that is lost proves nothing of what was sent, and the bucket may be in an
-// older state since. Everything counts as unsynced then and is compared with what the log has, as in Reupload. Places alone are no such sign while packs wait for their first
-// entry.
+// mistrust forgets what the page knows of the bucket when it knows something and not up to where: a
+// row that is lost proves nothing of what was sent, and the bucket may be in an older state since.
+// Everything counts as unsynced then and is compared with what the log has, as in Reupload. Places
+// alone are no such sign while packs wait for their first entry.
 func (p *Page) mistrust(ctx context.Context) error {
 	heads, err := outgoing.SyncedHeads(ctx, p.store)
 	if err != nil {
@@ -170,8 +173,8 @@ func (p *Page) applied(at format.Position, serverTime []byte) {
 	})
 }
 
-// begin makes sure that there is a log, and that the bucket has the keyring that the device knows; that the log is the one that it knows is proved by
-// the log itself (I2).
+// begin makes sure that there is a log, and that the bucket has the keyring that the device knows;
+// that the log is the one that it knows is proved by the log itself (I2).
 func (p *Page) begin(ctx context.Context) error {
 	if p.ses.log == nil {
 		if err := p.load(ctx); err != nil {
@@ -191,7 +194,8 @@ func (p *Page) ready(ctx context.Context) error {
 	return err
 }
 
-// explain finds out why the bucket does not have what the device has seen, when err says so, and tells damage of the bucket from such of this device.
+// explain finds out why the bucket does not have what the device has seen, when err says so, and
+// tells damage of the bucket from such of this device.
 func (p *Page) explain(ctx context.Context, err error) error {
 	if !wrongBucket(err) {
 		if unreadable(err) {
@@ -206,8 +210,8 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// passing does what works on the log, and does it again from the floor's checkpoint when the log no longer reaches back to the position, or nobody can make anything of what stands
-// behind it.
+// passing does what works on the log, and does it again from the floor's checkpoint when the log no
+// longer reaches back to the position, or nobody can make anything of what stands behind it.
 func (p *Page) passing(ctx context.Context, do func() error) error {
 	do = func(once func() error) func() error {
 		return func() error { return p.s.withNewerKeys(ctx, p.b, once) }
@@ -248,7 +252,8 @@ func (p *Page) passed(ctx context.Context, err error) (format.Floor, bool) {
 	return floor, lookErr == nil && !floor.Deleted && floor.Checkpoint > p.ses.log.Position().Number
 }
 
-// adoptAbove begins anew with the checkpoint that a floor names. When that is not there, or not good, with the newest that will do: later ones stand for it.
+// adoptAbove begins anew with the checkpoint that a floor names. When that is not there, or not
+// good, with the newest that will do: later ones stand for it.
 func (p *Page) adoptAbove(ctx context.Context, floor format.Floor) error {
 	err := p.adopt(ctx, bucket.Info{Name: p.names.Checkpoint(floor.Checkpoint)}, floor.Checkpoint)
 	if err == nil || !passedOver(err) {
@@ -260,8 +265,9 @@ func (p *Page) adoptAbove(ctx context.Context, floor format.Floor) error {
 	return err
 }
 
-// holdBack is how long the background leaves what is to be sent until the heads are merged, when the log has passed the page by: then it goes up in one entry with
-// the merge, and nobody meets a head whose relation to the others is not known any more.
+// holdBack is how long the background leaves what is to be sent until the heads are merged, when
+// the log has passed the page by: then it goes up in one entry with the merge, and nobody meets a
+// head whose relation to the others is not known any more.
 const holdBack = 10 * time.Minute
 
 // held reports whether what is to be sent waits for a merge.
@@ -269,7 +275,8 @@ func (p *Page) held() bool {
 	return p.several() && !p.ses.holdUntil.IsZero() && p.until(p.ses.holdUntil, p.s.o.Clock.Now()) > 0
 }
 
-// loseGone takes the places of pieces in what the bucket has deleted since the page read the log last: such pieces that are held here are sent again when they are needed. It comes before the
+// loseGone takes the places of pieces in what the bucket has deleted since the page read the log
+// last: such pieces that are held here are sent again when they are needed. It comes before the
 // checkpoint that stands for what was missed, so that a crash between loses nothing.
 func (p *Page) loseGone(ctx context.Context, floor format.Floor) error {
 	infos, err := listAll(ctx, p.b, p.names.PacksPrefix(), "")
@@ -294,7 +301,8 @@ func (p *Page) loseGone(ctx context.Context, floor format.Floor) error {
 	return nil
 }
 
-// keepFloor keeps what the log has found out about floors, so that the next session need not look again the same day.
+// keepFloor keeps what the log has found out about floors, so that the next session need not look
+// again the same day.
 func (p *Page) keepFloor(ctx context.Context) error {
 	floor, seen := p.ses.log.Floor()
 	row := floorRow{floor, seen}
@@ -305,7 +313,8 @@ func (p *Page) keepFloor(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: format.MetadataFloor, Value: row.encode()})
 }
 
-// fresh reports whether the log had nothing new a short while ago, so that sending without a look is worth it.
+// fresh reports whether the log had nothing new a short while ago, so that sending without a look
+// is worth it.
 func (p *Page) fresh() bool {
 	age := p.s.o.Clock.Now().Sub(p.ses.tip)
 	return p.ses.looked && !p.ses.tip.IsZero() && age >= 0 && age <= p.s.o.MaxPoll
@@ -388,7 +397,8 @@ func (p *Page) catchUp(ctx context.Context) (found bool, err error) {
 // errMore says that the log goes on.
 var errMore = errors.New("there is another entry")
 
-// checkEnd calls lookBehind once for who begins, also with a disk that was another device's: he has nothing by which he would notice that the log ends too early for him.
+// checkEnd calls lookBehind once for who begins, also with a disk that was another device's: he has
+// nothing by which he would notice that the log ends too early for him.
 func (p *Page) checkEnd(ctx context.Context) error {
 	if err := p.lookBehind(ctx); err != nil {
 		return err
@@ -397,8 +407,9 @@ func (p *Page) checkEnd(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataBegun, Value: p.s.o.Device[:]})
 }
 
-// lookBehind lists whether there is anything behind the last entry that was read.
-// Errors: errMore when the next entry has come since; a *cloudlog.UnreadableError when it is missing, and there are later ones.
+// lookBehind lists whether there is anything behind the last entry that was read. Errors: errMore
+// when the next entry has come since; a *cloudlog.UnreadableError when it is missing, and there are
+// later ones.
 func (p *Page) lookBehind(ctx context.Context) error {
 	next := p.ses.log.Position().Number + 1
 	infos, err := p.b.List(ctx, p.names.Entry(next-1), p.names.LogPrefix(), 2) // a range that ends there may come first
@@ -426,9 +437,11 @@ func (p *Page) noEntry(n uint64, want string) error {
 // holeAt says that an entry is missing, and that there are later ones.
 func (p *Page) holeAt(next uint64) error { return p.noEntry(next, "an entry, as there is a later one") }
 
-// lookBeyond looks whether there are entries behind one that there is not, with each look at the floor, once a day: a device that stands where an entry was lost has nothing else by which it would
-// notice that the log goes on without it. A list would find any hole, and cost more; this finds
-// one of up to 8 entries, as soon as the log goes on so far. Errors: a *cloudlog.UnreadableError.
+// lookBeyond looks whether there are entries behind one that there is not, with each look at the
+// floor, once a day: a device that stands where an entry was lost has nothing else by which it
+// would notice that the log goes on without it. A list would find any hole, and cost more; this
+// finds one of up to 8 entries, as soon as the log goes on so far. Errors: a
+// *cloudlog.UnreadableError.
 func (p *Page) lookBeyond(ctx context.Context) error {
 	_, seen := p.ses.log.Floor()
 	next := p.ses.log.Position().Number + 1
@@ -465,7 +478,9 @@ func (p *Page) hasEntry(ctx context.Context, number uint64) (bool, error) {
 	return o.Size > 0, nil
 }
 
-// supply brings what an entry needs that the page does not know since it began with a checkpoint, or read past one that has what the log does not. It returns an error that is not about that as it is.
+// supply brings what an entry needs that the page does not know since it began with a checkpoint,
+// or read past one that has what the log does not. It returns an error that is not about that as it
+// is.
 func (p *Page) supply(ctx context.Context, err error) error {
 	var tree *ingest.NeedsTreeError
 	var places *ingest.NeedsPlacesError
@@ -493,11 +508,13 @@ func (p *Page) supply(ctx context.Context, err error) error {
 	return err
 }
 
-// maxSearched is in how many checkpoints, from the newest on, a commit is looked for that an entry builds on.
+// maxSearched is in how many checkpoints, from the newest on, a commit is looked for that an entry
+// builds on.
 const maxSearched = 8
 
-// takeUnknown takes a commit that the log does not have from a checkpoint: there are such when somebody has offered history after this device had read past it, or
-// two have at the same time. When there is none, the error is why.
+// takeUnknown takes a commit that the log does not have from a checkpoint: there are such when
+// somebody has offered history after this device had read past it, or two have at the same time.
+// When there is none, the error is why.
 func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
 	if err != nil {
@@ -522,8 +539,8 @@ func (p *Page) takeUnknown(ctx context.Context, id commit.ID, why error) error {
 	return why
 }
 
-// completeHeads builds the trees of heads of which a part is not here: a repair that could not ask the bucket leaves such. A tree that the
-// bucket does not have stays as it is.
+// completeHeads builds the trees of heads of which a part is not here: a repair that could not ask
+// the bucket leaves such. A tree that the bucket does not have stays as it is.
 func (p *Page) completeHeads(ctx context.Context) error {
 	for _, h := range p.store.Heads() {
 		held, err := p.store.TreeHeld(ctx, h)
@@ -585,7 +602,9 @@ func (p *Page) basesOf(ctx context.Context, entries []*format.Entry) (ids []comm
 	return ids, nil
 }
 
-// pastOf returns what the bucket has of the page's past: up to its position, or through an entry behind that, which is being taken with those before it. Of many checkpoints that are there it names the newest, and those that a floor stands on: they have trees that no other has.
+// pastOf returns what the bucket has of the page's past: up to its position, or through an entry
+// behind that, which is being taken with those before it. Of many checkpoints that are there it
+// names the newest, and those that a floor stands on: they have trees that no other has.
 func (p *Page) pastOf(ctx context.Context, through uint64) (ingest.Past, error) {
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), "")
 	if err != nil {
@@ -628,7 +647,8 @@ func (p *Page) checkpointNumbers(infos []bucket.Info) (numbers []uint64) {
 	return numbers
 }
 
-// apply is the Apply of the page's log. After an error the log is made anew: what came before a bad entry has been applied.
+// apply is the Apply of the page's log. After an error the log is made anew: what came before a bad
+// entry has been applied.
 func (p *Page) apply(ctx context.Context, entries []*format.Entry, at format.Position) error {
 	p.begins(&p.down)
 	for _, e := range entries {
@@ -741,9 +761,11 @@ func (p *Page) findAbove(ctx context.Context, least uint64) (bool, error) {
 	return false, bad // without a checkpoint the log may tell only a part: see offerHistory
 }
 
-// passedOver reports whether a checkpoint that could not be taken is of no use, so that another one is tried.
+// passedOver reports whether a checkpoint that could not be taken is of no use, so that another one
+// is tried.
 func passedOver(err error) bool {
-	// One that is too large for a step of storage, with heads and trees of 32 MiB of commits, is no use either: the log has it all.
+	// One that is too large for a step of storage, with heads and trees of 32 MiB of commits, is no
+	// use either: the log has it all.
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrTooLarge)
 }
 

@@ -270,7 +270,8 @@ func TestRolledBackBucket(t *testing.T) {
 	}
 }
 
-// TestLostPosition has a bucket go back to an older state, and a device that has lost the row of its position.
+// TestLostPosition has a bucket go back to an older state, and a device that has lost the row of
+// its position.
 func TestLostPosition(t *testing.T) {
 	for name, entries := range map[string]int{"before the log": 0, "within the log": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +299,8 @@ func TestLostPosition(t *testing.T) {
 	}
 }
 
-// TestTreeIsBuiltWithoutPosition builds the tree of an older commit when the row of the position is lost, before anything else looks at the bucket.
+// TestTreeIsBuiltWithoutPosition builds the tree of an older commit when the row of the position is
+// lost, before anything else looks at the bucket.
 func TestTreeIsBuiltWithoutPosition(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -324,7 +326,8 @@ func TestTreeIsBuiltWithoutPosition(t *testing.T) {
 	}
 }
 
-// TestLostPlaces has a device lose the row of its position when it knows places and no commits that are synced.
+// TestLostPlaces has a device lose the row of its position when it knows places and no commits that
+// are synced.
 func TestLostPlaces(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -356,7 +359,8 @@ func TestLostPlaces(t *testing.T) {
 	}
 }
 
-// TestValueIsReadWithoutPosition reads a value that is in the bucket alone when the row of the position was lost, and the page has forgotten where values are and not read the log since.
+// TestValueIsReadWithoutPosition reads a value that is in the bucket alone when the row of the
+// position was lost, and the page has forgotten where values are and not read the log since.
 func TestValueIsReadWithoutPosition(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -616,8 +620,9 @@ func (h hanging) Get(ctx context.Context, name string, _, _ int64) (bucket.Objec
 	return bucket.Object{}, bucket.NewError(ctx, bucket.OpGet, name, false, ctx.Err())
 }
 
-// TestReuploadMendsALostCheckpointOfHistory has the bucket lose the checkpoint of history with which the log began anew. Who has that history reads the log without it, and a new device cannot, until one that has it
-// uploads anew.
+// TestReuploadMendsALostCheckpointOfHistory has the bucket lose the checkpoint of history with
+// which the log began anew. Who has that history reads the log without it, and a new device cannot,
+// until one that has it uploads anew.
 func TestReuploadMendsALostCheckpointOfHistory(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// minCheckpointLog is the log in bytes that needs no checkpoint, however small the page: some hundred small entries.
+	// minCheckpointLog is the log in bytes that needs no checkpoint, however small the page: some
+	// hundred small entries.
 	minCheckpointLog = 256 << 10
 	// day is how often a device says how far it has read, at the most.
 	day = 24 * time.Hour
@@ -28,7 +29,8 @@ const (
 	checkpointPause = 10 * time.Minute
 )
 
-// upkeep does what makes the log shorter for others. That it fails hurts nobody but them, and it is tried again later: the error goes to the log.
+// upkeep does what makes the log shorter for others. That it fails hurts nobody but them, and it is
+// tried again later: the error goes to the log.
 func (p *Page) upkeep(ctx context.Context) {
 	p.mu.Lock()
 	p.wantUpkeep = false
@@ -37,7 +39,8 @@ func (p *Page) upkeep(ctx context.Context) {
 		p.complain(ctx, "a checkpoint could not be written", err)
 		p.ses.retryAt = p.s.o.Clock.Now().Add(checkpointPause)
 	}
-	// Not only at close and after a day: who is always killed before, as apps on telephones are, would never tell, and nobody would wait for him.
+	// Not only at close and after a day: who is always killed before, as apps on telephones are,
+	// would never tell, and nobody would wait for him.
 	now := p.s.gate.now()
 	if now.Sub(p.ses.opened) >= day || !p.ses.first && now.Sub(p.ses.untold) >= day {
 		if err := p.tell(ctx, p.b); err != nil {
@@ -68,8 +71,11 @@ func (p *Page) writeRanges(ctx context.Context, number uint64) {
 	}
 }
 
-// checkpointIfDue writes a checkpoint when the log behind the last one is longer than half of what the page holds, or than what who begins with the checkpoint can read of it so that all
-// he reads is not much more than one and a half times that; the first one when the log is three times as long. Each device adds a little of its own, so that one is usually first, and looks whether another was.
+// checkpointIfDue writes a checkpoint when the log behind the last one is longer than half of what
+// the page holds, or than what who begins with the checkpoint can read of it so that all he reads
+// is not much more than one and a half times that; the first one when the log is three times as
+// long. Each device adds a little of its own, so that one is usually first, and looks whether
+// another was.
 func (p *Page) checkpointIfDue(ctx context.Context) error {
 	since, err := p.since(ctx)
 	if err != nil || since <= p.checkpointAt() {
@@ -114,7 +120,8 @@ func (p *Page) checkpointAt() uint64 {
 	return uint64(max(minCheckpointLog, bound) * (1 + p.ses.slack/20))
 }
 
-// othersCheckpoint looks for a newer checkpoint than is known, and returns the length of the log behind the newest.
+// othersCheckpoint looks for a newer checkpoint than is known, and returns the length of the log
+// behind the newest.
 func (p *Page) othersCheckpoint(ctx context.Context, since uint64) (uint64, error) {
 	row := p.ses.checkpoint
 	infos, err := listAll(ctx, p.b, p.names.CheckpointsPrefix(), p.names.Checkpoint(row.number))
@@ -147,7 +154,8 @@ func (p *Page) writeCheckpoint(ctx context.Context, heads []*commit.Commit) erro
 	return p.knowCheckpoint(ctx, checkpointRow{number: at.Number, room: p.ses.checkpoint.room, size: uint64(size)}, 0)
 }
 
-// Checkpoint writes a checkpoint now, after a Sync. It does nothing when there is one of the present position. Errors: as Sync; those of the store.
+// Checkpoint writes a checkpoint now, after a Sync. It does nothing when there is one of the
+// present position. Errors: as Sync; those of the store.
 func (p *Page) Checkpoint(ctx context.Context) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
@@ -189,8 +197,9 @@ type measured struct {
 	cost    uint64 // about what a checkpoint of it has, and what is read of packs with it
 }
 
-// room returns how long the log behind a checkpoint may be: half of the content, less when the checkpoint and its packs are so much longer than the content that
-// a new device would read more than 1.66 times the content in all. Slack and what ranges add to the log take an eighth of that.
+// room returns how long the log behind a checkpoint may be: half of the content, less when the
+// checkpoint and its packs are so much longer than the content that a new device would read more
+// than 1.66 times the content in all. Slack and what ranges add to the log take an eighth of that.
 func (m measured) room() uint64 {
 	least, most := m.content/4, m.content/2
 	all := m.content / 100 * 166
@@ -209,13 +218,15 @@ func (p *Page) measure(ctx context.Context, c *commit.Commit) (measured, error) 
 	return m, nil
 }
 
-// What stands in a checkpoint beside a key or value, beside the name of a value, and about a piece in the table of its pack and in index pieces. Chunks are not shorter than leastChunk in the mean.
+// What stands in a checkpoint beside a key or value, beside the name of a value, and about a piece
+// in the table of its pack and in index pieces. Chunks are not shorter than leastChunk in the mean.
 const (
 	eachPart, eachName, eachPiece = 2, 37, 82
 	leastChunk                    = 12 << 10
 )
 
-// measureNode measures a subtree. It goes no deeper than trees have levels, since the store verifies nodes.
+// measureNode measures a subtree. It goes no deeper than trees have levels, since the store
+// verifies nodes.
 func (p *Page) measureNode(ctx context.Context, d object.Digest, m *measured) error {
 	if d == commit.First().Root { // the empty tree is not stored
 		return nil
@@ -248,7 +259,8 @@ func (p *Page) measureNode(ctx context.Context, d object.Digest, m *measured) er
 	return nil
 }
 
-// tell says in the bucket how far this device has read, if it has read on since it last said so, and not more than once a day.
+// tell says in the bucket how far this device has read, if it has read on since it last said so,
+// and not more than once a day.
 func (p *Page) tell(ctx context.Context, b bucket.Bucket) error {
 	now := p.s.gate.now()
 	row, at := p.ses.device, p.ses.log.Position().Number
@@ -277,7 +289,8 @@ func (p *Page) tell(ctx context.Context, b bucket.Bucket) error {
 	return nil
 }
 
-// tellAtClose is tell for a page whose work has ended. It asks nothing of a bucket that did not answer last.
+// tellAtClose is tell for a page whose work has ended. It asks nothing of a bucket that did not
+// answer last.
 func (p *Page) tellAtClose(ctx context.Context) {
 	p.mu.Lock()
 	well := p.up.err == nil && p.down.err == nil

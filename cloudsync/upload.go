@@ -20,13 +20,16 @@ import (
 const (
 	// maxMerges bounds how often a barrier merges heads that came while it was at it.
 	maxMerges = 4
-	// maxRemakes bounds how often in a row an entry is made anew because others condemn what it needs.
+	// maxRemakes bounds how often in a row an entry is made anew because others condemn what it
+	// needs.
 	maxRemakes = 16
-	// maxOvertaken is how many entries of others may come before an entry whose diffs lead from what is no head any more because of them.
+	// maxOvertaken is how many entries of others may come before an entry whose diffs lead from
+	// what is no head any more because of them.
 	maxOvertaken = 8
 )
 
-// barrier does what Sync promises. held says that the caller has the turn, which barrier gives back; it does not hold it while heads are merged.
+// barrier does what Sync promises. held says that the caller has the turn, which barrier gives
+// back; it does not hold it while heads are merged.
 func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
 	p.unlock()
@@ -58,7 +61,8 @@ func (p *Page) barrier(ctx, held context.Context) error {
 // several reports whether there are heads that somebody can merge.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }
 
-// reach brings down what there is, unless there is something to send that will prove that there is nothing. It reports whether it has looked.
+// reach brings down what there is, unless there is something to send that will prove that there is
+// nothing. It reports whether it has looked.
 func (p *Page) reach(ctx context.Context) (bool, error) {
 	if err := p.ready(ctx); err != nil {
 		return false, err
@@ -205,12 +209,15 @@ func (p *Page) mend(ctx context.Context, err error) error {
 	return p.supply(ctx, err)
 }
 
-// errOvertaken reports that so many entries of others came before an entry that its diffs had better lead from other commits.
+// errOvertaken reports that so many entries of others came before an entry that its diffs had
+// better lead from other commits.
 var errOvertaken = errors.New("the log has gone on")
 
-// append puts an entry with what it says into the log. When others were first, diffs may lead from what is no head of the log any more. A checkpoint that was written meanwhile
-// does not have the trees of those, so that whoever begins with it has to build one from the checkpoint before. So after some entries of others the entry is made anew,
-// which costs no upload but its own; fewer are let pass, so that devices which are always overtaken come to an end.
+// append puts an entry with what it says into the log. When others were first, diffs may lead from
+// what is no head of the log any more. A checkpoint that was written meanwhile does not have the
+// trees of those, so that whoever begins with it has to build one from the checkpoint before. So
+// after some entries of others the entry is made anew, which costs no upload but its own; fewer are
+// let pass, so that devices which are always overtaken come to an end.
 func (p *Page) append(ctx context.Context, o *outgoing.Outgoing) error {
 	others := 0
 	return p.appendAfter(ctx, o, func(ctx context.Context, entries []*format.Entry, at format.Position) error {
@@ -304,7 +311,8 @@ func (p *Page) settle(ctx context.Context, o *outgoing.Outgoing, a cloudlog.Appe
 	return nil
 }
 
-// since returns the bytes of the log behind the newest checkpoint that is known, with those of the diffs and EAGER packs that it names.
+// since returns the bytes of the log behind the newest checkpoint that is known, with those of the
+// diffs and EAGER packs that it names.
 func (p *Page) since(ctx context.Context) (uint64, error) {
 	b, err := p.store.Metadata(ctx, format.MetadataSince)
 	if err != nil {

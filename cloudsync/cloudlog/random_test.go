@@ -18,7 +18,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// writer is a device that wants things to be in the log. Each is a tag of its own, in one body at a time.
+// writer is a device that wants things to be in the log. Each is a tag of its own, in one body at a
+// time.
 type writer struct {
 	*device
 	want     []string // not settled, in order
@@ -172,7 +173,8 @@ func (h *history) settleAll() {
 	}
 }
 
-// check asserts that all have read the same log, which has everything once and breaks no condemnation.
+// check asserts that all have read the same log, which has everything once and breaks no
+// condemnation.
 func (h *history) check() {
 	first := h.writers[0]
 	for i, w := range h.writers {
@@ -273,8 +275,9 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// TestRandomHarm lets the bucket be rolled back, wiped or damaged in the middle. That is never taken for good: what is applied is a
-// chain, which the devices check with each entry, and each device that is behind the harm comes to know of it.
+// TestRandomHarm lets the bucket be rolled back, wiped or damaged in the middle. That is never
+// taken for good: what is applied is a chain, which the devices check with each entry, and each
+// device that is behind the harm comes to know of it.
 func TestRandomHarm(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		seed, devices := rapid.Uint64().Draw(r, "seed"), rapid.IntRange(2, 4).Draw(r, "devices")
@@ -304,7 +307,8 @@ func holds(h *history, at format.Position, stored []byte) bool {
 	return err == nil && hash == at.Hash
 }
 
-// fatal is the test of a rapid check: what the helpers find fails the check, so that it is made smaller.
+// fatal is the test of a rapid check: what the helpers find fails the check, so that it is made
+// smaller.
 type fatal struct {
 	testing.TB
 	r *rapid.T

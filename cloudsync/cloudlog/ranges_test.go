@@ -87,7 +87,8 @@ func TestRanges(t *testing.T) {
 			t.Fatal(found, err)
 		}
 	})
-	// Range of 1024, two of 32 and one that is missing, one look at the floor, 65 to 72 ahead, 71 when it is asked for.
+	// Range of 1024, two of 32 and one that is missing, one look at the floor, 65 to 72 ahead, 71
+	// when it is asked for.
 	if d.at != end || len(d.applied) != 70 || gets > 14 {
 		t.Errorf("a first sync of 70 entries costs %d gets, applies %d, position %v", gets, len(d.applied), d.at)
 	}
@@ -109,7 +110,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestRangeIsReadFromWhereTheLogGoesOn has a range of 1.3 MB that is read from several positions in it.
+// TestRangeIsReadFromWhereTheLogGoesOn has a range of 1.3 MB that is read from several positions in
+// it.
 func TestRangeIsReadFromWhereTheLogGoesOn(t *testing.T) {
 	c := newCloud(t, 1)
 	w := c.device(format.Position{})
@@ -158,7 +160,8 @@ func TestRangeIsReadFromWhereTheLogGoesOn(t *testing.T) {
 	}
 }
 
-// TestLongLogIsReadWithFewRequests reads a log of 33 000 short entries, of which the first 32 768 stand in one range.
+// TestLongLogIsReadWithFewRequests reads a log of 33 000 short entries, of which the first 32 768
+// stand in one range.
 func TestLongLogIsReadWithFewRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seals 33 000 entries")
@@ -202,7 +205,8 @@ func TestLongLogIsReadWithFewRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		// One or two of 1024, the range once or twice, 7 of 32, some that are not there, a look at the floor, 8 single ones and 4 behind the last.
+		// One or two of 1024, the range once or twice, 7 of 32, some that are not there, a look at
+		// the floor, 8 single ones and 4 behind the last.
 		if len(d.applied) != int(33_000-from.Number) || gets > 30 {
 			t.Errorf("reading on from %d applies %d entries with %d gets", from.Number, len(d.applied), gets)
 		}

@@ -18,7 +18,8 @@ import (
 // maxFloorBytes bounds the object of a floor, which has a few numbers.
 const maxFloorBytes = 4 << 10
 
-// rangeStart is how much of a range is read with its table when the log goes on somewhere within it.
+// rangeStart is how much of a range is read with its table when the log goes on somewhere within
+// it.
 const rangeStart = 64 << 10
 
 // rangeInHand is a range that was read, from entry first on. from is 0 when there is none.
@@ -44,7 +45,8 @@ func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
 	return l.fetchPart(ctx, name, 0, -1, limit)
 }
 
-// fetchPart reads n bytes of an object from off on, fewer where it ends before, and all up to its end for -1.
+// fetchPart reads n bytes of an object from off on, fewer where it ends before, and all up to its
+// end for -1.
 func (l *Log) fetchPart(ctx context.Context, name string, off, n, limit int64) (f fetched) {
 	o, err := l.o.Bucket.Get(ctx, name, off, n)
 	switch {
@@ -87,7 +89,8 @@ func (l *Log) getEntry(ctx context.Context, e protocol.GetEntry) (protocol.Event
 	return l.open(e, f, beyond)
 }
 
-// head reads of an entry that was applied what tells whether it is the same one: its head, not the body.
+// head reads of an entry that was applied what tells whether it is the same one: its head, not the
+// body.
 func (l *Log) head(ctx context.Context, e protocol.GetEntry) (protocol.Event, error) {
 	name := l.o.Names.Entry(e.Number)
 	f := l.fetchPart(ctx, name, 0, format.HeaderBytes, format.MaxEntryBytes)
@@ -106,7 +109,8 @@ func (l *Log) head(ctx context.Context, e protocol.GetEntry) (protocol.Event, er
 	}}, nil
 }
 
-// single returns the object of an entry, read now or ahead, and whether one with a greater number was seen.
+// single returns the object of an entry, read now or ahead, and whether one with a greater number
+// was seen.
 func (l *Log) single(ctx context.Context, e protocol.GetEntry) (fetched, bool) {
 	f, ok := l.ahead[e.Number]
 	switch {
@@ -154,8 +158,8 @@ func (l *Log) bad(err error) (protocol.Event, error) {
 	return protocol.EntryRead{Bad: true}, nil
 }
 
-// damaged reports whether err may come from damaged bytes. An unknown version or key may: nothing has vouched for the
-// bytes that name them.
+// damaged reports whether err may come from damaged bytes. An unknown version or key may: nothing
+// has vouched for the bytes that name them.
 func damaged(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, seal.ErrUnknownKey)
 }
@@ -211,8 +215,8 @@ func condemned(b *format.Body) (ids []protocol.ID, below uint64) {
 	return ids, b.Condemned.Below
 }
 
-// weight returns about how much memory an open entry takes, in bytes: the body's plaintext may be much longer than what
-// is stored.
+// weight returns about how much memory an open entry takes, in bytes: the body's plaintext may be
+// much longer than what is stored.
 func weight(e *format.Entry) int64 {
 	const record = 256
 	b := e.Body
@@ -255,8 +259,8 @@ func (l *Log) fromRange(ctx context.Context, e protocol.GetEntry) (protocol.Even
 	return l.open(e, fetched{stored: r.Stored, created: r.Created, now: l.span.now}, false)
 }
 
-// readRange reads the entries of a range from number on. What stands before them may be long, and a device that begins with a checkpoint has no use for it: only its first
-// rangeStart bytes are read.
+// readRange reads the entries of a range from number on. What stands before them may be long, and a
+// device that begins with a checkpoint has no use for it: only its first rangeStart bytes are read.
 func (l *Log) readRange(ctx context.Context, name string, from, to, number uint64) (f fetched, entries []format.RangeEntry) {
 	start := int64(-1)
 	if number > from {
@@ -305,7 +309,8 @@ func checkRangeEnd(name string, places []format.RangePlace, size int64) error {
 	return nil
 }
 
-// getFloor reads a floor, a second time when its bytes are damaged: they may have been changed on the way.
+// getFloor reads a floor, a second time when its bytes are damaged: they may have been changed on
+// the way.
 func (l *Log) getFloor(ctx context.Context, k uint64) (protocol.Event, error) {
 	ev, err := l.readFloor(ctx, k)
 	if err != nil && damaged(err) {
@@ -329,7 +334,8 @@ func (l *Log) readFloor(ctx context.Context, k uint64) (protocol.Event, error) {
 	return protocol.FloorRead{Found: true, Floor: protocol.Floor{K: k, Low: floor.Low, Checkpoint: floor.Checkpoint, Deleted: floor.Deleted, Created: protocol.TimeOf(f.created)}}, nil
 }
 
-// bucketTime asks the bucket for its time, with an object that each has. It is zero when there is none.
+// bucketTime asks the bucket for its time, with an object that each has. It is zero when there is
+// none.
 func (l *Log) bucketTime(ctx context.Context) (time.Time, error) {
 	o, err := l.o.Bucket.Get(ctx, format.FirstRing, 0, 0)
 	if errors.Is(err, base.ErrNotFound) {

@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Pauses between puts: the first one, and the longest. Each further one is twice as long, half of it by chance.
+// Pauses between puts: the first one, and the longest. Each further one is twice as long, half of
+// it by chance.
 const (
 	firstPause = 200 * time.Millisecond
 	mostPause  = 10 * time.Second
@@ -134,7 +135,8 @@ func (l *Log) done(d protocol.Done) error {
 	return fmt.Errorf("log operation: %w", base.ErrInvalid)
 }
 
-// corrupt says what is wrong with an object. Its name, which is longer than what a CorruptError shows, stands before.
+// corrupt says what is wrong with an object. Its name, which is longer than what a CorruptError
+// shows, stands before.
 func corrupt(name, want, got string) error {
 	return fmt.Errorf("read object %s: %w", name, &base.CorruptError{Where: "log", Key: name[strings.LastIndexByte(name, '/')+1:], Want: want, Got: got})
 }
@@ -164,8 +166,8 @@ func (l *Log) pause(ctx context.Context, tries int) error {
 	}
 }
 
-// putEntry puts the body at a number. Only a confirmed put is told as stored; trouble for which waiting does not help is
-// an error.
+// putEntry puts the body at a number. Only a confirmed put is told as stored; trouble for which
+// waiting does not help is an error.
 func (l *Log) putEntry(ctx context.Context, e protocol.Put) (protocol.Event, error) {
 	name := l.o.Names.Entry(e.Number)
 	if l.put.stored == nil || l.put.number != e.Number || l.put.previous != format.Hash(e.Previous) {

@@ -22,7 +22,8 @@ func (c *cloud) putFloor(f format.Floor) {
 	}
 }
 
-// TestUnreadable has entry 3 of 8 be none that can be read on from: that is an error which says so, until a floor passes it.
+// TestUnreadable has entry 3 of 8 be none that can be read on from: that is an error which says so,
+// until a floor passes it.
 func TestUnreadable(t *testing.T) {
 	for name, spoil := range map[string]func(c *cloud){
 		"missing": func(c *cloud) {

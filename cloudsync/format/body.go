@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Bounds. Those of what is stored are kept by readers; those at which a writer ends a pack or a block, or leaves something out of
-// a body, are aims.
+// Bounds. Those of what is stored are kept by readers; those at which a writer ends a pack or a
+// block, or leaves something out of a body, are aims.
 const (
 	MaxBodyBytes       = 8 << 20   // plaintext of a body; writers aim at 4 MiB
 	MaxEntryBytes      = 9 << 20   // a whole entry as stored
@@ -36,8 +36,9 @@ type Base struct {
 	Commit commit.ID
 }
 
-// Diff is a list of changes: Inline, as ChangeWriter writes them, or, when Pack is not zero, the framed object of that id in
-// packs/ with role "diff" and Bytes of plaintext. An empty diff is inline. Bytes is 0 for an inline one.
+// Diff is a list of changes: Inline, as ChangeWriter writes them, or, when Pack is not zero, the
+// framed object of that id in packs/ with role "diff" and Bytes of plaintext. An empty diff is
+// inline. Bytes is 0 for an inline one.
 type Diff struct {
 	Inline []byte
 	Pack   ID
@@ -46,25 +47,29 @@ type Diff struct {
 
 // CommitChange is a commit with what leads to its tree.
 //
-// Plain is for sealing alone: nothing of the commit is compressed. Otherwise commit and diff are compressed by themselves.
+// Plain is for sealing alone: nothing of the commit is compressed. Otherwise commit and diff are
+// compressed by themselves.
 type CommitChange struct {
 	Plain  bool
 	Commit *commit.Commit
 	Base   Base
 	Diff   Diff
-	// Past says that what was built on the commit is in the log, or was given up: the commit is no head, though nobody may see its children.
+	// Past says that what was built on the commit is in the log, or was given up: the commit is no
+	// head, though nobody may see its children.
 	Past bool
 }
 
-// Explanation is the tree of decisions of a merge commit of the same body, as diff from the empty tree. It is not empty.
+// Explanation is the tree of decisions of a merge commit of the same body, as diff from the empty
+// tree. It is not empty.
 type Explanation struct {
 	Merge commit.ID
 	Root  object.Digest
 	Diff  Diff
 }
 
-// InlinePiece is a piece of a value that stands in the entry. Plain and Apart are for sealing alone: a piece that is Plain is not
-// compressed, and one that is Apart not together with the ones before it.
+// InlinePiece is a piece of a value that stands in the entry. Plain and Apart are for sealing
+// alone: a piece that is Plain is not compressed, and one that is Apart not together with the ones
+// before it.
 type InlinePiece struct {
 	Digest  object.Digest // decoding computes and sets it from the kind byte and content; encoding takes the kind from it
 	Content []byte
@@ -101,35 +106,42 @@ type Condemnation struct {
 	Below uint64
 }
 
-// Body is what an entry brings. The lists from Packs to Tags, the explanations, and those in a condemnation are sets: Encode sorts
-// them in place.
+// Body is what an entry brings. The lists from Packs to Tags, the explanations, and those in a
+// condemnation are sets: Encode sorts them in place.
 type Body struct {
 	Device       ID             // fingerprint of the device that made it
 	Commits      []CommitChange // parents before children
 	Explanations []Explanation
 	Pieces       []InlinePiece
 	Packs        []PackRef // announced here
-	// Relies are packs announced by earlier entries, and numbers of entries, that hold pieces which the diffs bring.
+	// Relies are packs announced by earlier entries, and numbers of entries, that hold pieces which
+	// the diffs bring.
 	Relies        []ID
 	ReliesEntries []uint64
 	Tags          []TagChange
 	Retention     *Retention
 	Condemned     *Condemnation
-	// Since is the number of the entry at which those bases of diffs that are not in the body were heads of the log; 0: there are none. The entry relies on
-	// that state of the log, and so on the checkpoint or the entries that give it.
+	// Since is the number of the entry at which those bases of diffs that are not in the body were
+	// heads of the log; 0: there are none. The entry relies on that state of the log, and so on the
+	// checkpoint or the entries that give it.
 	Since uint64
-	// Shallow says that parents of the commits may have been given up, so that who reads it need not have them.
+	// Shallow says that parents of the commits may have been given up, so that who reads it need
+	// not have them.
 	Shallow bool
-	// Lacks says that values of the commits may have pieces that nobody has sent: the page was uploaded anew by devices that had not all of them.
+	// Lacks says that values of the commits may have pieces that nobody has sent: the page was
+	// uploaded anew by devices that had not all of them.
 	Lacks bool
-	// Renewed says that the log begins anew here, behind entries that are missing or damaged: the checkpoint of this entry's number stands for all that the bucket has of the
-	// log before. What somebody has read there that is not in it, he sends again.
+	// Renewed says that the log begins anew here, behind entries that are missing or damaged: the
+	// checkpoint of this entry's number stands for all that the bucket has of the log before. What
+	// somebody has read there that is not in it, he sends again.
 	Renewed bool
-	// GivenUp are commits that no device keeps from here on, whatever the retention says, ascending.
+	// GivenUp are commits that no device keeps from here on, whatever the retention says,
+	// ascending.
 	GivenUp []commit.ID
 }
 
-// Elsewhere returns about how many bytes who reads b reads besides its entry: diffs that are objects of their own, and packs with pieces of EAGER values.
+// Elsewhere returns about how many bytes who reads b reads besides its entry: diffs that are
+// objects of their own, and packs with pieces of EAGER values.
 func (b *Body) Elsewhere() (bytes uint64) {
 	for i := range b.Commits {
 		bytes += b.Commits[i].Diff.Bytes
@@ -145,7 +157,8 @@ func (b *Body) Elsewhere() (bytes uint64) {
 	return bytes
 }
 
-// check returns what is wrong with the values of b, whose lists are sorted. index says where each commit stands.
+// check returns what is wrong with the values of b, whose lists are sorted. index says where each
+// commit stands.
 func (b *Body) check() (index map[commit.ID]int, err error) {
 	if b.Device.IsZero() {
 		return nil, errors.New("fingerprint of the device is zero")
@@ -346,7 +359,8 @@ func ascendingNumbers(what string, numbers []uint64) error {
 	return nil
 }
 
-// sort brings the lists that are sets into order. Explanations of what is no commit of the body come first, for check to find.
+// sort brings the lists that are sets into order. Explanations of what is no commit of the body
+// come first, for check to find.
 func (b *Body) sort() {
 	if len(b.Explanations) > 1 {
 		index := make(map[commit.ID]int, len(b.Commits))

@@ -19,25 +19,31 @@ import (
 //	0       1      format version: 1
 //	1       2      flags, one for each list below that is there; a list that is there is not empty
 //	3       16     fingerprint of the device
-//	               bit 0: commits      number (uvarint); for each: flags (bits 0 and 1: base 0 the empty tree, 1 the first parent, 2 the
-//	                                   second one, 3 another commit; bit 2: diff is an object; bit 3: what was built on it
-//	                                   is in the log or was given up), length (uvarint) and commit, for base 3 its id (32); diff
-//	               bit 1: explanations number (uvarint); for each: which of the commits (uvarint, ascending), flags (bit 2 as above),
-//	                                   digest of the root (33), diff
+//	               bit 0: commits      number (uvarint); for each: flags (bits 0 and 1: base 0 the
+//	                                   empty tree, 1 the first parent, 2 the second one, 3 another
+//	                                   commit; bit 2: diff is an object; bit 3: what was built on
+//	                                   it is in the log or was given up), length (uvarint) and
+//	                                   commit, for base 3 its id (32); diff
+//	               bit 1: explanations number (uvarint); for each: which of the commits (uvarint,
+//	                                   ascending), flags (bit 2 as above), digest of the root
+//	                                   (33), diff
 //	               bit 2: packs        announced here
 //	               bit 3: relies       number (uvarint), ids of packs
 //	               bit 4: relies       number (uvarint), numbers of entries (uvarint each)
 //	               bit 5: tags
 //	               bit 6: retention
 //	               bit 7: condemned    one condemnation
-//	               bit 8: pieces       number (uvarint); for each: kind (1), length (uvarint, 1 to 65536) and content
+//	               bit 8: pieces       number (uvarint); for each: kind (1), length (uvarint, 1 to
+//	                                   65536) and content
 //	               bit 9: values may have pieces that nobody has sent; no list
 //	               bit 10: parents of commits may have been given up; no list
-//	               bit 11: the number (uvarint) of the entry as of which bases outside the body were heads of the log
+//	               bit 11: the number (uvarint) of the entry as of which bases outside the body
+//	                           were heads of the log
 //	               bit 12: the log begins anew with the checkpoint of this number; no list
 //	               bit 13: given up     number (uvarint), ids of commits (32 each)
 //
-// A diff is its length (uvarint) and its bytes, or, as an object, its id (16) and the length of its plaintext (uvarint).
+// A diff is its length (uvarint) and its bytes, or, as an object, its id (16) and the length of its
+// plaintext (uvarint).
 const (
 	hasCommits = 1 << iota
 	hasExplanations
@@ -67,7 +73,9 @@ const (
 	leastCommit = 100 // bytes: less than any commit has
 )
 
-// Encode returns the canonical plaintext of the body, at most MaxBodyBytes. It sorts the lists that are sets. It trusts that the digests of pieces are right. Errors: base.ErrInvalid, base.ErrTooLarge.
+// Encode returns the canonical plaintext of the body, at most MaxBodyBytes. It sorts the lists that
+// are sets. It trusts that the digests of pieces are right. Errors: base.ErrInvalid,
+// base.ErrTooLarge.
 func (b *Body) Encode() ([]byte, error) {
 	plain, _, err := b.encode()
 	return plain, err
@@ -254,7 +262,8 @@ func checkDistinctDigests(digests []object.Digest) error {
 	return nil
 }
 
-// ParseBody reads what Encode wrote, strictly. Slices of the result borrow p. Errors: *base.CorruptError, *base.FormatError.
+// ParseBody reads what Encode wrote, strictly. Slices of the result borrow p. Errors:
+// *base.CorruptError, *base.FormatError.
 func ParseBody(p []byte) (*Body, error) {
 	if len(p) > MaxBodyBytes {
 		return nil, corrupt(bodyWhere, fmt.Errorf("%d bytes, at most %d", len(p), MaxBodyBytes))

@@ -13,23 +13,28 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Checkpoint is what a new device begins with. As an object it is framed, with CheckpointLabel: first what EncodeTo writes, then
-// the diffs of heads and trees, of the lengths that DiffBytes and TreeBytes say, and nothing between or behind them.
+// Checkpoint is what a new device begins with. As an object it is framed, with CheckpointLabel:
+// first what EncodeTo writes, then the diffs of heads and trees, of the lengths that DiffBytes and
+// TreeBytes say, and nothing between or behind them.
 type Checkpoint struct {
 	// At is the position that it stands for: everything up to entry At.Number is in it.
 	At Position
-	// Commits are all commits that the bucket keeps, parents before children; parents that are not there were given up. Those that are not among Heads and Trees come without trees.
+	// Commits are all commits that the bucket keeps, parents before children; parents that are not
+	// there were given up. Those that are not among Heads and Trees come without trees.
 	Commits []*commit.Commit
-	// Heads are indices into Commits: of commits that are nobody's parent. The first one's diff leads from the empty tree, those of the
-	// others from the first one's tree. There are none if and only if there are no commits.
+	// Heads are indices into Commits: of commits that are nobody's parent. The first one's diff
+	// leads from the empty tree, those of the others from the first one's tree. There are none if
+	// and only if there are no commits.
 	Heads     []uint32
 	DiffBytes []uint64 // of each head's diff
-	// Trees are indices, ascending, of commits that are no heads, and whose trees the log does not give any more; their diffs lead from the first head's tree, too.
+	// Trees are indices, ascending, of commits that are no heads, and whose trees the log does not
+	// give any more; their diffs lead from the first head's tree, too.
 	Trees     []uint32
 	TreeBytes []uint64 // of each of their diffs
 	Tags      []TagChange
 	Retention Retention
-	// Packs hold all live pieces of values of Heads and Trees, whose places in entries are thus not needed.
+	// Packs hold all live pieces of values of Heads and Trees, whose places in entries are thus not
+	// needed.
 	Packs []PackRef
 	// Partial are those of Packs of which not all blocks are live.
 	Partial []PartialPack
@@ -55,11 +60,14 @@ const MaxCondemnations = 4096
 //	bytes   content
 //	56      position: bucket id (16), number (8, not 0), hash of that entry (32)
 //	        number of commits (uvarint); for each: length (uvarint) and commit
-//	        number of heads (uvarint); for each: which commit (uvarint), length of its diff (uvarint)
+//	        number of heads (uvarint); for each: which commit (uvarint), length of its diff
+//	               (uvarint)
 //	        tags, none removed; retention; packs
 //	        number of condemnations (uvarint), condemnations
-//	        flags (1), unless they are 0: bit 0, values may have pieces that nobody has sent; bit 1, trees follow; bit 2, partial packs follow
-//	        number of trees (uvarint, not 0); for each: which commit (uvarint), length of its diff (uvarint)
+//	        flags (1), unless they are 0: bit 0, values may have pieces that nobody has sent; bit
+//	              1, trees follow; bit 2, partial packs follow
+//	        number of trees (uvarint, not 0); for each: which commit (uvarint), length of its diff
+//	               (uvarint)
 //	        partial packs
 const (
 	checkpointPrefix = 1 + 8
@@ -71,11 +79,13 @@ const (
 	// maxCommitBytes is more than the longest commit has.
 	maxCommitBytes = 20 << 10
 
-	// maxTailBytes bounds what stands behind the commits, which is read as a whole: it may be compressed to almost nothing.
+	// maxTailBytes bounds what stands behind the commits, which is read as a whole: it may be
+	// compressed to almost nothing.
 	maxTailBytes = 32 << 20
 )
 
-// EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts the lists that are sets. Errors: base.ErrInvalid, those of w.
+// EncodeTo writes version, length and header to w; the diffs of the trees are to follow. It sorts
+// the lists that are sets. Errors: base.ErrInvalid, those of w.
 func (c *Checkpoint) EncodeTo(w io.Writer) error {
 	return c.StreamTo(w, func(take func(*commit.Commit) error) error {
 		for _, k := range c.Commits {
@@ -87,8 +97,9 @@ func (c *Checkpoint) EncodeTo(w io.Writer) error {
 	})
 }
 
-// StreamTo is EncodeTo for commits that each gives to take, one by one, the same ones each time that it is called, which is twice. It holds what History holds of them, and returns the error
-// of each.
+// StreamTo is EncodeTo for commits that each gives to take, one by one, the same ones each time
+// that it is called, which is twice. It holds what History holds of them, and returns the error of
+// each.
 func (c *Checkpoint) StreamTo(w io.Writer, each func(take func(*commit.Commit) error) error) error {
 	sortTags(c.Tags)
 	sortPacks(c.Packs)
@@ -189,7 +200,8 @@ func (c *Checkpoint) tail() []byte {
 	return b
 }
 
-// check returns what is wrong with the values of c, whose lists are sorted, and whose commits are in h.
+// check returns what is wrong with the values of c, whose lists are sorted, and whose commits are
+// in h.
 func (c *Checkpoint) check(h *History) error {
 	if err := c.At.check(); err != nil {
 		return err
@@ -235,7 +247,8 @@ func (c *Checkpoint) check(h *History) error {
 	return nil
 }
 
-// reach returns the least number of an entry that can condemn c, since it condemns nothing but what is before it.
+// reach returns the least number of an entry that can condemn c, since it condemns nothing but what
+// is before it.
 func (c *Condemnation) reach() uint64 {
 	n := c.Below
 	if k := len(c.Checkpoints); k > 0 {
@@ -282,8 +295,8 @@ func (c *Checkpoint) checkTrees(h *History) error {
 	return nil
 }
 
-// CheckAt verifies that the checkpoint is of this bucket and stands for everything up to entry number, as its name says. Errors:
-// *base.CorruptError.
+// CheckAt verifies that the checkpoint is of this bucket and stands for everything up to entry
+// number, as its name says. Errors: *base.CorruptError.
 func (c *Checkpoint) CheckAt(bucket ID, number uint64) error {
 	if c.At.Bucket != bucket || c.At.Number != number {
 		return corrupt(checkpointWhere, fmt.Errorf("it is that of entry %d of bucket %s, want %d of %s", c.At.Number, c.At.Bucket, number, bucket))
@@ -291,8 +304,9 @@ func (c *Checkpoint) CheckAt(bucket ID, number uint64) error {
 	return nil
 }
 
-// ReadCheckpoint reads what EncodeTo wrote from r, and nothing more, so that the diffs come next. Its header is at most limit bytes
-// long; besides what it returns it holds no commit. Errors: *base.CorruptError, *base.FormatError, those of r.
+// ReadCheckpoint reads what EncodeTo wrote from r, and nothing more, so that the diffs come next.
+// Its header is at most limit bytes long; besides what it returns it holds no commit. Errors:
+// *base.CorruptError, *base.FormatError, those of r.
 func ReadCheckpoint(r io.Reader, limit int64) (*Checkpoint, error) {
 	var commits []*commit.Commit
 	c, _, err := StreamCheckpoint(r, limit, func(k *commit.Commit) error {
@@ -306,8 +320,9 @@ func ReadCheckpoint(r io.Reader, limit int64) (*Checkpoint, error) {
 	return c, nil
 }
 
-// StreamCheckpoint is ReadCheckpoint that gives the commits to take, one by one in their order, and returns a checkpoint without them, and what there is to know of all of them. Whether they
-// are as they should be is known when it has returned. It returns the error of take.
+// StreamCheckpoint is ReadCheckpoint that gives the commits to take, one by one in their order, and
+// returns a checkpoint without them, and what there is to know of all of them. Whether they are as
+// they should be is known when it has returned. It returns the error of take.
 func StreamCheckpoint(r io.Reader, limit int64, take func(*commit.Commit) error) (*Checkpoint, *History, error) {
 	var prefix [checkpointPrefix]byte
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {

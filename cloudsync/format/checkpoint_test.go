@@ -317,7 +317,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestCheckpointWithoutMeasure has a checkpoint say that what stands behind its commits is longer than that can be: that is seen before it is read, however short it was compressed.
+// TestCheckpointWithoutMeasure has a checkpoint say that what stands behind its commits is longer
+// than that can be: that is seen before it is read, however short it was compressed.
 func TestCheckpointWithoutMeasure(t *testing.T) {
 	at := format.Position{Bucket: id(0xb0), Number: 40, Hash: format.Hash{1}}
 	head := append(at.Encode(), 0) // no commits

@@ -62,11 +62,12 @@ const (
 	headWhere  = "head of log entry"
 )
 
-// padBody returns the length of a sealed body that makes that of the whole entry one of seal.Quarters.
+// padBody returns the length of a sealed body that makes that of the whole entry one of
+// seal.Quarters.
 func padBody(bytes int) int { return seal.Quarters(bytes+HeaderBytes) - HeaderBytes }
 
-// SealBody seals a body under a new random id. It sorts the lists of b, which the SealedBody retains.
-// Errors: as Body.Encode; those of the source of randomness.
+// SealBody seals a body under a new random id. It sorts the lists of b, which the SealedBody
+// retains. Errors: as Body.Encode; those of the source of randomness.
 func SealBody(s *seal.Sealer, n PageNames, id ID, b *Body) (*SealedBody, error) {
 	if id.IsZero() {
 		return nil, invalid(entryWhere, errors.New("its id is zero"))
@@ -87,8 +88,8 @@ func SealBody(s *seal.Sealer, n PageNames, id ID, b *Body) (*SealedBody, error) 
 	return &SealedBody{ID: id, KeyIndex: ref.KeyIndex, Sealed: sealed, Body: b}, nil
 }
 
-// SealEntry returns the bytes of the entry that has body at number, and their hash. Errors: base.ErrInvalid when number and
-// previous do not go together; those of the source of randomness.
+// SealEntry returns the bytes of the entry that has body at number, and their hash. Errors:
+// base.ErrInvalid when number and previous do not go together; those of the source of randomness.
 func SealEntry(s *seal.Sealer, n PageNames, number uint64, previous Hash, body *SealedBody) ([]byte, Hash, error) {
 	if err := checkHead(number, Header{ID: body.ID, Previous: previous}); err != nil {
 		return nil, Hash{}, invalid(entryWhere, err)
@@ -115,7 +116,8 @@ func SealEntry(s *seal.Sealer, n PageNames, number uint64, previous Hash, body *
 	return stored, headHash(stored[:headLengthBytes+len(head)]), nil
 }
 
-// headHash returns the hash of an entry, given its bytes up to the end of the sealed head. The head binds the number, the entry before and the body.
+// headHash returns the hash of an entry, given its bytes up to the end of the sealed head. The head
+// binds the number, the entry before and the body.
 func headHash(stored []byte) Hash { return sha256.Sum256(stored) }
 
 func checkHead(number uint64, h Header) error {
@@ -130,7 +132,8 @@ func checkHead(number uint64, h Header) error {
 	return nil
 }
 
-// checkNumber returns what is wrong with a body at a number: it relies on, and condemns, only what is before it.
+// checkNumber returns what is wrong with a body at a number: it relies on, and condemns, only what
+// is before it.
 func (b *Body) checkNumber(number uint64) error {
 	if n := len(b.ReliesEntries); n > 0 && b.ReliesEntries[n-1] >= number {
 		return fmt.Errorf("entry %d relies on entry %d", number, b.ReliesEntries[n-1])
@@ -144,8 +147,8 @@ func (b *Body) checkNumber(number uint64) error {
 	return nil
 }
 
-// OpenEntry opens the entry of a number. stored is not retained. Errors, with the name of the object: *base.CorruptError,
-// *base.FormatError.
+// OpenEntry opens the entry of a number. stored is not retained. Errors, with the name of the
+// object: *base.CorruptError, *base.FormatError.
 func OpenEntry(s *seal.Sealer, n PageNames, number uint64, stored []byte) (*Entry, error) {
 	e, err := openEntry(s, n, number, stored)
 	if err != nil {
@@ -182,7 +185,8 @@ func openWhole(s *seal.Sealer, n PageNames, number uint64, stored []byte) (Heade
 	return h, body, err
 }
 
-// openHead opens the head, and returns the hash of the sealed body that belongs to it, and what stands behind the head.
+// openHead opens the head, and returns the hash of the sealed body that belongs to it, and what
+// stands behind the head.
 func openHead(s *seal.Sealer, n PageNames, number uint64, stored []byte) (h Header, bodyHash Hash, body []byte, err error) {
 	if len(stored) < headLengthBytes || len(stored) > MaxEntryBytes {
 		return h, bodyHash, nil, corrupt(entryWhere, fmt.Errorf("%d bytes, not %d to %d", len(stored), headLengthBytes, MaxEntryBytes))
@@ -218,7 +222,8 @@ func openBody(s *seal.Sealer, n PageNames, id ID, sealed []byte) ([]byte, seal.R
 	return plain, ref, err
 }
 
-// OpenHeader opens the header alone and computes the hash, for who only looks which entry it is. The first HeaderBytes of an entry are enough. Errors: as OpenEntry.
+// OpenHeader opens the header alone and computes the hash, for who only looks which entry it is.
+// The first HeaderBytes of an entry are enough. Errors: as OpenEntry.
 func OpenHeader(s *seal.Sealer, n PageNames, number uint64, stored []byte) (Header, Hash, error) {
 	h, _, body, err := openHead(s, n, number, stored)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
-// Floor is the lowest number that stays, with the checkpoint to begin with. Floors are never deleted: who has found floor K looks for K+1.
+// Floor is the lowest number that stays, with the checkpoint to begin with. Floors are never
+// deleted: who has found floor K looks for K+1.
 type Floor struct {
 	K   uint64 // 1 for the first one; by the name to which it is bound
 	Low uint64 // entries with lesser numbers may be gone
@@ -43,7 +44,8 @@ func (f *Floor) check() error {
 	return nil
 }
 
-// SealFloor returns the object of floor f.K. Errors: base.ErrInvalid, those of the source of randomness.
+// SealFloor returns the object of floor f.K. Errors: base.ErrInvalid, those of the source of
+// randomness.
 func SealFloor(s *seal.Sealer, n PageNames, f Floor) ([]byte, error) {
 	if err := f.check(); err != nil {
 		return nil, invalid(floorWhere, err)
@@ -57,7 +59,8 @@ func SealFloor(s *seal.Sealer, n PageNames, f Floor) ([]byte, error) {
 	return sealSmall(s, n.FloorLabel(f.K), b)
 }
 
-// OpenFloor opens floor k. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
+// OpenFloor opens floor k. Errors, with the name of the object: *base.CorruptError,
+// *base.FormatError.
 func OpenFloor(s *seal.Sealer, n PageNames, k uint64, stored []byte) (Floor, error) {
 	f := Floor{K: k}
 	err := openSmall(s, n.FloorLabel(k), floorWhere, stored, maxFloorBytes, func(d *decoder) error {
@@ -87,7 +90,8 @@ func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
 	return stored, nil
 }
 
-// openSmall opens a single object of at most limit bytes, and lets read read it behind its version. Errors have the object's name.
+// openSmall opens a single object of at most limit bytes, and lets read read it behind its version.
+// Errors have the object's name.
 func openSmall(s *seal.Sealer, l seal.Label, where string, stored []byte, limit int, read func(d *decoder) error) error {
 	if most := seal.MaxSealed(limit); len(stored) > most {
 		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), most)))

@@ -26,7 +26,8 @@ var update = flag.Bool("update", false, "write the golden files that are not the
 
 const goldenDir = "testdata/golden/v2"
 
-// golden compares got with the golden file of that name. Golden files of a released format are written once.
+// golden compares got with the golden file of that name. Golden files of a released format are
+// written once.
 func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join(goldenDir, name)
@@ -48,8 +49,8 @@ func golden(t *testing.T, name string, got []byte) []byte {
 	return want
 }
 
-// stored returns a golden file of sealed bytes, which depend on the release of the zstd library: it is written once from what made
-// gives and then only read.
+// stored returns a golden file of sealed bytes, which depend on the release of the zstd library: it
+// is written once from what made gives and then only read.
 func stored(t *testing.T, name string, made func() []byte) []byte {
 	t.Helper()
 	if b, err := os.ReadFile(filepath.Join(goldenDir, name)); err == nil {
@@ -58,7 +59,8 @@ func stored(t *testing.T, name string, made func() []byte) []byte {
 	return golden(t, name, made())
 }
 
-// goldenSealer returns what opens the golden objects of an algorithm: its keyring stands among them.
+// goldenSealer returns what opens the golden objects of an algorithm: its keyring stands among
+// them.
 func goldenSealer(t *testing.T, a seal.Algorithm) *seal.Sealer {
 	t.Helper()
 	var master seal.MasterKey
@@ -141,7 +143,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// other is a second implementation: it reads bytes as docs/cloud-format.md says, without package format.
+// other is a second implementation: it reads bytes as docs/cloud-format.md says, without package
+// format.
 type other struct {
 	t *testing.T
 	b []byte

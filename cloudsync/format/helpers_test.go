@@ -148,7 +148,8 @@ func mustEncode(t testing.TB, b *format.Body) []byte {
 	return plain
 }
 
-// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what was opened.
+// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what
+// was opened.
 func mustRefuse(t testing.TB, what, name string, err error) {
 	t.Helper()
 	if !isRefusal(err) {

@@ -9,8 +9,9 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// History is what a reader of a checkpoint keeps in memory of its commits, which may be many: some 50 bytes for each. Commits go by the order in which they stand there. It knows them
-// by the first 8 bytes of their ids: two that share these count as one commit that is there twice.
+// History is what a reader of a checkpoint keeps in memory of its commits, which may be many: some
+// 50 bytes for each. Commits go by the order in which they stand there. It knows them by the first
+// 8 bytes of their ids: two that share these count as one commit that is there twice.
 type History struct {
 	names       []uint64    // the first bytes of the ids
 	parents     [][2]uint32 // 1 + the number of a parent that is there, 0 for none

@@ -65,7 +65,8 @@ func TestDamageIsNamed(t *testing.T) {
 	})
 }
 
-// TestSwappedObjectsAreRefused opens each object in the place of each other one, and those of another page and another bucket.
+// TestSwappedObjectsAreRefused opens each object in the place of each other one, and those of
+// another page and another bucket.
 func TestSwappedObjectsAreRefused(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, s *seal.Sealer) {
 		objects := sealedObjects(t, s)
@@ -99,7 +100,8 @@ func TestSwappedObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMixedEntriesAreRefused: the head of one entry with the body of another, and heads that a member sealed and no device writes.
+// TestMixedEntriesAreRefused: the head of one entry with the body of another, and heads that a
+// member sealed and no device writes.
 func TestMixedEntriesAreRefused(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, s *seal.Sealer) {
 		n := namesOf(s)

@@ -15,13 +15,14 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// The lists that both bodies and checkpoints have. Each is a number of members (uvarint), then the members:
+// The lists that both bodies and checkpoints have. Each is a number of members (uvarint), then the
+// members:
 //
 //	pack          id (16), flags (bit 0: eager), bytes of the object (uvarint), pieces (uvarint)
-//	tag           flags (bit 0: removed), length of the name (uvarint, 1 to limits.MaxTagBytes), name, and, if it is not removed,
-//	              commit id (32)
-//	condemnation  number of packs (uvarint), their ids (16 each); number of checkpoints (uvarint), their numbers (uvarint each);
-//	              below (uvarint)
+//	tag           flags (bit 0: removed), length of the name (uvarint, 1 to limits.MaxTagBytes),
+//	              name, and, if it is not removed, commit id (32)
+//	condemnation  number of packs (uvarint), their ids (16 each); number of checkpoints (uvarint),
+//	              their numbers (uvarint each); below (uvarint)
 //	retention     commits (uvarint), age in nanoseconds (uvarint, at most 2^63-1); no list
 const (
 	flagEager   = 1 << 0

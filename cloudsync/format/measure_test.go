@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// TestNumbersWithoutMeasure puts 2^40 and 2^64-1 in the place of each byte of what a member may seal: where a number of items or a length stands there is no memory for them. What is read takes memory for
-// what is there.
+// TestNumbersWithoutMeasure puts 2^40 and 2^64-1 in the place of each byte of what a member may
+// seal: where a number of items or a length stands there is no memory for them. What is read takes
+// memory for what is there.
 func TestNumbersWithoutMeasure(t *testing.T) {
 	body, err := fullBody(t).Encode()
 	if err != nil {

@@ -18,7 +18,8 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 // IsZero reports whether id is the zero ID.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// Hash is the SHA-256 of a log entry up to the end of its sealed head, which has the hash of the entry before and that of the sealed body.
+// Hash is the SHA-256 of a log entry up to the end of its sealed head, which has the hash of the
+// entry before and that of the sealed body.
 type Hash [32]byte
 
 // String returns the hash as 64 lower-case hexadecimal digits.
@@ -27,7 +28,8 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // IsZero reports whether h is the zero Hash, which stands for "none".
 func (h Hash) IsZero() bool { return h == Hash{} }
 
-// MaxNumber is the greatest number of an entry, checkpoint or floor, so that sums of two of them cannot overflow.
+// MaxNumber is the greatest number of an entry, checkpoint or floor, so that sums of two of them
+// cannot overflow.
 const MaxNumber = 1 << 62
 
 // What the names of rings of the keyring, and of announcements of pages, begin with.
@@ -42,8 +44,9 @@ const OldFormatName = "format"
 // FirstRing is the name of the first ring of the keyring, which every bucket has.
 const FirstRing = KeysPrefix + "00000000"
 
-// RingName returns the name of ring number of a bucket's keyring. All but the first one carry the bucket's id, so that a device
-// that takes one bucket for another neither finds the next ring there nor puts one.
+// RingName returns the name of ring number of a bucket's keyring. All but the first one carry the
+// bucket's id, so that a device that takes one bucket for another neither finds the next ring there
+// nor puts one.
 func RingName(bucket ID, number uint64) string {
 	if number == 0 {
 		return FirstRing
@@ -51,7 +54,8 @@ func RingName(bucket ID, number uint64) string {
 	return fmt.Sprintf("%s%08d.%s", KeysPrefix, number, bucket)
 }
 
-// ParseRingName says which ring of a bucket's keyring has a name; ok is false for a name of anything else.
+// ParseRingName says which ring of a bucket's keyring has a name; ok is false for a name of
+// anything else.
 func ParseRingName(bucket ID, name string) (number uint64, ok bool) {
 	s, _, _ := strings.Cut(strings.TrimPrefix(name, KeysPrefix), ".")
 	number, err := strconv.ParseUint(s, 10, 64)
@@ -91,7 +95,8 @@ const (
 	idDigits     = 32
 )
 
-// PageNames gives the names of a page's objects. Dir is "{L}/{P}", both by HMAC: L of the ledger, P of ledger and page.
+// PageNames gives the names of a page's objects. Dir is "{L}/{P}", both by HMAC: L of the ledger, P
+// of ledger and page.
 type PageNames struct{ Dir string }
 
 // NamesOf returns the names of a page.
@@ -112,7 +117,8 @@ func (n PageNames) Range(from, to uint64) string {
 	return n.Dir + logDir + digits(from) + "-" + digits(to)
 }
 
-// Pack returns the name of a pack, whose id is that of its sealed object, or of a diff that is an object of its own.
+// Pack returns the name of a pack, whose id is that of its sealed object, or of a diff that is an
+// object of its own.
 func (n PageNames) Pack(id ID) string { return n.Dir + packsDir + id.String() }
 
 // Checkpoint returns the name of the checkpoint that stands for everything up to entry number.
@@ -121,7 +127,8 @@ func (n PageNames) Checkpoint(number uint64) string { return n.Dir + checkpointD
 // Floor returns the name of floor k, 1 for the first one.
 func (n PageNames) Floor(k uint64) string { return n.Dir + floorDir + digits(k) }
 
-// Device returns the name of the note that the device with fingerprint fp has read up to entry number.
+// Device returns the name of the note that the device with fingerprint fp has read up to entry
+// number.
 func (n PageNames) Device(fp ID, number uint64) string {
 	return n.Dir + devicesDir + fp.String() + "/" + digits(number)
 }
@@ -146,14 +153,15 @@ func (n PageNames) HeadLabel(number uint64) seal.Label {
 	return seal.Label{Role: RoleHead, Name: n.Entry(number)}
 }
 
-// BodyLabel says what the second part of a log entry is: it is bound to page and entry id, and may stand at any number.
+// BodyLabel says what the second part of a log entry is: it is bound to page and entry id, and may
+// stand at any number.
 func (n PageNames) BodyLabel(entry ID) seal.Label {
 	return seal.Label{Role: RoleBody, Name: n.Dir + "/" + entry.String()}
 }
 
-// PackLabel says what a pack is. All packs of a page have it: what tells them apart is that the id of a pack is the id which was
-// drawn when it was sealed. So who opens one compares seal.Reader.Ref with the id, and a frame whose place is known opens without
-// the rest of its pack.
+// PackLabel says what a pack is. All packs of a page have it: what tells them apart is that the id
+// of a pack is the id which was drawn when it was sealed. So who opens one compares seal.Reader.Ref
+// with the id, and a frame whose place is known opens without the rest of its pack.
 func (n PageNames) PackLabel() seal.Label {
 	return seal.Label{Role: RolePack, Name: strings.TrimSuffix(n.PacksPrefix(), "/")}
 }
@@ -184,9 +192,10 @@ func (n PageNames) DeviceLabel(fp ID, number uint64) seal.Label {
 // AnnouncementLabel says what the announcement of the given name is.
 func AnnouncementLabel(name string) seal.Label { return seal.Label{Role: RolePage, Name: name} }
 
-// ParseName says what a name below Dir stands for: one of the Kind constants, and its numbers or id. from is the number of an
-// entry, checkpoint or floor, the first of a range, or how far a device has read; to is the last of a range, else equal to from. ok
-// is false for whatever no device writes, such as a range that is not aligned.
+// ParseName says what a name below Dir stands for: one of the Kind constants, and its numbers or
+// id. from is the number of an entry, checkpoint or floor, the first of a range, or how far a
+// device has read; to is the last of a range, else equal to from. ok is false for whatever no
+// device writes, such as a range that is not aligned.
 func (n PageNames) ParseName(name string) (kind string, from, to uint64, id ID, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.Dir)
 	if !ok {

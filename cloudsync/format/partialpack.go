@@ -10,8 +10,8 @@ import (
 // BlockSpan is a run of blocks of a pack: Count of them, at least one, from number First on.
 type BlockSpan struct{ First, Count uint32 }
 
-// PartialPack says which blocks of a pack who begins with a checkpoint is to read, since other blocks have nothing that is live. Spans ascend, with at least one block between
-// them.
+// PartialPack says which blocks of a pack who begins with a checkpoint is to read, since other
+// blocks have nothing that is live. Spans ascend, with at least one block between them.
 type PartialPack struct {
 	ID    ID
 	Spans []BlockSpan
@@ -30,7 +30,8 @@ func (p *PartialPack) Has(block uint32) bool {
 // A list of partial packs is their number (uvarint), then for each:
 //
 //	16  id
-//	    number of spans (uvarint, not 0); for each: how many blocks lie between it and the one before, or the pack's beginning (uvarint), and how many it has (uvarint, not 0)
+//	    number of spans (uvarint, not 0); for each: how many blocks lie between it and the one
+//	           before, or the pack's beginning (uvarint), and how many it has (uvarint, not 0)
 func appendPartial(b []byte, packs []PartialPack) []byte {
 	b = binary.AppendUvarint(b, uint64(len(packs)))
 	for i := range packs {
@@ -69,7 +70,8 @@ func (d *decoder) partial() []PartialPack {
 	return packs
 }
 
-// checkPartial verifies partial packs, each of which must be an eager one of packs, which are sorted.
+// checkPartial verifies partial packs, each of which must be an eager one of packs, which are
+// sorted.
 func checkPartial(partial []PartialPack, packs []PackRef) error {
 	for i := range partial {
 		p := &partial[i]
@@ -98,7 +100,8 @@ func checkPartial(partial []PartialPack, packs []PackRef) error {
 
 const packsWhere = "list of packs"
 
-// EncodePacks returns the value of a metadata row that lists packs: a version byte, 1, and the list as in bodies. It sorts packs. It returns nil for none.
+// EncodePacks returns the value of a metadata row that lists packs: a version byte, 1, and the list
+// as in bodies. It sorts packs. It returns nil for none.
 func EncodePacks(packs []PackRef) []byte {
 	if len(packs) == 0 {
 		return nil

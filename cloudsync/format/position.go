@@ -15,18 +15,23 @@ const (
 	MetadataDevice     = "device"
 	MetadataCheckpoint = "checkpoint"
 	MetadataSince      = "since"
-	// MetadataAdoptedPacks has the packs of the checkpoint with which the page began, as EncodePacks writes them: their places are known, and what the bucket has under their names.
+	// MetadataAdoptedPacks has the packs of the checkpoint with which the page began, as
+	// EncodePacks writes them: their places are known, and what the bucket has under their names.
 	MetadataAdoptedPacks = "adoptedpacks"
-	// MetadataLacks is there, with the value 1, when values of the page may have pieces that nobody has sent. Package storage goes by it too.
+	// MetadataLacks is there, with the value 1, when values of the page may have pieces that nobody
+	// has sent. Package storage goes by it too.
 	MetadataLacks = "lacks"
-	// MetadataRetention has what is known of the bucket's retention, as RetentionRow writes it. It stays when all else of a bucket is forgotten: see package storage.
+	// MetadataRetention has what is known of the bucket's retention, as RetentionRow writes it. It
+	// stays when all else of a bucket is forgotten: see package storage.
 	MetadataRetention = "retention"
 )
 
-// RetentionRow is what a page knows of its bucket's retention. As a row: commits 8, age in nanoseconds 8, bucket id 16.
+// RetentionRow is what a page knows of its bucket's retention. As a row: commits 8, age in
+// nanoseconds 8, bucket id 16.
 type RetentionRow struct {
 	Retention
-	// Bucket is whose log says so; zero, or that of another bucket: the present log does not say so yet.
+	// Bucket is whose log says so; zero, or that of another bucket: the present log does not say so
+	// yet.
 	Bucket ID
 }
 
@@ -49,7 +54,8 @@ func ParseRetentionRow(b []byte) (r RetentionRow) {
 	return r
 }
 
-// Position says how far a device has read a page's log. The zero value of Number says that it has read nothing.
+// Position says how far a device has read a page's log. The zero value of Number says that it has
+// read nothing.
 type Position struct {
 	Bucket ID // of the keyring
 	Number uint64

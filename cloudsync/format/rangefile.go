@@ -16,7 +16,8 @@ const MaxRangeEntries = 32 << 10
 // RangeSizes returns how many entries ranges have, ascending.
 func RangeSizes() []uint64 { return []uint64{32, 1024, MaxRangeEntries} }
 
-// RangeOf returns the range of size entries that holds entry number, which is at least 1: [k*size+1, (k+1)*size].
+// RangeOf returns the range of size entries that holds entry number, which is at least 1:
+// [k*size+1, (k+1)*size].
 func RangeOf(number, size uint64) (from, to uint64) {
 	from = (number-1)/size*size + 1
 	return from, from + size - 1
@@ -36,7 +37,8 @@ type RangePlace struct {
 	Created time.Time
 }
 
-// The layout of a range. It is not sealed: it has nothing that the bucket's owner does not see of single entries.
+// The layout of a range. It is not sealed: it has nothing that the bucket's owner does not see of
+// single entries.
 //
 //	offset   bytes  content
 //	0        4      "LRNG"
@@ -44,9 +46,11 @@ type RangePlace struct {
 //	5        3      zeros
 //	8        8      number of the first entry
 //	16       4      number n of entries, 1 to MaxRangeEntries
-//	20       12n    for each: length (4), when it was created in nanoseconds since 1970 (8; 0: not known)
+//	20       12n    for each: length (4), when it was created in nanoseconds since 1970 (8; 0: not
+//	                known)
 //	20+12n   4      CRC-32C of everything before
-//	24+12n          the entries, byte for byte as they are stored alone, one after the other to the end
+//	24+12n          the entries, byte for byte as they are stored alone, one after the other to
+//	                the end
 const (
 	rangeMagic     = "LRNG"
 	rangeHead      = 20
@@ -61,8 +65,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // RangeTableBytes returns the length of what stands before the entries in a range of n entries.
 func RangeTableBytes(n int) int { return rangeHead + rangeEach*n + rangeSum }
 
-// EncodeRange returns the range of the entries from on, byte for byte behind a table of their lengths and creation times. Errors:
-// base.ErrTooLarge beyond MaxRangeBytes; base.ErrInvalid.
+// EncodeRange returns the range of the entries from on, byte for byte behind a table of their
+// lengths and creation times. Errors: base.ErrTooLarge beyond MaxRangeBytes; base.ErrInvalid.
 func EncodeRange(from uint64, entries []RangeEntry) ([]byte, error) {
 	if from == 0 || from > MaxNumber || len(entries) == 0 || len(entries) > MaxRangeEntries {
 		return nil, invalid(rangeWhere, fmt.Errorf("%d entries from %d on", len(entries), from))
@@ -108,8 +112,8 @@ func nanoseconds(t time.Time) (uint64, error) {
 	return uint64(t.UnixNano()), nil
 }
 
-// ParseRange reads a range of to-from+1 entries, which borrow b. It proves nothing of the entries. Errors: *base.CorruptError,
-// *base.FormatError.
+// ParseRange reads a range of to-from+1 entries, which borrow b. It proves nothing of the entries.
+// Errors: *base.CorruptError, *base.FormatError.
 func ParseRange(from, to uint64, b []byte) ([]RangeEntry, error) {
 	places, err := ParseRangeTable(from, to, b)
 	if err != nil {
@@ -127,8 +131,9 @@ func ParseRange(from, to uint64, b []byte) ([]RangeEntry, error) {
 	return entries, nil
 }
 
-// ParseRangeTable returns where the entries stand in a range of to-from+1 entries that begins with b: at least RangeTableBytes of
-// it, so that who looks for one entry need not have the others. Errors: as ParseRange.
+// ParseRangeTable returns where the entries stand in a range of to-from+1 entries that begins with
+// b: at least RangeTableBytes of it, so that who looks for one entry need not have the others.
+// Errors: as ParseRange.
 func ParseRangeTable(from, to uint64, b []byte) ([]RangePlace, error) {
 	if from == 0 || to < from || to > MaxNumber || to-from >= MaxRangeEntries {
 		return nil, corrupt(rangeWhere, fmt.Errorf("it has entries %d to %d", from, to))

@@ -20,25 +20,31 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// maxHeaderBytes bounds the header of a checkpoint: some 1.5 million commits. Of each commit 50 bytes are held, the rest goes to a temporary file.
+// maxHeaderBytes bounds the header of a checkpoint: some 1.5 million commits. Of each commit 50
+// bytes are held, the rest goes to a temporary file.
 const maxHeaderBytes = 256 << 20
 
-// MetadataAhead is the type of the row that is there while a part of the history of a checkpoint is here, ahead of its heads: the number of the checkpoint (8). When it is not adopted
-// after all, the commits that are here count when the log brings them.
+// MetadataAhead is the type of the row that is there while a part of the history of a checkpoint is
+// here, ahead of its heads: the number of the checkpoint (8). When it is not adopted after all, the
+// commits that are here count when the log brings them.
 const MetadataAhead = "ahead"
 
-// MetadataAheadBeside is that of the row that is there while a part of the history comes that TakeHistory takes: the number of the entry behind the page's position (8), which needs it. When it
-// is not taken after all, what is here counts when that entry brings it.
+// MetadataAheadBeside is that of the row that is there while a part of the history comes that
+// TakeHistory takes: the number of the entry behind the page's position (8), which needs it. When
+// it is not taken after all, what is here counts when that entry brings it.
 const MetadataAheadBeside = "aheadBeside"
 
-// Adopt takes over the checkpoint of a number, and returns the position behind it, from which Apply goes on. The page has read less of the log than the checkpoint stands for;
-// usually nothing. Commits that it has of its own stay: they are not synced.
+// Adopt takes over the checkpoint of a number, and returns the position behind it, from which Apply
+// goes on. The page has read less of the log than the checkpoint stands for; usually nothing.
+// Commits that it has of its own stay: they are not synced.
 //
-// The heads come with their trees and their EAGER values, other commits as a part of history whose trees BuildTree makes. It is one batch of storage, behind what is said in the
-// comment of the package, and behind the history, when that is long. Adopt blocks for the bucket and the disk; memory does not depend on the number of entries of the trees, and takes 50 bytes for each commit.
+// The heads come with their trees and their EAGER values, other commits as a part of history whose
+// trees BuildTree makes. It is one batch of storage, behind what is said in the comment of the
+// package, and behind the history, when that is long. Adopt blocks for the bucket and the disk;
+// memory does not depend on the number of entries of the trees, and takes 50 bytes for each commit.
 //
-// Errors: an *EntryError for a checkpoint or pack that is bad; base.ErrInvalid for a page that has read more; those of the bucket (base.ErrNotFound when it is not there), of the disk
-// and of ctx.
+// Errors: an *EntryError for a checkpoint or pack that is bad; base.ErrInvalid for a page that has
+// read more; those of the bucket (base.ErrNotFound when it is not there), of the disk and of ctx.
 func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, res Result, err error) {
 	r, err := p.readRows(ctx)
 	if err != nil {
@@ -81,9 +87,12 @@ func (p *Page) Adopt(ctx context.Context, number uint64) (at format.Position, re
 	return a.c.At, s.res, nil
 }
 
-// TakeHistory takes over the commits of the checkpoint of a number, with what else Adopt takes for them, if a wanted one is among them; found reports that. The page may have read any part of the log: its position, tags, and
-// what else the log says stay as they are. Devices that make a lost bucket whole again bring commits in this way whose trees they do not have. Memory and batches are those of Adopt: who ends between
-// them has commits that are no heads yet, and takes the rest with the next call.
+// TakeHistory takes over the commits of the checkpoint of a number, with what else Adopt takes for
+// them, if a wanted one is among them; found reports that. The page may have read any part of the
+// log: its position, tags, and what else the log says stay as they are. Devices that make a lost
+// bucket whole again bring commits in this way whose trees they do not have. Memory and batches are
+// those of Adopt: who ends between them has commits that are no heads yet, and takes the rest with
+// the next call.
 //
 // Errors: those of Adopt.
 func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID) (res Result, found bool, err error) {
@@ -94,7 +103,8 @@ func (p *Page) TakeHistory(ctx context.Context, number uint64, wanted commit.ID)
 	return res, err == nil, err
 }
 
-// takeHistory is TakeHistory, without a wanted commit when that is nil. It returns what the checkpoint has of the history.
+// takeHistory is TakeHistory, without a wanted commit when that is nil. It returns what the
+// checkpoint has of the history.
 func (p *Page) takeHistory(ctx context.Context, number uint64, wanted *commit.ID) (k *knownHistory, res Result, err error) {
 	name := p.o.Names.Checkpoint(number)
 	s := p.begin(rows{})
@@ -160,7 +170,8 @@ func (a *adoption) packsRow() storage.Metadata {
 	return storage.Metadata{Type: format.MetadataAdoptedPacks, Value: format.EncodePacks(a.c.Packs)}
 }
 
-// adopted reports whether the places of a pack came with the checkpoint with which the page began: an entry that announces it says nothing new.
+// adopted reports whether the places of a pack came with the checkpoint with which the page began:
+// an entry that announces it says nothing new.
 func (s *step) adopted(ctx context.Context, id format.ID) (bool, error) {
 	if s.adoptedPacks == nil {
 		b, err := s.p.o.Store.Metadata(ctx, format.MetadataAdoptedPacks)
@@ -180,7 +191,8 @@ func (s *step) adopted(ctx context.Context, id format.ID) (bool, error) {
 	return ok, nil
 }
 
-// open opens the object and reads its header. The stream goes on with the diffs of the heads. The caller closes what it returns, and the adoption.
+// open opens the object and reads its header. The stream goes on with the diffs of the heads. The
+// caller closes what it returns, and the adoption.
 func (a *adoption) open(ctx context.Context, p *Page) (*seal.Stream, io.Closer, error) {
 	o, err := p.o.Bucket.Get(ctx, a.name, 0, -1)
 	if err != nil {
@@ -309,7 +321,8 @@ func (a *adoption) commits(ctx context.Context) error {
 	return nil
 }
 
-// parent is step.find for the parent of a commit of the checkpoint. Of one that is in the checkpoint it gives what is compared with a child.
+// parent is step.find for the parent of a commit of the checkpoint. Of one that is in the
+// checkpoint it gives what is compared with a child.
 func (a *adoption) parent(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	i, ok := a.h.Find(id)
 	if ok && !a.skips(i) {
@@ -327,7 +340,8 @@ func (a *adoption) parent(ctx context.Context, id commit.ID) (*commit.Commit, er
 
 func (a *adoption) skips(i int) bool { return a.skipped != nil && a.skipped[i] }
 
-// islands verifies that what has no child and is no head is kept because of a tag: what was built on it was given up. That heads have no child reading has proved.
+// islands verifies that what has no child and is no head is kept because of a tag: what was built
+// on it was given up. That heads have no child reading has proved.
 func (a *adoption) islands() error {
 	a.inner = make([]bool, a.h.Len())
 	for i, is := range a.h.IsParent() {
@@ -348,7 +362,8 @@ func (a *adoption) islands() error {
 	return nil
 }
 
-// treeOf returns the commit to which the diff of a number leads, and the length of that diff: first those of heads, then those of other commits.
+// treeOf returns the commit to which the diff of a number leads, and the length of that diff: first
+// those of heads, then those of other commits.
 func (a *adoption) treeOf(i int) (*commit.Commit, uint64) {
 	if n := len(a.c.Heads); i >= n {
 		return a.special[a.c.Trees[i-n]], a.c.TreeBytes[i-n]
@@ -359,7 +374,8 @@ func (a *adoption) treeOf(i int) (*commit.Commit, uint64) {
 // trees returns how many commits come with trees.
 func (a *adoption) trees() int { return len(a.c.Heads) + len(a.c.Trees) }
 
-// skip finds the commits that are not here though what is built on them is: they were given up here, and stay so. It returns which are here.
+// skip finds the commits that are not here though what is built on them is: they were given up
+// here, and stay so. It returns which are here.
 func (a *adoption) skip(ctx context.Context) (here []bool, err error) {
 	here, gone := make([]bool, a.h.Len()), make([]bool, a.h.Len())
 	tagged := make(map[commit.ID]bool, len(a.c.Tags))
@@ -408,7 +424,8 @@ type knownHistory struct {
 
 func (a *adoption) known() *knownHistory { return &knownHistory{a.h, a.outside, a.c.Retention} }
 
-// history puts the commits into the step. When they are many, those that are no heads go ahead of it, a part at a time: the heads of the page change with the step, all at once.
+// history puts the commits into the step. When they are many, those that are no heads go ahead of
+// it, a part at a time: the heads of the page change with the step, all at once.
 func (a *adoption) history(ctx context.Context) error {
 	s := a.s
 	trees, heads := map[uint32]bool{}, map[uint32]bool{}
@@ -447,7 +464,8 @@ func (a *adoption) history(ctx context.Context) error {
 // aheadBytes is how long commits may be that go into one batch.
 const aheadBytes = 4 << 20
 
-// historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which heads of the page have children there.
+// historyAhead makes commits that are no heads durable, ahead of the step, and notes for it which
+// heads of the page have children there.
 func (a *adoption) historyAhead(ctx context.Context, heads map[uint32]bool) error {
 	s := a.s
 	row, err := a.aheadRow(ctx)
@@ -497,7 +515,8 @@ func (a *adoption) aheadRow(ctx context.Context) (storage.Metadata, error) {
 	return row, err
 }
 
-// coveredHeads returns the heads of the page on which commits of the checkpoint are built: merges that were made here, too, while they were ahead.
+// coveredHeads returns the heads of the page on which commits of the checkpoint are built: merges
+// that were made here, too, while they were ahead.
 func (a *adoption) coveredHeads() (ids []commit.ID) {
 	store, isParent := a.s.p.o.Store, a.h.IsParent()
 	for _, c := range slices.Concat(store.Heads(), store.ChainedHeads()) {
@@ -510,7 +529,8 @@ func (a *adoption) coveredHeads() (ids []commit.ID) {
 	return ids
 }
 
-// settleHeads looks once more for such heads when the step is durable: one may have come in the very moment before.
+// settleHeads looks once more for such heads when the step is durable: one may have come in the
+// very moment before.
 func (a *adoption) settleHeads(ctx context.Context) error {
 	if !a.ahead {
 		return nil
@@ -564,7 +584,8 @@ func puts(r *diffReader) func(yield func(fb.Entry, error) bool) {
 	}
 }
 
-// values takes the packs, and verifies that the values of the heads are here or can come; then tags and what is condemned.
+// values takes the packs, and verifies that the values of the heads are here or can come; then tags
+// and what is condemned.
 func (a *adoption) values(ctx context.Context) error {
 	s := a.s
 	s.rows.lacks = s.rows.lacks || a.c.Lacks
@@ -615,7 +636,8 @@ func (a *adoption) values(ctx context.Context) error {
 	return nil
 }
 
-// pack takes a pack, of which part says what is read, nil: all. A page that has content may hold all of it.
+// pack takes a pack, of which part says what is read, nil: all. A page that has content may hold
+// all of it.
 func (a *adoption) pack(ctx context.Context, ref format.PackRef, part *format.PartialPack) error {
 	s := a.s
 	take := func() error {

@@ -154,7 +154,8 @@ func TestAdopt(t *testing.T) {
 	b.check()
 }
 
-// TestTakeHistory takes commits that only a checkpoint has beside what was read of the log, when an entry builds on them.
+// TestTakeHistory takes commits that only a checkpoint has beside what was read of the log, when an
+// entry builds on them.
 func TestTakeHistory(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.device(t), w.device(t), w.device(t)
@@ -221,7 +222,8 @@ func TestAdoptWithoutValue(t *testing.T) {
 	}
 }
 
-// TestAdoptShallow adopts a checkpoint whose oldest commits were given up, of which one that is tagged has its tree, and goes on with entries that are built on what was given up.
+// TestAdoptShallow adopts a checkpoint whose oldest commits were given up, of which one that is
+// tagged has its tree, and goes on with entries that are built on what was given up.
 func TestAdoptShallow(t *testing.T) {
 	w := newWorld(t)
 	a := w.device(t)
@@ -251,7 +253,8 @@ func TestAdoptShallow(t *testing.T) {
 			t.Errorf("tree of %s: %t, %v", k.ID.Short(), held, err)
 		}
 	}
-	// A device that was away has built on a commit that was given up. The body says so, and the diff leads from the head.
+	// A device that was away has built on a commit that was given up. The body says so, and the
+	// diff leads from the head.
 	late := a.commit(edit{"late": []byte("x")}, between)
 	body := a.body(late)
 	body.Shallow, body.Commits[0].Base = true, format.Base{Commit: head.ID}
@@ -297,7 +300,8 @@ func TestAdoptBelowWhatIsHere(t *testing.T) {
 	b.check()
 }
 
-// TestBuildOnWhatWasGivenUpHere takes an entry of a device that nobody knew of, which has built on a commit that was given up here: its tree comes from the past.
+// TestBuildOnWhatWasGivenUpHere takes an entry of a device that nobody knew of, which has built on
+// a commit that was given up here: its tree comes from the past.
 func TestBuildOnWhatWasGivenUpHere(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -398,7 +402,8 @@ func TestAdoptMissing(t *testing.T) {
 	}
 }
 
-// TestAdoptMemory adopts a checkpoint of many entries onto a disk, and looks how much memory is live meanwhile.
+// TestAdoptMemory adopts a checkpoint of many entries onto a disk, and looks how much memory is
+// live meanwhile.
 func TestAdoptMemory(t *testing.T) {
 	n := 40_000
 	if tier.Nightly() {

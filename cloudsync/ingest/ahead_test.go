@@ -33,8 +33,9 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// TestHistoryComesInSteps takes over a checkpoint two commits at a time, and breaks off at one moment after the other. The heads are those that were before, or those of the
-// checkpoint; and the page comes to the same with the checkpoint, and with the log from its beginning on.
+// TestHistoryComesInSteps takes over a checkpoint two commits at a time, and breaks off at one
+// moment after the other. The heads are those that were before, or those of the checkpoint; and the
+// page comes to the same with the checkpoint, and with the log from its beginning on.
 func TestHistoryComesInSteps(t *testing.T) {
 	s := newStory(t)
 	began, partly := false, 0
@@ -88,7 +89,8 @@ func TestHistoryComesInSteps(t *testing.T) {
 	}
 }
 
-// TestHistoryAheadOfOwnHeads takes over a checkpoint that goes on from a head of the page, on one that has a commit of its own there and on one that has none.
+// TestHistoryAheadOfOwnHeads takes over a checkpoint that goes on from a head of the page, on one
+// that has a commit of its own there and on one that has none.
 func TestHistoryAheadOfOwnHeads(t *testing.T) {
 	w := newWorld(t)
 	a := w.device(t)
@@ -134,8 +136,9 @@ func TestHistoryAheadOfOwnHeads(t *testing.T) {
 	}
 }
 
-// TestTakenHistoryComesInSteps takes commits from a checkpoint beside the log, two at a time, and breaks off at one moment after the other: heads change with the last step only, and
-// the next call takes what is left, or the log brings it. One of the commits is here already.
+// TestTakenHistoryComesInSteps takes commits from a checkpoint beside the log, two at a time, and
+// breaks off at one moment after the other: heads change with the last step only, and the next call
+// takes what is left, or the log brings it. One of the commits is here already.
 func TestTakenHistoryComesInSteps(t *testing.T) {
 	w := newWorld(t)
 	a, c := w.device(t), w.device(t)
@@ -259,8 +262,10 @@ func (w *watchedFile) WriteAt(b []byte, at int64) (int, error) {
 	return w.File.WriteAt(b, at)
 }
 
-// TestLongHistoryMemory takes a checkpoint of many commits onto a disk, as the beginning of a page and beside what it has, and looks at how long its batches are, and how much memory is live when they are written: commits that are held
-// all at once take 2 KB each. The table of them has 50 bytes for each; 150 with all else, as measured.
+// TestLongHistoryMemory takes a checkpoint of many commits onto a disk, as the beginning of a page
+// and beside what it has, and looks at how long its batches are, and how much memory is live when
+// they are written: commits that are held all at once take 2 KB each. The table of them has 50
+// bytes for each; 150 with all else, as measured.
 func TestLongHistoryMemory(t *testing.T) {
 	n := 16_000
 	if tier.Nightly() {

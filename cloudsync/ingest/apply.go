@@ -96,14 +96,18 @@ func (r *rows) metadata() []storage.Metadata {
 	return m
 }
 
-// Apply verifies entries and appends what they bring, in order, together with the position: an entry is one batch of storage, and small ones share one. The entries
-// follow the page's position, and at is the position behind the last of them.
+// Apply verifies entries and appends what they bring, in order, together with the position: an
+// entry is one batch of storage, and small ones share one. The entries follow the page's position,
+// and at is the position behind the last of them.
 //
-// When an entry is bad, or needs what is not to be had now, nothing of it is applied, while those before it are, and their position is durable. Commits that are
-// here already, also such as were made here, are passed over: they count as synced. Apply blocks for the disk, and for the bucket where entries speak of packs.
+// When an entry is bad, or needs what is not to be had now, nothing of it is applied, while those
+// before it are, and their position is durable. Commits that are here already, also such as were
+// made here, are passed over: they count as synced. Apply blocks for the disk, and for the bucket
+// where entries speak of packs.
 //
-// Errors: an *EntryError for an entry or pack that is bad; a *NeedsTreeError; a *NeedsPlacesError; base.ErrInvalid when the entries are not those behind the position; those of the
-// bucket, of the disk and of ctx.
+// Errors: an *EntryError for an entry or pack that is bad; a *NeedsTreeError; a *NeedsPlacesError;
+// base.ErrInvalid when the entries are not those behind the position; those of the bucket, of the
+// disk and of ctx.
 func (p *Page) Apply(ctx context.Context, entries []*format.Entry, at format.Position) (Result, error) {
 	var res Result
 	if len(entries) == 0 {
@@ -168,7 +172,8 @@ func (p *Page) expect(entries []*format.Entry) {
 	p.o.Progress.Begin(values, bytes)
 }
 
-// applyGroup applies the first entries, as many as share a batch, and returns how many. With an error, those before the one that has it have been applied.
+// applyGroup applies the first entries, as many as share a batch, and returns how many. With an
+// error, those before the one that has it have been applied.
 func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows) (int, Result, error) {
 	var taken Result
 	var anew *knownHistory
@@ -212,8 +217,9 @@ func (p *Page) applyGroup(ctx context.Context, entries []*format.Entry, r *rows)
 	return n, s.res, nil
 }
 
-// isSmall reports whether an entry may share a batch with others: it has all that it brings in its body. An own one with tags may not: storage takes
-// changes of others before own ones that are synced, and those of later entries count after them.
+// isSmall reports whether an entry may share a batch with others: it has all that it brings in its
+// body. An own one with tags may not: storage takes changes of others before own ones that are
+// synced, and those of later entries count after them.
 func (p *Page) isSmall(e *format.Entry) bool {
 	b := e.Body
 	if len(b.Packs) > 0 || b.Condemned != nil || b.Renewed || e.Stored > groupBytes || len(b.Tags) > 0 && p.isOwn(b) {

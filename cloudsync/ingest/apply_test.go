@@ -54,7 +54,8 @@ func TestTwoPages(t *testing.T) {
 	}
 }
 
-// TestConvergence lets three pages edit, merge and exchange at random; in the end they hold the same.
+// TestConvergence lets three pages edit, merge and exchange at random; in the end they hold the
+// same.
 func TestConvergence(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
@@ -192,7 +193,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestOwnTagThatWasChangedSince reads an own change of a tag, that of another device behind it, and both at once: the last one in the log holds everywhere.
+// TestOwnTagThatWasChangedSince reads an own change of a tag, that of another device behind it, and
+// both at once: the last one in the log holds everywhere.
 func TestOwnTagThatWasChangedSince(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.device(t), w.device(t), w.device(t)

@@ -23,8 +23,9 @@ func (s *step) lookShallow(ctx context.Context) (err error) {
 	return err
 }
 
-// borrow makes the tree of a commit that is not here, from what the bucket has of the past: the commit was given up here while another device, which nobody knew of, built on it. pruned says that this is
-// known. The commit stays given up, and of its tree stays what is built on it.
+// borrow makes the tree of a commit that is not here, from what the bucket has of the past: the
+// commit was given up here while another device, which nobody knew of, built on it. pruned says
+// that this is known. The commit stays given up, and of its tree stays what is built on it.
 func (s *step) borrow(ctx context.Context, id commit.ID, pruned bool) (object.Digest, error) {
 	none := unknown("the base of the diff, commit", id)
 	if s.p.o.Past == nil || !pruned && !s.shallow {

@@ -25,7 +25,8 @@ type story struct {
 	history func(yield func(*format.Entry) error) error
 }
 
-// newStory writes the log: values in entries, in EAGER and LAZY packs, values that become EAGER, a merge with an explanation, a checkpoint, and what it makes needless condemned.
+// newStory writes the log: values in entries, in EAGER and LAZY packs, values that become EAGER, a
+// merge with an explanation, a checkpoint, and what it makes needless condemned.
 func newStory(t testing.TB) *story {
 	t.Helper()
 	w := newWorld(t)
@@ -102,7 +103,8 @@ func TestSmallBounds(t *testing.T) {
 	s.same(b)
 }
 
-// TestAdoptStory begins with the checkpoint, on an empty page and on one that has read a part of the log, and builds all older trees.
+// TestAdoptStory begins with the checkpoint, on an empty page and on one that has read a part of
+// the log, and builds all older trees.
 func TestAdoptStory(t *testing.T) {
 	s := newStory(t)
 	for _, read := range []int{0, 1, 3, 5} {
@@ -151,7 +153,8 @@ func (d *device) keys(c *commit.Commit) []string {
 	return keys
 }
 
-// TestBuildTreePlaces finds values of an old tree whose places came in entries that a page with a checkpoint has not read.
+// TestBuildTreePlaces finds values of an old tree whose places came in entries that a page with a
+// checkpoint has not read.
 func TestBuildTreePlaces(t *testing.T) {
 	s := newStory(t)
 	b := s.device(t)

@@ -21,21 +21,27 @@ var errEnough = errors.New("enough of the history")
 
 // Past is what the bucket has of a page's past.
 type Past struct {
-	// Entries gives the entries behind a position, in order, up to that of the page. It returns the error of yield.
+	// Entries gives the entries behind a position, in order, up to that of the page. It returns the
+	// error of yield.
 	Entries func(from format.Position, yield func(*format.Entry) error) error
-	// Checkpoints are the numbers of the checkpoints that are there, ascending. A tree is built from the last of them that allows it.
+	// Checkpoints are the numbers of the checkpoints that are there, ascending. A tree is built
+	// from the last of them that allows it.
 	Checkpoints []uint64
 }
 
 // maxStarts bounds how many checkpoints are tried.
 const maxStarts = 8
 
-// BuildTree makes the tree of a treeless commit from what the log brings: from the newest checkpoint before the commit, or from the first entry on. The log is read from there, up to three times. A
-// tree that is here is left as it is. Only the wanted tree is stored, and places of values of it that were not known. Values whose places nobody knows any more do
-// not keep the tree from being built.
+// BuildTree makes the tree of a treeless commit from what the log brings: from the newest
+// checkpoint before the commit, or from the first entry on. The log is read from there, up to three
+// times. A tree that is here is left as it is. Only the wanted tree is stored, and places of values
+// of it that were not known. Values whose places nobody knows any more do not keep the tree from
+// being built.
 //
-// It blocks for the disk and the bucket, and holds 16 bytes for each commit in the log that it reads, the header of a checkpoint, and what one step of a tree takes. Errors: base.ErrNotFound for a commit that
-// is not here, base.ErrGone when the past does not lead to it, an *EntryError, those of log, of the disk and of ctx.
+// It blocks for the disk and the bucket, and holds 16 bytes for each commit in the log that it
+// reads, the header of a checkpoint, and what one step of a tree takes. Errors: base.ErrNotFound
+// for a commit that is not here, base.ErrGone when the past does not lead to it, an *EntryError,
+// those of log, of the disk and of ctx.
 func (p *Page) BuildTree(ctx context.Context, id commit.ID, log Past) error {
 	c, err := p.o.Store.Commit(ctx, id)
 	if err != nil {
@@ -72,10 +78,12 @@ type builder struct {
 	p      *Page
 	target *commit.Commit
 	log    Past
-	// start is the checkpoint with which it begins, nil for the first entry; head is which of its heads the first diff leads from, -1: none.
+	// start is the checkpoint with which it begins, nil for the first entry; head is which of its
+	// heads the first diff leads from, -1: none.
 	start *start
 	head  int
-	// chain are the commits whose diffs lead to the target, last first, by the first 8 bytes of their ids.
+	// chain are the commits whose diffs lead to the target, last first, by the first 8 bytes of
+	// their ids.
 	chain []uint64
 	from  object.Digest // root of the tree, which is here, that the first diff of the chain leads from
 	s     *step         // has the trees that are built on the way
@@ -85,7 +93,8 @@ type builder struct {
 	gone  map[format.ID]struct{}
 	read  map[format.ID]struct{} // packs of which the places were taken
 	below uint64                 // entries that are condemned
-	// lenient passes over packs that cannot be read: values that stand there do not keep a tree from being built.
+	// lenient passes over packs that cannot be read: values that stand there do not keep a tree
+	// from being built.
 	lenient bool
 }
 
@@ -120,7 +129,8 @@ func (b *builder) build(ctx context.Context) error {
 	return last.submit(ctx, nil)
 }
 
-// buildIn makes the tree in a step. When the past does not lead to it, or something in it is damaged, the commit may have been sent once more, behind a checkpoint that has it without its
+// buildIn makes the tree in a step. When the past does not lead to it, or something in it is
+// damaged, the commit may have been sent once more, behind a checkpoint that has it without its
 // tree: a device that made the bucket whole again does so.
 func (b *builder) buildIn(ctx context.Context, last *step) error {
 	err := b.tryIn(ctx, last, false)
@@ -133,7 +143,8 @@ func (b *builder) buildIn(ctx context.Context, last *step) error {
 	return err
 }
 
-// tryIn is buildIn once. again says to begin with checkpoints that have the commit without its tree.
+// tryIn is buildIn once. again says to begin with checkpoints that have the commit without its
+// tree.
 func (b *builder) tryIn(ctx context.Context, last *step, again bool) error {
 	if err := b.planFromNewest(ctx, again); err != nil {
 		return err
@@ -158,7 +169,8 @@ func (b *builder) tryIn(ctx context.Context, last *step, again bool) error {
 	return err
 }
 
-// planFromNewest plans with the newest checkpoint from which a chain leads to the target, at last with none. again: see tryIn.
+// planFromNewest plans with the newest checkpoint from which a chain leads to the target, at last
+// with none. again: see tryIn.
 func (b *builder) planFromNewest(ctx context.Context, again bool) error {
 	for i := len(b.log.Checkpoints) - 1; i >= max(0, len(b.log.Checkpoints)-maxStarts); i-- {
 		st, within, err := b.readStart(ctx, b.log.Checkpoints[i])
@@ -179,7 +191,8 @@ func (b *builder) planFromNewest(ctx context.Context, again bool) error {
 	return b.plan(ctx)
 }
 
-// readStart reads the header of a checkpoint. within says that the target is before it, and none of its heads.
+// readStart reads the header of a checkpoint. within says that the target is before it, and none of
+// its heads.
 func (b *builder) readStart(ctx context.Context, number uint64) (st *start, within bool, err error) {
 	a := &adoption{number: number, name: b.p.o.Names.Checkpoint(number)}
 	defer func() { err = cmp.Or(err, a.close()) }()
@@ -345,7 +358,8 @@ func (b *builder) step(ctx context.Context, cc *format.CommitChange) error {
 	return nil
 }
 
-// copyTo makes the present tree in another step, out of the tree that was here before, and returns its root.
+// copyTo makes the present tree in another step, out of the tree that was here before, and returns
+// its root.
 func (b *builder) copyTo(ctx context.Context, to *step) (object.Digest, error) {
 	source := btree.Tree{Page: b.p.page, Source: b.s, Root: b.from}
 	target := source
@@ -375,8 +389,9 @@ func (c *countingSink) PutNode(ctx context.Context, n btree.NewNode) error {
 	return c.step.PutNode(ctx, n)
 }
 
-// places looks for values of the tree of which nobody here knows where they are, and when there are any, takes the places of all pieces that the checkpoint and the
-// log behind it tell of and the page does not know; and if that was not enough, of those that all of the log tells of.
+// places looks for values of the tree of which nobody here knows where they are, and when there are
+// any, takes the places of all pieces that the checkpoint and the log behind it tell of and the
+// page does not know; and if that was not enough, of those that all of the log tells of.
 func (b *builder) places(ctx context.Context, s *step) error {
 	missing, err := b.lacksPlaces(ctx, s)
 	if err != nil || !missing {
@@ -468,7 +483,8 @@ func (b *builder) placesIn(ctx context.Context, s *step, ref format.PackRef) err
 	return err
 }
 
-// placesRelied is placesIn for a pack of which an entry says no more than that it relies on it. It is read once.
+// placesRelied is placesIn for a pack of which an entry says no more than that it relies on it. It
+// is read once.
 func (b *builder) placesRelied(ctx context.Context, s *step, id format.ID) error {
 	if _, ok := b.gone[id]; ok {
 		return nil

@@ -13,12 +13,15 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// fewTrees is how many trees are built one by one, each from the newest checkpoint before it. More are built together, from the first entry on.
+// fewTrees is how many trees are built one by one, each from the newest checkpoint before it. More
+// are built together, from the first entry on.
 const fewTrees = 2
 
-// BuildTrees makes the trees of treeless commits, as BuildTree does, but of many of them with the log read twice in all, four times when places of values are not known. Trees on the way
-// to them are stored too. What the log does not lead to from its first entry on is built one by one. It holds 24 bytes for each commit in the log. Errors: those of BuildTree; when a tree is
-// gone, all others that are not have been built.
+// BuildTrees makes the trees of treeless commits, as BuildTree does, but of many of them with the
+// log read twice in all, four times when places of values are not known. Trees on the way to them
+// are stored too. What the log does not lead to from its first entry on is built one by one. It
+// holds 24 bytes for each commit in the log. Errors: those of BuildTree; when a tree is gone, all
+// others that are not have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID, log Past) error {
 	m := &manyTrees{p: p, log: log, bases: map[uint64]uint64{}, wanted: map[uint64]*commit.Commit{}, needed: map[uint64]bool{}}
 	for _, id := range ids {
@@ -119,7 +122,8 @@ func (m *manyTrees) need(ctx context.Context, at uint64) error {
 	return nil
 }
 
-// follow applies the diffs that are needed, in the order of the log, in which a base comes before what is based on it.
+// follow applies the diffs that are needed, in the order of the log, in which a base comes before
+// what is based on it.
 func (m *manyTrees) follow(ctx context.Context) error {
 	m.begin()
 	defer func() { m.s.end() }()
@@ -161,7 +165,8 @@ func (m *manyTrees) submit(ctx context.Context) error {
 	return nil
 }
 
-// step builds the tree of a commit, if it is here without one, and the tree that its diff leads from is.
+// step builds the tree of a commit, if it is here without one, and the tree that its diff leads
+// from is.
 func (m *manyTrees) step(ctx context.Context, cc *format.CommitChange) error {
 	from, ok, err := m.root(ctx, cc.Base)
 	if err != nil || !ok {

@@ -9,8 +9,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// condemn takes a condemnation: pieces whose place is condemned lose it, so that those held here are sent again. Pieces that are not held, though something here
-// refers to them, are fetched before, while they can be.
+// condemn takes a condemnation: pieces whose place is condemned lose it, so that those held here
+// are sent again. Pieces that are not held, though something here refers to them, are fetched
+// before, while they can be.
 func (s *step) condemn(ctx context.Context, e *format.Entry) error {
 	c := e.Body.Condemned
 	if c == nil {
@@ -49,8 +50,9 @@ func (s *step) condemnPlaces(ctx context.Context, c *format.Condemnation) error 
 	})
 }
 
-// LosePlaces takes the places of pieces that stand where in says: such as are held become local, and are sent again; others that are needed here are fetched before, as far as they can be.
-// It is durable when it returns nil. Errors: those of the bucket, of the disk and of ctx.
+// LosePlaces takes the places of pieces that stand where in says: such as are held become local,
+// and are sent again; others that are needed here are fetched before, as far as they can be. It is
+// durable when it returns nil. Errors: those of the bucket, of the disk and of ctx.
 func (p *Page) LosePlaces(ctx context.Context, in func(storage.CloudPlace) bool) error {
 	s := p.begin(rows{})
 	defer s.end()
@@ -62,8 +64,9 @@ func (p *Page) LosePlaces(ctx context.Context, in func(storage.CloudPlace) bool)
 	return s.submit(ctx, nil)
 }
 
-// ForgetPlaces takes the places of pieces that stand where in says, and fetches none. Such as are held become local, others are missing. It is durable when it returns nil. Errors: those of
-// the disk and of ctx.
+// ForgetPlaces takes the places of pieces that stand where in says, and fetches none. Such as are
+// held become local, others are missing. It is durable when it returns nil. Errors: those of the
+// disk and of ctx.
 func (p *Page) ForgetPlaces(ctx context.Context, in func(storage.CloudPlace) bool) error {
 	s := p.begin(rows{})
 	defer s.end()
@@ -74,7 +77,8 @@ func (p *Page) ForgetPlaces(ctx context.Context, in func(storage.CloudPlace) boo
 	return s.submit(ctx, nil)
 }
 
-// Condemn does for a condemnation of this device what Apply does for those of others. Errors: those of LosePlaces.
+// Condemn does for a condemnation of this device what Apply does for those of others. Errors: those
+// of LosePlaces.
 func (p *Page) Condemn(ctx context.Context, c *format.Condemnation) error {
 	s := p.begin(rows{})
 	defer s.end()
@@ -100,7 +104,8 @@ func (s *step) losePlaces(ctx context.Context, in func(storage.CloudPlace) bool,
 		if len(s.b.Condemned) < s.p.bounds.places {
 			continue
 		}
-		// That a part of them goes ahead does no harm: what has no place is sent again, and the rest follows when the entry is taken.
+		// That a part of them goes ahead does no harm: what has no place is sent again, and the
+		// rest follows when the entry is taken.
 		pending, err := s.p.o.Store.SubmitSync(ctx, nil, &storage.SyncBatch{Condemned: s.b.Condemned})
 		if err == nil {
 			err = pending.Wait()

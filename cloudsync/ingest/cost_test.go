@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
-// page returns two devices that hold the same n keys, and the world with the log that brought them. The diff stands in one entry.
+// page returns two devices that hold the same n keys, and the world with the log that brought them.
+// The diff stands in one entry.
 func page(t testing.TB, n int) (*world, *device, *device) {
 	t.Helper()
 	w := newWorld(t)

@@ -79,8 +79,9 @@ func (r *diffReader) close() {
 	}
 }
 
-// checkChange verifies of a change what a reader of changes does not know: from which length on a value is an object. The rest the reader has proved: the length of
-// the key, the kind of the digest, the priority.
+// checkChange verifies of a change what a reader of changes does not know: from which length on a
+// value is an object. The rest the reader has proved: the length of the key, the kind of the
+// digest, the priority.
 func checkChange(c *format.Change) error {
 	switch {
 	case c.Removed:
@@ -101,7 +102,8 @@ func entryOf(c *format.Change) fb.Entry {
 	return fb.Entry{Key: c.Key, Digest: c.Object, Size: c.Size, Priority: c.Priority}
 }
 
-// apply applies a diff to the tree of a root and returns the new root. All values that it puts are here then, or the bucket has them, as their priority asks.
+// apply applies a diff to the tree of a root and returns the new root. All values that it puts are
+// here then, or the bucket has them, as their priority asks.
 func (s *step) apply(ctx context.Context, from object.Digest, d format.Diff) (object.Digest, error) {
 	var none object.Digest
 	r, err := s.p.openDiff(ctx, &d)

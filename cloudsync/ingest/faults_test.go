@@ -67,7 +67,8 @@ func change(fn func([]byte) []byte) func(o bucket.Object, err error) (bucket.Obj
 	}
 }
 
-// TestBucketFaults lets each get of the story go wrong in each way. What is wrong is told, nothing half is visible, and when the bucket is well the page takes the rest.
+// TestBucketFaults lets each get of the story go wrong in each way. What is wrong is told, nothing
+// half is visible, and when the bucket is well the page takes the rest.
 func TestBucketFaults(t *testing.T) {
 	s := newStory(t)
 	for name, spoil := range spoils {
@@ -131,7 +132,8 @@ func memoryOptions() storage.Options {
 	return storage.Options{FS: vfstest.NewMem(), Dir: "page", Page: testPage, MemoryIndex: index.NewMemory()}
 }
 
-// TestDiskFaults lets operations of the disk fail while the story is taken in. That is not the fault of an entry, and the page is sound when it is opened again.
+// TestDiskFaults lets operations of the disk fail while the story is taken in. That is not the
+// fault of an entry, and the page is sound when it is opened again.
 func TestDiskFaults(t *testing.T) {
 	s := newStory(t)
 	for at := 0; ; at++ {

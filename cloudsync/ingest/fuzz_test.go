@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// FuzzApply applies bodies that decode, whatever they mean: a page takes them wholly or not at all, and is sound afterwards.
+// FuzzApply applies bodies that decode, whatever they mean: a page takes them wholly or not at all,
+// and is sound afterwards.
 func FuzzApply(f *testing.F) {
 	seed := func(make func(w *world, h *hostile) *format.Body) {
 		w, h := fuzzWorld(f)

@@ -13,8 +13,11 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// What was given up stands in rows, of which only the last is written again when more is. A row is givenUpVersion, its number (4 bytes, big-endian) and the first givenUpBytes of the id of each commit, the last one last.
-// Row n is of type storage.MetadataGivenUp and the digit n%givenUpRows: the oldest are forgotten. Of those that come again after that, the last are still known as a rule, and they stand for what they are built on.
+// What was given up stands in rows, of which only the last is written again when more is. A row is
+// givenUpVersion, its number (4 bytes, big-endian) and the first givenUpBytes of the id of each
+// commit, the last one last. Row n is of type storage.MetadataGivenUp and the digit n%givenUpRows:
+// the oldest are forgotten. Of those that come again after that, the last are still known as a
+// rule, and they stand for what they are built on.
 const (
 	givenUpVersion = 1
 	givenUpHead    = 5
@@ -32,8 +35,10 @@ func givenUpType(number uint32) string {
 	return storage.MetadataGivenUp + strconv.FormatUint(uint64(number%givenUpRows), givenUpRows)
 }
 
-// NoteGivenUp makes durable that commits are given up here, before they are: from then on they are taken for heads no more, whoever sends them again. Those here stay known for what they are until they are pruned. ids
-// are those of gc.Prune, in their order. Errors: those of the disk and of ctx, base.ErrCorrupt.
+// NoteGivenUp makes durable that commits are given up here, before they are: from then on they are
+// taken for heads no more, whoever sends them again. Those here stay known for what they are until
+// they are pruned. ids are those of gc.Prune, in their order. Errors: those of the disk and of ctx,
+// base.ErrCorrupt.
 func (p *Page) NoteGivenUp(ctx context.Context, ids []commit.ID) error {
 	last, err := p.readGivenUp(ctx)
 	if err != nil {
@@ -108,7 +113,8 @@ func (p *Page) wasGivenUp(ctx context.Context, id commit.ID) (bool, error) {
 	return ok, nil
 }
 
-// PassedOver returns the heads that the log has, as far as it was read with this Page, and that were given up here: who has not given them up takes them for heads. In any order.
+// PassedOver returns the heads that the log has, as far as it was read with this Page, and that
+// were given up here: who has not given them up takes them for heads. In any order.
 func (p *Page) PassedOver() (ids []commit.ID) {
 	for id := range p.passed {
 		ids = append(ids, id)
@@ -116,7 +122,8 @@ func (p *Page) PassedOver() (ids []commit.ID) {
 	return ids
 }
 
-// pass notes a commit of an entry: what it is built on is no head of the log, nor is it one when the log is past it.
+// pass notes a commit of an entry: what it is built on is no head of the log, nor is it one when
+// the log is past it.
 func (p *Page) pass(c *commit.Commit, over bool) {
 	for _, id := range c.Parents {
 		delete(p.passed, id)

@@ -194,7 +194,8 @@ func (d *device) tree(ctx context.Context, j *storage.Journal, root object.Diges
 	return root
 }
 
-// commit makes a commit on the given parents, by default the newest head; the tree is that of the first parent with e.
+// commit makes a commit on the given parents, by default the newest head; the tree is that of the
+// first parent with e.
 func (d *device) commit(e edit, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
 	ctx := context.Background()
@@ -307,7 +308,8 @@ func (d *device) pieces(root object.Digest, fn func(p object.Digest, content []b
 	}
 }
 
-// body makes the body that brings the given commits with all pieces of their values inline, except those that the bucket has.
+// body makes the body that brings the given commits with all pieces of their values inline, except
+// those that the bucket has.
 func (d *device) body(cs ...*commit.Commit) *format.Body {
 	d.t.Helper()
 	b := &format.Body{Device: d.id}
@@ -343,7 +345,8 @@ func (d *device) change(c *commit.Commit) (format.CommitChange, []fb.Entry) {
 	return x, roots
 }
 
-// upload puts the pieces of the values that commits bring into packs, and returns a body without pieces that announces them.
+// upload puts the pieces of the values that commits bring into packs, and returns a body without
+// pieces that announces them.
 func (d *device) upload(cs ...*commit.Commit) *format.Body {
 	d.t.Helper()
 	b := &format.Body{Device: d.id}
@@ -432,7 +435,8 @@ func (d *device) check() {
 	}
 }
 
-// rows returns all rows of the page that say what it is, in one string: those of commits, heads, tags, metadata and what is in the cloud.
+// rows returns all rows of the page that say what it is, in one string: those of commits, heads,
+// tags, metadata and what is in the cloud.
 func (d *device) rows() string {
 	d.t.Helper()
 	var b bytes.Buffer

@@ -20,13 +20,15 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// hostile has what a member needs who makes bad entries: a page with two commits that all have, and makes bodies by hand.
+// hostile has what a member needs who makes bad entries: a page with two commits that all have, and
+// makes bodies by hand.
 type hostile struct {
 	*device
 	base, second *commit.Commit
 }
 
-// parse returns the commit of fields that commit.New would refuse, or as near as the encoding lets them be.
+// parse returns the commit of fields that commit.New would refuse, or as near as the encoding lets
+// them be.
 func (h *hostile) parse(c fb.Commit) *commit.Commit {
 	h.t.Helper()
 	b, err := fb.EncodeCommit(&c)
@@ -69,7 +71,8 @@ func (h *hostile) inline(k, v string) []byte {
 	return h.put(format.Change{Key: []byte(k), Inline: []byte(v)})
 }
 
-// entries returns the root that the tree of the second commit has with entries that a tree can hold.
+// entries returns the root that the tree of the second commit has with entries that a tree can
+// hold.
 func (h *hostile) root(es ...fb.Entry) object.Digest {
 	h.t.Helper()
 	j := h.s.NewJournal()
@@ -404,7 +407,8 @@ type discard struct{}
 func (discard) PutNode(context.Context, btree.NewNode) error          { return nil }
 func (discard) PutPiece(context.Context, object.Digest, []byte) error { return nil }
 
-// TestHostile applies entries that a member with a bug has sealed. Each leaves the page as it was, and a good entry is applied after it.
+// TestHostile applies entries that a member with a bug has sealed. Each leaves the page as it was,
+// and a good entry is applied after it.
 func TestHostile(t *testing.T) {
 	for _, group := range [][]hostileCase{hostileCommits, hostileDiffs, hostileValues, hostileRest} {
 		for _, c := range group {
@@ -448,7 +452,8 @@ func testHostile(t *testing.T, c hostileCase) {
 	victim.check()
 }
 
-// TestValuesThatNobodyHas applies commits with values of which pieces are missing: a device that lost its bucket had no more. When another device sends the pieces, they can be read.
+// TestValuesThatNobodyHas applies commits with values of which pieces are missing: a device that
+// lost its bucket had no more. When another device sends the pieces, they can be read.
 func TestValuesThatNobodyHas(t *testing.T) {
 	one, two := chunk(noise(1, 5000)), chunk(noise(2, 5000))
 	x := indexOf(t, []uint64{5000, 5000}, one, two)
@@ -498,7 +503,8 @@ func TestValuesThatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestIndexBomb applies a value of 2^56 bytes that is a few pieces, each listed again and again: it is walked in a moment.
+// TestIndexBomb applies a value of 2^56 bytes that is a few pieces, each listed again and again: it
+// is walked in a moment.
 func TestIndexBomb(t *testing.T) {
 	w := newWorld(t)
 	h := &hostile{device: w.device(t)}

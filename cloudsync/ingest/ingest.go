@@ -22,18 +22,24 @@ type Options struct {
 	Bucket bucket.Bucket
 	Sealer *seal.Sealer
 	Names  format.PageNames
-	// Fetcher fetches pieces of EAGER values that stand in packs of earlier entries and are not held, and pieces that are about to lose their place. Only its
-	// FetchAll is called, which does not come back to the Page. Without a Fetcher, an entry that needs such a piece fails with base.ErrNeedsFetch.
+	// Fetcher fetches pieces of EAGER values that stand in packs of earlier entries and are not
+	// held, and pieces that are about to lose their place. Only its FetchAll is called, which does
+	// not come back to the Page. Without a Fetcher, an entry that needs such a piece fails with
+	// base.ErrNeedsFetch.
 	Fetcher *pack.Fetcher
 	// Device is the fingerprint of this device: entries that carry it are its own. Zero: none are.
 	Device format.ID
-	// Announced takes what an entry of this device's own announces out of the value of the row format.MetadataPacks, and returns the new value and which packs of the
-	// entry stood in the row: their places have been recorded. It is called when an own entry was appended and the process ended before it knew. nil: the row is left
-	// as it is, and all packs are read.
+	// Announced takes what an entry of this device's own announces out of the value of the row
+	// format.MetadataPacks, and returns the new value and which packs of the entry stood in the
+	// row: their places have been recorded. It is called when an own entry was appended and the
+	// process ended before it knew. nil: the row is left as it is, and all packs are read.
 	Announced func(row []byte, b *format.Body) (value []byte, recorded []format.ID, err error)
-	// Past gives what the bucket has of the page's past, through an entry of a number, for trees of commits that were given up here and on which others have built. Without it such an entry fails.
+	// Past gives what the bucket has of the page's past, through an entry of a number, for trees of
+	// commits that were given up here and on which others have built. Without it such an entry
+	// fails.
 	Past func(ctx context.Context, through uint64) (Past, error)
-	// Progress is told of the values that entries and checkpoints put, in bytes of what is read from the bucket for them; nil: nobody is.
+	// Progress is told of the values that entries and checkpoints put, in bytes of what is read
+	// from the bucket for them; nil: nobody is.
 	Progress *progress.Tracker
 }
 
@@ -42,7 +48,8 @@ type Page struct {
 	o      Options
 	page   [16]byte
 	bounds bounds
-	// givenUp are the commits of the rows storage.MetadataGivenUp, nil when they have not been read; see PassedOver for passed.
+	// givenUp are the commits of the rows storage.MetadataGivenUp, nil when they have not been
+	// read; see PassedOver for passed.
 	givenUp map[givenUpID]struct{}
 	passed  map[commit.ID]bool
 }
@@ -51,13 +58,17 @@ type Page struct {
 type bounds struct {
 	// places is how many places a step holds before they go to storage ahead of it: 120 bytes each.
 	places int
-	// missing bounds the pieces that are fetched at once, and waiting the values that wait for them.
+	// missing bounds the pieces that are fetched at once, and waiting the values that wait for
+	// them.
 	missing, waiting int
-	// known bounds how many parts of values are remembered as good; beyond, all are forgotten, which costs time only.
+	// known bounds how many parts of values are remembered as good; beyond, all are forgotten,
+	// which costs time only.
 	known int
-	// scratch is how many bytes of trees that are not wanted may lie in a journal before it is made anew.
+	// scratch is how many bytes of trees that are not wanted may lie in a journal before it is made
+	// anew.
 	scratch int
-	// ahead is how many commits of a checkpoint are one batch, and spool how many bytes of them are held in memory.
+	// ahead is how many commits of a checkpoint are one batch, and spool how many bytes of them are
+	// held in memory.
 	ahead, spool int
 }
 
@@ -75,9 +86,11 @@ func (p *Page) bucketID() format.ID { return format.ID(p.o.Sealer.Keyring().Buck
 type Result struct {
 	// Commits counts commits that were not here before.
 	Commits int
-	// Pieces counts pieces of values that came with the entries and their packs, and Missing those that values need and nobody has sent; a piece may count more than once.
+	// Pieces counts pieces of values that came with the entries and their packs, and Missing those
+	// that values need and nobody has sent; a piece may count more than once.
 	Pieces, Missing int
-	// Bytes are those of entries, packs and diffs that were read, as stored in the bucket as far as that is known.
+	// Bytes are those of entries, packs and diffs that were read, as stored in the bucket as far as
+	// that is known.
 	Bytes int64
 	// Nodes counts tree nodes that were made, and NodesRead those that were asked for.
 	Nodes, NodesRead int
@@ -119,8 +132,8 @@ func (e *EntryError) Unwrap() error { return e.Err }
 // Is reports whether target is base.ErrCorrupt.
 func (e *EntryError) Is(target error) bool { return target == base.ErrCorrupt }
 
-// NeedsTreeError says that an entry builds on a commit that is known as history only: its tree must be built (BuildTree) before the entry can be taken. It matches
-// base.ErrNeedsFetch.
+// NeedsTreeError says that an entry builds on a commit that is known as history only: its tree must
+// be built (BuildTree) before the entry can be taken. It matches base.ErrNeedsFetch.
 type NeedsTreeError struct {
 	// Object is the name of the entry.
 	Object string
@@ -136,15 +149,18 @@ func (e *NeedsTreeError) Error() string {
 // Is reports whether target is base.ErrNeedsFetch.
 func (e *NeedsTreeError) Is(target error) bool { return target == base.ErrNeedsFetch }
 
-// NeedsPlacesError says that an entry needs a piece that came into the log before the checkpoint with which the page began, which did not need it, or that is not where it was any more: the log
-// must be searched for places (FindPlaces) before the entry can be taken. It matches base.ErrNeedsFetch.
+// NeedsPlacesError says that an entry needs a piece that came into the log before the checkpoint
+// with which the page began, which did not need it, or that is not where it was any more: the log
+// must be searched for places (FindPlaces) before the entry can be taken. It matches
+// base.ErrNeedsFetch.
 type NeedsPlacesError struct {
 	// Object is the name of the entry.
 	Object string
 	// Piece is what is needed.
 	Piece object.Digest
-	// Gone is why it, or another piece that the entry needs, could not be fetched from its place, and matches base.ErrGone. The places of what is gone must be lost (LosePlaces) before the search.
-	// Nil: it has no place.
+	// Gone is why it, or another piece that the entry needs, could not be fetched from its place,
+	// and matches base.ErrGone. The places of what is gone must be lost (LosePlaces) before the
+	// search. Nil: it has no place.
 	Gone error
 }
 
@@ -162,7 +178,8 @@ func (e *NeedsPlacesError) Is(target error) bool { return target == base.ErrNeed
 // Unwrap returns why a piece could not be fetched.
 func (e *NeedsPlacesError) Unwrap() error { return e.Gone }
 
-// UnknownCommitError says that an entry builds on a commit that is not here. It stands within an *EntryError. Another device may have brought that commit with a checkpoint: see TakeHistory.
+// UnknownCommitError says that an entry builds on a commit that is not here. It stands within an
+// *EntryError. Another device may have brought that commit with a checkpoint: see TakeHistory.
 type UnknownCommitError struct {
 	Commit commit.ID
 	role   string // what it is for the entry
@@ -175,7 +192,8 @@ func (e *UnknownCommitError) Error() string {
 
 func unknown(role string, id commit.ID) error { return &fault{err: &UnknownCommitError{id, role}} }
 
-// fault marks what is wrong with the object that is being taken in, as opposed to trouble of this device or of the network.
+// fault marks what is wrong with the object that is being taken in, as opposed to trouble of this
+// device or of the network.
 type fault struct {
 	object string // another object than the one that is being taken in; empty: that one
 	err    error
@@ -187,7 +205,8 @@ func (f *fault) Unwrap() error { return f.err }
 // bad returns a fault.
 func bad(format string, args ...any) error { return &fault{err: fmt.Errorf(format, args...)} }
 
-// badObject returns err as a fault of another object if it says that bytes are not what they should be, else as it is.
+// badObject returns err as a fault of another object if it says that bytes are not what they should
+// be, else as it is.
 func badObject(object string, err error) error {
 	var f *fault
 	if errors.As(err, &f) {
@@ -207,7 +226,8 @@ func isFault(err error) bool {
 	return errors.As(err, &f)
 }
 
-// nameFault makes an *EntryError of a fault, which object has unless the fault names another one. Other errors it wraps.
+// nameFault makes an *EntryError of a fault, which object has unless the fault names another one.
+// Other errors it wraps.
 func nameFault(object string, err error) error {
 	var f *fault
 	if errors.As(err, &f) {

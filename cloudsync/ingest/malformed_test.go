@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// TestMalformedIndexInPack reads a LAZY value whose index piece is none: the read fails, and the page stays usable.
+// TestMalformedIndexInPack reads a LAZY value whose index piece is none: the read fails, and the
+// page stays usable.
 func TestMalformedIndexInPack(t *testing.T) {
 	w := newWorld(t)
 	h := &hostile{device: w.device(t)}

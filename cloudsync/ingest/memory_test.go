@@ -11,8 +11,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestLogMemory applies a log to a new page on the disk, a few entries at a time, and looks at what is live when they are in the index: it does not grow with the log. Each entry changes
-// keys all over the page, so that it makes and reads many nodes, and there is room for few of them in the cache. What is pending before, storage.TestPendingIsBounded counts.
+// TestLogMemory applies a log to a new page on the disk, a few entries at a time, and looks at what
+// is live when they are in the index: it does not grow with the log. Each entry changes keys all
+// over the page, so that it makes and reads many nodes, and there is room for few of them in the
+// cache. What is pending before, storage.TestPendingIsBounded counts.
 func TestLogMemory(t *testing.T) {
 	const keys, entries, part = 4000, 240, 8
 	w := newWorld(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// held counts the pieces of the values that a commit's diff brings: those that are held, and those that are only placed.
+// held counts the pieces of the values that a commit's diff brings: those that are held, and those
+// that are only placed.
 func (d *device) held(from *device, c *commit.Commit) (held, placed int) {
 	d.t.Helper()
 	_, roots := from.change(c)
@@ -70,7 +71,8 @@ func TestLazyPack(t *testing.T) {
 	b.check()
 }
 
-// TestEagerFromOlderPack makes a LAZY value EAGER: its pieces stand in a pack of an entry before, and come with the commit.
+// TestEagerFromOlderPack makes a LAZY value EAGER: its pieces stand in a pack of an entry before,
+// and come with the commit.
 func TestEagerFromOlderPack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -102,7 +104,8 @@ func TestEagerFromOlderPack(t *testing.T) {
 	b.check()
 }
 
-// TestEagerInLazyPack announces a pack for LAZY values together with a commit that needs its pieces at once.
+// TestEagerInLazyPack announces a pack for LAZY values together with a commit that needs its pieces
+// at once.
 func TestEagerInLazyPack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -145,7 +148,8 @@ func TestDiffObject(t *testing.T) {
 	b.check()
 }
 
-// TestCondemned takes the place of pieces away: what is held is local again, what is needed and not held is fetched first.
+// TestCondemned takes the place of pieces away: what is held is local again, what is needed and not
+// held is fetched first.
 func TestCondemned(t *testing.T) {
 	for _, small := range []bool{false, true} {
 		t.Run(fmt.Sprintf("small bounds %t", small), func(t *testing.T) { testCondemned(t, small) })
@@ -215,7 +219,8 @@ func testCondemned(t *testing.T, small bool) {
 	}
 }
 
-// TestCondemnedAndGone condemns a pack that has been deleted already: what is lost is lost, and the log goes on.
+// TestCondemnedAndGone condemns a pack that has been deleted already: what is lost is lost, and the
+// log goes on.
 func TestCondemnedAndGone(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -241,7 +246,8 @@ func TestCondemnedAndGone(t *testing.T) {
 	}
 }
 
-// TestReplacedPlace announces a new pack with the pieces of one that it condemns: they keep the new place.
+// TestReplacedPlace announces a new pack with the pieces of one that it condemns: they keep the new
+// place.
 func TestReplacedPlace(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -261,7 +267,8 @@ func TestReplacedPlace(t *testing.T) {
 	}
 }
 
-// TestLocalPieces takes a value whose pieces nobody sends, since they are here by chance: their lengths are known by reading them.
+// TestLocalPieces takes a value whose pieces nobody sends, since they are here by chance: their
+// lengths are known by reading them.
 func TestLocalPieces(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.device(t), w.device(t), w.device(t)
@@ -319,7 +326,8 @@ func TestSharedValue(t *testing.T) {
 	b.check()
 }
 
-// TestCondemnedUnsynced condemns a part of a LAZY value that only a commit needs which the bucket does not have: the index piece at its root stands elsewhere.
+// TestCondemnedUnsynced condemns a part of a LAZY value that only a commit needs which the bucket
+// does not have: the index piece at its root stands elsewhere.
 func TestCondemnedUnsynced(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)

@@ -23,7 +23,8 @@ func (d *device) writeCheckpoint(head *commit.Commit) uint64 {
 	return d.put(c)
 }
 
-// TestBuildTreeFromCheckpoint builds trees from the newest checkpoint before the commit, and reads nothing of the log before that.
+// TestBuildTreeFromCheckpoint builds trees from the newest checkpoint before the commit, and reads
+// nothing of the log before that.
 func TestBuildTreeFromCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	a := w.device(t)
@@ -82,7 +83,8 @@ func TestBuildTreeFromCheckpoint(t *testing.T) {
 	b.check()
 }
 
-// TestFindPlaces takes an entry with a value that was in the log before the checkpoint, and not in that, when nothing says where it is.
+// TestFindPlaces takes an entry with a value that was in the log before the checkpoint, and not in
+// that, when nothing says where it is.
 func TestFindPlaces(t *testing.T) {
 	w := newWorld(t)
 	a := w.device(t)

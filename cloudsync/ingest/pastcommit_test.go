@@ -24,7 +24,8 @@ func (d *device) wantHead(c *commit.Commit) {
 	d.check()
 }
 
-// TestWhatTheLogIsPastIsNoHead takes a tagged commit that another device sends again: this one, and one that has never seen what was between, have its head and its tag, and no further head.
+// TestWhatTheLogIsPastIsNoHead takes a tagged commit that another device sends again: this one, and
+// one that has never seen what was between, have its head and its tag, and no further head.
 func TestWhatTheLogIsPastIsNoHead(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -61,7 +62,8 @@ func TestWhatTheLogIsPastAlone(t *testing.T) {
 	b.wantHead(commit.First())
 }
 
-// TestGivenUpTakesHeadshipAway takes commits again that were given up here, in other entries than what was built on them: the first of them is a head only until the next entry tells.
+// TestGivenUpTakesHeadshipAway takes commits again that were given up here, in other entries than
+// what was built on them: the first of them is a head only until the next entry tells.
 func TestGivenUpTakesHeadshipAway(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -125,7 +127,9 @@ func (d *device) wantPassedOver(cs ...*commit.Commit) {
 	}
 }
 
-// TestWhatWasGivenUpIsNoHead reads a log again that ends in what was given up here: it stays given up, and is told as what others take for a head, until the log has something on it. With a tag it comes back.
+// TestWhatWasGivenUpIsNoHead reads a log again that ends in what was given up here: it stays given
+// up, and is told as what others take for a head, until the log has something on it. With a tag it
+// comes back.
 func TestWhatWasGivenUpIsNoHead(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -163,7 +167,8 @@ func TestWhatWasGivenUpIsNoHead(t *testing.T) {
 	b.wantPassedOver()
 }
 
-// TestAdoptWhatWasGivenUp adopts a checkpoint whose head was given up here: it stays so, and what is below is no head either.
+// TestAdoptWhatWasGivenUp adopts a checkpoint whose head was given up here: it stays so, and what
+// is below is no head either.
 func TestAdoptWhatWasGivenUp(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)
@@ -242,7 +247,8 @@ func TestNoteGivenUp(t *testing.T) {
 	}
 }
 
-// TestAdoptATagOfWhatWasGivenUp adopts a checkpoint with a tagged commit that was given up here: it comes back, since it has a tag now, and is no head.
+// TestAdoptATagOfWhatWasGivenUp adopts a checkpoint with a tagged commit that was given up here: it
+// comes back, since it has a tag now, and is no head.
 func TestAdoptATagOfWhatWasGivenUp(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(t), w.device(t)

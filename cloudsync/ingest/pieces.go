@@ -53,7 +53,8 @@ func (s *step) place(p storage.PlacedPiece, held bool) error {
 	return nil
 }
 
-// flushPlaces makes the places that the step holds durable ahead of it, and with them the pieces in the journal.
+// flushPlaces makes the places that the step holds durable ahead of it, and with them the pieces in
+// the journal.
 func (s *step) flushPlaces(ctx context.Context) error {
 	if len(s.b.Places) == 0 {
 		return nil
@@ -175,7 +176,8 @@ func (s *step) packPlaces(ctx context.Context, ref format.PackRef) ([]storage.Pl
 	return r.Places(), nil
 }
 
-// badPack returns the error of a pack that could not be read. One that is not there is gone: whoever announced it, or relies on it, has had it.
+// badPack returns the error of a pack that could not be read. One that is not there is gone:
+// whoever announced it, or relies on it, has had it.
 func badPack(name string, err error) error {
 	if errors.Is(err, base.ErrNotFound) {
 		return fmt.Errorf("read pack %s: %w: %w", name, base.ErrGone, err)

@@ -12,17 +12,22 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// MetadataAdopted is the type of the row that is there, with the value 1, while the page may not know the places of pieces that the log tells of: it began with a checkpoint, or pieces that it did not
-// need went with their places.
+// MetadataAdopted is the type of the row that is there, with the value 1, while the page may not
+// know the places of pieces that the log tells of: it began with a checkpoint, or pieces that it
+// did not need went with their places.
 const MetadataAdopted = storage.MetadataAdopted
 
-// MetadataUnplaced is the type of the row that is there, with the value 1, when pieces that are not held have lost their places, and may stand elsewhere: the log was not searched for them since.
+// MetadataUnplaced is the type of the row that is there, with the value 1, when pieces that are not
+// held have lost their places, and may stand elsewhere: the log was not searched for them since.
 const MetadataUnplaced = "unplaced"
 
-// findPlace looks for the place of a piece that is neither held nor placed in what the present entry says that it relies on. A page that has read all of the log
-// knows that already; one that began with a checkpoint does not, when the checkpoint did not need the piece and a later entry brings it back, nor one that has collected it as garbage. What is found nowhere nobody has sent: that
-// is bad, unless the page is one that was uploaded anew by devices that had not all pieces. Then commits with values that only others hold, or nobody any more, must come all the same: else a page
-// would end for all new devices with the first value that is lost.
+// findPlace looks for the place of a piece that is neither held nor placed in what the present
+// entry says that it relies on. A page that has read all of the log knows that already; one that
+// began with a checkpoint does not, when the checkpoint did not need the piece and a later entry
+// brings it back, nor one that has collected it as garbage. What is found nowhere nobody has sent:
+// that is bad, unless the page is one that was uploaded anew by devices that had not all pieces.
+// Then commits with values that only others hold, or nobody any more, must come all the same: else
+// a page would end for all new devices with the first value that is lost.
 func (s *step) findPlace(ctx context.Context, d object.Digest) (state, error) {
 	if s.present != nil && !s.relied {
 		s.relied = true
@@ -44,7 +49,9 @@ func (s *step) findPlace(ctx context.Context, d object.Digest) (state, error) {
 	return state{bytes: -1}, nil
 }
 
-// takeRelied takes the places of pieces in the packs and entries that a body relies on, and in packs that it announces and that were passed over. What is not there any more is passed over, too.
+// takeRelied takes the places of pieces in the packs and entries that a body relies on, and in
+// packs that it announces and that were passed over. What is not there any more is passed over,
+// too.
 func (s *step) takeRelied(ctx context.Context, b *format.Body) error {
 	fill := s.fill
 	s.fill = true
@@ -71,8 +78,10 @@ func (s *step) takeRelied(ctx context.Context, b *format.Body) error {
 	})
 }
 
-// FindPlaces takes the places of all pieces that the log tells of and the page does not know, from all entries that are there. A log whose beginning was given up tells
-// less. It is called for a NeedsPlacesError, or where there is the row MetadataUnplaced, and blocks as BuildTree does. Errors: an *EntryError, those of log, of the disk and of ctx.
+// FindPlaces takes the places of all pieces that the log tells of and the page does not know, from
+// all entries that are there. A log whose beginning was given up tells less. It is called for a
+// NeedsPlacesError, or where there is the row MetadataUnplaced, and blocks as BuildTree does.
+// Errors: an *EntryError, those of log, of the disk and of ctx.
 func (p *Page) FindPlaces(ctx context.Context, log Past) error {
 	b := &builder{p: p, log: log}
 	s := p.begin(rows{})

@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// beginsAnew prepares the page for an entry that begins the log anew: it takes what the checkpoint of that number has, and returns what
-// that is, nil when there is no checkpoint that is good. It is a step of its own, true by itself.
+// beginsAnew prepares the page for an entry that begins the log anew: it takes what the checkpoint
+// of that number has, and returns what that is, nil when there is no checkpoint that is good. It is
+// a step of its own, true by itself.
 func (p *Page) beginsAnew(ctx context.Context, number uint64) (*knownHistory, Result, error) {
 	c, res, err := p.takeHistory(ctx, number, nil)
 	if noUse(err) && !errors.Is(err, base.ErrNotFound) { // values may be looked for where they were before the log lost that
@@ -29,7 +30,8 @@ func (p *Page) beginsAnew(ctx context.Context, number uint64) (*knownHistory, Re
 	return c, res, err
 }
 
-// loseAbsent makes durable that pieces which are not held have no place in what is not in the bucket.
+// loseAbsent makes durable that pieces which are not held have no place in what is not in the
+// bucket.
 func (p *Page) loseAbsent(ctx context.Context) error {
 	s := p.begin(rows{})
 	defer s.end()
@@ -49,9 +51,11 @@ func isPruned(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone)
 }
 
-// renew takes an entry that begins the log anew. The bucket has of the log before it what the checkpoint of its number has: commits that were read there
-// and are not in it are unsynced again, and places in what is not in the bucket any more are none. Nor is a place in an entry before of a piece that is held: another entry may stand there
-// by now. k is nil when the checkpoint is not there: then nothing is known to be in the bucket.
+// renew takes an entry that begins the log anew. The bucket has of the log before it what the
+// checkpoint of its number has: commits that were read there and are not in it are unsynced again,
+// and places in what is not in the bucket any more are none. Nor is a place in an entry before of a
+// piece that is held: another entry may stand there by now. k is nil when the checkpoint is not
+// there: then nothing is known to be in the bucket.
 func (s *step) renew(ctx context.Context, k *knownHistory) error {
 	if err := s.unsync(ctx, k); err != nil {
 		return err
@@ -60,8 +64,9 @@ func (s *step) renew(ctx context.Context, k *knownHistory) error {
 	return s.loseAbsent(ctx, true)
 }
 
-// unsync makes the commits unsynced again that the bucket had, and that are neither in k nor ancestors of what is. Where the bucket's retention gives commits up, the
-// older ones than the checkpoint has are none of these.
+// unsync makes the commits unsynced again that the bucket had, and that are neither in k nor
+// ancestors of what is. Where the bucket's retention gives commits up, the older ones than the
+// checkpoint has are none of these.
 func (s *step) unsync(ctx context.Context, k *knownHistory) error {
 	covered := map[commit.ID]bool{commit.First().ID: true}
 	oldest := int64(math.MinInt64)
@@ -99,7 +104,8 @@ func (s *step) unsync(ctx context.Context, k *knownHistory) error {
 	})
 }
 
-// walk calls fn with commits and their ancestors, as far as they are here, that are neither in h nor in seen yet, and notes them there.
+// walk calls fn with commits and their ancestors, as far as they are here, that are neither in h
+// nor in seen yet, and notes them there.
 func (s *step) walk(ctx context.Context, seen map[commit.ID]bool, h *format.History, from []*commit.Commit, fn func(*commit.Commit)) error {
 	in := func(id commit.ID) bool {
 		_, ok := h.Find(id)
@@ -136,7 +142,8 @@ func (s *step) walk(ctx context.Context, seen map[commit.ID]bool, h *format.Hist
 	return nil
 }
 
-// loseAbsent takes the place of pieces whose pack or entry is not in the bucket. It lists both. With held, it also takes places in entries of pieces that are held.
+// loseAbsent takes the place of pieces whose pack or entry is not in the bucket. It lists both.
+// With held, it also takes places in entries of pieces that are held.
 func (s *step) loseAbsent(ctx context.Context, held bool) error {
 	var packs map[[16]byte]bool
 	var entries map[uint64]bool
@@ -218,8 +225,9 @@ func (s *step) list(ctx context.Context, prefix string, fn func(kind string, fro
 	}
 }
 
-// StandAt makes durable that the page stands at an entry that begins the log anew, which it has put itself, with the checkpoint of that number: synced are commits that only the
-// checkpoint has of what was not in the bucket. Places in what is not in the bucket any more are none from then on.
+// StandAt makes durable that the page stands at an entry that begins the log anew, which it has put
+// itself, with the checkpoint of that number: synced are commits that only the checkpoint has of
+// what was not in the bucket. Places in what is not in the bucket any more are none from then on.
 //
 // Errors: those of the bucket, of the disk and of ctx.
 func (p *Page) StandAt(ctx context.Context, at format.Position, synced []commit.ID) error {

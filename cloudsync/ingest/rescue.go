@@ -15,8 +15,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// rescuer fetches what is condemned, not held, and needed here. What that is, references tell as far as index pieces are held: below index pieces that are not, a
-// condemner is believed, who knows all commits in the bucket. He does not know those that were made here and are not synced, so their values are followed to the end.
+// rescuer fetches what is condemned, not held, and needed here. What that is, references tell as
+// far as index pieces are held: below index pieces that are not, a condemner is believed, who knows
+// all commits in the bucket. He does not know those that were made here and are not synced, so
+// their values are followed to the end.
 type rescuer struct {
 	s *step
 	// lost are pieces that are condemned and not held.
@@ -26,7 +28,8 @@ type rescuer struct {
 	seen  map[object.Digest]struct{}
 }
 
-// rescue fetches those of the condemned pieces that are not held, and that something here needs. What is gone already is passed over.
+// rescue fetches those of the condemned pieces that are not held, and that something here needs.
+// What is gone already is passed over.
 func (s *step) rescue(ctx context.Context, placed []storage.PlacedPiece) error {
 	r := &rescuer{s: s, lost: map[object.Digest]struct{}{}, seen: map[object.Digest]struct{}{}}
 	for _, p := range placed {
@@ -53,7 +56,8 @@ func (s *step) rescue(ctx context.Context, placed []storage.PlacedPiece) error {
 	return nil
 }
 
-// need queues a piece if it may have to be fetched: one that is lost, or an index piece, behind which lost ones may be.
+// need queues a piece if it may have to be fetched: one that is lost, or an index piece, behind
+// which lost ones may be.
 func (r *rescuer) need(d object.Digest) {
 	if _, ok := r.seen[d]; ok {
 		return
@@ -144,7 +148,8 @@ func (r *rescuer) run(ctx context.Context) error {
 	return nil
 }
 
-// fetch fetches those of the pieces that are not held. It goes object by object: when one has been deleted already, what stands in others may still be there.
+// fetch fetches those of the pieces that are not held. It goes object by object: when one has been
+// deleted already, what stands in others may still be there.
 func (r *rescuer) fetch(ctx context.Context, ds []object.Digest) error {
 	type name struct {
 		pack  [16]byte

@@ -15,14 +15,16 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// step is one batch of storage while it is made. It is the source and sink of the trees that are built for it, and counts their nodes.
+// step is one batch of storage while it is made. It is the source and sink of the trees that are
+// built for it, and counts their nodes.
 type step struct {
 	p    *Page
 	j    *storage.Journal
 	b    storage.SyncBatch
 	rows rows
 	res  Result
-	// commits are those that the batch brings, with trees, and taken those of them that the present entry brings.
+	// commits are those that the batch brings, with trees, and taken those of them that the present
+	// entry brings.
 	commits, taken map[commit.ID]*commit.Commit
 	// mine are pieces that the journal holds in memory, and pieces whose places are in b.
 	mine map[object.Digest]mine
@@ -31,11 +33,13 @@ type step struct {
 	bytes  int  // of the entries in the batch
 	small  bool // the batch may take more entries
 	fill   bool // pieces of which something is known keep what they have
-	// present is the body that is being taken, nil for a checkpoint; relied says that what it relies on has been read.
+	// present is the body that is being taken, nil for a checkpoint; relied says that what it
+	// relies on has been read.
 	present *format.Body
 	at      int // the commit of it whose tree is being made
 	relied  bool
-	// untaken are packs that present announces and whose tables were not read: what it knows of their places it may have collected since.
+	// untaken are packs that present announces and whose tables were not read: what it knows of
+	// their places it may have collected since.
 	untaken []format.ID
 	// adoptedPacks are those of the row format.MetadataAdoptedPacks, nil when it has not been read.
 	adoptedPacks map[format.ID]struct{}
@@ -43,7 +47,8 @@ type step struct {
 	shallow, asked bool
 	// anew is the checkpoint of an entry that begins the log anew, nil when there is none.
 	anew *knownHistory
-	// unplaced says that the batch takes the places of pieces that are needed and gone there; see MetadataUnplaced.
+	// unplaced says that the batch takes the places of pieces that are needed and gone there; see
+	// MetadataUnplaced.
 	unplaced bool
 }
 
@@ -136,7 +141,8 @@ func (s *step) entry(ctx context.Context, e *format.Entry) error {
 	return nil
 }
 
-// announced takes what an own entry announces out of the row of packs, and returns the packs whose places are known.
+// announced takes what an own entry announces out of the row of packs, and returns the packs whose
+// places are known.
 func (s *step) announced(b *format.Body, own bool) ([]format.ID, error) {
 	if !own || s.rows.packs == nil || s.p.o.Announced == nil {
 		return nil, nil
@@ -170,8 +176,9 @@ func (s *step) settle(e *format.Entry) {
 	}
 }
 
-// find returns a commit that is here or comes with the batch. here says which. It returns nil when there is none; the error matches base.ErrGone for one that was given up here, and for the parent of one
-// that is here.
+// find returns a commit that is here or comes with the batch. here says which. It returns nil when
+// there is none; the error matches base.ErrGone for one that was given up here, and for the parent
+// of one that is here.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
 	c, here, err = s.seek(ctx, id)
 	if c != nil || err != nil {
@@ -184,7 +191,8 @@ func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here b
 	return nil, false, err
 }
 
-// seek is find for a commit that comes back when it was given up here, unless one that is here is built on it: it has a tag now.
+// seek is find for a commit that comes back when it was given up here, unless one that is here is
+// built on it: it has a tag now.
 func (s *step) seek(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
 	if c, ok := s.commits[id]; ok {
 		return c, false, nil
@@ -246,7 +254,8 @@ func (s *step) headed() error {
 	return bad("all commits of a page are such that the log is past")
 }
 
-// cover has the parents of a commit that stays given up count as no heads: what is here stands for it, and so for them. One of them may have come alone, in an entry before.
+// cover has the parents of a commit that stays given up count as no heads: what is here stands for
+// it, and so for them. One of them may have come alone, in an entry before.
 func (s *step) cover(c *commit.Commit) {
 	heads := slices.Concat(s.p.o.Store.Heads(), s.p.o.Store.ChainedHeads())
 	for _, id := range c.Parents {
@@ -257,8 +266,9 @@ func (s *step) cover(c *commit.Commit) {
 	}
 }
 
-// superseded returns the commits of a body that are not here, and on which nothing in it builds but what was given up here: another device, which had not given them up, sends
-// them again. They would be heads, as their children stay given up, and what was deleted since would come back.
+// superseded returns the commits of a body that are not here, and on which nothing in it builds but
+// what was given up here: another device, which had not given them up, sends them again. They would
+// be heads, as their children stay given up, and what was deleted since would come back.
 func (s *step) superseded(ctx context.Context, b *format.Body) (map[commit.ID]bool, error) {
 	past, children, living := map[commit.ID]bool{}, map[commit.ID]bool{}, map[commit.ID]bool{} // of which there are children in the body; of which there are some that are taken
 	for i := len(b.Commits) - 1; i >= 0; i-- {
@@ -281,7 +291,8 @@ func (s *step) superseded(ctx context.Context, b *format.Body) (map[commit.ID]bo
 	return past, nil
 }
 
-// commit takes a commit with its tree. What retention has given up here stays given up: then it reports false. shallow says that parents may be given up elsewhere.
+// commit takes a commit with its tree. What retention has given up here stays given up: then it
+// reports false. shallow says that parents may be given up elsewhere.
 func (s *step) commit(ctx context.Context, cc *format.CommitChange, shallow bool) (taken bool, err error) {
 	c, err := reparse(cc.Commit)
 	if err != nil {
@@ -342,7 +353,8 @@ func reparse(c *commit.Commit) (*commit.Commit, error) {
 	return again, nil
 }
 
-// parents verifies what follows from the parents of a commit, all of which must be here or given up: here, or, with shallow, elsewhere.
+// parents verifies what follows from the parents of a commit, all of which must be here or given
+// up: here, or, with shallow, elsewhere.
 func (s *step) parents(ctx context.Context, c *commit.Commit, shallow bool) error {
 	return s.parentsBy(ctx, c, shallow, func(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 		p, _, err := s.find(ctx, id)
@@ -403,8 +415,9 @@ func (s *step) root(ctx context.Context, from format.Base) (object.Digest, error
 	return c.Root, nil
 }
 
-// treeFromBody makes the tree of a commit that is known without it, from its diff in the entry that is being taken: no other entry up to here may have it. When that does not bring
-// it, it is a *NeedsTreeError.
+// treeFromBody makes the tree of a commit that is known without it, from its diff in the entry that
+// is being taken: no other entry up to here may have it. When that does not bring it, it is a
+// *NeedsTreeError.
 func (s *step) treeFromBody(ctx context.Context, c *commit.Commit) error {
 	i := s.inBody(c.ID)
 	if i < 0 {
@@ -418,7 +431,8 @@ func (s *step) treeFromBody(ctx context.Context, c *commit.Commit) error {
 	return nil
 }
 
-// inBody returns the number of a commit that the present entry brings before the one whose tree is being made, -1 when it is none.
+// inBody returns the number of a commit that the present entry brings before the one whose tree is
+// being made, -1 when it is none.
 func (s *step) inBody(id commit.ID) int {
 	if s.present == nil {
 		return -1
@@ -426,7 +440,8 @@ func (s *step) inBody(id commit.ID) int {
 	return slices.IndexFunc(s.present.Commits[:min(s.at, len(s.present.Commits))], func(cc format.CommitChange) bool { return cc.Commit.ID == id })
 }
 
-// treeOf makes the tree of commit i of the present entry from its diff. Going from base to base comes to an end, since each stands before what builds on it.
+// treeOf makes the tree of commit i of the present entry from its diff. Going from base to base
+// comes to an end, since each stands before what builds on it.
 func (s *step) treeOf(ctx context.Context, i int) (object.Digest, error) {
 	cc := &s.present.Commits[i]
 	defer func(at int) { s.at = at }(s.at)

@@ -12,8 +12,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// tags takes changes of tags. Changes in an entry of this device's own that are as they were made here are synced by it. A tag of a commit that was given up here is passed over; shallow says
-// that all that are not here were.
+// tags takes changes of tags. Changes in an entry of this device's own that are as they were made
+// here are synced by it. A tag of a commit that was given up here is passed over; shallow says that
+// all that are not here were.
 func (s *step) tags(ctx context.Context, b *format.Body, own, shallow bool) error {
 	if len(b.Tags) == 0 {
 		return nil

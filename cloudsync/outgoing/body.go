@@ -18,10 +18,11 @@ const (
 	bodyBytes = 4 << 20
 	// commitRoom is what a commit takes in a body beside its own bytes and those of its diff.
 	commitRoom = 64
-	// largeBytes is how much the values of a commit may take before it waits for a body of its own, so that small commits do not wait
-	// for its packs.
+	// largeBytes is how much the values of a commit may take before it waits for a body of its own,
+	// so that small commits do not wait for its packs.
 	largeBytes = format.PackBytes
-	// maxPatience is how many bodies of commits may go before local pieces of synced commits, whose places will not stay for ever.
+	// maxPatience is how many bodies of commits may go before local pieces of synced commits, whose
+	// places will not stay for ever.
 	maxPatience = 16
 	// localBatch is how many local pieces are looked at before some of them are sent.
 	localBatch = 1 << 16
@@ -36,14 +37,15 @@ type builder struct {
 	deltas []*delta
 }
 
-// Next returns the next body: unsynced commits in order of generation and id, as many as fit (about 4 MiB), with the local pieces that
-// they bring, which are uploaded to packs first when they are more than 1 MiB; changes of tags; packs that no entry has announced; or, when
-// there are no unsynced commits, and at the latest after 16 bodies, local pieces whose place was condemned. It returns nil when there is
-// nothing to send.
+// Next returns the next body: unsynced commits in order of generation and id, as many as fit (about
+// 4 MiB), with the local pieces that they bring, which are uploaded to packs first when they are
+// more than 1 MiB; changes of tags; packs that no entry has announced; or, when there are no
+// unsynced commits, and at the latest after 16 bodies, local pieces whose place was condemned. It
+// returns nil when there is nothing to send.
 //
-// It waits for the bucket, and for commits that are being written to become durable. When it fails, what it has uploaded is known, and
-// is not uploaded again. Errors match base.ErrNeedsFetch when the tree of an unsynced commit is not here, or are those of the bucket, the
-// store and ctx.
+// It waits for the bucket, and for commits that are being written to become durable. When it fails,
+// what it has uploaded is known, and is not uploaded again. Errors match base.ErrNeedsFetch when
+// the tree of an unsynced commit is not here, or are those of the bucket, the store and ctx.
 func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	tags, err := p.o.Store.UnsyncedTags(ctx) // before the commits: then these have all that tags point to
 	if err != nil {
@@ -115,8 +117,9 @@ func (p *Page) expect(ds []*delta) *progress.Tracker {
 	return p.o.Progress
 }
 
-// lacks reports whether it is known that values of the page may have pieces that nobody has sent. That is said of all that goes up then: what lies below pieces that were
-// sent is not looked at again.
+// lacks reports whether it is known that values of the page may have pieces that nobody has sent.
+// That is said of all that goes up then: what lies below pieces that were sent is not looked at
+// again.
 func (p *Page) lacks(ctx context.Context) (bool, error) {
 	v, err := p.o.Store.Metadata(ctx, format.MetadataLacks)
 	if err != nil {
@@ -125,8 +128,8 @@ func (p *Page) lacks(ctx context.Context) (bool, error) {
 	return v != nil, nil
 }
 
-// turnToResend reports whether the next body brings local pieces of synced commits: when there are no unsynced ones, or after many bodies
-// of these.
+// turnToResend reports whether the next body brings local pieces of synced commits: when there are
+// no unsynced ones, or after many bodies of these.
 func (p *Page) turnToResend(unsynced int) bool {
 	if !p.lookLocal {
 		return false
@@ -203,7 +206,8 @@ func (b *builder) add(ctx context.Context, id commit.ID) (fits bool, err error) 
 	return true, nil
 }
 
-// finish adds to the body what goes with its commits. more says that something is left for another one.
+// finish adds to the body what goes with its commits. more says that something is left for another
+// one.
 func (b *builder) finish(g *gatherer, ids []commit.ID, tags []storage.TagChange) (more bool) {
 	p := b.p
 	p.mu.Lock()
@@ -224,7 +228,8 @@ func (b *builder) finish(g *gatherer, ids []commit.ID, tags []storage.TagChange)
 	return tagsLeft || len(b.body.Commits) < len(ids)
 }
 
-// addTags adds changes of tags, as far as they fit and point to commits that are in the log then. left are the commits that are not.
+// addTags adds changes of tags, as far as they fit and point to commits that are in the log then.
+// left are the commits that are not.
 func (b *builder) addTags(tags []storage.TagChange, left []commit.ID) (more bool) {
 	if len(tags) == 0 {
 		return false
@@ -254,8 +259,9 @@ func (b *builder) isEmpty() bool {
 // errEnough ends a walk.
 var errEnough = errors.New("enough")
 
-// resend takes local pieces of commits that are synced: their place was condemned, or their commits came to be sent otherwise. Nobody
-// says whether their values are EAGER; who needs them as such fetches them, as he has their commits already.
+// resend takes local pieces of commits that are synced: their place was condemned, or their commits
+// came to be sent otherwise. Nobody says whether their values are EAGER; who needs them as such
+// fetches them, as he has their commits already.
 func (p *Page) resend(ctx context.Context, g *gatherer) error {
 	for {
 		var ds []object.Digest

@@ -17,15 +17,19 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// WriteCheckpoint uploads the checkpoint of a position at which the page stands: the commits that the page knows below heads, which are
-// the heads as of that position, the trees of the heads as diffs, and all tags. Pieces of the heads' values that stand in log entries alone go into
-// packs first, of which the next body tells; so do those of EAGER values that stand in packs of which little is live, until a new device reads little that is dead. It returns the length of the checkpoint in bytes, 0 when there is one already or the heads are
-// the first commit.
+// WriteCheckpoint uploads the checkpoint of a position at which the page stands: the commits that
+// the page knows below heads, which are the heads as of that position, the trees of the heads as
+// diffs, and all tags. Pieces of the heads' values that stand in log entries alone go into packs
+// first, of which the next body tells; so do those of EAGER values that stand in packs of which
+// little is live, until a new device reads little that is dead. It returns the length of the
+// checkpoint in bytes, 0 when there is one already or the heads are the first commit.
 //
-// It holds 200 bytes for each commit, 96 for each block of packs with pieces of EAGER values, and else little: the rest streams through memory or a temporary file. It fetches index pieces that are not held, and asks the
-// bucket about packs that neither an earlier checkpoint of this page nor the last body has described. Errors match base.ErrInvalid for a head that
-// is not synced, base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree of a head is not here; others are
-// those of the bucket, the store and ctx.
+// It holds 200 bytes for each commit, 96 for each block of packs with pieces of EAGER values, and
+// else little: the rest streams through memory or a temporary file. It fetches index pieces that
+// are not held, and asks the bucket about packs that neither an earlier checkpoint of this page nor
+// the last body has described. Errors match base.ErrInvalid for a head that is not synced,
+// base.ErrConflict while a change of a tag is not in the bucket, base.ErrNeedsFetch when the tree
+// of a head is not here; others are those of the bucket, the store and ctx.
 func (p *Page) WriteCheckpoint(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
 	return p.checkpoint(ctx, at, heads, true, nil)
 }
@@ -42,13 +46,16 @@ type Kept struct {
 	news bool // tags count that are not in the bucket
 }
 
-// WriteKept is WriteCheckpoint for a part of the history. Trees of commits that are not here are left out.
+// WriteKept is WriteCheckpoint for a part of the history. Trees of commits that are not here are
+// left out.
 func (p *Page) WriteKept(ctx context.Context, at format.Position, heads []*commit.Commit, k Kept) (int64, error) {
 	return p.checkpoint(ctx, at, heads, true, &k)
 }
 
-// WriteHistory uploads a checkpoint of a position with commits that the log does not have: heads may be unsynced, as may be what is below them. It is how commits
-// without trees get into a bucket that lacks them. It has all tags, synced or not, and the trees of commits that have tags and no way to the heads any more. All else is as with WriteCheckpoint.
+// WriteHistory uploads a checkpoint of a position with commits that the log does not have: heads
+// may be unsynced, as may be what is below them. It is how commits without trees get into a bucket
+// that lacks them. It has all tags, synced or not, and the trees of commits that have tags and no
+// way to the heads any more. All else is as with WriteCheckpoint.
 func (p *Page) WriteHistory(ctx context.Context, at format.Position, heads []*commit.Commit) (int64, error) {
 	k := Kept{news: true}
 	var err error
@@ -58,10 +65,12 @@ func (p *Page) WriteHistory(ctx context.Context, at format.Position, heads []*co
 	return p.checkpoint(ctx, at, heads, false, &k)
 }
 
-// maxIslands is how many of the newest commits without a way to the heads have their trees in a checkpoint of history.
+// maxIslands is how many of the newest commits without a way to the heads have their trees in a
+// checkpoint of history.
 const maxIslands = 64
 
-// taggedIslands returns commits with tags from which no head leads on, since what was between was given up.
+// taggedIslands returns commits with tags from which no head leads on, since what was between was
+// given up.
 func (p *Page) taggedIslands(ctx context.Context, heads []*commit.Commit) (islands []*commit.Commit, err error) {
 	tags, err := p.o.Store.Tags(ctx)
 	if err != nil || len(tags) == 0 {
@@ -199,7 +208,8 @@ func (p *Page) checkTrees(ctx context.Context, heads []*commit.Commit) error {
 	return nil
 }
 
-// withoutPacks leaves packs that are used out of condemnations: whoever condemned them broke the rules.
+// withoutPacks leaves packs that are used out of condemnations: whoever condemned them broke the
+// rules.
 func withoutPacks(cs []format.Condemnation, used []format.PackRef) (out []format.Condemnation) {
 	ids := map[format.ID]bool{}
 	for i := range used {
@@ -214,7 +224,8 @@ func withoutPacks(cs []format.Condemnation, used []format.PackRef) (out []format
 	return out
 }
 
-// addTrees adds the deltas of commits that are no heads, as far as their trees are here, and says in c which these are.
+// addTrees adds the deltas of commits that are no heads, as far as their trees are here, and says
+// in c which these are.
 func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, h history, ds []*delta, trees []*commit.Commit) ([]*delta, error) {
 	trees = slices.Clone(trees)
 	slices.SortFunc(trees, commit.CompareGeneration)
@@ -233,7 +244,8 @@ func (p *Page) addTrees(ctx context.Context, c *format.Checkpoint, h history, ds
 	return ds, nil
 }
 
-// history has the commits of a checkpoint, which may be many, in their order: as commit.CompareGeneration says, so that parents come first.
+// history has the commits of a checkpoint, which may be many, in their order: as
+// commit.CompareGeneration says, so that parents come first.
 type history []ancestor
 
 // ancestor is what is held of a commit.
@@ -373,8 +385,9 @@ func (p *Page) headDeltas(heads []*commit.Commit) []*delta {
 	return ds
 }
 
-// livePacks finds the packs that hold the values of the heads, after it has uploaded what no pack holds and what no pack that is worth to be read does, and whether there are pieces
-// that nobody has sent, in these values or, as is known, in others.
+// livePacks finds the packs that hold the values of the heads, after it has uploaded what no pack
+// holds and what no pack that is worth to be read does, and whether there are pieces that nobody
+// has sent, in these values or, as is known, in others.
 func (p *Page) livePacks(ctx context.Context, c *format.Checkpoint, ds []*delta) (err error) {
 	l := p.newLive(ctx)
 	defer l.g.close()

@@ -22,7 +22,8 @@ func (d *device) position() format.Position {
 	return format.Position{Bucket: format.ID(d.ring.BucketID()), Number: d.number, Hash: d.hash}
 }
 
-// wantCheckpoint reads the checkpoint of the present position as a new device does, with nothing but it and the packs that it lists.
+// wantCheckpoint reads the checkpoint of the present position as a new device does, with nothing
+// but it and the packs that it lists.
 func (d *device) wantCheckpoint() *format.Checkpoint {
 	d.t.Helper()
 	name := d.names().Checkpoint(d.number)
@@ -120,7 +121,8 @@ func TestCheckpoint(t *testing.T) {
 	if n, err := d.page.WriteCheckpoint(t.Context(), d.position(), d.s.Heads()); n != 0 || err != nil {
 		t.Errorf("a second one: %d bytes, %v", n, err)
 	}
-	// No live piece stands in an entry alone, and the packs made for that are announced by the next entry.
+	// No live piece stands in an entry alone, and the packs made for that are announced by the next
+	// entry.
 	if n := d.push(); n != 1 {
 		t.Fatalf("%d entries, want one that announces packs", n)
 	}
@@ -244,7 +246,8 @@ func TestCheckpointWithoutALostPiece(t *testing.T) {
 	}
 }
 
-// What was dropped here is not fetched for a checkpoint: index pieces stay when a value is dropped, and chunks need not be read.
+// What was dropped here is not fetched for a checkpoint: index pieces stay when a value is dropped,
+// and chunks need not be read.
 func TestCheckpointFetchesNoChunks(t *testing.T) {
 	d := newDevice(t)
 	d.commit(edit{"big": {content: noise(3, 3<<20), lazy: true}})

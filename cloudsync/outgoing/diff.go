@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// reuseAge is how old, by the bucket's clock, an uploaded diff may be that no entry has named: collecting the garbage of the bucket leaves
-// alone what is younger.
+// reuseAge is how old, by the bucket's clock, an uploaded diff may be that no entry has named:
+// collecting the garbage of the bucket leaves alone what is younger.
 const reuseAge = 24 * time.Hour
 
 // tally says what a diff brings besides keys.
@@ -87,7 +87,8 @@ func (p *Page) encode(ctx context.Context, from, to btree.Tree, w io.Writer) (by
 	return uint64(cw.Bytes()), t, nil
 }
 
-// runner encodes one of the diffs that a commit can have, change by change, and keeps it as long as it may stand in a body.
+// runner encodes one of the diffs that a commit can have, change by change, and keeps it as long as
+// it may stand in a body.
 type runner struct {
 	base format.Base
 	from btree.Tree
@@ -133,7 +134,8 @@ func (r *runner) step() (more bool, err error) {
 	return true, r.w.Write(&c)
 }
 
-// run encodes until the end, or until the diff is too long for a body and there is nothing to compare it with.
+// run encodes until the end, or until the diff is too long for a body and there is nothing to
+// compare it with.
 func run(rs []*runner) (*runner, error) {
 	for {
 		shortest := rs[0]
@@ -149,8 +151,9 @@ func run(rs []*runner) (*runner, error) {
 	}
 }
 
-// commitDelta makes the diff of a commit: the shortest one of those that from allows, with as many times the work of that as there are; one that is
-// too long for a body is made once more while it is uploaded.
+// commitDelta makes the diff of a commit: the shortest one of those that from allows, with as many
+// times the work of that as there are; one that is too long for a body is made once more while it
+// is uploaded.
 func (p *Page) commitDelta(ctx context.Context, c *commit.Commit, from *bases) (format.Base, *delta, error) {
 	if held, err := p.o.Store.TreeHeld(ctx, c); err != nil || !held {
 		if err == nil {
@@ -201,7 +204,8 @@ func (p *Page) explanationDelta(ctx context.Context, merge commit.ID, root objec
 	return d, nil
 }
 
-// uploadDelta makes a diff an object of its own in packs/, and records it, so that it need not be uploaded again.
+// uploadDelta makes a diff an object of its own in packs/, and records it, so that it need not be
+// uploaded again.
 func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree) (d *delta, err error) {
 	d = &delta{from: from, to: to}
 	if q, ok := p.uploadedDiff(ctx, key); ok {
@@ -235,7 +239,8 @@ func (p *Page) uploadDelta(ctx context.Context, key diffKey, from, to btree.Tree
 	})
 }
 
-// uploadedDiff returns the object that an earlier attempt uploaded, if it is still there and nobody can take it for garbage.
+// uploadedDiff returns the object that an earlier attempt uploaded, if it is still there and nobody
+// can take it for garbage.
 func (p *Page) uploadedDiff(ctx context.Context, key diffKey) (pendingDiff, bool) {
 	p.mu.Lock()
 	q, ok := p.pending.diff(key)
@@ -254,7 +259,8 @@ func (p *Page) record(ctx context.Context, places []storage.PlacedPiece, change 
 	p.mu.Unlock()
 	change(&next)
 	b := &storage.SyncBatch{Places: places, Metadata: []storage.Metadata{next.row()}}
-	// What is in the bucket is worth to be known, also when the caller has given up: the wait is bounded by the disk.
+	// What is in the bucket is worth to be known, also when the caller has given up: the wait is
+	// bounded by the disk.
 	wait, err := p.o.Store.SubmitSync(context.WithoutCancel(ctx), nil, b)
 	if err == nil {
 		err = wait.Wait()

@@ -215,7 +215,8 @@ func figure(t testing.TB, full, quick int) int {
 	return quick
 }
 
-// go test -run TestFigureSmallChange -v ./cloudsync/outgoing, with LEDGER_FIGURES=full for 1 M keys.
+// go test -run TestFigureSmallChange -v ./cloudsync/outgoing, with LEDGER_FIGURES=full for 1 M
+// keys.
 func TestFigureSmallChange(t *testing.T) {
 	d := newDisk(t)
 	n := figure(t, 1_000_000, 20_000)
@@ -250,7 +251,8 @@ func TestFigureLargeValue(t *testing.T) {
 	}
 }
 
-// go test -run TestFigureManyChanges -v ./cloudsync/outgoing, with LEDGER_FIGURES=full for 1 M keys.
+// go test -run TestFigureManyChanges -v ./cloudsync/outgoing, with LEDGER_FIGURES=full for 1 M
+// keys.
 func TestFigureManyChanges(t *testing.T) {
 	d := newDisk(t)
 	n := figure(t, 1_000_000, 50_000)

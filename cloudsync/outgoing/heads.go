@@ -13,9 +13,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// SyncedHeads returns the heads of what the log holds up to the page's position, in the order of heads: where commits are not synced, those of their ancestors
-// that are, but for what is an ancestor of another one. It reads the unsynced commits, and history as far down as the oldest of what it finds. Errors are those of the store and
-// of ctx.
+// SyncedHeads returns the heads of what the log holds up to the page's position, in the order of
+// heads: where commits are not synced, those of their ancestors that are, but for what is an
+// ancestor of another one. It reads the unsynced commits, and history as far down as the oldest of
+// what it finds. Errors are those of the store and of ctx.
 func SyncedHeads(ctx context.Context, store *storage.Store) ([]*commit.Commit, error) {
 	heads := store.Heads() // before the unsynced ones are read: what is committed in between counts there
 	ids, err := store.Unsynced(ctx)
@@ -41,7 +42,8 @@ func syncedHeads(ctx context.Context, store *storage.Store, heads []*commit.Comm
 	return withoutAncestors(ctx, store, tops)
 }
 
-// syncedTops returns the synced commits at which one comes from heads, through unsynced ones alone, and all that it has seen on the way.
+// syncedTops returns the synced commits at which one comes from heads, through unsynced ones alone,
+// and all that it has seen on the way.
 func syncedTops(ctx context.Context, store *storage.Store, heads []*commit.Commit, unsynced map[commit.ID]bool) (found []*commit.Commit, seen map[commit.ID]bool, err error) {
 	seen = map[commit.ID]bool{}
 	for queue := heads; len(queue) > 0; {
@@ -74,7 +76,8 @@ func isPruned(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrGone)
 }
 
-// withoutAncestors leaves out commits that are ancestors of others, and sorts the rest as heads are.
+// withoutAncestors leaves out commits that are ancestors of others, and sorts the rest as heads
+// are.
 func withoutAncestors(ctx context.Context, store *storage.Store, cs []*commit.Commit) ([]*commit.Commit, error) {
 	var heads []*commit.Commit
 	for _, c := range cs {
@@ -112,7 +115,8 @@ const maxBases = 8
 // bases are the commits from whose trees the diffs of a body may lead (I1).
 type bases struct {
 	p *Page
-	// body are the commits of the body, heads those that the log had when it was begun. unsynced and tips, the heads of the page, are what heads are found from.
+	// body are the commits of the body, heads those that the log had when it was begun. unsynced
+	// and tips, the heads of the page, are what heads are found from.
 	body     map[commit.ID]bool
 	tips     []*commit.Commit
 	unsynced []commit.ID
@@ -126,8 +130,9 @@ type candidate struct {
 	tree btree.Tree
 }
 
-// of returns from where the diff of c can lead: its parents that are in the body or heads of the log. When there are none, all heads of the log, and the empty
-// tree: these are what a device has that begins with the newest checkpoint.
+// of returns from where the diff of c can lead: its parents that are in the body or heads of the
+// log. When there are none, all heads of the log, and the empty tree: these are what a device has
+// that begins with the newest checkpoint.
 func (b *bases) of(ctx context.Context, c *commit.Commit) ([]candidate, error) {
 	if q, ok := b.p.pendingDiffOf(c.ID); ok { // it is uploaded: another base would upload it again
 		if k, ok, err := b.stillGood(ctx, q.key.base); err != nil || ok {

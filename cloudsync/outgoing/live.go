@@ -11,8 +11,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// live finds the packs in which the pieces of live values stand. Pieces that stand in entries alone, or nowhere, go to new packs, as do those of packs of which so little is live
-// that reading them costs too much.
+// live finds the packs in which the pieces of live values stand. Pieces that stand in entries
+// alone, or nowhere, go to new packs, as do those of packs of which so little is live that reading
+// them costs too much.
 type live struct {
 	g         *gatherer
 	packs     map[format.ID]*livePack
@@ -26,7 +27,8 @@ func (p *Page) newLive(ctx context.Context) *live {
 	return l
 }
 
-// find looks through the values of the diffs, and once more when there are packs that are to be left.
+// find looks through the values of the diffs, and once more when there are packs that are to be
+// left.
 func (l *live) find(ctx context.Context, ds []*delta) (refs []format.PackRef, parts []format.PartialPack, err error) {
 	other := uint64(0) // what who begins reads beside packs
 	for _, d := range ds {
@@ -50,8 +52,8 @@ func (l *live) find(ctx context.Context, ds []*delta) (refs []format.PackRef, pa
 	}
 }
 
-// values finds the pieces of values, all of them: where an index piece stands says nothing about where those stand that it lists. Index
-// pieces that are not held are fetched.
+// values finds the pieces of values, all of them: where an index piece stands says nothing about
+// where those stand that it lists. Index pieces that are not held are fetched.
 func (l *live) values(roots []object.Digest, eager bool) error { return l.pieces(roots, eager, 0) }
 
 func (l *live) pieces(ds []object.Digest, eager bool, depth int) error {
@@ -81,7 +83,8 @@ func (l *live) chunks(ds []object.Digest, eager bool) error {
 		func(i int, content []byte) error { return l.g.take(ds[i], content, eager) })
 }
 
-// found notes where a piece that is not on its way stands, and reports whether it is to go to a pack.
+// found notes where a piece that is not on its way stands, and reports whether it is to go to a
+// pack.
 func (l *live) found(st *storage.PieceState, eager bool) (move bool) {
 	switch {
 	case !st.Held && !st.Synced:

@@ -10,20 +10,24 @@ import (
 )
 
 const (
-	// wasteShare says how much of what a new device reads of packs may be dead: one part in so many of all that it reads of the checkpoint, and wasteBytes more.
+	// wasteShare says how much of what a new device reads of packs may be dead: one part in so many
+	// of all that it reads of the checkpoint, and wasteBytes more.
 	wasteShare = 12
 	wasteBytes = 128 << 10
 	// spanGap is how many bytes are read with those around them rather than with another request.
 	spanGap = 256 << 10
-	// requestBytes and spareRequests say how many requests a new device may make for packs: one for each requestBytes that it reads, and some more.
+	// requestBytes and spareRequests say how many requests a new device may make for packs: one for
+	// each requestBytes that it reads, and some more.
 	requestBytes, spareRequests = 4 << 20, 32
 	// pieceTable is about what a piece takes in the table of its pack.
 	pieceTable = 37
-	// seenShift is by how much the offset of a piece in its block is shifted to tell it from others: those of values that are objects are longer.
+	// seenShift is by how much the offset of a piece in its block is shifted to tell it from
+	// others: those of values that are objects are longer.
 	seenShift = 8
 )
 
-// Waste returns how much that is dead a new device may read for so many bytes that are live: checkpoints see to it that it is not much more.
+// Waste returns how much that is dead a new device may read for so many bytes that are live:
+// checkpoints see to it that it is not much more.
 func Waste(live uint64) uint64 { return live / wasteShare }
 
 // livePack says what of a pack is live. It takes 96 bytes for each block.
@@ -113,8 +117,8 @@ func readOf(ref *format.PackRef, k *livePack) packRead {
 	return parts
 }
 
-// leave returns the packs whose live pieces are to go to new ones, so that what a new device reads is little more than what is live, with few requests. other is what it reads
-// beside packs.
+// leave returns the packs whose live pieces are to go to new ones, so that what a new device reads
+// is little more than what is live, with few requests. other is what it reads beside packs.
 func leave(rs []packRead, other uint64) map[format.ID]struct{} {
 	left := map[format.ID]struct{}{}
 	var read, live int64

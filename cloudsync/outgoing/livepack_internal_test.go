@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// livePackOf returns a pack of which the given frames have so many live pieces of 1000 bytes. A frame has 128 of them.
+// livePackOf returns a pack of which the given frames have so many live pieces of 1000 bytes. A
+// frame has 128 of them.
 func livePackOf(live map[uint32]int) *livePack {
 	k := &livePack{}
 	for frame, n := range live {

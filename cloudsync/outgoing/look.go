@@ -12,7 +12,8 @@ import (
 // parallelGets is how many objects are read at once.
 const parallelGets = 8
 
-// look returns the length of an object and its age by the bucket's clock; the age of one whose bucket does not say is greater than any.
+// look returns the length of an object and its age by the bucket's clock; the age of one whose
+// bucket does not say is greater than any.
 func look(ctx context.Context, b bucket.Bucket, name string) (size int64, age time.Duration, err error) {
 	o, err := b.Get(ctx, name, 0, 0)
 	if err != nil {
@@ -28,7 +29,8 @@ func look(ctx context.Context, b bucket.Bucket, name string) (size int64, age ti
 	return o.Size, age, nil
 }
 
-// each calls fn for 0 to n-1, several at a time, and returns the first error, after which no more are begun.
+// each calls fn for 0 to n-1, several at a time, and returns the first error, after which no more
+// are begun.
 func each(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -140,7 +140,8 @@ func TestLongDiffIsAnObject(t *testing.T) {
 		e[fmt.Sprintf("key %06d", i)] = text(noise(uint64(i), 100))
 	}
 	c := d.commit(e)
-	// The diff is uploaded, then the bucket fails. What was uploaded is used when the page is opened again.
+	// The diff is uploaded, then the bucket fails. What was uploaded is used when the page is
+	// opened again.
 	out, err := d.page.Next(t.Context())
 	if err != nil || out == nil {
 		t.Fatal(err)
@@ -219,7 +220,8 @@ func TestLargeCommitWaitsForItsOwnBody(t *testing.T) {
 	d.wantAll(d.read())
 }
 
-// I2, I3: after a failure in the middle of a large value nothing is sent again, whether the page was reopened or not.
+// I2, I3: after a failure in the middle of a large value nothing is sent again, whether the page
+// was reopened or not.
 func TestFailureBetweenPacks(t *testing.T) {
 	for fail := 1; fail <= 3; fail++ {
 		for _, reopen := range []bool{false, true} {
@@ -468,7 +470,8 @@ func (d *device) recover(b *format.Body) {
 	d.settle(s)
 }
 
-// The base of a commit is a parent in the body or a head of the log; where it has none of these, the head that gives the shortest diff.
+// The base of a commit is a parent in the body or a head of the log; where it has none of these,
+// the head that gives the shortest diff.
 func TestBaseIsWhatTheLogEndsWith(t *testing.T) {
 	d := newDevice(t)
 	many := edit{}

@@ -25,32 +25,39 @@ type Options struct {
 	NewID func() format.ID
 	// Parallel is how many packs are under way at once, 0: 2. Each takes 16 MiB of memory.
 	Parallel int
-	// Cached returns an entry of the log that was read or written lately, as it is stored, which is not changed; nil: none are kept. It spares WriteRanges
-	// requests.
+	// Cached returns an entry of the log that was read or written lately, as it is stored, which is
+	// not changed; nil: none are kept. It spares WriteRanges requests.
 	Cached func(number uint64) (format.RangeEntry, bool)
-	// Kept returns what a checkpoint says of the bucket beside commits: its retention, and what is condemned and not deleted. Nil: neither.
+	// Kept returns what a checkpoint says of the bucket beside commits: its retention, and what is
+	// condemned and not deleted. Nil: neither.
 	Kept func() (format.Retention, []format.Condemnation)
-	// At returns the number of the entry up to which the page has read the log, and shallow whether the bucket gives history up, so that parents of what is sent may be given up. Nil: 0 and false.
+	// At returns the number of the entry up to which the page has read the log, and shallow whether
+	// the bucket gives history up, so that parents of what is sent may be given up. Nil: 0 and
+	// false.
 	At func() (number uint64, shallow bool)
-	// Plain reports whether what a key has must not be compressed; nil: no key. A commit that changes such a key is not compressed, and
-	// neither is what has all keys of the page.
+	// Plain reports whether what a key has must not be compressed; nil: no key. A commit that
+	// changes such a key is not compressed, and neither is what has all keys of the page.
 	Plain func(key []byte) bool
-	// Progress is told of the values of the commits of each body that Next makes, in bytes of content; nil: nobody is.
+	// Progress is told of the values of the commits of each body that Next makes, in bytes of
+	// content; nil: nobody is.
 	Progress *progress.Tracker
 }
 
-// Page makes what goes up for one page. Its calls run one at a time. It holds no resources between calls.
+// Page makes what goes up for one page. Its calls run one at a time. It holds no resources between
+// calls.
 type Page struct {
 	o Options
 
-	// lookLocal says that there may be local pieces of commits that are synced: left by an earlier process, or condemned.
+	// lookLocal says that there may be local pieces of commits that are synced: left by an earlier
+	// process, or condemned.
 	lookLocal bool
 	past      Past
 	waited    int // bodies since it was set, or since one was made of them
 
 	mu      sync.Mutex
 	pending pending // guarded by mu; as in the row of packs
-	// sure are packs of pending that were uploaded, or looked for, since the last doubt. Guarded by mu.
+	// sure are packs of pending that were uploaded, or looked for, since the last doubt. Guarded by
+	// mu.
 	sure map[format.ID]bool
 }
 
@@ -60,8 +67,9 @@ func New(o Options) *Page { return &Page{o: o, lookLocal: true} }
 // Outgoing is a body that is ready to be appended, with what becomes true once it is.
 type Outgoing struct {
 	Body *format.SealedBody
-	// Settle returns what storage is to be told when the body counts as the entry of a number: synced commits and tags, places of
-	// inline pieces, metadata but for the position. It is called on the goroutine of the Page's calls, before the next of them.
+	// Settle returns what storage is to be told when the body counts as the entry of a number:
+	// synced commits and tags, places of inline pieces, metadata but for the position. It is called
+	// on the goroutine of the Page's calls, before the next of them.
 	Settle func(number uint64) *storage.SyncBatch
 	// Commits is how many commits the body brings.
 	Commits int
@@ -71,15 +79,17 @@ type Outgoing struct {
 	More bool
 }
 
-// Resend makes Next look for pieces of synced commits that are local. It is to be called when an entry has condemned something, and when commits
-// or pieces have become unsynced other than by a commit. The first Next looks unasked.
+// Resend makes Next look for pieces of synced commits that are local. It is to be called when an
+// entry has condemned something, and when commits or pieces have become unsynced other than by a
+// commit. The first Next looks unasked.
 func (p *Page) Resend() { p.lookLocal = true }
 
 // SetPast says which commits go up as such that are no heads, until it is said anew.
 func (p *Page) SetPast(past Past) { p.past = past }
 
-// Announce returns a body that brings only what b says (retention, condemnations), with the fingerprint of the device. b is the
-// body's afterwards. Errors: base.ErrInvalid for a body that is not valid, base.ErrTooLarge.
+// Announce returns a body that brings only what b says (retention, condemnations), with the
+// fingerprint of the device. b is the body's afterwards. Errors: base.ErrInvalid for a body that is
+// not valid, base.ErrTooLarge.
 func (p *Page) Announce(ctx context.Context, b *format.Body) (*Outgoing, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("announce: %w", err)

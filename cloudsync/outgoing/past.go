@@ -10,11 +10,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Past are unsynced commits that are no heads though nobody may see their children: another log had them, the present one does not, and what was built on them is in it, or was given up.
+// Past are unsynced commits that are no heads though nobody may see their children: another log had
+// them, the present one does not, and what was built on them is in it, or was given up.
 type Past struct {
 	// Covered are ancestors of commits that the log has.
 	Covered map[commit.ID]bool
-	// Islands are reached from no head any more, since what was between was given up here. They go up behind all others: then what stands for them is in the log.
+	// Islands are reached from no head any more, since what was between was given up here. They go
+	// up behind all others: then what stands for them is in the log.
 	Islands map[commit.ID]bool
 }
 
@@ -24,7 +26,8 @@ func (p Past) Has(id commit.ID) bool { return p.Covered[id] || p.Islands[id] }
 // IsEmpty reports whether there are none.
 func (p Past) IsEmpty() bool { return len(p.Covered)+len(p.Islands) == 0 }
 
-// FindPast finds them. It reads the unsynced commits, and history as far down as the oldest of them. Errors are those of the store and of ctx.
+// FindPast finds them. It reads the unsynced commits, and history as far down as the oldest of
+// them. Errors are those of the store and of ctx.
 func FindPast(ctx context.Context, store *storage.Store) (past Past, err error) {
 	before, err := store.Unsynced(ctx)
 	if err != nil || len(before) == 0 {
@@ -79,7 +82,8 @@ func FindPast(ctx context.Context, store *storage.Store) (past Past, err error) 
 	return past, nil
 }
 
-// reached returns which of some commits are those that are given, or ancestors of them. All are of generation oldest or later.
+// reached returns which of some commits are those that are given, or ancestors of them. All are of
+// generation oldest or later.
 func reached(ctx context.Context, store *storage.Store, from []*commit.Commit, oldest uint64, some map[commit.ID]bool) (map[commit.ID]bool, error) {
 	ids := make([]commit.ID, len(from))
 	for i, c := range from {

@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestFindPast tells apart what another log had: what the present one is past, what is reached from no head any more, and what is still to be sent.
+// TestFindPast tells apart what another log had: what the present one is past, what is reached from
+// no head any more, and what is still to be sent.
 func TestFindPast(t *testing.T) {
 	d := newDevice(t)
 	var line []*commit.Commit
@@ -72,7 +73,8 @@ func TestFindPast(t *testing.T) {
 	}
 }
 
-// TestHistoryHasTaggedIslands writes a checkpoint of history of a page with a tagged commit from which no head leads on: it has the tag, though the bucket does not, and the tree.
+// TestHistoryHasTaggedIslands writes a checkpoint of history of a page with a tagged commit from
+// which no head leads on: it has the tag, though the bucket does not, and the tree.
 func TestHistoryHasTaggedIslands(t *testing.T) {
 	d := newDevice(t)
 	island := d.commit(edit{"k": text("1"), "gone": text("1")})

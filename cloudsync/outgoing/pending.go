@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// MetadataRefs is the type of the row that keeps the packs of the last checkpoint written here; see the package's comment.
+// MetadataRefs is the type of the row that keeps the packs of the last checkpoint written here; see
+// the package's comment.
 const MetadataRefs = "packrefs"
 
 const (
@@ -272,9 +273,10 @@ func (p *pending) settled(b *format.Body) pending {
 	return rest
 }
 
-// Announced takes what an entry of this device's own brings out of the value of the row of packs, for an entry that was appended by a process that
-// ended before it knew. It returns the new value, nil for none, and which packs of the entry stood in the row: their places are recorded.
-// row is not retained. Errors: *base.CorruptError, *base.FormatError.
+// Announced takes what an entry of this device's own brings out of the value of the row of packs,
+// for an entry that was appended by a process that ended before it knew. It returns the new value,
+// nil for none, and which packs of the entry stood in the row: their places are recorded. row is
+// not retained. Errors: *base.CorruptError, *base.FormatError.
 func Announced(row []byte, b *format.Body) (value []byte, recorded []format.ID, err error) {
 	p, err := parsePending(row)
 	if err != nil {
@@ -289,8 +291,8 @@ func Announced(row []byte, b *format.Body) (value []byte, recorded []format.ID, 
 	return rest.row().Value, recorded, nil
 }
 
-// loadPending reads the row anew: a change of the bucket may have removed it, and an entry may have condemned what it lists. unsynced are the
-// commits for which diffs are kept.
+// loadPending reads the row anew: a change of the bucket may have removed it, and an entry may have
+// condemned what it lists. unsynced are the commits for which diffs are kept.
 func (p *Page) loadPending(ctx context.Context, unsynced []commit.ID) error {
 	v, err := p.o.Store.Metadata(ctx, format.MetadataPacks)
 	if err != nil {
@@ -319,8 +321,9 @@ func (p *Page) loadPending(ctx context.Context, unsynced []commit.ID) error {
 	return nil
 }
 
-// Doubt makes the next call look whether the packs that no entry has named yet are still in the bucket. It is to be called after an error, and when the last call is long ago: the
-// bucket may be in an older state since. Those of an earlier life of the process are always looked for.
+// Doubt makes the next call look whether the packs that no entry has named yet are still in the
+// bucket. It is to be called after an error, and when the last call is long ago: the bucket may be
+// in an older state since. Those of an earlier life of the process are always looked for.
 func (p *Page) Doubt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -337,8 +340,9 @@ func (p *Page) uploadedNow(id format.ID) {
 	p.sure[id] = true
 }
 
-// there returns the packs of q that are in the bucket, as they were uploaded; it asks about those only that were not uploaded since the last doubt. What stood in the others is
-// local again, durably, with the index pieces of all packs of q, which may list such (I2).
+// there returns the packs of q that are in the bucket, as they were uploaded; it asks about those
+// only that were not uploaded since the last doubt. What stood in the others is local again,
+// durably, with the index pieces of all packs of q, which may list such (I2).
 func (p *Page) there(ctx context.Context, q pending) ([]pendingPack, error) {
 	p.mu.Lock()
 	var ask []format.PackRef
@@ -420,8 +424,8 @@ func (p *Page) submit(ctx context.Context, b *storage.SyncBatch) error {
 	return pending.Wait()
 }
 
-// placed returns those of packs in which pieces still stand. Others were condemned, or all their pieces have later places: nobody needs to
-// hear of them.
+// placed returns those of packs in which pieces still stand. Others were condemned, or all their
+// pieces have later places: nobody needs to hear of them.
 func (p *Page) placed(ctx context.Context, packs []pendingPack) ([]pendingPack, error) {
 	doubtful := map[format.ID]bool{}
 	for _, q := range packs {

@@ -94,7 +94,8 @@ func TestRowRoundTrip(t *testing.T) {
 	})
 }
 
-// TestRowWithoutMeasure refuses packs and diffs that are longer than there can be: no body could announce them, and the page would try for ever.
+// TestRowWithoutMeasure refuses packs and diffs that are longer than there can be: no body could
+// announce them, and the page would try for ever.
 func TestRowWithoutMeasure(t *testing.T) {
 	for name, change := range map[string]func(p *pending){
 		"bytes of a pack":  func(p *pending) { p.packs[0].ref.Bytes = format.MaxPackObjectBytes + 1 },

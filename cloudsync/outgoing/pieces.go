@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// maxPending is how many packs may wait for their announcement: the row that lists them is written again with each of them.
+	// maxPending is how many packs may wait for their announcement: the row that lists them is
+	// written again with each of them.
 	maxPending = 1024
-	// maxRelies bounds what a body says that it relies on. What is left out is no danger: when it is condemned its pieces become
-	// local, and are sent again by a later body.
+	// maxRelies bounds what a body says that it relies on. What is left out is no danger: when it
+	// is condemned its pieces become local, and are sent again by a later body.
 	maxRelies = 1 << 16
 	// maxDepth is the greatest number of index pieces above a chunk.
 	maxDepth = 16
@@ -34,8 +35,9 @@ const (
 // errAnnounce says that so many packs wait to be announced that this has to be done first.
 var errAnnounce = errors.New("packs are to be announced")
 
-// gatherer takes the local pieces of values, children before the index pieces that list them: into the body as long as they are few, else to
-// packs. Eager pieces come before lazy ones, with a call of flush between them.
+// gatherer takes the local pieces of values, children before the index pieces that list them: into
+// the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call
+// of flush between them.
 type gatherer struct {
 	p   *Page
 	ctx context.Context // of the call that it serves
@@ -44,7 +46,8 @@ type gatherer struct {
 	limit  int
 	// progress is told of values and pieces that are done; nil: nobody is.
 	progress *progress.Tracker
-	// single says that no two pieces are compressed together, since nobody knows of which commits they are.
+	// single says that no two pieces are compressed together, since nobody knows of which commits
+	// they are.
 	single bool
 
 	plain bool // the pieces that are taken are not compressed
@@ -92,7 +95,8 @@ func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	}
 }
 
-// pieces takes the local pieces below ds, and these. It does not look below pieces that are synced (I2).
+// pieces takes the local pieces below ds, and these. It does not look below pieces that are synced
+// (I2).
 func (g *gatherer) pieces(ds []object.Digest, eager bool) error {
 	err := g.walk(ds, eager, 0)
 	if err == nil {
@@ -122,7 +126,8 @@ func (g *gatherer) walk(ds []object.Digest, eager bool, depth int) error {
 	return nil
 }
 
-// enqueue queues a piece, which is looked up and read together with others: those of one index piece are too few for a disk and several processors.
+// enqueue queues a piece, which is looked up and read together with others: those of one index
+// piece are too few for a disk and several processors.
 func (g *gatherer) enqueue(d object.Digest, eager bool) error {
 	if g.taken(d) {
 		return nil
@@ -186,8 +191,10 @@ func (g *gatherer) index(d object.Digest, eager bool, depth int) error {
 	return g.enqueue(d, eager)
 }
 
-// relyBelow notes that the body relies on the pieces of a value that was synced before, as far as its index pieces are held: who began with a checkpoint that did
-// not need the value knows the place of none of them. Those that are local again, since their place was condemned and not that of the index piece, are taken: who reads the body looks for them.
+// relyBelow notes that the body relies on the pieces of a value that was synced before, as far as
+// its index pieces are held: who began with a checkpoint that did not need the value knows the
+// place of none of them. Those that are local again, since their place was condemned and not that
+// of the index piece, are taken: who reads the body looks for them.
 func (g *gatherer) relyBelow(d object.Digest, eager bool, depth int) error {
 	if _, ok := g.relied[d]; ok {
 		return nil
@@ -356,11 +363,13 @@ func (g *gatherer) close() {
 	}
 }
 
-// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces in flight: these wait for a later pack (I2).
+// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces
+// in flight: these wait for a later pack (I2).
 func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
 	places, sample := g.arrived(pieces)
 	announced := ref
-	// A checkpoint's pack has what is in entries before: who reads of it after them, or after the checkpoint, holds that, and needs only its table.
+	// A checkpoint's pack has what is in entries before: who reads of it after them, or after the
+	// checkpoint, holds that, and needs only its table.
 	announced.Eager = ref.Eager && !g.forced
 	err := g.p.record(ctx, places, func(q *pending) {
 		q.packs = append(q.packs, pendingPack{announced, sample})
@@ -392,7 +401,8 @@ func contentBytes(d object.Digest, bytes uint32) int64 {
 	return int64(bytes)
 }
 
-// arrived returns the places that can count from now on, and a piece of the pack, one that counts if there is one.
+// arrived returns the places that can count from now on, and a piece of the pack, one that counts
+// if there is one.
 func (g *gatherer) arrived(pieces []storage.PlacedPiece) (places []storage.PlacedPiece, sample object.Digest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -431,7 +441,8 @@ func (g *gatherer) arrived(pieces []storage.PlacedPiece) (places []storage.Place
 // valuesTogether is how many values are looked at at once.
 const valuesTogether = 256
 
-// values gives what the values that a diff puts with one of the priorities are made of, some roots at a time.
+// values gives what the values that a diff puts with one of the priorities are made of, some roots
+// at a time.
 func (g *gatherer) values(d *delta, priority object.Priority, values func(roots []object.Digest, eager bool) error) error {
 	if priority == object.Eager && !d.tally.eager || priority == object.Lazy && !d.tally.lazy {
 		return nil
@@ -454,7 +465,8 @@ func (g *gatherer) values(d *delta, priority object.Priority, values func(roots 
 	return values(roots, priority == object.Eager)
 }
 
-// deltas gives the roots of all values that the diffs put: first of EAGER ones, so that a piece of both goes with them.
+// deltas gives the roots of all values that the diffs put: first of EAGER ones, so that a piece of
+// both goes with them.
 func (g *gatherer) deltas(ds []*delta, values func(roots []object.Digest, eager bool) error) error {
 	for _, priority := range []object.Priority{object.Eager, object.Lazy} {
 		for _, d := range ds {

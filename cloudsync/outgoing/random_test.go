@@ -150,7 +150,8 @@ func (w *walker) maybeCrash() bool {
 	return true
 }
 
-// The bodies, in order, rebuild every commit, and nothing is uploaded twice, whatever happens between.
+// The bodies, in order, rebuild every commit, and nothing is uploaded twice, whatever happens
+// between.
 func TestAnyHistory(t *testing.T) {
 	seeds, steps := 6, 60
 	if tier.Nightly() {
@@ -199,7 +200,8 @@ func durable(d *device, c *commit.Commit) bool {
 	return slices.ContainsFunc(d.s.Heads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }
 
-// I2: when a pack fails and a later one is in the bucket already, an index piece in that one is not taken for a sign that what it lists is there.
+// I2: when a pack fails and a later one is in the bucket already, an index piece in that one is not
+// taken for a sign that what it lists is there.
 func TestLaterPackBeforeEarlierOne(t *testing.T) {
 	for _, reopen := range []bool{false, true} {
 		d := newDevice(t)

@@ -13,12 +13,15 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// WriteRanges writes the ranges that end with entry number, if any: 32 entries, 1024, 32768. It returns how many it has written.
-// Ranges that would be longer than format.MaxRangeBytes are not written.
+// WriteRanges writes the ranges that end with entry number, if any: 32 entries, 1024, 32768. It
+// returns how many it has written. Ranges that would be longer than format.MaxRangeBytes are not
+// written.
 //
-// A range of 32 costs one get for each entry that Options.Cached does not know, a larger one a get for each but the last of the 32 ranges that it
-// is made of, and each a put. A range of which a larger one is made, and which is missing, is made first. Ranges only spare requests: when one cannot be read, written, or is not what it should be, it is left out, and
-// the error is not reported (I6). The only errors are those of ctx.
+// A range of 32 costs one get for each entry that Options.Cached does not know, a larger one a get
+// for each but the last of the 32 ranges that it is made of, and each a put. A range of which a
+// larger one is made, and which is missing, is made first. Ranges only spare requests: when one
+// cannot be read, written, or is not what it should be, it is left out, and the error is not
+// reported (I6). The only errors are those of ctx.
 func (p *Page) WriteRanges(ctx context.Context, number uint64) (int, error) {
 	written := 0
 	var last []format.RangeEntry // of the range before, which is the end of the next one
@@ -134,8 +137,8 @@ func (p *Page) get(ctx context.Context, name string, total *lengths) (o bucket.O
 	return o, b, nil
 }
 
-// checkChain proves that each entry is whole, and is the one that the next one follows (I6): what is written here stays for ever. The hash of an
-// entry is that of its head, so each is opened.
+// checkChain proves that each entry is whole, and is the one that the next one follows (I6): what
+// is written here stays for ever. The hash of an entry is that of its head, so each is opened.
 func (p *Page) checkChain(from uint64, entries []format.RangeEntry) error {
 	var before format.Hash
 	for i := range entries {

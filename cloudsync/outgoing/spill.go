@@ -12,11 +12,12 @@ import (
 // spillBytes is how much of an object is held in memory before it goes to a file.
 const spillBytes = 16 << 20
 
-// spill returns a Spool for an object whose length is known only at its end. What it gets is sealed.
+// spill returns a Spool for an object whose length is known only at its end. What it gets is
+// sealed.
 func (p *Page) spill() *spool.Spool { return spool.New(p.o.Store.TempDir(), "upload-*", spillBytes) }
 
-// putSpilled uploads what is in s as an object that nobody else makes: when the name is taken by one of the same length, an earlier try
-// has done it.
+// putSpilled uploads what is in s as an object that nobody else makes: when the name is taken by
+// one of the same length, an earlier try has done it.
 func putSpilled(ctx context.Context, b bucket.Bucket, name string, s *spool.Spool) error {
 	r, err := s.Reader()
 	if err != nil {

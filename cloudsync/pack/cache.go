@@ -7,7 +7,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
-// cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each piece.
+// cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each
+// piece.
 const cachedPieces = 64 << 10
 
 // tableCache remembers the tables of the packs that were used last.
@@ -69,7 +70,8 @@ func (e *entryCache) get(number uint64) []byte {
 	return e.entries[number]
 }
 
-// add remembers an entry, which must not share memory with others, and forgets the oldest ones beyond the limit.
+// add remembers an entry, which must not share memory with others, and forgets the oldest ones
+// beyond the limit.
 func (e *entryCache) add(number uint64, stored []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,7 +19,8 @@ func (f *Fetcher) entrySource(number uint64) *source {
 	return src
 }
 
-// readEntry reads and opens the log entry of a place. Its pieces are verified by their decoder, which computes their digests.
+// readEntry reads and opens the log entry of a place. Its pieces are verified by their decoder,
+// which computes their digests.
 func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (blockContent, error) {
 	if f.o.Entries != nil {
 		return f.o.Entries(ctx, p.Entry)
@@ -42,8 +43,9 @@ func (f *Fetcher) readEntry(ctx context.Context, p storage.CloudPlace) (blockCon
 // manyOfRange is how many entries of a range are wanted before it is read instead of them.
 const manyOfRange = 3
 
-// EachEntry gives the entries of the log with the given numbers, which ascend, to fn, opened, as far as they are there. It takes a request for each, or one for a range of which it wants
-// several. Errors: base.ErrClosed, *base.CorruptError, those of the bucket, of ctx and of fn.
+// EachEntry gives the entries of the log with the given numbers, which ascend, to fn, opened, as
+// far as they are there. It takes a request for each, or one for a range of which it wants several.
+// Errors: base.ErrClosed, *base.CorruptError, those of the bucket, of ctx and of fn.
 func (f *Fetcher) EachEntry(ctx context.Context, numbers []uint64, fn func(e *format.Entry) error) error {
 	if err := f.enter(); err != nil {
 		return err
@@ -118,11 +120,12 @@ func (f *Fetcher) storedEntry(ctx context.Context, number uint64) ([]byte, error
 	return nil, err
 }
 
-// rangeBytes is how much of the entries of a range is read with its table, in the hope that what is wanted is in it.
+// rangeBytes is how much of the entries of a range is read with its table, in the hope that what is
+// wanted is in it.
 const rangeBytes = 1 << 20
 
-// entryOfRange returns an entry from the range of the entries from to to, and remembers those that came with it, as values that were written
-// together are often read together.
+// entryOfRange returns an entry from the range of the entries from to to, and remembers those that
+// came with it, as values that were written together are often read together.
 func (f *Fetcher) entryOfRange(ctx context.Context, number, from, to uint64) ([]byte, error) {
 	src := &source{b: f.o.Bucket, kind: kindRange, short: fmt.Sprintf("%d-%d", from, to), name: f.o.Names.(format.PageNames).Range(from, to)}
 	b, size, err := src.readSome(ctx, 0, int64(format.RangeTableBytes(int(to-from+1)))+rangeBytes, format.MaxRangeBytes, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a plaintext bucket. It returns what an honest table
-// of the blocks would give as ref and places.
+// forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a
+// plaintext bucket. It returns what an honest table of the blocks would give as ref and places.
 func (w *world) forge(n format.PageNames, blocks [][]piece, table []byte) (format.PackRef, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer
@@ -104,7 +104,8 @@ func TestHostile(t *testing.T) {
 	}
 	tests := map[string]struct {
 		make func(*world) made
-		// streamOnly says that only who reads all of the pack can notice, or reads its announcement.
+		// streamOnly says that only who reads all of the pack can notice, or reads its
+		// announcement.
 		streamOnly, refOnly bool
 	}{
 		"longer piece":  {make: forged(blocks, ps[0], resized(ps[1], 1), ps[2], ps[3], ps[4], ps[5])},

@@ -12,10 +12,10 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Audit lists the log from a number on, up to the position. It returns the numbers that are missing,
-// at most a thousand. A reader that was further on than what is missing has lost nothing by it, but
-// a new device would: a cut repairs that. What is missing behind the position, where later entries
-// are, is a *DamageError. It costs a list for each thousand entries.
+// Audit lists the log from a number on, up to the position. It returns the numbers that are
+// missing, at most a thousand. A reader that was further on than what is missing has lost nothing
+// by it, but a new device would: a cut repairs that. What is missing behind the position, where
+// later entries are, is a *DamageError. It costs a list for each thousand entries.
 func (l *Log) Audit(ctx context.Context, from uint64) (holes []uint64, err error) {
 	e, n := l.at.Epoch, l.at.Number
 	want := from
@@ -61,10 +61,10 @@ type Swept struct {
 }
 
 // Sweep deletes what past epochs have left and the present one does not name, epoch.Grace after the
-// first of them began that does not name it. named are the packs, runs and checkpoints of past epochs
-// that the present one names, and dropped are those that one before it was the first not to name.
-// With dry it deletes nothing. It looks first. A bucket without past epochs costs a few requests,
-// whatever its log has.
+// first of them began that does not name it. named are the packs, runs and checkpoints of past
+// epochs that the present one names, and dropped are those that one before it was the first not to
+// name. With dry it deletes nothing. It looks first. A bucket without past epochs costs a few
+// requests, whatever its log has.
 func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (s Swept, err error) {
 	if err := l.Look(ctx); err != nil && !errors.Is(err, ErrDeleted) {
 		return s, err
@@ -124,8 +124,8 @@ func (l *Log) past(ctx context.Context) (dirs []directory, err error) {
 	}
 }
 
-// behind returns what is greater than all names that begin with a prefix that ends with a slash, and
-// not greater than any other name behind them.
+// behind returns what is greater than all names that begin with a prefix that ends with a slash,
+// and not greater than any other name behind them.
 func behind(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
 // lineage returns x and the epochs from which it descends, as far as the bucket shows them.

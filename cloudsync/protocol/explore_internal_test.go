@@ -87,7 +87,8 @@ func (x *model) atEnd(w *world) {
 	}
 }
 
-// provesTruly lets a device prove its position: that succeeds if and only if the bucket has the entry.
+// provesTruly lets a device prove its position: that succeeds if and only if the bucket has the
+// entry.
 func (x *model) provesTruly(w world, i int) {
 	d := &w.devices[i]
 	x.boot(d)
@@ -118,7 +119,8 @@ func (w *world) has(commit uint8) bool {
 	return false
 }
 
-// readsAll lets a device catch up alone: it has to come to the end of the log, or to learn that it was passed.
+// readsAll lets a device catch up alone: it has to come to the end of the log, or to learn that it
+// was passed.
 func (x *model) readsAll(w world, i int) {
 	y := *x
 	y.programs = append([][]step{}, x.programs...)

@@ -1,7 +1,8 @@
 package protocol
 
-// look asks for the newest floor. now is a time not later than the present, or 0. Floors have numbers without gaps, so
-// that the newest is found in steps that double and then halve. check begins with the newest one known: it must be there.
+// look asks for the newest floor. now is a time not later than the present, or 0. Floors have
+// numbers without gaps, so that the newest is found in steps that double and then halve. check
+// begins with the newest one known: it must be there.
 func (m *Machine) look(now Time, after then, check bool) []Effect {
 	m.phase, m.after, m.lookNow = phaseLook, after, now
 	m.lo, m.hi, m.step = m.floor.K, 0, 1

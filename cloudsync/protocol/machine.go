@@ -4,12 +4,14 @@ package protocol
 const (
 	// hitsForRanges is how many entries in a row are read one by one before ranges are tried.
 	hitsForRanges = 4
-	// aheadSingle is how many entries behind the one that is asked for will probably be asked for too.
+	// aheadSingle is how many entries behind the one that is asked for will probably be asked for
+	// too.
 	aheadSingle = 3
-	// losesForward is how many numbers in a row are lost before the log is read to its end again: then others are many or
-	// far ahead, and a get costs a twelfth of a put.
+	// losesForward is how many numbers in a row are lost before the log is read to its end again:
+	// then others are many or far ahead, and a get costs a twelfth of a put.
 	losesForward = 2
-	// maxTries bounds the puts at one free name that were not confirmed, and maxPuts those of one operation.
+	// maxTries bounds the puts at one free name that were not confirmed, and maxPuts those of one
+	// operation.
 	maxTries = 4
 	maxPuts  = 64
 )
@@ -77,7 +79,8 @@ type Machine struct {
 	run // of the operation
 }
 
-// band are the entries from and to which (excluded) one floor, created at created, was the first above.
+// band are the entries from and to which (excluded) one floor, created at created, was the first
+// above.
 type band struct {
 	from, to uint64
 	created  Time
@@ -144,7 +147,8 @@ type Options struct {
 	// Floor is the newest floor that was seen, and Looked when.
 	Floor  Floor
 	Looked Time
-	// MaxBatch is the weight at which read entries are applied, in bytes; at least one entry always is.
+	// MaxBatch is the weight at which read entries are applied, in bytes; at least one entry always
+	// is.
 	MaxBatch int64
 }
 
@@ -159,14 +163,17 @@ func New(o Options) *Machine {
 // Position returns what is applied.
 func (m *Machine) Position() Position { return m.at }
 
-// Floor returns the newest floor that was seen, and a time by the bucket's clock before it was looked for, 0 for never.
+// Floor returns the newest floor that was seen, and a time by the bucket's clock before it was
+// looked for, 0 for never.
 func (m *Machine) Floor() (Floor, Time) { return m.floor, m.looked }
 
-// Proofs returns how many proofs there were that the bucket has what was read: one more is one since.
+// Proofs returns how many proofs there were that the bucket has what was read: one more is one
+// since.
 func (m *Machine) Proofs() uint64 { return m.proofs }
 
-// Step takes an event and returns what is to be done, in order. After Done the machine is at rest and takes the
-// beginning of another operation. An event that does not fit the state ends the operation with Failed.
+// Step takes an event and returns what is to be done, in order. After Done the machine is at rest
+// and takes the beginning of another operation. An event that does not fit the state ends the
+// operation with Failed.
 func (m *Machine) Step(ev Event) []Effect {
 	switch ev.(type) {
 	case StartVerify, StartCatchUp, StartAppend, StartLook:

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnyEvents gives a machine events that make no sense: it ends its operation and goes on with the next.
+// TestAnyEvents gives a machine events that make no sense: it ends its operation and goes on with
+// the next.
 func TestAnyEvents(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		small := rapid.Uint64Range(0, 40)
@@ -153,8 +154,9 @@ func TestRangeOf(t *testing.T) {
 	}
 }
 
-// TestFloorFoundAtTheEnd has a device that was away look at a log of which all behind it was deleted, while a range still has its position: the proof at what looks like
-// the end finds the floor that says so.
+// TestFloorFoundAtTheEnd has a device that was away look at a log of which all behind it was
+// deleted, while a range still has its position: the proof at what looks like the end finds the
+// floor that says so.
 func TestFloorFoundAtTheEnd(t *testing.T) {
 	floors := map[uint64]Floor{1: {K: 1, Low: 29, Checkpoint: 29, Created: 1}, 2: {K: 2, Low: 32, Checkpoint: 32, Created: 2}}
 	m := New(Options{At: Position{29, Hash{1}}, Looked: 1, MaxBatch: 3})
@@ -180,8 +182,9 @@ func TestFloorFoundAtTheEnd(t *testing.T) {
 	t.Error("no end")
 }
 
-// TestCondemnationReadAndNotApplied has a device read that a pack is condemned, and fail before it applies that. A body
-// that relies on the pack cannot be made anew from what the device does not know: the append reads, and applies, first.
+// TestCondemnationReadAndNotApplied has a device read that a pack is condemned, and fail before it
+// applies that. A body that relies on the pack cannot be made anew from what the device does not
+// know: the append reads, and applies, first.
 func TestCondemnationReadAndNotApplied(t *testing.T) {
 	pack, start := ID{7}, StartAppend{Body: Body{ID: ID{9}, Packs: []ID{{7}}, Entries: []uint64{1}}}
 	for name, entry := range map[string]Entry{"pack": {Condemned: []ID{pack}}, "entries": {Below: 2}} {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// The model: a bucket, a network that loses and delays answers, and devices that work through small programs. All that
-// matters is in world, which is copied, changed by one transition, and compared with worlds that were seen before.
+// The model: a bucket, a network that loses and delays answers, and devices that work through small
+// programs. All that matters is in world, which is copied, changed by one transition, and compared
+// with worlds that were seen before.
 
 const (
 	maxNumber  = 9

@@ -66,7 +66,8 @@ func newModel(s scenario) *model {
 	return &model{scenario: s, rules: honest, gone: CondemnedGone, next: NextFloor}
 }
 
-// TestExplore visits every interleaving of every scenario. To see the numbers, and the larger scenarios:
+// TestExplore visits every interleaving of every scenario. To see the numbers, and the larger
+// scenarios:
 //
 //	LEDGER_TIER=2 go test -v -run TestExplore ./cloudsync/protocol
 func TestExplore(t *testing.T) {

@@ -47,7 +47,8 @@ func (m *Machine) positionRead(e *EntryRead) []Effect {
 	return m.prove()
 }
 
-// explain decides what it means that the entry at the position was not found. The floors were looked for.
+// explain decides what it means that the entry at the position was not found. The floors were
+// looked for.
 func (m *Machine) explain() []Effect {
 	switch {
 	case m.at.Number < m.floor.Low && m.broken:
@@ -63,8 +64,9 @@ func (m *Machine) explain() []Effect {
 	return m.done(Done{Outcome: RolledBack})
 }
 
-// elsewhere ends with an entry at the position that a floor has passed, and one behind it that does not fit. When the log begins anew with that one, the entry at the position was damaged
-// for who put it: the device begins with the floor's checkpoint, as whoever the floor has passed.
+// elsewhere ends with an entry at the position that a floor has passed, and one behind it that does
+// not fit. When the log begins anew with that one, the entry at the position was damaged for who
+// put it: the device begins with the floor's checkpoint, as whoever the floor has passed.
 func (m *Machine) elsewhere() []Effect {
 	if m.held.Renewed {
 		return m.done(Done{Outcome: Passed})
@@ -95,7 +97,8 @@ func (m *Machine) proved() []Effect {
 	return m.seek()
 }
 
-// brokenBehind ends with an entry that does not carry the hash of the position, which is proved: a floor above it says with which checkpoint to go on instead.
+// brokenBehind ends with an entry that does not carry the hash of the position, which is proved: a
+// floor above it says with which checkpoint to go on instead.
 func (m *Machine) brokenBehind() []Effect {
 	switch {
 	case m.at.Number+1 < m.floor.Low:

@@ -1,6 +1,7 @@
 package protocol
 
-// seek asks for the entry behind the tail, from where it has not been looked for yet, or decides that it is not there.
+// seek asks for the entry behind the tail, from where it has not been looked for yet, or decides
+// that it is not there.
 func (m *Machine) seek() []Effect {
 	n := m.tail.Number + 1
 	if m.in != 0 && n <= m.inTo {
@@ -39,7 +40,8 @@ func (m *Machine) seek() []Effect {
 	return m.nowhere(n)
 }
 
-// nowhere ends with an entry that should be there and is not, once those before it are applied. What is damaged below a floor, nobody needs.
+// nowhere ends with an entry that should be there and is not, once those before it are applied.
+// What is damaged below a floor, nobody needs.
 func (m *Machine) nowhere(n uint64) []Effect {
 	m.why = Hole
 	switch {
@@ -62,8 +64,8 @@ func (m *Machine) get(n, span uint64) []Effect {
 	return []Effect{g}
 }
 
-// worth reports whether the range that holds n should be tried first: when it is there, at least an eighth of it is still to
-// be read. Of a long one only that is read.
+// worth reports whether the range that holds n should be tried first: when it is there, at least an
+// eighth of it is still to be read. Of a long one only that is read.
 func (m *Machine) worth(n, span uint64) bool {
 	from, to := RangeOf(n, span)
 	return m.untried(n, span) && to-n >= (to-from)/8
@@ -117,8 +119,8 @@ func (m *Machine) entryRead(e *EntryRead) []Effect {
 	return m.accept()
 }
 
-// hit takes an entry that stands in an object of its own: one that was read, or that was just put. now is not later than
-// the present.
+// hit takes an entry that stands in an object of its own: one that was read, or that was just put.
+// now is not later than the present.
 func (m *Machine) hit(e *Entry, now Time) []Effect {
 	m.held = *e
 	if m.rules.stale(e.Created, m.looked) {
@@ -148,7 +150,8 @@ func (m *Machine) judge() []Effect {
 	return m.accept()
 }
 
-// accept takes the held entry as the one behind the tail. In a proof it only was a witness, and is read again.
+// accept takes the held entry as the one behind the tail. In a proof it only was a witness, and is
+// read again.
 func (m *Machine) accept() []Effect {
 	if m.proving {
 		return m.proved()

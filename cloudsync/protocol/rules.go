@@ -2,17 +2,18 @@ package protocol
 
 import "slices"
 
-// rules are the decisions of a machine on which safety rests, each a pure function. Tests replace one at a time and
-// show that the model then finds a history in which it goes wrong.
+// rules are the decisions of a machine on which safety rests, each a pure function. Tests replace
+// one at a time and show that the model then finds a history in which it goes wrong.
 type rules struct {
 	// own says whether an entry that was found at the name of a put is the body's own.
 	own func(body ID, e *Entry) bool
 	// refused goes on after a put that was not confirmed: by a look at its name.
 	refused func(m *Machine) []Effect
-	// stale says whether what was created at a time needs a newer look at the floor than the last one.
+	// stale says whether what was created at a time needs a newer look at the floor than the last
+	// one.
 	stale func(created, looked Time) bool
-	// junk says whether an entry was created at a name that was free because of a deletion; first is when the first floor
-	// above the entry was created.
+	// junk says whether an entry was created at a name that was free because of a deletion; first
+	// is when the first floor above the entry was created.
 	junk func(created, first Time) bool
 	// chained says whether an entry carries the hash of the one before it.
 	chained func(previous, tail Hash) bool
@@ -68,15 +69,17 @@ func relyOn(packs []ID, entries []uint64, condemned func(ID) bool, below uint64)
 	return slices.ContainsFunc(packs, condemned) || slices.ContainsFunc(entries, func(n uint64) bool { return n < below })
 }
 
-// CondemnedGone reports whether what an entry created at condemned has condemned may be deleted at now, when the floor that
-// belongs to it was created at floor. All three are times of the bucket's clock; 0 is never.
+// CondemnedGone reports whether what an entry created at condemned has condemned may be deleted at
+// now, when the floor that belongs to it was created at floor. All three are times of the bucket's
+// clock; 0 is never.
 func CondemnedGone(condemned, floor, now Time) bool {
 	return condemned != 0 && floor != 0 && now >= max(condemned, floor).Add(Grace)
 }
 
-// NextFloor returns the floor that follows f for a log that is given up below low, with a checkpoint that stands for
-// all entries up to the number checkpoint. ok is false when there is nothing to write: when it would not be higher than f,
-// or would pass what the checkpoint does not hold.
+// NextFloor returns the floor that follows f for a log that is given up below low, with a
+// checkpoint that stands for all entries up to the number checkpoint. ok is false when there is
+// nothing to write: when it would not be higher than f, or would pass what the checkpoint does not
+// hold.
 func NextFloor(f Floor, low, checkpoint uint64) (next Floor, ok bool) {
 	if f.Deleted || low <= f.Low || checkpoint+1 < low {
 		return Floor{}, false

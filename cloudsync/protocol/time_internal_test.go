@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestTimeOf keeps the order of times that no number of nanoseconds stands for, as a bucket may say them, and sums with ages.
+// TestTimeOf keeps the order of times that no number of nanoseconds stands for, as a bucket may say
+// them, and sums with ages.
 func TestTimeOf(t *testing.T) {
 	last := Time(0)
 	for _, at := range []time.Time{

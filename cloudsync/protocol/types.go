@@ -8,7 +8,8 @@ type ID [16]byte
 // Hash is the hash of all bytes of an entry.
 type Hash [32]byte
 
-// Time is a moment by the bucket's clock, in nanoseconds since 1970; 0 is a moment that is not known.
+// Time is a moment by the bucket's clock, in nanoseconds since 1970; 0 is a moment that is not
+// known.
 type Time int64
 
 // Ages. They are differences of times by the bucket's clock.
@@ -22,7 +23,8 @@ const (
 // Add returns the moment d later.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
-// TimeOf returns t as Time, 0 for the zero time. What a bucket says may be any time: one that has no place is moved to the nearest that has, so that order stays order.
+// TimeOf returns t as Time, 0 for the zero time. What a bucket says may be any time: one that has
+// no place is moved to the nearest that has, so that order stays order.
 func TimeOf(t time.Time) Time {
 	const most = 1 << 62 // so that sums with ages do not overflow
 	switch s := t.Unix(); {
@@ -50,7 +52,8 @@ type Position struct {
 	Hash   Hash
 }
 
-// Floor is what a floor object says. K is its number, 0 for none; Low the lowest number of an entry that stays.
+// Floor is what a floor object says. K is its number, 0 for none; Low the lowest number of an entry
+// that stays.
 type Floor struct {
 	K          uint64
 	Low        uint64
@@ -70,13 +73,16 @@ type Entry struct {
 	Device ID
 	// Weight is about the memory that it takes in bytes, for the size of batches.
 	Weight int64
-	// Packs are those that it announces or relies on; Entries the numbers of entries that it relies on.
+	// Packs are those that it announces or relies on; Entries the numbers of entries that it relies
+	// on.
 	Packs   []ID
 	Entries []uint64
-	// Condemned are the packs that it condemns, and Below, unless 0, condemns all entries with lesser numbers.
+	// Condemned are the packs that it condemns, and Below, unless 0, condemns all entries with
+	// lesser numbers.
 	Condemned []ID
 	Below     uint64
-	// Renewed says that the log begins anew with it: what was before may be damaged, and the hash of it any.
+	// Renewed says that the log begins anew with it: what was before may be damaged, and the hash
+	// of it any.
 	Renewed bool
 }
 
@@ -91,16 +97,19 @@ type Body struct {
 	Below     uint64
 }
 
-// Spans of ranges: how many entries they hold. A range of span s holds the entries from k*s+1 to (k+1)*s.
+// Spans of ranges: how many entries they hold. A range of span s holds the entries from k*s+1 to
+// (k+1)*s.
 const (
 	Single    = 1
 	SpanSmall = 32
 	SpanLarge = 1024
-	// SpanLargest is that of ranges that are there only when entries are short: none has more than 16 MiB.
+	// SpanLargest is that of ranges that are there only when entries are short: none has more than
+	// 16 MiB.
 	SpanLargest = 32 << 10
 )
 
-// RangeOf returns the first and last number of the range of the given span that holds entry number, which is not 0.
+// RangeOf returns the first and last number of the range of the given span that holds entry number,
+// which is not 0.
 func RangeOf(number, span uint64) (from, to uint64) {
 	from = (number-1)/span*span + 1
 	return from, from + (span - 1)
@@ -113,28 +122,32 @@ type Outcome uint8
 const (
 	// Completed says that what was asked is done.
 	Completed Outcome = iota + 1
-	// Landed says that the body was appended by an earlier operation, which could not know it, and has been applied since
-	// like any other entry.
+	// Landed says that the body was appended by an earlier operation, which could not know it, and
+	// has been applied since like any other entry.
 	Landed
-	// Remake says that the body must be made anew: it relies on what is condemned, or condemns what is relied on, or a part of it
-	// is in the log already, in an entry of an earlier life of this device.
+	// Remake says that the body must be made anew: it relies on what is condemned, or condemns what
+	// is relied on, or a part of it is in the log already, in an entry of an earlier life of this
+	// device.
 	Remake
-	// RolledBack says that what this device has read is not in the bucket, and that no floor explains it.
+	// RolledBack says that what this device has read is not in the bucket, and that no floor
+	// explains it.
 	RolledBack
 	// Replaced says that the bucket has other content in the place of what this device has read.
 	Replaced
-	// Passed says that the entry behind the position is gone, or of no use, and that a floor has passed it.
+	// Passed says that the entry behind the position is gone, or of no use, and that a floor has
+	// passed it.
 	Passed
 	// Deleted says that the page was deleted for all devices.
 	Deleted
-	// Busy says that the bucket refused a put again and again though the name was free, or that others were faster again
-	// and again.
+	// Busy says that the bucket refused a put again and again though the name was free, or that
+	// others were faster again and again.
 	Busy
 	// Bad says that an entry could not be opened, wherever it was read.
 	Bad
 	// Broken says that an entry does not carry the hash of the one before it.
 	Broken
-	// Hole says that an entry is missing though a later one is there, and that no floor explains it.
+	// Hole says that an entry is missing though a later one is there, and that no floor explains
+	// it.
 	Hole
 	// Failed says that an effect could not be carried out.
 	Failed
@@ -158,22 +171,24 @@ type Event interface{ event() }
 type (
 	// StartVerify asks for a proof that the bucket is the one that the position belongs to.
 	StartVerify struct{}
-	// StartCatchUp asks to read to the end of the log. First says that the device has never read it, Prove that the last
-	// proof of the position is old.
+	// StartCatchUp asks to read to the end of the log. First says that the device has never read
+	// it, Prove that the last proof of the position is old.
 	StartCatchUp struct{ First, Prove bool }
 	// StartAppend asks to append a body.
 	StartAppend struct {
 		Body  Body
 		Prove bool
 	}
-	// StartLook asks for the newest floor. Now is a time by the bucket's clock before the operation, or 0.
+	// StartLook asks for the newest floor. Now is a time by the bucket's clock before the
+	// operation, or 0.
 	StartLook struct{ Now Time }
 )
 
 // Answers.
 type (
-	// EntryRead answers GetEntry: there is no such object, or it is bad, or it is Entry. Now is a time by the bucket's
-	// clock, not later than the answer, or 0. Beyond says that an entry with a greater number was seen.
+	// EntryRead answers GetEntry: there is no such object, or it is bad, or it is Entry. Now is a
+	// time by the bucket's clock, not later than the answer, or 0. Beyond says that an entry with a
+	// greater number was seen.
 	EntryRead struct {
 		Found, Bad bool
 		Entry      Entry
@@ -185,8 +200,8 @@ type (
 		Found bool
 		Floor Floor
 	}
-	// PutAnswered answers Put. Stored says that the bucket has confirmed it; everything else is not known and looked for.
-	// Created is 0 when the bucket does not tell.
+	// PutAnswered answers Put. Stored says that the bucket has confirmed it; everything else is not
+	// known and looked for. Created is 0 when the bucket does not tell.
 	PutAnswered struct {
 		Stored  bool
 		Created Time
@@ -211,15 +226,17 @@ func (Applied) event()      {}
 func (Settled) event()      {}
 func (EffectFailed) event() {}
 
-// Effect is what a machine asks for. The effects that one step returns are carried out in order; the last one is
-// answered by an event, unless it is Done.
+// Effect is what a machine asks for. The effects that one step returns are carried out in order;
+// the last one is answered by an event, unless it is Done.
 type Effect interface{ effect() }
 
 // The effects.
 type (
-	// GetEntry asks for entry Number: from its own object when Span is Single, else from the range of that span which holds
-	// it. A range is kept until another span or range is asked for: it is not read anew for each of its entries. The entry is opened wholly
-	// each time, as a header alone does not prove the hash. Ahead is how many entries after this one will probably be asked for next.
+	// GetEntry asks for entry Number: from its own object when Span is Single, else from the range
+	// of that span which holds it. A range is kept until another span or range is asked for: it is
+	// not read anew for each of its entries. The entry is opened wholly each time, as a header
+	// alone does not prove the hash. Ahead is how many entries after this one will probably be
+	// asked for next.
 	GetEntry struct {
 		Number uint64
 		Span   uint64
@@ -238,14 +255,15 @@ type (
 	Accept struct{}
 	// Apply asks to apply the accepted entries, and to make the position behind them durable.
 	Apply struct{ At Position }
-	// Settle asks to make durable that the body is in the log, at the position At. Lost is how many numbers others took.
+	// Settle asks to make durable that the body is in the log, at the position At. Lost is how many
+	// numbers others took.
 	Settle struct {
 		At      Position
 		Created Time
 		Lost    int
 	}
-	// Done ends the operation. Number is that of the entry which is Bad, Broken or a Hole; At and Created say where the body
-	// was Completed or Landed.
+	// Done ends the operation. Number is that of the entry which is Bad, Broken or a Hole; At and
+	// Created say where the body was Completed or Landed.
 	Done struct {
 		Outcome Outcome
 		Number  uint64

@@ -191,7 +191,8 @@ func (a *app) usageSums(u *ledger.Usage) {
 // plainWidth is how wide bars are drawn where there is no terminal.
 const plainWidth = 80
 
-// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is none.
+// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is
+// none.
 func (a *app) drawBars(pages []ledger.PageUsage) {
 	width, full, part := plainWidth, "#", "-"
 	if f, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {
