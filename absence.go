@@ -17,14 +17,18 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// A page that the repository knows and does not hold has a file {page}.away in its ledger's directory instead of a directory. These rules make
-// a page be there wholly or not at all, whenever a process dies or the power fails:
+// A page that the repository knows and does not hold has a file {page}.away in its ledger's
+// directory instead of a directory. These rules make a page be there wholly or not at all, whenever
+// a process dies or the power fails:
 //
-//	A1  Where the page's directory is, the page is here and whole; a file {page}.away beside it says nothing and goes at the next opening.
-//	A2  To leave, the file is written first, durably; then the directory is renamed to {page}.gone-{n}, durably; only then is anything in it removed.
-//	    Pages that leave together take each of these steps for all of them.
+//	A1  Where the page's directory is, the page is here and whole; a file {page}.away beside it
+//	    says nothing and goes at the next opening.
+//	A2  To leave, the file is written first, durably; then the directory is renamed to
+//	    {page}.gone-{n}, durably; only then is anything in it removed. Pages that leave together
+//	    take each of these steps for all of them.
 //	A3  To come back, a page is made and filled as {page}.coming, and renamed once it is whole.
-//	A4  Directories of those two names are nobody's: they are removed when the repository is opened.
+//	A4  Directories of those two names are nobody's: they are removed when the repository is
+//	    opened.
 const (
 	awaySuffix   = ".away"
 	goneMark     = ".gone-"
@@ -46,8 +50,8 @@ const (
 //	8       4      version of this file: 1
 //	12      1      kind: 1 evicted, 2 deleted on this device
 //	13      16     id of the bucket that has the page
-//	29      8      number of the last entry of the page's log in that bucket that was here; 0, with a
-//	               bucket of zeros, of a page that was deleted and was never synced
+//	29      8      number of the last entry of the page's log in that bucket that was here; 0,
+//	               with a bucket of zeros, of a page that was deleted and was never synced
 //	37      8      time of leaving, ns since 1970
 //	45      8      what it took on disk, in bytes
 //	53      2+n    human name of the page, its length before it; may be empty
@@ -106,8 +110,9 @@ func parseAbsence(b []byte) (*absence, error) {
 
 func (r *Repository) awayPath(k pageKey) string { return r.pageDir(k) + awaySuffix }
 
-// readAbsence returns why a page whose directory is not there is away; nil when the repository does not know it. What cannot be read counts as an
-// eviction of which nothing else is known, since nobody must take such a page for a new one.
+// readAbsence returns why a page whose directory is not there is away; nil when the repository does
+// not know it. What cannot be read counts as an eviction of which nothing else is known, since
+// nobody must take such a page for a new one.
 func (r *Repository) readAbsence(k pageKey) (*absence, error) {
 	b, err := vfs.ReadFile(r.fs, r.awayPath(k), maxAbsence)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +198,8 @@ func (r *Repository) isHere(k pageKey) (bool, error) {
 	return err == nil, nil
 }
 
-// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has left since: by the quota, or because somebody has evicted or deleted it.
+// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has
+// left since: by the quota, or because somebody has evicted or deleted it.
 func (r *Repository) hasLeft(k pageKey, err error) bool {
 	if !errors.Is(err, ErrNotFound) {
 		return false
@@ -202,7 +208,8 @@ func (r *Repository) hasLeft(k pageKey, err error) bool {
 	return err == nil && !here
 }
 
-// whereIs reports whether the page is here, or the repository knows it as evicted. While it leaves or comes back it is one of the two.
+// whereIs reports whether the page is here, or the repository knows it as evicted. While it leaves
+// or comes back it is one of the two.
 func (r *Repository) whereIs(k pageKey) (here, away bool, err error) {
 	for range 3 { // between the two looks it may have come, or gone
 		if here, err = r.isHere(k); err != nil || here {
@@ -222,7 +229,8 @@ func (r *Repository) isAway(k pageKey) (bool, error) {
 	return away, err
 }
 
-// clearLeftovers removes what a process has left that died while pages left or came back (A1, A4). Nothing else is open.
+// clearLeftovers removes what a process has left that died while pages left or came back (A1, A4).
+// Nothing else is open.
 func (r *Repository) clearLeftovers() error {
 	top := r.ledgersDir()
 	ledgers, err := r.fs.ReadDir(top)
@@ -270,7 +278,8 @@ func (r *Repository) clearLedger(dir string) error {
 	return nil
 }
 
-// isLeftover reports whether a name in a ledger's directory is one that nobody needs. here has the names that are there.
+// isLeftover reports whether a name in a ledger's directory is one that nobody needs. here has the
+// names that are there.
 func isLeftover(i vfs.Info, here map[string]bool) bool {
 	name, suffix, _ := strings.Cut(i.Name, ".")
 	if _, ok := parsePageDirName(name); !ok {

@@ -18,10 +18,11 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir must be absent
-// or empty. The copy is a repository that Open opens; it has the same id, and no cloud until one is set. Each page is copied as of one moment.
-// When Backup returns nil the copy is on disk; after an error dir holds no repository that opens.
-// Errors: ErrInvalid, ErrNoSpace, ErrCorrupt, ErrClosed, those of ctx and of the file system.
+// Backup writes a consistent copy of the repository into the directory dir, while it is in use. dir
+// must be absent or empty. The copy is a repository that Open opens; it has the same id, and no
+// cloud until one is set. Each page is copied as of one moment. When Backup returns nil the copy is
+// on disk; after an error dir holds no repository that opens. Errors: ErrInvalid, ErrNoSpace,
+// ErrCorrupt, ErrClosed, those of ctx and of the file system.
 func (r *Repository) Backup(ctx context.Context, dir string) error {
 	if dir == "" {
 		return fmt.Errorf("back up: the directory has no name: %w", ErrInvalid)
@@ -43,8 +44,8 @@ func (r *Repository) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory it is a
-// repository that Open opens. Errors: as Backup, and those of w.
+// BackupTo writes the same copy as Backup to w as a tar stream. Unpacked into an empty directory it
+// is a repository that Open opens. Errors: as Backup, and those of w.
 func (r *Repository) BackupTo(ctx context.Context, w io.Writer) error {
 	t := &tarTarget{w: tar.NewWriter(w), at: r.clock.Now()}
 	if err := r.backup(ctx, t); err != nil {
@@ -53,7 +54,8 @@ func (r *Repository) BackupTo(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// backupTarget takes the files of a backup. Names are slash-separated and relative to the repository's directory.
+// backupTarget takes the files of a backup. Names are slash-separated and relative to the
+// repository's directory.
 type backupTarget interface {
 	// create begins a file of size bytes, which ends with Close; one at a time.
 	create(name string, size int64) (io.WriteCloser, error)
@@ -101,7 +103,8 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 	return t.finish()
 }
 
-// backupAway writes what is known of the pages that are in the cloud only: with the same cloud the copy can fetch them.
+// backupAway writes what is known of the pages that are in the cloud only: with the same cloud the
+// copy can fetch them.
 func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []PageInfo) error {
 	away, err := r.awayPages(ctx)
 	if err != nil {
@@ -285,7 +288,8 @@ func (t *dirTarget) sync() error {
 	return nil
 }
 
-// mark is the file that tells a backup that did not come to its end from a repository that has lost its own file.
+// mark is the file that tells a backup that did not come to its end from a repository that has lost
+// its own file.
 func (t *dirTarget) mark() string { return path.Join(strconv.Itoa(formatVersion), incompleteName) }
 
 func (t *dirTarget) finish() error {

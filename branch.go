@@ -7,8 +7,8 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// A Page handle follows its own branch. Its position is the commit that it saw last; a reader sees the newest head that is that
-// commit or descends from it. Invariants:
+// A Page handle follows its own branch. Its position is the commit that it saw last; a reader sees
+// the newest head that is that commit or descends from it. Invariants:
 //
 //	B1: the position is durable.
 //	B2: it moves to descendants only, except to commits of the handle itself, and by Refresh.
@@ -26,8 +26,9 @@ func (g storedCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit
 	return c, err
 }
 
-// follow returns the newest durable head that is from or descends from it. The caller has entered the page. Errors match ErrNotFound when
-// no head does, which is so only for a commit that this page does not have.
+// follow returns the newest durable head that is from or descends from it. The caller has entered
+// the page. Errors match ErrNotFound when no head does, which is so only for a commit that this
+// page does not have.
 func (p *Page) follow(ctx context.Context, from *commit.Commit) (*commit.Commit, error) {
 	heads := p.store.Heads()
 	if len(heads) == 1 {
@@ -55,7 +56,8 @@ func (p *Page) newestAbove(ctx context.Context, from *commit.Commit, heads []*co
 	return nil, fmt.Errorf("no head descends from commit %s: %w", from.ID.Short(), ErrNotFound)
 }
 
-// head returns the newest durable head of the handle's branch and moves the position there. The caller has entered the page.
+// head returns the newest durable head of the handle's branch and moves the position there. The
+// caller has entered the page.
 func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	for {
 		from := p.position.Load() // before the heads are read: they are, or descend from, what was a position then
@@ -72,8 +74,8 @@ func (p *Page) head(ctx context.Context) (*commit.Commit, error) {
 	}
 }
 
-// chainedHead returns the newest head of the handle's branch, counting commits that are on their way to the disk. The caller has
-// entered the page and holds its write turn.
+// chainedHead returns the newest head of the handle's branch, counting commits that are on their
+// way to the disk. The caller has entered the page and holds its write turn.
 func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
 	heads := p.store.ChainedHeads()
 	if len(heads) == 1 {
@@ -82,8 +84,8 @@ func (p *Page) chainedHead(ctx context.Context) (*commit.Commit, error) {
 	return p.newestAbove(ctx, p.position.Load(), heads)
 }
 
-// advance moves the position to a durable commit that this handle has made or seen, unless it has come further on that branch
-// already. The caller has entered the page.
+// advance moves the position to a durable commit that this handle has made or seen, unless it has
+// come further on that branch already. The caller has entered the page.
 func (p *Page) advance(c *commit.Commit) {
 	for {
 		from := p.position.Load()
@@ -96,18 +98,21 @@ func (p *Page) advance(c *commit.Commit) {
 	}
 }
 
-// descends reports whether c has a, which is a durable commit, among its ancestors. Where that cannot be read it says no.
+// descends reports whether c has a, which is a durable commit, among its ancestors. Where that
+// cannot be read it says no.
 func (p *Page) descends(c, a *commit.Commit) bool {
 	if len(p.store.Heads()) == 1 {
 		return true // or the next reader goes to the head anyway
 	}
-	// The walk is as long as what this handle has done meanwhile, and the commit is made: nothing may call it off.
+	// The walk is as long as what this handle has done meanwhile, and the commit is made: nothing
+	// may call it off.
 	above, err := commit.IsAncestor(context.Background(), storedCommits{p}, a, c)
 	return err == nil && above
 }
 
-// Refresh moves the handle to the newest durable head of the page, whatever branch that is on, and returns it. Without it a
-// handle goes on with its own branch until the branches are merged. Errors: ErrClosed, those of ctx.
+// Refresh moves the handle to the newest durable head of the page, whatever branch that is on, and
+// returns it. Without it a handle goes on with its own branch until the branches are merged.
+// Errors: ErrClosed, those of ctx.
 func (p *Page) Refresh(ctx context.Context) (CommitID, error) {
 	if err := p.enter(); err != nil {
 		return CommitID{}, err

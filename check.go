@@ -19,8 +19,9 @@ type CheckOptions struct {
 	// Ledger limits the check to one ledger, and Page to one of its pages. Empty and nil mean all.
 	Ledger string
 	Page   *PageID
-	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all that is whole is kept, and what is not comes from the cloud, if there is one and it
-	// has it. It never drops intact data, and takes the page from whoever only keeps it.
+	// Repair mends what can be mended: the index is made anew from the log; of a damaged log all
+	// that is whole is kept, and what is not comes from the cloud, if there is one and it has it.
+	// It never drops intact data, and takes the page from whoever only keeps it.
 	Repair bool
 	// Progress, when not nil, is called from time to time on the calling goroutine.
 	Progress func(CheckProgress)
@@ -41,7 +42,8 @@ type CheckProgress struct {
 // CheckReport is what Check found.
 type CheckReport struct {
 	Pages []PageReport
-	// Repository are the problems of the repository's own files: what Options.Mend has mended, and what is remembered of the cloud.
+	// Repository are the problems of the repository's own files: what Options.Mend has mended, and
+	// what is remembered of the cloud.
 	Repository []Problem
 }
 
@@ -70,24 +72,28 @@ func (r *CheckReport) Remaining() int {
 type PageReport struct {
 	Ledger, Name string
 	ID           PageID
-	// Commits, Nodes, Pieces and Rows are how many were checked, Bytes the size of the segments read.
+	// Commits, Nodes, Pieces and Rows are how many were checked, Bytes the size of the segments
+	// read.
 	Commits, Nodes, Pieces, Rows, Bytes int64
 	// Torn and IndexRebuilt are as in PageStatus. They are no problems.
 	Torn         []TornTail
 	IndexRebuilt string
 	Problems     []Problem
-	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are versions of which a part of the tree is not here since it was damaged. They were told as
-	// problems once and are none any more, unless they are heads: the newest content cannot be read then.
+	// MissingPieces counts pieces of values that are neither here nor in the cloud, and Holes are
+	// versions of which a part of the tree is not here since it was damaged. They were told as
+	// problems once and are none any more, unless they are heads: the newest content cannot be read
+	// then.
 	MissingPieces int
-	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and without
-	// the network these values cannot be read.
+	// AwayPieces counts pieces of values that only the cloud has. Check does not verify them, and
+	// without the network these values cannot be read.
 	AwayPieces int
 	Holes      []CommitID
 	// Rescued are heads that Repair has put a commit on, since a part of them is gone.
 	Rescued []Rescue
 	// CloudErr says why Repair could not ask the cloud; nil when it could, or there was no need.
 	CloudErr error
-	// InUse reports that the page could not be repaired, or not all of its damage told, since it is open.
+	// InUse reports that the page could not be repaired, or not all of its damage told, since it is
+	// open.
 	InUse bool
 	// More reports that there are more problems than are listed.
 	More bool
@@ -123,10 +129,12 @@ func (p Problem) String() string {
 	return s
 }
 
-// Check reads every byte of every page, verifies all that can be verified, recomputes what is derived, and reports
-// what differs. It runs beside readers and writers, but a page is repaired, and all of a damaged log is told, only while nothing else of this process has it
-// open. A problem found is in the report, not an error; so is a cloud that cannot be reached.
-// Errors: ErrClosed, ErrReadOnly (Repair on a read-only repository), ErrNotFound (no such page), those of ctx and of the disk.
+// Check reads every byte of every page, verifies all that can be verified, recomputes what is
+// derived, and reports what differs. It runs beside readers and writers, but a page is repaired,
+// and all of a damaged log is told, only while nothing else of this process has it open. A problem
+// found is in the report, not an error; so is a cloud that cannot be reached. Errors: ErrClosed,
+// ErrReadOnly (Repair on a read-only repository), ErrNotFound (no such page), those of ctx and of
+// the disk.
 func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	if o.Repair && r.o.ReadOnly {
 		return nil, fmt.Errorf("repair: the repository is open for reading: %w", ErrReadOnly)
@@ -284,12 +292,14 @@ func (c *pageCheck) holedHeads(ctx context.Context, store *storage.Store, holes 
 // whereTree is where a problem is told to be of a tree of which a part is not here.
 const whereTree = "tree of commit"
 
-// allGone is where a problem is told to be of a page of whose content no file has anything any more.
+// allGone is where a problem is told to be of a page of whose content no file has anything any
+// more.
 const allGone = "files of the page"
 
-// vanished returns how much a page took when it was closed last whose log has nothing any more, nor its index, and 0 for others.
-// Nothing in its directory, which takes size bytes, tells such a page from one that nobody has written to. blank says that the
-// store knows of nothing that was ever written.
+// vanished returns how much a page took when it was closed last whose log has nothing any more, nor
+// its index, and 0 for others. Nothing in its directory, which takes size bytes, tells such a page
+// from one that nobody has written to. blank says that the store knows of nothing that was ever
+// written.
 func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err error) {
 	if !blank {
 		return 0, nil

@@ -41,7 +41,8 @@ func newClockDevice(t testing.TB, w *cloudWorld) clockDevice {
 	return clockDevice{r, c, page(t, r, "notes", "inbox")}
 }
 
-// TestClockOfTheFuture: what is written after a commit from the end of time stays possible on all devices, and the last one wins again.
+// TestClockOfTheFuture: what is written after a commit from the end of time stays possible on all
+// devices, and the last one wins again.
 func TestClockOfTheFuture(t *testing.T) {
 	w := newCloudWorld(t)
 	a, b, c := newClockDevice(t, w), newClockDevice(t, w), newClockDevice(t, w)
@@ -80,7 +81,8 @@ func TestClockOfTheFuture(t *testing.T) {
 		want(v)
 	}
 
-	// Of what is written side by side on top of it the last one wins, whoever syncs first and however many commits there are.
+	// Of what is written side by side on top of it the last one wins, whoever syncs first and
+	// however many commits there are.
 	b.clock.set(1005 * day)
 	put(t, b.page, "k", "later")
 	c.clock.set(1003 * day)
@@ -91,7 +93,8 @@ func TestClockOfTheFuture(t *testing.T) {
 	want("later")
 }
 
-// TestClockAtTheEnd: a device whose clock shows a time beyond all commits is told so, and changes nothing.
+// TestClockAtTheEnd: a device whose clock shows a time beyond all commits is told so, and changes
+// nothing.
 func TestClockAtTheEnd(t *testing.T) {
 	w := newCloudWorld(t)
 	d := newClockDevice(t, w)
@@ -109,8 +112,8 @@ func TestClockAtTheEnd(t *testing.T) {
 	wantContent(t, d.page, map[string]string{"k": "w"})
 }
 
-// TestClocksInAnyOrder: whatever the clocks of the devices show, each can always write, all come to one content, and what one of them writes when it
-// has everything is what all have.
+// TestClocksInAnyOrder: whatever the clocks of the devices show, each can always write, all come to
+// one content, and what one of them writes when it has everything is what all have.
 func TestClocksInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newCloudWorld(t)

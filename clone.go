@@ -21,11 +21,12 @@ type FirstSync struct {
 // without a bucket, nothing is made.
 //
 // Clone returns either an error or a repository that is open and must be closed. A first sync that
-// failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has what
-// came until then, and the rest comes with the next Sync.
+// failed, or was interrupted, is no error of Clone: FirstSync.Err tells of it, the repository has
+// what came until then, and the rest comes with the next Sync.
 //
-// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not the one of Cloud.BucketID), ErrConflict (dir holds another
-// repository), those of Open and of reading the bucket's keyring.
+// Errors: ErrNotFound (the bucket is not one of Ledger's), ErrWrongKey, ErrCloudReplaced (it is not
+// the one of Cloud.BucketID), ErrConflict (dir holds another repository), those of Open and of
+// reading the bucket's keyring.
 func Clone(ctx context.Context, dir string, o *Options, c *Cloud) (*Repository, FirstSync, error) {
 	r, err := openClone(ctx, dir, o, c)
 	if err != nil {

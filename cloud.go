@@ -25,24 +25,28 @@ type BucketOpener = bucket.Opener
 // SyncLimits bound what sync uses; 0 means no bound.
 type SyncLimits cloudsync.Limits
 
-// SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the background, and has those
-// come here that other devices make.
+// SyncOptions say how a repository with a cloud syncs. The zero value syncs all pages in the
+// background, and has those come here that other devices make.
 type SyncOptions struct {
-	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set with one. It is copied.
+	// Passphrase is that of the cloud, or of its key file, for a repository whose cloud was set
+	// with one. It is copied.
 	Passphrase []byte
 	// Limits bound bandwidth and requests.
 	Limits SyncLimits
-	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0: 2 seconds and 5 minutes.
+	// MinPoll and MaxPoll bound the pause between two looks for what other devices have written; 0:
+	// 2 seconds and 5 minutes.
 	MinPoll, MaxPoll time.Duration
-	// OnlyOpen lets the pages rest that the app does not have open, and does not look for those of other devices: Sync
-	// does both.
+	// OnlyOpen lets the pages rest that the app does not have open, and does not look for those of
+	// other devices: Sync does both.
 	OnlyOpen bool
-	// OpenPages is how many pages are held open to sync them, those that were used last; 0: 64. They sync as soon as
-	// something happens, the others every MaxPoll. A page that is held takes two file descriptors.
+	// OpenPages is how many pages are held open to sync them, those that were used last; 0: 64.
+	// They sync as soon as something happens, the others every MaxPoll. A page that is held takes
+	// two file descriptors.
 	OpenPages int
 	// Paused begins in pause; see Repository.PauseSync.
 	Paused bool
-	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here use the network.
+	// Manual lets nothing sync by itself: only Sync, Prefetch, and reads of what is not held here
+	// use the network.
 	Manual bool
 	// Merge has Sync merge the heads that it brings together also when Options.Merge.Manual is set.
 	Merge bool
@@ -52,20 +56,25 @@ type SyncOptions struct {
 type Cloud struct {
 	// URL names the bucket: dir:PATH, or what Options.Buckets knows, such as gs://bucket/prefix.
 	URL string
-	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its content.
+	// KeyFile is the file with the master key; see CreateKeyFile. Its path is remembered, not its
+	// content.
 	KeyFile string
-	// KeyFilePassphrase is that of a key file which is under one. It is copied and not remembered, as Passphrase.
+	// KeyFilePassphrase is that of a key file which is under one. It is copied and not remembered,
+	// as Passphrase.
 	KeyFilePassphrase []byte
 	// SharedKeyFile allows that others can read the key file.
 	SharedKeyFile bool
-	// Passphrase is that from which the master key is derived. It is copied and not remembered: each Open needs it in Options.Sync.
+	// Passphrase is that from which the master key is derived. It is copied and not remembered:
+	// each Open needs it in Options.Sync.
 	Passphrase []byte
 	// Plaintext asks for a cloud that everybody can read who can read the bucket.
 	Plaintext bool
-	// BucketID is the id that the bucket must have, 32 hexadecimal digits; "" for any. It tells a bucket of the same key from the one that is meant: a
-	// device that has never seen the bucket has nothing else to tell by.
+	// BucketID is the id that the bucket must have, 32 hexadecimal digits; "" for any. It tells a
+	// bucket of the same key from the one that is meant: a device that has never seen the bucket
+	// has nothing else to tell by.
 	BucketID string
-	// CredentialsFile is the file with credentials for the bucket; "" means those of the environment. Its path is remembered.
+	// CredentialsFile is the file with credentials for the bucket; "" means those of the
+	// environment. Its path is remembered.
 	CredentialsFile string
 }
 
@@ -114,7 +123,8 @@ func (o *Cloud) pass() secret.Bytes {
 	return secret.New(o.Passphrase)
 }
 
-// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process is started.
+// absoluteURL makes the path of a dir URL absolute, so that it means the same wherever the process
+// is started.
 func absoluteURL(url string) (string, error) {
 	scheme, err := bucket.Scheme(url)
 	if err != nil || scheme != "dir" {
@@ -131,8 +141,8 @@ func absoluteURL(url string) (string, error) {
 type CloudInfo struct {
 	// URL names the bucket; the path of a dir URL is absolute.
 	URL string
-	// BucketID is the random id of the bucket, 32 hexadecimal digits; "" while the cloud of Options.Cloud was not
-	// reached yet. Algorithm and Device are empty then, too.
+	// BucketID is the random id of the bucket, 32 hexadecimal digits; "" while the cloud of
+	// Options.Cloud was not reached yet. Algorithm and Device are empty then, too.
 	BucketID string
 	// Algorithm is how its objects are sealed, such as "AES-256-GCM"; see Plaintext.
 	Algorithm string
@@ -142,22 +152,26 @@ type CloudInfo struct {
 	KeyFile string
 	// Passphrase reports that the master key comes from one.
 	Passphrase bool
-	// CredentialsFile is the file with credentials for the bucket; "" when they come from the environment.
+	// CredentialsFile is the file with credentials for the bucket; "" when they come from the
+	// environment.
 	CredentialsFile string
-	// Device is the random fingerprint of this device, 32 hexadecimal digits. A copied directory has another one.
+	// Device is the random fingerprint of this device, 32 hexadecimal digits. A copied directory
+	// has another one.
 	Device string
 	// Paused reports that background sync is paused for good; see Repository.PauseSync.
 	Paused bool
-	// ListErr says why the pages of other devices could not be looked for the last time in the background; nil when they
-	// could.
+	// ListErr says why the pages of other devices could not be looked for the last time in the
+	// background; nil when they could.
 	ListErr error
-	// Err says why the cloud could not be connected, such as a key file that is not there, or a network, where the
-	// repository has yet to become a device of Options.Cloud; nil when it is or was not tried yet. When what is
-	// remembered of the cloud is damaged, nothing else is known, and setting it again mends it.
+	// Err says why the cloud could not be connected, such as a key file that is not there, or a
+	// network, where the repository has yet to become a device of Options.Cloud; nil when it is or
+	// was not tried yet. When what is remembered of the cloud is damaged, nothing else is known,
+	// and setting it again mends it.
 	Err error
 }
 
-// Cloud describes the cloud of the repository, the one of Options.Cloud before it was reached, too; ok is false when it has none. It asks the bucket for nothing.
+// Cloud describes the cloud of the repository, the one of Options.Cloud before it was reached, too;
+// ok is false when it has none. It asks the bucket for nothing.
 func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	r.cloud.mu.Lock()
 	file, wanted, err := r.cloud.file, r.cloud.wanted, r.cloud.err
@@ -185,16 +199,20 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	return info, true
 }
 
-// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first to keep its promises (about 70 requests), and refused with a *BucketUnfitError when it
-// does not. When nothing is in it yet, its keys are made, all of them new, and wrapped with the master key; else they are taken over. Values that are
-// written from then on are cut with the bucket's secret, so that equal content has equal pieces on all its devices.
+// SetCloud makes the repository one of the devices that share a bucket. The bucket is proved first
+// to keep its promises (about 70 requests), and refused with a *BucketUnfitError when it does not.
+// When nothing is in it yet, its keys are made, all of them new, and wrapped with the master key;
+// else they are taken over. Values that are written from then on are cut with the bucket's secret,
+// so that equal content has equal pieces on all its devices.
 //
-// Setting a cloud uploads nothing; Sync does, or the background. When the repository has another cloud already, everything becomes unsynced and goes to the new one under its own
-// keys. What is only in the old cloud is fetched before, which may take long; when that cannot be had, nothing is changed and
-// the error matches ErrNeedsFetch. Only the paths of key and credentials are remembered. After a crash the repository has either cloud, and
-// setting it again is safe.
+// Setting a cloud uploads nothing; Sync does, or the background. When the repository has another
+// cloud already, everything becomes unsynced and goes to the new one under its own keys. What is
+// only in the old cloud is fetched before, which may take long; when that cannot be had, nothing is
+// changed and the error matches ErrNeedsFetch. Only the paths of key and credentials are
+// remembered. After a crash the repository has either cloud, and setting it again is safe.
 //
-// Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
+// ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
 	file, err := o.file()
 	if err == nil {
@@ -224,7 +242,8 @@ func (r *Repository) inCloudTurn(ctx context.Context, fn func(context.Context) e
 	}
 	defer release()
 	if err = fn(call); err != nil {
-		// Pages that were taken from a cloud go on with the one that is remembered, also when it was ctx that ended the change.
+		// Pages that were taken from a cloud go on with the one that is remembered, also when it
+		// was ctx that ended the change.
 		if err := r.attachAll(context.WithoutCancel(ctx), false); err != nil {
 			r.o.Logger.Warn("pages cannot be synced", "error", err)
 		}
@@ -243,7 +262,8 @@ func (r *Repository) setCloud(ctx context.Context, file *cloudFile, pass secret.
 	return r.adopt(ctx, file, pass, ring, false)
 }
 
-// adopt makes file the cloud of the repository. anyhow: see attach. The caller has the cloud's turn.
+// adopt makes file the cloud of the repository. anyhow: see attach. The caller has the cloud's
+// turn.
 func (r *Repository) adopt(ctx context.Context, file *cloudFile, pass secret.Bytes, ring *seal.Keyring, anyhow bool) error {
 	if err := r.takeCloud(file, pass, ring); err != nil {
 		return err
@@ -313,8 +333,8 @@ type joining struct {
 	bare, b bucket.Bucket // while join runs
 }
 
-// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers of it. With create, the bucket is proved to be fit, and gets a
-// keyring when it has none.
+// join opens the bucket of the file, makes or opens its keyring, and sets what the file remembers
+// of it. With create, the bucket is proved to be fit, and gets a keyring when it has none.
 func (j *joining) join(ctx context.Context, create bool) (*seal.Keyring, error) {
 	b, err := openBucket(ctx, j.openers, j.file.url, bucket.OpenOptions{CredentialsFile: j.file.credentials, MustExist: !create}, j.stall)
 	if err != nil {
@@ -380,9 +400,10 @@ func (j *joining) probe(ctx context.Context) error {
 	return report.Err()
 }
 
-// UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the bucket, so that
-// setting it again goes on where it was. What was not fetched yet cannot be read until then. Without a cloud it does nothing.
-// Errors: ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// UnsetCloud forgets the cloud. Nothing is deleted here or there: pages keep what they know of the
+// bucket, so that setting it again goes on where it was. What was not fetched yet cannot be read
+// until then. Without a cloud it does nothing. Errors: ErrReadOnly, ErrClosed, those of the file
+// system and of ctx.
 func (r *Repository) UnsetCloud(ctx context.Context) error {
 	err := r.inCloudTurn(ctx, func(context.Context) error {
 		if err := r.disconnect(); err != nil {
@@ -402,11 +423,14 @@ func (r *Repository) UnsetCloud(ctx context.Context) error {
 	return nil
 }
 
-// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil that it was kept.
+// ProbePoint is one promise of a bucket that was put to the test: Err says how it was broken, nil
+// that it was kept.
 type ProbePoint = bucket.ProbePoint
 
-// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync stands on, in names of its own that it removes. o may be nil. It needs no
-// repository and no key. The points are those that were looked at; the error is a *BucketUnfitError when the bucket is unfit.
+// ProbeCloud proves with about 70 requests that the bucket at a URL keeps the promises that sync
+// stands on, in names of its own that it removes. o may be nil. It needs no repository and no key.
+// The points are those that were looked at; the error is a *BucketUnfitError when the bucket is
+// unfit.
 func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) ([]ProbePoint, error) {
 	b, err := openBucket(ctx, bucketsOf(o), url, bucket.OpenOptions{CredentialsFile: credentialsFile}, bucket.DefaultStall)
 	if err != nil {
@@ -420,12 +444,13 @@ func ProbeCloud(ctx context.Context, url, credentialsFile string, o *Options) ([
 	return report.Points, err
 }
 
-// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read, durable when it returns nil. A file that is there is
-// never overwritten (fs.ErrExist). Whoever has the file can read the cloud; without it nobody can.
+// CreateKeyFile makes a new master key and writes it to a new file that only its owner can read,
+// durable when it returns nil. A file that is there is never overwritten (fs.ErrExist). Whoever has
+// the file can read the cloud; without it nobody can.
 func CreateKeyFile(path string) error { return CreateProtectedKeyFile(path, nil) }
 
-// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase: Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have
-// it. An empty one seals nothing.
+// CreateProtectedKeyFile is CreateKeyFile for a file of which the key is sealed with a passphrase:
+// Cloud.KeyFilePassphrase and SyncOptions.Passphrase are to have it. An empty one seals nothing.
 func CreateProtectedKeyFile(path string, passphrase []byte) error {
 	m, err := seal.NewMasterKey(nil)
 	if err != nil {
@@ -434,8 +459,9 @@ func CreateProtectedKeyFile(path string, passphrase []byte) error {
 	return seal.CreateKeyFile(path, m, secret.New(passphrase))
 }
 
-// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing else about it. passphrase is
-// that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported, ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
+// KeyFileID returns 16 hexadecimal digits that tell the key in a key file from others and nothing
+// else about it. passphrase is that of the file, nil for none. Errors: ErrCorrupt, ErrUnsupported,
+// ErrKeyFilePassphrase, ErrWrongKey, those of the file system.
 func KeyFileID(path string, shared bool, passphrase []byte) (string, error) {
 	m, err := seal.ReadKeyFile(path, shared, secret.New(passphrase))
 	if err != nil {

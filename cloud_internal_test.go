@@ -78,7 +78,8 @@ func FuzzParseCloudFile(f *testing.F) {
 	})
 }
 
-// historyWorld has a bucket with a checkpoint, so that new devices know older commits as history only.
+// historyWorld has a bucket with a checkpoint, so that new devices know older commits as history
+// only.
 type historyWorld struct {
 	t      *testing.T
 	bucket *mem.Bucket
@@ -133,7 +134,8 @@ func (w *historyWorld) sync(p *Page) {
 	}
 }
 
-// TestOlderTreesAreFetched has a device that began with a checkpoint read, compare, explain, undo, restore and merge with what it knows as history only.
+// TestOlderTreesAreFetched has a device that began with a checkpoint read, compare, explain, undo,
+// restore and merge with what it knows as history only.
 func TestOlderTreesAreFetched(t *testing.T) {
 	w := &historyWorld{t, mem.New(mem.Options{}), filepath.Join(t.TempDir(), "key")}
 	if err := CreateKeyFile(w.key); err != nil {
@@ -202,7 +204,8 @@ func TestOlderTreesAreFetched(t *testing.T) {
 	testMergeWithHistory(w, fresh(), late)
 }
 
-// testMergeWithHistory merges on a device what another one has built on a commit whose tree it does not have.
+// testMergeWithHistory merges on a device what another one has built on a commit whose tree it does
+// not have.
 func testMergeWithHistory(w *historyWorld, n, late *Page) {
 	w.t.Helper()
 	w.put(late, "other", "late")
@@ -231,7 +234,8 @@ func testMergeWithHistory(w *historyWorld, n, late *Page) {
 	}
 }
 
-// TestCloudThatCannotBeRemembered has the disk refuse the file that remembers a cloud: open pages go on with the one before.
+// TestCloudThatCannotBeRemembered has the disk refuse the file that remembers a cloud: open pages
+// go on with the one before.
 func TestCloudThatCannotBeRemembered(t *testing.T) {
 	ctx, boom := t.Context(), errors.New("boom")
 	var armed atomic.Bool
@@ -277,9 +281,9 @@ func TestCloudThatCannotBeRemembered(t *testing.T) {
 	}
 }
 
-// TestRangeOfALazyValue reads ranges of 1 MiB of a value that is in the cloud but for the pieces that list others: each takes two
-// requests at most, since its chunks stand in two runs of a pack. From one of which nothing is known each level of such pieces takes
-// one or two more.
+// TestRangeOfALazyValue reads ranges of 1 MiB of a value that is in the cloud but for the pieces
+// that list others: each takes two requests at most, since its chunks stand in two runs of a pack.
+// From one of which nothing is known each level of such pieces takes one or two more.
 func TestRangeOfALazyValue(t *testing.T) {
 	const length, stride = 1 << 20, 3 << 19
 	w := &historyWorld{t: t, bucket: mem.New(mem.Options{}), key: filepath.Join(t.TempDir(), "key")}

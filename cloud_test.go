@@ -172,7 +172,8 @@ func oldestCommit(t testing.TB, p *ledger.Page) (id ledger.CommitID) {
 	return id
 }
 
-// TestLazyValues reads what is only in the cloud: wholly, by range, without a network, and while the page closes.
+// TestLazyValues reads what is only in the cloud: wholly, by range, without a network, and while
+// the page closes.
 func TestLazyValues(t *testing.T) {
 	w := newCloudWorld(t)
 	a, b := w.device(w.options()), w.device(w.options())
@@ -235,7 +236,8 @@ func (b stalledBucket) Get(ctx context.Context, name string, off, n int64) (buck
 	return b.Bucket.Get(ctx, name, off, n)
 }
 
-// TestReadsThatHang reads lazy values from a bucket that does not answer: they end with their context, or with their page.
+// TestReadsThatHang reads lazy values from a bucket that does not answer: they end with their
+// context, or with their page.
 func TestReadsThatHang(t *testing.T) {
 	w := newCloudWorld(t)
 	var stalled atomic.Bool
@@ -331,7 +333,8 @@ func TestSetCloudProvesTheBucket(t *testing.T) {
 	}
 }
 
-// TestEqualContentMeets has values that were cut with different secrets before, and with the bucket's after.
+// TestEqualContentMeets has values that were cut with different secrets before, and with the
+// bucket's after.
 func TestEqualContentMeets(t *testing.T) {
 	w := newCloudWorld(t)
 	a, b := w.device(w.options()), w.device(w.options())
@@ -349,7 +352,8 @@ func TestEqualContentMeets(t *testing.T) {
 	}
 }
 
-// TestCloudIsRemembered opens a repository again: without the network, without its key, as a copy, and with a damaged file.
+// TestCloudIsRemembered opens a repository again: without the network, without its key, as a copy,
+// and with a damaged file.
 func TestCloudIsRemembered(t *testing.T) {
 	w := newCloudWorld(t)
 	o := w.options()
@@ -531,7 +535,8 @@ func TestBadPageKeepsNoOther(t *testing.T) {
 	wantErr(t, err, ledger.ErrNotFound)
 }
 
-// TestUncompressedKeys: what a device is told not to compress is as long in the bucket as it is, at once and after the repository was opened again.
+// TestUncompressedKeys: what a device is told not to compress is as long in the bucket as it is, at
+// once and after the repository was opened again.
 func TestUncompressedKeys(t *testing.T) {
 	w := newCloudWorld(t)
 	o := w.options()

@@ -11,9 +11,11 @@ import (
 
 // CloudCheckOptions say how CheckCloud goes about it.
 type CloudCheckOptions struct {
-	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it, and deletes damaged packs.
+	// Repair uploads anew what is damaged or missing in the bucket, as far as this device has it,
+	// and deletes damaged packs.
 	Repair bool
-	// Progress, if not nil, is told how many objects, and how many bytes of them, were read of all pages. It must not block.
+	// Progress, if not nil, is told how many objects, and how many bytes of them, were read of all
+	// pages. It must not block.
 	Progress func(objects int, bytes int64)
 }
 
@@ -27,13 +29,18 @@ type CloudCheckReport struct {
 	Err error
 }
 
-// CheckCloud reads everything that the bucket has of the pages that are here, or of those that are named, and that a device may need, and verifies it: every entry and range of the logs, every piece of the packs, diffs and checkpoints. It
-// names what is damaged, and what is missing as far as anything tells. It costs a read of the bucket, and holds a few objects of up to 64 MiB. Sync goes on meanwhile.
+// CheckCloud reads everything that the bucket has of the pages that are here, or of those that are
+// named, and that a device may need, and verifies it: every entry and range of the logs, every
+// piece of the packs, diffs and checkpoints. It names what is damaged, and what is missing as far
+// as anything tells. It costs a read of the bucket, and holds a few objects of up to 64 MiB. Sync
+// goes on meanwhile.
 //
-// With Repair a page with damage then does what Reupload does, and its log begins anew behind the damage: other devices follow by themselves, and send what they have of what was damaged. Without
+// With Repair a page with damage then does what Reupload does, and its log begins anew behind the
+// damage: other devices follow by themselves, and send what they have of what was damaged. Without
 // damage nothing is written.
 //
-// Damage is no error. A page that cannot be checked keeps no other from it: its report has the error, which comes with the reports too. Errors: those of Sync.
+// Damage is no error. A page that cannot be checked keeps no other from it: its report has the
+// error, which comes with the reports too. Errors: those of Sync.
 func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) ([]CloudCheckReport, error) {
 	keys, err := r.pageDirs()
 	if err != nil {

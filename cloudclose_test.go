@@ -43,7 +43,8 @@ func (b deafBucket) PutIfAbsent(ctx context.Context, name string, size int64, co
 	return b.Bucket.PutIfAbsent(ctx, name, size, content)
 }
 
-// TestLeavingABucketThatHangs closes a repository with several pages that have something to tell to a bucket that does not answer any more, and unsets its cloud.
+// TestLeavingABucketThatHangs closes a repository with several pages that have something to tell to
+// a bucket that does not answer any more, and unsets its cloud.
 func TestLeavingABucketThatHangs(t *testing.T) {
 	w := newCloudWorld(t)
 	for name, leave := range map[string]func(ctx context.Context, r *ledger.Repository) error{
@@ -71,7 +72,8 @@ func TestLeavingABucketThatHangs(t *testing.T) {
 	}
 }
 
-// TestSyncWhileTheCloudChanges has calls wait for a bucket while the cloud is set anew, and unset: the page is open, so they go on with what there is then.
+// TestSyncWhileTheCloudChanges has calls wait for a bucket while the cloud is set anew, and unset:
+// the page is open, so they go on with what there is then.
 func TestSyncWhileTheCloudChanges(t *testing.T) {
 	w := newCloudWorld(t)
 	var stalled atomic.Bool

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// settleWanted takes over what Options.Cloud says of the cloud that is remembered: where its key is now.
-// Errors: ErrConflict and ErrCloudReplaced for another cloud, those of writing the file.
+// settleWanted takes over what Options.Cloud says of the cloud that is remembered: where its key is
+// now. Errors: ErrConflict and ErrCloudReplaced for another cloud, those of writing the file.
 func (r *Repository) settleWanted(file *cloudFile) (*cloudFile, error) {
 	want := r.cloud.wanted
 	if want == nil {
@@ -32,7 +32,8 @@ func (r *Repository) settleWanted(file *cloudFile) (*cloudFile, error) {
 	return &next, r.writeCloudFile(&next)
 }
 
-// joinWanted makes the repository a device of the cloud that Options.Cloud names. The caller has the cloud's turn.
+// joinWanted makes the repository a device of the cloud that Options.Cloud names. The caller has
+// the cloud's turn.
 func (r *Repository) joinWanted(ctx context.Context, wanted *cloudFile) error {
 	r.cloud.mu.Lock()
 	pass := r.cloud.pass

@@ -26,15 +26,17 @@ const (
 	keyPassphrase                  // derived from a passphrase that the app gives each time
 )
 
-// cloudFile is the content of the file `cloud`, which remembers the bucket, all integers big-endian. Neither a master key nor
-// a passphrase is in it; the rings of the keyring are as they are in the bucket, so that a device that is offline can open what
-// it has, and nobody can take back the newest one that it has seen.
+// cloudFile is the content of the file `cloud`, which remembers the bucket, all integers
+// big-endian. Neither a master key nor a passphrase is in it; the rings of the keyring are as they
+// are in the bucket, so that a device that is offline can open what it has, and nobody can take
+// back the newest one that it has seen.
 //
 //	offset  bytes  content
 //	0       8      "ledgclud"
 //	8       4      version of this file
 //	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
-//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4 some keys are not compressed
+//	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4
+//	               some keys are not compressed
 //	14      16     fingerprint of the device, random
 //	30      32     what ties the fingerprint to the directory; see directoryTie
 //	62      2+n    URL of the bucket, its length before it
@@ -304,8 +306,9 @@ func replaceFile(fsys vfs.FS, path string, content []byte) error {
 	return fsys.SyncDir(filepath.Dir(path))
 }
 
-// settleDevice gives a copied directory a fingerprint of its own. A copy that kept the fingerprint would do no harm to any page: the two would only
-// be taken for one when it is looked how far devices have read.
+// settleDevice gives a copied directory a fingerprint of its own. A copy that kept the fingerprint
+// would do no harm to any page: the two would only be taken for one when it is looked how far
+// devices have read.
 func (r *Repository) settleDevice(f *cloudFile) error {
 	tie := directoryTie(r.dir)
 	if f.tie == tie {

@@ -57,7 +57,8 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 	return all, nil
 }
 
-// collectDeleted collects what pages have left in the bucket that are deleted for all devices and not here any more.
+// collectDeleted collects what pages have left in the bucket that are deleted for all devices and
+// not here any more.
 func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
 	away, err := r.awayPages(ctx)
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// leaveOthers has every page forget what it knows of other buckets than id, after it has fetched what is only there. The caller has the cloud's turn. A crash in between leaves
-// pages that have forgotten a cloud which is still set: they join it again.
+// leaveOthers has every page forget what it knows of other buckets than id, after it has fetched
+// what is only there. The caller has the cloud's turn. A crash in between leaves pages that have
+// forgotten a cloud which is still set: they join it again.
 func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 	if err := r.bringBackOthers(ctx, id); err != nil {
 		return err
@@ -75,8 +76,9 @@ func (s *pageStore) knowsOther(ctx context.Context, id format.ID) (bool, error) 
 	return format.ID(at.Bucket) != id, nil
 }
 
-// fetchEverything brings here what the page has in its cloud only: trees of older commits and pieces of values. What nobody has any more does not keep it. The caller has
-// the cloud's turn. The error matches ErrNeedsFetch when the cloud is not the one that has them.
+// fetchEverything brings here what the page has in its cloud only: trees of older commits and
+// pieces of values. What nobody has any more does not keep it. The caller has the cloud's turn. The
+// error matches ErrNeedsFetch when the cloud is not the one that has them.
 func (p *Page) fetchEverything(ctx context.Context) error {
 	trees, err := p.treeless(ctx)
 	if err != nil {

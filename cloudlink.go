@@ -46,8 +46,8 @@ type failure struct {
 	at  time.Time
 }
 
-// newCloud takes the cloud and the passphrases out of o, the repository's own copy: where options are kept, fmt would
-// print them. Errors: those of what o.Cloud says.
+// newCloud takes the cloud and the passphrases out of o, the repository's own copy: where options
+// are kept, fmt would print them. Errors: those of what o.Cloud says.
 func newCloud(o *Options) (*cloud, error) {
 	c := &cloud{turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
 	if len(o.Sync.Passphrase) > 0 {
@@ -89,7 +89,8 @@ func (c *cloud) get() (*cloudFile, *cloudLink) {
 	return c.file, c.link
 }
 
-// broken returns why the file that says which cloud there is cannot be used, nil when it can or there is none.
+// broken returns why the file that says which cloud there is cannot be used, nil when it can or
+// there is none.
 func (c *cloud) broken() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +136,8 @@ func bucketsOf(o *Options) bucket.Openers {
 	return all
 }
 
-// stallOf returns for how long, up to twice that, a bucket may let nothing happen; 0: for ever, since it is a test that makes the time.
+// stallOf returns for how long, up to twice that, a bucket may let nothing happen; 0: for ever,
+// since it is a test that makes the time.
 func stallOf(o *Options) time.Duration {
 	if o.testing != nil && o.testing.clock != nil {
 		return 0
@@ -154,7 +156,8 @@ func patient(b bucket.Bucket, c clock.Clock, stall time.Duration) bucket.Bucket 
 // errNoAnswer ends the opening of a bucket that takes too long.
 var errNoAnswer = fmt.Errorf("the store does not answer: %w", base.ErrNetwork)
 
-// openBucket opens a bucket, which may take up to twice stall: what a store has to be asked for that is little.
+// openBucket opens a bucket, which may take up to twice stall: what a store has to be asked for
+// that is little.
 func openBucket(ctx context.Context, openers bucket.Openers, url string, o bucket.OpenOptions, stall time.Duration) (bucket.Bucket, error) {
 	bounded := ctx
 	if stall > 0 {
@@ -174,8 +177,8 @@ func openDir(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Buck
 	return dir.Open(ctx, url[len("dir:"):], dir.Options{MustExist: o.MustExist})
 }
 
-// lateBucket opens its bucket when it is first used: that the network, a disk or credentials are missing is then trouble of a request, which is
-// tried again, and none of opening a repository.
+// lateBucket opens its bucket when it is first used: that the network, a disk or credentials are
+// missing is then trouble of a request, which is tried again, and none of opening a repository.
 type lateBucket struct {
 	url  string
 	open func(context.Context) (bucket.Bucket, error)
@@ -277,8 +280,9 @@ func (l *lateBucket) Close() error {
 	return bucket.Close(b)
 }
 
-// connect returns the link to the bucket, making it when there is none. It asks the bucket for nothing, unless the
-// repository has yet to become a device of it. Errors: those of SetCloud then; ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
+// connect returns the link to the bucket, making it when there is none. It asks the bucket for
+// nothing, unless the repository has yet to become a device of it. Errors: those of SetCloud then;
+// ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
 func (r *Repository) connect(ctx context.Context) (*cloudLink, error) {
 	if _, link := r.cloud.get(); link != nil {
 		return link, nil
@@ -350,7 +354,8 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	return &cloudLink{bucket: b, own: bucket.NewMeter(patient(b, r.clock, stallOf(&r.o))), ring: ring, syncer: syncer}, nil
 }
 
-// masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is nil.
+// masterKey returns the key of a slot of the chain, or one for the slot of a new keyring when it is
+// nil.
 func (r *Repository) masterKey(file *cloudFile, chain *seal.Chain) (seal.MasterKey, error) {
 	r.cloud.mu.Lock()
 	pass := r.cloud.pass

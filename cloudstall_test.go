@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// TestStoreThatNeverAnswers connects with a store that takes requests and answers none, or whose opening does not end: each call ends by itself after a while, and with the caller's
-// context before.
+// TestStoreThatNeverAnswers connects with a store that takes requests and answers none, or whose
+// opening does not end: each call ends by itself after a while, and with the caller's context
+// before.
 func TestStoreThatNeverAnswers(t *testing.T) {
 	w := newCloudWorld(t)
 	syncAll(t, w.device(w.options())) // what all bubbles share is made outside of them

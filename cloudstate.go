@@ -9,8 +9,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status. It proves nothing and nothing depends on
-// it; one that cannot be read is begun anew.
+// syncRecord is the content of the file `cloud-state`, as JSON: figures of earlier runs for Status.
+// It proves nothing and nothing depends on it; one that cannot be read is begun anew.
 type syncRecord struct {
 	Version int          `json:"version"`
 	Bucket  string       `json:"bucket"` // id; figures of another bucket are forgotten
@@ -63,7 +63,8 @@ func (r *Repository) readRecord(bucket string) *syncRecord {
 	return &rec
 }
 
-// remember adds what happened since the last time to the record and writes that. link is nil when there is none. What goes wrong is logged: nobody needs the figures to go on.
+// remember adds what happened since the last time to the record and writes that. link is nil when
+// there is none. What goes wrong is logged: nobody needs the figures to go on.
 func (r *Repository) remember(link *cloudLink) {
 	if r.o.ReadOnly {
 		return
@@ -148,8 +149,8 @@ func (rec *syncRecord) find(ledger string, id PageID) *pageRecord {
 	return nil
 }
 
-// startSaving starts the goroutine that writes the record now and then, so that a process that is killed leaves one. It ends when
-// the link does.
+// startSaving starts the goroutine that writes the record now and then, so that a process that is
+// killed leaves one. It ends when the link does.
 func (r *Repository) startSaving(link *cloudLink) {
 	r.cloud.saver.Go(func() {
 		for {

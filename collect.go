@@ -15,16 +15,19 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Retention says which history of a page is kept. A commit stays when any of the rules keeps it; heads, tagged commits, and what merging the present heads needs stay always. The zero
-// value keeps all.
+// Retention says which history of a page is kept. A commit stays when any of the rules keeps it;
+// heads, tagged commits, and what merging the present heads needs stay always. The zero value keeps
+// all.
 type Retention struct {
 	// Commits keeps the newest so many; 0: the rule is not there.
 	Commits int
-	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by the timestamps of commits, with one by the bucket's clock.
+	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by
+	// the timestamps of commits, with one by the bucket's clock.
 	Age time.Duration
 }
 
-// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives no history up.
+// CollectOptions say what Collect does. The zero value collects the garbage of all pages and gives
+// no history up.
 type CollectOptions struct {
 	// Pages are the pages, nil all.
 	Pages []PageRef
@@ -32,7 +35,8 @@ type CollectOptions struct {
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine, with what was done so far on the page.
+	// Progress, when not nil, is called from time to time on the calling goroutine, with what was
+	// done so far on the page.
 	Progress func(PageCollection)
 }
 
@@ -179,7 +183,8 @@ func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
 	return n
 }
 
-// positions returns where the handles of the page stand, but for those that only keep it, which nobody reads through.
+// positions returns where the handles of the page stand, but for those that only keep it, which
+// nobody reads through.
 func (s *pageStore) positions() []commit.ID {
 	s.repo.mu.Lock()
 	defer s.repo.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// TestCollectTellsWhatItHasDone lets the disk be full after some writes of a collection that gives history up. What was given
-// up is told beside the error, and nothing is told that was not.
+// TestCollectTellsWhatItHasDone lets the disk be full after some writes of a collection that gives
+// history up. What was given up is told beside the error, and nothing is told that was not.
 func TestCollectTellsWhatItHasDone(t *testing.T) {
 	for room := range int64(3) {
 		t.Run(fmt.Sprint(room), func(t *testing.T) {

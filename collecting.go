@@ -22,17 +22,21 @@ const (
 	DefaultCollectBytes = 64 << 20
 )
 
-// CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open, when something may have left garbage there, such as a transaction that was rolled
-// back, or history that was given up. A page that is closed is collected when it is opened again, or by Repository.Collect.
+// CollectionOptions say how garbage is collected by itself: in rounds, in the pages that are open,
+// when something may have left garbage there, such as a transaction that was rolled back, or
+// history that was given up. A page that is closed is collected when it is opened again, or by
+// Repository.Collect.
 type CollectionOptions struct {
 	// Off leaves it to Repository.Collect.
 	Off bool
 	// Interval is the pause between two rounds; 0 means DefaultCollectInterval.
 	Interval time.Duration
-	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means DefaultCollectTime.
+	// Time bounds a round: no step is begun later, and a step takes some milliseconds. 0 means
+	// DefaultCollectTime.
 	Time time.Duration
-	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes. When much of a page is garbage its files are compacted, and what is written by that
-	// counts too: further rounds do less for it.
+	// Bytes bounds what a round deletes, to the step; 0 means DefaultCollectBytes. When much of a
+	// page is garbage its files are compacted, and what is written by that counts too: further
+	// rounds do less for it.
 	Bytes int64
 	// NoCompact leaves compaction to Repository.Compact.
 	NoCompact bool
@@ -45,14 +49,17 @@ func (o CollectionOptions) withDefaults() CollectionOptions {
 	return o
 }
 
-// A page in which commits were made and nothing is known to have left garbage is looked through after sweepEvery none the less: a value that a transaction puts twice is
-// garbage that nobody tells of.
+// A page in which commits were made and nothing is known to have left garbage is looked through
+// after sweepEvery none the less: a value that a transaction puts twice is garbage that nobody
+// tells of.
 const sweepEvery = time.Hour
 
-// maxCycles bounds the cycles of one collection of a page: sync may keep a collector from knowing what it needs to know.
+// maxCycles bounds the cycles of one collection of a page: sync may keep a collector from knowing
+// what it needs to know.
 const maxCycles = 5
 
-// A page is compacted in the background when at least compactBytes, and the compactPart-th part of its segments, were deleted or dropped since it was compacted last.
+// A page is compacted in the background when at least compactBytes, and the compactPart-th part of
+// its segments, were deleted or dropped since it was compacted last.
 const (
 	compactBytes = 8 << 20
 	compactPart  = 3
@@ -70,7 +77,8 @@ type GarbageState struct {
 	Due bool
 	// Last is when a collection last came to its end, zero when none has.
 	Last time.Time
-	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are compacted.
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments until they are
+	// compacted.
 	Pieces, Nodes int
 	Bytes         int64
 	// Err says why the last collection failed; nil when it did not.
@@ -161,7 +169,8 @@ func (c *pageCollector) add(pieces, nodes int, bytes int64) {
 	c.s.observe(Event{Kind: EventCollect, Changes: pieces + nodes, Bytes: bytes})
 }
 
-// all collects everything that is garbage when it is called, on the goroutine of the caller. progress is told what was done so far.
+// all collects everything that is garbage when it is called, on the goroutine of the caller.
+// progress is told what was done so far.
 func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectStats)) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -185,7 +194,8 @@ func (c *pageCollector) all(ctx context.Context, progress func(storage.CollectSt
 	return nil
 }
 
-// step does a step in the background. It reports false when the collection has come to its end, or somebody else collects.
+// step does a step in the background. It reports false when the collection has come to its end, or
+// somebody else collects.
 func (c *pageCollector) step() (more bool, bytes int64) {
 	select {
 	case c.turn <- struct{}{}:
@@ -217,7 +227,8 @@ func (c *pageCollector) step() (more bool, bytes int64) {
 	return false, bytes
 }
 
-// wantsCompaction reports whether much of the page's segments is garbage that this process has made.
+// wantsCompaction reports whether much of the page's segments is garbage that this process has
+// made.
 func (c *pageCollector) wantsCompaction() bool {
 	c.mu.Lock()
 	dead := c.dead
@@ -300,7 +311,8 @@ func (r *Repository) runCollecting() {
 	}
 }
 
-// collectRound collects garbage of open pages, step by step in turn, within the budget of a round. Those go first that have waited longest. It returns what is left of the bytes.
+// collectRound collects garbage of open pages, step by step in turn, within the budget of a round.
+// Those go first that have waited longest. It returns what is left of the bytes.
 func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
 	end := r.clock.Now().Add(r.o.Collection.Time)
 	left = bytes
@@ -323,7 +335,8 @@ func (r *Repository) collectRound(round uint64, bytes int64) (left int64) {
 	return max(left, 0)
 }
 
-// compactRound compacts a page of which much is garbage. It returns how many bytes that has written.
+// compactRound compacts a page of which much is garbage. It returns how many bytes that has
+// written.
 func (r *Repository) compactRound() int64 {
 	if r.o.Collection.NoCompact || r.gate.closed() {
 		return 0
@@ -348,7 +361,8 @@ func (r *Repository) openCollectors() (open []*pageCollector) {
 	return open
 }
 
-// toCollect returns the collectors of open pages that may have garbage, that which waits longest first.
+// toCollect returns the collectors of open pages that may have garbage, that which waits longest
+// first.
 func (r *Repository) toCollect() []*pageCollector {
 	open := r.openCollectors()
 	now := r.clock.Now()

@@ -104,7 +104,8 @@ func (w *collectWorld) garbage() int64 {
 	return u.Garbage
 }
 
-// TestGarbageGoesByItself: what a transaction that was rolled back has left, and what pruned commits alone have reached, goes with the next round, from pages that are open.
+// TestGarbageGoesByItself: what a transaction that was rolled back has left, and what pruned
+// commits alone have reached, goes with the next round, from pages that are open.
 func TestGarbageGoesByItself(t *testing.T) {
 	w := newCollectWorld(t, Options{})
 	p := w.page("p")
@@ -177,7 +178,8 @@ func TestGarbageGoesByItself(t *testing.T) {
 	check(t, old.Close())
 }
 
-// TestRoundsAreBounded: a round deletes as much as it may and to the step more, and pages take turns.
+// TestRoundsAreBounded: a round deletes as much as it may and to the step more, and pages take
+// turns.
 func TestRoundsAreBounded(t *testing.T) {
 	w := newCollectWorld(t, Options{Collection: CollectionOptions{Bytes: 1, NoCompact: true}})
 	var pages []*Page
@@ -231,7 +233,8 @@ func TestCollectionIsOff(t *testing.T) {
 	}
 }
 
-// TestDamageIsToldOnce: a page whose rows are damaged keeps its garbage, says so, and does not keep others from being collected.
+// TestDamageIsToldOnce: a page whose rows are damaged keeps its garbage, says so, and does not keep
+// others from being collected.
 func TestDamageIsToldOnce(t *testing.T) {
 	w := newCollectWorld(t, Options{})
 	p, q := w.page("p"), w.page("q")
@@ -258,7 +261,8 @@ func TestDamageIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestCollectingBesideAll has pages opened, written, collected on request and closed while rounds follow each other at once: what was committed is there.
+// TestCollectingBesideAll has pages opened, written, collected on request and closed while rounds
+// follow each other at once: what was committed is there.
 func TestCollectingBesideAll(t *testing.T) {
 	o := &Options{InMemory: true, Collection: CollectionOptions{Interval: 1, Time: time.Hour}}
 	o.Merge.Manual = true
@@ -335,7 +339,8 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-// TestFilesShrinkByThemselves: when much of a page was garbage its files are compacted, what that writes counts as work of further rounds, and an option leaves it.
+// TestFilesShrinkByThemselves: when much of a page was garbage its files are compacted, what that
+// writes counts as work of further rounds, and an option leaves it.
 func TestFilesShrinkByThemselves(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		w := newCollectWorld(t, Options{SegmentBytes: 1 << 20, Collection: CollectionOptions{Bytes: 1 << 20, NoCompact: off}})
@@ -383,7 +388,8 @@ func collectNow(ctx context.Context, r *Repository) error {
 	return err
 }
 
-// TestCollectWhileSomethingRuns collects in the midst of a transaction, of a merge, of an upload and of a download: what they have in hand stays.
+// TestCollectWhileSomethingRuns collects in the midst of a transaction, of a merge, of an upload
+// and of a download: what they have in hand stays.
 func TestCollectWhileSomethingRuns(t *testing.T) {
 	ctx := t.Context()
 	content := func(n byte) []byte {

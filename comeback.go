@@ -29,8 +29,9 @@ func (r *Repository) takeAway(ctx context.Context, k pageKey) (release func(), e
 	return r.takePageTurn(ctx, r.moving, k)
 }
 
-// bringBack fetches an evicted page from the bucket, so that it can be opened. It does nothing when somebody else has done so.
-// Errors: ErrNeedsFetch, with why the bucket does not give it; ErrCloudRolledBack; those of Sync.
+// bringBack fetches an evicted page from the bucket, so that it can be opened. It does nothing when
+// somebody else has done so. Errors: ErrNeedsFetch, with why the bucket does not give it;
+// ErrCloudRolledBack; those of Sync.
 func (r *Repository) bringBack(ctx context.Context, k pageKey) error {
 	return r.bringBackBy(ctx, k, r.connect)
 }
@@ -88,7 +89,8 @@ func (r *Repository) fetchPage(ctx context.Context, link *cloudLink, k pageKey, 
 	if err != nil {
 		return errors.Join(err, r.fs.RemoveAll(coming))
 	}
-	// The file that says why the page was away goes when it is opened (A1): from now on it may leave again, and write that file anew.
+	// The file that says why the page was away goes when it is opened (A1): from now on it may
+	// leave again, and write that file anew.
 	if err := r.fs.SyncDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
@@ -134,7 +136,8 @@ func (a *absence) proved(ctx context.Context, store *storage.Store, bucket forma
 	return nil
 }
 
-// bringBackOthers brings back the pages that were evicted to another bucket than id, before that one is left. The caller has the cloud's turn.
+// bringBackOthers brings back the pages that were evicted to another bucket than id, before that
+// one is left. The caller has the cloud's turn.
 func (r *Repository) bringBackOthers(ctx context.Context, id format.ID) error {
 	away, err := r.awayPages(ctx)
 	if err != nil {

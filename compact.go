@@ -15,8 +15,8 @@ type CompactOptions struct {
 	Pages []PageRef
 	// DryRun only says what would come back.
 	DryRun bool
-	// Progress, when not nil, is called from time to time on the calling goroutine with the page that is looked at, how many bytes of its
-	// files have been, and of how many.
+	// Progress, when not nil, is called from time to time on the calling goroutine with the page
+	// that is looked at, how many bytes of its files have been, and of how many.
 	Progress func(c PageCompaction, done, total int64)
 }
 
@@ -25,21 +25,25 @@ type PageCompaction struct {
 	PageRef
 	// Name is the page's human name, "" when there is none.
 	Name string
-	// Before and After are what its segments and page.db took and take. What was written meanwhile counts.
+	// Before and After are what its segments and page.db took and take. What was written meanwhile
+	// counts.
 	Before, After int64
-	// Freed came back: segments that were written anew without what was deleted, and free pages of page.db. After a DryRun it is what would, about.
+	// Freed came back: segments that were written anew without what was deleted, and free pages of
+	// page.db. After a DryRun it is what would, about.
 	Freed int64
 	// Segments counts those that were written anew.
 	Segments int
 }
 
-// Compact gives the space of what was deleted back to the system: it writes those segments of the pages anew of which a fifth or more is garbage, a few at a time, and
-// page.db when more than half of it is free. Readers and writers go on. It needs room for what is live in one segment, or half of page.db, before it
-// gives any back. A crash at any moment loses nothing; what is left over goes when the page is opened next. ctx may end it at any time: what was
-// done stays done.
+// Compact gives the space of what was deleted back to the system: it writes those segments of the
+// pages anew of which a fifth or more is garbage, a few at a time, and page.db when more than half
+// of it is free. Readers and writers go on. It needs room for what is live in one segment, or half
+// of page.db, before it gives any back. A crash at any moment loses nothing; what is left over goes
+// when the page is opened next. ctx may end it at any time: what was done stays done.
 //
-// A page that cannot be compacted does not keep the others from it. The result has the pages that were, also with an error. Errors match
-// ErrClosed, ErrReadOnly, ErrNotFound (of a page that is named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
+// A page that cannot be compacted does not keep the others from it. The result has the pages that
+// were, also with an error. Errors match ErrClosed, ErrReadOnly, ErrNotFound (of a page that is
+// named and not on this device), ErrNoSpace or ErrCorrupt, or are those of the disk and of ctx.
 func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompaction, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -87,7 +91,8 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	return all, errors.Join(errs...)
 }
 
-// compactShare is which part of a segment must be garbage for it to be written anew when that is asked for: what stays is less than a quarter of what is live.
+// compactShare is which part of a segment must be garbage for it to be written anew when that is
+// asked for: what stays is less than a quarter of what is live.
 const compactShare = 0.2
 
 func (p *Page) compact(ctx context.Context, o CompactOptions, c *PageCompaction) error {

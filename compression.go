@@ -38,12 +38,14 @@ func (r *Repository) Uncompressed() []UncompressedKeys {
 }
 
 // SetUncompressed sets which keys go to the cloud without compression, beside those that
-// Options.Compression has, in place of what was set before. It is remembered on this device, as long as
-// it has a cloud, also another one; each device has its own. Open pages go by it at once. What is in
-// the bucket stays as it is. all is not retained. It waits until a sync of open pages has ended.
+// Options.Compression has, in place of what was set before. It is remembered on this device, as
+// long as it has a cloud, also another one; each device has its own. Open pages go by it at once.
+// What is in the bucket stays as it is. all is not retained. It waits until a sync of open pages
+// has ended.
 //
-// Errors: ErrNoCloud, ErrInvalid for the name of a ledger, ErrTooLarge for a prefix of more than 65,535
-// bytes or more than 65,536 of them, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// Errors: ErrNoCloud, ErrInvalid for the name of a ledger, ErrTooLarge for a prefix of more than
+// 65,535 bytes or more than 65,536 of them, ErrReadOnly, ErrClosed, those of the file system and of
+// ctx.
 func (r *Repository) SetUncompressed(ctx context.Context, all []UncompressedKeys) error {
 	err := r.inCloudTurn(ctx, func(ctx context.Context) error {
 		for _, k := range all {

@@ -85,7 +85,8 @@ func TestFailOnConflict(t *testing.T) {
 	}
 }
 
-// TestRefusedTransactionGetsItsTurn tries a refused transaction again while another writer waits: it is not refused again.
+// TestRefusedTransactionGetsItsTurn tries a refused transaction again while another writer waits:
+// it is not refused again.
 func TestRefusedTransactionGetsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memoryPage(t, ledger.Options{Merge: manual})
@@ -121,8 +122,8 @@ func TestRefusedTransactionGetsItsTurn(t *testing.T) {
 	})
 }
 
-// TestForgottenTransactionHoldsNobodyUp begins a transaction in its turn and leaves it: writers go on after a while, and it is
-// refused then.
+// TestForgottenTransactionHoldsNobodyUp begins a transaction in its turn and leaves it: writers go
+// on after a while, and it is refused then.
 func TestForgottenTransactionHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memoryPage(t, ledger.Options{Merge: manual})

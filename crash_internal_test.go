@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// crashWorld is a repository on a file system that is crashed after every change, and what was acknowledged.
+// crashWorld is a repository on a file system that is crashed after every change, and what was
+// acknowledged.
 type crashWorld struct {
 	t   *testing.T
 	mem *vfstest.Mem
@@ -101,8 +102,9 @@ func (w *crashWorld) put(p *Page, key, value string) {
 	w.mu.Unlock()
 }
 
-// TestCrashOfRepository cuts the power after every change of the files of a repository, from the first Open on: what was
-// acknowledged on any of its pages is there, so the names of all directories above are as durable as the commits.
+// TestCrashOfRepository cuts the power after every change of the files of a repository, from the
+// first Open on: what was acknowledged on any of its pages is there, so the names of all
+// directories above are as durable as the commits.
 func TestCrashOfRepository(t *testing.T) {
 	w := &crashWorld{t: t, mem: vfstest.NewMem(), acked: map[[3]string]string{}}
 	fs := vfstest.NewHooked(w.mem, w.boundary)
@@ -177,8 +179,8 @@ func (w *crashWorld) write(fs vfs.FS, round int) (err error) {
 	return nil
 }
 
-// TestDeathBeforePowerCut lets a process die at each operation, has another one go on with what the first may not have synced, and
-// then cuts the power: what the second has acknowledged is there.
+// TestDeathBeforePowerCut lets a process die at each operation, has another one go on with what the
+// first may not have synced, and then cuts the power: what the second has acknowledged is there.
 func TestDeathBeforePowerCut(t *testing.T) {
 	for at := 0; ; at++ {
 		w := &crashWorld{t: t, mem: vfstest.NewMem(), acked: map[[3]string]string{}}

@@ -15,8 +15,8 @@ func (w *cloudWorld) declared() *ledger.Options {
 	return o
 }
 
-// TestDeclaredCloud opens a repository without the network, and has it join the bucket with the first
-// sync. It is remembered then, so that options without it sync, too.
+// TestDeclaredCloud opens a repository without the network, and has it join the bucket with the
+// first sync. It is remembered then, so that options without it sync, too.
 func TestDeclaredCloud(t *testing.T) {
 	w := newCloudWorld(t)
 	w.offline(true)
@@ -61,8 +61,8 @@ func TestDeclaredCloud(t *testing.T) {
 	wantErr(t, err, ledger.ErrNotFound)
 }
 
-// TestDeclaredCloudDiffers names another cloud than the one that is remembered, another place for the
-// key, and a key that does not fit.
+// TestDeclaredCloudDiffers names another cloud than the one that is remembered, another place for
+// the key, and a key that does not fit.
 func TestDeclaredCloudDiffers(t *testing.T) {
 	w := newCloudWorld(t)
 	dir := filepath.Join(t.TempDir(), "a")

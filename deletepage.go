@@ -10,10 +10,12 @@ import (
 type DeleteOptions struct {
 	// DiscardUnsynced deletes also what only this device has.
 	DiscardUnsynced bool
-	// Everywhere deletes the page for all devices: the bucket says so from now on, CollectCloud empties it after 30 days, and other devices keep what they have but sync the page no more. A page with
-	// the same name can never again be synced through this bucket. It needs the network.
+	// Everywhere deletes the page for all devices: the bucket says so from now on, CollectCloud
+	// empties it after 30 days, and other devices keep what they have but sync the page no more. A
+	// page with the same name can never again be synced through this bucket. It needs the network.
 	Everywhere bool
-	// DryRun changes nothing: the result says what would be deleted, and the error why it would not.
+	// DryRun changes nothing: the result says what would be deleted, and the error why it would
+	// not.
 	DryRun bool
 }
 
@@ -24,8 +26,8 @@ type DeletedPage struct {
 	Name string
 	// Bytes is what came back.
 	Bytes int64
-	// InCloud reports that the bucket has what was deleted: opening the page by its name or id, or a
-	// Sync that names it, fetches it again. It is false for a page that was never synced.
+	// InCloud reports that the bucket has what was deleted: opening the page by its name or id, or
+	// a Sync that names it, fetches it again. It is false for a page that was never synced.
 	InCloud bool
 	// Everywhere reports that the page is deleted for all devices.
 	Everywhere bool
@@ -33,19 +35,22 @@ type DeletedPage struct {
 	Discarded bool
 }
 
-// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not bring
-// it back unless it is named, whether this device has synced it or not. What the bucket has of it
-// stays there.
-// A page that is open, or has what only this device has, is refused with an *EvictError; without a cloud that is every page into which something was ever put. A crash leaves the page whole or
-// gone. With DeleteOptions.Everywhere the page need not be here. Errors: ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// DeletePage deletes a page on this device, for good: it is no longer listed, and Sync does not
+// bring it back unless it is named, whether this device has synced it or not. What the bucket has
+// of it stays there. A page that is open, or has what only this device has, is refused with an
+// *EvictError; without a cloud that is every page into which something was ever put. A crash leaves
+// the page whole or gone. With DeleteOptions.Everywhere the page need not be here. Errors:
+// ErrNotFound, ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of
+// ctx.
 func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptions) (DeletedPage, error) {
 	d := DeletedPage{PageRef: page}
 	err := r.deleting(ctx, o, func(ctx context.Context) error { return r.deletePage(ctx, &d, o) })
 	return d, err
 }
 
-// DeleteLedger deletes all pages of a ledger on this device, as DeletePage does. The first page that is refused ends it; those before are deleted and returned.
-// Errors: as DeletePage; ErrNotFound when it has no page.
+// DeleteLedger deletes all pages of a ledger on this device, as DeletePage does. The first page
+// that is refused ends it; those before are deleted and returned. Errors: as DeletePage;
+// ErrNotFound when it has no page.
 func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
 	var all []DeletedPage
 	err := r.deleting(ctx, o, func(ctx context.Context) error {
@@ -99,7 +104,8 @@ func (r *Repository) deleting(ctx context.Context, o DeleteOptions, fn func(cont
 	return nil
 }
 
-// deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that may be refused; who is interrupted between calls again.
+// deletePage deletes a page here and, when that is asked for, for all. Here comes first, as that
+// may be refused; who is interrupted between calls again.
 func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
 	if !o.Everywhere {
 		return r.deleteHere(ctx, d, o)

@@ -40,7 +40,8 @@ func TestDeletePage(t *testing.T) {
 	}
 	_, err = r.DeletePage(ctx, at, ledger.DeleteOptions{})
 	wantErr(t, err, ledger.ErrNotFound)
-	// Who opens it begins with an empty page, offline too, and gets what the bucket has with the next sync.
+	// Who opens it begins with an empty page, offline too, and gets what the bucket has with the
+	// next sync.
 	p = page(t, r, "l", "p")
 	wantContent(t, p, map[string]string{})
 	put(t, p, "new", "1")
@@ -105,7 +106,8 @@ func isListed(t testing.TB, r *ledger.Repository, at ledger.PageRef) bool {
 	return has
 }
 
-// TestDeletedPageStaysDeleted: also when it was written and deleted again before the bucket was asked.
+// TestDeletedPageStaysDeleted: also when it was written and deleted again before the bucket was
+// asked.
 func TestDeletedPageStaysDeleted(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
@@ -145,8 +147,9 @@ func TestDeletedBeforeTheCloud(t *testing.T) {
 	}
 }
 
-// TestDeletedUntilNamed: a page that was deleted is listed again when it is named, and not before, whatever is written, deleted, evicted and
-// synced, here and on another device. A page of the bucket that was never here comes by itself.
+// TestDeletedUntilNamed: a page that was deleted is listed again when it is named, and not before,
+// whatever is written, deleted, evicted and synced, here and on another device. A page of the
+// bucket that was never here comes by itself.
 func TestDeletedUntilNamed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
@@ -214,7 +217,8 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestPagesThatLeaveMeanwhile deletes a page while all are checked, collected, compacted and backed up: what was listed and has left since is passed over.
+// TestPagesThatLeaveMeanwhile deletes a page while all are checked, collected, compacted and backed
+// up: what was listed and has left since is passed over.
 func TestPagesThatLeaveMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	for name, all := range map[string]func(r *ledger.Repository, first func()) error{

@@ -31,11 +31,14 @@ type departed struct {
 	inCloud   bool // the bucket with which it was synced has it
 }
 
-// errLeaving is what stands in for the store of a page while it is looked at for eviction. It reaches no caller.
+// errLeaving is what stands in for the store of a page while it is looked at for eviction. It
+// reaches no caller.
 var errLeaving = errors.New("page is leaving")
 
-// depart removes the local copy of a page (A2), unless something bars it. While it looks at the page it holds the page's place among the open ones, and gives it up to
-// whoever wants to open the page; from the moment when it is decided that the page goes, openers wait until it is gone. Who only keeps it (see keepPage) gives way, and waits till then.
+// depart removes the local copy of a page (A2), unless something bars it. While it looks at the
+// page it holds the page's place among the open ones, and gives it up to whoever wants to open the
+// page; from the moment when it is decided that the page goes, openers wait until it is gone. Who
+// only keeps it (see keepPage) gives way, and waits till then.
 func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
 	l, err := r.prepareToLeave(ctx, k, d)
 	if err != nil {
@@ -45,8 +48,9 @@ func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (depart
 	return l.done, l.err
 }
 
-// prepareToLeave looks whether a page may leave. When it may, the leaver has its place among the open ones, until leaveTogether or somebody who wants to open it takes
-// that; when it may not, or only that was asked, leaveTogether does nothing with it.
+// prepareToLeave looks whether a page may leave. When it may, the leaver has its place among the
+// open ones, until leaveTogether or somebody who wants to open it takes that; when it may not, or
+// only that was asked, leaveTogether does nothing with it.
 func (r *Repository) prepareToLeave(ctx context.Context, k pageKey, d departure) (l *leaver, err error) {
 	decided, err := r.beginLeaving(ctx, k)
 	if err != nil {
@@ -99,7 +103,8 @@ func (r *Repository) isBusy(k pageKey) bool {
 	return r.leaving[k] != nil || r.pages[k] != nil
 }
 
-// departing returns a channel that is closed when it is decided whether a page leaves, nil when nobody looks at that.
+// departing returns a channel that is closed when it is decided whether a page leaves, nil when
+// nobody looks at that.
 func (r *Repository) departing(k pageKey) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +171,8 @@ func (st *standing) bars(bar EvictBar, format string, args ...any) {
 	st.bar, st.reason = bar, fmt.Sprintf(format, args...)
 }
 
-// standing opens the store of a page whose place the caller has. A page that cannot be opened has a bar and no error.
+// standing opens the store of a page whose place the caller has. A page that cannot be opened has a
+// bar and no error.
 func (r *Repository) standing(ctx context.Context, k pageKey) (*standing, error) {
 	st := &standing{}
 	store, err := storage.Open(ctx, r.storageOptions(k))

@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// coldness says in which order values are dropped: first those that were not read for so long, in all pages, then those of the next.
+// coldness says in which order values are dropped: first those that were not read for so long, in
+// all pages, then those of the next.
 var coldness = [...]time.Duration{24 * time.Hour, time.Hour, 0}
 
 // runValues drops values of the candidates that the bucket has.
@@ -51,7 +52,8 @@ func (e *evictor) runValues(ctx context.Context, candidates []EvictResult) error
 	return err
 }
 
-// dropValues drops so many bytes of values of pages from which some may be dropped, the coldest first.
+// dropValues drops so many bytes of values of pages from which some may be dropped, the coldest
+// first.
 func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int64) error {
 	for _, cold := range coldness {
 		for _, c := range pages {
@@ -117,7 +119,8 @@ func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, h
 	return ok, held, err
 }
 
-// barOfValues says why the values of a page may not be dropped: they would not come back. Those that the bucket does not have stay anyway.
+// barOfValues says why the values of a page may not be dropped: they would not come back. Those
+// that the bucket does not have stay anyway.
 func (e *evictor) barOfValues(ctx context.Context, store *storage.Store) (EvictBar, string, error) {
 	file, _ := e.repo.cloud.get()
 	if file == nil {

@@ -33,9 +33,12 @@ type EraseOptions struct {
 	DryRun bool
 }
 
-// EraseFromHistory erases from the history of a page what a key had before: it gives up all commits in which the key has something else than in the page's heads, and what only these have, and writes the page's
-// files anew without it, at once. To erase what a key has now, delete it first. Older history than such commits is cut off with them, but for tagged commits. With a cloud all devices give the commits up when they
-// sync next, and the bucket is rid of them 30 days after, by CollectCloud; what is tagged elsewhere meanwhile stays there.
+// EraseFromHistory erases from the history of a page what a key had before: it gives up all commits
+// in which the key has something else than in the page's heads, and what only these have, and
+// writes the page's files anew without it, at once. To erase what a key has now, delete it first.
+// Older history than such commits is cut off with them, but for tagged commits. With a cloud all
+// devices give the commits up when they sync next, and the bucket is rid of them 30 days after, by
+// CollectCloud; what is tagged elsewhere meanwhile stays there.
 //
 // Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up as well. What the page has set aside of damage goes too. After an error, or a crash, it is to be called again, and goes on;
 // it may have no commit to give up any more then.
@@ -128,7 +131,8 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 	return err
 }
 
-// clearFiles rids the page's files of all that nothing refers to any more, and of what was set aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
+// clearFiles rids the page's files of all that nothing refers to any more, and of what was set
+// aside of damage. Errors: ErrConflict while a transaction is open that may keep something of it.
 func (p *Page) clearFiles(ctx context.Context) error {
 	open := p.shared.transactions()
 	if err := p.shared.collector.all(ctx, func(storage.CollectStats) {}); err != nil {
@@ -150,7 +154,8 @@ func (p *Page) clearFiles(ctx context.Context) error {
 	return nil
 }
 
-// holders returns the commits that have something else under a key than the heads, and the roots of what they have. Errors: ErrConflict for one that is tagged.
+// holders returns the commits that have something else under a key than the heads, and the roots of
+// what they have. Errors: ErrConflict for one that is tagged.
 func (p *Page) holders(ctx context.Context, key []byte) (ids []commit.ID, values []object.Digest, err error) {
 	heads := p.store.Heads()
 	same := func(t btree.Tree, has bool, value []byte, d object.Digest) (bool, error) {

@@ -66,7 +66,8 @@ func openInbox(t *testing.T, fs vfs.FS) (*Repository, *Page) {
 	return r, p
 }
 
-// TestCrashOfErase crashes while a value is erased, at every change of the disk: whoever erases again gets rid of it, also when the commits are given up already.
+// TestCrashOfErase crashes while a value is erased, at every change of the disk: whoever erases
+// again gets rid of it, also when the commits are given up already.
 func TestCrashOfErase(t *testing.T) {
 	ctx := t.Context()
 	mem := vfstest.NewMem()
@@ -129,7 +130,8 @@ func TestCrashOfErase(t *testing.T) {
 	}
 }
 
-// TestErasedBytesAreGone erases in random histories: also where a segment becomes longer by that, since what is stored as a difference to the node that had the value is written whole.
+// TestErasedBytesAreGone erases in random histories: also where a segment becomes longer by that,
+// since what is stored as a difference to the node that had the value is written whole.
 func TestErasedBytesAreGone(t *testing.T) {
 	ctx := t.Context()
 	const secret = "hunter2-hunter2"
@@ -168,7 +170,8 @@ func TestErasedBytesAreGone(t *testing.T) {
 	}
 }
 
-// TestEraseBesideATransaction refuses while a transaction has written to the files in which the value stands, and is done when it has ended.
+// TestEraseBesideATransaction refuses while a transaction has written to the files in which the
+// value stands, and is done when it has ended.
 func TestEraseBesideATransaction(t *testing.T) {
 	ctx := t.Context()
 	mem := vfstest.NewMem()

@@ -121,7 +121,8 @@ func TestEraseFromTheBucket(t *testing.T) {
 	checkClean(t, b)
 }
 
-// TestEraseOnWhoIsBehind erases on a device that has to read first what the others have done, while the page is kept there.
+// TestEraseOnWhoIsBehind erases on a device that has to read first what the others have done, while
+// the page is kept there.
 func TestEraseOnWhoIsBehind(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)

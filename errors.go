@@ -9,12 +9,13 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// The errors of this package, matched with errors.Is. The errors that carry them say what was being done.
+// The errors of this package, matched with errors.Is. The errors that carry them say what was being
+// done.
 var (
 	// ErrNotFound reports that a key, page, ledger, commit or tag does not exist.
 	ErrNotFound = base.ErrNotFound
-	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, or a commit on
-	// a base that is no longer a head.
+	// ErrConflict reports that a condition does not hold: a PutIf whose entry is otherwise, or a
+	// commit on a base that is no longer a head.
 	ErrConflict = base.ErrConflict
 	// ErrLocked reports that the repository is held by another opener; see LockedError.
 	ErrLocked = base.ErrLocked
@@ -28,8 +29,8 @@ var (
 	ErrGone = base.ErrGone
 	// ErrClosed reports the use of something after its Close.
 	ErrClosed = base.ErrClosed
-	// ErrReadOnly reports a change of something that is open for reading only, or that has become so
-	// because a write or sync failed.
+	// ErrReadOnly reports a change of something that is open for reading only, or that has become
+	// so because a write or sync failed.
 	ErrReadOnly = base.ErrReadOnly
 	// ErrTooLarge reports an argument beyond its limit; the error names the limit.
 	ErrTooLarge = base.ErrTooLarge
@@ -43,13 +44,15 @@ var (
 	ErrTxDone = base.ErrTxDone
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = base.ErrNoRepository
-	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is sealed, or none where one
-	// is needed.
+	// ErrWrongKey reports a key file or passphrase that is not the one with which the cloud is
+	// sealed, or none where one is needed.
 	ErrWrongKey = base.ErrWrongKey
-	// ErrKeyFilePassphrase reports a key file that is under a passphrase, and none is given. It matches ErrWrongKey.
+	// ErrKeyFilePassphrase reports a key file that is under a passphrase, and none is given. It
+	// matches ErrWrongKey.
 	ErrKeyFilePassphrase = seal.ErrKeyFilePassphrase
-	// ErrShutOut reports that the key which is used here, or this device, was removed from the cloud's keyring: what was written since
-	// cannot be read, and nothing is sent. What is here stays. It matches ErrWrongKey.
+	// ErrShutOut reports that the key which is used here, or this device, was removed from the
+	// cloud's keyring: what was written since cannot be read, and nothing is sent. What is here
+	// stays. It matches ErrWrongKey.
 	ErrShutOut = base.ErrShutOut
 	// ErrNoCloud reports that the repository has no cloud; see Repository.SetCloud.
 	ErrNoCloud = base.ErrNoCloud
@@ -61,21 +64,24 @@ var (
 	// ErrCloudDamaged reports that something in the bucket is missing or damaged without which a page cannot be synced; the error names it. See Repository.Reupload. It comes with
 	// ErrCorrupt, ErrGone or ErrNotFound.
 	ErrCloudDamaged = cloudsync.ErrBucketDamaged
-	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere. What this
-	// device has of it stays here until it is deleted here, too.
+	// ErrDeleted reports a page that was deleted for all devices; see DeleteOptions.Everywhere.
+	// What this device has of it stays here until it is deleted here, too.
 	ErrDeleted = cloudsync.ErrDeleted
 )
 
 // CorruptError says which bytes are not what was written. It matches ErrCorrupt.
 type CorruptError = base.CorruptError
 
-// BucketUnfitError names the promises that a bucket broke when it was proved; see Repository.SetCloud. It matches ErrUnsupported.
+// BucketUnfitError names the promises that a bucket broke when it was proved; see
+// Repository.SetCloud. It matches ErrUnsupported.
 type BucketUnfitError = bucket.UnfitError
 
-// BucketError is an answer of a bucket, or that none came: what was asked for, and the name of the object. It matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
+// BucketError is an answer of a bucket, or that none came: what was asked for, and the name of the
+// object. It matches fs.ErrPermission, ErrNoSpace, ErrNetwork and others, by its class.
 type BucketError = bucket.Error
 
-// PageError says about which page an error is, of a call that is about several. It matches what Err matches.
+// PageError says about which page an error is, of a call that is about several. It matches what Err
+// matches.
 type PageError struct {
 	// Page is the page.
 	Page PageRef
@@ -117,5 +123,6 @@ const (
 	KindNone        = base.None        // there is no error
 )
 
-// KindOf classifies err. It returns KindNone for nil, and KindInternal for errors that it does not know.
+// KindOf classifies err. It returns KindNone for nil, and KindInternal for errors that it does not
+// know.
 func KindOf(err error) Kind { return base.KindOf(err) }

@@ -11,27 +11,32 @@ import (
 	"github.com/ledgerd/ledger/pageusage"
 )
 
-// EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and OlderThan: then the one that was closed longest ago goes first,
-// and those that may not go are passed over.
+// EvictOptions say which pages lose their local copy. Pages are named, or chosen by FreeBytes and
+// OlderThan: then the one that was closed longest ago goes first, and those that may not go are
+// passed over.
 type EvictOptions struct {
-	// Pages are the pages, whatever their age. Empty: those that FreeBytes and OlderThan choose, of which one must be set.
+	// Pages are the pages, whatever their age. Empty: those that FreeBytes and OlderThan choose, of
+	// which one must be set.
 	Pages []PageRef
 	// FreeBytes ends it when so many bytes are free that were not; 0: it goes on.
 	FreeBytes int64
 	// OlderThan leaves pages alone that were closed less than this ago; 0: none.
 	OlderThan time.Duration
-	// Values keeps the pages, open or not, and drops the content of their values that the bucket has: it comes back when it is read. What was not read for a
-	// day goes first, in all the pages, then what was not read for an hour, and of each what was stored first; this process knows what it has read. Index pieces stay. The bytes are free
-	// once the page is compacted.
+	// Values keeps the pages, open or not, and drops the content of their values that the bucket
+	// has: it comes back when it is read. What was not read for a day goes first, in all the pages,
+	// then what was not read for an hour, and of each what was stored first; this process knows
+	// what it has read. Index pieces stay. The bytes are free once the page is compacted.
 	Values bool
-	// KeepBytes, with Values, lets so many bytes of values that the bucket has stay in all the pages together; 0: none.
+	// KeepBytes, with Values, lets so many bytes of values that the bucket has stay in all the
+	// pages together; 0: none.
 	KeepBytes int64
 	// DryRun changes nothing: the report says what would be.
 	DryRun bool
-	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the bucket cannot be asked. It is for pages that
-	// are named.
+	// DiscardUnsynced evicts pages also when that loses what only this device has, and when the
+	// bucket cannot be asked. It is for pages that are named.
 	DiscardUnsynced bool
-	// Blank evicts also pages into which nothing was ever put: they are gone then, and opening one makes an empty page.
+	// Blank evicts also pages into which nothing was ever put: they are gone then, and opening one
+	// makes an empty page.
 	Blank bool
 }
 
@@ -72,7 +77,8 @@ const (
 	EvictAway
 	// EvictUnproved: the bucket could not be asked whether it is there and the right one.
 	EvictUnproved
-	// EvictBlank: nothing was ever put into it, so no cloud has anything from which it could come back.
+	// EvictBlank: nothing was ever put into it, so no cloud has anything from which it could come
+	// back.
 	EvictBlank
 )
 
@@ -129,20 +135,24 @@ func (e *EvictError) Is(target error) bool { return target == ErrConflict }
 
 // EvictReport says what Evict did, or would do.
 type EvictReport struct {
-	// Evicted and Kept are the pages that were looked at, in the order of eviction. Pages that FreeBytes left no need to look at are in neither.
+	// Evicted and Kept are the pages that were looked at, in the order of eviction. Pages that
+	// FreeBytes left no need to look at are in neither.
 	Evicted, Kept []EvictResult
 	// FreedBytes is the sum of those of Evicted.
 	FreedBytes int64
 }
 
-// Evict removes the local copies of pages that the bucket has; opening one brings it back. Only pages go that nobody has open and of which the bucket has everything,
-// or that are empty and were never synced. A page that somebody opens meanwhile stays, or has left: then the opener waits and fetches it.
-// A crash leaves each page whole or gone.
+// Evict removes the local copies of pages that the bucket has; opening one brings it back. Only
+// pages go that nobody has open and of which the bucket has everything, or that are empty and were
+// never synced. A page that somebody opens meanwhile stays, or has left: then the opener waits and
+// fetches it. A crash leaves each page whole or gone.
 //
-// Before anything goes the bucket is asked, once, whether it is there and the one that is remembered. Pages that are chosen and may not go are no error; for those that are named, the
+// Before anything goes the bucket is asked, once, whether it is there and the one that is
+// remembered. Pages that are chosen and may not go are no error; for those that are named, the
 // error joins an *EvictError for each. The report comes also with an error.
 //
-// Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// Errors: ErrInvalid, ErrNotFound (a page that is named), ErrConflict (*EvictError), ErrReadOnly,
+// ErrClosed, those of the file system and of ctx.
 func (r *Repository) Evict(ctx context.Context, o EvictOptions) (EvictReport, error) {
 	return (&evictor{repo: r, o: o}).evictAll(ctx)
 }
@@ -196,7 +206,8 @@ func (e *evictor) run(ctx context.Context) error {
 	return errors.Join(e.refused...)
 }
 
-// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two syncs. After a crash the next start does it.
+// removeUsage forgets the use of the pages that are away now: in one transaction, since each is two
+// syncs. After a crash the next start does it.
 func (e *evictor) removeUsage() {
 	gone := make([]pageusage.Usage, 0, len(e.report.Evicted))
 	for _, c := range e.report.Evicted {
@@ -286,10 +297,12 @@ func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
 	}
 }
 
-// evictBatch is how many pages leave together: enough that their syncs do not count, and few enough that who opens one of them waits some ten milliseconds.
+// evictBatch is how many pages leave together: enough that their syncs do not count, and few enough
+// that who opens one of them waits some ten milliseconds.
 const evictBatch = 64
 
-// evict evicts pages in their order, many together, unless something bars that. Errors end it; what had been looked at by then still goes.
+// evict evicts pages in their order, many together, unless something bars that. Errors end it; what
+// had been looked at by then still goes.
 func (e *evictor) evict(ctx context.Context, candidates []EvictResult) (err error) {
 	var batch []*leaving
 	end := func() error {
@@ -306,7 +319,8 @@ func (e *evictor) evict(ctx context.Context, candidates []EvictResult) (err erro
 	for i := range candidates {
 		c := &candidates[i]
 		enough := e.o.FreeBytes > 0 && e.report.FreedBytes+expected >= e.o.FreeBytes
-		// A batch holds pages, so it must not wait for others: two that wait for each other's would wait for ever.
+		// A batch holds pages, so it must not wait for others: two that wait for each other's would
+		// wait for ever.
 		if enough || len(batch) >= evictBatch || e.repo.isBusy(pageKey{c.Ledger, c.ID}) {
 			if err := end(); err != nil {
 				return err

@@ -161,7 +161,8 @@ func whole(ctx context.Context, p *Page) error {
 	})
 }
 
-// TestEvictedAgainAtOnce evicts a page in the moment when it has come back, before it is opened: it comes back once more.
+// TestEvictedAgainAtOnce evicts a page in the moment when it has come back, before it is opened: it
+// comes back once more.
 func TestEvictedAgainAtOnce(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)
@@ -192,7 +193,8 @@ func TestEvictedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestQuotaMeasures has notes of what pages take that are without measure, alone and in sum: no page goes by them, as long as what is there keeps the quota.
+// TestQuotaMeasures has notes of what pages take that are without measure, alone and in sum: no
+// page goes by them, as long as what is there keeps the quota.
 func TestQuotaMeasures(t *testing.T) {
 	for _, noted := range []int64{1 << 50, math.MaxInt64} {
 		w := newEvictWorld(t)
@@ -223,7 +225,8 @@ func TestQuotaMeasures(t *testing.T) {
 	}
 }
 
-// TestOpenBeforeEvictionWins: who opens a page while it is looked at for eviction gets it as it is, without a network.
+// TestOpenBeforeEvictionWins: who opens a page while it is looked at for eviction gets it as it is,
+// without a network.
 func TestOpenBeforeEvictionWins(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)
@@ -259,7 +262,8 @@ func TestOpenBeforeEvictionWins(t *testing.T) {
 	}
 }
 
-// TestOpenAfterEvictionFetches: who opens a page when it is decided that it goes waits, finds it gone and fetches it.
+// TestOpenAfterEvictionFetches: who opens a page when it is decided that it goes waits, finds it
+// gone and fetches it.
 func TestOpenAfterEvictionFetches(t *testing.T) {
 	for _, at := range []string{"decided", "gone"} {
 		t.Run(at, func(t *testing.T) {
@@ -313,7 +317,8 @@ func TestOpenAfterEvictionFetches(t *testing.T) {
 	}
 }
 
-// TestOpenAndEvictAtRandom has many open, write, sync and evict one page: nothing is lost, and nobody sees half a page.
+// TestOpenAndEvictAtRandom has many open, write, sync and evict one page: nothing is lost, and
+// nobody sees half a page.
 func TestOpenAndEvictAtRandom(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)
@@ -375,8 +380,8 @@ func TestOpenAndEvictAtRandom(t *testing.T) {
 	}))
 }
 
-// TestCrashOfEviction cuts the power after every change of the files while a page is evicted and comes back: it is there, whole, or known to be in the cloud,
-// and nothing else is left.
+// TestCrashOfEviction cuts the power after every change of the files while a page is evicted and
+// comes back: it is there, whole, or known to be in the cloud, and nothing else is left.
 func TestCrashOfEviction(t *testing.T) {
 	w := newEvictWorld(t)
 	armed := false
@@ -457,7 +462,8 @@ func TestCrashOfEviction(t *testing.T) {
 	t.Logf("%d operations, %d recoveries, %d times away", op, recoveries, away)
 }
 
-// TestDeathDuringEviction has each operation of the file system fail from one on: the page is whole or away for the next process, also after a power cut.
+// TestDeathDuringEviction has each operation of the file system fail from one on: the page is whole
+// or away for the next process, also after a power cut.
 func TestDeathDuringEviction(t *testing.T) {
 	for at := 0; ; at++ {
 		w := newEvictWorld(t)

@@ -180,7 +180,8 @@ func TestEvictRefuses(t *testing.T) {
 	}
 }
 
-// TestEvictDiscards: what only this device has goes with the flag alone, and what the bucket has comes back.
+// TestEvictDiscards: what only this device has goes with the flag alone, and what the bucket has
+// comes back.
 func TestEvictDiscards(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
@@ -200,8 +201,8 @@ func TestEvictDiscards(t *testing.T) {
 	wantContent(t, page(t, r, "l", "never"), map[string]string{})
 }
 
-// TestEvictBlank: a page into which nothing was ever put has nothing in a cloud from which it would come back. It stays, unless that is
-// allowed: then it comes back as empty as it was.
+// TestEvictBlank: a page into which nothing was ever put has nothing in a cloud from which it would
+// come back. It stays, unless that is allowed: then it comes back as empty as it was.
 func TestEvictBlank(t *testing.T) {
 	r := open(t, t.TempDir(), nil)
 	blank := page(t, r, "l", "blank")
@@ -312,7 +313,8 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	wantContent(t, page(t, r, "l", "p"), map[string]string{"k": "v"})
 }
 
-// TestEvictedFromARolledBackBucket: a bucket that has less than was evicted does not give a page that is older than it was.
+// TestEvictedFromARolledBackBucket: a bucket that has less than was evicted does not give a page
+// that is older than it was.
 func TestEvictedFromARolledBackBucket(t *testing.T) {
 	w := newCloudWorld(t)
 	r := w.device(w.options())
@@ -458,7 +460,8 @@ func TestUsageReport(t *testing.T) {
 	closeIt(t, opened)
 }
 
-// BenchmarkEvict1000 evicts 1000 small pages; BenchmarkRemove1000 removes as many directories, with what is in them.
+// BenchmarkEvict1000 evicts 1000 small pages; BenchmarkRemove1000 removes as many directories, with
+// what is in them.
 func BenchmarkEvict1000(b *testing.B) {
 	w := newCloudWorld(b)
 	o := w.options()
@@ -503,7 +506,8 @@ func BenchmarkRemove1000(b *testing.B) {
 	}
 }
 
-// waitFor looks again and again until a condition holds that something in the background brings about.
+// waitFor looks again and again until a condition holds that something in the background brings
+// about.
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	deadline := time.After(5 * time.Minute) // against a test that hangs
@@ -516,8 +520,9 @@ func waitFor(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// TestValuesGoByThemselves: of the values of an open page so many stay as the options say, and when the quota is exceeded and no closed page may go, they go too. What was read
-// lately stays longest, and the files shrink.
+// TestValuesGoByThemselves: of the values of an open page so many stay as the options say, and when
+// the quota is exceeded and no closed page may go, they go too. What was read lately stays longest,
+// and the files shrink.
 func TestValuesGoByThemselves(t *testing.T) {
 	for name, set := range map[string]func(*ledger.Options){
 		"a bound of values": func(o *ledger.Options) { o.ValueBytes = 1 << 20 },

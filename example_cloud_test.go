@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Hello with sync. What is put reaches the bucket by itself; Sync is for a program that wants to know when.
+// Hello with sync. What is put reaches the bucket by itself; Sync is for a program that wants to
+// know when.
 func Example_sync() {
 	ctx := context.Background()
 	home, err := os.MkdirTemp("", "ledger-example-")
@@ -42,7 +43,8 @@ func check(err error) {
 	}
 }
 
-// exampleDevice opens a repository in memory that is a device of a bucket. It syncs when it is told.
+// exampleDevice opens a repository in memory that is a device of a bucket. It syncs when it is
+// told.
 func exampleDevice(ctx context.Context, bucket, key string) *ledger.Repository {
 	repo, err := ledger.Open(ctx, "", &ledger.Options{
 		InMemory: true, Sync: ledger.SyncOptions{Manual: true},

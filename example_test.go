@@ -160,8 +160,8 @@ func ExamplePage_Diff() {
 	// b false true
 }
 
-// Two transactions on one base make two heads. They come together in the background; here the program waits for that. The counter has a rule of its
-// own, for everything else the last one wins.
+// Two transactions on one base make two heads. They come together in the background; here the
+// program waits for that. The counter has a rule of its own, for everything else the last one wins.
 func ExamplePage_WaitForMerge() {
 	ctx := context.Background()
 	page, closeAll := examplePage(ctx)

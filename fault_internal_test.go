@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// TestFailedSyncTakesTheWholeChainBack lets the disk fail while many wait for it: all of them are told, the page is read-only, and
-// after a new open exactly what was reported is there.
+// TestFailedSyncTakesTheWholeChainBack lets the disk fail while many wait for it: all of them are
+// told, the page is read-only, and after a new open exactly what was reported is there.
 func TestFailedSyncTakesTheWholeChainBack(t *testing.T) {
 	for _, after := range []int64{1, 3, 10} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) { failSync(t, after) })

@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// formatVersion is the version of the format that this library writes, and the name of the directory that holds it.
+// formatVersion is the version of the format that this library writes, and the name of the
+// directory that holds it.
 const formatVersion = 1
 
 // Names in a repository's directory and in its version directory.
@@ -112,7 +113,8 @@ func checkVersions(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// readIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none, *CorruptError, *FormatError.
+// readIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none,
+// *CorruptError, *FormatError.
 func readIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	b, err := vfs.ReadFile(fsys, filepath.Join(versionDir(dir), repositoryName), 1<<16)
 	if errors.Is(err, ErrTooLarge) {
@@ -124,8 +126,9 @@ func readIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	return parseIdentity(b)
 }
 
-// createIdentity makes the version directory and the file `repository`, which appears whole or not at all. Where pages are but
-// no such file, nothing is made: with another secret values would be cut differently.
+// createIdentity makes the version directory and the file `repository`, which appears whole or not
+// at all. Where pages are but no such file, nothing is made: with another secret values would be
+// cut differently.
 func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	version := versionDir(dir)
 	if err := identityLost(fsys, dir); err != nil {
@@ -141,7 +144,8 @@ func createIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	return i, nil
 }
 
-// identityLost returns a *CorruptError when there are pages, for who has found no file `repository`. What a backup has left that did not come to its end was never a repository.
+// identityLost returns a *CorruptError when there are pages, for who has found no file
+// `repository`. What a backup has left that did not come to its end was never a repository.
 func identityLost(fsys vfs.FS, dir string) error {
 	if _, err := fsys.Stat(filepath.Join(versionDir(dir), incompleteName)); err == nil {
 		return fmt.Errorf("a backup that did not come to its end: %w", ErrNoRepository)
@@ -169,8 +173,8 @@ func syncNames(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// settleIdentity makes an identity durable that a process may have left which died while it made the repository: then there
-// are no ledgers yet.
+// settleIdentity makes an identity durable that a process may have left which died while it made
+// the repository: then there are no ledgers yet.
 func settleIdentity(fsys vfs.FS, dir string) error {
 	infos, err := fsys.ReadDir(filepath.Join(versionDir(dir), ledgersName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(infos) > 0 {
@@ -179,14 +183,16 @@ func settleIdentity(fsys vfs.FS, dir string) error {
 	return syncNames(fsys, dir)
 }
 
-// lowerHex32 is the base32hex alphabet in lower case: no two names differ in case alone, and order is kept.
+// lowerHex32 is the base32hex alphabet in lower case: no two names differ in case alone, and order
+// is kept.
 var lowerHex32 = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
 const (
-	// maxPlainName is the greatest length of a ledger name whose directory spells it out: 240 characters, which every
-	// file system allows.
+	// maxPlainName is the greatest length of a ledger name whose directory spells it out: 240
+	// characters, which every file system allows.
 	maxPlainName = 150
-	// hashedMark begins the directory name of a ledger with a longer name. It is no digit of the encoding.
+	// hashedMark begins the directory name of a ledger with a longer name. It is no digit of the
+	// encoding.
 	hashedMark = "x"
 )
 
@@ -199,8 +205,8 @@ func ledgerDirName(ledger string) string {
 	return hashedMark + lowerHex32.EncodeToString(sum[:])
 }
 
-// parseLedgerDirName returns the ledger of a directory. plain is false for a hashed name, whose ledger must be looked
-// up, and ok is false for a name that belongs to no ledger.
+// parseLedgerDirName returns the ledger of a directory. plain is false for a hashed name, whose
+// ledger must be looked up, and ok is false for a name that belongs to no ledger.
 func parseLedgerDirName(name string) (ledger string, plain, ok bool) {
 	if len(name) > 1 && name[:1] == hashedMark {
 		b, err := lowerHex32.DecodeString(name[1:])
@@ -213,11 +219,12 @@ func parseLedgerDirName(name string) (ledger string, plain, ok bool) {
 	return string(b), true, true
 }
 
-// ledgerNameFile is the file in the directory of a ledger with a hashed name that holds the name itself. The hash
-// proves it.
+// ledgerNameFile is the file in the directory of a ledger with a hashed name that holds the name
+// itself. The hash proves it.
 const ledgerNameFile = "name"
 
-// makeLedgerDir makes the directory of a ledger, with the name in it where the directory's does not spell it out.
+// makeLedgerDir makes the directory of a ledger, with the name in it where the directory's does not
+// spell it out.
 func makeLedgerDir(fsys vfs.FS, ledgers, ledger string) error {
 	dir := filepath.Join(ledgers, ledgerDirName(ledger))
 	infos, err := fsys.ReadDir(dir)

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// gate lets calls in until it is closed, and lets the closer wait for those that are inside. The zero gate is not
-// usable; see newGate.
+// gate lets calls in until it is closed, and lets the closer wait for those that are inside. The
+// zero gate is not usable; see newGate.
 type gate struct {
 	n     atomic.Int64    // calls inside; math.MinInt64 is added once the gate is closed
 	open  context.Context // ends when the gate closes; of the gate itself, not of a call
@@ -52,8 +52,8 @@ func (g *gate) close() {
 // closed reports whether close was called.
 func (g *gate) closed() bool { return g.open.Err() != nil }
 
-// callContext is the context of a call together with the gate that it has passed: it ends when either ends. What the
-// gate adds costs nothing until somebody waits on it.
+// callContext is the context of a call together with the gate that it has passed: it ends when
+// either ends. What the gate adds costs nothing until somebody waits on it.
 type callContext struct {
 	context.Context
 	gate   *gate

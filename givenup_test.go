@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestHistoryThatWasGivenUp asks a page with a shallow history for what is left, and for what is not.
+// TestHistoryThatWasGivenUp asks a page with a shallow history for what is left, and for what is
+// not.
 func TestHistoryThatWasGivenUp(t *testing.T) {
 	ctx := t.Context()
 	r := open(t, "", &ledger.Options{InMemory: true})
@@ -153,7 +154,8 @@ func TestRetentionOfTheBucket(t *testing.T) {
 	}
 }
 
-// TestDeletePageEverywhere deletes a page for all devices, and then one that is not here; the bucket is emptied by a device that has it no more.
+// TestDeletePageEverywhere deletes a page for all devices, and then one that is not here; the
+// bucket is emptied by a device that has it no more.
 func TestDeletePageEverywhere(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)

@@ -17,38 +17,48 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// GroupStrategy merges a namespace as a whole, for keys that belong together, such as a record and its index rows: deciding about
-// each key by itself would leave rows that no record has. It sees all changes of both sides, in groups as it declares them, and writes the result.
+// GroupStrategy merges a namespace as a whole, for keys that belong together, such as a record and
+// its index rows: deciding about each key by itself would leave rows that no record has. It sees
+// all changes of both sides, in groups as it declares them, and writes the result.
 //
-// A merge calls Group for every key of the namespace that a side has changed, then MergeGroup for every group, in bytewise order of the groups' names, and at
-// last Finish, all on one goroutine. Several pages may be merged at once. What it does must follow from what it is given alone, and not from which side
-// is left, for devices to come to the same result. ctx is that of Resolver.Resolve, and what is said there holds here too. A strategy that fails
-// or panics makes the merge fail.
+// A merge calls Group for every key of the namespace that a side has changed, then MergeGroup for
+// every group, in bytewise order of the groups' names, and at last Finish, all on one goroutine.
+// Several pages may be merged at once. What it does must follow from what it is given alone, and
+// not from which side is left, for devices to come to the same result. ctx is that of
+// Resolver.Resolve, and what is said there holds here too. A strategy that fails or panics makes
+// the merge fail.
 type GroupStrategy interface {
 	// Name is recorded as the rule of what Group.Take decides: 1 to 128 bytes of UTF-8.
 	Name() string
-	// Group returns the name of the group of a key, at most 4096 bytes. It must follow from the key alone. key is borrowed.
+	// Group returns the name of the group of a key, at most 4096 bytes. It must follow from the key
+	// alone. key is borrowed.
 	Group(key []byte) []byte
-	// MergeGroup writes what becomes of a group to m.Result, in which all changed keys of the namespace have what they have in the base until
-	// their group's turn. It may write all keys of the namespace.
+	// MergeGroup writes what becomes of a group to m.Result, in which all changed keys of the
+	// namespace have what they have in the base until their group's turn. It may write all keys of
+	// the namespace.
 	MergeGroup(ctx context.Context, m *Merge, g *Group) error
 	// Finish comes after the last group: for what depends on all of them.
 	Finish(ctx context.Context, m *Merge) error
 }
 
-// Merge is a merge of a namespace by a GroupStrategy. It and what is taken from it end with Finish: later reads fail with ErrClosed or ErrTxDone.
+// Merge is a merge of a namespace by a GroupStrategy. It and what is taken from it end with Finish:
+// later reads fail with ErrClosed or ErrTxDone.
 type Merge struct {
-	// Prefix is what the keys of the namespace begin with. Keys for which a rule with a longer prefix counts are not in it.
+	// Prefix is what the keys of the namespace begin with. Keys for which a rule with a longer
+	// prefix counts are not in it.
 	Prefix []byte
-	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there are several common ancestors, Base is made
-	// of them: keys about which they do not agree are absent, and its commit has the zero id.
+	// Base, Left and Right are the whole page in the common ancestor and on both sides. Where there
+	// are several common ancestors, Base is made of them: keys about which they do not agree are
+	// absent, and its commit has the zero id.
 	Base, Left, Right *Snapshot
-	// Result takes what the strategy writes: keys of the namespace, others are refused with ErrInvalid. It begins with what Left has, but with what
-	// Base has for each key that a side has changed. It is not committed or rolled back by the strategy.
+	// Result takes what the strategy writes: keys of the namespace, others are refused with
+	// ErrInvalid. It begins with what Left has, but with what Base has for each key that a side has
+	// changed. It is not committed or rolled back by the strategy.
 	Result *Tx
 	// LeftCommit and RightCommit are the heads that are merged, see MergeConflict.
 	LeftCommit, RightCommit Commit
-	// State is the strategy's own: what it keeps from one group to the next, and for Finish. It is nil at first.
+	// State is the strategy's own: what it keeps from one group to the next, and for Finish. It is
+	// nil at first.
 	State any
 
 	pair *merge.Pair
@@ -64,9 +74,10 @@ const (
 	SideRight
 )
 
-// Report records that a rule has decided about a key, for Page.Conflicts: for side, or with SideBase for none of the two, so that the key has what
-// Result has now. A later report of a key replaces an earlier one. Group.Take reports by itself.
-// Errors: ErrInvalid, ErrTooLarge, those of ctx.
+// Report records that a rule has decided about a key, for Page.Conflicts: for side, or with
+// SideBase for none of the two, so that the key has what Result has now. A later report of a key
+// replaces an earlier one. Group.Take reports by itself. Errors: ErrInvalid, ErrTooLarge, those of
+// ctx.
 func (m *Merge) Report(ctx context.Context, key []byte, rule string, side Side) error {
 	if err := checkRuleName(rule); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -237,7 +248,8 @@ func (g *groupMerge) call(fn func() error) error {
 	return g.run.protect("group strategy", fn)
 }
 
-// collect puts the changed keys in order of their groups and makes the result have what the base has for them.
+// collect puts the changed keys in order of their groups and makes the result have what the base
+// has for them.
 func (g *groupMerge) collect(ctx context.Context) error {
 	for c, err := range g.pair.Changes(ctx, g.Prefix) {
 		if err != nil {
@@ -268,7 +280,8 @@ func (g *groupMerge) collect(ctx context.Context) error {
 // baseUnknown is the value of the row of a key about which the bases do not agree.
 var baseUnknown = []byte{1}
 
-// changeTo returns the change that makes a key have an entry, or none. It shares nothing with its arguments.
+// changeTo returns the change that makes a key have an entry, or none. It shares nothing with its
+// arguments.
 func changeTo(key []byte, e *fb.Entry, has bool) btree.Change {
 	if !has {
 		return btree.Change{Delete: true, Entry: fb.Entry{Key: bytes.Clone(key)}}
@@ -278,8 +291,8 @@ func changeTo(key []byte, e *fb.Entry, has bool) btree.Change {
 	return c
 }
 
-// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01, and the key; so rows are
-// in order of names, then keys. They never outlive a merge.
+// A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01,
+// and the key; so rows are in order of names, then keys. They never outlive a merge.
 
 // groupRow returns what the rows of a group begin with.
 func groupRow(name []byte) []byte {
@@ -389,8 +402,9 @@ func (g *Group) changes(ctx context.Context) iter.Seq2[merge.Conflict, error] {
 	}
 }
 
-// Changes yields the keys of the group that a side has changed, in order. Their values can be read until the merge ends. The last
-// pair has the error, if there is one: ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+// Changes yields the keys of the group that a side has changed, in order. Their values can be read
+// until the merge ends. The last pair has the error, if there is one: ErrTxDone, ErrClosed,
+// ErrCorrupt, those of ctx.
 func (g *Group) Changes(ctx context.Context) iter.Seq2[MergeConflict, error] {
 	return func(yield func(MergeConflict, error) bool) {
 		if err := g.owner.usable(); err != nil {
@@ -416,13 +430,15 @@ func (g *groupMerge) usable() error {
 	return nil
 }
 
-// Take makes the changed keys of the group what they are on a side, with their priorities; no value is read. It reports, under the name of the
-// strategy, the keys whose change on another side is lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
+// Take makes the changed keys of the group what they are on a side, with their priorities; no value
+// is read. It reports, under the name of the strategy, the keys whose change on another side is
+// lost by that. Errors: ErrInvalid, ErrTxDone, ErrClosed, ErrCorrupt, those of ctx.
 func (g *Group) Take(ctx context.Context, s Side) error {
 	return g.TakeThose(ctx, s, func([]byte) bool { return true })
 }
 
-// TakeThose is Take for those changed keys of the group for which want returns true. The key is borrowed. Errors: as Take.
+// TakeThose is Take for those changed keys of the group for which want returns true. The key is
+// borrowed. Errors: as Take.
 func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) bool) error {
 	if s > SideRight {
 		return fmt.Errorf("take side %d: %w", s, ErrInvalid)
@@ -467,8 +483,8 @@ func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	return btree.EqualValues(a, b)
 }
 
-// Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group last, by the rule of LastOneWins. It holds the keys
-// of the group in memory. Errors: as Take.
+// Newest returns SideLeft or SideRight for the side that wrote one of the changed keys of the group
+// last, by the rule of LastOneWins. It holds the keys of the group in memory. Errors: as Take.
 func (g *Group) Newest(ctx context.Context) (Side, error) {
 	if err := g.owner.usable(); err != nil {
 		return SideBase, err
@@ -483,8 +499,9 @@ func (g *Group) Newest(ctx context.Context) (Side, error) {
 	return newestSide(ctx, g.owner.pair, keys)
 }
 
-// Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of LastOneWins. Keys are in ascending order, and a side
-// has changed one of them. Errors: ErrCorrupt, those of ctx.
+// Newest returns SideLeft or SideRight for the side that wrote one of keys last, by the rule of
+// LastOneWins. Keys are in ascending order, and a side has changed one of them. Errors: ErrCorrupt,
+// those of ctx.
 func (m *Merge) Newest(ctx context.Context, keys [][]byte) (Side, error) {
 	return newestSide(ctx, m.pair, keys)
 }

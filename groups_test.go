@@ -15,8 +15,9 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// records is a toy record layer: rec/ID is the email of a record, and idx/EMAIL/ID, an empty row, finds it. The rows of the index are derived from
-// the records, so a group is a record, and what becomes of its rows follows from what becomes of it.
+// records is a toy record layer: rec/ID is the email of a record, and idx/EMAIL/ID, an empty row,
+// finds it. The rows of the index are derived from the records, so a group is a record, and what
+// becomes of its rows follows from what becomes of it.
 type records struct {
 	finished int
 	groups   []string
@@ -106,7 +107,8 @@ func brokenRows(content map[string]string) []string {
 	return bad
 }
 
-// Row by row, a merge gives a phantom hit in the index where two sides have given one record other emails; by groups it does not.
+// Row by row, a merge gives a phantom hit in the index where two sides have given one record other
+// emails; by groups it does not.
 func TestGroupsKeepAnIndexRight(t *testing.T) {
 	set := func(kv ...string) func(*ledger.Tx) error {
 		return func(tx *ledger.Tx) error {
@@ -153,8 +155,9 @@ func TestGroupsKeepAnIndexRight(t *testing.T) {
 	}
 }
 
-// The laws of merging by groups, with random edits on three branches: the index follows from the records, both repositories that merge the same heads come to the
-// same bytes, and no edit is lost that no other edit of its record competes with. A journal of 1 byte spills everything.
+// The laws of merging by groups, with random edits on three branches: the index follows from the
+// records, both repositories that merge the same heads come to the same bytes, and no edit is lost
+// that no other edit of its record competes with. A journal of 1 byte spills everything.
 func TestLawsOfGroups(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := ledger.Options{InMemory: true, Merge: manual, JournalBytes: rapid.SampledFrom([]int64{0, 1}).Draw(rt, "journal")}
@@ -233,7 +236,8 @@ func (s strategyFunc) Finish(ctx context.Context, m *ledger.Merge) error {
 	return s.finish(ctx, m)
 }
 
-// seesAndMay checks what a strategy reads in a merge of the namespace n/, and what it may not write.
+// seesAndMay checks what a strategy reads in a merge of the namespace n/, and what it may not
+// write.
 func seesAndMay(t *testing.T, m *ledger.Merge, ids [3]ledger.CommitID, long string) {
 	t.Helper()
 	for _, c := range []struct {

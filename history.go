@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// enteredCommits reads commits that heads and commits name, one call at a time, so that a Close waits for no more than one of them.
+// enteredCommits reads commits that heads and commits name, one call at a time, so that a Close
+// waits for no more than one of them.
 type enteredCommits struct{ p *Page }
 
 // Commit implements commit.Getter.
@@ -40,7 +41,8 @@ func (s enteredNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 	return n, err
 }
 
-// fetchedRoots reads tree nodes one call at a time. of tells which commit has a root that is not here, so that its tree is fetched.
+// fetchedRoots reads tree nodes one call at a time. of tells which commit has a root that is not
+// here, so that its tree is fetched.
 type fetchedRoots struct {
 	enteredNodes
 	of func(root object.Digest) (commit.ID, bool)
@@ -62,8 +64,9 @@ func (s fetchedRoots) Node(ctx context.Context, d object.Digest) (*fb.Node, erro
 	return s.enteredNodes.Node(ctx, d)
 }
 
-// completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is fetched when that part is read: that of a
-// commit that is known as history only, or one that was damaged and could not be fetched by the repair.
+// completedNodes reads the nodes of one commit's tree. A tree of which a part is not here is
+// fetched when that part is read: that of a commit that is known as history only, or one that was
+// damaged and could not be fetched by the repair.
 type completedNodes struct {
 	btree.Source
 	page   *Page
@@ -91,7 +94,8 @@ func (p *Page) tree(c *commit.Commit) btree.Tree {
 	return btree.Tree{Page: p.shared.key.id, Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
 }
 
-// rootsOf remembers which of the commits that were read last has which root: a tree is read soon after its commit.
+// rootsOf remembers which of the commits that were read last has which root: a tree is read soon
+// after its commit.
 type rootsOf struct {
 	commit.Getter
 	lost   func(commit.ID) bool // whose trees are nowhere any more: another commit may have the same root, and its tree; nil: none
@@ -145,9 +149,10 @@ func (r *rootsOf) of(root object.Digest) (commit.ID, bool) {
 	return id, ok
 }
 
-// Log returns the given commits and all their ancestors, each once, from the greatest generation to the first commit;
-// equal generations newest first. The zero id means the handle's head. Without arguments it starts from all heads.
-// Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// Log returns the given commits and all their ancestors, each once, from the greatest generation to
+// the first commit; equal generations newest first. The zero id means the handle's head. Without
+// arguments it starts from all heads. Errors, as the last element: ErrNotFound, ErrClosed,
+// ErrCorrupt, those of ctx.
 func (p *Page) Log(ctx context.Context, from ...CommitID) iter.Seq2[Commit, error] {
 	return func(yield func(Commit, error) bool) {
 		var ids []commit.ID
@@ -197,10 +202,11 @@ type DiffOptions struct {
 	Start []byte
 }
 
-// Diff returns the keys whose entries differ between two commits, in ascending order; a zero id means the handle's head. Equal
-// subtrees are skipped, so that the cost follows the number of changes. Both commits are kept from being pruned
-// while the loop runs; the values of its entries may be read until the page is closed. o may be nil.
-// Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// Diff returns the keys whose entries differ between two commits, in ascending order; a zero id
+// means the handle's head. Equal subtrees are skipped, so that the cost follows the number of
+// changes. Both commits are kept from being pruned while the loop runs; the values of its entries
+// may be read until the page is closed. o may be nil. Errors, as the last element: ErrNotFound,
+// ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Diff(ctx context.Context, from, to CommitID, o *DiffOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		old, releaseOld, err := p.pinOutside(ctx, from)
@@ -280,9 +286,10 @@ type RestoreOptions struct {
 	Message string
 }
 
-// Restore makes a new commit on the handle's head with the content of an old one. It returns the id of the new commit, or of the
-// head when nothing differs. o may be nil. Like Update it waits for the page's write turn, and survives a crash when it returns nil.
-// Errors: ErrNotFound, ErrInvalid (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// Restore makes a new commit on the handle's head with the content of an old one. It returns the id
+// of the new commit, or of the head when nothing differs. o may be nil. Like Update it waits for
+// the page's write turn, and survives a crash when it returns nil. Errors: ErrNotFound, ErrInvalid
+// (the zero id), ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Restore(ctx context.Context, id CommitID, o *RestoreOptions) (CommitID, error) {
 	if o == nil {
 		o = &RestoreOptions{}

@@ -116,7 +116,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestTimestampsAndTheClock: a clock that is set back by less than a day puts no commit before its parent, and one that was years ahead has no part in later commits.
+// TestTimestampsAndTheClock: a clock that is set back by less than a day puts no commit before its
+// parent, and one that was years ahead has no part in later commits.
 func TestTimestampsAndTheClock(t *testing.T) {
 	c := &steppedClock{time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)}
 	p := memoryPage(t, ledger.Options{Now: c.Now})

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// CommitID names a commit: the SHA-256 of its canonical bytes. The zero CommitID names none and stands for
-// "the handle's head" where a doc comment says so.
+// CommitID names a commit: the SHA-256 of its canonical bytes. The zero CommitID names none and
+// stands for "the handle's head" where a doc comment says so.
 type CommitID [32]byte
 
 // String returns the id as 64 lower-case hexadecimal digits.
@@ -27,8 +27,8 @@ func (id CommitID) IsZero() bool { return id == CommitID{} }
 // Compare orders ids by their bytes.
 func (id CommitID) Compare(other CommitID) int { return bytes.Compare(id[:], other[:]) }
 
-// FirstCommit returns the id of the first commit, which every page has: it is empty and has no parents. It can be read for ever,
-// also when history was given up.
+// FirstCommit returns the id of the first commit, which every page has: it is empty and has no
+// parents. It can be read for ever, also when history was given up.
 func FirstCommit() CommitID { return CommitID(commit.First().ID) }
 
 // ParseCommitID reads the 64 hexadecimal digits of a commit id. Errors: ErrInvalid.
@@ -67,8 +67,9 @@ func ParsePageID(s string) (PageID, error) {
 	return id, nil
 }
 
-// DerivePageID returns the id of the page that a ledger knows by a human name: the first 16 bytes of the SHA-256
-// of both names, each behind its length (64-bit big-endian). So two devices agree on it without talking.
+// DerivePageID returns the id of the page that a ledger knows by a human name: the first 16 bytes
+// of the SHA-256 of both names, each behind its length (64-bit big-endian). So two devices agree on
+// it without talking.
 func DerivePageID(ledger, page string) PageID {
 	b := make([]byte, 0, 16+len(ledger)+len(page))
 	b = binary.BigEndian.AppendUint64(b, uint64(len(ledger)))
@@ -85,7 +86,7 @@ type Priority = object.Priority
 const (
 	// Eager values come down together with their commit.
 	Eager = object.Eager
-	// Lazy values come down on first use. A value that is short enough to stand in its tree entry is
-	// always Eager.
+	// Lazy values come down on first use. A value that is short enough to stand in its tree entry
+	// is always Eager.
 	Lazy = object.Lazy
 )

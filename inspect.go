@@ -24,8 +24,9 @@ type Row struct {
 // RowFamilies lists the families that Rows knows.
 func RowFamilies() []string { return slices.Clone(storage.RowFamilies) }
 
-// Rows returns the rows of one family of the page's index, for tools; "" means all. What is pending is folded into the index
-// first, unless the repository is read-only. Errors, as the last element: ErrNotFound (no such family), ErrClosed, ErrCorrupt.
+// Rows returns the rows of one family of the page's index, for tools; "" means all. What is pending
+// is folded into the index first, unless the repository is read-only. Errors, as the last element:
+// ErrNotFound (no such family), ErrClosed, ErrCorrupt.
 func (p *Page) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		if err := p.enter(); err != nil {
@@ -53,9 +54,11 @@ func (p *Page) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 
 // PageStats are counters of an open page, and sizes on disk.
 type PageStats struct {
-	// Syncs, Batches, Commits, Folds (of the index) and WrittenBytes are totals since the page was opened.
+	// Syncs, Batches, Commits, Folds (of the index) and WrittenBytes are totals since the page was
+	// opened.
 	Syncs, Batches, Commits, Folds, WrittenBytes uint64
-	// Segments is the number of segment files, SegmentBytes their size and IndexBytes the size of page.db.
+	// Segments is the number of segment files, SegmentBytes their size and IndexBytes the size of
+	// page.db.
 	Segments     int
 	SegmentBytes int64
 	IndexBytes   int64
@@ -106,14 +109,14 @@ type TreeStats struct {
 	// Levels is ordered from the root's level downwards and has no empty levels.
 	Levels                    []LevelStats
 	Nodes, Entries, NodeBytes int64
-	// InlineEntries hold their values in the tree, of InlineBytes in all; the values of the others have
-	// ValueBytes in all, counted once for each entry. LazyEntries are those of priority Lazy.
+	// InlineEntries hold their values in the tree, of InlineBytes in all; the values of the others
+	// have ValueBytes in all, counted once for each entry. LazyEntries are those of priority Lazy.
 	InlineEntries, InlineBytes, ValueBytes, LazyEntries int64
 	KeyBytes                                            int64
 }
 
-// TreeStats reads the whole tree of a commit, verifying it, and describes it. The zero id means the newest durable head.
-// Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// TreeStats reads the whole tree of a commit, verifying it, and describes it. The zero id means the
+// newest durable head. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) TreeStats(ctx context.Context, id CommitID) (TreeStats, error) {
 	c, release, err := p.pinOutside(ctx, id)
 	if err != nil {
@@ -201,8 +204,9 @@ func (t *treeDescriber) result() TreeStats {
 	return t.stats
 }
 
-// Nodes returns the nodes of a commit's tree, a parent before its children and those in key order. The zero id means the
-// newest durable head. Errors, as the last element: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// Nodes returns the nodes of a commit's tree, a parent before its children and those in key order.
+// The zero id means the newest durable head. Errors, as the last element: ErrNotFound, ErrClosed,
+// ErrCorrupt, those of ctx.
 func (p *Page) Nodes(ctx context.Context, id CommitID) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
 		c, release, err := p.pinOutside(ctx, id)
@@ -236,8 +240,9 @@ type PieceInfo struct {
 	Size int64
 }
 
-// Pieces returns the pieces of the value under key, an index before what it lists; none for an inline value.
-// Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt, those of ctx.
+// Pieces returns the pieces of the value under key, an index before what it lists; none for an
+// inline value. Errors, as the last element: ErrNotFound, ErrNeedsFetch, ErrClosed, ErrCorrupt,
+// those of ctx.
 func (s *Snapshot) Pieces(ctx context.Context, key []byte) iter.Seq2[PieceInfo, error] {
 	return func(yield func(PieceInfo, error) bool) {
 		e, err := s.lookup(ctx, key)

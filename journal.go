@@ -13,8 +13,9 @@ import (
 // changeOverhead is about what a change takes in memory beside its key and value.
 const changeOverhead = 208
 
-// txJournal holds the changes of one transaction, sorted by key: the newest in memory, and once they take more than limit
-// bytes, the older ones in a run on disk. Where both know a key, memory counts. It belongs to one goroutine.
+// txJournal holds the changes of one transaction, sorted by key: the newest in memory, and once
+// they take more than limit bytes, the older ones in a run on disk. Where both know a key, memory
+// counts. It belongs to one goroutine.
 type txJournal struct {
 	mem     mapbtree.Map[string, btree.Change]
 	bytes   int64 // of mem, about
@@ -25,7 +26,8 @@ type txJournal struct {
 	count   int // changes recorded, a key counted again after a spill
 }
 
-// set records a change; c.Entry.Key and c.Entry.Value must be the journal's own. When it fails, the journal is as it was.
+// set records a change; c.Entry.Key and c.Entry.Value must be the journal's own. When it fails, the
+// journal is as it was.
 func (j *txJournal) set(c btree.Change) error {
 	if j.bytes >= j.limit {
 		if err := j.spill(); err != nil {
@@ -97,8 +99,8 @@ func (j *txJournal) clear() error {
 	return r.remove()
 }
 
-// position is where a batch of changes begins: behind the key, or with it when inclusive. Without a key it begins at the end that the
-// direction starts from.
+// position is where a batch of changes begins: behind the key, or with it when inclusive. Without a
+// key it begins at the end that the direction starts from.
 type position struct {
 	key       []byte
 	set       bool
@@ -117,7 +119,8 @@ func (p *position) admits(key []byte, reverse bool) bool {
 	return c > 0 || c == 0 && p.inclusive
 }
 
-// batch appends up to n changes from a position on to dst, in order. Entries are shared with the journal.
+// batch appends up to n changes from a position on to dst, in order. Entries are shared with the
+// journal.
 func (j *txJournal) batch(dst []btree.Change, from position, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
 	visit := func(_ string, c btree.Change) bool {
@@ -146,7 +149,8 @@ func (j *txJournal) batch(dst []btree.Change, from position, reverse bool, n int
 	return mergeChanges(dst, older, reverse, n), nil
 }
 
-// mergeChanges merges two sorted batches of up to n changes into one; of two changes of a key that in newer counts.
+// mergeChanges merges two sorted batches of up to n changes into one; of two changes of a key that
+// in newer counts.
 func mergeChanges(newer, older []btree.Change, reverse bool, n int) []btree.Change {
 	out := make([]btree.Change, 0, n)
 	for len(out) < n && len(newer)+len(older) > 0 {
@@ -177,7 +181,8 @@ func mergeChanges(newer, older []btree.Change, reverse bool, n int) []btree.Chan
 // applyBatch is how many changes of a spilled journal are read at a time.
 const applyBatch = 1024
 
-// all returns the changes in ascending order, for btree.Tree.Apply. The journal must not change meanwhile.
+// all returns the changes in ascending order, for btree.Tree.Apply. The journal must not change
+// meanwhile.
 func (j *txJournal) all() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		if j.run == nil {

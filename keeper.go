@@ -18,9 +18,10 @@ const (
 	keeperMinPoll, keeperMaxPoll = 2 * time.Second, 5 * time.Minute
 )
 
-// keeper keeps all pages in step with the cloud, whether the app has them open or not. One goroutine
-// holds the pages open that were used last: they sync as soon as something happens. The other one
-// connects, and looks now and then through the pages that are closed and for pages of other devices.
+// keeper keeps all pages in step with the cloud, whether the app has them open or not. One
+// goroutine holds the pages open that were used last: they sync as soon as something happens. The
+// other one connects, and looks now and then through the pages that are closed and for pages of
+// other devices.
 type keeper struct {
 	repo    *Repository
 	wake    chan struct{} // holds one token
@@ -93,7 +94,8 @@ func (k *keeper) hold(ctx context.Context) {
 	}
 }
 
-// holdPage holds one page more, and gives up the one that was used longest ago when they are too many.
+// holdPage holds one page more, and gives up the one that was used longest ago when they are too
+// many.
 func (k *keeper) holdPage(ctx context.Context, held []*Page, key pageKey) []*Page {
 	r := k.repo
 	p := (*Page)(nil)
@@ -128,7 +130,8 @@ func (k *keeper) holdPage(ctx context.Context, held []*Page, key pageKey) []*Pag
 	return held
 }
 
-// note notes how it went with a page that is not open. A page that is not here any more is no trouble.
+// note notes how it went with a page that is not open. A page that is not here any more is no
+// trouble.
 func (k *keeper) note(key pageKey, err error) {
 	k.mu.Lock()
 	before := k.trouble[key]
@@ -238,8 +241,8 @@ func (k *keeper) rest(ctx context.Context, pause time.Duration, seen connection)
 	}
 }
 
-// round connects, has the pages held that were used last, and syncs those that are closed; with list
-// also those that only the bucket has. The error is that of connecting or listing.
+// round connects, has the pages held that were used last, and syncs those that are closed; with
+// list also those that only the bucket has. The error is that of connecting or listing.
 func (k *keeper) round(ctx context.Context, list bool) error {
 	r := k.repo
 	link, err := r.connect(ctx)

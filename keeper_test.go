@@ -11,7 +11,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// background are the options of a repository that syncs by itself, so often that nobody waits for long.
+// background are the options of a repository that syncs by itself, so often that nobody waits for
+// long.
 func (w *cloudWorld) background() *ledger.Options {
 	o := w.options()
 	o.Cloud = w.cloud()
@@ -29,8 +30,8 @@ func until(t *testing.T, r *ledger.Repository, done func([]ledger.SyncState) boo
 	}
 }
 
-// TestClosedPagesSync closes pages before anything can have gone up, more than are held open: all of
-// them reach another device, where nobody opens them.
+// TestClosedPagesSync closes pages before anything can have gone up, more than are held open: all
+// of them reach another device, where nobody opens them.
 func TestClosedPagesSync(t *testing.T) {
 	const pages = 7
 	w := newCloudWorld(t)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// keepPage holds a page open that is here, so that it is synced and its heads are merged in the background. That is no
-// use of the page: it does not count as open for Pages, Usage and Evict. When nobody else has it open, Evict, DeletePage
-// and the quota close the handle. The caller closes it, too.
-// Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
+// keepPage holds a page open that is here, so that it is synced and its heads are merged in the
+// background. That is no use of the page: it does not count as open for Pages, Usage and Evict.
+// When nobody else has it open, Evict, DeletePage and the quota close the handle. The caller closes
+// it, too. Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
 func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
 	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", handleKept)
 }
@@ -19,7 +19,8 @@ func (s *pageStore) isKeptLocked() bool {
 	return len(s.handles) == 0 && s.keeping && !s.closing || len(s.keptLocked()) > 0
 }
 
-// keptLocked returns the handles of a page that is only kept, none when somebody uses it or looks at it.
+// keptLocked returns the handles of a page that is only kept, none when somebody uses it or looks
+// at it.
 func (s *pageStore) keptLocked() []*Page {
 	var all []*Page
 	for p := range s.handles {
@@ -31,8 +32,8 @@ func (s *pageStore) keptLocked() []*Page {
 	return all
 }
 
-// askKept has a page that is only kept given up, unless something bars that it departs: then it stays as it is, and so with a dry run. over reports that nothing more is
-// to be done.
+// askKept has a page that is only kept given up, unless something bars that it departs: then it
+// stays as it is, and so with a dry run. over reports that nothing more is to be done.
 func (r *Repository) askKept(ctx context.Context, k pageKey, d departure) (done departed, over bool, err error) {
 	r.mu.Lock()
 	kept := false

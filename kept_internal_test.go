@@ -30,7 +30,8 @@ func wantGone(t *testing.T, k *Page, want bool) {
 	}
 }
 
-// TestKeptPageGivesWay: a page that is only kept is evicted, deleted and listed as one that is closed; when it may not go, it stays kept.
+// TestKeptPageGivesWay: a page that is only kept is evicted, deleted and listed as one that is
+// closed; when it may not go, it stays kept.
 func TestKeptPageGivesWay(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)
@@ -104,8 +105,8 @@ func isBar(err error, bar EvictBar) bool {
 	return ok && e.Bar == bar
 }
 
-// TestKeepAndEvictAtRandom has a page kept again whenever it is given up, opened and written, and evicted all the while: nothing is lost, and who evicts is not kept from
-// it for ever.
+// TestKeepAndEvictAtRandom has a page kept again whenever it is given up, opened and written, and
+// evicted all the while: nothing is lost, and who evicts is not kept from it for ever.
 func TestKeepAndEvictAtRandom(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)

@@ -19,7 +19,8 @@ type KeyringInfo struct {
 	BucketID string
 	// Changes is how often the keyring was changed since it was made.
 	Changes uint64
-	// DataKeys is how many data keys there are, the last of which seals what is written now; 0 in a plaintext cloud.
+	// DataKeys is how many data keys there are, the last of which seals what is written now; 0 in a
+	// plaintext cloud.
 	DataKeys int
 	// Slots are what opens it, in the order in which they were added; none in a plaintext cloud.
 	Slots []KeySlot
@@ -45,17 +46,20 @@ func keyringInfo(k *seal.Keyring) KeyringInfo {
 	return info
 }
 
-// Keys describes the keyring of the cloud, as it is in the bucket now.
-// Errors: ErrNoCloud, ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork, ErrReadOnly, ErrClosed, those of ctx.
+// Keys describes the keyring of the cloud, as it is in the bucket now. Errors: ErrNoCloud,
+// ErrWrongKey, ErrShutOut, ErrCloudRolledBack, ErrCloudReplaced, ErrCloudDamaged, ErrNetwork,
+// ErrReadOnly, ErrClosed, those of ctx.
 func (r *Repository) Keys(ctx context.Context) (KeyringInfo, error) {
 	return r.withKeys(ctx, "read the keyring", func(context.Context, *cloudsync.Syncer) error { return nil })
 }
 
 // KeyChange says how the keyring of a cloud is to change. The zero value changes nothing.
 type KeyChange struct {
-	// NewDataKey has all that is written from now on sealed with a new key. What is there stays readable, and is not uploaded again. It comes by itself with Without.
+	// NewDataKey has all that is written from now on sealed with a new key. What is there stays
+	// readable, and is not uploaded again. It comes by itself with Without.
 	NewDataKey bool
-	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateKeyFile. KeyFilePassphrase is that of the file, if it is under one.
+	// AddKeyFile is the path of a key file that is to open the keyring too; see CreateKeyFile.
+	// KeyFilePassphrase is that of the file, if it is under one.
 	AddKeyFile        string
 	KeyFilePassphrase []byte
 	// AddPassphrase is to open the keyring too.
@@ -64,13 +68,16 @@ type KeyChange struct {
 	AddWords string
 	// Label is what is added is called, at most 128 bytes of printable UTF-8.
 	Label string
-	// Without are the ids of slots that no longer open the keyring: whoever has nothing else does not read what is written from now on. He still reads what was written before, if he has
-	// it or the bucket gives it to him. The slot that is used here cannot be removed here.
+	// Without are the ids of slots that no longer open the keyring: whoever has nothing else does
+	// not read what is written from now on. He still reads what was written before, if he has it or
+	// the bucket gives it to him. The slot that is used here cannot be removed here.
 	Without []string
 }
 
-// ChangeKeys changes the keyring of the cloud, with three requests. Other devices take it over when they look next: within six hours, and an hour before they write.
-// Errors: ErrInvalid for what is wrong in the change, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key file.
+// ChangeKeys changes the keyring of the cloud, with three requests. Other devices take it over when
+// they look next: within six hours, and an hour before they write. Errors: ErrInvalid for what is
+// wrong in the change, ErrUnsupported in a plaintext cloud, those of Keys and of reading a key
+// file.
 func (r *Repository) ChangeKeys(ctx context.Context, c KeyChange) (KeyringInfo, error) {
 	change, err := c.change()
 	if err != nil {
@@ -143,8 +150,9 @@ func (c *KeyChange) change() (seal.Change, error) {
 	return out, nil
 }
 
-// NewRecoveryWords returns 24 English words that stand for a new key, with a checksum, by BIP-39. They open a cloud once they are added to its keyring; whoever has them can read it. They
-// are to be written down, and not kept on a device.
+// NewRecoveryWords returns 24 English words that stand for a new key, with a checksum, by BIP-39.
+// They open a cloud once they are added to its keyring; whoever has them can read it. They are to
+// be written down, and not kept on a device.
 func NewRecoveryWords() (string, error) {
 	m, err := seal.NewRecoveryWords(nil)
 	if err != nil {
@@ -154,9 +162,12 @@ func NewRecoveryWords() (string, error) {
 	return string(words.Expose()), err
 }
 
-// RecoverKey opens the keyring of the bucket at c.URL with recovery words, makes the new key file c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with
-// the given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and BucketID. o may be nil.
-// Errors: ErrInvalid for words that are none, ErrWrongKey for those of another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those of ctx.
+// RecoverKey opens the keyring of the bucket at c.URL with recovery words, makes the new key file
+// c.KeyFile, under c.KeyFilePassphrase unless that is empty, and adds it to the keyring with the
+// given label: then Clone and SetCloud take it. Nothing else of c is used but CredentialsFile and
+// BucketID. o may be nil. Errors: ErrInvalid for words that are none, ErrWrongKey for those of
+// another bucket, ErrShutOut, ErrNotFound, fs.ErrExist for a file that is there, ErrNetwork, those
+// of ctx.
 func RecoverKey(ctx context.Context, c *Cloud, words, label string, o *Options) (KeyringInfo, error) {
 	info, err := recoverKey(ctx, c, words, label, o)
 	if err != nil {

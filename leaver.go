@@ -11,7 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// leaver is a page that may leave, from when that was found until it is gone or stays. Pages that leave together share the syncs of their directory.
+// leaver is a page that may leave, from when that was found until it is gone or stays. Pages that
+// leave together share the syncs of their directory.
 type leaver struct {
 	key     pageKey
 	d       departure
@@ -28,7 +29,8 @@ type leaver struct {
 // goes reports whether nothing yet keeps the page from leaving.
 func (l *leaver) goes() bool { return l.err == nil && l.done.bar == EvictFree }
 
-// offer lets who wants to open the page have its place, until leaveTogether takes it back. Who came while it was looked at has it at once.
+// offer lets who wants to open the page have its place, until leaveTogether takes it back. Who came
+// while it was looked at has it at once.
 func (r *Repository) offer(l *leaver) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +40,8 @@ func (r *Repository) offer(l *leaver) {
 	}
 }
 
-// takeOfferedLocked gives the place of a page that was to leave to who wants to open it. repo.mu is held.
+// takeOfferedLocked gives the place of a page that was to leave to who wants to open it. repo.mu is
+// held.
 func (s *pageStore) takeOfferedLocked() {
 	s.offered = false
 	s.freeLocked()
@@ -58,10 +61,12 @@ func (s *pageStore) freeLocked() {
 	close(s.gone)
 }
 
-// leaveTogether has pages leave that prepareToLeave has looked at, and sets done and err of each. Pages whose place somebody has taken stay.
+// leaveTogether has pages leave that prepareToLeave has looked at, and sets done and err of each.
+// Pages whose place somebody has taken stay.
 //
-// What one needs on the disk before the next step (A2) is synced for all of them: the files {page}.away, the directory with their names, and the directory with the
-// pages renamed. When something of that fails, the pages that it concerns stay.
+// What one needs on the disk before the next step (A2) is synced for all of them: the files
+// {page}.away, the directory with their names, and the directory with the pages renamed. When
+// something of that fails, the pages that it concerns stay.
 func (r *Repository) leaveTogether(ctx context.Context, all []*leaver) {
 	all = slices.DeleteFunc(slices.Clone(all), func(l *leaver) bool { return l.s == nil })
 	if len(all) == 0 {
@@ -98,7 +103,8 @@ func (r *Repository) leaveTogether(ctx context.Context, all []*leaver) {
 	}
 }
 
-// decide settles which pages go, and returns those: from here on who wants to open them waits until they are gone.
+// decide settles which pages go, and returns those: from here on who wants to open them waits until
+// they are gone.
 func (r *Repository) decide(ctx context.Context, all []*leaver) (placed []*leaver) {
 	for _, l := range all {
 		r.judgeAgain(l)
@@ -135,10 +141,10 @@ func (r *Repository) judgeAgain(l *leaver) {
 	}
 }
 
-// createAbsence writes why the page is away; syncAbsence syncs that. Beside the page's directory the
-// file says nothing (A1), so it needs no other name meanwhile. A page that is evicted and that nobody
-// has leaves nothing. One that is deleted always leaves the file: a bucket may have an older page of
-// this id, or get one from another device, and that is not wanted here.
+// createAbsence writes why the page is away; syncAbsence syncs that. Beside the page's directory
+// the file says nothing (A1), so it needs no other name meanwhile. A page that is evicted and that
+// nobody has leaves nothing. One that is deleted always leaves the file: a bucket may have an older
+// page of this id, or get one from another device, and that is not wanted here.
 func (r *Repository) createAbsence(l *leaver) error {
 	if l.st.at.At.Number == 0 && l.d.kind != absentDeleted {
 		return r.removeAbsence(l.key)
@@ -210,7 +216,8 @@ func (r *Repository) renameAway(l *leaver) {
 	l.gone = gone
 }
 
-// settleLeft ends what is in memory of a page that has left. One that stays gets its name back: whether it is here after a power cut is not known then, so nothing of it may be removed.
+// settleLeft ends what is in memory of a page that has left. One that stays gets its name back:
+// whether it is here after a power cut is not known then, so nothing of it may be removed.
 func (r *Repository) settleLeft(l *leaver) {
 	dir := r.pageDir(l.key)
 	if !l.goes() {

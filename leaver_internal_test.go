@@ -42,7 +42,8 @@ func (w *evictWorld) devices(fs vfs.FS, n int) (*Repository, []PageRef) {
 	return r, refs
 }
 
-// wholeOrAway opens a repository after a crash and reports an error unless each of n pages is there, whole, or known to be in the cloud. It returns how many are away.
+// wholeOrAway opens a repository after a crash and reports an error unless each of n pages is
+// there, whole, or known to be in the cloud. It returns how many are away.
 func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 	ctx := context.Background()
 	r, err := w.open(fs)
@@ -97,7 +98,8 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 	return len(evicted), nil
 }
 
-// TestCrashOfBatch cuts the power after every change of the files while pages of two ledgers are evicted together: each is whole or away.
+// TestCrashOfBatch cuts the power after every change of the files while pages of two ledgers are
+// evicted together: each is whole or away.
 func TestCrashOfBatch(t *testing.T) {
 	const n = 3
 	w := newEvictWorld(t)
@@ -138,7 +140,8 @@ func TestCrashOfBatch(t *testing.T) {
 	t.Logf("%d operations; %d recoveries found no page away, %d some and %d all", op, none, some, all)
 }
 
-// TestFaultInBatch has one operation of the file system fail while pages are evicted together: those that it concerns stay, whole, the others may go, and the report is right.
+// TestFaultInBatch has one operation of the file system fail while pages are evicted together:
+// those that it concerns stay, whole, the others may go, and the report is right.
 func TestFaultInBatch(t *testing.T) {
 	const n = 3
 	partly := 0
@@ -194,7 +197,8 @@ func TestFaultInBatch(t *testing.T) {
 	}
 }
 
-// TestOpenWhileBatchIsGathered: a page that was looked at, and waits for others to be looked at that leave with it, is had at once by who opens it, and stays.
+// TestOpenWhileBatchIsGathered: a page that was looked at, and waits for others to be looked at
+// that leave with it, is had at once by who opens it, and stays.
 func TestOpenWhileBatchIsGathered(t *testing.T) {
 	w := newEvictWorld(t)
 	r, refs := w.devices(w.mem, 3)
@@ -221,7 +225,8 @@ func TestOpenWhileBatchIsGathered(t *testing.T) {
 	}
 }
 
-// TestCloudLeftWhileBatchIsGathered: pages that were looked at stay when meanwhile the bucket is not the present one any more.
+// TestCloudLeftWhileBatchIsGathered: pages that were looked at stay when meanwhile the bucket is
+// not the present one any more.
 func TestCloudLeftWhileBatchIsGathered(t *testing.T) {
 	w := newEvictWorld(t)
 	r, refs := w.devices(w.mem, 2)
@@ -238,7 +243,8 @@ func TestCloudLeftWhileBatchIsGathered(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOneRepository has several evict the same pages in different orders, beside others that open them: nobody waits for ever, and each page is whole.
+// TestBatchesOfOneRepository has several evict the same pages in different orders, beside others
+// that open them: nobody waits for ever, and each page is whole.
 func TestBatchesOfOneRepository(t *testing.T) {
 	const n, rounds = 6, 8
 	w := newEvictWorld(t)

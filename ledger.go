@@ -18,9 +18,10 @@ func (l *Ledger) Name() string { return l.name }
 // Repository returns the repository of the ledger.
 func (l *Ledger) Repository() *Repository { return l.repo }
 
-// Page opens the page with a human name of 1 to 1024 bytes and creates it when it is absent. Its id is
-// DerivePageID(ledger, name). Close must be called on each Page.
-// Errors: ErrInvalid, ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of ctx.
+// Page opens the page with a human name of 1 to 1024 bytes and creates it when it is absent. Its id
+// is DerivePageID(ledger, name). Close must be called on each Page. Errors: ErrInvalid,
+// ErrTooLarge, ErrNotFound (read-only), ErrClosed, ErrCorrupt, ErrUnsupported, ErrNoSpace, those of
+// ctx.
 func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	if err := checkName("page", name); err != nil {
 		return nil, err
@@ -28,8 +29,8 @@ func (l *Ledger) Page(ctx context.Context, name string) (*Page, error) {
 	return l.repo.openPage(ctx, l, DerivePageID(l.name, name), name, true)
 }
 
-// Page opens the page with a human name in a ledger, and creates it when it is absent. It is Ledger and
-// Ledger.Page in one. Close must be called on each Page. Errors: as Ledger and Ledger.Page.
+// Page opens the page with a human name in a ledger, and creates it when it is absent. It is Ledger
+// and Ledger.Page in one. Close must be called on each Page. Errors: as Ledger and Ledger.Page.
 func (r *Repository) Page(ctx context.Context, ledger, name string) (*Page, error) {
 	l, err := r.Ledger(ledger)
 	if err != nil {
@@ -59,7 +60,8 @@ func (l *Ledger) NewPage(ctx context.Context) (*Page, error) {
 	return l.repo.openPage(ctx, l, id, "", true)
 }
 
-// HasPage reports whether the page exists here, or was evicted and comes from the cloud when it is opened. Errors: ErrClosed, those of the file system.
+// HasPage reports whether the page exists here, or was evicted and comes from the cloud when it is
+// opened. Errors: ErrClosed, those of the file system.
 func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 	if err := l.repo.enter(); err != nil {
 		return false, err

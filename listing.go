@@ -40,16 +40,18 @@ func (s PageState) String() string {
 // PageInfo describes a page that this device knows. It is read without opening the page.
 type PageInfo struct {
 	PageRef
-	// Name is the human name from which the id was derived; "" for the root page, for pages made by NewPage, and for
-	// pages that were only ever opened by id.
+	// Name is the human name from which the id was derived; "" for the root page, for pages made by
+	// NewPage, and for pages that were only ever opened by id.
 	Name string
 	// State says where the page is.
 	State PageState
 	// SizeBytes is what the page's directory takes on disk, 0 for an evicted page.
 	SizeBytes int64
-	// LastClosed is when an app has closed the page last; zero when it is open or that is not known.
+	// LastClosed is when an app has closed the page last; zero when it is open or that is not
+	// known.
 	LastClosed time.Time
-	// EvictedAt is when an evicted page left, and EvictedBytes what it took on disk; zero when that is not known.
+	// EvictedAt is when an evicted page left, and EvictedBytes what it took on disk; zero when that
+	// is not known.
 	EvictedAt    time.Time
 	EvictedBytes int64
 }
@@ -136,10 +138,11 @@ type PageChange struct {
 	Deleted bool
 }
 
-// WatchPages tells all pages that this device knows, and then those that are new, made here or by another device, and
-// those that are deleted here. That a page is evicted or comes back is no change. A page that is made and deleted faster
-// than the loop is not told. The loop pulls, and nothing is held between but the list. It ends with an error, as the last
-// element: ErrClosed, ErrCorrupt, those of ctx and of the file system.
+// WatchPages tells all pages that this device knows, and then those that are new, made here or by
+// another device, and those that are deleted here. That a page is evicted or comes back is no
+// change. A page that is made and deleted faster than the loop is not told. The loop pulls, and
+// nothing is held between but the list. It ends with an error, as the last element: ErrClosed,
+// ErrCorrupt, those of ctx and of the file system.
 func (r *Repository) WatchPages(ctx context.Context) iter.Seq2[PageChange, error] {
 	return func(yield func(PageChange, error) bool) {
 		told := map[PageRef]PageInfo{}

@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestWatchPages tells the pages that are there, those that another device makes, and those that are
-// deleted, and not that a page is evicted.
+// TestWatchPages tells the pages that are there, those that another device makes, and those that
+// are deleted, and not that a page is evicted.
 func TestWatchPages(t *testing.T) {
 	w := newCloudWorld(t)
 	a, b := w.device(w.options()), w.device(w.options())

@@ -19,8 +19,9 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// The lock of a repository is a lock of the file `lock` by the operating system, shared by readers. The writer's process id stands
-// in a file beside it, since on some systems a locked file cannot be read. It is a hint for people: the lock counts.
+// The lock of a repository is a lock of the file `lock` by the operating system, shared by readers.
+// The writer's process id stands in a file beside it, since on some systems a locked file cannot be
+// read. It is a hint for people: the lock counts.
 const (
 	lockName    = "lock"
 	lockPIDName = "lock.pid"

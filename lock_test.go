@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// holdLockVariable makes the test binary open the repository that it names and hold it until its input ends.
+// holdLockVariable makes the test binary open the repository that it names and hold it until its
+// input ends.
 const holdLockVariable = "LEDGER_TEST_HOLD_LOCK"
 
 func holdLock(dir string) int {
@@ -141,7 +142,8 @@ func TestReadersShareTheLock(t *testing.T) {
 	closeIt(t, open(t, dir, nil))
 }
 
-// TestLockOnAFullDisk opens where not even the process id can be written, as who gives space back has to.
+// TestLockOnAFullDisk opens where not even the process id can be written, as who gives space back
+// has to.
 func TestLockOnAFullDisk(t *testing.T) {
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {

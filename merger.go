@@ -13,14 +13,15 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// A merge that failed is tried again after minBackoff, and after twice the time at each further failure, up to maxBackoff.
+// A merge that failed is tried again after minBackoff, and after twice the time at each further
+// failure, up to maxBackoff.
 const (
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Hour
 )
 
-// merger merges the heads of an open page: in the background, as long as there are several, and for callers who ask for it. Its pageStore
-// owns it.
+// merger merges the heads of an open page: in the background, as long as there are several, and for
+// callers who ask for it. Its pageStore owns it.
 type merger struct {
 	s         *pageStore
 	page      *Page // a handle for what merges read; it is among no one's handles
@@ -68,7 +69,8 @@ func randomBits() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// close ends the goroutine and waits for it, and for a resolver that runs. No call uses the merger any more.
+// close ends the goroutine and waits for it, and for a resolver that runs. No call uses the merger
+// any more.
 func (m *merger) close() {
 	m.mu.Lock()
 	m.closed = true
@@ -78,7 +80,8 @@ func (m *merger) close() {
 	m.page.gate.close()
 }
 
-// want has heads merged in the background when there are several. remote says that they came from another device.
+// want has heads merged in the background when there are several. remote says that they came from
+// another device.
 func (m *merger) want(remote bool) {
 	if !m.automatic || len(m.s.store.Heads()) == 1 {
 		return
@@ -125,7 +128,8 @@ func (m *merger) poke() {
 	}
 }
 
-// request asks for an attempt at once and returns what will tell its outcome, and a function that gives up waiting for it.
+// request asks for an attempt at once and returns what will tell its outcome, and a function that
+// gives up waiting for it.
 func (m *merger) request() (outcome <-chan error, forget func()) {
 	c := make(chan error, 1)
 	m.mu.Lock()
@@ -152,8 +156,8 @@ func (m *merger) rulesChanged() {
 	m.want(false)
 }
 
-// runContext is the context of a run. It says at once that the call's has ended, whose end comes to a derived context a little later: no
-// resolver is asked in between.
+// runContext is the context of a run. It says at once that the call's has ended, whose end comes to
+// a derived context a little later: no resolver is asked in between.
 type runContext struct {
 	context.Context
 	call context.Context
@@ -162,7 +166,8 @@ type runContext struct {
 // Err implements context.Context.
 func (c *runContext) Err() error { return cmp.Or(c.call.Err(), c.Context.Err()) }
 
-// beginRun returns the context of a run, which ends when the rules change, and their version. done must be called.
+// beginRun returns the context of a run, which ends when the rules change, and their version. done
+// must be called.
 func (m *merger) beginRun(ctx context.Context) (run context.Context, version uint64, done func()) {
 	run, cancel := context.WithCancelCause(ctx)
 	m.mu.Lock()
@@ -237,7 +242,8 @@ func (m *merger) finish() bool {
 	return true
 }
 
-// ended notes that the goroutine has been ended within an attempt with rules of a version. For those who have asked since that began, and for other rules, there is another one.
+// ended notes that the goroutine has been ended within an attempt with rules of a version. For
+// those who have asked since that began, and for other rules, there is another one.
 func (m *merger) ended(version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,7 +253,8 @@ func (m *merger) ended(version uint64) {
 	}
 }
 
-// takeWaiters returns who wants to know what comes of the next attempt, and the version of the rules.
+// takeWaiters returns who wants to know what comes of the next attempt, and the version of the
+// rules.
 func (m *merger) takeWaiters() (waiters map[chan error]struct{}, version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,8 +273,9 @@ func tell(waiters map[chan error]struct{}, err error) {
 	}
 }
 
-// hesitation returns how long to wait before a merge, which grows while all heads are merges and some came from elsewhere: devices with different
-// rules may be merging each other's merges then, and each had better see whether the other comes first. It is 0 for other merges.
+// hesitation returns how long to wait before a merge, which grows while all heads are merges and
+// some came from elsewhere: devices with different rules may be merging each other's merges then,
+// and each had better see whether the other comes first. It is 0 for other merges.
 func (m *merger) hesitation() time.Duration {
 	merges := !slices.ContainsFunc(m.s.store.Heads(), func(h *commit.Commit) bool { return len(h.Parents) < 2 })
 	m.mu.Lock()

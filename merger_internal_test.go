@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// handClock is a clock whose timers end when the test says so. Short ones, with which commits wait for each other, end at once.
+// handClock is a clock whose timers end when the test says so. Short ones, with which commits wait
+// for each other, end at once.
 type handClock struct {
 	clock.Clock
 	timers chan handTimer
@@ -98,7 +99,8 @@ func (c *counted) mend() {
 
 var errMine = errors.New("my own error")
 
-// Defect 17 of the original: what fails is tried again later and later, not at once; and who waits is always answered.
+// Defect 17 of the original: what fails is tried again later and later, not at once; and who waits
+// is always answered.
 func TestFailedMergesBackOff(t *testing.T) {
 	var r counted
 	p, c := onHand(t, Options{Merge: MergeOptions{Rules: func(string, PageID) *MergeRules { return &MergeRules{Default: Automatic(&r)} }}})
@@ -171,8 +173,8 @@ func headCount(t *testing.T, p *Page) int {
 	return len(heads)
 }
 
-// A merge that finds the page changed is made anew while nobody can commit, so that it catches up with a busy page; but not with
-// code of the app, for which the writers would have to wait.
+// A merge that finds the page changed is made anew while nobody can commit, so that it catches up
+// with a busy page; but not with code of the app, for which the writers would have to wait.
 func TestMergesCatchUp(t *testing.T) {
 	appRule := &MergeRules{Default: ByValue("mine", func(_, _, right []byte) ([]byte, bool) { return right, true })}
 	for rules, want := range map[*MergeRules]int{nil: 1, {Default: Counter()}: 1, appRule: 2} {
@@ -308,8 +310,9 @@ func rootOf(t *testing.T, p *Page, id CommitID) object.Digest {
 	return c.Root
 }
 
-// A resolver that ends its goroutine, as t.FailNow does, ends neither the waiting of others nor merging: who comes while the goroutine is about to end is not told what came of an
-// attempt that was made before, and new rules are not overlooked.
+// A resolver that ends its goroutine, as t.FailNow does, ends neither the waiting of others nor
+// merging: who comes while the goroutine is about to end is not told what came of an attempt that
+// was made before, and new rules are not overlooked.
 func TestResolverEndsItsGoroutine(t *testing.T) {
 	p, _ := onHand(t, Options{})
 	for i := range 300 {
@@ -364,7 +367,8 @@ func TestHandlesDoNotGoBack(t *testing.T) {
 	}
 }
 
-// Merges that came from elsewhere are left alone for a while: their devices may be about to merge them too.
+// Merges that came from elsewhere are left alone for a while: their devices may be about to merge
+// them too.
 func TestMergesOfOthersAreMergedLater(t *testing.T) {
 	p, c := onHand(t, Options{})
 	base := putOn(t, p, CommitID{}, "k", "0")
@@ -404,8 +408,8 @@ func sortedIDs(a, b CommitID) []CommitID {
 // max2 returns the greater of two merges of the same commits, whose timestamps are equal.
 func max2(a, b CommitID) CommitID { return sortedIDs(a, b)[1] }
 
-// In a criss-cross history the base is made of several. A rule on values is asked for it, and what it made can be read by a group
-// strategy and goes nowhere else.
+// In a criss-cross history the base is made of several. A rule on values is asked for it, and what
+// it made can be read by a group strategy and goes nowhere else.
 func TestGroupsOverAVirtualBase(t *testing.T) {
 	p, _ := onHand(t, Options{Merge: MergeOptions{Manual: true}})
 	long := func(s string) string { return strings.Repeat(s, 3000) }
@@ -471,7 +475,8 @@ func (v virtualBase) MergeGroup(ctx context.Context, m *Merge, g *Group) error {
 	return m.Result.Put(ctx, []byte("g/base"), b)
 }
 
-// TestRootOfLostCommit has two commits with one root, of which the first has lost its tree: who needs the root asks for that of the other.
+// TestRootOfLostCommit has two commits with one root, of which the first has lost its tree: who
+// needs the root asks for that of the other.
 func TestRootOfLostCommit(t *testing.T) {
 	var commits []*commit.Commit
 	for i := range 2 {

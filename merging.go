@@ -20,16 +20,19 @@ import (
 
 // MergeResult is one merge of two heads.
 type MergeResult struct {
-	// Commit is the merge commit, and Left and Right its parents: Left is the lesser by (timestamp, id).
+	// Commit is the merge commit, and Left and Right its parents: Left is the lesser by (timestamp,
+	// id).
 	Commit, Left, Right Commit
-	// How tells what it took: "three-way" (key by key), "equal" (both sides had the same content), "subset" (only one side had commits
-	// that are no merges), "rest" (neither had: the greater was taken whole), or "known" (the page had the merge already).
+	// How tells what it took: "three-way" (key by key), "equal" (both sides had the same content),
+	// "subset" (only one side had commits that are no merges), "rest" (neither had: the greater was
+	// taken whole), or "known" (the page had the merge already).
 	How string
 	// Conflicts counts the decisions that Page.Conflicts gives for Commit.
 	Conflicts int
 }
 
-// MergeError says which heads could not be merged. Errors of a Resolver or a GroupStrategy are in it.
+// MergeError says which heads could not be merged. Errors of a Resolver or a GroupStrategy are in
+// it.
 type MergeError struct {
 	Left, Right CommitID
 	Err         error
@@ -43,20 +46,24 @@ func (e *MergeError) Error() string {
 // Unwrap returns the cause.
 func (e *MergeError) Unwrap() error { return e.Err }
 
-// errTreeMissing ends a run that would have to fetch a tree while it keeps others from writing: the next run fetches it before.
+// errTreeMissing ends a run that would have to fetch a tree while it keeps others from writing: the
+// next run fetches it before.
 var errTreeMissing = errors.New("a tree is to be fetched")
 
-// errTreeLost ends a run that needs the tree of a common ancestor which is nowhere any more: the next run does without it.
+// errTreeLost ends a run that needs the tree of a common ancestor which is nowhere any more: the
+// next run does without it.
 var errTreeLost = errors.New("a tree is lost")
 
 // errRulesChanged ends a run whose rules are no longer those of the page.
 var errRulesChanged = errors.New("the rules have changed")
 
-// Merge merges all durable heads of the page into one, now, and waits until that is durable. It does so with Options.Merge.Manual too, which
-// is what it is for; else the heads come together in the background. Heads that appear while a resolver thinks are merged next. It returns the merges in
-// order, nil when there was one head; with an error, those that had come about before it. Merges of one page run one after another; ctx governs the waiting
-// and is what resolvers get. It must not be called by an Update closure, a Resolver or a GroupStrategy of the same page, which would wait for itself.
-// Errors: *MergeError, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// Merge merges all durable heads of the page into one, now, and waits until that is durable. It
+// does so with Options.Merge.Manual too, which is what it is for; else the heads come together in
+// the background. Heads that appear while a resolver thinks are merged next. It returns the merges
+// in order, nil when there was one head; with an error, those that had come about before it. Merges
+// of one page run one after another; ctx governs the waiting and is what resolvers get. It must not
+// be called by an Update closure, a Resolver or a GroupStrategy of the same page, which would wait
+// for itself. Errors: *MergeError, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) Merge(ctx context.Context) ([]MergeResult, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -71,9 +78,11 @@ func (p *Page) Merge(ctx context.Context) ([]MergeResult, error) {
 	return results, call.explain(err)
 }
 
-// WaitForMerge waits until the page has one durable head. It has a merge that failed before tried again at once, and returns the error of
-// an attempt that is made during the call. Where nothing merges by itself, with Options.Merge.Manual or read-only, it
-// fails at once with ErrConflict when there are several heads. As to where it must not be called see Merge. Errors: *MergeError, ErrConflict, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// WaitForMerge waits until the page has one durable head. It has a merge that failed before tried
+// again at once, and returns the error of an attempt that is made during the call. Where nothing
+// merges by itself, with Options.Merge.Manual or read-only, it fails at once with ErrConflict when
+// there are several heads. As to where it must not be called see Merge. Errors: *MergeError,
+// ErrConflict, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (p *Page) WaitForMerge(ctx context.Context) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -123,7 +132,8 @@ type mergeRun struct {
 // fail makes the run fail, unless it has failed already.
 func (run *mergeRun) fail(err error) { run.failure.CompareAndSwap(nil, &err) }
 
-// attempt merges the durable heads until there is one, with the rules that the page has then. One at a time does so.
+// attempt merges the durable heads until there is one, with the rules that the page has then. One
+// at a time does so.
 func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 	if m.s.repo.o.ReadOnly {
 		if len(m.s.store.Heads()) > 1 {
@@ -162,7 +172,8 @@ func (m *merger) attempt(ctx context.Context) ([]MergeResult, error) {
 	}
 }
 
-// once merges the durable heads with the rules that the page has now. It returns no results when there is one head.
+// once merges the durable heads with the rules that the page has now. It returns no results when
+// there is one head.
 func (m *merger) once(ctx context.Context) ([]MergeResult, error) {
 	ctx, version, done := m.beginRun(ctx)
 	defer done()
@@ -191,8 +202,8 @@ func (m *merger) once(ctx context.Context) ([]MergeResult, error) {
 	return run.results(), nil
 }
 
-// begin makes a new journal. It comes before the heads: should the disk fail in between, the merge fails too and does not rely on what
-// is lost.
+// begin makes a new journal. It comes before the heads: should the disk fail in between, the merge
+// fails too and does not rely on what is lost.
 func (run *mergeRun) begin() {
 	run.rollback()
 	run.journal = run.m.s.store.NewJournal()
@@ -258,7 +269,8 @@ func (run *mergeRun) env() *merge.Env {
 	}
 }
 
-// fetchingNodes reads nodes for a merge, which may need the tree of a common ancestor that is known as history only.
+// fetchingNodes reads nodes for a merge, which may need the tree of a common ancestor that is known
+// as history only.
 type fetchingNodes struct {
 	run     *mergeRun
 	commits *rootsOf
@@ -317,8 +329,8 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 		if len(store.ChainedHeads()) == 1 {
 			return nil, nil
 		}
-		// With code of the app the merge stands as it is, and what is new is merged next. Otherwise, on a busy page, it might
-		// never catch up: nobody commits in this turn.
+		// With code of the app the merge stands as it is, and what is new is merged next.
+		// Otherwise, on a busy page, it might never catch up: nobody commits in this turn.
 		if run.rules.quick() {
 			if err := run.again(ctx); err != nil {
 				if errors.Is(err, ErrNeedsFetch) {
@@ -344,7 +356,8 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 	return store.Submit(ctx, run.journal, cs...)
 }
 
-// moved reports whether there are other heads than those that have been merged. The caller holds the write turn.
+// moved reports whether there are other heads than those that have been merged. The caller holds
+// the write turn.
 func (run *mergeRun) moved() bool {
 	return !slices.EqualFunc(run.alone(run.m.s.store.ChainedHeads()), run.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
 }
@@ -405,20 +418,24 @@ func howText(h merge.How) string {
 // Decision is what a merge decided about a key.
 type Decision struct {
 	Key []byte
-	// Outcome is "left", "right", "new" or "deleted": what a side had, a value that neither had, or nothing.
+	// Outcome is "left", "right", "new" or "deleted": what a side had, a value that neither had, or
+	// nothing.
 	Outcome string
 	// Rule names what decided, such as "last one wins".
 	Rule string
-	// LeftWriter and RightWriter are the commits that had given the key what it had on each side; zero where the rule did not look for them.
+	// LeftWriter and RightWriter are the commits that had given the key what it had on each side;
+	// zero where the rule did not look for them.
 	LeftWriter, RightWriter CommitID
-	// Left and Right are the entries of the merge's parents, Left of the lesser by (timestamp, id), and Result is that of the merge; nil
-	// where the key is absent. Their values may be read until the page is closed.
+	// Left and Right are the entries of the merge's parents, Left of the lesser by (timestamp, id),
+	// and Result is that of the merge; nil where the key is absent. Their values may be read until
+	// the page is closed.
 	Left, Right, Result *Entry
 }
 
-// Conflicts yields what a merge commit decided about the keys that begin with prefix, in order of keys; nothing for a merge without conflicts.
-// The record is one of this repository: a merge that came from elsewhere may have none.
-// Errors, as the last element: ErrNotFound, ErrInvalid (the commit is no merge), ErrClosed, ErrCorrupt, those of ctx.
+// Conflicts yields what a merge commit decided about the keys that begin with prefix, in order of
+// keys; nothing for a merge without conflicts. The record is one of this repository: a merge that
+// came from elsewhere may have none. Errors, as the last element: ErrNotFound, ErrInvalid (the
+// commit is no merge), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id CommitID, prefix []byte) iter.Seq2[Decision, error] {
 	return func(yield func(Decision, error) bool) {
 		fail := func(err error) { yield(Decision{}, fmt.Errorf("read the conflicts of merge %s: %w", id.Short(), err)) }

@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// modelMachine drives two pages of a repository on disk and a map for each, with snapshots and commits that must not change.
+// modelMachine drives two pages of a repository on disk and a map for each, with snapshots and
+// commits that must not change.
 type modelMachine struct {
 	t       testing.TB
 	dir     string

@@ -21,54 +21,65 @@ const (
 
 // Options say how a repository is opened. The zero value, and a nil pointer, are useful.
 type Options struct {
-	// ReadOnly opens for reading: the lock is taken shared, nothing is written, and what is absent is not
-	// created (ErrNoRepository, ErrNotFound). A writer and readers exclude each other.
+	// ReadOnly opens for reading: the lock is taken shared, nothing is written, and what is absent
+	// is not created (ErrNoRepository, ErrNotFound). A writer and readers exclude each other.
 	ReadOnly bool
 	// MustExist makes Open fail with ErrNoRepository instead of creating a repository.
 	MustExist bool
-	// Mend makes the file `repository` anew when it is damaged, or missing beside pages: Open fails with ErrCorrupt without it. It has the repository's id, and the secret with which values
-	// are cut, which comes from the cloud if there is one: else values that are stored from then on share no pieces with older ones.
+	// Mend makes the file `repository` anew when it is damaged, or missing beside pages: Open fails
+	// with ErrCorrupt without it. It has the repository's id, and the secret with which values are
+	// cut, which comes from the cloud if there is one: else values that are stored from then on
+	// share no pieces with older ones.
 	Mend bool
 	// InMemory keeps everything in memory until Close. The directory given to Open is ignored.
 	InMemory bool
 	// LockTimeout is how long Open waits for the lock of the repository; 0 means not at all.
 	LockTimeout time.Duration
-	// CacheBytes is the size of the cache of tree nodes that all pages share; 0 means DefaultCacheBytes.
+	// CacheBytes is the size of the cache of tree nodes that all pages share; 0 means
+	// DefaultCacheBytes.
 	CacheBytes int64
-	// JournalBytes is the memory that the changes of one transaction may take before they spill into a
-	// temporary file; 0 means DefaultJournalBytes. Long values do not count: they stream.
+	// JournalBytes is the memory that the changes of one transaction may take before they spill
+	// into a temporary file; 0 means DefaultJournalBytes. Long values do not count: they stream.
 	JournalBytes int64
 	// SegmentBytes is the size at which a segment file is full; 0 means 64 MiB.
 	SegmentBytes int64
 	// Device is recorded in each commit made here. It may be empty; at most 256 bytes of UTF-8.
 	Device string
-	// Logger gets what is not returned to a caller, such as a torn tail that was set aside. Nil discards.
+	// Logger gets what is not returned to a caller, such as a torn tail that was set aside. Nil
+	// discards.
 	Logger *slog.Logger
 	// Observer is told of commits and corruption, for metrics. It may be nil.
 	Observer Observer
-	// Merge says how heads come together. The zero value merges them in the background by LastOneWins.
+	// Merge says how heads come together. The zero value merges them in the background by
+	// LastOneWins.
 	Merge MergeOptions
-	// Compression says what goes to the cloud without compression. The zero value lets everything be compressed.
+	// Compression says what goes to the cloud without compression. The zero value lets everything
+	// be compressed.
 	Compression CompressionOptions
-	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs for "gs" and
-	// s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
+	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs
+	// for "gs" and s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
 	Buckets map[string]BucketOpener
-	// Cloud is the bucket that the repository shares with other devices, and its key. Open asks the bucket for
-	// nothing: the repository becomes a device of it in the background, or with the first Sync, as SetCloud says, and
-	// remembers it. Nil means the cloud that is remembered, if any. A cloud with another URL than the remembered one is
-	// refused with ErrConflict: SetCloud changes it. The passphrases are copied.
+	// Cloud is the bucket that the repository shares with other devices, and its key. Open asks the
+	// bucket for nothing: the repository becomes a device of it in the background, or with the
+	// first Sync, as SetCloud says, and remembers it. Nil means the cloud that is remembered, if
+	// any. A cloud with another URL than the remembered one is refused with ErrConflict: SetCloud
+	// changes it. The passphrases are copied.
 	Cloud *Cloud
-	// Sync says how a repository with a cloud syncs. The zero value syncs all pages in the background.
+	// Sync says how a repository with a cloud syncs. The zero value syncs all pages in the
+	// background.
 	Sync SyncOptions
-	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that the cloud has are evicted, the one that was closed
-	// longest ago first (see Repository.Evict). It is looked at when a page is closed and every few minutes. 0 means no bound.
+	// Quota is how many bytes the pages may take on disk: when they take more, closed pages that
+	// the cloud has are evicted, the one that was closed longest ago first (see Repository.Evict).
+	// It is looked at when a page is closed and every few minutes. 0 means no bound.
 	Quota int64
 	// FreeSpaceFloor is how many bytes stay free on the disk, in the same way. 0 means none.
 	FreeSpaceFloor int64
-	// ValueBytes is how many bytes of values that the cloud has stay in the pages that are open: of more, those are dropped that were not read for longest, and come back when they are read (see
+	// ValueBytes is how many bytes of values that the cloud has stay in the pages that are open: of
+	// more, those are dropped that were not read for longest, and come back when they are read (see
 	// EvictOptions.Values). It is looked at every few minutes. 0 means no bound.
 	ValueBytes int64
-	// Collection says how garbage is collected by itself. The zero value collects it, a little at a time.
+	// Collection says how garbage is collected by itself. The zero value collects it, a little at a
+	// time.
 	Collection CollectionOptions
 	// Now tells the time for commit timestamps and page usage. Nil means the machine's clock.
 	Now func() time.Time
@@ -132,8 +143,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Observer is told what happens, for metrics. Its method is called on the goroutine of the call concerned, or on that which merges in the
-// background, possibly on several at once, must return soon, and must not call into the repository.
+// Observer is told what happens, for metrics. Its method is called on the goroutine of the call
+// concerned, or on that which merges in the background, possibly on several at once, must return
+// soon, and must not call into the repository.
 type Observer interface {
 	Observe(e Event)
 }
@@ -154,7 +166,8 @@ const (
 	EventPageClosed
 	// EventMerge reports a merge commit that is durable.
 	EventMerge
-	// EventMergeFailed reports heads that could not be merged; Err says why. It is tried again later.
+	// EventMergeFailed reports heads that could not be merged; Err says why. It is tried again
+	// later.
 	EventMergeFailed
 	// EventCollect reports garbage that was deleted: Changes counts its pieces and nodes.
 	EventCollect
@@ -191,15 +204,17 @@ type Event struct {
 	Page   PageID
 	// Commit is the new commit of an EventCommit or EventMerge.
 	Commit CommitID
-	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and the number of conflicts
-	// that an EventMerge decided.
+	// Changes is the number of keys that the transaction of an EventCommit wrote or deleted, and
+	// the number of conflicts that an EventMerge decided.
 	Changes int
-	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are compacted.
+	// Bytes is what the pieces and nodes of an EventCollect take in the segments until those are
+	// compacted.
 	Bytes int64
-	// Duration is how long a commit took from the end of the closure, or the call of Commit, to durability; for an EventMerge from the
-	// beginning of the merge of all heads.
+	// Duration is how long a commit took from the end of the closure, or the call of Commit, to
+	// durability; for an EventMerge from the beginning of the merge of all heads.
 	Duration time.Duration
-	// Syncs and WrittenBytes are the totals of the page since it was opened; set for commits and closing.
+	// Syncs and WrittenBytes are the totals of the page since it was opened; set for commits and
+	// closing.
 	Syncs, WrittenBytes uint64
 	// Err is the cause of an EventCommitFailed, EventMergeFailed or EventCorruption.
 	Err error

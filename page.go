@@ -17,12 +17,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Page is a handle of an open page. Several handles of one page share its store, which closes when the last handle
-// has been closed. A Page is safe for concurrent use.
+// Page is a handle of an open page. Several handles of one page share its store, which closes when
+// the last handle has been closed. A Page is safe for concurrent use.
 //
-// While a page has several heads, a handle stays on its own branch: it reads and writes on the newest head that is, or
-// descends from, the commit that it saw last, until the branches are merged or Refresh is called. A new handle begins at the newest
-// head. Where a doc comment says "the handle's head", that head is meant.
+// While a page has several heads, a handle stays on its own branch: it reads and writes on the
+// newest head that is, or descends from, the commit that it saw last, until the branches are merged
+// or Refresh is called. A new handle begins at the newest head. Where a doc comment says "the
+// handle's head", that head is meant.
 type Page struct {
 	ledger *Ledger
 	shared *pageStore
@@ -52,8 +53,9 @@ func (p *Page) Name() string { return p.shared.name }
 // Ledger returns the ledger of the page.
 func (p *Page) Ledger() *Ledger { return p.ledger }
 
-// Close releases the handle: transactions and snapshots taken from it are rolled back and closed, and counted in the
-// error. It waits for calls that run, is idempotent, and closes the store with the last handle.
+// Close releases the handle: transactions and snapshots taken from it are rolled back and closed,
+// and counted in the error. It waits for calls that run, is idempotent, and closes the store with
+// the last handle.
 func (p *Page) Close() error {
 	l, err := p.close()
 	if err := errors.Join(l.err(), err); err != nil {
@@ -72,7 +74,8 @@ func (p *Page) close() (leaks, error) {
 	return p.leaked, p.closeErr
 }
 
-// endAll ends what was taken from the handle and counts what its caller should have ended. The gate is closed.
+// endAll ends what was taken from the handle and counts what its caller should have ended. The gate
+// is closed.
 func (p *Page) endAll() (leaks, []error) {
 	p.mu.Lock()
 	var txs []*Tx
@@ -130,7 +133,8 @@ func (p *Page) warn(err error) {
 	}
 }
 
-// pin returns a commit, zero meaning the handle's head, and keeps it from being pruned until release is called.
+// pin returns a commit, zero meaning the handle's head, and keeps it from being pruned until
+// release is called.
 func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release func(), err error) {
 	if !id.IsZero() {
 		release := p.store.Pin(commit.ID(id))
@@ -163,8 +167,8 @@ func (p *Page) pin(ctx context.Context, id CommitID) (c *commit.Commit, release 
 	}
 }
 
-// View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what fn
-// returns. Errors: ErrClosed, ErrCorrupt.
+// View calls fn with a snapshot of the handle's head and closes it when fn returns. It returns what
+// fn returns. Errors: ErrClosed, ErrCorrupt.
 func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	if fn == nil {
 		return fmt.Errorf("view: there is no function: %w", ErrInvalid)
@@ -177,13 +181,15 @@ func (p *Page) View(ctx context.Context, fn func(*Snapshot) error) error {
 	return fn(s)
 }
 
-// Snapshot returns the page as of the handle's head. It must be closed. Errors: ErrClosed, ErrCorrupt.
+// Snapshot returns the page as of the handle's head. It must be closed. Errors: ErrClosed,
+// ErrCorrupt.
 func (p *Page) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return p.snapshot(ctx, CommitID{}, false)
 }
 
-// At returns the page as of a commit; the zero id means the handle's head. It must be closed. With a cloud it may fetch the commit's tree; see
-// FetchHistory. Errors: ErrNotFound, ErrNeedsFetch, ErrNetwork, ErrClosed, ErrCorrupt.
+// At returns the page as of a commit; the zero id means the handle's head. It must be closed. With
+// a cloud it may fetch the commit's tree; see FetchHistory. Errors: ErrNotFound, ErrNeedsFetch,
+// ErrNetwork, ErrClosed, ErrCorrupt.
 func (p *Page) At(ctx context.Context, id CommitID) (*Snapshot, error) {
 	return p.snapshot(ctx, id, false)
 }
@@ -222,13 +228,15 @@ type Commit struct {
 	ID CommitID
 	// Time is Timestamp as a time in UTC.
 	Time time.Time
-	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of the device that made it; where a
-	// parent is less than a day ahead of that clock, it is 1 ns after the parent. A merge commit has that of its later
-	// parent. Where clocks were wrong it may be less than that of a parent; Generation never is.
+	// Timestamp is when the commit was made, in nanoseconds since 1970, by the clock of the device
+	// that made it; where a parent is less than a day ahead of that clock, it is 1 ns after the
+	// parent. A merge commit has that of its later parent. Where clocks were wrong it may be less
+	// than that of a parent; Generation never is.
 	Timestamp int64
 	// Generation is the longest path to the first commit, which has 0.
 	Generation uint64
-	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the equal root.
+	// Root is the digest of the tree's root node, 66 hexadecimal digits. Equal content has the
+	// equal root.
 	Root string
 	// Parents has no id for the first commit, one for a usual commit, two for a merge.
 	Parents []CommitID
@@ -250,8 +258,8 @@ func newCommit(c *commit.Commit) Commit {
 	return out
 }
 
-// Heads returns the commits without children that are durable, oldest first by (timestamp, id): never none, and one
-// unless siblings wait to be merged. Errors: ErrClosed.
+// Heads returns the commits without children that are durable, oldest first by (timestamp, id):
+// never none, and one unless siblings wait to be merged. Errors: ErrClosed.
 func (p *Page) Heads(context.Context) ([]Commit, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -273,7 +281,8 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 	return newCommit(c), nil
 }
 
-// durableCommit returns a commit once it is durable. Somebody asks for it by its id, who may be wrong.
+// durableCommit returns a commit once it is durable. Somebody asks for it by its id, who may be
+// wrong.
 func (p *Page) durableCommit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	return p.commitBy(ctx, id, p.store.Commit)
 }
@@ -298,10 +307,12 @@ type Tag struct {
 	Commit CommitID
 }
 
-// Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is not "HEAD", and
-// contains no '~', no control character and no space. Nor does it read like another revision: "none", 4 to 64 hexadecimal digits, a time; tags of
-// such a name that were made before, or elsewhere, stay and can be deleted. The zero id means the handle's head. When Tag returns nil it survives a crash.
-// Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed, ErrReadOnly.
+// Tag gives a commit a name, which moves when it was another's. name is 1 to 256 bytes of UTF-8, is
+// not "HEAD", and contains no '~', no control character and no space. Nor does it read like another
+// revision: "none", 4 to 64 hexadecimal digits, a time; tags of such a name that were made before,
+// or elsewhere, stay and can be deleted. The zero id means the handle's head. When Tag returns nil
+// it survives a crash. Errors: ErrNotFound (no such commit), ErrInvalid, ErrTooLarge, ErrClosed,
+// ErrReadOnly.
 func (p *Page) Tag(ctx context.Context, name string, id CommitID) error {
 	if err := ValidateTag(name); err != nil {
 		return err

@@ -151,8 +151,8 @@ func (r *Repository) newPageStore(key pageKey, name string) *pageStore {
 	}
 }
 
-// newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s sees the error of that: the
-// others try for themselves.
+// newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s
+// sees the error of that: the others try for themselves.
 func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool, kind handleKind) (p *Page, wait <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +188,8 @@ func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool, kind handleKi
 	return p, nil, nil
 }
 
-// noteUse has page usage say whether the app has the page open. Looks of the repository's own, such as those of Status and Sync, are no use.
+// noteUse has page usage say whether the app has the page open. Looks of the repository's own, such
+// as those of Status and Sync, are no use.
 func (s *pageStore) noteUse() error {
 	s.useTurn <- struct{}{} // never held for longer than a write
 	defer func() { <-s.useTurn }()
@@ -268,7 +269,8 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 	return storage.Open(ctx, o)
 }
 
-// makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may have many pages.
+// makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may
+// have many pages.
 func (r *Repository) makeLedgerDir(ledger string) error {
 	r.mu.Lock()
 	made := r.ledgerDirs[ledger]
@@ -385,7 +387,8 @@ func (r *Repository) isKept(key pageKey) bool {
 	return s != nil && s.isKeptLocked()
 }
 
-// noteSize notes what the page takes on disk, once it is closed; blank says what its store said before.
+// noteSize notes what the page takes on disk, once it is closed; blank says what its store said
+// before.
 func (s *pageStore) noteSize(blank bool) error {
 	n, err := dirSize(s.repo.fs, s.repo.pageDir(s.key))
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// opened is called once the store of s is open: it begins to sync it, or has the first read of what is not here do so.
+// opened is called once the store of s is open: it begins to sync it, or has the first read of what
+// is not here do so.
 func (s *pageStore) openedForSync(ctx context.Context) {
 	r := s.repo
 	file, link := r.cloud.get()
@@ -48,7 +49,8 @@ func (f lateFetcher) FetchAll(ctx context.Context, ds []object.Digest) (int64, e
 	return synced.Fetch(ctx, ds)
 }
 
-// synced returns what syncs the page, connecting and beginning where that is needed. Errors: those of connect, ErrCloudReplaced.
+// synced returns what syncs the page, connecting and beginning where that is needed. Errors: those
+// of connect, ErrCloudReplaced.
 func (s *pageStore) synced(ctx context.Context) (*cloudsync.Page, error) {
 	link, err := s.repo.connect(ctx)
 	if err != nil {
@@ -66,8 +68,9 @@ func (s *pageStore) syncedInTurn(ctx context.Context) (*cloudsync.Page, error) {
 	return s.attach(ctx, link, true)
 }
 
-// attach begins to sync the page with the bucket of link. A page that has been synced with another bucket forgets that first, when nothing is lost by it; anyhow says
-// that it is wanted whatever it has been synced with.
+// attach begins to sync the page with the bucket of link. A page that has been synced with another
+// bucket forgets that first, when nothing is lost by it; anyhow says that it is wanted whatever it
+// has been synced with.
 func (s *pageStore) attach(ctx context.Context, link *cloudLink, anyhow bool) (*cloudsync.Page, error) {
 	select {
 	case s.syncTurn <- struct{}{}:
@@ -148,8 +151,8 @@ func (s *pageStore) endSync(ever bool) error {
 	return err
 }
 
-// withSync calls fn with what syncs the page, for a call on p. what is the work for the text of an error, "" where the
-// error says it. What fn waits for ends when p closes.
+// withSync calls fn with what syncs the page, for a call on p. what is the work for the text of an
+// error, "" where the error says it. What fn waits for ends when p closes.
 func (p *Page) withSync(ctx context.Context, what string, fn func(context.Context, *cloudsync.Page) error) error {
 	if err := p.enter(); err != nil {
 		return err
@@ -159,7 +162,8 @@ func (p *Page) withSync(ctx context.Context, what string, fn func(context.Contex
 	defer call.release()
 	err := p.shared.trySync(call, fn)
 	for n := 0; n < changesOfCloud && errors.Is(err, ErrClosed) && !p.gate.closed(); n++ {
-		// Not the page has ended, but its syncing with a cloud that is being changed for another, or for none.
+		// Not the page has ended, but its syncing with a cloud that is being changed for another,
+		// or for none.
 		release, turnErr := p.ledger.repo.cloud.take(call)
 		if turnErr != nil {
 			err = turnErr
@@ -189,17 +193,20 @@ func (s *pageStore) trySync(ctx context.Context, fn func(context.Context, *cloud
 	return fn(ctx, synced)
 }
 
-// Sync returns when everything that was committed to the page before the call is in the bucket, and everything that was in the bucket before
-// is here, merged unless Options.Merge.Manual says otherwise (see SyncOptions.Merge). It works in pause too.
+// Sync returns when everything that was committed to the page before the call is in the bucket, and
+// everything that was in the bucket before is here, merged unless Options.Merge.Manual says
+// otherwise (see SyncOptions.Merge). It works in pause too.
 //
-// Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached, after some tries), ErrNoSpace and fs.ErrPermission (of the bucket, too), ErrCloudRolledBack, ErrCloudReplaced,
+// Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached, after some tries),
+// ErrNoSpace and fs.ErrPermission (of the bucket, too), ErrCloudRolledBack, ErrCloudReplaced,
 // ErrCorrupt (an object in the bucket, named), *MergeError, ErrReadOnly, ErrClosed, those of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	return p.withSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error { return s.Sync(ctx) })
 }
 
-// WaitSynced returns when a commit is in the bucket. It starts nothing: in the background, or by Sync, it gets there.
-// Errors: ErrNotFound (no such commit), ErrNoCloud, ErrWrongKey, ErrReadOnly, ErrClosed, those of ctx.
+// WaitSynced returns when a commit is in the bucket. It starts nothing: in the background, or by
+// Sync, it gets there. Errors: ErrNotFound (no such commit), ErrNoCloud, ErrWrongKey, ErrReadOnly,
+// ErrClosed, those of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 	if _, err := p.durableCommit(ctx, commit.ID(id)); err != nil {
 		return fmt.Errorf("wait for commit %s to be synced: %w", id.Short(), err)
@@ -209,9 +216,11 @@ func (p *Page) WaitSynced(ctx context.Context, id CommitID) error {
 	})
 }
 
-// FetchHistory makes the content of an older commit readable here, and returns at once when it is. A device that began with a checkpoint knows the commits before it, but
-// has no trees of them; reading such a commit fetches its tree by itself where the network is there.
-// Errors: ErrNotFound (no such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading), ErrGone, ErrNetwork, those of Sync.
+// FetchHistory makes the content of an older commit readable here, and returns at once when it is.
+// A device that began with a checkpoint knows the commits before it, but has no trees of them;
+// reading such a commit fetches its tree by itself where the network is there. Errors: ErrNotFound
+// (no such commit), ErrNeedsFetch (there is no cloud, or the repository is open for reading),
+// ErrGone, ErrNetwork, those of Sync.
 func (p *Page) FetchHistory(ctx context.Context, id CommitID) error {
 	c, err := p.durableCommit(ctx, commit.ID(id))
 	if err != nil {

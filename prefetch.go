@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// fetchWindow is how many pieces are asked for at once: enough for ranges over many blocks, few enough to hold their names in memory.
+// fetchWindow is how many pieces are asked for at once: enough for ranges over many blocks, few
+// enough to hold their names in memory.
 const fetchWindow = 1024
 
 // expandWindow is how many pieces that list others are opened at once.
@@ -23,8 +24,9 @@ type PrefetchResult struct {
 	Pieces, Bytes int64
 }
 
-// Prefetch brings all values below a prefix, as they are at the handle's head, to this device, so that reading them needs no network. Neighbours in the bucket come with one
-// request. When it fails, what has come stays. Errors: those of Page.Sync, ErrGone.
+// Prefetch brings all values below a prefix, as they are at the handle's head, to this device, so
+// that reading them needs no network. Neighbours in the bucket come with one request. When it
+// fails, what has come stays. Errors: those of Page.Sync, ErrGone.
 func (p *Page) Prefetch(ctx context.Context, prefix []byte) (PrefetchResult, error) {
 	s, err := p.snapshot(ctx, CommitID{}, true)
 	if err != nil {
@@ -34,7 +36,8 @@ func (p *Page) Prefetch(ctx context.Context, prefix []byte) (PrefetchResult, err
 	return s.Prefetch(ctx, prefix, nil)
 }
 
-// Prefetch is Page.Prefetch for the values of a snapshot. progress, when it is not nil, is told what has come so far; it must not block.
+// Prefetch is Page.Prefetch for the values of a snapshot. progress, when it is not nil, is told
+// what has come so far; it must not block.
 func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(PrefetchResult)) (PrefetchResult, error) {
 	f := &prefetcher{page: s.page, progress: progress}
 	for e, err := range s.Scan(ctx, ScanOptions{Prefix: prefix}) {
@@ -51,7 +54,8 @@ func (s *Snapshot) Prefetch(ctx context.Context, prefix []byte, progress func(Pr
 	return f.result, nil
 }
 
-// prefetcher collects values of which something is missing and fetches them together, level by level.
+// prefetcher collects values of which something is missing and fetches them together, level by
+// level.
 type prefetcher struct {
 	page     *Page
 	progress func(PrefetchResult)
@@ -68,8 +72,8 @@ func (f *prefetcher) value(ctx context.Context, root object.Digest) error {
 	return f.flush(ctx)
 }
 
-// flush fetches what is missing of the values collected. Index pieces are opened depth first, in bounded parts, so that memory does not follow the
-// size of a value.
+// flush fetches what is missing of the values collected. Index pieces are opened depth first, in
+// bounded parts, so that memory does not follow the size of a value.
 func (f *prefetcher) flush(ctx context.Context) error {
 	roots := f.roots
 	f.roots = f.roots[:0]
@@ -94,7 +98,8 @@ func (f *prefetcher) flush(ctx context.Context) error {
 	return nil
 }
 
-// fetchPart returns the beginning of a list: as many pieces as are fetched at once, few of which list others.
+// fetchPart returns the beginning of a list: as many pieces as are fetched at once, few of which
+// list others.
 func fetchPart(list []object.Digest) []object.Digest {
 	indexes := 0
 	for i, d := range list[:min(fetchWindow, len(list))] {

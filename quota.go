@@ -24,7 +24,8 @@ func (r *Repository) freeBytes() (int64, error) {
 	return vfs.FreeBytes(r.dir)
 }
 
-// startQuota starts the goroutine that evicts pages when the quota is exceeded or the disk is too full. It ends when the gate closes.
+// startQuota starts the goroutine that evicts pages when the quota is exceeded or the disk is too
+// full. It ends when the gate closes.
 func (r *Repository) startQuota() {
 	if r.o.ReadOnly || r.o.Quota == 0 && r.o.FreeSpaceFloor == 0 && r.o.ValueBytes == 0 {
 		return
@@ -62,7 +63,8 @@ func (r *Repository) pokeQuota() {
 	}
 }
 
-// keepQuota drops values until their bound is kept, and evicts pages until the quota and the floor are kept. When no page may go any more, values of open pages go.
+// keepQuota drops values until their bound is kept, and evicts pages until the quota and the floor
+// are kept. When no page may go any more, values of open pages go.
 func (r *Repository) keepQuota(ctx context.Context) error {
 	if r.o.ValueBytes > 0 {
 		if _, err := r.dropOpen(ctx, EvictOptions{KeepBytes: r.o.ValueBytes}); err != nil {

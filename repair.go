@@ -21,7 +21,8 @@ const indexFile = "page.db"
 // oldIndexSuffix stands behind the name of an index while another is made.
 const oldIndexSuffix = ".old"
 
-// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It reports false when somebody uses the page.
+// alone calls fn while nobody has a page open, nor can open it; who only keeps it gives way. It
+// reports false when somebody uses the page.
 func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok bool, err error) {
 	if err := r.enter(); err != nil {
 		return false, err
@@ -242,7 +243,8 @@ func (c *pageCheck) observeRepair(damage *storage.SalvageReport) {
 		"restored", damage.Restored, "pieces", len(damage.Pieces), "trees", len(damage.Trees), "commits", len(damage.Commits))
 }
 
-// settle adds the problems that were found before to what the last check says: those that are mended, and those that will never be.
+// settle adds the problems that were found before to what the last check says: those that are
+// mended, and those that will never be.
 func (c *pageCheck) settle(ctx context.Context, before []Problem, losses []loss) error {
 	remaining := map[Problem]bool{}
 	for _, p := range c.report.Problems {
@@ -290,7 +292,8 @@ func (c *pageCheck) withPage(ctx context.Context, fn func(context.Context, *Page
 	return fn(ctx, p)
 }
 
-// rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It reports false when the page is in use.
+// rebuildIndex makes page.db anew from the log. The old one stays until the new one is whole. It
+// reports false when the page is in use.
 func (c *pageCheck) rebuildIndex(ctx context.Context) (done bool, err error) {
 	if c.repo.o.InMemory {
 		return false, nil
@@ -325,13 +328,15 @@ func (c *pageCheck) rebuildIndex(ctx context.Context) (done bool, err error) {
 	return ok, err
 }
 
-// fetchedAtOnce bounds how many pieces one call asks the cloud for, and maxOldTrees how many trees of older versions are built: others come when they are read.
+// fetchedAtOnce bounds how many pieces one call asks the cloud for, and maxOldTrees how many trees
+// of older versions are built: others come when they are read.
 const (
 	fetchedAtOnce = 1024
 	maxOldTrees   = 64
 )
 
-// fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be asked is noted in the report.
+// fetch brings from the cloud what was damaged, as far as that has it. That the cloud cannot be
+// asked is noted in the report.
 func (c *pageCheck) fetch(ctx context.Context, losses []loss) error {
 	if file, _ := c.repo.cloud.get(); file == nil {
 		return nil
@@ -392,7 +397,9 @@ func (c *pageCheck) fetchPieces(ctx context.Context, p *Page, losses []loss) err
 	return flush()
 }
 
-// fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those of other versions, as far as they are not too many. What is built for one version often mends others.
+// fetchTrees builds trees anew that are not whole: those of the heads and of tags, and then those
+// of other versions, as far as they are not too many. What is built for one version often mends
+// others.
 func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) error {
 	first, others, err := c.brokenTrees(ctx, p, losses)
 	if err != nil {
@@ -412,7 +419,8 @@ func (c *pageCheck) fetchTrees(ctx context.Context, p *Page, losses []loss) erro
 	return nil
 }
 
-// brokenTrees returns the commits whose trees are to be built: heads and those with tags, and others, newest first.
+// brokenTrees returns the commits whose trees are to be built: heads and those with tags, and
+// others, newest first.
 func (c *pageCheck) brokenTrees(ctx context.Context, p *Page, losses []loss) (first, others []*commit.Commit, err error) {
 	if err := p.enter(); err != nil {
 		return nil, nil, err

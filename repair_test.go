@@ -29,7 +29,8 @@ type sickPage struct {
 	rng       *rand.Rand
 }
 
-// newSickPage makes a page that has rows of every kind. With a cloud all but the last commit is in the bucket if local is set.
+// newSickPage makes a page that has rows of every kind. With a cloud all but the last commit is in
+// the bucket if local is set.
 func newSickPage(t *testing.T, cloud, local bool) *sickPage {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
@@ -104,7 +105,8 @@ func remaining(r ledger.PageReport) (all []string) {
 	return all
 }
 
-// TestRepairRows damages, removes, moves and copies rows of every kind in page.db: a check names the family, or opening has found it; repair mends it, and a second check is clean.
+// TestRepairRows damages, removes, moves and copies rows of every kind in page.db: a check names
+// the family, or opening has found it; repair mends it, and a second check is clean.
 func TestRepairRows(t *testing.T) {
 	s := newSickPage(t, true, true)
 	families := []string{}
@@ -180,7 +182,8 @@ func TestRepairRows(t *testing.T) {
 	t.Logf("%d rows", filled)
 }
 
-// unused returns a key near k without a row. Rows of one family can be equal, so that a copy over another row changes nothing.
+// unused returns a key near k without a row. Rows of one family can be equal, so that a copy over
+// another row changes nothing.
 func unused(b index.Bucket, k []byte) []byte {
 	k = bytes.Clone(k)
 	for d := byte(1); ; d++ {
@@ -216,7 +219,8 @@ func (s *sickPage) injure(name string) (what string) {
 	return fmt.Sprintf("%s at %d of %s", what, at, filepath.Base(name))
 }
 
-// TestRepairFromCloud damages segments, and page.db too now and then, of a page that is in the bucket: it comes back whole. What only this device has may be gone; then that is told.
+// TestRepairFromCloud damages segments, and page.db too now and then, of a page that is in the
+// bucket: it comes back whole. What only this device has may be gone; then that is told.
 func TestRepairFromCloud(t *testing.T) {
 	cases := 12
 	if testing.Short() {
@@ -344,8 +348,9 @@ func readKeys(t *testing.T, p *ledger.Page) {
 	}))
 }
 
-// TestReadingFetchesWhatARepairOfflineLacks repairs a page while the bucket cannot be reached: a check tells as long as the newest version cannot be read wholly. As soon as the bucket is there again,
-// whatever is read or written brings what is missing, and so does a sync.
+// TestReadingFetchesWhatARepairOfflineLacks repairs a page while the bucket cannot be reached: a
+// check tells as long as the newest version cannot be read wholly. As soon as the bucket is there
+// again, whatever is read or written brings what is missing, and so does a sync.
 func TestReadingFetchesWhatARepairOfflineLacks(t *testing.T) {
 	s := newSickPage(t, true, false)
 	ctx := t.Context()
@@ -401,7 +406,9 @@ func TestReadingFetchesWhatARepairOfflineLacks(t *testing.T) {
 	}
 }
 
-// TestAllFilesAreGone removes all files of a page, or its index and what its log has: a check says so, again and again, until repair has brought it back from the cloud, or has told that it is gone for good. A page that nobody wrote to is no such.
+// TestAllFilesAreGone removes all files of a page, or its index and what its log has: a check says
+// so, again and again, until repair has brought it back from the cloud, or has told that it is gone
+// for good. A page that nobody wrote to is no such.
 func TestAllFilesAreGone(t *testing.T) {
 	logs := map[string]func(content []byte) []byte{
 		"gone":        func([]byte) []byte { return nil },

@@ -20,7 +20,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// Repository is everything of one user on one device: a directory of ledgers. It is safe for concurrent use.
+// Repository is everything of one user on one device: a directory of ledgers. It is safe for
+// concurrent use.
 type Repository struct {
 	dir      string // "" in memory
 	o        Options
@@ -61,7 +62,8 @@ type Repository struct {
 	pageRules   map[pageKey]*MergeRules // guarded by mu; likewise
 }
 
-// recencyPieces is of how many pieces of values it is remembered when they were read: about 1 GiB of values, with 512 KiB of memory.
+// recencyPieces is of how many pieces of values it is remembered when they were read: about 1 GiB
+// of values, with 512 KiB of memory.
 const recencyPieces = 1 << 16
 
 // testHooks replace what stands below a repository.
@@ -95,14 +97,15 @@ func clockOf(o *Options) clock.Clock {
 
 // Open opens the repository in dir, and creates it when it is absent. o may be nil.
 //
-// One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout and then
-// fails with a *LockedError that names the holder's process; that may be this process itself. ctx governs the
-// waiting only; the Repository outlives it. Close must be called.
+// One opener at a time may write. When another holds the repository, Open waits Options.LockTimeout
+// and then fails with a *LockedError that names the holder's process; that may be this process
+// itself. ctx governs the waiting only; the Repository outlives it. Close must be called.
 //
-// A repository with a cloud is opened whether that can be reached or not, also without its key; see Cloud.
+// A repository with a cloud is opened whether that can be reached or not, also without its key; see
+// Cloud.
 //
-// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format), ErrCorrupt,
-// ErrInvalid, ErrTooLarge, those of ctx and of the file system.
+// Errors: ErrLocked, ErrNoRepository (with MustExist or ReadOnly), ErrUnsupported (a newer format),
+// ErrCorrupt, ErrInvalid, ErrTooLarge, those of ctx and of the file system.
 func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -210,7 +213,8 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.openCloud(ctx)
 }
 
-// takePageTurn waits until nobody else has a page's place in turns, which mu guards, and takes it until release is called: its channel is closed then.
+// takePageTurn waits until nobody else has a page's place in turns, which mu guards, and takes it
+// until release is called: its channel is closed then.
 func (r *Repository) takePageTurn(ctx context.Context, turns map[pageKey]chan struct{}, k pageKey) (release func(), err error) {
 	for {
 		r.mu.Lock()
@@ -276,9 +280,10 @@ func (r *Repository) release() error {
 	return errors.Join(err, r.lock.release())
 }
 
-// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases the lock. A bucket that does not answer
-// keeps it for two seconds at most. It is idempotent: later calls return what the first one did. Transactions and snapshots that were still open are
-// closed too; the error then says how many, since that is a defect of the caller.
+// Close closes all pages, waits for the calls that run, rolls open transactions back, and releases
+// the lock. A bucket that does not answer keeps it for two seconds at most. It is idempotent: later
+// calls return what the first one did. Transactions and snapshots that were still open are closed
+// too; the error then says how many, since that is a defect of the caller.
 func (r *Repository) Close() error {
 	r.once.Do(func() { r.closeErr = r.close() })
 	return r.closeErr
@@ -323,8 +328,8 @@ func (r *Repository) handles() []*Page {
 // Dir returns the directory, as it was given to Open; "" for a repository in memory.
 func (r *Repository) Dir() string { return r.dir }
 
-// ID returns the random id that the repository was given when it was created, as 32 hexadecimal digits. A backup has
-// the same one.
+// ID returns the random id that the repository was given when it was created, as 32 hexadecimal
+// digits. A backup has the same one.
 func (r *Repository) ID() string { return r.identity.Load().String() }
 
 // ReadOnly reports whether the repository was opened for reading only.
@@ -338,8 +343,8 @@ func (r *Repository) enter() error {
 	return nil
 }
 
-// Ledger returns the ledger of the given name. It reads and writes nothing: a ledger exists once it has a page.
-// name is 1 to 1024 bytes of any value. Errors: ErrInvalid, ErrTooLarge, ErrClosed.
+// Ledger returns the ledger of the given name. It reads and writes nothing: a ledger exists once it
+// has a page. name is 1 to 1024 bytes of any value. Errors: ErrInvalid, ErrTooLarge, ErrClosed.
 func (r *Repository) Ledger(name string) (*Ledger, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -351,7 +356,8 @@ func (r *Repository) Ledger(name string) (*Ledger, error) {
 	return &Ledger{repo: r, name: name}, nil
 }
 
-// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors: ErrClosed, ErrCorrupt.
+// Ledgers returns the names of all ledgers that have pages, evicted ones too, sorted. Errors:
+// ErrClosed, ErrCorrupt.
 func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
 	pages, err := r.Pages(ctx)
 	if err != nil {
@@ -423,7 +429,8 @@ func (r *Repository) pageDir(k pageKey) string {
 	return filepath.Join(r.ledgersDir(), ledgerDirName(k.ledger), pageDirName(k.id))
 }
 
-// dirSize returns the sum of the sizes of the files below dir. Files that go away meanwhile do not count.
+// dirSize returns the sum of the sizes of the files below dir. Files that go away meanwhile do not
+// count.
 func dirSize(fsys vfs.FS, dir string) (int64, error) {
 	infos, err := fsys.ReadDir(dir)
 	if err != nil {

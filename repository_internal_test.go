@@ -20,7 +20,8 @@ func (l *listing) ReadDir(dir string) ([]vfs.Info, error) {
 	return l.FS.ReadDir(dir)
 }
 
-// TestLedgerIsListedOnce: opening a page costs no more in a ledger that has many. A directory that somebody has removed meanwhile is made again.
+// TestLedgerIsListedOnce: opening a page costs no more in a ledger that has many. A directory that
+// somebody has removed meanwhile is made again.
 func TestLedgerIsListedOnce(t *testing.T) {
 	fs := &listing{vfstest.NewMem(), map[string]int{}}
 	w := newEvictWorld(t)

@@ -258,7 +258,8 @@ func TestInterruptedBackupIsNoRepository(t *testing.T) {
 	closeIt(t, r)
 }
 
-// TestMendRepositoryFile makes the file anew: nothing that is stored is lost. With a cloud values are cut by its secret again, so that equal ones have the equal root on all devices.
+// TestMendRepositoryFile makes the file anew: nothing that is stored is lost. With a cloud values
+// are cut by its secret again, so that equal ones have the equal root on all devices.
 func TestMendRepositoryFile(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)

@@ -15,14 +15,16 @@ import (
 
 // Rescue says what was made of a head of which a part is gone for good.
 type Rescue struct {
-	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read; where they cannot, it has what Older had there: the newest version found that is whole, zero
+	// Head has holes. Commit is a new commit on it, with all entries of Head that can be read;
+	// where they cannot, it has what Older had there: the newest version found that is whole, zero
 	// when there is none.
 	Head, Commit, Older CommitID
 	// Entries are all that Commit has, FromOlder those of them that Older gave.
 	Entries, FromOlder int64
 }
 
-// rescueHeads makes commits on heads with holes that nobody can fill: on such a head nothing could be built.
+// rescueHeads makes commits on heads with holes that nobody can fill: on such a head nothing could
+// be built.
 func (c *pageCheck) rescueHeads(ctx context.Context) error {
 	if file, _ := c.repo.cloud.get(); file != nil && !c.compared {
 		return nil // what is missing may come yet
@@ -79,7 +81,8 @@ func (c *pageCheck) rescue(ctx context.Context, p *Page, head *commit.Commit) er
 	return nil
 }
 
-// wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at last the first commit. The tree of the newest one that the cloud has is fetched.
+// wholeAncestor returns a commit before c whose tree is whole, as new a one as a few looks find; at
+// last the first commit. The tree of the newest one that the cloud has is fetched.
 func (p *Page) wholeAncestor(ctx context.Context, c *commit.Commit) (*commit.Commit, error) {
 	local, err := p.store.Unsynced(ctx)
 	if err != nil {

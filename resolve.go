@@ -28,11 +28,13 @@ const (
 //	HEAD                      the handle's head
 //	NAME                      a tag
 //	3f2a...                   at least 4 digits of a commit id, when no other begins so
-//	2024-05-01, RFC 3339      the newest ancestor of the handle's head that is not younger; a date means its end in UTC
-//	REV~n                     the nth first parent of REV; ~ alone means ~1. Of a merge, the newer parent is the first
+//	2024-05-01, RFC 3339      the newest ancestor of the handle's head that is not younger; a date
+//	                          means its end in UTC
+//	REV~n                     the nth first parent of REV; ~ alone means ~1. Of a merge, the newer
+//	                          parent is the first
 //
-// They are tried in this order. Errors: ErrNotFound, ErrInvalid (an ambiguous prefix; the error lists the
-// candidates), ErrClosed, ErrCorrupt, those of ctx.
+// They are tried in this order. Errors: ErrNotFound, ErrInvalid (an ambiguous prefix; the error
+// lists the candidates), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Resolve(ctx context.Context, revision string) (CommitID, error) {
 	name, steps, err := parseRevision(revision)
 	if err != nil {
@@ -165,10 +167,11 @@ func parseRevisionTime(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// resolveTime finds the newest of the commits that are not younger than at, that head descends from or is, and that it reaches
-// by younger ones alone. The first commit is as old as time.
+// resolveTime finds the newest of the commits that are not younger than at, that head descends from
+// or is, and that it reaches by younger ones alone. The first commit is as old as time.
 func (p *Page) resolveTime(ctx context.Context, head *commit.Commit, at time.Time) (*commit.Commit, error) {
-	// A commit comes out of the queue after its descendants. By the clocks it may be younger than they.
+	// A commit comes out of the queue after its descendants. By the clocks it may be younger than
+	// they.
 	q := byGeneration{head}
 	held := map[commit.ID]bool{head.ID: true}
 	var newest *commit.Commit

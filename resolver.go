@@ -13,12 +13,13 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// Resolver decides conflicts one at a time. Resolve may be called for several pages at once. The answer must follow from the conflict alone, for devices to come to
-// the same result.
+// Resolver decides conflicts one at a time. Resolve may be called for several pages at once. The
+// answer must follow from the conflict alone, for devices to come to the same result.
 //
-// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up. Resolve must then return soon:
-// it cannot be interrupted, and Close waits for it. It may read and write the page, but must not merge or close it. When it fails
-// or panics, nothing is merged, and it is tried again later.
+// ctx ends when the page is closed, the rules are replaced, or the call that merges is given up.
+// Resolve must then return soon: it cannot be interrupted, and Close waits for it. It may read and
+// write the page, but must not merge or close it. When it fails or panics, nothing is merged, and
+// it is tried again later.
 type Resolver interface {
 	Resolve(ctx context.Context, c *MergeConflict) (Resolution, error)
 }
@@ -31,23 +32,27 @@ func (f ResolverFunc) Resolve(ctx context.Context, c *MergeConflict) (Resolution
 	return f(ctx, c)
 }
 
-// MergeConflict is a key about which two branches do not agree. The values of its entries can be read as long as the call lasts to which it was
-// given: later reads fail with ErrTxDone.
+// MergeConflict is a key about which two branches do not agree. The values of its entries can be
+// read as long as the call lasts to which it was given: later reads fail with ErrTxDone.
 type MergeConflict struct {
 	// Key belongs to the receiver.
 	Key []byte
-	// Base, Left and Right are the entries of the key in the common ancestor and on both sides, nil where it is absent. Left is the side
-	// whose head is the lesser by (timestamp, id), on every device.
+	// Base, Left and Right are the entries of the key in the common ancestor and on both sides, nil
+	// where it is absent. Left is the side whose head is the lesser by (timestamp, id), on every
+	// device.
 	Base, Left, Right *Entry
-	// BaseUnknown tells that there are several common ancestors, and that they do not agree about the key. Base is then nil.
+	// BaseUnknown tells that there are several common ancestors, and that they do not agree about
+	// the key. Base is then nil.
 	BaseUnknown bool
-	// LeftCommit and RightCommit are the heads that are merged. When more than two come together, one may be a merge that is not stored yet.
+	// LeftCommit and RightCommit are the heads that are merged. When more than two come together,
+	// one may be a merge that is not stored yet.
 	LeftCommit, RightCommit Commit
 	// BaseCommits are the common ancestors, at least one.
 	BaseCommits []Commit
 }
 
-// Resolution is what becomes of a key in conflict. The zero Resolution is none: it makes the merge fail.
+// Resolution is what becomes of a key in conflict. The zero Resolution is none: it makes the merge
+// fail.
 type Resolution struct {
 	outcome  merge.Outcome
 	value    []byte
@@ -57,26 +62,30 @@ type Resolution struct {
 	rule     string
 }
 
-// KeepLeft keeps what the left side has: with its priority, and when the key is absent there, it is removed.
+// KeepLeft keeps what the left side has: with its priority, and when the key is absent there, it is
+// removed.
 func KeepLeft() Resolution { return Resolution{outcome: merge.TakeLeft} }
 
-// KeepRight keeps what the right side has: with its priority, and when the key is absent there, it is removed.
+// KeepRight keeps what the right side has: with its priority, and when the key is absent there, it
+// is removed.
 func KeepRight() Resolution { return Resolution{outcome: merge.TakeRight} }
 
 // DeleteKey removes the key.
 func DeleteKey() Resolution { return Resolution{outcome: merge.TakeNone} }
 
-// NewValue gives the key a new value with priority Eager. value must not be changed before the merge has ended.
+// NewValue gives the key a new value with priority Eager. value must not be changed before the
+// merge has ended.
 func NewValue(value []byte) Resolution { return NewPriorityValue(value, Eager) }
 
-// NewPriorityValue gives the key a new value with a priority. A value that is short enough to be inline is always Eager.
-// value must not be changed before the merge has ended.
+// NewPriorityValue gives the key a new value with a priority. A value that is short enough to be
+// inline is always Eager. value must not be changed before the merge has ended.
 func NewPriorityValue(value []byte, p Priority) Resolution {
 	return Resolution{outcome: merge.TakeNew, value: value, priority: p}
 }
 
-// NewReader gives the key the value that r gives until io.EOF. size is its length, or -1 when that is not known; a different length makes the
-// merge fail, as does a nil r. Memory does not depend on the length. When r is an io.Closer, it is closed.
+// NewReader gives the key the value that r gives until io.EOF. size is its length, or -1 when that
+// is not known; a different length makes the merge fail, as does a nil r. Memory does not depend on
+// the length. When r is an io.Closer, it is closed.
 func NewReader(r io.Reader, size int64, p Priority) Resolution {
 	if r == nil {
 		return Resolution{}
@@ -84,7 +93,8 @@ func NewReader(r io.Reader, size int64, p Priority) Resolution {
 	return Resolution{outcome: merge.TakeNew, reader: r, size: size, priority: p}
 }
 
-// WithRule returns r with the name that the merge records for what decided, 1 to 128 bytes of UTF-8; without it that is "resolver".
+// WithRule returns r with the name that the merge records for what decided, 1 to 128 bytes of
+// UTF-8; without it that is "resolver".
 func (r Resolution) WithRule(name string) Resolution {
 	r.rule = name
 	return r

@@ -359,7 +359,8 @@ func TestHeadsThatMoveWhileAResolverRuns(t *testing.T) {
 	}
 }
 
-// Cancelled at any conflict, a merge leaves nothing behind, and the next one comes to the same as if nothing had been.
+// Cancelled at any conflict, a merge leaves nothing behind, and the next one comes to the same as
+// if nothing had been.
 func TestMergeIsCancelledAnywhere(t *testing.T) {
 	const n = 20
 	many := func(v string) func(*ledger.Tx) error {
@@ -450,7 +451,8 @@ type words struct {
 	live     uint64
 }
 
-// liveBytes returns how much is live: what waits for a collection depends on how busy the machine is.
+// liveBytes returns how much is live: what waits for a collection depends on how busy the machine
+// is.
 func liveBytes() uint64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -12,9 +12,13 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
-// Reupload makes the bucket whole again from what this device has: after it was wiped, restored from an older copy, or replaced. Keys are made anew when there are none; otherwise
-// those that are there are taken over; one that is damaged, or missing beside pages of this repository, is put back from what is remembered here. Each page, or those that are named, forgets what it knew of the bucket, joins the log that is there, and sends what that lacks. Nothing here is deleted. Run on each
-// device, it brings back everything that any of them has. PageSync.Missing counts the pieces that are neither here nor in the bucket.
+// Reupload makes the bucket whole again from what this device has: after it was wiped, restored
+// from an older copy, or replaced. Keys are made anew when there are none; otherwise those that are
+// there are taken over; one that is damaged, or missing beside pages of this repository, is put
+// back from what is remembered here. Each page, or those that are named, forgets what it knew of
+// the bucket, joins the log that is there, and sends what that lacks. Nothing here is deleted. Run
+// on each device, it brings back everything that any of them has. PageSync.Missing counts the
+// pieces that are neither here nor in the bucket.
 //
 // After a crash it is called again. Errors: those of Sync.
 func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync, error) {
@@ -30,7 +34,8 @@ func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync,
 	})
 }
 
-// rejoin makes or takes over the keyring of the bucket when it is another than the one that is remembered. The caller has the cloud's turn.
+// rejoin makes or takes over the keyring of the bucket when it is another than the one that is
+// remembered. The caller has the cloud's turn.
 func (r *Repository) rejoin(ctx context.Context) error {
 	file, _ := r.cloud.get()
 	if file == nil {
@@ -57,8 +62,9 @@ func (r *Repository) rejoin(ctx context.Context) error {
 // ringReads is how often a ring is found damaged before it is believed.
 const ringReads = 3
 
-// restoreKeyring puts back the rings that are remembered, where one in the bucket is damaged, or is not there though pages of this repository are. The caller has the cloud's turn.
-// The error matches ErrCloudReplaced when the bucket has another ring in the place of one.
+// restoreKeyring puts back the rings that are remembered, where one in the bucket is damaged, or is
+// not there though pages of this repository are. The caller has the cloud's turn. The error matches
+// ErrCloudReplaced when the bucket has another ring in the place of one.
 func (r *Repository) restoreKeyring(ctx context.Context) error {
 	link, err := r.connectInTurn(ctx)
 	if err != nil {
@@ -105,7 +111,8 @@ func (r *Repository) restoreKeyring(ctx context.Context) error {
 	return nil
 }
 
-// readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what was written.
+// readRing returns a ring of the keyring; nil when it is not there or, which damaged says, not what
+// was written.
 func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Ring, damaged bool, err error) {
 	for range ringReads {
 		raw, err := readObject(ctx, b, name, seal.MaxKeyringBytes)
@@ -122,7 +129,8 @@ func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Rin
 	return nil, true, nil
 }
 
-// announcedHere reports whether the bucket has an announcement of a page that is here, by the name that the keyring gives it: then it is the bucket of that.
+// announcedHere reports whether the bucket has an announcement of a page that is here, by the name
+// that the keyring gives it: then it is the bucket of that.
 func (r *Repository) announcedHere(ctx context.Context, b bucket.Bucket, link *cloudLink) (bool, error) {
 	keys, err := r.pageDirs()
 	if err != nil {

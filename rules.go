@@ -10,20 +10,24 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// MergeOptions say how the heads of pages come together. The zero value merges them in the background by LastOneWins.
+// MergeOptions say how the heads of pages come together. The zero value merges them in the
+// background by LastOneWins.
 type MergeOptions struct {
-	// Manual leaves several heads as they are until Page.Merge is called. Who syncs by hand, too, syncs again behind it, as SyncOptions.Merge does:
-	// devices that send their merges only after others have merged again need not come to one head.
+	// Manual leaves several heads as they are until Page.Merge is called. Who syncs by hand, too,
+	// syncs again behind it, as SyncOptions.Merge does: devices that send their merges only after
+	// others have merged again need not come to one head.
 	Manual bool
-	// Rules returns the rules of a page for which neither Page.SetMergeRules nor Ledger.SetMergeRules has set some; nil
-	// means LastOneWins for every key. It is asked before each merge, on the goroutine that merges, and must return soon. Rules may be nil.
+	// Rules returns the rules of a page for which neither Page.SetMergeRules nor
+	// Ledger.SetMergeRules has set some; nil means LastOneWins for every key. It is asked before
+	// each merge, on the goroutine that merges, and must return soon. Rules may be nil.
 	Rules func(ledger string, page PageID) *MergeRules
 }
 
-// MergeRules say who decides when branches of a page come together. A change that only one side has made stands
-// without being asked about, deletions included; a key that both sides have changed to different content is in conflict, and the strategy
-// with the longest prefix of the key decides. For devices to come to the same result, all must have the same rules; when they do
-// not, they still come to rest.
+// MergeRules say who decides when branches of a page come together. A change that only one side has
+// made stands without being asked about, deletions included; a key that both sides have changed to
+// different content is in conflict, and the strategy with the longest prefix of the key decides.
+// For devices to come to the same result, all must have the same rules; when they do not, they
+// still come to rest.
 type MergeRules struct {
 	// Default is for the keys of which no namespace has a prefix. The zero Strategy is LastOneWins.
 	Default Strategy
@@ -37,8 +41,9 @@ type NamespaceRule struct {
 	Strategy Strategy
 }
 
-// Strategy decides conflicts: LastOneWins, Automatic, Custom, ByValue, Counter, Maximum, SetUnion or Grouped. The zero Strategy is LastOneWins.
-// It may be used for any number of pages at once, as far as what it was made from allows.
+// Strategy decides conflicts: LastOneWins, Automatic, Custom, ByValue, Counter, Maximum, SetUnion
+// or Grouped. The zero Strategy is LastOneWins. It may be used for any number of pages at once, as
+// far as what it was made from allows.
 type Strategy struct {
 	kind     strategyKind
 	name     string
@@ -59,26 +64,30 @@ const (
 	grouped
 )
 
-// LastOneWins decides for the side on which the key was written last, by the timestamp of the commit that wrote it there. Which side made its
-// last commit later does not matter, nor that a merge commit is young.
+// LastOneWins decides for the side on which the key was written last, by the timestamp of the
+// commit that wrote it there. Which side made its last commit later does not matter, nor that a
+// merge commit is young.
 func LastOneWins() Strategy { return Strategy{kind: lastOneWins} }
 
 // Automatic has r asked about conflicts only.
 func Automatic(r Resolver) Strategy { return Strategy{kind: automatic, resolver: r} }
 
-// Custom has r asked about every key that a side has changed, also when only one has, or both to the same content; unless one of the sides
-// has no commit of its own that is no merge: then the other is taken as it is.
+// Custom has r asked about every key that a side has changed, also when only one has, or both to
+// the same content; unless one of the sides has no commit of its own that is no merge: then the
+// other is taken as it is.
 func Custom(r Resolver) Strategy { return Strategy{kind: custom, resolver: r} }
 
-// ByValue has conflicts decided by a function of three values, which is recorded under name: 1 to 128 bytes of UTF-8. A nil slice stands for absence, also
-// where there is no base. rule returns the merged value, nil to remove the key, or ok false when it cannot
-// decide; then, and for values above 1 MiB or where the value of the base is not known, the last one wins. It must follow from its arguments alone, which it must neither change nor retain.
+// ByValue has conflicts decided by a function of three values, which is recorded under name: 1 to
+// 128 bytes of UTF-8. A nil slice stands for absence, also where there is no base. rule returns the
+// merged value, nil to remove the key, or ok false when it cannot decide; then, and for values
+// above 1 MiB or where the value of the base is not known, the last one wins. It must follow from
+// its arguments alone, which it must neither change nor retain.
 func ByValue(name string, rule func(base, left, right []byte) (value []byte, ok bool)) Strategy {
 	return Strategy{kind: byValue, name: name, rule: rule}
 }
 
-// Counter is for decimal integers of up to 1000 digits: what both sides have added is added, also when that is the same. Absence is 0. Where a value is no
-// integer, the last one wins.
+// Counter is for decimal integers of up to 1000 digits: what both sides have added is added, also
+// when that is the same. Absence is 0. Where a value is no integer, the last one wins.
 func Counter() Strategy {
 	return Strategy{kind: builtIn, decider: merge.ByValueEqual("counter", merge.Counter, nil)}
 }
@@ -88,8 +97,8 @@ func Maximum() Strategy {
 	return Strategy{kind: builtIn, decider: merge.ByValueNoBase("maximum", merge.Maximum, nil)}
 }
 
-// SetUnion is for sets of lines: what both sides have, and what one has added; what one has removed is gone. The result is sorted, and each
-// line ends with a line feed.
+// SetUnion is for sets of lines: what both sides have, and what one has added; what one has removed
+// is gone. The result is sorted, and each line ends with a line feed.
 func SetUnion() Strategy {
 	return Strategy{kind: builtIn, decider: merge.ByValue("set union", merge.SetUnion, nil)}
 }
@@ -97,7 +106,8 @@ func SetUnion() Strategy {
 // Grouped has g merge a namespace as a whole.
 func Grouped(g GroupStrategy) Strategy { return Strategy{kind: grouped, group: g} }
 
-// quick reports whether s runs no code of the app, so that it may run while the page's writers wait.
+// quick reports whether s runs no code of the app, so that it may run while the page's writers
+// wait.
 func (s *Strategy) quick() bool { return s.kind == lastOneWins || s.kind == builtIn }
 
 // clone returns rules that share nothing with r, which may be nil.
@@ -220,22 +230,23 @@ func (run *mergeRun) protect(what string, call func() error) (err error) {
 	return call()
 }
 
-// SetMergeRules sets the rules for all pages of the ledger in this Repository that have none of their own; nil goes back to those of Options.
-// They are kept in memory only. A running merge that they concern is called off and begun anew, and one that had failed is tried
-// again at once. It does not wait for that.
+// SetMergeRules sets the rules for all pages of the ledger in this Repository that have none of
+// their own; nil goes back to those of Options. They are kept in memory only. A running merge that
+// they concern is called off and begun anew, and one that had failed is tried again at once. It
+// does not wait for that.
 func (l *Ledger) SetMergeRules(r *MergeRules) {
 	l.repo.setRules(l.name, nil, r.clone())
 }
 
-// SetMergeRules sets the rules for the page in this Repository, for all its handles, also those opened later; nil goes back to those of the
-// ledger. See Ledger.SetMergeRules.
+// SetMergeRules sets the rules for the page in this Repository, for all its handles, also those
+// opened later; nil goes back to those of the ledger. See Ledger.SetMergeRules.
 func (p *Page) SetMergeRules(r *MergeRules) {
 	p.ledger.repo.setRules(p.shared.key.ledger, &p.shared.key, r.clone())
 }
 
-// AddMergeRule adds a rule to those that the page has in this Repository, in place of one with the same
-// prefix. It is how a layer of records, such as package records, says how its rows are merged. Else it
-// is as SetMergeRules, which takes what was added away.
+// AddMergeRule adds a rule to those that the page has in this Repository, in place of one with the
+// same prefix. It is how a layer of records, such as package records, says how its rows are merged.
+// Else it is as SetMergeRules, which takes what was added away.
 func (p *Page) AddMergeRule(n NamespaceRule) {
 	repo, key := p.ledger.repo, p.shared.key
 	repo.addRule.Lock()
@@ -248,7 +259,8 @@ func (p *Page) AddMergeRule(n NamespaceRule) {
 	repo.setRules(key.ledger, &key, &MergeRules{Default: rules.Default, Namespaces: (rules.namespaces())[1:]})
 }
 
-// setRules sets the rules of a page, or with nil of a ledger, and tells the open pages that they concern.
+// setRules sets the rules of a page, or with nil of a ledger, and tells the open pages that they
+// concern.
 func (r *Repository) setRules(ledger string, page *pageKey, rules *MergeRules) {
 	r.mu.Lock()
 	if page != nil {

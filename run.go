@@ -17,8 +17,9 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A row of a run: the key is the prefix byte runKeyPrefix, since rows may not have empty keys, and the key of the page. The
-// value is a tag byte and what belongs to it. Runs never outlive their process, so the layout is no format.
+// A row of a run: the key is the prefix byte runKeyPrefix, since rows may not have empty keys, and
+// the key of the page. The value is a tag byte and what belongs to it. Runs never outlive their
+// process, so the layout is no format.
 //
 //	tag          rest
 //	runDelete    nothing
@@ -39,7 +40,8 @@ const (
 
 var runNumber atomic.Uint64
 
-// run is the part of a transaction's journal that did not fit into memory: sorted rows in a temporary file, never synced.
+// run is the part of a transaction's journal that did not fit into memory: sorted rows in a
+// temporary file, never synced.
 type run struct {
 	db   index.DB
 	path string // "" in memory
@@ -61,8 +63,8 @@ func newRun(dir string) (*run, error) {
 	return &run{db: db, path: path}, nil
 }
 
-// add writes changes that come in ascending order. It may be abandoned half way by an error; what was written then
-// says nothing that memory does not say too.
+// add writes changes that come in ascending order. It may be abandoned half way by an error; what
+// was written then says nothing that memory does not say too.
 func (r *run) add(changes iter.Seq[btree.Change]) error {
 	next, stop := iter.Pull(changes)
 	defer stop()

@@ -14,12 +14,13 @@ import (
 type ScanOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// Start is the first key that may come, and End the first that may not; nil means no limit. They keep their
-	// meaning when Reverse is set: Start is the lower limit.
+	// Start is the first key that may come, and End the first that may not; nil means no limit.
+	// They keep their meaning when Reverse is set: Start is the lower limit.
 	Start, End []byte
 	// Reverse gives the entries in descending order.
 	Reverse bool
-	// KeysOnly leaves inline values out of the entries, which saves copying them. Entry.Value still reads them.
+	// KeysOnly leaves inline values out of the entries, which saves copying them. Entry.Value still
+	// reads them.
 	KeysOnly bool
 	// Limit is the greatest number of entries; 0 means no limit.
 	Limit int
@@ -49,7 +50,8 @@ type Iter struct {
 	entry    fb.Entry
 	started  bool
 
-	// The run of entries that lie beside each other in one node of a tree: they are given without moving src.
+	// The run of entries that lie beside each other in one node of a tree: they are given without
+	// moving src.
 	tree *btree.Cursor // nil when src is not a tree
 	node *fb.Node      // nil outside of a run
 	i    int           // the present entry of node
@@ -58,7 +60,8 @@ type Iter struct {
 	err  error
 }
 
-// entryCursor walks over the entries of a version of a page. After first it is moved by next only, after last by prev.
+// entryCursor walks over the entries of a version of a page. After first it is moved by next only,
+// after last by prev.
 type entryCursor interface {
 	// first moves to the first entry whose key is not below lo.
 	first(ctx context.Context, lo []byte) (bool, error)
@@ -118,7 +121,8 @@ func (c treeCursor) last(ctx context.Context, hi []byte) (bool, error) {
 	return c.SeekBefore(ctx, hi)
 }
 
-// open makes it, which is zero, an iterator over what o selects within the keys that begin with prefix.
+// open makes it, which is zero, an iterator over what o selects within the keys that begin with
+// prefix.
 func (it *Iter) open(from origin, src entryCursor, o ScanOptions, prefix []byte) {
 	it.from, it.src, it.reverse, it.keysOnly, it.limit = from, src, o.Reverse, o.KeysOnly, o.Limit
 	if o.Limit < 0 {
@@ -155,8 +159,9 @@ func prefixEnd(p []byte) []byte {
 // checkEvery is after how many moves between nodes an iterator looks at its context.
 const checkEvery = 16
 
-// Next moves to the next entry, at first to the first one. It returns false at the end and on an error; see Err. Whether what the
-// entries come from is still open, and ctx, are looked at between nodes of the tree, not at each entry.
+// Next moves to the next entry, at first to the first one. It returns false at the end and on an
+// error; see Err. Whether what the entries come from is still open, and ctx, are looked at between
+// nodes of the tree, not at each entry.
 func (it *Iter) Next(ctx context.Context) bool {
 	if it.left > 0 {
 		it.left--
@@ -247,9 +252,9 @@ func (it *Iter) Key() []byte {
 	return it.entry.Key
 }
 
-// Value reads the entry's value into memory, whatever its length. It belongs to the caller; InlineValue
-// spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first Next and after
-// the last.
+// Value reads the entry's value into memory, whatever its length. It belongs to the caller;
+// InlineValue spares the copy of a short one. Errors: as Entry.Value; ErrInvalid before the first
+// Next and after the last.
 func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 	if !it.started || it.done {
 		return nil, fmt.Errorf("read the value of an iterator that stands at no entry: %w", ErrInvalid)
@@ -259,8 +264,8 @@ func (it *Iter) Value(ctx context.Context) ([]byte, error) {
 }
 
 // InlineValue returns the entry's value, borrowed until the next call of Next or Close, when it is
-// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false, and
-// Value reads it.
+// inline: at most 256 bytes that stand in the tree entry itself. Of any other value ok is false,
+// and Value reads it.
 func (it *Iter) InlineValue() (value []byte, ok bool) {
 	if it.node == nil {
 		return it.entry.Value, it.entry.Inline

@@ -7,8 +7,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestIterValues reads values of every length with Value, those of at most 256 bytes with InlineValue too, from a snapshot and from a
-// transaction that has changes of its own.
+// TestIterValues reads values of every length with Value, those of at most 256 bytes with
+// InlineValue too, from a snapshot and from a transaction that has changes of its own.
 func TestIterValues(t *testing.T) {
 	ctx := t.Context()
 	p := memoryPage(t, ledger.Options{})

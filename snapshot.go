@@ -27,8 +27,8 @@ var (
 	_ Reader = (*Tx)(nil)
 )
 
-// Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It is safe for
-// concurrent use.
+// Snapshot is an immutable version of a page. Its commit is kept from being pruned until Close. It
+// is safe for concurrent use.
 type Snapshot struct {
 	*snapshotState
 	prefix  []byte
@@ -47,7 +47,8 @@ type snapshotState struct {
 	over    atomic.Bool
 }
 
-// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the page.
+// newSnapshot makes a snapshot of a commit that is pinned until release. The caller has entered the
+// page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
 	s := &snapshotState{page: p, commit: c, nodes: completedNodes{p.store, p, c}, values: p.store, release: release, managed: managed}
 	s.tree = btree.Tree{Page: p.shared.key.id, Source: &s.nodes, Root: c.Root}
@@ -89,9 +90,9 @@ func (s *snapshotState) end() bool {
 // Commit returns the commit that the snapshot shows.
 func (s *Snapshot) Commit() Commit { return newCommit(s.commit) }
 
-// Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies, within the limit that s
-// has: when the two exclude each other, nothing is left. Keys are not stripped; a key outside the limit is not found.
-// Closing either closes both.
+// Prefix returns the same snapshot limited to the keys that begin with prefix, which it copies,
+// within the limit that s has: when the two exclude each other, nothing is left. Keys are not
+// stripped; a key outside the limit is not found. Closing either closes both.
 func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
 	limited := &Snapshot{snapshotState: s.snapshotState, prefix: bytes.Clone(prefix), nothing: s.nothing}
 	switch {
@@ -104,11 +105,13 @@ func (s *Snapshot) Prefix(prefix []byte) *Snapshot {
 	return limited
 }
 
-// Close releases the commit. It is idempotent and always returns nil. Reads that come later fail with ErrClosed.
+// Close releases the commit. It is idempotent and always returns nil. Reads that come later fail
+// with ErrClosed.
 func (s *Snapshot) Close() error { return s.page.closeSnapshot(s.snapshotState) }
 
-// Get returns the value of key, which belongs to the caller. A value is read into memory wholly; see Open for
-// long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into memory), ErrClosed, ErrCorrupt, those of ctx.
+// Get returns the value of key, which belongs to the caller. A value is read into memory wholly;
+// see Open for long ones. Errors: ErrNotFound, ErrNeedsFetch, ErrTooLarge (it does not fit into
+// memory), ErrClosed, ErrCorrupt, those of ctx.
 func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	n, i, err := s.locate(ctx, key)
 	if err != nil {
@@ -121,7 +124,8 @@ func (s *Snapshot) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return readValue(ctx, s.snapshotState, &e)
 }
 
-// Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed, ErrCorrupt, those of ctx.
+// Stat returns the entry of key without reading its value. Errors: ErrNotFound, ErrClosed,
+// ErrCorrupt, those of ctx.
 func (s *Snapshot) Stat(ctx context.Context, key []byte) (Entry, error) {
 	e, err := s.lookup(ctx, key)
 	if err != nil {
@@ -130,8 +134,8 @@ func (s *Snapshot) Stat(ctx context.Context, key []byte) (Entry, error) {
 	return newEntry(s.snapshotState, &e, true), nil
 }
 
-// Open returns a reader of the value of key. Memory does not depend on the value's size. ctx governs all reads of the
-// Value. Errors: as Stat.
+// Open returns a reader of the value of key. Memory does not depend on the value's size. ctx
+// governs all reads of the Value. Errors: as Stat.
 func (s *Snapshot) Open(ctx context.Context, key []byte) (*Value, error) {
 	e, err := s.lookup(ctx, key)
 	if err != nil {
@@ -174,13 +178,15 @@ func (s *Snapshot) locate(ctx context.Context, key []byte) (*fb.Node, int, error
 // errNoEntry is made once: a look-up that finds nothing is no rare thing.
 var errNoEntry = fmt.Errorf("get: no such key: %w", ErrNotFound)
 
-// Scan returns the entries that o selects, in order of their keys, with keys and inline values that belong to the caller.
-// Errors, as the last element: ErrClosed, ErrCorrupt, ErrInvalid (negative Limit), those of ctx.
+// Scan returns the entries that o selects, in order of their keys, with keys and inline values that
+// belong to the caller. Errors, as the last element: ErrClosed, ErrCorrupt, ErrInvalid (negative
+// Limit), those of ctx.
 func (s *Snapshot) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) { s.Iter(o).all(ctx)(yield) }
 }
 
-// Iter returns an iterator over the entries that o selects, which allocates nothing for each of them. It must be closed.
+// Iter returns an iterator over the entries that o selects, which allocates nothing for each of
+// them. It must be closed.
 func (s *Snapshot) Iter(o ScanOptions) *Iter {
 	t := s.tree
 	if s.nothing {

@@ -10,9 +10,11 @@ import (
 
 // SpaceKinds are bytes on disk by kind of data.
 type SpaceKinds struct {
-	// Values are the pieces of long values, Nodes the trees with the inline values in them, of all versions that are kept, Commits the commits.
+	// Values are the pieces of long values, Nodes the trees with the inline values in them, of all
+	// versions that are kept, Commits the commits.
 	Values, Nodes, Commits int64
-	// Rest is what else is in the segments: what was deleted and is not compacted away, and records of tags, of sync and of transactions.
+	// Rest is what else is in the segments: what was deleted and is not compacted away, and records
+	// of tags, of sync and of transactions.
 	Rest int64
 	// Index is page.db, which can be made anew from the segments.
 	Index int64
@@ -34,13 +36,15 @@ type PageUsage struct {
 	PageInfo
 	// Kinds are what it takes by kind of data.
 	Kinds SpaceKinds
-	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to delete: what only they refer to comes on top.
+	// Garbage is what pieces and nodes take that nothing refers to, and that Collect has still to
+	// delete: what only they refer to comes on top.
 	Garbage int64
-	// Unsynced and UnsyncedTags are commits and tags that the bucket does not have, LocalValues reports pieces of values that it does not have. Without a
-	// cloud that is all of them.
+	// Unsynced and UnsyncedTags are commits and tags that the bucket does not have, LocalValues
+	// reports pieces of values that it does not have. Without a cloud that is all of them.
 	Unsynced, UnsyncedTags int
 	LocalValues            bool
-	// Bar says why the page cannot be evicted, and Reason tells it to people; EvictFree when it can.
+	// Bar says why the page cannot be evicted, and Reason tells it to people; EvictFree when it
+	// can.
 	Bar    EvictBar
 	Reason string
 	// Err says why the page could not be read; nil when it could.
@@ -49,7 +53,8 @@ type PageUsage struct {
 
 // Usage says what takes space in a repository.
 type Usage struct {
-	// Pages has one element for each page, those that are in the cloud only too, sorted by ledger, then id.
+	// Pages has one element for each page, those that are in the cloud only too, sorted by ledger,
+	// then id.
 	Pages []PageUsage
 	// SizeBytes and Kinds are sums.
 	SizeBytes int64
@@ -62,8 +67,9 @@ type Usage struct {
 	FreeBytes int64
 }
 
-// Usage measures all pages. It opens each for a moment that is not open, which is no use of it, and asks no bucket.
-// Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the file system; what is wrong with a page is in its PageUsage.
+// Usage measures all pages. It opens each for a moment that is not open, which is no use of it, and
+// asks no bucket. Errors: ErrClosed, ErrCorrupt (of the list of pages), those of ctx and of the
+// file system; what is wrong with a page is in its PageUsage.
 func (r *Repository) Usage(ctx context.Context) (Usage, error) {
 	infos, err := r.Pages(ctx)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Status is the state of a repository at one moment. Status opens each page for a moment that is not open.
+// Status is the state of a repository at one moment. Status opens each page for a moment that is
+// not open.
 type Status struct {
 	// Dir and ID are the repository's directory and id.
 	Dir, ID string
@@ -30,18 +31,22 @@ type Status struct {
 // CloudStatus is what is known of the cloud without asking it.
 type CloudStatus struct {
 	CloudInfo
-	// LastSuccess is when a Sync of all pages succeeded for the last time, by this device's clock, in this run or an earlier one; zero: never.
+	// LastSuccess is when a Sync of all pages succeeded for the last time, by this device's clock,
+	// in this run or an earlier one; zero: never.
 	LastSuccess time.Time
-	// OldestUnsynced is the timestamp of the oldest commit of any page that the bucket does not have; zero: it has all.
+	// OldestUnsynced is the timestamp of the oldest commit of any page that the bucket does not
+	// have; zero: it has all.
 	OldestUnsynced time.Time
-	// Since is when the figures begin: they are sums over all runs since the cloud was set, but for what a process that was
-	// killed did in its last minute.
+	// Since is when the figures begin: they are sums over all runs since the cloud was set, but for
+	// what a process that was killed did in its last minute.
 	Since time.Time
-	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed ones included.
+	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed
+	// ones included.
 	ClassA, ClassB, Free int64
 	// UpBytes and DownBytes are bytes of content.
 	UpBytes, DownBytes int64
-	// Retries counts requests that were made again. Entries counts what was appended to logs, Applied what came from others.
+	// Retries counts requests that were made again. Entries counts what was appended to logs,
+	// Applied what came from others.
 	Retries, Entries, Applied, Checkpoints int64
 }
 
@@ -52,13 +57,16 @@ type PageStatus struct {
 	Heads int
 	// Newest is the newest head.
 	Newest Commit
-	// Unsynced is the number of commits that the cloud does not have. Without a cloud it is all of them.
+	// Unsynced is the number of commits that the cloud does not have. Without a cloud it is all of
+	// them.
 	Unsynced int
-	// Sync is the state of sync. For a page that is not being synced it is what is remembered; why the last attempt failed stands with Upload then.
+	// Sync is the state of sync. For a page that is not being synced it is what is remembered; why
+	// the last attempt failed stands with Upload then.
 	Sync SyncState
 	// Ahead is how far the newest head's timestamp is ahead of the local clock, 0 when it is not.
 	Ahead time.Duration
-	// Garbage is what was collected since the page was opened; with Last zero for a page that was not open.
+	// Garbage is what was collected since the page was opened; with Last zero for a page that was
+	// not open.
 	Garbage GarbageState
 	// Torn lists what was set aside at the last open because a crash had torn it.
 	Torn []TornTail
@@ -68,7 +76,8 @@ type PageStatus struct {
 	Err error
 }
 
-// TornTail is the unfinished end of a segment file that a crash left behind. It was set aside, not lost.
+// TornTail is the unfinished end of a segment file that a crash left behind. It was set aside, not
+// lost.
 type TornTail struct {
 	Segment uint32
 	Offset  uint64
@@ -77,8 +86,8 @@ type TornTail struct {
 	SavedAs string
 }
 
-// Status returns the state of the repository and all its pages. Errors: ErrClosed, and those of ctx; what is wrong
-// with a page is in its PageStatus.
+// Status returns the state of the repository and all its pages. Errors: ErrClosed, and those of
+// ctx; what is wrong with a page is in its PageStatus.
 func (r *Repository) Status(ctx context.Context) (Status, error) {
 	infos, err := r.herePages(ctx)
 	if err != nil {

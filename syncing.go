@@ -56,17 +56,19 @@ func (a SyncActivity) String() string {
 type SyncState struct {
 	Ledger, Name string
 	Page         PageID
-	// Upload and Download say what the two directions do, and the errors why they fail. An attempt that came to no page at all, as without the key or the
-	// network, is told of each.
+	// Upload and Download say what the two directions do, and the errors why they fail. An attempt
+	// that came to no page at all, as without the key or the network, is told of each.
 	Upload, Download       SyncActivity
 	UploadErr, DownloadErr error
 	// Up and Down say how far the two directions are; while they rest, what they did the last time.
 	Up, Down SyncProgress
-	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the timestamp of the oldest, zero when there is none.
+	// Unsynced is the number of commits that the bucket does not have, and OldestUnsynced the
+	// timestamp of the oldest, zero when there is none.
 	Unsynced       int
 	OldestUnsynced time.Time
-	// LastSuccess is when all commits were last known to be up and all entries down, by this device's clock; zero: not since the page was opened. Pieces that go up a second
-	// time, since their place was condemned, do not count.
+	// LastSuccess is when all commits were last known to be up and all entries down, by this
+	// device's clock; zero: not since the page was opened. Pieces that go up a second time, since
+	// their place was condemned, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry of the page's log in the bucket that is here.
 	Position uint64
@@ -76,13 +78,15 @@ type SyncState struct {
 	Paused bool
 }
 
-// SyncProgress says how much one direction of sync has done since it was last at rest. Totals are those of the log entries that are being sent or
-// taken; they grow as further ones begin.
+// SyncProgress says how much one direction of sync has done since it was last at rest. Totals are
+// those of the log entries that are being sent or taken; they grow as further ones begin.
 type SyncProgress struct {
-	// Values counts keys that get a value, of TotalValues. A value that is sent counts when it was read.
+	// Values counts keys that get a value, of TotalValues. A value that is sent counts when it was
+	// read.
 	Values, TotalValues int64
-	// Bytes is how much is done of TotalBytes: of the content of values where they are sent, whether the bucket had it already or not, and of objects that are read from the
-	// bucket where they are taken.
+	// Bytes is how much is done of TotalBytes: of the content of values where they are sent,
+	// whether the bucket had it already or not, and of objects that are read from the bucket where
+	// they are taken.
 	Bytes, TotalBytes int64
 }
 
@@ -94,18 +98,22 @@ func newSyncState(s *cloudsync.PageState) SyncState {
 	}
 }
 
-// SyncMetrics are figures of the syncing of a repository since it was opened. See CloudStatus for sums over all runs.
+// SyncMetrics are figures of the syncing of a repository since it was opened. See CloudStatus for
+// sums over all runs.
 type SyncMetrics struct {
-	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed ones included.
+	// ClassA counts puts and lists, ClassB gets, Free deletes: requests as stores bill them, failed
+	// ones included.
 	ClassA, ClassB, Free int64
 	// UpBytes and DownBytes are bytes of content.
 	UpBytes, DownBytes int64
-	// Retries counts requests that were made again. Entries counts what was appended to logs, Applied what came from others.
+	// Retries counts requests that were made again. Entries counts what was appended to logs,
+	// Applied what came from others.
 	Retries, Entries, Applied, Checkpoints int64
-	// OldestUnsynced is the timestamp of the oldest commit that the bucket does not have, of all open pages; zero: none.
+	// OldestUnsynced is the timestamp of the oldest commit that the bucket does not have, of all
+	// open pages; zero: none.
 	OldestUnsynced time.Time
-	// LastSuccess is when the open page that is furthest behind had all its commits up and all entries down, by this device's clock; zero: never for one of them, or no
-	// page is open.
+	// LastSuccess is when the open page that is furthest behind had all its commits up and all
+	// entries down, by this device's clock; zero: never for one of them, or no page is open.
 	LastSuccess time.Time
 }
 
@@ -123,9 +131,9 @@ func (r *Repository) SyncMetrics() SyncMetrics {
 	}
 }
 
-// SyncStates returns the states of the open pages of a repository with a cloud, those that are held open to sync them
-// too, and of the pages whose syncing failed, sorted by ledger and page. Where nothing can be synced, as without the
-// key, each state says why.
+// SyncStates returns the states of the open pages of a repository with a cloud, those that are held
+// open to sync them too, and of the pages whose syncing failed, sorted by ledger and page. Where
+// nothing can be synced, as without the key, each state says why.
 func (r *Repository) SyncStates() []SyncState {
 	states, _ := r.syncStates()
 	return states
@@ -156,8 +164,9 @@ func (r *Repository) syncStates() ([]SyncState, [2]<-chan struct{}) {
 	return out, changed
 }
 
-// WatchSync tells the states of the open pages now and whenever one changes. Changes that come faster than the loop are told as one. The loop pulls, and
-// nothing is held between. It ends with an error, as the last element: ErrClosed, those of ctx.
+// WatchSync tells the states of the open pages now and whenever one changes. Changes that come
+// faster than the loop are told as one. The loop pulls, and nothing is held between. It ends with
+// an error, as the last element: ErrClosed, those of ctx.
 func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error] {
 	return func(yield func([]SyncState, error) bool) {
 		for {
@@ -183,8 +192,9 @@ func (r *Repository) WatchSync(ctx context.Context) iter.Seq2[[]SyncState, error
 	}
 }
 
-// PauseSync has nothing synced in the background until ResumeSync, in later runs too. Sync, Prefetch and reads of what is not here go on. What is under
-// way is finished. Errors: ErrNoCloud, ErrReadOnly, ErrClosed, those of the file system and of ctx.
+// PauseSync has nothing synced in the background until ResumeSync, in later runs too. Sync,
+// Prefetch and reads of what is not here go on. What is under way is finished. Errors: ErrNoCloud,
+// ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) PauseSync(ctx context.Context) error { return r.setPaused(ctx, true) }
 
 // ResumeSync ends a pause. Errors: as PauseSync.
@@ -241,11 +251,13 @@ type PageSync struct {
 	Err error
 }
 
-// Sync syncs pages as Page.Sync does, several at a time: those that are named, or, when none is, all that are here or that other
-// devices have announced in the bucket, which are created. Pages that are not open are opened for it. One that fails does not keep the others; when the
-// bucket cannot be reached, or refuses, the rest is given up.
+// Sync syncs pages as Page.Sync does, several at a time: those that are named, or, when none is,
+// all that are here or that other devices have announced in the bucket, which are created. Pages
+// that are not open are opened for it. One that fails does not keep the others; when the bucket
+// cannot be reached, or refuses, the rest is given up.
 //
-// The result has an element for each page that was tried, sorted by ledger and id. The error joins those of the pages; see Page.Sync.
+// The result has an element for each page that was tried, sorted by ledger and id. The error joins
+// those of the pages; see Page.Sync.
 func (r *Repository) Sync(ctx context.Context, only ...PageRef) ([]PageSync, error) {
 	return r.syncPages(ctx, only, handleLook, (*Page).syncOne)
 }
@@ -259,7 +271,8 @@ func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
 // SyncState returns the state of sync of the page; without a cloud it is zero but for the name.
 func (p *Page) SyncState() SyncState { return p.shared.syncState() }
 
-// syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are here.
+// syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are
+// here.
 func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind handleKind, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -298,7 +311,8 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind handleK
 	return done, call.explain(err)
 }
 
-// noteFailure lets the states and Status tell, of all pages that are here, why the last sync did not begin. link is nil when there is none.
+// noteFailure lets the states and Status tell, of all pages that are here, why the last sync did
+// not begin. link is nil when there is none.
 func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error) {
 	file, _ := r.cloud.get()
 	keys, listErr := r.pageDirs()
@@ -316,7 +330,8 @@ func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error
 	r.remember(link)
 }
 
-// checkBucket proves that the bucket is the one whose keyring is remembered, and takes over newer rings of that.
+// checkBucket proves that the bucket is the one whose keyring is remembered, and takes over newer
+// rings of that.
 func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
 	file, _ := r.cloud.get()
 	if file == nil {
@@ -334,7 +349,8 @@ func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
 	return fmt.Errorf("look at bucket %s: %w", file.url, err)
 }
 
-// pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by bytes which are not what was written; it keeps no other.
+// pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by
+// bytes which are not what was written; it keeps no other.
 func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []PageRef) (work []PageSync, bad, err error) {
 	here, err := r.pageDirs()
 	if err != nil {
@@ -456,8 +472,8 @@ func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind handleKi
 	return errors.Join(fn(p, ctx, work), p.Close())
 }
 
-// attachAll connects and begins to sync the open pages, unless nothing is to sync by itself: then reads of what is not here do. The caller
-// has the cloud's turn. anyhow: see attach.
+// attachAll connects and begins to sync the open pages, unless nothing is to sync by itself: then
+// reads of what is not here do. The caller has the cloud's turn. anyhow: see attach.
 func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
 	file, _ := r.cloud.get()
 	if file == nil || r.o.ReadOnly {
@@ -481,8 +497,9 @@ func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
 	return nil
 }
 
-// openCloud reads what is remembered of the cloud and, unless nothing is to sync by itself, connects. Neither a damaged file nor that it cannot
-// connect keeps anybody from the pages: Cloud tells.
+// openCloud reads what is remembered of the cloud and, unless nothing is to sync by itself,
+// connects. Neither a damaged file nor that it cannot connect keeps anybody from the pages: Cloud
+// tells.
 func (r *Repository) openCloud(ctx context.Context) error {
 	file, err := r.readCloudFile()
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnsupported) {

@@ -38,8 +38,9 @@ func obstacles() map[string]obstacle {
 	}
 }
 
-// TestSyncStateSaysWhyNothingGoes puts obstacles in the way of sync: after one attempt, of the background or by Sync, all states say what is wrong and how much waits. When the obstacle is gone, the next
-// attempt takes that back.
+// TestSyncStateSaysWhyNothingGoes puts obstacles in the way of sync: after one attempt, of the
+// background or by Sync, all states say what is wrong and how much waits. When the obstacle is
+// gone, the next attempt takes that back.
 func TestSyncStateSaysWhyNothingGoes(t *testing.T) {
 	for name, what := range obstacles() {
 		t.Run(name, func(t *testing.T) { testObstacle(t, what, false) })
@@ -120,7 +121,8 @@ func statesOf(t *testing.T, r *ledger.Repository, p *ledger.Page) []ledger.SyncS
 	return append(r.SyncStates(), p.SyncState(), status.Pages[0].Sync)
 }
 
-// TestSyncStateSaysHowFarItIs looks at the states while packs go up and come down: what is done grows up to what there is.
+// TestSyncStateSaysHowFarItIs looks at the states while packs go up and come down: what is done
+// grows up to what there is.
 func TestSyncStateSaysHowFarItIs(t *testing.T) {
 	w := newCloudWorld(t)
 	a, b := w.device(w.options()), w.device(w.options())

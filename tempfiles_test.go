@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestTemporaryFilesHaveNoNames looks into the system's directory for temporary files while a repository is checked and backed up: what a process leaves there that is killed stays for ever.
+// TestTemporaryFilesHaveNoNames looks into the system's directory for temporary files while a
+// repository is checked and backed up: what a process leaves there that is killed stays for ever.
 func TestTemporaryFilesHaveNoNames(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("an open file cannot be removed")

@@ -11,10 +11,11 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// A transaction that was refused with ErrConflict and is tried again would seldom get through beside writers that wait for
-// the page's write turn: while it runs, they commit. So the next one on the handle waits for the turn when it begins, and
-// holds it. It holds the turn for twice as long as the refused one had run and turnSlack, at most for turnLimit: who
-// begins a transaction and forgets it keeps the others waiting no longer. Then it goes on as any other.
+// A transaction that was refused with ErrConflict and is tried again would seldom get through
+// beside writers that wait for the page's write turn: while it runs, they commit. So the next one
+// on the handle waits for the turn when it begins, and holds it. It holds the turn for twice as
+// long as the refused one had run and turnSlack, at most for turnLimit: who begins a transaction
+// and forgets it keeps the others waiting no longer. Then it goes on as any other.
 const (
 	turnSlack = 10 * time.Millisecond
 	turnLimit = time.Second
@@ -34,7 +35,8 @@ func (r *refusals) add(took time.Duration) {
 	r.took = max(0, took) // an app's clock may jump
 }
 
-// take reports whether there was a refusal, which the caller makes good, and for how long he may hold the turn.
+// take reports whether there was a refusal, which the caller makes good, and for how long he may
+// hold the turn.
 func (r *refusals) take() (hold time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +55,8 @@ type heldTurn struct {
 	wg     sync.WaitGroup
 }
 
-// holdTurn gives the turn back when the time is over, unless that was done. drop must be called once.
+// holdTurn gives the turn back when the time is over, unless that was done. drop must be called
+// once.
 func holdTurn(c clock.Clock, hold time.Duration, unlock func()) *heldTurn {
 	h := &heldTurn{unlock: unlock, ended: make(chan struct{})}
 	over, release := c.After(hold)
@@ -70,10 +73,12 @@ func holdTurn(c clock.Clock, hold time.Duration, unlock func()) *heldTurn {
 	return h
 }
 
-// claim reports whether the turn is still held. Then the caller has it, and calls unlock. h may be nil.
+// claim reports whether the turn is still held. Then the caller has it, and calls unlock. h may be
+// nil.
 func (h *heldTurn) claim() bool { return h != nil && !h.gone.Swap(true) }
 
-// drop gives the turn back, unless that was done, and waits for the goroutine of holdTurn. h may be nil.
+// drop gives the turn back, unless that was done, and waits for the goroutine of holdTurn. h may be
+// nil.
 func (h *heldTurn) drop() {
 	if h == nil {
 		return
@@ -85,8 +90,9 @@ func (h *heldTurn) drop() {
 	h.wg.Wait()
 }
 
-// beginInTurn begins a transaction on the newest head of the handle's branch and holds the write turn for some time. It returns
-// nil when the turn does not come within turnLimit, as in a closure of Update. The caller has entered the page.
+// beginInTurn begins a transaction on the newest head of the handle's branch and holds the write
+// turn for some time. It returns nil when the turn does not come within turnLimit, as in a closure
+// of Update. The caller has entered the page.
 func (p *Page) beginInTurn(ctx context.Context, hold time.Duration) (*Tx, error) {
 	call := p.gate.context(ctx)
 	defer call.release()

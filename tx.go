@@ -17,11 +17,13 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else sees them before Commit,
-// and then all at once. It is for one goroutine at a time. Changes beyond Options.JournalBytes, and long
-// values at once, go to disk, so that a transaction may be of any size.
+// Tx is a transaction: a base commit and the changes made on it, which its reads see. Nobody else
+// sees them before Commit, and then all at once. It is for one goroutine at a time. Changes beyond
+// Options.JournalBytes, and long values at once, go to disk, so that a transaction may be of any
+// size.
 //
-// After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with ErrClosed after Close of the page.
+// After Commit, Rollback or the end of an Update closure all methods fail with ErrTxDone, and with
+// ErrClosed after Close of the page.
 type Tx struct {
 	page           *Page
 	base           *commit.Commit
@@ -40,7 +42,8 @@ type Tx struct {
 	over    atomic.Bool
 }
 
-// txSink is the storage journal of a transaction, guarded for values that are read while others are written.
+// txSink is the storage journal of a transaction, guarded for values that are read while others are
+// written.
 type txSink struct {
 	mu sync.Mutex
 	j  *storage.Journal // guarded by mu
@@ -94,8 +97,9 @@ func (k *txSink) rollback() {
 	k.j.Rollback()
 }
 
-// newTx makes a transaction on base. j was made before base was looked up, so that a failure of the disk in between makes the
-// commit fail and not rely on what was lost. The caller has entered the page.
+// newTx makes a transaction on base. j was made before base was looked up, so that a failure of the
+// disk in between makes the commit fail and not rely on what was lost. The caller has entered the
+// page.
 func (p *Page) newTx(base *commit.Commit, j *storage.Journal, release func()) *Tx {
 	t := &Tx{page: p, base: base, root: base.Root, release: release, sink: &txSink{j: j}, nodes: p.store}
 	t.journal.limit = p.ledger.repo.o.JournalBytes
@@ -144,7 +148,8 @@ func (t *Tx) find(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	return e, ok, err
 }
 
-// end forgets everything. The caller has entered the page, or has closed its gate. It reports whether the transaction was open.
+// end forgets everything. The caller has entered the page, or has closed its gate. It reports
+// whether the transaction was open.
 func (t *Tx) end() (bool, error) {
 	if t.over.Swap(true) {
 		return false, nil
@@ -180,7 +185,8 @@ func (t *Tx) Stat(ctx context.Context, key []byte) (Entry, error) {
 	return newEntry(t, &e, true), nil
 }
 
-// Open returns a reader of the value that key has now; later changes do not change it. It ends with the transaction. See Snapshot.Open.
+// Open returns a reader of the value that key has now; later changes do not change it. It ends with
+// the transaction. See Snapshot.Open.
 func (t *Tx) Open(ctx context.Context, key []byte) (*Value, error) {
 	e, err := t.lookup(ctx, key)
 	if err != nil {
@@ -207,8 +213,8 @@ func (t *Tx) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 	return e, nil
 }
 
-// Scan returns the entries that o selects as the transaction sees them. The loop may change the transaction: it then
-// sees the changes at keys that it has not reached. See Snapshot.Scan.
+// Scan returns the entries that o selects as the transaction sees them. The loop may change the
+// transaction: it then sees the changes at keys that it has not reached. See Snapshot.Scan.
 func (t *Tx) Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) { t.Iter(o).all(ctx)(yield) }
 }
@@ -220,8 +226,9 @@ func (t *Tx) Iter(o ScanOptions) *Iter {
 	return it
 }
 
-// Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing and returns nil, so that it can
-// be deferred. Within Update it fails with ErrInvalid: return an error instead.
+// Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing
+// and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
+// error instead.
 func (t *Tx) Rollback() error {
 	if t.managed {
 		return fmt.Errorf("roll back a transaction of Update: %w", ErrInvalid)

@@ -13,14 +13,16 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The closures of one
-// page run one after another: none sees a head that another is about to replace. fn must not call
-// Update, Commit, Merge or WaitForMerge of the same page, which would wait for itself.
+// Update calls fn with a transaction on the handle's head and commits it when fn returns nil. The
+// closures of one page run one after another: none sees a head that another is about to replace. fn
+// must not call Update, Commit, Merge or WaitForMerge of the same page, which would wait for
+// itself.
 //
-// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil, the commit
-// survives a crash. When fn fails, nothing changes and Update returns fn's error as it is; when
-// fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn; once the batch is being
-// written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx and fn.
+// It returns the id of the new commit, or of the head when fn changed nothing. When it returns nil,
+// the commit survives a crash. When fn fails, nothing changes and Update returns fn's error as it
+// is; when fn panics, nothing changes and the panic goes on. ctx governs the waiting for the turn;
+// once the batch is being written it is finished. Errors: ErrClosed, ErrReadOnly, ErrNoSpace,
+// ErrCorrupt, those of ctx and fn.
 func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error) {
 	if fn == nil {
 		return CommitID{}, fmt.Errorf("update: there is no function: %w", ErrInvalid)
@@ -49,7 +51,8 @@ func (p *Page) Update(ctx context.Context, fn func(*Tx) error) (CommitID, error)
 	return t.commitUpdate(ctx, unlock)
 }
 
-// beginUpdate takes the page's write turn and begins a transaction on the newest head of the handle's branch.
+// beginUpdate takes the page's write turn and begins a transaction on the newest head of the
+// handle's branch.
 func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err := p.enter(); err != nil {
 		return nil, nil, err
@@ -64,7 +67,8 @@ func (p *Page) beginUpdate(ctx context.Context) (*Tx, func(), error) {
 	if err != nil {
 		return nil, nil, call.explain(fmt.Errorf("update: %w", err))
 	}
-	// The journal comes first: should the disk fail in between, the commit fails too and does not rely on what is lost.
+	// The journal comes first: should the disk fail in between, the commit fails too and does not
+	// rely on what is lost.
 	j := p.store.NewJournal()
 	head, err := p.chainedHead(call)
 	if err != nil {
@@ -95,7 +99,8 @@ func (p *Page) waitDurable(head *commit.Commit) error {
 	return nil
 }
 
-// seen waits until a head that a caller has seen is durable and moves the handle there. The caller has entered the page.
+// seen waits until a head that a caller has seen is durable and moves the handle there. The caller
+// has entered the page.
 func (p *Page) seen(head *commit.Commit) (CommitID, error) {
 	if err := p.waitDurable(head); err != nil {
 		return CommitID{}, err
@@ -124,8 +129,8 @@ func (t *Tx) commitUpdate(ctx context.Context, unlock func()) (CommitID, error) 
 	return t.page.settle(c, pending, changes, started)
 }
 
-// submit applies the changes, hands the new commit to the disk and ends the transaction. It returns no commit when nothing
-// changes. The caller has entered and holds the page's write turn.
+// submit applies the changes, hands the new commit to the disk and ends the transaction. It returns
+// no commit when nothing changes. The caller has entered and holds the page's write turn.
 func (t *Tx) submit(ctx context.Context, parent *commit.Commit) (*commit.Commit, *storage.Pending, error) {
 	call := t.page.gate.context(ctx)
 	defer call.release()
@@ -176,8 +181,9 @@ func (t *Tx) now() time.Time {
 	return t.page.ledger.repo.clock.Now()
 }
 
-// submit makes the commit with the given root and hands it to the disk with the pieces of j, which may be nil. When the parent has
-// the root already there is no commit. The caller holds the page's write turn.
+// submit makes the commit with the given root and hands it to the disk with the pieces of j, which
+// may be nil. When the parent has the root already there is no commit. The caller holds the page's
+// write turn.
 func (p *Page) submit(ctx context.Context, j *storage.Journal, root object.Digest, parent *commit.Commit, message string) (*commit.Commit, *storage.Pending, error) {
 	if root == parent.Root {
 		return nil, nil, nil
@@ -225,20 +231,22 @@ func (p *Page) observeCommit(c *commit.Commit, changes int, started time.Time, e
 	p.shared.observe(e)
 }
 
-// TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and siblings are
-// allowed.
+// TxOptions say how a transaction begins. Nil and the zero value mean: on the handle's head, and
+// siblings are allowed.
 type TxOptions struct {
 	// Base is the commit to build on; zero means the handle's head.
 	Base CommitID
-	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of making a
-	// second head. After such an error the next Begin with FailOnConflict, and without Base, of the same handle waits for
-	// the page's write turn, at most for a second, and the transaction holds the turn: other writers wait for it. It holds
-	// the turn for 10 ms and twice as long as the refused one had run, at most for a second, and then goes on without.
+	// FailOnConflict makes Commit fail with ErrConflict when Base is no longer a head, instead of
+	// making a second head. After such an error the next Begin with FailOnConflict, and without
+	// Base, of the same handle waits for the page's write turn, at most for a second, and the
+	// transaction holds the turn: other writers wait for it. It holds the turn for 10 ms and twice
+	// as long as the refused one had run, at most for a second, and then goes on without.
 	FailOnConflict bool
 }
 
-// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The transaction must end with
-// Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly, ErrNotFound (no such base), ErrCorrupt.
+// Begin starts a transaction on a base that stays fixed; other commits go on meanwhile. The
+// transaction must end with Commit or Rollback. o may be nil. Errors: ErrClosed, ErrReadOnly,
+// ErrNotFound (no such base), ErrCorrupt.
 func (p *Page) Begin(ctx context.Context, o *TxOptions) (*Tx, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -286,11 +294,12 @@ func (t *Tx) strict() *Tx {
 	return t
 }
 
-// Commit ends the transaction and makes its changes durable. It returns the id of the new commit, or of the base when
-// nothing has changed. It is for transactions from Begin; within Update it fails with ErrInvalid. After an error
-// the transaction is over and nothing has changed, except that with an error of the disk (ErrReadOnly until the
-// page is reopened) it is open whether the commit is there: it is wholly or not at all.
-// Errors: ErrConflict (with FailOnConflict), ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
+// Commit ends the transaction and makes its changes durable. It returns the id of the new commit,
+// or of the base when nothing has changed. It is for transactions from Begin; within Update it
+// fails with ErrInvalid. After an error the transaction is over and nothing has changed, except
+// that with an error of the disk (ErrReadOnly until the page is reopened) it is open whether the
+// commit is there: it is wholly or not at all. Errors: ErrConflict (with FailOnConflict),
+// ErrTxDone, ErrClosed, ErrReadOnly, ErrNoSpace, ErrCorrupt, those of ctx.
 func (t *Tx) Commit(ctx context.Context) (CommitID, error) {
 	if t.managed {
 		return CommitID{}, fmt.Errorf("commit a transaction of Update: %w", ErrInvalid)
@@ -348,7 +357,8 @@ func (t *Tx) ran() time.Duration {
 	return t.page.ledger.repo.clock.Now().Sub(t.began)
 }
 
-// isHead reports whether c, which is durable, has no child, not even one on its way to the disk. The caller holds the write turn.
+// isHead reports whether c, which is durable, has no child, not even one on its way to the disk.
+// The caller holds the write turn.
 func (p *Page) isHead(c *commit.Commit) bool {
 	return slices.ContainsFunc(p.store.ChainedHeads(), func(h *commit.Commit) bool { return h.ID == c.ID })
 }

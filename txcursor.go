@@ -9,15 +9,16 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// The sizes of the batches in which a cursor reads the journal. A change of the transaction invalidates the batch, so
-// the first one is small.
+// The sizes of the batches in which a cursor reads the journal. A change of the transaction
+// invalidates the batch, so the first one is small.
 const (
 	minCursorBatch = 8
 	maxCursorBatch = 512
 )
 
-// txCursor is the entryCursor of a transaction: the entries of the base tree and the changes of the journal, merged.
-// Both stand at their first entry behind at; what has changed since is noticed and read again.
+// txCursor is the entryCursor of a transaction: the entries of the base tree and the changes of the
+// journal, merged. Both stand at their first entry behind at; what has changed since is noticed and
+// read again.
 type txCursor struct {
 	t       *Tx
 	reverse bool

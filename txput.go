@@ -14,12 +14,14 @@ import (
 )
 
 // Put stores value under key with priority Eager. key is 0 to 4096 bytes. Neither is retained.
-// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as it was.
+// Errors: ErrTooLarge, ErrTxDone, ErrClosed, ErrNoSpace, those of ctx; the transaction is then as
+// it was.
 func (t *Tx) Put(ctx context.Context, key, value []byte) error {
 	return t.PutPriority(ctx, key, value, Eager)
 }
 
-// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager. Errors: as Put, and ErrInvalid.
+// PutPriority is Put with a priority. A value that is short enough to be inline is always Eager.
+// Errors: as Put, and ErrInvalid.
 func (t *Tx) PutPriority(ctx context.Context, key, value []byte, p Priority) error {
 	if err := t.enterPut(ctx, key, p); err != nil {
 		return err
@@ -71,9 +73,10 @@ func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) 
 	return t.journal.set(btree.Change{Entry: fb.Entry{Key: bytes.Clone(key), Digest: root, Size: size, Priority: p}})
 }
 
-// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not known; a different length is
-// ErrInvalid. Memory does not depend on the length. r is not closed. When PutReader fails, also because r failed, the
-// transaction is as it was. A Read of r that blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
+// PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
+// known; a different length is ErrInvalid. Memory does not depend on the length. r is not closed.
+// When PutReader fails, also because r failed, the transaction is as it was. A Read of r that
+// blocks is not interrupted by ctx. Errors: as PutPriority, and those of r.
 func (t *Tx) PutReader(ctx context.Context, key []byte, r io.Reader, size int64, p Priority) error {
 	if r == nil {
 		return fmt.Errorf("put reader: there is none: %w", ErrInvalid)
@@ -156,7 +159,8 @@ func (s *sizedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero Condition asks nothing.
+// Condition is what PutIf asks of the present entry; see IfAbsent, IfPresent and IfEqual. The zero
+// Condition asks nothing.
 type Condition struct {
 	kind  conditionKind
 	value []byte
@@ -176,11 +180,12 @@ func IfAbsent() Condition { return Condition{kind: ifAbsent} }
 // IfPresent asks that the key has an entry.
 func IfPresent() Condition { return Condition{kind: ifPresent} }
 
-// IfEqual asks that the key has an entry of exactly this value, which must not be changed before PutIf returns.
+// IfEqual asks that the key has an entry of exactly this value, which must not be changed before
+// PutIf returns.
 func IfEqual(value []byte) Condition { return Condition{kind: ifEqual, value: value} }
 
-// PutIf is Put when the entry that the transaction sees meets the condition, and fails with ErrConflict otherwise.
-// Errors: as Put, ErrConflict, and those of reading the present value.
+// PutIf is Put when the entry that the transaction sees meets the condition, and fails with
+// ErrConflict otherwise. Errors: as Put, ErrConflict, and those of reading the present value.
 func (t *Tx) PutIf(ctx context.Context, key, value []byte, c Condition) error {
 	if err := t.enterPut(ctx, key, Eager); err != nil {
 		return err
@@ -254,8 +259,10 @@ func (t *Tx) delete(key []byte) error {
 // deleteBatch is how many keys DeleteRange collects before it deletes them.
 const deleteBatch = 512
 
-// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs what it removes, and no more than
-// Clear when both are nil. In a merge it leaves the keys that are not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been removed from the transaction.
+// DeleteRange removes all keys k with from <= k < to; nil means no limit on that side. It costs
+// what it removes, and no more than Clear when both are nil. In a merge it leaves the keys that are
+// not of the namespace. Errors: as Put, ErrCorrupt. When it fails, some of the keys may have been
+// removed from the transaction.
 func (t *Tx) DeleteRange(ctx context.Context, from, to []byte) error {
 	if from == nil && to == nil {
 		return t.Clear(ctx)
@@ -307,9 +314,9 @@ func (t *Tx) deleteAll(keys [][]byte) error {
 	return nil
 }
 
-// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on their number. In a merge it removes the keys of
-// the namespace, one by one.
-// Errors: ErrTxDone, ErrClosed, those of ctx.
+// Clear removes all keys at once and forgets the changes made so far; its cost does not depend on
+// their number. In a merge it removes the keys of the namespace, one by one. Errors: ErrTxDone,
+// ErrClosed, those of ctx.
 func (t *Tx) Clear(ctx context.Context) error {
 	if t.within != nil {
 		return t.deleteRange(ctx, t.within.prefix, prefixEnd(t.within.prefix))
@@ -321,8 +328,8 @@ func (t *Tx) Clear(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("clear: %w", err)
 	}
-	// The sink stays: its pieces go to the log with the commit and are collected later. A new one would not know whether the
-	// base has been taken back since by a failure of the disk.
+	// The sink stays: its pieces go to the log with the commit and are collected later. A new one
+	// would not know whether the base has been taken back since by a failure of the disk.
 	if err := t.journal.clear(); err != nil {
 		t.page.log().Warn("a temporary file stays until the page is opened again", "error", err)
 	}
@@ -330,7 +337,8 @@ func (t *Tx) Clear(ctx context.Context) error {
 	return nil
 }
 
-// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself. Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
+// SetMessage gives the commit a message of at most 16 KiB of UTF-8. It is no change by itself.
+// Errors: ErrTooLarge, ErrInvalid, ErrTxDone, ErrClosed.
 func (t *Tx) SetMessage(message string) error {
 	if t.within != nil {
 		return fmt.Errorf("set the message of a merge: %w", ErrInvalid)

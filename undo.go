@@ -15,8 +15,8 @@ import (
 
 // UndoOptions say how Undo works. Nil and the zero value are useful for all commits but merges.
 type UndoOptions struct {
-	// Parent is the parent against which the commit's changes are taken. It must be named for a merge, whose changes against that
-	// parent are what the other side brought.
+	// Parent is the parent against which the commit's changes are taken. It must be named for a
+	// merge, whose changes against that parent are what the other side brought.
 	Parent CommitID
 	// Message is recorded in the new commit; "" means "undo" and the short id of the commit.
 	Message string
@@ -28,21 +28,21 @@ type UndoOptions struct {
 type UndoResult struct {
 	// Commit is the new commit, or the head when there was nothing to change.
 	Commit CommitID
-	// Changed counts the keys that are as if the commit had not been; Kept those that it changed, too,
-	// but that were written again since and stay as they are.
+	// Changed counts the keys that are as if the commit had not been; Kept those that it changed,
+	// too, but that were written again since and stay as they are.
 	Changed, Kept int
 }
 
 // Undo makes a new commit on the handle's head, with the page as if the commit c had not been: each
-// key that c changed has what c's parent has, or where c's value has won over others in a later merge,
-// the newest of those. A key that a later commit has written again stays as it is, also when it has
-// the same value again. Undoing the new commit brings back what it undid.
+// key that c changed has what c's parent has, or where c's value has won over others in a later
+// merge, the newest of those. A key that a later commit has written again stays as it is, also when
+// it has the same value again. Undoing the new commit brings back what it undid.
 //
 // c is the head or an ancestor of it. o may be nil. Like Update it waits for the page's write turn,
 // and its result survives a crash when the error is nil. It reads of every commit between c and the
-// head what that changed near the keys; trees that are not on this device are fetched.
-// Errors: ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent:
-// the error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
+// head what that changed near the keys; trees that are not on this device are fetched. Errors:
+// ErrInvalid (the zero id, the first commit, no ancestor of the head, a merge without Parent: the
+// error names its parents), ErrNotFound, ErrGone (its parent, or the history above it, was given
 // up), ErrNeedsFetch (a tree is not here, and there is no cloud), ErrTooLarge (message), ErrClosed,
 // ErrReadOnly, ErrNoSpace, ErrCorrupt, those of Sync and of ctx.
 func (p *Page) Undo(ctx context.Context, c CommitID, o *UndoOptions) (UndoResult, error) {
@@ -124,7 +124,8 @@ func (p *Page) fetchForUndo(ctx context.Context, c, parent *commit.Commit) error
 	return nil
 }
 
-// undoParent returns the parent of c against which its changes are taken, pinned. named is what the caller asks for.
+// undoParent returns the parent of c against which its changes are taken, pinned. named is what the
+// caller asks for.
 func (p *Page) undoParent(ctx context.Context, c *commit.Commit, named CommitID) (*commit.Commit, func(), error) {
 	id := commit.ID(named)
 	switch {
@@ -157,8 +158,9 @@ func parentList(c *commit.Commit) string {
 	return strings.Join(ids, ", ")
 }
 
-// chainedCommits reads commits that heads and commits name, also those that are not durable yet: for a transaction of Update, whose own
-// commit is durable only together with them. One call is entered at a time.
+// chainedCommits reads commits that heads and commits name, also those that are not durable yet:
+// for a transaction of Update, whose own commit is durable only together with them. One call is
+// entered at a time.
 type chainedCommits struct{ p *Page }
 
 // Commit implements commit.Getter.

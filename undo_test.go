@@ -155,7 +155,8 @@ func TestUndoReadOnly(t *testing.T) {
 	wantErr(t, err, ledger.ErrReadOnly)
 }
 
-// TestUndoAgainstAModel: in a chain of commits each key that a commit changed, and that no later one wrote, is what it was before.
+// TestUndoAgainstAModel: in a chain of commits each key that a commit changed, and that no later
+// one wrote, is what it was before.
 func TestUndoAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := manualPage(t)

@@ -11,15 +11,15 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// usageDB remembers when pages were closed, and names. It is no truth: when it is lost, so are the names of pages until these
-// are opened by name again. It is safe for concurrent use.
+// usageDB remembers when pages were closed, and names. It is no truth: when it is lost, so are the
+// names of pages until these are opened by name again. It is safe for concurrent use.
 type usageDB struct {
 	db       *pageusage.DB
 	readOnly bool
 }
 
-// openUsage opens the database in dir, a directory of the machine; "" means memory. fresh reports that nothing was known before,
-// so that the pages that exist must be told with reconcile.
+// openUsage opens the database in dir, a directory of the machine; "" means memory. fresh reports
+// that nothing was known before, so that the pages that exist must be told with reconcile.
 func openUsage(dir string, readOnly bool, now time.Time, log *slog.Logger) (u *usageDB, fresh bool, err error) {
 	if dir == "" {
 		db, _, err := pageusage.New(index.NewMemory(), now)

@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// ValidateName verifies the name of a ledger or a page, which has 1 to 1024 bytes. Errors: ErrInvalid, ErrTooLarge.
+// ValidateName verifies the name of a ledger or a page, which has 1 to 1024 bytes. Errors:
+// ErrInvalid, ErrTooLarge.
 func ValidateName(name string) error { return checkName("ledger or page", name) }
 
 // checkName verifies the name of a ledger or page.
@@ -32,7 +33,8 @@ func ValidateKey(key []byte) error {
 	return nil
 }
 
-// ValidateMessage verifies the message of a commit, which has up to 16 KiB of UTF-8. Errors: ErrInvalid, ErrTooLarge.
+// ValidateMessage verifies the message of a commit, which has up to 16 KiB of UTF-8. Errors:
+// ErrInvalid, ErrTooLarge.
 func ValidateMessage(message string) error {
 	if len(message) > limits.MaxMessageBytes {
 		return fmt.Errorf("message has %d bytes, at most %d are allowed: %w", len(message), limits.MaxMessageBytes, ErrTooLarge)
@@ -73,7 +75,8 @@ func isIDPrefix(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F') })
 }
 
-// ValidateRevision verifies that a revision has the form that Page.Resolve reads. Errors: ErrInvalid.
+// ValidateRevision verifies that a revision has the form that Page.Resolve reads. Errors:
+// ErrInvalid.
 func ValidateRevision(revision string) error {
 	_, _, err := parseRevision(revision)
 	return err

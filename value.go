@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// origin is where an entry comes from: a snapshot, a transaction, or a page. It says whether its values may still be
-// read.
+// origin is where an entry comes from: a snapshot, a transaction, or a page. It says whether its
+// values may still be read.
 type origin interface {
 	// enter lets a call in that must then leave, or says why not.
 	enter() error
@@ -29,8 +29,9 @@ type origin interface {
 	note(err error)
 }
 
-// Entry is one key of a page with what is known of its value. It may be copied. Its value may be read as long as that what it
-// came from is open: the snapshot or transaction, and after a Diff the page.
+// Entry is one key of a page with what is known of its value. It may be copied. Its value may be
+// read as long as that what it came from is open: the snapshot or transaction, and after a Diff the
+// page.
 type Entry struct {
 	Key []byte
 	// Size is the length of the value in bytes.
@@ -64,8 +65,8 @@ func newEntry(from origin, e *fb.Entry, withValue bool) Entry {
 	return out
 }
 
-// Value reads the value into memory. It belongs to the caller. Errors: ErrNeedsFetch, ErrNetwork, ErrTooLarge (it does not fit into
-// memory), ErrClosed, ErrTxDone, ErrCorrupt, those of ctx.
+// Value reads the value into memory. It belongs to the caller. Errors: ErrNeedsFetch, ErrNetwork,
+// ErrTooLarge (it does not fit into memory), ErrClosed, ErrTxDone, ErrCorrupt, those of ctx.
 func (e Entry) Value(ctx context.Context) ([]byte, error) {
 	f, err := e.load(ctx)
 	if err != nil {
@@ -122,10 +123,12 @@ func readValue(ctx context.Context, from origin, e *fb.Entry) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size. It is for one
-// goroutine at a time, except ReadAt, which may be called concurrently. It ends with the snapshot or transaction that it came
-// from, after a Diff with the page: later reads fail with ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with ErrNeedsFetch where there
-// is none or the repository is open for reading, with ErrNetwork where it cannot be reached, and with ErrCorrupt where a piece is damaged.
+// Value reads the value of one entry. It holds a few pieces in memory, whatever the value's size.
+// It is for one goroutine at a time, except ReadAt, which may be called concurrently. It ends with
+// the snapshot or transaction that it came from, after a Diff with the page: later reads fail with
+// ErrClosed or ErrTxDone. A piece that is in the cloud only is fetched. Reads fail with
+// ErrNeedsFetch where there is none or the repository is open for reading, with ErrNetwork where it
+// cannot be reached, and with ErrCorrupt where a piece is damaged.
 type Value struct {
 	from   origin
 	size   int64
@@ -150,7 +153,8 @@ func openValue(ctx context.Context, from origin, e *fb.Entry) *Value {
 	return v
 }
 
-// enteredPieces reads pieces of values one call at a time, so that a Close waits for no more than one of them.
+// enteredPieces reads pieces of values one call at a time, so that a Close waits for no more than
+// one of them.
 type enteredPieces struct{ from origin }
 
 // Piece implements split.Source.
@@ -225,8 +229,8 @@ func (v *Value) Read(b []byte) (int, error) {
 	return v.inline.Read(b)
 }
 
-// ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors: ErrInvalid for a negative
-// offset, and those of the type.
+// ReadAt implements io.ReaderAt. Only the pieces that the range touches are read. Errors:
+// ErrInvalid for a negative offset, and those of the type.
 func (v *Value) ReadAt(b []byte, off int64) (int, error) {
 	if v.inline == nil {
 		return v.r.ReadAt(b, off)

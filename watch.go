@@ -15,25 +15,30 @@ import (
 const (
 	// DefaultWatchEntries is the greatest number of changes in one part of a notification.
 	DefaultWatchEntries = 1000
-	// DefaultWatchBytes is about how many bytes of keys and inline values one part of a notification has.
+	// DefaultWatchBytes is about how many bytes of keys and inline values one part of a
+	// notification has.
 	DefaultWatchBytes = 1 << 20
 )
 
-// WatchOptions say what a Watch tells. The zero value, and a nil pointer, mean: all changes from now on.
+// WatchOptions say what a Watch tells. The zero value, and a nil pointer, mean: all changes from
+// now on.
 type WatchOptions struct {
 	// Prefix limits the keys to those that begin with it.
 	Prefix []byte
-	// From is the commit behind which the watch begins; zero means the handle's head when Watch is called. From
-	// FirstCommit on, everything that the page holds is told, also when history was given up.
+	// From is the commit behind which the watch begins; zero means the handle's head when Watch is
+	// called. From FirstCommit on, everything that the page holds is told, also when history was
+	// given up.
 	From CommitID
-	// PageEntries is the greatest number of changes in one part of a notification; 0 means DefaultWatchEntries.
+	// PageEntries is the greatest number of changes in one part of a notification; 0 means
+	// DefaultWatchEntries.
 	PageEntries int
-	// PageBytes is the greatest number of bytes of keys and inline values, old and new ones, in one part, unless a single change
-	// has more; 0 means DefaultWatchBytes.
+	// PageBytes is the greatest number of bytes of keys and inline values, old and new ones, in one
+	// part, unless a single change has more; 0 means DefaultWatchBytes.
 	PageBytes int
 }
 
-// withDefaults returns a copy of o with every zero field that has a default replaced by it. o may be nil.
+// withDefaults returns a copy of o with every zero field that has a default replaced by it. o may
+// be nil.
 func (o *WatchOptions) withDefaults() WatchOptions {
 	var c WatchOptions
 	if o != nil {
@@ -68,7 +73,8 @@ type PartKind uint8
 const (
 	// Whole is a notification in one part.
 	Whole PartKind = iota
-	// First, Middle and Last are parts of a long one. There may be any number of Middle ones, or none.
+	// First, Middle and Last are parts of a long one. There may be any number of Middle ones, or
+	// none.
 	First
 	Middle
 	Last
@@ -89,21 +95,24 @@ func (k PartKind) String() string {
 	return fmt.Sprintf("part %d", uint8(k))
 }
 
-// Notification tells what differs between two commits of a page. It belongs to the caller; the values of its entries may be read
-// until the page is closed, and are kept for certain until the loop asks for the next notification.
+// Notification tells what differs between two commits of a page. It belongs to the caller; the
+// values of its entries may be read until the page is closed, and are kept for certain until the
+// loop asks for the next notification.
 type Notification struct {
-	// Commit is the commit that is told of, and Base the commit against which it is told, an ancestor of it. Below the
-	// prefix, Base holds what the notification before has led to.
+	// Commit is the commit that is told of, and Base the commit against which it is told, an
+	// ancestor of it. Below the prefix, Base holds what the notification before has led to.
 	Commit Commit
 	Base   CommitID
-	// Changes are the keys that differ, at least one, in ascending order. Parts go on where the part before ended.
+	// Changes are the keys that differ, at least one, in ascending order. Parts go on where the
+	// part before ended.
 	Changes []Change
 	Part    PartKind
 }
 
-// Resume returns the commit from which a new Watch continues behind this notification: Commit, when it has been told wholly. After
-// a First or Middle part it is Base: the new watch begins with the changes behind Base again, up to what is then the
-// newest commit, so that parts whose last one has not come must be forgotten.
+// Resume returns the commit from which a new Watch continues behind this notification: Commit, when
+// it has been told wholly. After a First or Middle part it is Base: the new watch begins with the
+// changes behind Base again, up to what is then the newest commit, so that parts whose last one has
+// not come must be forgotten.
 func (n *Notification) Resume() CommitID {
 	if n.Part == Whole || n.Part == Last {
 		return n.Commit.ID
@@ -111,18 +120,21 @@ func (n *Notification) Resume() CommitID {
 	return n.Base
 }
 
-// Watch tells the changes of the page as they become durable: each notification leads from one commit to the newest durable
-// head that descends from it. Several commits are told as one when the loop is slower than the writers, and never less than
-// one; what is long comes in parts, which carry the same Base and Commit. Commits that change nothing below the prefix are not told.
+// Watch tells the changes of the page as they become durable: each notification leads from one
+// commit to the newest durable head that descends from it. Several commits are told as one when the
+// loop is slower than the writers, and never less than one; what is long comes in parts, which
+// carry the same Base and Commit. Commits that change nothing below the prefix are not told.
 //
-// The loop pulls: nothing is computed ahead and nothing is buffered beyond one part, however long the loop takes. A watch follows its
-// own branch: it tells of a sibling when the two have been merged, and never goes back. No change is lost and none is told twice, also
-// across Close and Open, when a watch begins From what Notification.Resume of the last notification gives.
+// The loop pulls: nothing is computed ahead and nothing is buffered beyond one part, however long
+// the loop takes. A watch follows its own branch: it tells of a sibling when the two have been
+// merged, and never goes back. No change is lost and none is told twice, also across Close and
+// Open, when a watch begins From what Notification.Resume of the last notification gives.
 //
-// While the loop runs, the commits between which it stands are kept from being pruned. o may be nil. The sequence may be ranged over
-// more than once; each time it begins at the same commit. It ends only with an error, as the last element, after which
-// a new Watch may go on: ErrGone (From is not here, or no more), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of
-// ctx, which governs the whole loop, and those of the disk.
+// While the loop runs, the commits between which it stands are kept from being pruned. o may be
+// nil. The sequence may be ranged over more than once; each time it begins at the same commit. It
+// ends only with an error, as the last element, after which a new Watch may go on: ErrGone (From is
+// not here, or no more), ErrClosed (the page was closed), ErrInvalid, ErrCorrupt, those of ctx,
+// which governs the whole loop, and those of the disk.
 func (p *Page) Watch(ctx context.Context, o *WatchOptions) iter.Seq2[Notification, error] {
 	limits, err := o.withDefaults(), o.Validate()
 	if err == nil && limits.From.IsZero() {
@@ -195,7 +207,8 @@ func (w *watcher) fail(err error) bool {
 	return false
 }
 
-// wait returns the newest durable head that descends from where the watch is, pinned, once there is one.
+// wait returns the newest durable head that descends from where the watch is, pinned, once there is
+// one.
 func (w *watcher) wait(ctx context.Context) (*commit.Commit, func(), error) {
 	for {
 		next, release, changed, err := w.look(ctx)
@@ -210,8 +223,8 @@ func (w *watcher) wait(ctx context.Context) (*commit.Commit, func(), error) {
 	}
 }
 
-// look returns the newest durable head that descends from where the watch is, pinned, or else nil and what to wait for before
-// looking again.
+// look returns the newest durable head that descends from where the watch is, pinned, or else nil
+// and what to wait for before looking again.
 func (w *watcher) look(ctx context.Context) (next *commit.Commit, release func(), changed <-chan struct{}, err error) {
 	p := w.page
 	if err := p.enter(); err != nil {
@@ -246,7 +259,8 @@ func (w *watcher) look(ctx context.Context) (next *commit.Commit, release func()
 	}
 }
 
-// tell yields what differs between where the watch is and next, in parts. It reports whether the loop goes on.
+// tell yields what differs between where the watch is and next, in parts. It reports whether the
+// loop goes on.
 func (w *watcher) tell(ctx context.Context, next *commit.Commit) bool {
 	var changes []Change
 	size := 0

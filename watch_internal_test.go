@@ -10,8 +10,9 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// TestWatchYieldsTheErrorOfADiff (defect 19 of the original: such a watch was stuck in silence): the error comes out, whichever part it
-// meets, and a new watch from the last commit that was told wholly tells everything.
+// TestWatchYieldsTheErrorOfADiff (defect 19 of the original: such a watch was stuck in silence):
+// the error comes out, whichever part it meets, and a new watch from the last commit that was told
+// wholly tells everything.
 func TestWatchYieldsTheErrorOfADiff(t *testing.T) {
 	ctx := t.Context()
 	boom := errors.New("boom")

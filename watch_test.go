@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// follower is a consumer of a Watch that keeps a copy of the page below a prefix: it takes over a notification when its last part has come.
+// follower is a consumer of a Watch that keeps a copy of the page below a prefix: it takes over a
+// notification when its last part has come.
 type follower struct {
 	t       testing.TB
 	o       ledger.WatchOptions
@@ -174,7 +175,8 @@ func firstCommit(t testing.TB, p *ledger.Page) ledger.CommitID {
 	return id
 }
 
-// watchMachine drives a page with siblings and merges, and followers that must at every notification have what the page has.
+// watchMachine drives a page with siblings and merges, and followers that must at every
+// notification have what the page has.
 type watchMachine struct {
 	t         testing.TB
 	o         ledger.Options
@@ -371,7 +373,8 @@ func (m *watchMachine) settle(rt *rapid.T) {
 	}
 }
 
-// TestWatchAgainstAModel replays what watches tell into copies of the page, with random histories, pauses, interruptions and reopening.
+// TestWatchAgainstAModel replays what watches tell into copies of the page, with random histories,
+// pauses, interruptions and reopening.
 func TestWatchAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newWatchMachine(t)
@@ -430,7 +433,8 @@ func TestWatchParts(t *testing.T) {
 	}
 }
 
-// TestWatchBeginsWhenItIsCalled: what is committed between the call and the loop is told, each time the sequence is ranged over.
+// TestWatchBeginsWhenItIsCalled: what is committed between the call and the loop is told, each time
+// the sequence is ranged over.
 func TestWatchBeginsWhenItIsCalled(t *testing.T) {
 	p := memoryPage(t, ledger.Options{})
 	base := put(t, p, "k", "0")
@@ -455,7 +459,8 @@ func TestWatchBeginsWhenItIsCalled(t *testing.T) {
 	}
 }
 
-// TestWatchOfWhatDoesNotChange: commits outside the prefix, and changes that were taken back, are no notification.
+// TestWatchOfWhatDoesNotChange: commits outside the prefix, and changes that were taken back, are
+// no notification.
 func TestWatchOfWhatDoesNotChange(t *testing.T) {
 	p := memoryPage(t, ledger.Options{})
 	base := put(t, p, "a", "0", "b", "0")
@@ -541,7 +546,8 @@ func TestWatchFollowsItsBranch(t *testing.T) {
 	}
 }
 
-// TestSlowConsumer lets 1000 commits happen while the loop stands: they come as one, in parts as long as is allowed.
+// TestSlowConsumer lets 1000 commits happen while the loop stands: they come as one, in parts as
+// long as is allowed.
 func TestSlowConsumer(t *testing.T) {
 	p := memoryPage(t, ledger.Options{})
 	f := newFollower(t, p, ledger.WatchOptions{PageEntries: 7}, nil)
@@ -561,8 +567,9 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// TestWatchersAndWriters has transactions that write several keys alike, some of them beside each other so that they are merged: whoever is
-// told sees the keys alike, and in the end all that was written.
+// TestWatchersAndWriters has transactions that write several keys alike, some of them beside each
+// other so that they are merged: whoever is told sees the keys alike, and in the end all that was
+// written.
 func TestWatchersAndWriters(t *testing.T) {
 	const writers, commits = 4, 30
 	p := memoryPage(t, ledger.Options{})
@@ -618,7 +625,8 @@ func TestWatchersAndWriters(t *testing.T) {
 	}
 }
 
-// complete reports whether every writer has written its last number. All keys of a writer must have the same.
+// complete reports whether every writer has written its last number. All keys of a writer must have
+// the same.
 func (f *follower) complete(writers, last int) bool {
 	n := 0
 	for w := range writers {
@@ -651,7 +659,8 @@ func beside(ctx context.Context, p *ledger.Page, fn func(*ledger.Tx) error) erro
 	return err
 }
 
-// TestWatchEnds: a waiting watch, and one whose loop body runs, end when the page closes or the context does.
+// TestWatchEnds: a waiting watch, and one whose loop body runs, end when the page closes or the
+// context does.
 func TestWatchEnds(t *testing.T) {
 	for _, c := range []struct {
 		name string

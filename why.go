@@ -16,15 +16,19 @@ type Step struct {
 	Commit Commit
 	// Entry is what the key has in Commit; nil when it is absent.
 	Entry *Entry
-	// Outcome says for a merge what became of the key: "left" or "right" when it has what that parent had, "new" when the merge made a
-	// value, "deleted" when the merge removed it. It is "" for a commit that is no merge.
+	// Outcome says for a merge what became of the key: "left" or "right" when it has what that
+	// parent had, "new" when the merge made a value, "deleted" when the merge removed it. It is ""
+	// for a commit that is no merge.
 	Outcome string
-	// Rule names what decided it; "" when only one side had changed the key, and for merges that took one side whole.
+	// Rule names what decided it; "" when only one side had changed the key, and for merges that
+	// took one side whole.
 	Rule string
-	// Pruned reports that older history was given up, so that nobody knows who wrote the value: Commit is the oldest that is known to have it. It is the last step.
+	// Pruned reports that older history was given up, so that nobody knows who wrote the value:
+	// Commit is the oldest that is known to have it. It is the last step.
 	Pruned bool
-	// Lost are the values that gave way: for a commit with one parent the value before it, if there was one. For a merge those of the
-	// parents that it did not take, absence included, but not one that had stood unchanged since before both sides.
+	// Lost are the values that gave way: for a commit with one parent the value before it, if there
+	// was one. For a merge those of the parents that it did not take, absence included, but not one
+	// that had stood unchanged since before both sides.
 	Lost []LostValue
 }
 
@@ -32,19 +36,23 @@ type Step struct {
 type LostValue struct {
 	// Parent is the parent of the step's commit that had it.
 	Parent *Commit
-	// Writer is the commit that wrote it, or deleted it, or the oldest that is known to have it where older history was given up; nil when the key never had a value there.
+	// Writer is the commit that wrote it, or deleted it, or the oldest that is known to have it
+	// where older history was given up; nil when the key never had a value there.
 	Writer *Commit
 	// Entry is the value; nil when the key was absent.
 	Entry *Entry
 }
 
-// Why tells how a key came to what it has in a commit; the zero id means the handle's head. It yields the commits that made it
-// so, newest first: the merges that took the value from one side, and last the commit that wrote it, or deleted it; for a value
-// that a merge made, that merge. Where older history was given up, the last is the oldest that has the value (Step.Pruned). A key that never had a value gives nothing.
+// Why tells how a key came to what it has in a commit; the zero id means the handle's head. It
+// yields the commits that made it so, newest first: the merges that took the value from one side,
+// and last the commit that wrote it, or deleted it; for a value that a merge made, that merge.
+// Where older history was given up, the last is the oldest that has the value (Step.Pruned). A key
+// that never had a value gives nothing.
 //
-// The commits down to the last change of the key are read, and those down to the writers of what was lost; none is held. at is kept from being pruned while the loop runs, and the values of
-// entries may be read until the page is closed.
-// Errors, as the last element: ErrNotFound (no such commit), ErrClosed, ErrCorrupt, those of ctx.
+// The commits down to the last change of the key are read, and those down to the writers of what
+// was lost; none is held. at is kept from being pruned while the loop runs, and the values of
+// entries may be read until the page is closed. Errors, as the last element: ErrNotFound (no such
+// commit), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Why(ctx context.Context, at CommitID, key []byte) iter.Seq2[Step, error] {
 	key = bytes.Clone(key)
 	return func(yield func(Step, error) bool) {

@@ -14,9 +14,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// BenchmarkBulkBuild1M stores a million sorted keys, durable, in an empty page. Against it, bbolt takes them in ten sorted transactions.
-// Build makes the tree from the sorted sequence; Update puts them one by one in one transaction, with a journal that holds them in memory.
-// The time of closing, which folds the index, stands beside.
+// BenchmarkBulkBuild1M stores a million sorted keys, durable, in an empty page. Against it, bbolt
+// takes them in ten sorted transactions. Build makes the tree from the sorted sequence; Update puts
+// them one by one in one transaction, with a journal that holds them in memory. The time of
+// closing, which folds the index, stands beside.
 func BenchmarkBulkBuild1M(b *testing.B) {
 	million()
 	b.Run("Build", func(b *testing.B) { benchmarkBuild(b, buildTree) })

@@ -67,8 +67,8 @@ func total(n [kinds]int64) (sum int64) {
 
 func (u usage) requests() int64 { return total(u.puts) + total(u.gets) + u.lists }
 
-// tally is a bucket that counts what a device asks of another, by kind of object. Its sums are held against those of bucket.Meter, which
-// stands below it and counts what the command `status` shows.
+// tally is a bucket that counts what a device asks of another, by kind of object. Its sums are held
+// against those of bucket.Meter, which stands below it and counts what the command `status` shows.
 type tally struct {
 	*bucket.Meter
 
@@ -153,7 +153,8 @@ func (c *cloud) at(s mem.State) *cloud {
 	return earlier
 }
 
-// device is a repository with one page, that syncs when it is told, with the requests that it makes.
+// device is a repository with one page, that syncs when it is told, with the requests that it
+// makes.
 type device struct {
 	b    *testing.B
 	repo *ledger.Repository

@@ -14,10 +14,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkCommitOneKey changes one key of a million in a commit of its own, durable, in a warm page. ratio is to appending 4 KiB to a
-// file and syncing it, bbolt-ratio to a transaction of bbolt that puts 8 random keys among the same million. Each of
-// the two takes turns with ours in one directory, one after the other: what bbolt leaves to be written back would count
-// against who comes next. A round is 100 of each and counts by its medians.
+// BenchmarkCommitOneKey changes one key of a million in a commit of its own, durable, in a warm
+// page. ratio is to appending 4 KiB to a file and syncing it, bbolt-ratio to a transaction of bbolt
+// that puts 8 random keys among the same million. Each of the two takes turns with ours in one
+// directory, one after the other: what bbolt leaves to be written back would count against who
+// comes next. A round is 100 of each and counts by its medians.
 func BenchmarkCommitOneKey(b *testing.B) {
 	dir := copied(b, millionPage(b))
 	repo, page := openPage(b, dir, ledger.Options{})
@@ -103,11 +104,14 @@ func boltPut(db *bbolt.DB, rng *rand.Rand, n int) error {
 	})
 }
 
-// BenchmarkCommits10000 makes 10 000 commits of one key each on a page of a million: a third updates, a third insertions, a third
-// deletions. What is written and kept is counted until the repository is closed, so folds and the last fold are in it.
+// BenchmarkCommits10000 makes 10 000 commits of one key each on a page of a million: a third
+// updates, a third insertions, a third deletions. What is written and kept is counted until the
+// repository is closed, so folds and the last fold are in it.
 //
-// written-B is what the process gave to calls that write; disk-B is what the whole machine gave to the disk meanwhile, in blocks of 4 KiB
-// and with the file system's own journal, so it counts on a machine that does nothing else. index-% is what page.db takes on the disk at the end, of what the segments take.
+// written-B is what the process gave to calls that write; disk-B is what the whole machine gave to
+// the disk meanwhile, in blocks of 4 KiB and with the file system's own journal, so it counts on a
+// machine that does nothing else. index-% is what page.db takes on the disk at the end, of what the
+// segments take.
 func BenchmarkCommits10000(b *testing.B) {
 	n := scaled(10_000, 30)
 	var given, disk, logged, length, onDisk, perCommit, processor, index []float64
@@ -139,7 +143,8 @@ func BenchmarkCommits10000(b *testing.B) {
 	})
 }
 
-// indexShare returns what the index files in a directory take on the disk, relative to the segments.
+// indexShare returns what the index files in a directory take on the disk, relative to the
+// segments.
 func indexShare(b *testing.B, dir string) float64 {
 	b.Helper()
 	var index, rest int64
@@ -159,7 +164,8 @@ func indexShare(b *testing.B, dir string) float64 {
 	return float64(index) / float64(rest)
 }
 
-// mixedCommits makes n commits: in turn an update of a random key, an insertion of a new one, and a deletion.
+// mixedCommits makes n commits: in turn an update of a random key, an insertion of a new one, and a
+// deletion.
 func mixedCommits(b *testing.B, page *ledger.Page, n int, rng *rand.Rand) {
 	d := million()
 	fresh := rand.NewChaCha8(seed(6))
@@ -186,8 +192,8 @@ func mixedCommits(b *testing.B, page *ledger.Page, n int, rng *rand.Rand) {
 // rates counts the calls of commitRate.
 var rates uint64
 
-// BenchmarkGroupCommit64 lets 64 goroutines commit one key each to one page, again and again, and in turn a single one. ratio is
-// that of commits per second; commits/sync counts those of the 64.
+// BenchmarkGroupCommit64 lets 64 goroutines commit one key each to one page, again and again, and
+// in turn a single one. ratio is that of commits per second; commits/sync counts those of the 64.
 func BenchmarkGroupCommit64(b *testing.B) {
 	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{})
 	warm(b, page)

@@ -13,9 +13,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkRefusedWriters lets writers with Update and writers with FailOnConflict, who try again at once, commit to one page
-// beside each other. least and most are what one of them has committed, of an equal share, which is to be within a factor
-// of 4; kept is what the writers with Update commit, of what they do alone, which is to be a half at least.
+// BenchmarkRefusedWriters lets writers with Update and writers with FailOnConflict, who try again
+// at once, commit to one page beside each other. least and most are what one of them has committed,
+// of an equal share, which is to be within a factor of 4; kept is what the writers with Update
+// commit, of what they do alone, which is to be a half at least.
 func BenchmarkRefusedWriters(b *testing.B) {
 	for _, n := range []struct{ strict, updates int }{{1, 4}, {2, 2}, {4, 4}, {4, 0}} {
 		b.Run(fmt.Sprintf("%dBeside%d", n.strict, n.updates), func(b *testing.B) {
@@ -46,7 +47,8 @@ func sum(all []float64) (s float64) {
 	return s
 }
 
-// compete returns how many commits each writer makes in some time, those with Update first, and how many were refused.
+// compete returns how many commits each writer makes in some time, those with Update first, and how
+// many were refused.
 func compete(b *testing.B, strict, updates int) (done []float64, conflicts int) {
 	b.Helper()
 	if strict+updates == 0 {

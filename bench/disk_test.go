@@ -31,7 +31,8 @@ func sizes(b *testing.B, dir string) (length, onDisk int64) {
 	return length, onDisk
 }
 
-// copied returns a copy of a directory that is nobody else's, durable, so that its write-back disturbs nothing later.
+// copied returns a copy of a directory that is nobody else's, durable, so that its write-back
+// disturbs nothing later.
 func copied(b *testing.B, dir string) string {
 	b.Helper()
 	to := filepath.Join(tempDir(b), "copy")

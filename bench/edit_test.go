@@ -43,11 +43,14 @@ func warmTree(b *testing.B, t btree.Tree) {
 	}
 }
 
-// BenchmarkEdits measures what a commit of n random keys on a million costs before its sync: applying the sorted changes to the tree, making
-// nodes and what of them goes to the log, and encoding the commit. The batch is then given up. Journals above 4 MiB begin to write in the background
-// meanwhile, as they do in a commit. nodes and node-KiB are how many nodes it makes and how much is hashed for them.
+// BenchmarkEdits measures what a commit of n random keys on a million costs before its sync:
+// applying the sorted changes to the tree, making nodes and what of them goes to the log, and
+// encoding the commit. The batch is then given up. Journals above 4 MiB begin to write in the
+// background meanwhile, as they do in a commit. nodes and node-KiB are how many nodes it makes and
+// how much is hashed for them.
 //
-// bbolt-ratio is to a transaction of bbolt that puts as many random keys, its sync included: it tells machines apart.
+// bbolt-ratio is to a transaction of bbolt that puts as many random keys, its sync included: it
+// tells machines apart.
 func BenchmarkEdits(b *testing.B) {
 	dir := copied(b, millionPage(b))
 	s := pageStore(b, dir)

@@ -61,7 +61,8 @@ type fixtures struct {
 
 var built fixtures
 
-// millionPage returns a closed repository whose page holds the million keys, for reading or copying.
+// millionPage returns a closed repository whose page holds the million keys, for reading or
+// copying.
 func millionPage(b *testing.B) string {
 	b.Helper()
 	built.build(b)
@@ -116,7 +117,8 @@ func putAll(b *testing.B, page *ledger.Page) error {
 	return err
 }
 
-// openBolt opens bbolt as Ledger does: the freelist is synced, since opening a large file takes seconds otherwise.
+// openBolt opens bbolt as Ledger does: the freelist is synced, since opening a large file takes
+// seconds otherwise.
 func openBolt(path string) (*bbolt.DB, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType})
 	if err != nil {

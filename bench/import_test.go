@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// BenchmarkImport10000Files imports a tree of 10 000 files of Go source into a new repository with the built command. Against it, the
-// tree is copied with cp -r, and sync -f brings the copy's file system to the disk. The tree itself is in the page cache.
+// BenchmarkImport10000Files imports a tree of 10 000 files of Go source into a new repository with
+// the built command. Against it, the tree is copied with cp -r, and sync -f brings the copy's file
+// system to the disk. The tree itself is in the page cache.
 func BenchmarkImport10000Files(b *testing.B) {
 	for _, tool := range []string{"cp", "sync", "go"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -64,7 +65,8 @@ func command(b *testing.B, dir, name string, args ...string) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// copySources makes a tree of up to most files of the Go tree and, when those are fewer, of the module cache.
+// copySources makes a tree of up to most files of the Go tree and, when those are fewer, of the
+// module cache.
 func copySources(b *testing.B, to string, most int) (files int, size int64) {
 	b.Helper()
 	root, cache := build.Default.GOROOT, filepath.Join(build.Default.GOPATH, "pkg", "mod")

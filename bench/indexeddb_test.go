@@ -59,8 +59,9 @@ func customers(b *testing.B, page *ledger.Page, n int) (*idb.DB, samples) {
 	return db, puts
 }
 
-// BenchmarkIndexedDB puts 100 000 records with 6 properties, of which two are indexed, in transactions of 10 000, and reads them: by key, by
-// a unique index, and with cursors. Against it, the rows of the same records are read from the page: by their keys, and in order.
+// BenchmarkIndexedDB puts 100 000 records with 6 properties, of which two are indexed, in
+// transactions of 10 000, and reads them: by key, by a unique index, and with cursors. Against it,
+// the rows of the same records are read from the page: by their keys, and in order.
 func BenchmarkIndexedDB(b *testing.B) {
 	ctx := context.Background()
 	n := scaled(100_000, recordsInTransaction) / recordsInTransaction * recordsInTransaction

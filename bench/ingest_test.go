@@ -26,8 +26,9 @@ func ingest(b *testing.B, page *ledger.Page, key string, data []byte) error {
 	return err
 }
 
-// BenchmarkIngest1GiB stores a random value of 1 GiB in a new page, durable at the end. Against it, the same bytes are written to a
-// file with fdatasync every 16 MiB. What is written is counted until the repository is closed, index included.
+// BenchmarkIngest1GiB stores a random value of 1 GiB in a new page, durable at the end. Against it,
+// the same bytes are written to a file with fdatasync every 16 MiB. What is written is counted
+// until the repository is closed, index included.
 func BenchmarkIngest1GiB(b *testing.B) {
 	data := incompressible(b, scaled(gib, 1<<20))
 	var p pair
@@ -73,9 +74,10 @@ func writeFile(b *testing.B, dir string, data []byte) {
 	}
 }
 
-// BenchmarkSmallCommitsDuringIngest commits one key after another, each durable, alone and then while 1 GiB is stored in the same
-// page. median-ratio is that of the medians; p99-ratio is that of the 99th percentile under load to the median time that it takes to
-// append 4 MiB to a file and sync it, measured before the load and after it.
+// BenchmarkSmallCommitsDuringIngest commits one key after another, each durable, alone and then
+// while 1 GiB is stored in the same page. median-ratio is that of the medians; p99-ratio is that of
+// the 99th percentile under load to the median time that it takes to append 4 MiB to a file and
+// sync it, measured before the load and after it.
 func BenchmarkSmallCommitsDuringIngest(b *testing.B) {
 	data := incompressible(b, scaled(gib, 16<<20))
 	var medians, p99s, ledgerMS, quietMS, p99MS, batchMS []float64

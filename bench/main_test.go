@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// warmCache is enough for every node of a page of a million keys, so that "warm" means: no node is read from the disk.
+// warmCache is enough for every node of a page of a million keys, so that "warm" means: no node is
+// read from the disk.
 const warmCache = 512 << 20
 
 // scale multiplies the sizes of all benchmarks, for trying them out; figures count at 1 only.
@@ -63,7 +64,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// openPage opens the page that the benchmarks use, in the repository in dir, with a cache that holds all of it.
+// openPage opens the page that the benchmarks use, in the repository in dir, with a cache that
+// holds all of it.
 func openPage(b *testing.B, dir string, o ledger.Options) (*ledger.Repository, *ledger.Page) {
 	b.Helper()
 	if o.CacheBytes == 0 {

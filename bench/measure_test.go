@@ -27,8 +27,8 @@ func (s samples) median() time.Duration { return s.percentile(0.5) }
 // pair are the two sides of a comparison, measured in turns: element i of both comes from round i.
 type pair struct{ ours, theirs samples }
 
-// ratio is the median of the rounds' own ratios, ours to theirs, so that a disturbance which both sides of a round saw
-// cancels out.
+// ratio is the median of the rounds' own ratios, ours to theirs, so that a disturbance which both
+// sides of a round saw cancels out.
 func (p *pair) ratio() float64 {
 	rs := make([]float64, 0, len(p.ours))
 	for i := range min(len(p.ours), len(p.theirs)) {
@@ -81,8 +81,10 @@ func allocations(fn func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// peakHeap calls fn and returns how many bytes of heap were live at the most, beyond those before, as collections of the garbage find that are made twice a second. Such a collection takes
-// for live what is allocated while it goes on, which may be hundreds of MB where much else is live and the machine is busy: that is taken off.
+// peakHeap calls fn and returns how many bytes of heap were live at the most, beyond those before,
+// as collections of the garbage find that are made twice a second. Such a collection takes for live
+// what is allocated while it goes on, which may be hundreds of MB where much else is live and the
+// machine is busy: that is taken off.
 func peakHeap(fn func()) float64 {
 	read := func() (live, allocated float64) {
 		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}

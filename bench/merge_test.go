@@ -7,9 +7,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkMerge merges two heads of a page of a million keys, warm, with 1000 changes each, durable. ratio is to the median of applying
-// 1000 changes as one transaction in the same round, which the making of the heads does twice and a third transaction once more.
-// conflicts is the same where both heads have changed the same 1000 keys, so that the last one wins a thousand times.
+// BenchmarkMerge merges two heads of a page of a million keys, warm, with 1000 changes each,
+// durable. ratio is to the median of applying 1000 changes as one transaction in the same round,
+// which the making of the heads does twice and a third transaction once more. conflicts is the same
+// where both heads have changed the same 1000 keys, so that the last one wins a thousand times.
 func BenchmarkMerge(b *testing.B) {
 	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{Merge: ledger.MergeOptions{Manual: true}})
 	warm(b, page)

@@ -10,9 +10,10 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkOpenCold opens a page of 1 GiB, in values of 1 MiB, and an empty page, each after its repository's files have been taken out of
-// the page cache with posix_fadvise (BENCH_DROP_CACHES=1: after the whole cache has been dropped). ratio is that of opening the page
-// alone, the repository being open; with-repository-ratio is that of opening both.
+// BenchmarkOpenCold opens a page of 1 GiB, in values of 1 MiB, and an empty page, each after its
+// repository's files have been taken out of the page cache with posix_fadvise (BENCH_DROP_CACHES=1:
+// after the whole cache has been dropped). ratio is that of opening the page alone, the repository
+// being open; with-repository-ratio is that of opening both.
 func BenchmarkOpenCold(b *testing.B) {
 	full, empty := filepath.Join(tempDir(b), "full"), filepath.Join(tempDir(b), "empty")
 	fillPage(b, full, scaled(gib, 4<<20))

@@ -73,8 +73,9 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// forget takes the files out of the page cache. What is dirty would stay, so all are synced first. With BENCH_DROP_CACHES=1,
-// which takes root, the whole page cache and the caches of names and inodes go.
+// forget takes the files out of the page cache. What is dirty would stay, so all are synced first.
+// With BENCH_DROP_CACHES=1, which takes root, the whole page cache and the caches of names and
+// inodes go.
 func forget(b *testing.B, files []string) {
 	b.Helper()
 	for _, name := range files {

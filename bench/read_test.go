@@ -40,8 +40,9 @@ func warmSides(b *testing.B) (*ledger.Snapshot, *bbolt.Bucket) {
 // touched keeps what was read from being optimised away.
 var touched int
 
-// BenchmarkPointGet reads random keys of a million from a snapshot of a warm page. Against it, bbolt reads the same keys in one read
-// transaction, where the value is borrowed; Get's value belongs to the caller, so it allocates that, and nothing else.
+// BenchmarkPointGet reads random keys of a million from a snapshot of a warm page. Against it,
+// bbolt reads the same keys in one read transaction, where the value is borrowed; Get's value
+// belongs to the caller, so it allocates that, and nothing else.
 func BenchmarkPointGet(b *testing.B) {
 	snapshot, bucket := warmSides(b)
 	d, ctx := million(), context.Background()
@@ -82,8 +83,8 @@ func BenchmarkPointGet(b *testing.B) {
 	})
 }
 
-// BenchmarkScan reads all keys and values of a warm page of a million in order, borrowed. Against it, a cursor of bbolt.
-// ratio is that of rates.
+// BenchmarkScan reads all keys and values of a warm page of a million in order, borrowed. Against
+// it, a cursor of bbolt. ratio is that of rates.
 func BenchmarkScan(b *testing.B) {
 	snapshot, bucket := warmSides(b)
 	n := len(million().keys)
@@ -136,8 +137,9 @@ func scanBolt(bucket *bbolt.Bucket) (n int) {
 	return n
 }
 
-// BenchmarkDiff1000 lists the changes between two commits of a million keys of which 1000 differ, in a warm page. A second pass below the
-// public package counts the nodes that a diff reads, and those of them that both trees share, of which there must be none.
+// BenchmarkDiff1000 lists the changes between two commits of a million keys of which 1000 differ,
+// in a warm page. A second pass below the public package counts the nodes that a diff reads, and
+// those of them that both trees share, of which there must be none.
 func BenchmarkDiff1000(b *testing.B) {
 	dir := copied(b, millionPage(b))
 	n := min(1000, len(million().keys)/2)
@@ -191,7 +193,8 @@ func (c readCounter) Node(ctx context.Context, d object.Digest) (*fb.Node, error
 	return c.Store.Node(ctx, d)
 }
 
-// countDiff returns how many nodes a diff reads, how many of these are in both trees, and how many changes there are.
+// countDiff returns how many nodes a diff reads, how many of these are in both trees, and how many
+// changes there are.
 func countDiff(b *testing.B, s *storage.Store, from, to commit.ID) (reads, shared, found int) {
 	b.Helper()
 	left, err := s.Commit(b.Context(), from)

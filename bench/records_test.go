@@ -17,8 +17,8 @@ type benchNote struct {
 	Views       int64    `ledger:"counter"`
 }
 
-// BenchmarkRecords compares a collection with the same rows on a bare page, in one run: reads by key,
-// reads by an index, and puts with three indexes, a thousand in a transaction.
+// BenchmarkRecords compares a collection with the same rows on a bare page, in one run: reads by
+// key, reads by an index, and puts with three indexes, a thousand in a transaction.
 func BenchmarkRecords(b *testing.B) {
 	ctx := context.Background()
 	repo, err := ledger.Open(ctx, b.TempDir(), nil)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// BenchmarkSHA256 measures SHA-256 on one core for the mean chunk, the mean node and a short commit. Where the processor has
-// no instructions for it, many of the other figures are bound by it.
+// BenchmarkSHA256 measures SHA-256 on one core for the mean chunk, the mean node and a short
+// commit. Where the processor has no instructions for it, many of the other figures are bound by
+// it.
 func BenchmarkSHA256(b *testing.B) {
 	for _, size := range []int{16 << 10, 2 << 10, 256} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

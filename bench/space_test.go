@@ -9,9 +9,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkSpaceAfterRewrites writes the whole content of a page of 64 MiB anew a hundred times, and then keeps the last commit, collects and compacts: "share" is what segments and
-// page.db take then, of the content; "peak-share" what they took before. Beside it, a page of 8 MiB of short values, which stand in the nodes of the tree, of which a tenth is
-// changed twelve times: that leaves differences to nodes that nothing else needs.
+// BenchmarkSpaceAfterRewrites writes the whole content of a page of 64 MiB anew a hundred times,
+// and then keeps the last commit, collects and compacts: "share" is what segments and page.db take
+// then, of the content; "peak-share" what they took before. Beside it, a page of 8 MiB of short
+// values, which stand in the nodes of the tree, of which a tenth is changed twelve times: that
+// leaves differences to nodes that nothing else needs.
 func BenchmarkSpaceAfterRewrites(b *testing.B) {
 	for _, c := range []struct {
 		name    string

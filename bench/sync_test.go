@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// BenchmarkSyncRequests counts the requests of three devices: for a commit of one key, after which the writer syncs and then both readers, and for
-// a look at a page that nobody changes. What goes into ranges, once in 32 commits, is counted apart.
+// BenchmarkSyncRequests counts the requests of three devices: for a commit of one key, after which
+// the writer syncs and then both readers, and for a look at a page that nobody changes. What goes
+// into ranges, once in 32 commits, is counted apart.
 func BenchmarkSyncRequests(b *testing.B) {
 	cloud := newCloud(b)
 	writer, readers := cloud.device(b), []*device{cloud.device(b), cloud.device(b)}
@@ -63,11 +64,14 @@ func BenchmarkSyncRequests(b *testing.B) {
 	}
 }
 
-// BenchmarkSyncCycle fills a page with a million keys and syncs it, makes commits of many keys until the first checkpoint is written, and then
-// commits of one key, each with an entry of its own, until the next one is: a whole cycle. upload-B/commit is all that went up in it,
-// the checkpoint that ends it included. Then a device is cloned from the bucket as it was just before that checkpoint.
+// BenchmarkSyncCycle fills a page with a million keys and syncs it, makes commits of many keys
+// until the first checkpoint is written, and then commits of one key, each with an entry of its
+// own, until the next one is: a whole cycle. upload-B/commit is all that went up in it, the
+// checkpoint that ends it included. Then a device is cloned from the bucket as it was just before
+// that checkpoint.
 //
-// entries are the commits of the cycle; BENCH_CYCLE_KEYS says how many keys each of them changes instead of one.
+// entries are the commits of the cycle; BENCH_CYCLE_KEYS says how many keys each of them changes
+// instead of one.
 func BenchmarkSyncCycle(b *testing.B) {
 	keys := cycleKeys(b)
 	for b.Loop() {
@@ -148,11 +152,13 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return v[:n]
 }
 
-// reopenEvery is after how many commits the page of a cycle is opened anew: a sync looks at all that is not folded into the index yet, which is little
-// then. What is opened proves its place in the log anew: a get each time.
+// reopenEvery is after how many commits the page of a cycle is opened anew: a sync looks at all
+// that is not folded into the index yet, which is little then. What is opened proves its place in
+// the log anew: a get each time.
 const reopenEvery = 128
 
-// untilCheckpoint makes commits until a checkpoint is written. It returns how many, and what they have asked of the bucket.
+// untilCheckpoint makes commits until a checkpoint is written. It returns how many, and what they
+// have asked of the bucket.
 func (c *cycle) untilCheckpoint(keys int) (commits int, asked usage) {
 	c.b.Helper()
 	c.writer.t.beforeCheckpoint = func() { c.worstBefore, c.worst = c.worst, c.cloud.bucket.State() }
@@ -172,8 +178,8 @@ func (c *cycle) untilCheckpoint(keys int) (commits int, asked usage) {
 	return commits, asked
 }
 
-// firstSync clones a device at the worst moment, and states what that costs for each byte of content. Content are the keys and
-// values that the page has at that moment.
+// firstSync clones a device at the worst moment, and states what that costs for each byte of
+// content. Content are the keys and values that the page has at that moment.
 func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
 	cloud := c.cloud.at(c.worst)
 	start := time.Now()
@@ -193,7 +199,8 @@ func (c *cycle) firstSync(metrics map[string]float64, prefix string) {
 	metrics[prefix+"first-log/content"] = float64(u.dnBytes[kindEntry]+u.dnBytes[kindRange]+u.dnBytes[kindPack]) / content
 }
 
-// BenchmarkSyncSmallChange changes a value of 100 bytes of a page of a million keys and syncs it, many times.
+// BenchmarkSyncSmallChange changes a value of 100 bytes of a page of a million keys and syncs it,
+// many times.
 func BenchmarkSyncSmallChange(b *testing.B) {
 	cloud := newCloud(b)
 	c := &cycle{b: b, cloud: cloud, writer: cloud.device(b), rng: generator(12)}
@@ -216,8 +223,9 @@ func BenchmarkSyncSmallChange(b *testing.B) {
 	report(b, map[string]float64{"upload-B": median(bytes), "most-upload-B": most})
 }
 
-// BenchmarkSyncUpload1GiB uploads a page with a random value of 1 GiB, sealed, into a new bucket that is a directory. Against it, a file of the same bytes is
-// copied with cp and brought to the disk with sync -f. Both are read from the page cache.
+// BenchmarkSyncUpload1GiB uploads a page with a random value of 1 GiB, sealed, into a new bucket
+// that is a directory. Against it, a file of the same bytes is copied with cp and brought to the
+// disk with sync -f. Both are read from the page cache.
 func BenchmarkSyncUpload1GiB(b *testing.B) {
 	data := incompressible(b, scaled(gib, 16<<20))
 	dir := tempDir(b)
@@ -267,8 +275,9 @@ func BenchmarkSyncUpload1GiB(b *testing.B) {
 	})
 }
 
-// BenchmarkSyncFirst clones pages from a bucket in memory, onto the disk: one with a random EAGER value of 256 MiB, and
-// one with a million keys and 64 commits of 1000 of them. The times are for comparing two builds: run them by turns.
+// BenchmarkSyncFirst clones pages from a bucket in memory, onto the disk: one with a random EAGER
+// value of 256 MiB, and one with a million keys and 64 commits of 1000 of them. The times are for
+// comparing two builds: run them by turns.
 func BenchmarkSyncFirst(b *testing.B) {
 	for _, page := range []struct {
 		name string

@@ -9,10 +9,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// BenchmarkNotification changes one key of a million in a commit of its own, in turns with somebody who waits in a Watch and with nobody. ratio
-// is the time from the beginning of a commit until the loop of the watch has it, to that of a commit that nobody
-// waits for; commit-ratio is what the waiting adds to the commit itself, and behind-us how long after the commit has returned the
-// loop has it. A round is 20 of each and counts by its medians.
+// BenchmarkNotification changes one key of a million in a commit of its own, in turns with somebody
+// who waits in a Watch and with nobody. ratio is the time from the beginning of a commit until the
+// loop of the watch has it, to that of a commit that nobody waits for; commit-ratio is what the
+// waiting adds to the commit itself, and behind-us how long after the commit has returned the loop
+// has it. A round is 20 of each and counts by its medians.
 func BenchmarkNotification(b *testing.B) {
 	repo, page := openPage(b, copied(b, millionPage(b)), ledger.Options{})
 	warm(b, page)

@@ -24,15 +24,16 @@ type Change struct {
 // checkEvery is the number of changes or entries after which a context is looked at.
 const checkEvery = 256
 
-// Apply makes the changes and returns the root of the new tree. The keys of the changes must ascend strictly; an
-// entry need be valid only until the next is asked for. Deleting what is absent and putting what is there
-// change nothing. sink receives the nodes of the new tree that are not in t, each once, children before
-// parents; memory does not depend on the number of changes. The cost follows the number of changes times the
-// depth. When Apply fails, what the sink has received is no tree.
+// Apply makes the changes and returns the root of the new tree. The keys of the changes must ascend
+// strictly; an entry need be valid only until the next is asked for. Deleting what is absent and
+// putting what is there change nothing. sink receives the nodes of the new tree that are not in t,
+// each once, children before parents; memory does not depend on the number of changes. The cost
+// follows the number of changes times the depth. When Apply fails, what the sink has received is no
+// tree.
 //
-// Errors: what the changes yield, unwrapped; those of the Source and the Sink, wrapped; base.ErrInvalid for keys out of
-// order and entries that no tree can hold; base.ErrTooLarge for keys or nodes beyond their limits;
-// *base.CorruptError; that of ctx.
+// Errors: what the changes yield, unwrapped; those of the Source and the Sink, wrapped;
+// base.ErrInvalid for keys out of order and entries that no tree can hold; base.ErrTooLarge for
+// keys or nodes beyond their limits; *base.CorruptError; that of ctx.
 func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, error]) (object.Digest, error) {
 	a := appliers.Get().(*applier)
 	defer a.release()
@@ -60,8 +61,8 @@ func (t Tree) Apply(ctx context.Context, sink Sink, changes iter.Seq2[Change, er
 	return a.b.finish(ctx)
 }
 
-// Build makes a tree of a page from entries in strictly ascending order of keys and returns its root. sink
-// receives all its nodes. It is Apply on the empty tree, without the need for a Source.
+// Build makes a tree of a page from entries in strictly ascending order of keys and returns its
+// root. sink receives all its nodes. It is Apply on the empty tree, without the need for a Source.
 func Build(ctx context.Context, page [16]byte, sink Sink, entries iter.Seq2[fb.Entry, error]) (object.Digest, error) {
 	a := appliers.Get().(*applier)
 	defer a.release()
@@ -104,8 +105,8 @@ func (o *keyOrder) check(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// applier walks down the old tree to each change, and hands what lies between to the builder: whole subtrees
-// where it can.
+// applier walks down the old tree to each change, and hands what lies between to the builder: whole
+// subtrees where it can.
 type applier struct {
 	b     builder
 	order keyOrder
@@ -127,7 +128,8 @@ func (a *applier) release() {
 	appliers.Put(a)
 }
 
-// place is an old node that is being copied: its items before next have been handed over or left out.
+// place is an old node that is being copied: its items before next have been handed over or left
+// out.
 type place struct {
 	span
 	next int
@@ -161,8 +163,8 @@ func (a *applier) change(ctx context.Context, c *Change) error {
 	return a.b.addChange(ctx, p.node.Level(), &c.Entry, &p.span)
 }
 
-// seek hands over everything before key. If the old tree has an entry with that key, it is the next item of the
-// last place of the path.
+// seek hands over everything before key. If the old tree has an entry with that key, it is the next
+// item of the last place of the path.
 func (a *applier) seek(ctx context.Context, key []byte) (found bool, err error) {
 	if a.order.count == 1 && a.root.digest != EmptyRoot {
 		if err := a.enter(ctx, &a.root); err != nil {

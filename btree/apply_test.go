@@ -312,9 +312,9 @@ func TestErrorsOfTheSink(t *testing.T) {
 	}
 }
 
-// Who knows a page id can choose keys that all lie at one level, or at ever higher ones. Then nodes are large or
-// paths long, and commits slow; but a tree of n chosen keys never costs more than n entries and MaxLevel+1 nodes a
-// change.
+// Who knows a page id can choose keys that all lie at one level, or at ever higher ones. Then nodes
+// are large or paths long, and commits slow; but a tree of n chosen keys never costs more than n
+// entries and MaxLevel+1 nodes a change.
 func TestChosenKeysAreBounded(t *testing.T) {
 	for name, keys := range map[string][]string{"one node": lowKeys(2000, 12), "high": highKeys(200, 2)} {
 		s, m := newStore(), model{}

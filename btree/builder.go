@@ -14,13 +14,15 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// builder makes a tree from its items in key order: entries, and subtrees of an old tree that stay as they are.
+// builder makes a tree from its items in key order: entries, and subtrees of an old tree that stay
+// as they are.
 //
-// What lies on the right edge of the growing tree is open: at most one node a level. An entry of level L closes
-// everything open below L, and the result is the child before it; since nothing can come between, what is closed
-// is final. A subtree waits in pending until what follows is known. An entry of its own level or a lower one, or
-// another subtree of at least its level, which must grow together with it, opens it along its right edge; a subtree that
-// meets lower open content is opened along its left edge. So it reads only the seams.
+// What lies on the right edge of the growing tree is open: at most one node a level. An entry of
+// level L closes everything open below L, and the result is the child before it; since nothing can
+// come between, what is closed is final. A subtree waits in pending until what follows is known. An
+// entry of its own level or a lower one, or another subtree of at least its level, which must grow
+// together with it, opens it along its right edge; a subtree that meets lower open content is
+// opened along its left edge. So it reads only the seams.
 type builder struct {
 	src  Source // for seams; nil when there are no subtrees
 	sink Sink
@@ -28,19 +30,22 @@ type builder struct {
 
 	nodes [MaxLevel + 1]*openNode // nil: never used
 	used  uint32                  // bit l: nodes[l] has entries
-	// Nodes that are closed, by level, wait until there are enough of them to be summed side by side.
+	// Nodes that are closed, by level, wait until there are enough of them to be summed side by
+	// side.
 	closed      [MaxLevel + 1][]*openNode
 	closedCount int
 	closedBytes int
 	free        []*openNode // for use again
 	sum         []*openNode // of settleLevel
-	// pending lies behind everything else, in the last gap of the lowest open node, whose level is higher.
+	// pending lies behind everything else, in the last gap of the lowest open node, whose level is
+	// higher.
 	pending    subtree
 	hasPending bool
 }
 
-// openNode is a node to which entries are still being added, or one that is closed and has no digest yet. Then it is child number
-// index of parent, which learns the digest; a root has no parent.
+// openNode is a node to which entries are still being added, or one that is closed and has no
+// digest yet. Then it is child number index of parent, which learns the digest; a root has no
+// parent.
 type openNode struct {
 	parent   *openNode
 	index    int
@@ -78,7 +83,8 @@ type origin struct {
 	count  int
 }
 
-// This many closed nodes, or this many bytes in them, are not kept waiting. Where summing side by side gains nothing, none are.
+// This many closed nodes, or this many bytes in them, are not kept waiting. Where summing side by
+// side gains nothing, none are.
 const (
 	maxClosed      = 8 * 16
 	maxClosedBytes = 1 << 20
@@ -91,14 +97,15 @@ func closedLimit() int {
 	return maxClosed
 }
 
-// Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in number.
+// Buffers of a larger capacity are not kept for the next node: the arena in bytes, the entries in
+// number.
 const (
 	maxArena   = 1 << 20
 	maxEntries = 4096
 )
 
-// addChange adds the entry of a change. from is the old node that held an entry of that key, or nil. The entry
-// is copied.
+// addChange adds the entry of a change. from is the old node that held an entry of that key, or
+// nil. The entry is copied.
 func (b *builder) addChange(ctx context.Context, level int, e *fb.Entry, from *span) error {
 	if err := b.closeBelow(ctx, level); err != nil {
 		return err
@@ -121,8 +128,8 @@ func (b *builder) addChange(ctx context.Context, level int, e *fb.Entry, from *s
 	return n.checkSize()
 }
 
-// addItems adds the items from up to to, exclusive, of an old node: item 2g is the child in gap g, item 2i+1 is
-// entry i.
+// addItems adds the items from up to to, exclusive, of an old node: item 2g is the child in gap g,
+// item 2i+1 is entry i.
 func (b *builder) addItems(ctx context.Context, s *span, from, to int) error {
 	if from >= to {
 		return nil
@@ -231,8 +238,8 @@ func (b *builder) openPending(ctx context.Context) error {
 	return nil
 }
 
-// closeBelow makes nodes[level] ready for its next entry: everything open or pending below is closed, and is the
-// child in its last gap.
+// closeBelow makes nodes[level] ready for its next entry: everything open or pending below is
+// closed, and is the child in its last gap.
 func (b *builder) closeBelow(ctx context.Context, level int) error {
 	if b.hasPending || b.used&lowBits(level) != 0 {
 		for b.hasPending && b.pending.level >= level {
@@ -264,7 +271,8 @@ func (b *builder) node(level int) *openNode {
 	return b.nodes[level]
 }
 
-// collapse closes everything open or pending below level and returns the subtree that it is, if any.
+// collapse closes everything open or pending below level and returns the subtree that it is, if
+// any.
 func (b *builder) collapse(ctx context.Context, level int) (c child, ok bool, err error) {
 	if b.hasPending {
 		c, ok = child{Child: fb.Child{Level: b.pending.level, Digest: b.pending.digest}}, true
@@ -294,7 +302,8 @@ func (b *builder) collapse(ctx context.Context, level int) (c child, ok bool, er
 	return c, ok, nil
 }
 
-// settle encodes all closed nodes, lower levels first, gives their digests to their parents and what is new to the sink.
+// settle encodes all closed nodes, lower levels first, gives their digests to their parents and
+// what is new to the sink.
 func (b *builder) settle(ctx context.Context) error {
 	for l := range b.closed {
 		nodes := b.closed[l]

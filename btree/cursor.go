@@ -7,11 +7,12 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Cursor stands on an entry of a tree, or on none: before the first, behind the last, or nowhere yet. Moving it
-// does not allocate. It pins the nodes of one path in memory. A Cursor belongs to one caller at a time.
+// Cursor stands on an entry of a tree, or on none: before the first, behind the last, or nowhere
+// yet. Moving it does not allocate. It pins the nodes of one path in memory. A Cursor belongs to
+// one caller at a time.
 //
-// The methods that move it report whether it then stands on an entry. They wait for the Source only. After an
-// error the Cursor stands nowhere. Errors: those of the Source, *base.CorruptError.
+// The methods that move it report whether it then stands on an entry. They wait for the Source
+// only. After an error the Cursor stands nowhere. Errors: those of the Source, *base.CorruptError.
 type Cursor struct {
 	t     Tree
 	node  *fb.Node // nil when the cursor stands on no entry
@@ -25,8 +26,8 @@ type Cursor struct {
 	touched byte // of fb.Node.Touch
 }
 
-// step is a node on the path of a cursor, and the gap where the path goes on. A path is made for each look-up of a first key, so that
-// a step holds no more than it must.
+// step is a node on the path of a cursor, and the gap where the path goes on. A path is made for
+// each look-up of a first key, so that a step holds no more than it must.
 type step struct {
 	node *fb.Node
 	gap  int
@@ -47,8 +48,9 @@ func (t Tree) Cursor() *Cursor {
 	return c
 }
 
-// Entry returns the entry on which the cursor stands, the zero Entry when it stands on none. Key and Value are
-// borrowed from the node and must not be changed; they stay valid when the cursor moves.
+// Entry returns the entry on which the cursor stands, the zero Entry when it stands on none. Key
+// and Value are borrowed from the node and must not be changed; they stay valid when the cursor
+// moves.
 func (c *Cursor) Entry() fb.Entry {
 	if c.node == nil {
 		return fb.Entry{}
@@ -56,7 +58,8 @@ func (c *Cursor) Entry() fb.Entry {
 	return c.node.Entry(c.i)
 }
 
-// Key returns the key of the entry on which the cursor stands, borrowed as in Entry; nil when it stands on none.
+// Key returns the key of the entry on which the cursor stands, borrowed as in Entry; nil when it
+// stands on none.
 func (c *Cursor) Key() []byte {
 	if c.node == nil {
 		return nil
@@ -64,9 +67,9 @@ func (c *Cursor) Key() []byte {
 	return c.node.Key(c.i)
 }
 
-// Value returns the value of the entry on which the cursor stands, borrowed as in Entry, and whether it is inline; nil and
-// false when it is not, or when the cursor stands on none. Key and Value are faster than Entry, which copies the
-// whole entry.
+// Value returns the value of the entry on which the cursor stands, borrowed as in Entry, and
+// whether it is inline; nil and false when it is not, or when the cursor stands on none. Key and
+// Value are faster than Entry, which copies the whole entry.
 func (c *Cursor) Value() (value []byte, inline bool) {
 	if c.node == nil || !c.node.Inline(c.i) {
 		return nil, false
@@ -74,9 +77,10 @@ func (c *Cursor) Value() (value []byte, inline bool) {
 	return c.node.Value(c.i), true
 }
 
-// Run returns the node in which the cursor stands and the entries of it, from first to last, that Prev and Next reach from
-// entry i without reading another node; i is where it stands. Who walks over them himself moves the cursor after them with Jump.
-// The node is nil when the cursor stands on no entry.
+// Run returns the node in which the cursor stands and the entries of it, from first to last, that
+// Prev and Next reach from entry i without reading another node; i is where it stands. Who walks
+// over them himself moves the cursor after them with Jump. The node is nil when the cursor stands
+// on no entry.
 func (c *Cursor) Run() (n *fb.Node, first, i, last int) {
 	if c.node == nil {
 		return nil, 0, 0, -1
@@ -169,7 +173,8 @@ func (c *Cursor) leave(s side) {
 	c.i, c.first, c.last = 0, math.MaxInt, math.MinInt
 }
 
-// root leaves and returns the root, nil when the tree is empty. The cursor is then at the given side.
+// root leaves and returns the root, nil when the tree is empty. The cursor is then at the given
+// side.
 func (c *Cursor) root(ctx context.Context, empty side) (*fb.Node, error) {
 	c.leave(empty)
 	if c.t.Root == EmptyRoot {

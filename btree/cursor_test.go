@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/btree"
 )
 
-// A cursor moves as an index into the sorted keys does; -1 is before the first, len(keys) behind the last.
+// A cursor moves as an index into the sorted keys does; -1 is before the first, len(keys) behind
+// the last.
 func TestCursor(t *testing.T) {
 	checks(t, func(rt *rapid.T) {
 		m := model{}.apply(drawEdit(rt, model{}))

@@ -12,8 +12,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// A delta says how to make a node of another: an edit script over the items of the base, children and entries in key
-// order.
+// A delta says how to make a node of another: an edit script over the items of the base, children
+// and entries in key order.
 //
 //	bytes    content
 //	1        level of the result
@@ -24,7 +24,8 @@ import (
 //	drop     the next n items of the base go
 //	child    33: digest of a new child at level n
 //	entry    a new entry; n is 0: inline, eager; 1: reference, eager; 2: reference, lazy:
-//	         uvarint length of the key, the key, then for inline uvarint length of the value, the value;
+//	         uvarint length of the key, the key, then for inline uvarint length of the value, the
+//	                 value;
 //	         for a reference 33: digest, uvarint size
 //
 // The operations use up the items of the base exactly. n of keep and drop is at least 1.
@@ -84,8 +85,9 @@ func (a *nodeItem) equal(b *nodeItem) bool {
 	return bytes.Equal(a.entry.Key, b.entry.Key) && EqualValues(&a.entry, &b.entry)
 }
 
-// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It retains nothing. It costs
-// about what the items of result cost that base lacks, and 2 or 3 bytes for each place where the two differ.
+// AppendDelta appends to dst a delta from which ApplyDelta makes result when it has base. It
+// retains nothing. It costs about what the items of result cost that base lacks, and 2 or 3 bytes
+// for each place where the two differ.
 func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	w := scriptWriter{b: append(dst, byte(result.Level()))}
 	if w.sameShape(base, result) {
@@ -112,8 +114,8 @@ func AppendDelta(dst []byte, base, result *fb.Node) []byte {
 	return w.b
 }
 
-// sameShape writes the script for a node that has the same keys and children in the same gaps, as most changes leave them. It writes nothing
-// and returns false for others.
+// sameShape writes the script for a node that has the same keys and children in the same gaps, as
+// most changes leave them. It writes nothing and returns false for others.
 func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
 	for item, end := 0, 2*old.Len()+1; ; item++ {
 		next, ok := old.NextDifference(result, item)
@@ -136,8 +138,8 @@ func (w *scriptWriter) sameShape(old, result *fb.Node) bool {
 	}
 }
 
-// dropFirst decides, for an item of the base and another of the result, whether the former goes or the latter
-// comes first.
+// dropFirst decides, for an item of the base and another of the result, whether the former goes or
+// the latter comes first.
 func dropFirst(o, n *itemReader) bool {
 	if !o.item.isChild && !n.item.isChild {
 		return bytes.Compare(o.item.entry.Key, n.item.entry.Key) <= 0
@@ -208,9 +210,10 @@ func (w *scriptWriter) insert(it *nodeItem) {
 	w.b = binary.AppendUvarint(w.b, e.Size)
 }
 
-// ApplyDelta returns the encoding of the node that delta makes of base. It is canonical, whatever delta holds, and at most
-// limits.MaxNodeBytes long; beyond the node it allocates in proportion to delta and base. It retains neither.
-// Errors: *base.CorruptError, which the caller may wrap with the name of the node.
+// ApplyDelta returns the encoding of the node that delta makes of base. It is canonical, whatever
+// delta holds, and at most limits.MaxNodeBytes long; beyond the node it allocates in proportion to
+// delta and base. It retains neither. Errors: *base.CorruptError, which the caller may wrap with
+// the name of the node.
 func ApplyDelta(base *fb.Node, delta []byte) ([]byte, error) {
 	if len(delta) == 0 || len(delta) > limits.MaxNodeBytes {
 		return nil, corruptDelta("%d bytes", len(delta))

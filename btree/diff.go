@@ -8,8 +8,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// DiffEntry is a key that two trees do not hold alike. Its slices are borrowed from nodes: they must not be
-// changed, and stay valid.
+// DiffEntry is a key that two trees do not hold alike. Its slices are borrowed from nodes: they
+// must not be changed, and stay valid.
 type DiffEntry struct {
 	// Key is the key.
 	Key []byte
@@ -19,9 +19,10 @@ type DiffEntry struct {
 	HasLeft, HasRight bool
 }
 
-// Diff yields, in order, every key not below from (nil: every key) that left and right do not hold alike. Equal subtrees are
-// not read: the cost follows the number of differences times the depth, wherever it starts. The last pair has the
-// error, if there is one. Errors: those of the Sources, *base.CorruptError, that of ctx.
+// Diff yields, in order, every key not below from (nil: every key) that left and right do not hold
+// alike. Equal subtrees are not read: the cost follows the number of differences times the depth,
+// wherever it starts. The last pair has the error, if there is one. Errors: those of the Sources,
+// *base.CorruptError, that of ctx.
 func Diff(ctx context.Context, left, right Tree, from []byte) iter.Seq2[DiffEntry, error] {
 	return func(yield func(DiffEntry, error) bool) {
 		var d differ
@@ -48,10 +49,11 @@ const (
 	rightSide = 1
 )
 
-// differ walks two trees side by side. At every moment all that lies before the heads of both walkers has been
-// dealt with. It opens a subtree only when it is certain that the other tree has no such subtree (I4): as no key
-// occurs twice, of two different subtrees that face each other at most one is in both trees, and levels and
-// bounds tell most times which one cannot be. Where they do not, shared looks ahead.
+// differ walks two trees side by side. At every moment all that lies before the heads of both
+// walkers has been dealt with. It opens a subtree only when it is certain that the other tree has
+// no such subtree (I4): as no key occurs twice, of two different subtrees that face each other at
+// most one is in both trees, and levels and bounds tell most times which one cannot be. Where they
+// do not, shared looks ahead.
 type differ struct {
 	w     [2]walker
 	seen  [2][MaxLevel + 1]verdict
@@ -97,8 +99,8 @@ func (d *differ) next(ctx context.Context) (DiffEntry, bool, error) {
 	}
 }
 
-// skipEqual goes behind the items that two opened nodes have alike. It does what the rest would do, without making heads:
-// most items of nodes that differ are alike.
+// skipEqual goes behind the items that two opened nodes have alike. It does what the rest would do,
+// without making heads: most items of nodes that differ are alike.
 func (d *differ) skipEqual() {
 	w, v := &d.w[leftSide], &d.w[rightSide]
 	if w.depth == 0 || v.depth == 0 {
@@ -169,7 +171,8 @@ func (d *differ) only(side int, key []byte) DiffEntry {
 	return e
 }
 
-// faceSubtree deals with heads of which at least one is a subtree. It returns a difference if there is one.
+// faceSubtree deals with heads of which at least one is a subtree. It returns a difference if there
+// is one.
 func (d *differ) faceSubtree(ctx context.Context, l, r *head) (DiffEntry, bool, error) {
 	if l.kind != r.kind {
 		if l.kind == headSubtree {
@@ -232,8 +235,8 @@ func (d *differ) faceSubtrees(ctx context.Context, l, r *subtree) error {
 	return d.w[high].open(ctx, highSub)
 }
 
-// shared reports whether the other side still has the subtree s of a side. It reads only nodes of the other side
-// that are not in both trees, at levels above s.
+// shared reports whether the other side still has the subtree s of a side. It reads only nodes of
+// the other side that are not in both trees, at levels above s.
 func (d *differ) shared(ctx context.Context, side int, s *subtree) (bool, error) {
 	v := &d.seen[side][s.level]
 	if v.digest == s.digest {
@@ -251,9 +254,10 @@ func (d *differ) shared(ctx context.Context, side int, s *subtree) (bool, error)
 
 // find looks for the subtree s of a side among what w, a walker of the other side, has before it.
 //
-// A subtree c of w above the level of s that ends before s's gap does is not on s's side: there, all of c's
-// keys would be in s. One that ends later is on s's side only if all its keys lie behind that gap, so that s is
-// not in it; else it is not on s's side and may be opened. Levels rise with each question: it ends.
+// A subtree c of w above the level of s that ends before s's gap does is not on s's side: there,
+// all of c's keys would be in s. One that ends later is on s's side only if all its keys lie behind
+// that gap, so that s is not in it; else it is not on s's side and may be opened. Levels rise with
+// each question: it ends.
 func (d *differ) find(ctx context.Context, side int, s *subtree, w *walker) (bool, error) {
 	for {
 		h := w.head()

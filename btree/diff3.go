@@ -8,7 +8,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Diff3Entry is a key that two trees do not both hold as their base does. Its slices are borrowed as in DiffEntry.
+// Diff3Entry is a key that two trees do not both hold as their base does. Its slices are borrowed
+// as in DiffEntry.
 type Diff3Entry struct {
 	// Key is the key.
 	Key []byte
@@ -18,9 +19,10 @@ type Diff3Entry struct {
 	HasBase, HasLeft, HasRight bool
 }
 
-// Diff3 yields, in order, every key not below from (nil: every key) that left or right does not hold as base
-// does. A side without a difference at a key holds there what base holds. Subtrees that a side shares with base are not
-// read for it. The last pair has the error, if there is one. Errors: as for Diff.
+// Diff3 yields, in order, every key not below from (nil: every key) that left or right does not
+// hold as base does. A side without a difference at a key holds there what base holds. Subtrees
+// that a side shares with base are not read for it. The last pair has the error, if there is one.
+// Errors: as for Diff.
 func Diff3(ctx context.Context, base, left, right Tree, from []byte) iter.Seq2[Diff3Entry, error] {
 	return func(yield func(Diff3Entry, error) bool) {
 		var m diff3

@@ -68,8 +68,8 @@ func checkDiff(t testing.TB, s *store, ra, rb object.Digest, a, b model, from []
 	}
 }
 
-// I4: nodes of both trees are not read. The exceptions are a root, whose level is known only from itself, and with a start key
-// one path.
+// I4: nodes of both trees are not read. The exceptions are a root, whose level is known only from
+// itself, and with a start key one path.
 func checkReads(t testing.TB, s *store, from []byte, roots ...object.Digest) {
 	t.Helper()
 	read := s.read

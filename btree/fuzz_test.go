@@ -7,7 +7,8 @@ import (
 	"github.com/ledgerd/ledger/btree"
 )
 
-// FuzzTreeApply reads its input as edits: a byte for the key and one for what becomes of it; 0xff ends an edit.
+// FuzzTreeApply reads its input as edits: a byte for the key and one for what becomes of it; 0xff
+// ends an edit.
 func FuzzTreeApply(f *testing.F) {
 	f.Add([]byte{1, 1, 2, 1, 3, 1, 0xff, 2, 0, 0xff, 1, 0, 3, 0})
 	f.Add([]byte{0, 1, 0xff, 0, 2, 250, 2, 0xff, 0, 0})

@@ -107,8 +107,8 @@ func (s *store) PutNode(_ context.Context, n btree.NewNode) error {
 		return err
 	}
 	s.nodes[n.Digest] = view
-	// The builder uses the buffers of a node again when the call is over. Without AVX-512 the next node of the same
-	// Apply does so.
+	// The builder uses the buffers of a node again when the call is over. Without AVX-512 the next
+	// node of the same Apply does so.
 	n.View, n.Content = view, view.Bytes()
 	s.put = append(s.put, n)
 	s.bytes += len(n.Content)

@@ -34,7 +34,8 @@ func (l *liar) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return l.store.Node(ctx, d)
 }
 
-// everything runs every operation on a tree, those on a key for every so many keys of the pool, and returns their errors.
+// everything runs every operation on a tree, those on a key for every so many keys of the pool, and
+// returns their errors.
 func everything(ctx context.Context, stride int, t, other btree.Tree) map[string]error {
 	errs := map[string]error{}
 	drain := func(name string, move func(context.Context) (bool, error)) {

@@ -17,22 +17,22 @@ import (
 
 // Constants of format version 1 of a page. A page never changes its own.
 const (
-	// FanoutBits is the length of a group of zero bits that lifts a key by one level: a node has 16 entries in the
-	// mean.
+	// FanoutBits is the length of a group of zero bits that lifts a key by one level: a node has 16
+	// entries in the mean.
 	FanoutBits = 4
-	// InlineLimit is the greatest length of a value that stands in its entry, in bytes; a longer one is an object of its
-	// own.
+	// InlineLimit is the greatest length of a value that stands in its entry, in bytes; a longer
+	// one is an object of its own.
 	InlineLimit = 256
 	// MaxLevel is the level of a key whose hash is 0.
 	MaxLevel = 64 / FanoutBits
 )
 
-// EmptyRoot is the digest of the node at level 0 without entries, the root of an empty tree. The node is never
-// stored.
+// EmptyRoot is the digest of the node at level 0 without entries, the root of an empty tree. The
+// node is never stored.
 var EmptyRoot = object.Sum(object.NodeBit, fb.EmptyNode())
 
-// Level returns the level of key in a page, 0 to MaxLevel: the number of leading zero groups of FanoutBits bits in
-// the SipHash-2-4 of the key under the page id.
+// Level returns the level of key in a page, 0 to MaxLevel: the number of leading zero groups of
+// FanoutBits bits in the SipHash-2-4 of the key under the page id.
 func Level(page [16]byte, key []byte) int {
 	return leveler(page).level(key)
 }
@@ -48,9 +48,9 @@ func (h levelHash) level(key []byte) int {
 	return bits.LeadingZeros64(siphash.Hash(h.k0, h.k1, key)) / FanoutBits
 }
 
-// VerifyNode verifies what a node of a page must fulfil beyond its encoding: every key is at the level of the
-// node, and a value is inline if and only if it is at most InlineLimit bytes long. The empty root passes. Errors:
-// *base.CorruptError without the digest, which the caller knows.
+// VerifyNode verifies what a node of a page must fulfil beyond its encoding: every key is at the
+// level of the node, and a value is inline if and only if it is at most InlineLimit bytes long. The
+// empty root passes. Errors: *base.CorruptError without the digest, which the caller knows.
 func VerifyNode(page [16]byte, n *fb.Node) error {
 	h := leveler(page)
 	for i := range n.Len() {
@@ -72,8 +72,8 @@ func VerifyNode(page [16]byte, n *fb.Node) error {
 	return nil
 }
 
-// EqualValues reports whether two entries say the same beside their keys: the same inline value, or the same
-// digest and size, and the same priority.
+// EqualValues reports whether two entries say the same beside their keys: the same inline value, or
+// the same digest and size, and the same priority.
 func EqualValues(a, b *fb.Entry) bool {
 	if a.Inline != b.Inline || a.Priority != b.Priority {
 		return false
@@ -84,8 +84,8 @@ func EqualValues(a, b *fb.Entry) bool {
 	return a.Digest == b.Digest && a.Size == b.Size
 }
 
-// checkEntry returns an error for an entry that a tree cannot hold: base.ErrTooLarge for its key, base.ErrInvalid
-// for the rest.
+// checkEntry returns an error for an entry that a tree cannot hold: base.ErrTooLarge for its key,
+// base.ErrInvalid for the rest.
 func checkEntry(e *fb.Entry) error {
 	switch {
 	case len(e.Key) > limits.MaxKeyBytes:

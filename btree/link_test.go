@@ -52,7 +52,8 @@ func (k *keeper) release(rng *rand.Rand, p float64) {
 	}
 }
 
-// A look-up over links gives what one without gives, whatever the Source returns, while nodes come and go.
+// A look-up over links gives what one without gives, whatever the Source returns, while nodes come
+// and go.
 func TestGetOverLinks(t *testing.T) {
 	checks(t, func(rt *rapid.T) {
 		a, b := drawPair(rt)
@@ -141,7 +142,8 @@ func TestConcurrentLinks(t *testing.T) {
 	}
 }
 
-// A node whose parent was linked at one place is verified again at another: the bounds of an outer gap come from further up.
+// A node whose parent was linked at one place is verified again at another: the bounds of an outer
+// gap come from further up.
 func TestOuterGapElsewhere(t *testing.T) {
 	s, m := newStore(), model{}
 	for i := range uint64(3000) {

@@ -14,17 +14,20 @@ import (
 
 // Source gives the nodes of trees. It must be safe for as many callers as use the trees on it.
 type Source interface {
-	// Node returns the verified view of a node: its bytes have the digest, and fb.ParseNode and VerifyNode have
-	// accepted them. The view is shared and immutable. EmptyRoot is never asked for.
+	// Node returns the verified view of a node: its bytes have the digest, and fb.ParseNode and
+	// VerifyNode have accepted them. The view is shared and immutable. EmptyRoot is never asked
+	// for.
 	Node(ctx context.Context, d object.Digest) (*fb.Node, error)
 }
 
 // Sink takes the nodes that Apply and Build make.
 type Sink interface {
-	// PutNode takes a new node. n.Content and n.View are valid only during the call; a clone of n.View may be kept.
+	// PutNode takes a new node. n.Content and n.View are valid only during the call; a clone of
+	// n.View may be kept.
 	PutNode(ctx context.Context, n NewNode) error
-	// PutPiece takes a piece of a node that is longer than limits.MaxPieceBytes, before PutNode of that node. content is
-	// valid only during the call. Pieces that the sink has already may come again.
+	// PutPiece takes a piece of a node that is longer than limits.MaxPieceBytes, before PutNode of
+	// that node. content is valid only during the call. Pieces that the sink has already may come
+	// again.
 	PutPiece(ctx context.Context, d object.Digest, content []byte) error
 }
 
@@ -36,11 +39,11 @@ type NewNode struct {
 	Content []byte
 	// View is the view of Content.
 	View *fb.Node
-	// Base names the node of the old tree, at the same level, that shares most entries with it; zero when no
-	// entry comes from an old node.
+	// Base names the node of the old tree, at the same level, that shares most entries with it;
+	// zero when no entry comes from an old node.
 	Base object.Digest
-	// Split tells that Content is longer than limits.MaxPieceBytes, so that the node is stored as the pieces that
-	// PutPiece received; Digest then names an index piece.
+	// Split tells that Content is longer than limits.MaxPieceBytes, so that the node is stored as
+	// the pieces that PutPiece received; Digest then names an index piece.
 	Split bool
 }
 
@@ -54,9 +57,9 @@ type Tree struct {
 	Root object.Digest
 }
 
-// Get returns the entry of key, and whether there is one. Key and Value of the entry are borrowed from the node
-// and must not be changed. It does not allocate. It waits for the Source only. Errors: those of the Source,
-// *base.CorruptError.
+// Get returns the entry of key, and whether there is one. Key and Value of the entry are borrowed
+// from the node and must not be changed. It does not allocate. It waits for the Source only.
+// Errors: those of the Source, *base.CorruptError.
 func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	n, i, err := t.Find(ctx, key)
 	if n == nil {
@@ -65,7 +68,8 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 	return n.Entry(i), true, nil
 }
 
-// Find is Get for who needs a part of the entry only: it returns the node that has it, and its number there; no node if there is none.
+// Find is Get for who needs a part of the entry only: it returns the node that has it, and its
+// number there; no node if there is none.
 func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
 	if t.Root == EmptyRoot {
 		return nil, 0, nil
@@ -95,9 +99,10 @@ func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
 	}
 }
 
-// below returns the child in a gap, nil if there is none. That its keys lie between two keys of its parent is verified once, when it is linked:
-// the first and last key of a node are two cache misses on the way to a third. The bounds of an outer gap come from further up, and
-// are verified each time.
+// below returns the child in a gap, nil if there is none. That its keys lie between two keys of its
+// parent is verified once, when it is linked: the first and last key of a node are two cache misses
+// on the way to a third. The bounds of an outer gap come from further up, and are verified each
+// time.
 func (t Tree) below(ctx context.Context, n *fb.Node, gap int, lo, hi bound) (*fb.Node, error) {
 	child := n.Linked(gap)
 	if child != nil && (gap > 0 || lo.surelyBelow(child)) && (gap < n.Len() || hi.surelyAbove(child)) {
@@ -117,7 +122,8 @@ func (t Tree) below(ctx context.Context, n *fb.Node, gap int, lo, hi bound) (*fb
 	return child, nil
 }
 
-// bound is a key of a node, which is looked up only where it is needed. Without a node there is no bound.
+// bound is a key of a node, which is looked up only where it is needed. Without a node there is no
+// bound.
 type bound struct {
 	node *fb.Node
 	i    int
@@ -130,7 +136,8 @@ func (b bound) key() []byte {
 	return b.node.Key(b.i)
 }
 
-// surelyBelow reports whether the beginnings of keys suffice to say that the bound is below all keys of a node.
+// surelyBelow reports whether the beginnings of keys suffice to say that the bound is below all
+// keys of a node.
 func (b bound) surelyBelow(n *fb.Node) bool { return b.node == nil || b.node.Head(b.i) < n.Head(0) }
 
 // surelyAbove is surelyBelow for a bound above.
@@ -228,7 +235,8 @@ func (s *span) behind(gap int) []byte {
 	return s.node.Key(gap)
 }
 
-// orCorrupt turns an error of an encoder on data that came from a Source into one that names the node.
+// orCorrupt turns an error of an encoder on data that came from a Source into one that names the
+// node.
 func orCorrupt(d object.Digest, err error) error {
 	if errors.Is(err, base.ErrInvalid) {
 		return &base.CorruptError{Where: "tree node", Key: d.String(), Err: err}

@@ -14,8 +14,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// keyPool is small, so that histories come back to the same keys; it has the empty key and keys of all the lower
-// levels, many of them above 0.
+// keyPool is small, so that histories come back to the same keys; it has the empty key and keys of
+// all the lower levels, many of them above 0.
 var keyPool = func() []string {
 	pool := []string{""}
 	perLevel := map[int]int{}

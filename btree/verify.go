@@ -9,10 +9,11 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// Verify reads a whole tree, parents first and in key order, and verifies every node, its level and its key range against
-// its parent. visit, if it is not nil, is called for each node before its children, and may leave them out, which
-// is how a caller cuts off what he knows; an error that it returns ends the walk and is returned as it is. Empty
-// trees have no node. Errors: those of the Source, *base.CorruptError that names the node, that of ctx.
+// Verify reads a whole tree, parents first and in key order, and verifies every node, its level and
+// its key range against its parent. visit, if it is not nil, is called for each node before its
+// children, and may leave them out, which is how a caller cuts off what he knows; an error that it
+// returns ends the walk and is returned as it is. Empty trees have no node. Errors: those of the
+// Source, *base.CorruptError that names the node, that of ctx.
 func Verify(ctx context.Context, t Tree, visit func(n *fb.Node, d object.Digest) (descend bool, err error)) error {
 	if t.Root == EmptyRoot {
 		return ctx.Err()

@@ -9,7 +9,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// walker goes over the items of a tree in key order: entries, and subtrees that it opens only when told to.
+// walker goes over the items of a tree in key order: entries, and subtrees that it opens only when
+// told to.
 type walker struct {
 	src   Source
 	from  []byte // entries below it are left out

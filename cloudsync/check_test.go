@@ -46,7 +46,8 @@ func (p *page) named(part string) (names []string) {
 	return names
 }
 
-// scene is a page with all kinds of objects in the bucket, and three devices: one that has written all, one that has read all, and one that has read the beginning.
+// scene is a page with all kinds of objects in the bucket, and three devices: one that has written
+// all, one that has read all, and one that has read the beginning.
 func scene(t *testing.T) (w *world, a, b, behind *page) {
 	w = newWorld(t)
 	a, b, behind = w.device(), w.device(), w.device()
@@ -79,8 +80,9 @@ func scene(t *testing.T) (w *world, a, b, behind *page) {
 	return w, a, b, behind
 }
 
-// TestCheckNamesAndRepairs spoils one object of each kind in each way. Check names it and nothing else, whoever asks; the device that has everything repairs it, the others go on,
-// and a second check is clean.
+// TestCheckNamesAndRepairs spoils one object of each kind in each way. Check names it and nothing
+// else, whoever asks; the device that has everything repairs it, the others go on, and a second
+// check is clean.
 func TestCheckNamesAndRepairs(t *testing.T) {
 	hows := slices.Sorted(maps.Keys(spoilers))
 	for i, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -164,7 +166,8 @@ func buildsAll(t *testing.T, has, builds *page) {
 	}
 }
 
-// TestCheckTellsOfNewerObjects changes the byte of an announcement that says which version has written it.
+// TestCheckTellsOfNewerObjects changes the byte of an announcement that says which version has
+// written it.
 func TestCheckTellsOfNewerObjects(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -214,7 +217,8 @@ func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 	}
 }
 
-// TestRepairByANewDeviceDeletesNothing lets a device repair that has nothing: what it cannot read, others may.
+// TestRepairByANewDeviceDeletesNothing lets a device repair that has nothing: what it cannot read,
+// others may.
 func TestRepairByANewDeviceDeletesNothing(t *testing.T) {
 	for how, spoil := range spoilers {
 		if how == "missing" {

@@ -13,13 +13,14 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Connect opens the keyring of a bucket with the master key, or makes one when the bucket has none and create is set. The zero
-// master key makes and opens plaintext buckets. Of several that make one at once, one wins, and all get that. created says that it
-// is this call's. random is the source of keys, nil the system's. Requests are made again as bucket.RetryTable says.
+// Connect opens the keyring of a bucket with the master key, or makes one when the bucket has none
+// and create is set. The zero master key makes and opens plaintext buckets. Of several that make
+// one at once, one wins, and all get that. created says that it is this call's. random is the
+// source of keys, nil the system's. Requests are made again as bucket.RetryTable says.
 //
-// Errors: seal.ErrWrongKey, seal.ErrShutOut, seal.ErrPlaintext, base.ErrNotFound when there is no keyring and create is not set,
-// *base.CorruptError, *base.FormatError, an error that matches base.ErrUnsupported for a bucket of an older format, those of the
-// bucket.
+// Errors: seal.ErrWrongKey, seal.ErrShutOut, seal.ErrPlaintext, base.ErrNotFound when there is no
+// keyring and create is not set, *base.CorruptError, *base.FormatError, an error that matches
+// base.ErrUnsupported for a bucket of an older format, those of the bucket.
 func Connect(ctx context.Context, b bucket.Bucket, master seal.MasterKey, create bool, random io.Reader) (ring *seal.Keyring, created bool, err error) {
 	b = bucket.NewRetry(b, bucket.RetryOptions{})
 	chain, err := readChain(ctx, b)
@@ -37,9 +38,10 @@ func Connect(ctx context.Context, b bucket.Bucket, master seal.MasterKey, create
 	return ring, created, nil
 }
 
-// ReadKeys returns the chain of a bucket's keyring, from which one learns how to derive a master key. Errors:
-// base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, one that matches base.ErrUnsupported for a bucket of
-// an older format, those of the bucket, which makes requests again by itself if it is to.
+// ReadKeys returns the chain of a bucket's keyring, from which one learns how to derive a master
+// key. Errors: base.ErrNotFound when there is none, *base.CorruptError, *base.FormatError, one that
+// matches base.ErrUnsupported for a bucket of an older format, those of the bucket, which makes
+// requests again by itself if it is to.
 func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 	chain, err := readChain(ctx, b)
 	if err != nil {
@@ -51,7 +53,8 @@ func ReadKeys(ctx context.Context, b bucket.Bucket) (*seal.Chain, error) {
 // ErrOldFormat reports a bucket that was made by an older version. It matches base.ErrUnsupported.
 var ErrOldFormat = seal.ErrOldFormat
 
-// ringReads is how often a ring is read that is not what it should be: it may have changed on its way.
+// ringReads is how often a ring is read that is not what it should be: it may have changed on its
+// way.
 const ringReads = 3
 
 // readChain reads all rings.
@@ -107,7 +110,8 @@ func readRing(ctx context.Context, b bucket.Bucket, name string) (ring []byte, e
 // firstSlot is the label of the slot of a new keyring.
 const firstSlot = "first key"
 
-// makeKeyring puts the first ring of a new keyring, unless there is one. It reports whether the one that is there now is the one it made.
+// makeKeyring puts the first ring of a new keyring, unless there is one. It reports whether the one
+// that is there now is the one it made.
 func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, random io.Reader) (bool, error) {
 	algorithm, slot := seal.AES256GCM, seal.NewSlot{Master: master, Label: firstSlot}
 	if master.IsZero() {
@@ -124,7 +128,8 @@ func makeKeyring(ctx context.Context, b bucket.Bucket, master seal.MasterKey, ra
 	return putRing(ctx, b, format.FirstRing, raw)
 }
 
-// putRing puts a ring, unless there is one of that name. It reports whether the one that is there now is this one.
+// putRing puts a ring, unless there is one of that name. It reports whether the one that is there
+// now is this one.
 func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bool, error) {
 	err := b.PutIfAbsent(ctx, name, int64(len(ring)), bytes.NewReader(ring))
 	if err == nil {
@@ -143,7 +148,8 @@ func putRing(ctx context.Context, b bucket.Bucket, name string, ring []byte) (bo
 	return bytes.Equal(there, ring), nil
 }
 
-// readAll returns the content of an object of at most limit bytes. Errors: *base.CorruptError for a longer one, those of the bucket.
+// readAll returns the content of an object of at most limit bytes. Errors: *base.CorruptError for a
+// longer one, those of the bucket.
 func readAll(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
 	o, err := b.Get(ctx, name, 0, -1)
 	if err != nil {

@@ -125,7 +125,8 @@ func TestCommitOnSomethingOlderThanTheCheckpoint(t *testing.T) {
 	}
 }
 
-// TestCheckpointOfLongHistory has so much history that a checkpoint of it cannot be taken in one step of storage. Messages stand for 190 000 commits.
+// TestCheckpointOfLongHistory has so much history that a checkpoint of it cannot be taken in one
+// step of storage. Messages stand for 190 000 commits.
 func TestCheckpointOfLongHistory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a checkpoint of 32 MiB")
@@ -259,7 +260,8 @@ func TestPagesAreAnnounced(t *testing.T) {
 	}
 }
 
-// TestAnnouncementsAreReadAtOnce has the bucket answer the first only when another is asked for, and counts how many are under way.
+// TestAnnouncementsAreReadAtOnce has the bucket answer the first only when another is asked for,
+// and counts how many are under way.
 func TestAnnouncementsAreReadAtOnce(t *testing.T) {
 	w := newWorld(t)
 	d := w.newDevice()
@@ -386,7 +388,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestDeviceThatWasAwayOverACheckpoint comes back with commits, large and small, on something that is only history now. Whoever begins after that needs the checkpoint and what is behind it, and
+// TestDeviceThatWasAwayOverACheckpoint comes back with commits, large and small, on something that
+// is only history now. Whoever begins after that needs the checkpoint and what is behind it, and
 // nothing before.
 func TestDeviceThatWasAwayOverACheckpoint(t *testing.T) {
 	w := newWorld(t)
@@ -462,7 +465,8 @@ func TestOvertakenEntry(t *testing.T) {
 	}
 }
 
-// TestOldValueComesBackBehindACheckpoint puts values again that were there before the checkpoint and not in it.
+// TestOldValueComesBackBehindACheckpoint puts values again that were there before the checkpoint
+// and not in it.
 func TestOldValueComesBackBehindACheckpoint(t *testing.T) {
 	for _, lazy := range []string{"", "lazy:"} {
 		w := newWorld(t)

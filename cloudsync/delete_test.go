@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
-// TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any more, and the bucket is emptied after the grace, but for the floor.
+// TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any
+// more, and the bucket is emptied after the grace, but for the floor.
 func TestDeleteEverywhere(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -99,7 +100,8 @@ func TestDeleteEverywhereOnceMore(t *testing.T) {
 	}
 }
 
-// TestDeletedPageIsNoticedByTheNextLook deletes a page while others have looked for floors a moment ago: who looks for entries, and who sends one, learns of it at once.
+// TestDeletedPageIsNoticedByTheNextLook deletes a page while others have looked for floors a moment
+// ago: who looks for entries, and who sends one, learns of it at once.
 func TestDeletedPageIsNoticedByTheNextLook(t *testing.T) {
 	for name, remove := range map[string]func(p *page) error{
 		"here":      func(p *page) error { return p.DeleteEverywhere(p.d.w.t.Context()) },

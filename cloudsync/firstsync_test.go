@@ -40,8 +40,9 @@ func change(i, values, length int) edit {
 	return e
 }
 
-// grow fills a page with values of a length in one commit, and changes some of them again and again until there are checkpoints. It returns what the
-// bucket held just before each was put, and what the page holds in all.
+// grow fills a page with values of a length in one commit, and changes some of them again and again
+// until there are checkpoints. It returns what the bucket held just before each was put, and what
+// the page holds in all.
 func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.State, content int64) {
 	w.t.Helper()
 	states = new([]mem.State)
@@ -63,8 +64,9 @@ func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.St
 	return states, content
 }
 
-// TestFirstSyncAtTheWorstMoment lets a device begin just before a checkpoint is written, when the log is longest. What does not stand in the
-// entries themselves counts as well: the first commit is a diff, or a pack, of its own.
+// TestFirstSyncAtTheWorstMoment lets a device begin just before a checkpoint is written, when the
+// log is longest. What does not stand in the entries themselves counts as well: the first commit is
+// a diff, or a pack, of its own.
 func TestFirstSyncAtTheWorstMoment(t *testing.T) {
 	for _, c := range []struct{ values, length, checkpoints int }{{8000, 200, 2}, {2000, 1000, 5}, {3000, 300, 3}, {150, 20_000, 3}} {
 		t.Run(fmt.Sprint(c.length), func(t *testing.T) {
@@ -83,7 +85,8 @@ func TestFirstSyncAtTheWorstMoment(t *testing.T) {
 	}
 }
 
-// TestCheckpointCostsReadersLittle lets a device read on while another writes checkpoints, whose packs have what it has already.
+// TestCheckpointCostsReadersLittle lets a device read on while another writes checkpoints, whose
+// packs have what it has already.
 func TestCheckpointCostsReadersLittle(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()

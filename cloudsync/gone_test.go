@@ -29,7 +29,8 @@ func (p *page) lacking() (ds []object.Digest) {
 	return ds
 }
 
-// TestFetchOfWhatWasMoved fetches pieces from a pack that is not there: the log says where they are now, or nothing.
+// TestFetchOfWhatWasMoved fetches pieces from a pack that is not there: the log says where they are
+// now, or nothing.
 func TestFetchOfWhatWasMoved(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

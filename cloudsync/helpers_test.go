@@ -57,16 +57,19 @@ type world struct {
 	n      byte
 }
 
-// newWorld returns a world whose clock moves by itself, so that nothing waits, and whose devices sync when they are told.
+// newWorld returns a world whose clock moves by itself, so that nothing waits, and whose devices
+// sync when they are told.
 func newWorld(t testing.TB) *world { return worldWith(t, mem.NewAutoClock(start), true) }
 
-// bubble runs a test in a bubble of package synctest: what it waits for with a timer of the machine comes when all others wait.
+// bubble runs a test in a bubble of package synctest: what it waits for with a timer of the machine
+// comes when all others wait.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
 }
 
-// liveWorld returns a world whose clock stands still, and whose devices sync by themselves. It belongs into a bubble: else nobody knows when they rest.
+// liveWorld returns a world whose clock stands still, and whose devices sync by themselves. It
+// belongs into a bubble: else nobody knows when they rest.
 func liveWorld(t testing.TB) *world { return worldWith(t, mem.NewClock(start), false) }
 
 func worldWith(t testing.TB, clock *mem.Clock, manual bool) *world {
@@ -366,8 +369,9 @@ func sameHeads(t testing.TB, ps ...*page) {
 	}
 }
 
-// eventually waits, within a bubble, until ok holds when nothing moves any more; a timer of the bubble ends a test in which it never does. Between two looks it waits for a change of
-// one of the Syncers, or moves the clock.
+// eventually waits, within a bubble, until ok holds when nothing moves any more; a timer of the
+// bubble ends a test in which it never does. Between two looks it waits for a change of one of the
+// Syncers, or moves the clock.
 func (w *world) eventually(what string, move time.Duration, ok func() bool, ds ...*device) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)

@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// settled syncs pages until all have seen all, together with a new device, and checks that they are the same.
+// settled syncs pages until all have seen all, together with a new device, and checks that they are
+// the same.
 func settled(t *testing.T, w *world, ps ...*page) {
 	t.Helper()
 	ps = append(ps, w.device())
@@ -53,7 +54,8 @@ func reupload(t *testing.T, ps ...*page) {
 	}
 }
 
-// TestReuploadOfHistoryByMany has devices with and without old trees, each with a commit of its own, upload anew one after another.
+// TestReuploadOfHistoryByMany has devices with and without old trees, each with a commit of its
+// own, upload anew one after another.
 func TestReuploadOfHistoryByMany(t *testing.T) {
 	for name, order := range map[string][]int{"without trees first": {1, 2, 0}, "with trees first": {0, 1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +104,8 @@ func TestReuploadOfHistoryAtOnce(t *testing.T) {
 	}
 }
 
-// TestReuploadOfHistoryToOneWhoIsBehind rolls a bucket back to where one device has read to; another one knows what came since, in part without trees.
+// TestReuploadOfHistoryToOneWhoIsBehind rolls a bucket back to where one device has read to;
+// another one knows what came since, in part without trees.
 func TestReuploadOfHistoryToOneWhoIsBehind(t *testing.T) {
 	w := newWorld(t)
 	c, ps := history(t, w, 1)
@@ -127,7 +130,8 @@ func TestReuploadOfHistoryToOneWhoIsBehind(t *testing.T) {
 	settled(t, w, a, b)
 }
 
-// TestReuploadInOneEntry has a device with all trees send them in one entry, in which a commit that another device does not know builds on one that this one knows without its tree.
+// TestReuploadInOneEntry has a device with all trees send them in one entry, in which a commit that
+// another device does not know builds on one that this one knows without its tree.
 func TestReuploadInOneEntry(t *testing.T) {
 	w := newWorld(t)
 	c, late := w.device(), w.device()

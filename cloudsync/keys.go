@@ -12,15 +12,17 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// How old the proof may be that the bucket has the right keyring: for who only reads, and for who appends. The log has the same bounds for its own.
+// How old the proof may be that the bucket has the right keyring: for who only reads, and for who
+// appends. The log has the same bounds for its own.
 const (
 	proofForReading = 6 * time.Hour
 	proofForWriting = time.Hour
 	proofAnew       = 0
 )
 
-// CheckKeys looks whether the bucket has the keyring that is known here, and takes over what came after.
-// Errors: ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged, ErrShutOut, base.ErrClosed, those of KeepKeys and of the bucket.
+// CheckKeys looks whether the bucket has the keyring that is known here, and takes over what came
+// after. Errors: ErrBucketWiped, ErrBucketReplaced, ErrBucketRolledBack, ErrBucketDamaged,
+// ErrShutOut, base.ErrClosed, those of KeepKeys and of the bucket.
 func (s *Syncer) CheckKeys(ctx context.Context) error {
 	return s.outward(s.checkKeys(ctx, scoped{s.b, s.ctx}, proofAnew, true))
 }
@@ -28,7 +30,8 @@ func (s *Syncer) CheckKeys(ctx context.Context) error {
 // Keyring returns the newest keyring that is known.
 func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
-// checkKeys is CheckKeys, unless that was done less than most ago (I2). For the first time, and with whole, it also proves the ring that is known.
+// checkKeys is CheckKeys, unless that was done less than most ago (I2). For the first time, and
+// with whole, it also proves the ring that is known.
 func (s *Syncer) checkKeys(ctx context.Context, b bucket.Bucket, most time.Duration, whole bool) error {
 	release, err := s.turnOfKeys(ctx)
 	if err != nil {
@@ -58,8 +61,9 @@ func (s *Syncer) turnOfKeys(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// takeKeys takes over the rings behind the newest that is known. whole proves first that this one is there, so that the bucket is the one that is known. Else it asks only for the next one: whoever has read
-// entries proves those. The caller has the turn.
+// takeKeys takes over the rings behind the newest that is known. whole proves first that this one
+// is there, so that the bucket is the one that is known. Else it asks only for the next one:
+// whoever has read entries proves those. The caller has the turn.
 func (s *Syncer) takeKeys(ctx context.Context, b bucket.Bucket, whole bool) error {
 	if whole {
 		if err := s.proveKeys(ctx, b); err != nil {
@@ -137,9 +141,11 @@ func (s *Syncer) lostKeys(ctx context.Context, b bucket.Bucket) error {
 // maxKeyTries is how often a ring is put while other devices are quicker.
 const maxKeyTries = 16
 
-// ChangeKeys puts the next ring of the keyring, and has it used. change says, given the newest one, how it is to differ; it is called again when another device was quicker, and ends the
-// call with an error. Nothing that the bucket has is uploaded again: three requests are made, more when others change the keyring at the same time.
-// Errors: as CheckKeys, those of change and of seal.Keyring.Next, bucket.ErrExists when others were quicker again and again.
+// ChangeKeys puts the next ring of the keyring, and has it used. change says, given the newest one,
+// how it is to differ; it is called again when another device was quicker, and ends the call with
+// an error. Nothing that the bucket has is uploaded again: three requests are made, more when
+// others change the keyring at the same time. Errors: as CheckKeys, those of change and of
+// seal.Keyring.Next, bucket.ErrExists when others were quicker again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
 	b := scoped{s.b, s.ctx}
 	release, err := s.turnOfKeys(ctx)
@@ -175,7 +181,8 @@ func (s *Syncer) changeKeys(ctx context.Context, b bucket.Bucket, change func(*s
 	return fmt.Errorf("change the keyring: %w", bucket.ErrExists)
 }
 
-// withNewerKeys does what opens objects, and does it again with a newer keyring, if there is one, when an object has a key that is not known.
+// withNewerKeys does what opens objects, and does it again with a newer keyring, if there is one,
+// when an object has a key that is not known.
 func (s *Syncer) withNewerKeys(ctx context.Context, b bucket.Bucket, do func() error) error {
 	before := s.Keyring()
 	err := do()

@@ -23,8 +23,9 @@ func (p *page) changeKeys(c seal.Change) {
 	}
 }
 
-// TestRotation draws a new data key in a bucket with many entries, 100 000 by night: three requests, nothing is uploaded again, and devices that knew only the old one read what comes after and what came before, as
-// does a new one.
+// TestRotation draws a new data key in a bucket with many entries, 100 000 by night: three
+// requests, nothing is uploaded again, and devices that knew only the old one read what comes after
+// and what came before, as does a new one.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -69,7 +70,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestShutOut removes the slot with which a device has the bucket open: it is told so, keeps what it has, can write here, and sees nothing of what comes later.
+// TestShutOut removes the slot with which a device has the bucket open: it is told so, keeps what
+// it has, can write here, and sees nothing of what comes later.
 func TestShutOut(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -106,7 +108,8 @@ func TestShutOut(t *testing.T) {
 	}
 }
 
-// TestKeyringIsTakenBack: whoever has seen a ring notices when it is gone, damaged, or another bucket's.
+// TestKeyringIsTakenBack: whoever has seen a ring notices when it is gone, damaged, or another
+// bucket's.
 func TestKeyringIsTakenBack(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

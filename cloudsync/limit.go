@@ -13,8 +13,8 @@ import (
 // sliceBytes is how much of a body goes through a limiter at once.
 const sliceBytes = 32 << 10
 
-// limiter is a bucket of tokens that fills at a rate. Who takes more than there is leaves a debt and waits until it is paid,
-// so that the rate holds in the mean however large the portions are.
+// limiter is a bucket of tokens that fills at a rate. Who takes more than there is leaves a debt
+// and waits until it is paid, so that the rate holds in the mean however large the portions are.
 type limiter struct {
 	clock clock.Clock
 	rate  float64 // tokens a second
@@ -64,8 +64,9 @@ func (l *limiter) give(n float64) {
 	l.tokens = min(l.burst, l.tokens+n)
 }
 
-// gate is a Bucket that keeps Limits, and learns from answers what the bucket's clock says. It stands below a Retry, so
-// that every try is limited, and above a Meter, which counts what was really sent.
+// gate is a Bucket that keeps Limits, and learns from answers what the bucket's clock says. It
+// stands below a Retry, so that every try is limited, and above a Meter, which counts what was
+// really sent.
 type gate struct {
 	b                  bucket.Bucket
 	clock              clock.Clock
@@ -187,7 +188,8 @@ type limitedBody struct {
 
 func (b *limitedBody) Close() error { return b.body.Close() }
 
-// scoped is a Bucket whose calls also end when a scope does: that of a page, so that its Close waits for no request.
+// scoped is a Bucket whose calls also end when a scope does: that of a page, so that its Close
+// waits for no request.
 type scoped struct {
 	bucket.Bucket
 	scope context.Context
@@ -195,7 +197,8 @@ type scoped struct {
 
 func (s scoped) join(ctx context.Context) (context.Context, func()) { return joined(ctx, s.scope) }
 
-// joined returns a context that ends with either, for the cause of the one that ended. release must be called.
+// joined returns a context that ends with either, for the cause of the one that ended. release must
+// be called.
 func joined(ctx, scope context.Context) (both context.Context, release func()) {
 	both, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(scope, func() { cancel(context.Cause(scope)) })

@@ -110,7 +110,8 @@ func testBackgroundTriesForEver(t *testing.T) {
 	w.eventually("success", 10*time.Second, func() bool { return a.State().Unsynced == 0 && a.State().Download == cloudsync.Idle }, a.d)
 }
 
-// TestStateOfWhoLeftEnds has a caller leave while it is looked whether the bucket is the right one: it is not known then whether there is anything to send, and the background finds out.
+// TestStateOfWhoLeftEnds has a caller leave while it is looked whether the bucket is the right one:
+// it is not known then whether there is anything to send, and the background finds out.
 func TestStateOfWhoLeftEnds(t *testing.T) { bubble(t, testStateOfWhoLeftEnds) }
 
 func testStateOfWhoLeftEnds(t *testing.T) {
@@ -330,7 +331,8 @@ func testClockThatJumpsStopsNothing(t *testing.T) {
 	}
 }
 
-// TestStalledBucketIsTriedAgain has a bucket that answers nothing for a while: the background goes on by itself.
+// TestStalledBucketIsTriedAgain has a bucket that answers nothing for a while: the background goes
+// on by itself.
 func TestStalledBucketIsTriedAgain(t *testing.T) { bubble(t, testStalledBucketIsTriedAgain) }
 
 func testStalledBucketIsTriedAgain(t *testing.T) {

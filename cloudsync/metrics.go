@@ -15,9 +15,11 @@ type Metrics struct {
 	Entries, Applied int64
 	// Checkpoints counts those that were written.
 	Checkpoints int64
-	// OldestUnsynced is the timestamp of the oldest commit of the open pages that is not in the bucket; zero: none.
+	// OldestUnsynced is the timestamp of the oldest commit of the open pages that is not in the
+	// bucket; zero: none.
 	OldestUnsynced time.Time
-	// LastSuccess is that of the page that is furthest behind; zero: never for one of them, or no page.
+	// LastSuccess is that of the page that is furthest behind; zero: never for one of them, or no
+	// page.
 	LastSuccess time.Time
 }
 

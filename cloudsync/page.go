@@ -95,7 +95,8 @@ type barriers struct {
 	err    error  // with what
 }
 
-// OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a closed Syncer the page is closed.
+// OpenPage begins to sync a page and sets the store's Fetcher. It asks the bucket for nothing. On a
+// closed Syncer the page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
 		closed: make(chan struct{}), poke: make(chan struct{}, 1), turn: make(chan struct{}, 1), leader: make(chan struct{}, 1), moved: make(chan struct{}),
@@ -237,11 +238,12 @@ func (p *Page) lock(ctx context.Context) (context.Context, error) {
 
 func (p *Page) unlock() { <-p.turn }
 
-// Sync returns when everything that was committed before the call is in the bucket and everything that was in the bucket
-// before the call is here, merged if there is who merges. It works in pause too. Who calls while another call is at it may share its end.
-// It ends with the first error that needs the user (see the package's comment), with base.ErrNetwork when the bucket cannot
-// be reached after the retries of the table, with base.ErrCorrupt naming an object that is bad, with what Merge returned once all else is
-// done, with base.ErrClosed, or with the error of ctx.
+// Sync returns when everything that was committed before the call is in the bucket and everything
+// that was in the bucket before the call is here, merged if there is who merges. It works in pause
+// too. Who calls while another call is at it may share its end. It ends with the first error that
+// needs the user (see the package's comment), with base.ErrNetwork when the bucket cannot be
+// reached after the retries of the table, with base.ErrCorrupt naming an object that is bad, with
+// what Merge returned once all else is done, with base.ErrClosed, or with the error of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -298,9 +300,10 @@ func (p *Page) barrierEnds(ctx context.Context, number uint64, err error) {
 	}
 }
 
-// WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls Sync where there is none, and lets what failed
-// be tried again at once. Errors: base.ErrNotFound when the page has no such commit; the error of an attempt that failed since the
-// call; base.ErrClosed; that of ctx.
+// WaitSynced returns when a commit is in the bucket. It waits for the background, or for who calls
+// Sync where there is none, and lets what failed be tried again at once. Errors: base.ErrNotFound
+// when the page has no such commit; the error of an attempt that failed since the call;
+// base.ErrClosed; that of ctx.
 func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -349,9 +352,10 @@ func (p *Page) isSynced(ctx context.Context, id commit.ID) (bool, error) {
 	return true, nil
 }
 
-// Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of content came. Pieces that are here, or that
-// nobody has sent, are passed over. When something is not where it should be, it catches up with the log and looks there once more. Errors: base.ErrNetwork, base.ErrGone,
-// base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
+// Fetch brings the given pieces here, with as few requests as it can, and returns how many bytes of
+// content came. Pieces that are here, or that nobody has sent, are passed over. When something is
+// not where it should be, it catches up with the log and looks there once more. Errors:
+// base.ErrNetwork, base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
 func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -369,7 +373,8 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 	return n + more, p.outward(err)
 }
 
-// goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the reader's request.
+// goneWait bounds how long a reader waits for the turn of a page that may itself be waiting for the
+// reader's request.
 const goneWait = 30 * time.Second
 
 // gone catches up with the log, since the bucket has no object where a piece should stand, or the

@@ -60,7 +60,8 @@ func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up since. That device uploads anew: nobody gets back what was deleted meanwhile.
+// TestABucketIsPutBackToWhatWasGivenUp rolls a bucket back to a commit that one device has given up
+// since. That device uploads anew: nobody gets back what was deleted meanwhile.
 func TestABucketIsPutBackToWhatWasGivenUp(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()

@@ -9,8 +9,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// TestPacksThatAreGoneAreNotAnnounced has packs go up, and not the entry that names them; then all or one of them are gone from the bucket. The log is as it was, so that
-// nothing else tells.
+// TestPacksThatAreGoneAreNotAnnounced has packs go up, and not the entry that names them; then all
+// or one of them are gone from the bucket. The log is as it was, so that nothing else tells.
 func TestPacksThatAreGoneAreNotAnnounced(t *testing.T) {
 	all := func(w *world, old mem.State, _ []string) { w.b.Rollback(old) }
 	first := func(w *world, _ mem.State, packs []string) { w.remove(packs[0]) }

@@ -17,7 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestValueThatWasGoneAtTheCheckpoint puts a value again that stands in the log before the checkpoint, where nothing referred to it any more: a new device must find it all the same.
+// TestValueThatWasGoneAtTheCheckpoint puts a value again that stands in the log before the
+// checkpoint, where nothing referred to it any more: a new device must find it all the same.
 func TestValueThatWasGoneAtTheCheckpoint(t *testing.T) {
 	for name, size := range map[string]int{"in an entry": 400_000, "in packs": 3 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +49,8 @@ func TestValueThatWasGoneAtTheCheckpoint(t *testing.T) {
 	}
 }
 
-// TestReuploadFindsPlaces has devices forget a bucket that lacks nothing, of which they have trees of history and not the values: these stand before the checkpoint with which they begin anew.
+// TestReuploadFindsPlaces has devices forget a bucket that lacks nothing, of which they have trees
+// of history and not the values: these stand before the checkpoint with which they begin anew.
 func TestReuploadFindsPlaces(t *testing.T) {
 	for name, forget := range map[string]func(t *testing.T, p *page){
 		"on demand": func(t *testing.T, p *page) {
@@ -109,8 +111,9 @@ func TestReuploadFindsPlaces(t *testing.T) {
 	}
 }
 
-// TestPieceThatIsGoneComesFromElsewhere has a device move a piece to a pack for a checkpoint that no entry tells of, and go away until others have deleted that pack. What it has dropped of the piece it
-// finds in the log again: for an entry that needs it, or when it reads what was condemned.
+// TestPieceThatIsGoneComesFromElsewhere has a device move a piece to a pack for a checkpoint that
+// no entry tells of, and go away until others have deleted that pack. What it has dropped of the
+// piece it finds in the log again: for an entry that needs it, or when it reads what was condemned.
 func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
 	for name, entry := range map[string]bool{"an entry needs it": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +178,9 @@ func (p *page) drop() {
 	}
 }
 
-// TestPieceThatWasCollectedComesBack has a device collect pieces with their places, which nothing needs any more, and another one put them again: it relies on where they stand, and sends them no second time.
+// TestPieceThatWasCollectedComesBack has a device collect pieces with their places, which nothing
+// needs any more, and another one put them again: it relies on where they stand, and sends them no
+// second time.
 func TestPieceThatWasCollectedComesBack(t *testing.T) {
 	for name, lazy := range map[string]string{"lazy": "lazy:", "eager": "now"} {
 		for where, size := range map[string]int{"an entry": 400_000, "a pack": 3 << 20} {

@@ -38,7 +38,8 @@ func (p *Page) rest(wait time.Duration) bool {
 	return true
 }
 
-// follow tells the background, and who watches, of what there is to send, also in the midst of a round.
+// follow tells the background, and who watches, of what there is to send, also in the midst of a
+// round.
 func (p *Page) follow() {
 	changed := p.store.SyncChanged()
 	for {
@@ -126,7 +127,8 @@ func (p *Page) due(now time.Time) (agenda, time.Duration) {
 	return a, poll
 }
 
-// until returns how long it is until t. What is further away than anything is ever put off is due: the clock was set back.
+// until returns how long it is until t. What is further away than anything is ever put off is due:
+// the clock was set back.
 func (p *Page) until(t, now time.Time) time.Duration {
 	if d := t.Sub(now); d > 0 && d <= max(userPause, 2*p.s.o.MaxPoll) {
 		return d
@@ -134,7 +136,8 @@ func (p *Page) until(t, now time.Time) time.Duration {
 	return 0
 }
 
-// step does what is due and returns how long it is until something else is. alive is false when the store is closed.
+// step does what is due and returns how long it is until something else is. alive is false when the
+// store is closed.
 func (p *Page) step() (wait time.Duration, alive bool) {
 	if p.s.Paused() {
 		return forever, true
@@ -192,7 +195,8 @@ func (p *Page) round(ctx context.Context, a agenda) error {
 	return nil
 }
 
-// hold reports whether what is to be sent waits for a merge, and has the background wait for that, or for the end of the time.
+// hold reports whether what is to be sent waits for a merge, and has the background wait for that,
+// or for the end of the time.
 func (p *Page) hold() bool {
 	held := p.held()
 	p.mu.Lock()
@@ -204,7 +208,8 @@ func (p *Page) hold() bool {
 	return held
 }
 
-// takeUpload reports whether there may be something to send that may be sent now, and takes it over.
+// takeUpload reports whether there may be something to send that may be sent now, and takes it
+// over.
 func (p *Page) takeUpload() bool {
 	now := p.s.o.Clock.Now()
 	p.mu.Lock()

@@ -37,7 +37,8 @@ func (w *world) remove(name string) {
 	}
 }
 
-// same checks that pages are the same, and that each has the tree and the values of every commit that it knows or can build them.
+// same checks that pages are the same, and that each has the tree and the values of every commit
+// that it knows or can build them.
 func same(t *testing.T, ps ...*page) {
 	t.Helper()
 	sameHeads(t, ps...)
@@ -63,7 +64,8 @@ var spoilers = map[string]func(w *world, name string){
 	},
 }
 
-// TestReuploadBehindAHole spoils an entry in the midst of the log. One device that has everything uploads anew; the others only sync, wherever in the log they stand.
+// TestReuploadBehindAHole spoils an entry in the midst of the log. One device that has everything
+// uploads anew; the others only sync, wherever in the log they stand.
 func TestReuploadBehindAHole(t *testing.T) {
 	for name, spoil := range spoilers {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +115,8 @@ func (w *world) synced() *page {
 	return p
 }
 
-// TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which is missing; who has read it sends again what only that entry had.
+// TestReuploadSendsWhatOnlyTheHoleHad has a device upload anew that has never read the entry which
+// is missing; who has read it sends again what only that entry had.
 func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 	for name, spoil := range spoilers {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +148,8 @@ func TestReuploadSendsWhatOnlyTheHoleHad(t *testing.T) {
 	}
 }
 
-// TestRollbackWithinTheHour rolls the bucket back while devices are connected. One appends above what is missing before anybody can notice.
+// TestRollbackWithinTheHour rolls the bucket back while devices are connected. One appends above
+// what is missing before anybody can notice.
 func TestRollbackWithinTheHour(t *testing.T) {
 	for name, healers := range map[string][]int{"who was behind": {2}, "who has appended": {0}, "who has read all": {1}, "each": {0, 1, 2}, "each backwards": {2, 1, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +198,8 @@ func TestRollbackWithinTheHour(t *testing.T) {
 	}
 }
 
-// TestReuploadReplacesAPack deletes packs, or damages them. A device that holds what was in them uploads it anew.
+// TestReuploadReplacesAPack deletes packs, or damages them. A device that holds what was in them
+// uploads it anew.
 func TestReuploadReplacesAPack(t *testing.T) {
 	for name, spoil := range spoilers {
 		for _, kind := range []string{"", "lazy:"} {
@@ -236,7 +241,8 @@ func TestReuploadReplacesAPack(t *testing.T) {
 	}
 }
 
-// TestReuploadEndsAnywhere ends an upload that begins the log anew at each of its requests, by a failure or with its answer lost, and does it again.
+// TestReuploadEndsAnywhere ends an upload that begins the log anew at each of its requests, by a
+// failure or with its answer lost, and does it again.
 func TestReuploadEndsAnywhere(t *testing.T) {
 	for at := 1; ; at++ {
 		w := newWorld(t)
@@ -286,7 +292,8 @@ func TestReuploadEndsAnywhere(t *testing.T) {
 	}
 }
 
-// TestReuploadAtOnce has two devices begin the log anew at the same moment, at each request of the first.
+// TestReuploadAtOnce has two devices begin the log anew at the same moment, at each request of the
+// first.
 func TestReuploadAtOnce(t *testing.T) {
 	for at := 1; ; at++ {
 		w := newWorld(t)
@@ -352,8 +359,9 @@ func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	}
 }
 
-// TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were lost, and others come behind: it notices with its next look at the floor, also as another process, and after a look
-// says so again and again.
+// TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were
+// lost, and others come behind: it notices with its next look at the floor, also as another
+// process, and after a look says so again and again.
 func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
 	for _, missing := range []uint64{1, 2, 8} {
 		for _, restart := range []bool{false, true} {
@@ -406,8 +414,10 @@ func TestHoleIsNamed(t *testing.T) {
 
 var lossSeeds = flag.Int("loss-seeds", tier.Of(6, 24, 240), "seeds of TestReuploadAfterAnyLoss")
 
-// TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the rest back now and then, and lets devices go on before anybody
-// notices. Then each device whose sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the same.
+// TestReuploadAfterAnyLoss takes any objects of a page from the bucket, spoils others, rolls the
+// rest back now and then, and lets devices go on before anybody notices. Then each device whose
+// sync fails uploads anew, until none fails: nothing is lost that a device holds, and all are the
+// same.
 func TestReuploadAfterAnyLoss(t *testing.T) {
 	seeds := *lossSeeds
 	if testing.Short() {

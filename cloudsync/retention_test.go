@@ -61,7 +61,9 @@ func sameContent(t *testing.T, ps ...*page) {
 	}
 }
 
-// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are condemned, and go after 30 days; devices follow, such as were there, such as come back late, and new ones.
+// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are
+// condemned, and go after 30 days; devices follow, such as were there, such as come back late, and
+// new ones.
 func TestRetentionEndToEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b, away := w.device(), w.device(), w.device()
@@ -132,7 +134,8 @@ func TestRetentionEndToEnd(t *testing.T) {
 	if tags, err := fresh.store.Tags(t.Context()); err != nil || tags["release"] != tagged.ID {
 		t.Errorf("tags %v, %v", tags, err)
 	}
-	// The content of the tag is there, for the new device too, also behind a checkpoint that was written for another reason.
+	// The content of the tag is there, for the new device too, also behind a checkpoint that was
+	// written for another reason.
 	a.commit(edit{"after": text("x")})
 	if err := a.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
@@ -204,7 +207,8 @@ func TestRetentionOfAWindow(t *testing.T) {
 	}
 }
 
-// TestSleepsOnAnEmptyPage finds what others have put and given up again, and what is deleted of it, while a device that had found an empty log went on, asleep.
+// TestSleepsOnAnEmptyPage finds what others have put and given up again, and what is deleted of it,
+// while a device that had found an empty log went on, asleep.
 func TestSleepsOnAnEmptyPage(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -221,7 +225,8 @@ func TestSleepsOnAnEmptyPage(t *testing.T) {
 	sameContent(t, a, b)
 }
 
-// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would be condemned.
+// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would
+// be condemned.
 func TestFloorIsOvertaken(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -257,7 +262,8 @@ func TestFloorIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestErase gives commits up by name: all devices prune them, and the bucket is rid of the value after the grace, while the rest of the history stays.
+// TestErase gives commits up by name: all devices prune them, and the bucket is rid of the value
+// after the grace, while the rest of the history stays.
 func TestErase(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -336,7 +342,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestReuploadShallowHistory makes a wiped bucket whole again from devices that have given history up.
+// TestReuploadShallowHistory makes a wiped bucket whole again from devices that have given history
+// up.
 func TestReuploadShallowHistory(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -366,7 +373,8 @@ func TestReuploadShallowHistory(t *testing.T) {
 	sameContent(t, a, b, c)
 }
 
-// TestRetentionIsCarriedOver sets the retention, and then has the bucket wiped, replaced, rolled back or damaged: uploading anew sets it again, unless the bucket says something else.
+// TestRetentionIsCarriedOver sets the retention, and then has the bucket wiped, replaced, rolled
+// back or damaged: uploading anew sets it again, unless the bucket says something else.
 func TestRetentionIsCarriedOver(t *testing.T) {
 	retentionOf := func(p *page) cloudsync.Retention {
 		t.Helper()
@@ -432,7 +440,8 @@ func TestRetentionIsCarriedOver(t *testing.T) {
 	}
 }
 
-// TestRetentionIsCarriedThroughACrash ends a device at every request of an upload to an empty bucket.
+// TestRetentionIsCarriedThroughACrash ends a device at every request of an upload to an empty
+// bucket.
 func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	w := newWorld(t)
 	a, _ := steady(t, w)

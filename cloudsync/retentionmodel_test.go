@@ -21,8 +21,9 @@ var (
 	retentionRuns = flag.Int("retention.runs", tier.Of(4, 14, 140), "how many random histories with retention are run")
 )
 
-// TestRetentionHistories runs random histories of devices that come and go for long times while history is given up in the bucket: whatever was put is on every device in the end, every tag has its content, and
-// new devices find all of it.
+// TestRetentionHistories runs random histories of devices that come and go for long times while
+// history is given up in the bucket: whatever was put is on every device in the end, every tag has
+// its content, and new devices find all of it.
 func TestRetentionHistories(t *testing.T) {
 	if *retentionSeed > 0 {
 		retentionHistory(t, *retentionSeed, t.Logf)

@@ -36,17 +36,20 @@ type PageState struct {
 	// Ledger, Name and Page say which page.
 	Ledger, Name string
 	Page         [16]byte
-	// Upload and Download say what the directions are doing, and the errors why, where that is Failing or NeedsUser.
+	// Upload and Download say what the directions are doing, and the errors why, where that is
+	// Failing or NeedsUser.
 	Upload, Download       Activity
 	UploadErr, DownloadErr error
 	// Up and Down say how far the directions are, or were when they last rested.
 	Up, Down progress.State
 	// Unsynced is the number of commits that are not in the bucket.
 	Unsynced int
-	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand by generation it is not looked for.
+	// OldestUnsynced is the timestamp of the oldest of them, zero: none. Beyond the first thousand
+	// by generation it is not looked for.
 	OldestUnsynced time.Time
-	// LastSuccess is when all commits were last known to be up and all entries down, by this device's clock; zero: never since the page was opened. Pieces that
-	// go up a second time, since their place was condemned, do not count.
+	// LastSuccess is when all commits were last known to be up and all entries down, by this
+	// device's clock; zero: never since the page was opened. Pieces that go up a second time, since
+	// their place was condemned, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry applied.
 	Position uint64
@@ -116,8 +119,8 @@ func (s *Syncer) States() []PageState {
 	return states
 }
 
-// Changed returns a channel that is closed at the next change of any state, and when a page is opened or closed. Who takes it
-// before he looks misses nothing.
+// Changed returns a channel that is closed at the next change of any state, and when a page is
+// opened or closed. Who takes it before he looks misses nothing.
 func (s *Syncer) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +135,8 @@ func (s *Syncer) notify() {
 	s.changed = make(chan struct{})
 }
 
-// change changes what p.mu guards. It wakes who waits for commits, and tells who watches if there is something to see.
+// change changes what p.mu guards. It wakes who waits for commits, and tells who watches if there
+// is something to see.
 func (p *Page) change(fn func()) {
 	p.mu.Lock()
 	up, down, position := p.up, p.down, p.position
@@ -156,7 +160,8 @@ func (p *Page) begins(d *direction) {
 	})
 }
 
-// ends says how the work on a direction ended. When ctx ended it, it has neither failed nor succeeded.
+// ends says how the work on a direction ended. When ctx ended it, it has neither failed nor
+// succeeded.
 func (p *Page) ends(ctx context.Context, d *direction, err error) {
 	if err != nil && ctx.Err() != nil {
 		p.change(func() {
@@ -190,7 +195,8 @@ func (p *Page) ends(ctx context.Context, d *direction, err error) {
 // failing returns the activity for the error.
 func (d *direction) failing() Activity { return ActivityOf(d.err) }
 
-// ActivityOf returns the activity of what has failed with err: NeedsUser where waiting does not help, else Failing.
+// ActivityOf returns the activity of what has failed with err: NeedsUser where waiting does not
+// help, else Failing.
 func ActivityOf(err error) Activity {
 	if needsUser(err) {
 		return NeedsUser

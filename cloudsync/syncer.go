@@ -24,26 +24,32 @@ import (
 
 // Options say with which bucket and how.
 type Options struct {
-	// Bucket is the bare one: the Syncer counts, limits and retries. It is the caller's, to be closed after the Syncer.
+	// Bucket is the bare one: the Syncer counts, limits and retries. It is the caller's, to be
+	// closed after the Syncer.
 	Bucket bucket.Bucket
 	// Keyring is that of the bucket, which Connect gives.
 	Keyring *seal.Keyring
-	// KeepKeys makes a ring durable that comes after Keyring, or after the last one that it was given, before it is used; nil: none is kept. Its calls run one at a time.
+	// KeepKeys makes a ring durable that comes after Keyring, or after the last one that it was
+	// given, before it is used; nil: none is kept. Its calls run one at a time.
 	KeepKeys func(ring []byte) error
-	// Device is the device's fingerprint: random, kept with the repository, made anew in a copied one.
+	// Device is the device's fingerprint: random, kept with the repository, made anew in a copied
+	// one.
 	Device format.ID
 	// Clock tells the time and makes all waits; nil: clock.System.
 	Clock clock.Clock
 	// Logger takes what happens in the background; nil: nothing is logged.
 	Logger *slog.Logger
-	// Random is the source of ids and of jitter; nil: the system's. It need not be safe for concurrent use.
+	// Random is the source of ids and of jitter; nil: the system's. It need not be safe for
+	// concurrent use.
 	Random io.Reader
 	// Limits bound what is used.
 	Limits Limits
-	// MinPoll and MaxPoll bound the pause between two looks for new entries; 0: 2 seconds and 5 minutes.
+	// MinPoll and MaxPoll bound the pause between two looks for new entries; 0: 2 seconds and 5
+	// minutes.
 	MinPoll, MaxPoll time.Duration
-	// Stall is for how long the bucket may let nothing happen within a request, up to twice that, before it is made again. 0: a minute by the system's clock, for ever by another
-	// one; negative: for ever.
+	// Stall is for how long the bucket may let nothing happen within a request, up to twice that,
+	// before it is made again. 0: a minute by the system's clock, for ever by another one;
+	// negative: for ever.
 	Stall time.Duration
 	// Paused begins in pause.
 	Paused bool
@@ -75,13 +81,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream; a second's worth may be saved up.
+// Limits bound what sync uses; 0 means no bound. Bytes are those of bodies, while they stream; a
+// second's worth may be saved up.
 type Limits struct {
 	UploadBytesPerSecond, DownloadBytesPerSecond int64
 	RequestsPerSecond                            float64
 }
 
-// Syncer syncs the open pages of a repository with one bucket. Its methods are safe for concurrent use.
+// Syncer syncs the open pages of a repository with one bucket. Its methods are safe for concurrent
+// use.
 type Syncer struct {
 	o      Options
 	meter  *bucket.Meter
@@ -147,7 +155,8 @@ func (s *Syncer) openPages() []*Page {
 	return pages
 }
 
-// Pause stops what is going on in the background and lets nothing begin, until Resume. Sync works all the same.
+// Pause stops what is going on in the background and lets nothing begin, until Resume. Sync works
+// all the same.
 func (s *Syncer) Pause() { s.setPaused(true) }
 
 // Resume ends a pause, and lets what has failed be tried again at once.
@@ -202,9 +211,11 @@ func (l *lockedReader) Read(p []byte) (int, error) {
 }
 
 const (
-	// maxAnnouncementBytes bounds a stored announcement: two names of ledgers at most, and the seal.
+	// maxAnnouncementBytes bounds a stored announcement: two names of ledgers at most, and the
+	// seal.
 	maxAnnouncementBytes = 64 << 10
-	// maxListedBytes bounds the memory for what one listing takes note of: some 150 000 packs, which have 2 TiB.
+	// maxListedBytes bounds the memory for what one listing takes note of: some 150 000 packs,
+	// which have 2 TiB.
 	maxListedBytes = 32 << 20
 	// announcementReaders is how many announcements are read at once.
 	announcementReaders = 8
@@ -212,9 +223,10 @@ const (
 	infoBytes = 128
 )
 
-// Announced lists the pages that the bucket has, sorted by ledger and page. Announcements that are bad are left out: then
-// there is an error that names them, matches base.ErrCorrupt or base.ErrUnsupported, and comes with the good ones. What was read once is not read again.
-// Other errors: base.ErrClosed, those of the bucket.
+// Announced lists the pages that the bucket has, sorted by ledger and page. Announcements that are
+// bad are left out: then there is an error that names them, matches base.ErrCorrupt or
+// base.ErrUnsupported, and comes with the good ones. What was read once is not read again. Other
+// errors: base.ErrClosed, those of the bucket.
 func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 	b := scoped{s.b, s.ctx}
 	infos, err := listAll(ctx, b, format.PagesPrefix, "")
@@ -252,8 +264,8 @@ func (s *Syncer) Announced(ctx context.Context) ([]format.Announcement, error) {
 	return all, errors.Join(bad...)
 }
 
-// inParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns the first error, after which no other begins and the
-// context of those under way ends.
+// inParallel calls fn with 0 to n-1, for at most so many at a time, and waits for all. It returns
+// the first error, after which no other begins and the context of those under way ends.
 func inParallel(ctx context.Context, most, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -301,8 +313,8 @@ func (s *Syncer) outward(err error) error {
 	return err
 }
 
-// listAll returns all objects below prefix behind after, in order. Errors: base.ErrCorrupt beyond maxListedBytes, and for a list that does not
-// go forward; those of the bucket.
+// listAll returns all objects below prefix behind after, in order. Errors: base.ErrCorrupt beyond
+// maxListedBytes, and for a list that does not go forward; those of the bucket.
 func listAll(ctx context.Context, b bucket.Bucket, prefix, after string) (all []bucket.Info, err error) {
 	for bytes := 0; ; {
 		infos, err := b.List(ctx, after, prefix, bucket.MaxList)

@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// TestTreesAreBuiltTogether has a device that knows history without trees build all of them: the log is read a few times, not once for each.
+// TestTreesAreBuiltTogether has a device that knows history without trees build all of them: the
+// log is read a few times, not once for each.
 func TestTreesAreBuiltTogether(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

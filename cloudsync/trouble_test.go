@@ -280,7 +280,8 @@ func TestRolledBackBucket(t *testing.T) {
 	}
 }
 
-// TestLostPosition has a bucket go back to an older state, and a device that has lost the row of its position.
+// TestLostPosition has a bucket go back to an older state, and a device that has lost the row of
+// its position.
 func TestLostPosition(t *testing.T) {
 	for name, entries := range map[string]int{"before the log": 0, "within the log": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +309,8 @@ func TestLostPosition(t *testing.T) {
 	}
 }
 
-// TestTreeIsBuiltWithoutPosition builds the tree of an older commit when the row of the position is lost, before anything else looks at the bucket.
+// TestTreeIsBuiltWithoutPosition builds the tree of an older commit when the row of the position is
+// lost, before anything else looks at the bucket.
 func TestTreeIsBuiltWithoutPosition(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -334,7 +336,8 @@ func TestTreeIsBuiltWithoutPosition(t *testing.T) {
 	}
 }
 
-// TestLostPlaces has a device lose the row of its position when it knows places and no commits that are synced.
+// TestLostPlaces has a device lose the row of its position when it knows places and no commits that
+// are synced.
 func TestLostPlaces(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -366,7 +369,8 @@ func TestLostPlaces(t *testing.T) {
 	}
 }
 
-// TestValueIsReadWithoutPosition reads a value that is in the bucket alone when the row of the position was lost, and the page has forgotten where values are and not read the log since.
+// TestValueIsReadWithoutPosition reads a value that is in the bucket alone when the row of the
+// position was lost, and the page has forgotten where values are and not read the log since.
 func TestValueIsReadWithoutPosition(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

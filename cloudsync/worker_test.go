@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/commit"
 )
 
-// TestTroubleOfAnIdlePageEnds has an idle page meet trouble when it proves the bucket: both directions fail, and both are well when the trouble is over, though there is
-// nothing to send.
+// TestTroubleOfAnIdlePageEnds has an idle page meet trouble when it proves the bucket: both
+// directions fail, and both are well when the trouble is over, though there is nothing to send.
 func TestTroubleOfAnIdlePageEnds(t *testing.T) { bubble(t, testTroubleOfAnIdlePageEnds) }
 
 func testTroubleOfAnIdlePageEnds(t *testing.T) {
@@ -32,7 +32,8 @@ func testTroubleOfAnIdlePageEnds(t *testing.T) {
 	}, a.d)
 }
 
-// TestReadingGoesOnWithoutRightsToWrite has a device that may not write learn of others' entries while it tries to append.
+// TestReadingGoesOnWithoutRightsToWrite has a device that may not write learn of others' entries
+// while it tries to append.
 func TestReadingGoesOnWithoutRightsToWrite(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -54,7 +55,8 @@ func TestReadingGoesOnWithoutRightsToWrite(t *testing.T) {
 	}
 }
 
-// TestBackgroundRestsWhileAMergeIsAwaited brings a device back that the log has passed by, and whose heads nobody can merge: what it has to send waits, and so does the background.
+// TestBackgroundRestsWhileAMergeIsAwaited brings a device back that the log has passed by, and
+// whose heads nobody can merge: what it has to send waits, and so does the background.
 func TestBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	bubble(t, testBackgroundRestsWhileAMergeIsAwaited)
 }
@@ -98,7 +100,8 @@ func testBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	w.rest(b.d)
 }
 
-// TestWhoLeavesTakesNoRequest has many callers leave while they wait for the limit of requests: who comes later does not wait for them.
+// TestWhoLeavesTakesNoRequest has many callers leave while they wait for the limit of requests: who
+// comes later does not wait for them.
 func TestWhoLeavesTakesNoRequest(t *testing.T) { bubble(t, testWhoLeavesTakesNoRequest) }
 
 func testWhoLeavesTakesNoRequest(t *testing.T) {
@@ -120,7 +123,8 @@ func testWhoLeavesTakesNoRequest(t *testing.T) {
 	}
 }
 
-// TestManyFailuresLoseNoCommit has a page fail to send a commit more often than commits may go before pieces that wait.
+// TestManyFailuresLoseNoCommit has a page fail to send a commit more often than commits may go
+// before pieces that wait.
 func TestManyFailuresLoseNoCommit(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

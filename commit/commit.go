@@ -38,8 +38,9 @@ func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 // Commit is an immutable version of a page. Nobody may change it, nor the slice of its parents.
 type Commit struct {
 	ID ID
-	// Timestamp is the time by the clock of the device that made the commit, in nanoseconds since 1970, 0 to
-	// limits.MaxTimestamp. See New. It may be below that of a parent, and nothing that must be right follows from it.
+	// Timestamp is the time by the clock of the device that made the commit, in nanoseconds since
+	// 1970, 0 to limits.MaxTimestamp. See New. It may be below that of a parent, and nothing that
+	// must be right follows from it.
 	Timestamp int64
 	// Generation is the length of the longest path to the first commit.
 	Generation uint64
@@ -53,7 +54,8 @@ type Commit struct {
 	encoded []byte
 }
 
-// First returns the first commit of every page: the empty tree, generation 0, timestamp 0, no parents.
+// First returns the first commit of every page: the empty tree, generation 0, timestamp 0, no
+// parents.
 func First() *Commit { return first() }
 
 var first = sync.OnceValue(func() *Commit {
@@ -75,18 +77,19 @@ type Params struct {
 	Root object.Digest
 	// Parents are one or two different commits in any order.
 	Parents []*Commit
-	// Device and Message may be empty. They must be valid UTF-8 of at most limits.MaxDeviceBytes and
-	// limits.MaxMessageBytes.
+	// Device and Message may be empty. They must be valid UTF-8 of at most limits.MaxDeviceBytes
+	// and limits.MaxMessageBytes.
 	Device, Message string
 }
 
-// New makes a commit. Its generation is 1 more than the greatest of its parents'. Its timestamp is Now, or
-// 1 ns after the greatest of its parents' if that is not before Now, and less than limits.MaxAhead behind
-// it. So a clock that lags does not put a commit before its parents, and a parent from further in the
-// future leaves no trace: neither do timestamps run out, nor does its clock count from then on.
+// New makes a commit. Its generation is 1 more than the greatest of its parents'. Its timestamp is
+// Now, or 1 ns after the greatest of its parents' if that is not before Now, and less than
+// limits.MaxAhead behind it. So a clock that lags does not put a commit before its parents, and a
+// parent from further in the future leaves no trace: neither do timestamps run out, nor does its
+// clock count from then on.
 //
-// Errors: base.ErrInvalid, also when Now is within limits.MaxAhead of limits.MaxTimestamp or beyond;
-// base.ErrTooLarge for a device or message beyond its limit.
+// Errors: base.ErrInvalid, also when Now is within limits.MaxAhead of limits.MaxTimestamp or
+// beyond; base.ErrTooLarge for a device or message beyond its limit.
 func New(p Params) (*Commit, error) {
 	latest, generation, err := fold(p.Parents)
 	if err != nil {
@@ -110,9 +113,9 @@ func New(p Params) (*Commit, error) {
 	})
 }
 
-// NewMerge makes the commit that joins a and b, in any order, with the merged tree root. It has the timestamp of
-// the parent with the larger one, and nothing that depends on the device: who merges the same commits to
-// the same content makes the same commit. Errors: base.ErrInvalid.
+// NewMerge makes the commit that joins a and b, in any order, with the merged tree root. It has the
+// timestamp of the parent with the larger one, and nothing that depends on the device: who merges
+// the same commits to the same content makes the same commit. Errors: base.ErrInvalid.
 func NewMerge(root object.Digest, a, b *Commit) (*Commit, error) {
 	parents := []*Commit{a, b}
 	latest, generation, err := fold(parents)
@@ -133,8 +136,8 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// fold returns the largest timestamp of parents, and the generation of their child. It refuses what can be nobody's
-// parents.
+// fold returns the largest timestamp of parents, and the generation of their child. It refuses what
+// can be nobody's parents.
 func fold(parents []*Commit) (latest int64, generation uint64, err error) {
 	if len(parents) == 0 || len(parents) > 2 || slices.Contains(parents, nil) {
 		return 0, 0, fmt.Errorf("make commit with %d parents: %w", len(parents), base.ErrInvalid)
@@ -195,8 +198,8 @@ func fromDecoded(b []byte, f *fb.Commit) *Commit {
 // Encode returns the canonical bytes of c, which the caller must not change.
 func (c *Commit) Encode() []byte { return c.encoded }
 
-// Parse reads a commit from its canonical bytes, which it does not retain. A commit of generation 0 must be the
-// first commit. Errors: *base.CorruptError, *base.FormatError.
+// Parse reads a commit from its canonical bytes, which it does not retain. A commit of generation 0
+// must be the first commit. Errors: *base.CorruptError, *base.FormatError.
 func Parse(b []byte) (*Commit, error) {
 	f, err := fb.DecodeCommit(b)
 	if err != nil {
@@ -216,9 +219,10 @@ func Compare(a, b *Commit) int {
 	return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), a.ID.Compare(b.ID))
 }
 
-// CheckParents verifies that the generation of c follows from its parents, given in the order of c.Parents.
-// Any timestamp may stand above any other: clocks are wrong, and are set right. Errors: *base.CorruptError
-// for a commit that is wrong; base.ErrInvalid when parents are not the parents of c.
+// CheckParents verifies that the generation of c follows from its parents, given in the order of
+// c.Parents. Any timestamp may stand above any other: clocks are wrong, and are set right. Errors:
+// *base.CorruptError for a commit that is wrong; base.ErrInvalid when parents are not the parents
+// of c.
 func CheckParents(c *Commit, parents []*Commit) error {
 	if len(parents) != len(c.Parents) {
 		return fmt.Errorf("check parents of commit %s: given %d of %d: %w", c.ID, len(parents), len(c.Parents), base.ErrInvalid)

@@ -200,8 +200,9 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestTimestampsNeverRunOut holds I5, and that a parent of the future leaves no trace: in a chain of commits with any timestamps and clocks each one
-// has the time of its clock, or of its parent, and that is at most a day ahead of the clock.
+// TestTimestampsNeverRunOut holds I5, and that a parent of the future leaves no trace: in a chain
+// of commits with any timestamps and clocks each one has the time of its clock, or of its parent,
+// and that is at most a day ahead of the clock.
 func TestTimestampsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent := commit.First()

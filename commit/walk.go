@@ -13,17 +13,18 @@ import (
 
 // Getter finds commits. It is never asked for the first commit.
 type Getter interface {
-	// Commit returns the commit with the given id; the error matches base.ErrNotFound when there is none, and base.ErrGone for a parent
-	// that was pruned. It may wait for a disk.
+	// Commit returns the commit with the given id; the error matches base.ErrNotFound when there is
+	// none, and base.ErrGone for a parent that was pruned. It may wait for a disk.
 	Commit(ctx context.Context, id ID) (*Commit, error)
 }
 
-// Walk yields the commits with the given ids and all their ancestors, each once: the greatest generation first, among
-// equal ones the greatest timestamp, then the greatest id. So no commit comes before one of its descendants, and the
-// last is the first commit of the page. Without ids it yields nothing. It holds the commits between those that it has yielded
-// and their ancestors: as many as the graph is wide. Parents that were pruned are passed over, with all below them: then the last need not be
-// the first commit. At most one error is yielded, last: what the Getter returned,
-// ctx's, or a *base.CorruptError for a parent whose generation is not below its child's.
+// Walk yields the commits with the given ids and all their ancestors, each once: the greatest
+// generation first, among equal ones the greatest timestamp, then the greatest id. So no commit
+// comes before one of its descendants, and the last is the first commit of the page. Without ids it
+// yields nothing. It holds the commits between those that it has yielded and their ancestors: as
+// many as the graph is wide. Parents that were pruned are passed over, with all below them: then
+// the last need not be the first commit. At most one error is yielded, last: what the Getter
+// returned, ctx's, or a *base.CorruptError for a parent whose generation is not below its child's.
 func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	return func(yield func(*Commit, error) bool) {
 		w := newWalker(g)
@@ -50,8 +51,9 @@ func Walk(ctx context.Context, g Getter, from []ID) iter.Seq2[*Commit, error] {
 	}
 }
 
-// IsAncestor reports whether a is b or one of b's ancestors. It goes no further down than
-// a's generation. Errors: as Walk; and one that matches base.ErrGone when commits between them may have been pruned that would tell.
+// IsAncestor reports whether a is b or one of b's ancestors. It goes no further down than a's
+// generation. Errors: as Walk; and one that matches base.ErrGone when commits between them may have
+// been pruned that would tell.
 func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	if a.IsFirst() || a.ID == b.ID {
 		return true, nil
@@ -71,8 +73,8 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("look for ancestor %s: %w", a.ID, err)
 		}
-		// Since the greatest generation comes first, nothing in the queue is above c, and when c's parents can
-		// at best be of a's generation only their ids matter.
+		// Since the greatest generation comes first, nothing in the queue is above c, and when c's
+		// parents can at best be of a's generation only their ids matter.
 		c := w.next()
 		if c.Generation <= a.Generation {
 			return end()
@@ -94,8 +96,9 @@ func IsAncestor(ctx context.Context, g Getter, a, b *Commit) (bool, error) {
 	return end()
 }
 
-// walker takes commits out of a queue, the greatest generation first. Each commit enters once: what leaves is above all
-// that can still enter, so that only the commits in the queue need be remembered.
+// walker takes commits out of a queue, the greatest generation first. Each commit enters once: what
+// leaves is above all that can still enter, so that only the commits in the queue need be
+// remembered.
 type walker struct {
 	getter Getter
 	queue  queue
@@ -104,8 +107,8 @@ type walker struct {
 
 func newWalker(g Getter) *walker { return &walker{getter: g, held: map[ID]*Commit{}} }
 
-// add puts the commit with the given id into the queue, unless it is there. child is the commit whose parent it
-// is, nil if there is none.
+// add puts the commit with the given id into the queue, unless it is there. child is the commit
+// whose parent it is, nil if there is none.
 func (w *walker) add(ctx context.Context, id ID, child *Commit) error {
 	c, held := w.held[id]
 	if !held && id == First().ID {

@@ -194,8 +194,8 @@ func TestWalkErrors(t *testing.T) {
 	}
 }
 
-// TestWalkBadGenerations: a commit that claims a generation not above its parents' ends the walk with an error, also
-// when that parent waits in the queue already.
+// TestWalkBadGenerations: a commit that claims a generation not above its parents' ends the walk
+// with an error, also when that parent waits in the queue already.
 func TestWalkBadGenerations(t *testing.T) {
 	a := mustNew(t, 1, 1, commit.First())
 	b := mustNew(t, 2, 2, a)

@@ -37,8 +37,8 @@ func (t Type) String() string {
 type Attributes struct {
 	// Type says what it is.
 	Type Type
-	// Mode has the permission bits and fs.ModeSetuid, fs.ModeSetgid, fs.ModeSticky; other bits are not kept.
-	// It is 0 for links, whose mode means nothing.
+	// Mode has the permission bits and fs.ModeSetuid, fs.ModeSetgid, fs.ModeSticky; other bits are
+	// not kept. It is 0 for links, whose mode means nothing.
 	Mode fs.FileMode
 	// ModTime is the modification time in nanoseconds, in UTC. It is the zero Time for directories.
 	ModTime time.Time
@@ -56,7 +56,8 @@ const (
 	keptMode = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
 
-// attributesPrefix begins the key of every attributes entry, and attributesEnd is the first key behind them.
+// attributesPrefix begins the key of every attributes entry, and attributesEnd is the first key
+// behind them.
 const (
 	attributesPrefix = "\x00attr\x00"
 	attributesEnd    = "\x00attr\x01"
@@ -67,8 +68,8 @@ func AttributesKey(path []byte) []byte {
 	return append([]byte(attributesPrefix), path...)
 }
 
-// AttributesPath returns the path whose attributes are kept under key, and whether key is such a key. The path
-// shares key's bytes.
+// AttributesPath returns the path whose attributes are kept under key, and whether key is such a
+// key. The path shares key's bytes.
 func AttributesPath(key []byte) (path []byte, ok bool) {
 	if len(key) < len(attributesPrefix) || string(key[:len(attributesPrefix)]) != attributesPrefix {
 		return nil, false
@@ -81,11 +82,13 @@ func AttributesPath(key []byte) (path []byte, ok bool) {
 //	offset  bytes  what
 //	0       1      format version, 1
 //	1       1      type: 1 file, 2 link, 3 directory
-//	2       2      mode, big-endian: the nine permission bits, 01000 sticky, 02000 setgid, 04000 setuid
+//	2       2      mode, big-endian: the nine permission bits, 01000 sticky, 02000 setgid, 04000
+//	               setuid
 //	4       8      seconds of the modification time since 1970, big-endian two's complement
 //	12      4      nanoseconds, big-endian, below 1 000 000 000
 //
-// The mode of a link and the time of a directory are written as 0. Bits of Mode that are not kept are ignored.
+// The mode of a link and the time of a directory are written as 0. Bits of Mode that are not kept
+// are ignored.
 func (a Attributes) Encode() []byte {
 	b := make([]byte, attributesSize)
 	b[0] = attributesVersion
@@ -100,8 +103,8 @@ func (a Attributes) Encode() []byte {
 	return b
 }
 
-// DecodeAttributes reads what Encode writes and nothing else. It does not retain b. Errors: *ledger.FormatError
-// for a newer format version, else *ledger.CorruptError.
+// DecodeAttributes reads what Encode writes and nothing else. It does not retain b. Errors:
+// *ledger.FormatError for a newer format version, else *ledger.CorruptError.
 func DecodeAttributes(b []byte) (Attributes, error) {
 	if len(b) > 0 && b[0] > attributesVersion {
 		return Attributes{}, &base.FormatError{What: "attributes of a file", Found: uint64(b[0]), Supported: attributesVersion}
@@ -165,11 +168,12 @@ func (a Attributes) String() string {
 	return string(text)
 }
 
-// foreign reports whether an entry is none that an import has made with these attributes: somebody has put a value at the
-// path of a directory.
+// foreign reports whether an entry is none that an import has made with these attributes: somebody
+// has put a value at the path of a directory.
 func (a Attributes) foreign(entry ledger.Entry) bool { return a.Type == Directory && entry.Size > 0 }
 
-// attributesOf returns the attributes of the file that info describes, and whether it is of a type that is kept.
+// attributesOf returns the attributes of the file that info describes, and whether it is of a type
+// that is kept.
 func attributesOf(info fs.FileInfo) (Attributes, bool) {
 	a := Attributes{Mode: info.Mode() & keptMode, ModTime: info.ModTime().UTC()}
 	switch info.Mode().Type() {
@@ -209,8 +213,8 @@ func fromUnixMode(u uint16) fs.FileMode {
 	return m
 }
 
-// modeBits are the modes beside the permissions: their bit in the encoding, and where which letter stands in the text for it
-// when the x there is set; when it is not, the letter is a capital.
+// modeBits are the modes beside the permissions: their bit in the encoding, and where which letter
+// stands in the text for it when the x there is set; when it is not, the letter is a capital.
 var modeBits = [...]struct {
 	mode   fs.FileMode
 	unix   uint16

@@ -51,10 +51,10 @@ func (c Change) Kind() Kind {
 	return Changed
 }
 
-// Diff lists the paths that differ between two commits and begin with prefix, in order, each once whether its
-// content, its attributes or both differ. A directory that is not empty comes and goes with its files: it is listed only when
-// its mode has changed. It stops after an error, which comes last and without a change. Its cost follows the number of
-// changes.
+// Diff lists the paths that differ between two commits and begin with prefix, in order, each once
+// whether its content, its attributes or both differ. A directory that is not empty comes and goes
+// with its files: it is listed only when its mode has changed. It stops after an error, which comes
+// last and without a change. Its cost follows the number of changes.
 func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, prefix []byte) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for c, err := range diffAll(ctx, page, from, to, prefix) {
@@ -73,7 +73,8 @@ func Diff(ctx context.Context, page *ledger.Page, from, to ledger.CommitID, pref
 	}
 }
 
-// isHidden reports whether c is about no path, or about a directory that is not empty and comes or goes.
+// isHidden reports whether c is about no path, or about a directory that is not empty and comes or
+// goes.
 func (c *Change) isHidden(ctx context.Context) (bool, error) {
 	if c.Content == nil && string(c.Attributes.Key) == sourceKey {
 		return true, nil
@@ -139,7 +140,8 @@ type merger struct {
 	path    []byte         // of pending
 }
 
-// advance takes the next change of attributes. It returns false after an error, which it has yielded.
+// advance takes the next change of attributes. It returns false after an error, which it has
+// yielded.
 func (m *merger) advance() bool {
 	c, err, ok := m.next()
 	if !ok {
@@ -155,7 +157,8 @@ func (m *merger) advance() bool {
 	return true
 }
 
-// content yields a change of content, with the attributes of the same path, behind those of smaller paths.
+// content yields a change of content, with the attributes of the same path, behind those of smaller
+// paths.
 func (m *merger) content(c ledger.Change) bool {
 	for m.pending != nil && bytes.Compare(m.path, c.Key) < 0 {
 		if !m.yield(Change{Path: m.path, Attributes: m.pending}, nil) || !m.advance() {

@@ -48,7 +48,8 @@ func (e *exporter) openTarget(ctx context.Context, target string) error {
 	return nil
 }
 
-// directoryMode returns the mode that the page has of a directory, nil when it has none, and what is wrong with what it has.
+// directoryMode returns the mode that the page has of a directory, nil when it has none, and what
+// is wrong with what it has.
 func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.FileMode, problem, err error) {
 	a, problem, err := attributesUnder(ctx, e.snap, []byte(path))
 	if err != nil || a == nil || a.Type != Directory {
@@ -60,7 +61,8 @@ func (e *exporter) directoryMode(ctx context.Context, path string) (mode *fs.Fil
 	return &a.Mode, nil, nil
 }
 
-// createMode returns the mode with which a directory is made until it is settled. The system takes the umask from it.
+// createMode returns the mode with which a directory is made until it is settled. The system takes
+// the umask from it.
 func createMode(mode *fs.FileMode) fs.FileMode {
 	if mode == nil {
 		return defaultDirectoryMode
@@ -74,8 +76,8 @@ func splitPath(path string) (dir, name string) {
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// enter returns the directory at path, "" for the target, made where it is absent. The first error is the file system's, the
-// second the page's.
+// enter returns the directory at path, "" for the target, made where it is absent. The first error
+// is the file system's, the second the page's.
 func (e *exporter) enter(ctx context.Context, path string) (dir *os.Root, fileErr, storeErr error) {
 	var names []string
 	if path != "" {
@@ -128,7 +130,8 @@ func enterDirectory(parent *os.Root, name string, mode fs.FileMode) (*os.Root, e
 	return sub, nil
 }
 
-// leave closes the directories behind the first n, the deepest first: one whose mode is set may no longer be entered.
+// leave closes the directories behind the first n, the deepest first: one whose mode is set may no
+// longer be entered.
 func (e *exporter) leave(n int) {
 	for i := len(e.levels) - 1; i >= n; i-- {
 		l := e.levels[i]
@@ -142,8 +145,8 @@ func (e *exporter) leave(n int) {
 	e.levels = e.levels[:n]
 }
 
-// settle gives a directory its mode. Where the umask counts, it has been taken from the mode that the directory has: only
-// what the page has not is taken from it besides.
+// settle gives a directory its mode. Where the umask counts, it has been taken from the mode that
+// the directory has: only what the page has not is taken from it besides.
 func (l level) settle(preserve bool) error {
 	info, err := l.root.Stat(".")
 	if err != nil {

@@ -27,22 +27,23 @@ const maxLinkBytes = 4096
 // ErrNotEmpty reports an export to a directory that has something in it already.
 var ErrNotEmpty = errors.New("directory is not empty")
 
-// errInTheWay reports a path that cannot be written because something else of the page has its place: a file where
-// a directory must be, or, where file names differ by case alone, another file.
+// errInTheWay reports a path that cannot be written because something else of the page has its
+// place: a file where a directory must be, or, where file names differ by case alone, another file.
 var errInTheWay = errors.New("another entry of the page is in the way")
 
 // ExportOptions say what is exported. The zero value, and a nil pointer, are useful.
 type ExportOptions struct {
 	// Prefix is what the keys begin with. Files keep their whole path.
 	Prefix []byte
-	// Overwrite exports into a directory that is not empty: files and links that have the path of an entry, or
-	// stand where it needs a directory, are replaced; everything else there stays.
+	// Overwrite exports into a directory that is not empty: files and links that have the path of
+	// an entry, or stand where it needs a directory, are replaced; everything else there stays.
 	Overwrite bool
-	// Preserve gives files and directories the very mode that the page has. Without it, setuid, setgid and sticky bits are
-	// dropped and the umask applies, so that a page of somebody else cannot plant a program that runs as the user.
+	// Preserve gives files and directories the very mode that the page has. Without it, setuid,
+	// setgid and sticky bits are dropped and the umask applies, so that a page of somebody else
+	// cannot plant a program that runs as the user.
 	Preserve bool
-	// DryRun writes nothing, and makes no directory: the ExportResult says what an export would do. Whether each file can be
-	// written is not known before.
+	// DryRun writes nothing, and makes no directory: the ExportResult says what an export would do.
+	// Whether each file can be written is not known before.
 	DryRun bool
 	// Warn is told of each path that is left out. Nil ignores them; ExportResult counts them.
 	Warn func(Warning)
@@ -73,15 +74,16 @@ type exporter struct {
 	buffer   []byte
 }
 
-// Export writes the entries of a snapshot as a tree of files below target, which it creates, and which must be empty
-// unless Overwrite is set (F3). Entries without attributes become files of mode 0644, less the umask. Modification times
-// of directories are not kept. Without Preserve, a directory that was there before Export gets no rights that it had not;
-// the mode of a target that was there stays.
+// Export writes the entries of a snapshot as a tree of files below target, which it creates, and
+// which must be empty unless Overwrite is set (F3). Entries without attributes become files of mode
+// 0644, less the umask. Modification times of directories are not kept. Without Preserve, a
+// directory that was there before Export gets no rights that it had not; the mode of a target that
+// was there stays.
 //
-// Nothing outside target is touched: a key that is no relative path, or that another entry leaves no room for, is
-// left out with a Warning (F4, F5). When ctx ends, what is written so far stays, but no file is left half written.
-// Errors: ErrNotEmpty, those of the file system about target itself, and of ledger.Snapshot, such as ledger.ErrCorrupt
-// when a value is damaged.
+// Nothing outside target is touched: a key that is no relative path, or that another entry leaves
+// no room for, is left out with a Warning (F4, F5). When ctx ends, what is written so far stays,
+// but no file is left half written. Errors: ErrNotEmpty, those of the file system about target
+// itself, and of ledger.Snapshot, such as ledger.ErrCorrupt when a value is damaged.
 func Export(ctx context.Context, snap *ledger.Snapshot, target string, o *ExportOptions) (ExportResult, error) {
 	e := &exporter{snap: snap, buffer: make([]byte, 128<<10)}
 	if o != nil {
@@ -170,8 +172,9 @@ func (e *exporter) prepare(ctx context.Context, root *os.Root) error {
 	return nil
 }
 
-// clear removes files and links that stand at path or where it needs a directory. Directories of the page that their owner
-// may not write, such as an earlier export has made, become writable until they are settled.
+// clear removes files and links that stand at path or where it needs a directory. Directories of
+// the page that their owner may not write, such as an earlier export has made, become writable
+// until they are settled.
 func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error {
 	name, err := standing(root, path, func(name string, info fs.FileInfo) error {
 		if info.Mode().Perm()&ownerAll == ownerAll {
@@ -190,8 +193,8 @@ func (e *exporter) clear(ctx context.Context, root *os.Root, path string) error 
 	return root.Remove(name)
 }
 
-// standing returns the file or link that stands at path or where it needs a directory, "" when there is none. It calls enter, which
-// may be nil, for each directory on the way.
+// standing returns the file or link that stands at path or where it needs a directory, "" when
+// there is none. It calls enter, which may be nil, for each directory on the way.
 func standing(root *os.Root, path string, enter func(name string, info fs.FileInfo) error) (string, error) {
 	for i := 0; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
@@ -236,8 +239,8 @@ func typeOf(item Item) Type {
 	return item.Attributes.Type
 }
 
-// file is the first pass: files, and the directories that hold them. Links come later, so that no path leads
-// through one.
+// file is the first pass: files, and the directories that hold them. Links come later, so that no
+// path leads through one.
 func (e *exporter) file(ctx context.Context, item Item, path string) error {
 	if err := checkPath(item.Entry.Key); err != nil {
 		e.warn(path, err)
@@ -337,8 +340,8 @@ func (e *exporter) finish(dir *os.Root, f *os.File, name string, a *Attributes) 
 	return setTime(dir, name, a.ModTime)
 }
 
-// linkOrDirectory is the second pass: links and empty directories. It goes through the directories of files too, which get
-// their modes now that everything in them is written.
+// linkOrDirectory is the second pass: links and empty directories. It goes through the directories
+// of files too, which get their modes now that everything in them is written.
 func (e *exporter) linkOrDirectory(ctx context.Context, item Item, path string) error {
 	if checkPath(item.Entry.Key) != nil {
 		return nil
@@ -397,8 +400,8 @@ func linkCause(err error) error {
 	return err
 }
 
-// inTheWay explains an error about something that exists: the target was empty or cleared, so the page itself has
-// put it there.
+// inTheWay explains an error about something that exists: the target was empty or cleared, so the
+// page itself has put it there.
 func inTheWay(err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w", errInTheWay, err)

@@ -51,8 +51,8 @@ type ImportOptions struct {
 	Mirror bool
 	// NoDelete adds and changes files, and removes none.
 	NoDelete bool
-	// DryRun reads no file and changes nothing: the Result says what an import would do, and has the head. A file whose
-	// modification time alone differs counts as changed.
+	// DryRun reads no file and changes nothing: the Result says what an import would do, and has
+	// the head. A file whose modification time alone differs counts as changed.
 	DryRun bool
 	// Exclude lists files and directories that are not of the tree, such as the repository itself.
 	Exclude []fs.FileInfo
@@ -87,19 +87,22 @@ type importer struct {
 	progress Progress
 }
 
-// Import makes the paths of page with attributes those of the tree at dir, in one transaction (F1, F2): files whose
-// type, size, mode and modification time are what the page has are not read. dir may also be a single file, which
-// becomes one key, its base name; then nothing is removed. A file that cannot be read, or changes while it is read,
-// leaves what the page has of it as it is, and a Warning (F5).
+// Import makes the paths of page with attributes those of the tree at dir, in one transaction (F1,
+// F2): files whose type, size, mode and modification time are what the page has are not read. dir
+// may also be a single file, which becomes one key, its base name; then nothing is removed. A file
+// that cannot be read, or changes while it is read, leaves what the page has of it as it is, and a
+// Warning (F5).
 //
-// An import is refused with a *RemovalError when it is probably a mistake (F7): when the page was imported from another
-// directory and anything of it would go or be written over, when there is nothing to import, or when more than half of the
-// paths would go. Mirror, and NoDelete, which removes nothing, allow it.
+// An import is refused with a *RemovalError when it is probably a mistake (F7): when the page was
+// imported from another directory and anything of it would go or be written over, when there is
+// nothing to import, or when more than half of the paths would go. Mirror, and NoDelete, which
+// removes nothing, allow it.
 //
-// A change within the resolution of the file system's clock that keeps the size of a file that was just imported
-// cannot be seen; Checksum reads everything. When Import returns nil the commit survives a crash; on any error the
-// page is as it was. Errors: *RemovalError, those of the file system about dir itself, and of ledger.Tx; ledger.ErrConflict
-// when the page has moved on meanwhile; ledger.ErrInvalid for Mirror with NoDelete.
+// A change within the resolution of the file system's clock that keeps the size of a file that was
+// just imported cannot be seen; Checksum reads everything. When Import returns nil the commit
+// survives a crash; on any error the page is as it was. Errors: *RemovalError, those of the file
+// system about dir itself, and of ledger.Tx; ledger.ErrConflict when the page has moved on
+// meanwhile; ledger.ErrInvalid for Mirror with NoDelete.
 func Import(ctx context.Context, page *ledger.Page, dir string, o *ImportOptions) (Result, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -349,7 +352,8 @@ func (im *importer) apply(ctx context.Context, a *action) error {
 	return nil
 }
 
-// remove deletes a path that is no longer in the tree, but not what somebody has put where only attributes were.
+// remove deletes a path that is no longer in the tree, but not what somebody has put where only
+// attributes were.
 func (im *importer) remove(ctx context.Context, a *action) error {
 	if im.options.NoDelete {
 		return nil
@@ -361,8 +365,8 @@ func (im *importer) remove(ctx context.Context, a *action) error {
 	return im.tx.Delete(ctx, AttributesKey([]byte(a.path)))
 }
 
-// parent stores the attributes of a directory that is not empty. It counts when its mode has changed, and when it was empty,
-// or a file: that is removed.
+// parent stores the attributes of a directory that is not empty. It counts when its mode has
+// changed, and when it was empty, or a file: that is removed.
 func (im *importer) parent(ctx context.Context, a *action) error {
 	switch {
 	case a.wasFile && im.options.NoDelete:
@@ -448,7 +452,8 @@ func (im *importer) report() {
 	}
 }
 
-// fileReader reads a long file and fails at its end when it was changed meanwhile, so that nothing of it is put.
+// fileReader reads a long file and fails at its end when it was changed meanwhile, so that nothing
+// of it is put.
 type fileReader struct {
 	file *os.File
 	info fs.FileInfo

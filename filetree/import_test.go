@@ -163,7 +163,8 @@ func TestImportMessageAndPriority(t *testing.T) {
 	}))
 }
 
-// JSON lines carry long values of both forms, and a failing line or reader leaves the page as it was.
+// JSON lines carry long values of both forms, and a failing line or reader leaves the page as it
+// was.
 func TestImportJSONLines(t *testing.T) {
 	page := newPage(t)
 	long := map[string]string{

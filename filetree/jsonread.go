@@ -14,10 +14,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// ImportJSONLines puts an entry for every line of r, as ExportJSONLines writes them, in one transaction. Lines may have
-// white space between tokens and may be empty. The members come in the order key, priority, value; priority may be
-// missing. Of lines with equal keys the last one counts. Other keys of the page stay. A line that is anything else fails the
-// import, with its number, and the page is as it was. Exclude, Checksum and Warn are not used.
+// ImportJSONLines puts an entry for every line of r, as ExportJSONLines writes them, in one
+// transaction. Lines may have white space between tokens and may be empty. The members come in the
+// order key, priority, value; priority may be missing. Of lines with equal keys the last one
+// counts. Other keys of the page stay. A line that is anything else fails the import, with its
+// number, and the page is as it was. Exclude, Checksum and Warn are not used.
 func ImportJSONLines(ctx context.Context, page *ledger.Page, r io.Reader, o *ImportOptions) (Result, error) {
 	return transact(ctx, page, o, func(im *importer) error {
 		lines := newLineReader(r)
@@ -98,8 +99,8 @@ func (c *countReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lineReader reads JSON lines. After next, key and lazy are those of the line, and value gives its value; then end must
-// be called.
+// lineReader reads JSON lines. After next, key and lazy are those of the line, and value gives its
+// value; then end must be called.
 type lineReader struct {
 	in     *bufio.Reader
 	number int // of the line, from 1

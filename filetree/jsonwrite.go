@@ -15,15 +15,16 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// ExportJSONLines writes every entry of a snapshot whose key begins with o.Prefix as one line of JSON, attributes
-// entries too, in the order of keys:
+// ExportJSONLines writes every entry of a snapshot whose key begins with o.Prefix as one line of
+// JSON, attributes entries too, in the order of keys:
 //
 //	{"key":KEY,"priority":"lazy","value":VALUE}
 //
-// where priority is only written when it is lazy, and KEY and VALUE are strings when the bytes are valid UTF-8 and
-// {"base64":"..."} otherwise. Nothing is lost: ImportJSONLines gives the equal entries. Values stream, whatever
-// their size, and are read twice. With DryRun, entries are only counted, and w may be nil. Overwrite and Warn are not used.
-// Errors: those of w and of ledger.Snapshot.
+// where priority is only written when it is lazy, and KEY and VALUE are strings when the bytes are
+// valid UTF-8 and {"base64":"..."} otherwise. Nothing is lost: ImportJSONLines gives the equal
+// entries. Values stream, whatever their size, and are read twice. With DryRun, entries are only
+// counted, and w may be nil. Overwrite and Warn are not used. Errors: those of w and of
+// ledger.Snapshot.
 func ExportJSONLines(ctx context.Context, snap *ledger.Snapshot, w io.Writer, o *ExportOptions) (ExportResult, error) {
 	e := &exporter{snap: snap}
 	if o != nil {
@@ -63,8 +64,8 @@ func (e *exporter) line(ctx context.Context, out *bufio.Writer, entry ledger.Ent
 	return err
 }
 
-// WriteJSONValue writes the value of entry as a JSON string, or as {"base64":"..."} when it is not UTF-8. It streams:
-// memory does not depend on the size. Errors: those of out and of ledger.Entry.
+// WriteJSONValue writes the value of entry as a JSON string, or as {"base64":"..."} when it is not
+// UTF-8. It streams: memory does not depend on the size. Errors: those of out and of ledger.Entry.
 func WriteJSONValue(ctx context.Context, out *bufio.Writer, entry ledger.Entry) error {
 	if entry.Size <= smallBytes {
 		value, err := entry.Value(ctx)
@@ -141,9 +142,10 @@ func appendEscaped(dst, b []byte) []byte {
 	return dst
 }
 
-// EscapeJSON returns a text of JSON that means the same, without a character that acts on a terminal: control
-// and format characters, among them those of C1 and those that turn the direction of text, are \u sequences.
-// Such a character stands only inside strings, as encoding/json writes JSON.
+// EscapeJSON returns a text of JSON that means the same, without a character that acts on a
+// terminal: control and format characters, among them those of C1 and those that turn the direction
+// of text, are \u sequences. Such a character stands only inside strings, as encoding/json writes
+// JSON.
 func EscapeJSON(line []byte) []byte {
 	if !bytes.ContainsFunc(line, acts) {
 		return line
@@ -160,7 +162,8 @@ func acts(r rune) bool {
 	return r < 0x20 || r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf) || r == '\u2028' || r == '\u2029')
 }
 
-// appendVisible moves the first character of b, which is not empty, to dst: as it stands, or escaped when it acts.
+// appendVisible moves the first character of b, which is not empty, to dst: as it stands, or
+// escaped when it acts.
 func appendVisible(dst, b []byte) (to, rest []byte) {
 	if b[0] >= 0x20 && b[0] < 0x7f {
 		return append(dst, b[0]), b[1:]
@@ -186,7 +189,8 @@ func isText(r io.Reader) (bool, error) {
 
 var errNotText = errors.New("not UTF-8")
 
-// eachText calls fn with what r gives in parts that end at the ends of runes. It fails with errNotText when that is not UTF-8.
+// eachText calls fn with what r gives in parts that end at the ends of runes. It fails with
+// errNotText when that is not UTF-8.
 func eachText(r io.Reader, fn func([]byte) error) error {
 	buf := make([]byte, smallBytes)
 	kept := 0

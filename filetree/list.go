@@ -21,12 +21,13 @@ type Item struct {
 	Problem error
 }
 
-// ListOptions say which items are listed, in which order. The zero value means all, in the order of keys.
+// ListOptions say which items are listed, in which order. The zero value means all, in the order of
+// keys.
 type ListOptions struct {
 	// Prefix is what keys begin with.
 	Prefix []byte
-	// Start is the first key and End the first key behind the last one; nil means no bound. They bound keys,
-	// not the order, in both directions.
+	// Start is the first key and End the first key behind the last one; nil means no bound. They
+	// bound keys, not the order, in both directions.
 	Start, End []byte
 	// Reverse lists from the last key to the first.
 	Reverse bool
@@ -36,8 +37,8 @@ type ListOptions struct {
 	KeysOnly bool
 }
 
-// List lists the entries of a snapshot, each with its attributes; entries that hold attributes are not listed by
-// themselves. It stops after an error, which comes last and without an item.
+// List lists the entries of a snapshot, each with its attributes; entries that hold attributes are
+// not listed by themselves. It stops after an error, which comes last and without an item.
 func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		n := 0
@@ -63,7 +64,8 @@ func List(ctx context.Context, snap *ledger.Snapshot, o ListOptions) iter.Seq2[I
 	}
 }
 
-// withoutAttributes returns the scans that cover what o asks for except attributes entries, in order.
+// withoutAttributes returns the scans that cover what o asks for except attributes entries, in
+// order.
 func withoutAttributes(o ListOptions) []ledger.ScanOptions {
 	before := ledger.ScanOptions{Prefix: o.Prefix, Start: o.Start, End: minEnd(o.End, []byte(attributesPrefix)), Reverse: o.Reverse, KeysOnly: o.KeysOnly}
 	after := ledger.ScanOptions{Prefix: o.Prefix, Start: maxStart(o.Start, []byte(attributesEnd)), End: o.End, Reverse: o.Reverse, KeysOnly: o.KeysOnly}
@@ -94,8 +96,9 @@ func maxStart(a, b []byte) []byte {
 	return b
 }
 
-// attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be decoded. An entry with an
-// empty key is no file: what stands under its attributes key is of the directory that was imported.
+// attributesIn returns the attributes of an entry, nil when there are none, and why they cannot be
+// decoded. An entry with an empty key is no file: what stands under its attributes key is of the
+// directory that was imported.
 func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) == 0 {
 		return nil, nil, nil
@@ -103,7 +106,8 @@ func attributesIn(ctx context.Context, r ledger.Reader, path []byte) (a *Attribu
 	return attributesUnder(ctx, r, path)
 }
 
-// attributesUnder returns what stands under the attributes key of path, also when path has no entry.
+// attributesUnder returns what stands under the attributes key of path, also when path has no
+// entry.
 func attributesUnder(ctx context.Context, r ledger.Reader, path []byte) (a *Attributes, problem, err error) {
 	if len(path) > maxPathBytes {
 		return nil, nil, nil
@@ -145,7 +149,8 @@ func Stat(ctx context.Context, snap *ledger.Snapshot, path []byte) (Item, error)
 	return item, err
 }
 
-// addAttributes reads the attributes of an entry. A value that was put at the path of a directory has none.
+// addAttributes reads the attributes of an entry. A value that was put at the path of a directory
+// has none.
 func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
 	var err error
 	i.Attributes, i.Problem, err = attributesIn(ctx, snap, i.Entry.Key)
@@ -155,8 +160,9 @@ func (i *Item) addAttributes(ctx context.Context, snap *ledger.Snapshot) error {
 	return err
 }
 
-// Touch tells the attributes of path, when it has any, that its content is now that of a file written at now: an
-// import sees that the two differ, and an export makes a file of it. The mode of a file stays.
+// Touch tells the attributes of path, when it has any, that its content is now that of a file
+// written at now: an import sees that the two differ, and an export makes a file of it. The mode of
+// a file stays.
 func Touch(ctx context.Context, tx *ledger.Tx, path []byte, now time.Time) error {
 	a, problem, err := attributesIn(ctx, tx, path)
 	if err != nil || a == nil && problem == nil {
@@ -181,8 +187,8 @@ func Remove(ctx context.Context, tx *ledger.Tx, path []byte) (bool, error) {
 	return true, removeFile(ctx, tx, path)
 }
 
-// RemovePrefix deletes every entry whose key begins with prefix, with its attributes. An empty prefix deletes
-// everything.
+// RemovePrefix deletes every entry whose key begins with prefix, with its attributes. An empty
+// prefix deletes everything.
 func RemovePrefix(ctx context.Context, tx *ledger.Tx, prefix []byte) error {
 	if len(prefix) == 0 {
 		return tx.Clear(ctx)
@@ -232,8 +238,9 @@ func sameEntry(ctx context.Context, a, b ledger.Reader, key []byte) (bool, error
 	return SameValue(ctx, x, y)
 }
 
-// SameValue reports whether two entries of one repository have the equal value, without reading long ones. Values that
-// were stored under different chunking secrets may differ although their bytes are equal.
+// SameValue reports whether two entries of one repository have the equal value, without reading
+// long ones. Values that were stored under different chunking secrets may differ although their
+// bytes are equal.
 func SameValue(ctx context.Context, x, y ledger.Entry) (bool, error) {
 	if x.Size != y.Size || x.Inline != y.Inline {
 		return false, nil

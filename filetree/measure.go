@@ -11,8 +11,9 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// MeasureTree calls add for every path that Import would consider, with the length of its content, so that a caller can
-// tell how much is left. What cannot be read is passed over. o may be nil. Errors: those of ctx and of dir itself.
+// MeasureTree calls add for every path that Import would consider, with the length of its content,
+// so that a caller can tell how much is left. What cannot be read is passed over. o may be nil.
+// Errors: those of ctx and of dir itself.
 func MeasureTree(ctx context.Context, dir string, o *ImportOptions, add func(files, bytes int64)) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -51,8 +52,8 @@ func MeasureTree(ctx context.Context, dir string, o *ImportOptions, add func(fil
 	})
 }
 
-// MeasurePage calls add for every entry that Export would consider, with the length of its value. o may be nil.
-// Errors: those of ledger.Snapshot.
+// MeasurePage calls add for every entry that Export would consider, with the length of its value. o
+// may be nil. Errors: those of ledger.Snapshot.
 func MeasurePage(ctx context.Context, snap *ledger.Snapshot, o *ExportOptions, add func(files, bytes int64)) error {
 	var prefix []byte
 	if o != nil {

@@ -59,7 +59,8 @@ func withUmask(mask int, fn func()) {
 	fn()
 }
 
-// F3, F6: without Preserve special bits are dropped and the umask applies, with it modes are what they were.
+// F3, F6: without Preserve special bits are dropped and the umask applies, with it modes are what
+// they were.
 func TestExportModes(t *testing.T) {
 	page, dir := newPage(t), filepath.Join(t.TempDir(), "in")
 	writeModes(t, dir, map[string]fs.FileMode{
@@ -94,7 +95,8 @@ func TestExportModes(t *testing.T) {
 	}
 }
 
-// An export over an earlier one works, also where that has made directories which their owner may not write.
+// An export over an earlier one works, also where that has made directories which their owner may
+// not write.
 func TestExportOverwriteTwice(t *testing.T) {
 	page, dir := newPage(t), t.TempDir()
 	writeModes(t, dir, map[string]fs.FileMode{"empty/": 0o500, "full/file": 0o644, "full/link": 0o644})
@@ -116,8 +118,8 @@ func TestExportOverwriteTwice(t *testing.T) {
 	}
 }
 
-// F1, F2: the mode of a directory that is not empty is an attribute as that of a file is: a change of it is one commit, listed as one
-// change; the directory itself is neither counted nor listed.
+// F1, F2: the mode of a directory that is not empty is an attribute as that of a file is: a change
+// of it is one commit, listed as one change; the directory itself is neither counted nor listed.
 func TestImportDirectoryModes(t *testing.T) {
 	page, dir := newPage(t), t.TempDir()
 	writeModes(t, dir, map[string]fs.FileMode{"d/": 0o700, "d/f": 0o644, "e/": 0o755, "x": 0o644})
@@ -161,7 +163,8 @@ func TestImportDirectoryModes(t *testing.T) {
 	}
 }
 
-// A value that was put at the path of a directory is no part of the tree: it stays, and is told when there is no room for both.
+// A value that was put at the path of a directory is no part of the tree: it stays, and is told
+// when there is no room for both.
 func TestValueAtTheDirectory(t *testing.T) {
 	page, dir := newPage(t), t.TempDir()
 	writeModes(t, dir, map[string]fs.FileMode{"d/": 0o700, "d/f": 0o644})

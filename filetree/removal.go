@@ -11,19 +11,21 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// sourceKey is the key under which a page keeps the absolute path of the directory that was imported last; the value is empty when
-// its files come from several places. It lies among the attributes, and no path begins with 0x00.
+// sourceKey is the key under which a page keeps the absolute path of the directory that was
+// imported last; the value is empty when its files come from several places. It lies among the
+// attributes, and no path begins with 0x00.
 const sourceKey = attributesPrefix + "\x00source"
 
 // maxSourceBytes is the length of the longest source that is read.
 const maxSourceBytes = 64 << 10
 
-// RemovalError reports an import that was refused because it would remove, or write over, what it was probably not meant to.
-// Nothing was changed. It matches ledger.ErrConflict.
+// RemovalError reports an import that was refused because it would remove, or write over, what it
+// was probably not meant to. Nothing was changed. It matches ledger.ErrConflict.
 type RemovalError struct {
 	// Reason says what is suspicious.
 	Reason string
-	// Removed and Changed count the paths that would go and be written over, of Known that the page has from imports.
+	// Removed and Changed count the paths that would go and be written over, of Known that the page
+	// has from imports.
 	Removed, Changed, Known int64
 	// Paths are the first ones that would go.
 	Paths []string
@@ -80,8 +82,8 @@ func (t *tally) add(a *action) {
 	}
 }
 
-// refuse returns a *RemovalError when an import that does what t counts is probably a mistake. other says from where else the
-// page was imported, "" when that is no matter.
+// refuse returns a *RemovalError when an import that does what t counts is probably a mistake.
+// other says from where else the page was imported, "" when that is no matter.
 func (t *tally) refuse(other string) error {
 	reason := ""
 	switch {
@@ -127,8 +129,9 @@ func (s source) other(path string) string {
 	return strconv.Quote(s.path)
 }
 
-// guard refuses the import of another directory than before without reading a file of it, unless it only adds. It returns from
-// where the page was imported. Other mistakes show at the end, when little has been read for them.
+// guard refuses the import of another directory than before without reading a file of it, unless it
+// only adds. It returns from where the page was imported. Other mistakes show at the end, when
+// little has been read for them.
 func (im *importer) guard(ctx context.Context, root *os.Root, path string) (source, error) {
 	from, err := sourceOf(ctx, im.base)
 	if err != nil || im.options.Mirror || im.options.NoDelete || from.other(path) == "" {

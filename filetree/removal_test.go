@@ -48,7 +48,8 @@ func refused(t *testing.T, page *ledger.Page, path string) *filetree.RemovalErro
 	return removal
 }
 
-// F7: another directory is refused when anything would go or be written over, before a file of it is read.
+// F7: another directory is refused when anything would go or be written over, before a file of it
+// is read.
 func TestImportOfAnotherDirectory(t *testing.T) {
 	page := newPage(t)
 	first, second := makeFiles(t, "a", "b", "c", "d"), makeFiles(t, "a", "b", "c", "e")
@@ -134,7 +135,8 @@ func TestImportOfAVanishedTree(t *testing.T) {
 	}
 }
 
-// A file that was imported by itself is not removed by the next import of the directory, nor a directory in its place.
+// A file that was imported by itself is not removed by the next import of the directory, nor a
+// directory in its place.
 func TestImportBesideSingleFiles(t *testing.T) {
 	page := newPage(t)
 	dir, single := makeFiles(t, "a", "b", "c"), makeFiles(t, "x", "a/below")

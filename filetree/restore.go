@@ -7,10 +7,11 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Restore makes a new commit on the newest head in which all keys that begin with prefix, and the attributes of those
-// paths, are as they were in commit id; other keys stay. It returns the id of the new commit, or of the head when nothing
-// differs. When it returns nil, the commit survives a crash; on any error the page is as it was. Errors:
-// ledger.ErrNotFound (no such commit), those of ledger.Tx.
+// Restore makes a new commit on the newest head in which all keys that begin with prefix, and the
+// attributes of those paths, are as they were in commit id; other keys stay. It returns the id of
+// the new commit, or of the head when nothing differs. When it returns nil, the commit survives a
+// crash; on any error the page is as it was. Errors: ledger.ErrNotFound (no such commit), those of
+// ledger.Tx.
 func Restore(ctx context.Context, page *ledger.Page, id ledger.CommitID, prefix []byte, message string) (ledger.CommitID, error) {
 	tx, err := page.Begin(ctx, &ledger.TxOptions{FailOnConflict: true})
 	if err != nil {

@@ -16,5 +16,6 @@ func setTime(dir *os.Root, name string, t time.Time) error {
 	return nil
 }
 
-// setLinkTime does nothing: the system offers no way to set the time of a link below an open directory.
+// setLinkTime does nothing: the system offers no way to set the time of a link below an open
+// directory.
 func setLinkTime(*os.Root, string, time.Time) error { return nil }

@@ -24,8 +24,8 @@ func setLinkTime(dir *os.Root, name string, t time.Time) error {
 	return setTimeAt(dir, name, t)
 }
 
-// setTimeAt does not follow links. It is not Root.Chtimes, because that cannot set the time of a link and takes
-// times in 64-bit nanoseconds, which end in the year 2262.
+// setTimeAt does not follow links. It is not Root.Chtimes, because that cannot set the time of a
+// link and takes times in 64-bit nanoseconds, which end in the year 2262.
 func setTimeAt(dir *os.Root, name string, t time.Time) error {
 	ts, err := timespec(t)
 	if err != nil {

@@ -187,8 +187,8 @@ func fits(tree map[string]file, path string) bool {
 	return true
 }
 
-// F1, F2, F3: any two trees, imported one after the other, are in the page as they are on disk, the second by one commit
-// whose diff is the difference of the trees, and both come back.
+// F1, F2, F3: any two trees, imported one after the other, are in the page as they are on disk, the
+// second by one commit whose diff is the difference of the trees, and both come back.
 func TestImportExportRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		page := newPage(t)
@@ -278,7 +278,8 @@ func put(t testing.TB, page *ledger.Page, entries map[string]string) {
 	must(t, err)
 }
 
-// F4: whatever the keys and link targets are, nothing outside the target is made, changed or removed.
+// F4: whatever the keys and link targets are, nothing outside the target is made, changed or
+// removed.
 func TestExportStaysInside(t *testing.T) {
 	link := string(filetree.Attributes{Type: filetree.Link}.Encode())
 	directory := string(filetree.Attributes{Type: filetree.Directory, Mode: 0o700}.Encode())

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// smallBytes is the length up to which the walker reads a file, so that the writer finds it in memory;
-	// longer files are handed over open.
+	// smallBytes is the length up to which the walker reads a file, so that the writer finds it in
+	// memory; longer files are handed over open.
 	smallBytes = 64 << 10
 	// aheadFiles bounds how far the walker is ahead of the writer.
 	aheadFiles = 64
@@ -61,8 +61,8 @@ func (a *action) release() {
 	}
 }
 
-// walker goes through a tree in the order of its paths as bytes, beside the attributes that the page holds in the
-// same order, and sends what differs.
+// walker goes through a tree in the order of its paths as bytes, beside the attributes that the
+// page holds in the same order, and sends what differs.
 type walker struct {
 	base     *ledger.Snapshot
 	exclude  []fs.FileInfo
@@ -84,7 +84,8 @@ type known struct {
 	valid      bool
 }
 
-// run walks the tree under root and sends every action. It returns the first error that is not about one file.
+// run walks the tree under root and sends every action. It returns the first error that is not
+// about one file.
 func (w *walker) run(ctx context.Context, root *os.Root) error {
 	next, stop := iter.Pull2(w.base.Scan(ctx, ledger.ScanOptions{Prefix: []byte(attributesPrefix)}))
 	defer stop()
@@ -120,8 +121,8 @@ func (w *walker) root(ctx context.Context, root *os.Root) error {
 	return w.parent(ctx, "", attributes, old)
 }
 
-// content returns the length of the entry that the page has of a path, and whether it has one that belongs to the attributes
-// in old: a directory that was not empty has none.
+// content returns the length of the entry that the page has of a path, and whether it has one that
+// belongs to the attributes in old: a directory that was not empty has none.
 func (w *walker) content(ctx context.Context, old *known) (size int64, has bool, err error) {
 	if old == nil || old.path == "" {
 		return 0, false, nil
@@ -192,8 +193,9 @@ type step struct {
 	probe bool
 }
 
-// stepsOf returns the visits in the order of paths. A directory is visited twice, because what is below it sorts
-// by its name and a slash, and the directory itself, should it be empty, by its name: other names may lie between.
+// stepsOf returns the visits in the order of paths. A directory is visited twice, because what is
+// below it sorts by its name and a slash, and the directory itself, should it be empty, by its
+// name: other names may lie between.
 func stepsOf(entries []fs.DirEntry) []step {
 	steps := make([]step, 0, len(entries)+8)
 	for _, e := range entries {
@@ -207,7 +209,8 @@ func stepsOf(entries []fs.DirEntry) []step {
 	return steps
 }
 
-// probe puts aside what the page has of a directory's own path, until it is known whether it is empty.
+// probe puts aside what the page has of a directory's own path, until it is known whether it is
+// empty.
 func (w *walker) probe(ctx context.Context, path string) error {
 	old, err := w.advance(ctx, path, false)
 	if old != nil {
@@ -226,8 +229,8 @@ func readDirectory(dir *os.Root) ([]fs.DirEntry, error) {
 	return entries, errors.Join(err, f.Close())
 }
 
-// entry handles one name of a directory and reports whether it belongs to the tree, so that the directory is not
-// empty.
+// entry handles one name of a directory and reports whether it belongs to the tree, so that the
+// directory is not empty.
 func (w *walker) entry(ctx context.Context, dir *os.Root, path string, e fs.DirEntry) (bool, error) {
 	info, err := dir.Lstat(e.Name())
 	if err != nil {
@@ -364,8 +367,8 @@ func sameFile(f *os.File, info fs.FileInfo) error {
 	return nil
 }
 
-// advance sends a removal for every path of the page before path (or for all that remain, when end), and returns
-// what the page has of path, or nil.
+// advance sends a removal for every path of the page before path (or for all that remain, when
+// end), and returns what the page has of path, or nil.
 func (w *walker) advance(ctx context.Context, path string, end bool) (*known, error) {
 	for {
 		k, err := w.peek(ctx)
@@ -419,7 +422,8 @@ func (w *walker) warn(path string, err error) error {
 	return w.send(action{path: path, warning: err})
 }
 
-// keep tells of a path that could not be read. What the page has of it and of what is below it stays.
+// keep tells of a path that could not be read. What the page has of it and of what is below it
+// stays.
 func (w *walker) keep(path string, err error) error {
 	w.kept[path] = true
 	return w.warn(path, err)
@@ -438,7 +442,8 @@ func (w *walker) isKept(path string) bool {
 	return w.kept[path]
 }
 
-// cause returns what is wrong without the operation and path that package os adds: the warning names the path.
+// cause returns what is wrong without the operation and path that package os adds: the warning
+// names the path.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// F5: what the page has of a directory that could not be read is not removed, and its neighbours are.
+// F5: what the page has of a directory that could not be read is not removed, and its neighbours
+// are.
 func TestUnreadableDirectoryIsKept(t *testing.T) {
 	ctx := t.Context()
 	repo, err := ledger.Open(ctx, "", &ledger.Options{InMemory: true})
@@ -63,7 +64,8 @@ func TestUnreadableDirectoryIsKept(t *testing.T) {
 	}
 }
 
-// A short file that is another one when it is opened, or has another length or time when it has been read, is not taken.
+// A short file that is another one when it is opened, or has another length or time when it has
+// been read, is not taken.
 func TestReadNoticesChanges(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "f")

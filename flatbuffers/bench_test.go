@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// benchEntries returns n entries of keys of 16 bytes and inline values of 100, either random or with a common
-// prefix of 8.
+// benchEntries returns n entries of keys of 16 bytes and inline values of 100, either random or
+// with a common prefix of 8.
 func benchEntries(n int, prefixed bool) []fb.Entry {
 	rng := rand.New(rand.NewPCG(1, 2))
 	entries := make([]fb.Entry, n)

@@ -14,14 +14,16 @@ import (
 type Commit struct {
 	// Timestamp is in nanoseconds since 1970, 0 to limits.MaxTimestamp.
 	Timestamp int64
-	// Generation is the length of the longest path to the first commit; 0 for the first commit alone.
+	// Generation is the length of the longest path to the first commit; 0 for the first commit
+	// alone.
 	Generation uint64
 	// Root is the digest of the tree's root node.
 	Root object.Digest
-	// Parents are the ids of the parents, strictly ascending: none for the first commit, else one or two.
+	// Parents are the ids of the parents, strictly ascending: none for the first commit, else one
+	// or two.
 	Parents [][32]byte
-	// Device and Message are valid UTF-8 of at most limits.MaxDeviceBytes and limits.MaxMessageBytes; both
-	// may be empty.
+	// Device and Message are valid UTF-8 of at most limits.MaxDeviceBytes and
+	// limits.MaxMessageBytes; both may be empty.
 	Device, Message string
 }
 
@@ -29,8 +31,8 @@ type Commit struct {
 //
 //	offset  bytes  content
 //	8       16     vtable
-//	24      36     table: distance to the vtable, places of root_node_id, creation_timestamp (8), generation (8),
-//	               places of parent_ids, device, message
+//	24      36     table: distance to the vtable, places of root_node_id, creation_timestamp (8),
+//	               generation (8), places of parent_ids, device, message
 //	60      40     root_node_id
 //	100     4+32p  parent_ids
 //	        4+d+1  device, with a zero behind it
@@ -58,7 +60,8 @@ const (
 
 var commitFields = []uint16{8, 16, 4, 24, 28, 32}
 
-// check returns what is wrong with the values of c, "" when nothing is, and whether a limit is exceeded.
+// check returns what is wrong with the values of c, "" when nothing is, and whether a limit is
+// exceeded.
 func (c *Commit) check() (problem string, tooLarge bool) {
 	switch {
 	case c.Timestamp < 0 || c.Timestamp > limits.MaxTimestamp:
@@ -121,8 +124,8 @@ func (c *Commit) append() []byte {
 // maxCommitBytes bounds the encoding of a commit.
 const maxCommitBytes = commitParentsPos + 4 + maxParents*commitIDSize + 4 + limits.MaxDeviceBytes + 4 + 4 + limits.MaxMessageBytes + 4
 
-// DecodeCommit reads a commit from its canonical bytes, which it does not retain. Errors: *base.CorruptError,
-// *base.FormatError.
+// DecodeCommit reads a commit from its canonical bytes, which it does not retain. Errors:
+// *base.CorruptError, *base.FormatError.
 func DecodeCommit(b []byte) (*Commit, error) {
 	if err := checkIdent(commitWhere, b, commitIdent, commitParentsPos); err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ func drawItems(t *rapid.T) (entries []fb.Entry, children []fb.Child) {
 	return entries, children
 }
 
-// TestNextDifference compares it with looking at one item after another, between nodes that differ in some bytes.
+// TestNextDifference compares it with looking at one item after another, between nodes that differ
+// in some bytes.
 func TestNextDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries, children := drawItems(t)

@@ -178,7 +178,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestHeaderDamage: not a single bit of the fixed parts is free, but for the values that stand there.
+// TestHeaderDamage: not a single bit of the fixed parts is free, but for the values that stand
+// there.
 func TestHeaderDamage(t *testing.T) {
 	b := mustNode(t, nodeCases()["references"])
 	for i := range 72 {
@@ -195,7 +196,8 @@ func TestHeaderDamage(t *testing.T) {
 	}
 }
 
-// TestHeldMeaning changes single things that are well-formed FlatBuffers and must be refused all the same.
+// TestHeldMeaning changes single things that are well-formed FlatBuffers and must be refused all
+// the same.
 func TestHeldMeaning(t *testing.T) {
 	node := func(f func(b []byte)) []byte {
 		b := mustNode(t, nodeCase{Level: 1,
@@ -291,7 +293,8 @@ func TestUnknownVersion(t *testing.T) {
 	}
 }
 
-// TestAllocations holds I2: a buffer that is right costs no more than its view, a wrong one no more than its error.
+// TestAllocations holds I2: a buffer that is right costs no more than its view, a wrong one no more
+// than its error.
 func TestAllocations(t *testing.T) {
 	b := mustNode(t, nodeCases()["wide"])
 	n, err := fb.ParseNode(b)

@@ -17,8 +17,8 @@ type IndexChild struct {
 	Size uint64
 }
 
-// Index is a verified view of an index piece. It borrows the bytes that it was parsed from. The zero Index has
-// no children.
+// Index is a verified view of an index piece. It borrows the bytes that it was parsed from. The
+// zero Index has no children.
 type Index struct {
 	b     []byte
 	n     int
@@ -44,7 +44,8 @@ const (
 	indexChildBytes = 8 + object.DigestSize
 )
 
-// MaxIndexChildren is the greatest number of children of an index piece: so many fit limits.MaxPieceBytes.
+// MaxIndexChildren is the greatest number of children of an index piece: so many fit
+// limits.MaxPieceBytes.
 const MaxIndexChildren = (limits.MaxPieceBytes - indexFixed - 3) / indexChildBytes
 
 var indexFields = []uint16{4, 8}
@@ -80,9 +81,10 @@ func (s *indexSum) add(d object.Digest, size uint64) (problem string) {
 	return ""
 }
 
-// EncodeIndex returns the canonical bytes of an index piece with the given children, which it does not retain:
-// 2 to MaxIndexChildren of them, all pieces of values or all pieces of nodes, with sizes above 0 that add up to
-// an int64. Errors: base.ErrInvalid, base.ErrTooLarge for too many children.
+// EncodeIndex returns the canonical bytes of an index piece with the given children, which it does
+// not retain: 2 to MaxIndexChildren of them, all pieces of values or all pieces of nodes, with
+// sizes above 0 that add up to an int64. Errors: base.ErrInvalid, base.ErrTooLarge for too many
+// children.
 func EncodeIndex(children []IndexChild) ([]byte, error) {
 	n := len(children)
 	if n < 2 {
@@ -107,8 +109,8 @@ func EncodeIndex(children []IndexChild) ([]byte, error) {
 	return b, nil
 }
 
-// ParseIndex verifies an index piece and returns a view of it, which retains b. It does not allocate when b is
-// right. Errors: *base.CorruptError, *base.FormatError.
+// ParseIndex verifies an index piece and returns a view of it, which retains b. It does not
+// allocate when b is right. Errors: *base.CorruptError, *base.FormatError.
 func ParseIndex(b []byte) (Index, error) {
 	if err := checkIdent(indexWhere, b, indexIdent, indexFixed); err != nil {
 		return Index{}, err
@@ -152,7 +154,8 @@ func (x Index) Len() int { return x.n }
 // Size returns the sum of the children's sizes.
 func (x Index) Size() uint64 { return x.total }
 
-// Child returns the child with number i, 0 <= i < Len(). It panics for any other i, as a slice does.
+// Child returns the child with number i, 0 <= i < Len(). It panics for any other i, as a slice
+// does.
 func (x Index) Child(i int) IndexChild {
 	if uint(i) >= uint(x.n) {
 		panic(fmt.Sprintf("flatbuffers: child %d of an index piece with %d", i, x.n))

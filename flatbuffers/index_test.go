@@ -118,7 +118,8 @@ func TestEncodeIndexRefuses(t *testing.T) {
 	}
 }
 
-// TestIndexOtherLayout: the generated builder orders the vectors otherwise; the same values have one name only.
+// TestIndexOtherLayout: the generated builder orders the vectors otherwise; the same values have
+// one name only.
 func TestIndexOtherLayout(t *testing.T) {
 	children := indexChildren(2, object.Chunk)
 	b := runtime.NewBuilder(0)

@@ -31,8 +31,8 @@ var le = binary.LittleEndian
 // roundUp returns n rounded up to a multiple of 4.
 func roundUp(n int) int { return (n + 3) &^ 3 }
 
-// putHeader writes the start of a buffer: root offset, identifier, vtable, and the table's distance to its
-// vtable. fields are the places of the fields in the table, in the order of the schema.
+// putHeader writes the start of a buffer: root offset, identifier, vtable, and the table's distance
+// to its vtable. fields are the places of the fields in the table, in the order of the schema.
 func putHeader(b []byte, ident string, tableLen int, fields []uint16) {
 	vlen := 4 + 2*len(fields)
 	table := roundUp(vtablePos + vlen)
@@ -54,7 +54,8 @@ func corrupt(where, format string, args ...any) error {
 	return &base.CorruptError{Where: where, Got: fmt.Sprintf(format, args...)}
 }
 
-// checkIdent verifies that b is long enough for the fixed part of its layout, and that it bears the identifier.
+// checkIdent verifies that b is long enough for the fixed part of its layout, and that it bears the
+// identifier.
 func checkIdent(where string, b []byte, ident string, fixed int) error {
 	if len(b) < identEnd {
 		return corrupt(where, "only %d bytes", len(b))
@@ -71,8 +72,9 @@ func checkIdent(where string, b []byte, ident string, fixed int) error {
 	return nil
 }
 
-// vector reads the element count at pos and returns it with the place behind the vector and its padding. It fails when the
-// vector of elements of size bytes does not lie within b, or its padding is not zero.
+// vector reads the element count at pos and returns it with the place behind the vector and its
+// padding. It fails when the vector of elements of size bytes does not lie within b, or its padding
+// is not zero.
 func vector(where string, b []byte, pos, size int) (count, end int, err error) {
 	if pos < 0 || len(b)-pos < 4 {
 		return 0, 0, corrupt(where, "ends at %d, before a vector's length at %d", len(b), pos)

@@ -22,8 +22,8 @@ type Entry struct {
 	Key []byte
 	// Value is the value when Inline.
 	Value []byte
-	// Inline tells that the entry holds the value itself. Such an entry is Eager, its Size is len(Value), and its
-	// Digest is zero.
+	// Inline tells that the entry holds the value itself. Such an entry is Eager, its Size is
+	// len(Value), and its Digest is zero.
 	Inline bool
 	// Digest names the root piece of the value when not Inline.
 	Digest object.Digest
@@ -34,7 +34,8 @@ type Entry struct {
 
 // Child is a child of a tree node.
 type Child struct {
-	// Gap says which gap the child fills: gap i lies before entry i, the last one behind all entries.
+	// Gap says which gap the child fills: gap i lies before entry i, the last one behind all
+	// entries.
 	Gap int
 	// Level is the child's level, 0 to the node's level - 1.
 	Level int
@@ -42,10 +43,12 @@ type Child struct {
 	Digest object.Digest
 }
 
-// Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is immutable but for its links, and its
-// methods neither allocate nor fail; they panic only for an index out of range, as a slice does.
+// Node is a verified view of a tree node. It borrows the bytes that it was parsed from, is
+// immutable but for its links, and its methods neither allocate nor fail; they panic only for an
+// index out of range, as a slice does.
 type Node struct {
-	// A look-up in a cold cache waits for each line of this, so that what every look-up needs comes first and fills one.
+	// A look-up in a cold cache waits for each line of this, so that what every look-up needs comes
+	// first and fills one.
 	words  []uint64               // the eight bytes of each key behind what all begin with
 	links  []atomic.Pointer[Node] // for each gap, see Link; nil for a node that no cache keeps
 	common uint64                 // the first eight bytes of what all keys begin with
@@ -66,8 +69,8 @@ type places struct {
 	gaps     uint32 // where the gaps of the children begin
 	levels   uint32 // where the levels of the children begin
 	ids      uint32 // where the digests of the children begin
-	// What a look-up else needs two more lines for. Keys or values of one length lie where it says; those of more, above wide, where
-	// the ends do.
+	// What a look-up else needs two more lines for. Keys or values of one length lie where it says;
+	// those of more, above wide, where the ends do.
 	keyLen, valLen uint16
 	plain          bool // all entries are inline
 	level          uint8
@@ -87,8 +90,8 @@ const wide = 1<<16 - 1
 //	offset  bytes  content
 //	8       22     vtable
 //	30      2      zeros
-//	32      40     table: distance to the vtable, places of key_ends, value_ends, child_gaps, flags, child_levels,
-//	               child_ids, keys, values, then level (1), zeros (3)
+//	32      40     table: distance to the vtable, places of key_ends, value_ends, child_gaps,
+//	               flags, child_levels, child_ids, keys, values, then level (1), zeros (3)
 //	72      4+4n   key_ends
 //	        4+4n   value_ends
 //	        4+4c   child_gaps
@@ -115,7 +118,8 @@ const (
 	flagReference = 1 << 1
 )
 
-// In the order of the schema: level, key_ends, value_ends, child_gaps, flags, child_levels, child_ids, keys, values.
+// In the order of the schema: level, key_ends, value_ends, child_gaps, flags, child_levels,
+// child_ids, keys, values.
 var nodeFields = []uint16{36, 4, 8, 12, 16, 20, 24, 28, 32}
 
 // nodeShape holds what determines where each vector of a node lies.
@@ -156,8 +160,9 @@ func putNodeHeader(b []byte, level int, p *nodePlaces) {
 	b[nodeLevelField] = byte(level)
 }
 
-// ParseNode verifies a node wholly and returns a view of it, which retains b. The view, with eight bytes for each key, is all that it
-// allocates when b is right. Errors: *base.CorruptError, *base.FormatError.
+// ParseNode verifies a node wholly and returns a view of it, which retains b. The view, with eight
+// bytes for each key, is all that it allocates when b is right. Errors: *base.CorruptError,
+// *base.FormatError.
 func ParseNode(b []byte) (*Node, error) {
 	if err := checkIdent(nodeWhere, b, nodeIdent, nodeFixed); err != nil {
 		return nil, err
@@ -195,7 +200,8 @@ func ParseNode(b []byte) (*Node, error) {
 	return nd, nil
 }
 
-// readShape finds the vectors of a node one behind the other and verifies that they are where they must be.
+// readShape finds the vectors of a node one behind the other and verifies that they are where they
+// must be.
 func readShape(b []byte) (s nodeShape, p nodePlaces, err error) {
 	pos := nodeKeyEndsPos
 	if s.n, pos, err = vector(nodeWhere, b, pos, 4); err != nil {
@@ -357,8 +363,9 @@ func (nd *Node) checkChildren() error {
 	return nil
 }
 
-// setPrefix finds what all keys begin with: since they are sorted, what the first and the last begin with. What a Search needs
-// most times is copied to one place: the keys and their ends are many cache lines.
+// setPrefix finds what all keys begin with: since they are sorted, what the first and the last
+// begin with. What a Search needs most times is copied to one place: the keys and their ends are
+// many cache lines.
 func (nd *Node) setPrefix() {
 	nd.setLengths()
 	defer nd.setWords()
@@ -408,7 +415,8 @@ func (nd *Node) oneLength(ends uint32) uint16 {
 	return uint16(length)
 }
 
-// bounds returns where element i of a block begins and ends. ends is where its vector of ends begins with its count.
+// bounds returns where element i of a block begins and ends. ends is where its vector of ends
+// begins with its count.
 func (nd *Node) bounds(ends uint32, i int) (start, end uint32) {
 	if uint(i) >= uint(nd.n) {
 		panic("flatbuffers: entry of a tree node out of range")
@@ -440,8 +448,9 @@ func (nd *Node) Key(i int) []byte {
 	return nd.buf[nd.keys+start : nd.keys+end : nd.keys+end]
 }
 
-// Head returns the first eight bytes of the key of entry i as a big-endian number, zeros for those that it lacks. It is had without waiting for
-// the key. Where two heads differ, they are in the order of the keys.
+// Head returns the first eight bytes of the key of entry i as a big-endian number, zeros for those
+// that it lacks. It is had without waiting for the key. Where two heads differ, they are in the
+// order of the keys.
 func (nd *Node) Head(i int) uint64 {
 	if nd.prefix >= 8 {
 		return nd.common
@@ -517,10 +526,12 @@ func (nd *Node) childIn(i, gap int) Child {
 
 func (nd *Node) gap(i int) int { return int(le.Uint32(nd.buf[int(nd.gaps)+4*i:])) }
 
-// ChildAt returns the child in a gap, and whether there is one. It is false for a gap that does not exist.
+// ChildAt returns the child in a gap, and whether there is one. It is false for a gap that does not
+// exist.
 func (nd *Node) ChildAt(gap int) (Child, bool) {
-	// Gaps ascend strictly, so that the child of a gap has at most that number, and at least that number less
-	// the number of gaps without a child. Most gaps of an inner node have one: the window is small.
+	// Gaps ascend strictly, so that the child of a gap has at most that number, and at least that
+	// number less the number of gaps without a child. Most gaps of an inner node have one: the
+	// window is small.
 	n, children := nd.Len(), nd.NumChildren()
 	if gap < 0 || gap > n || children == 0 {
 		return Child{}, false
@@ -544,8 +555,8 @@ func (nd *Node) ChildAt(gap int) (Child, bool) {
 	return nd.childIn(lo, gap), true
 }
 
-// Search returns the number of the first entry whose key is not below key, Len() if there is none, and whether
-// its key is equal to key.
+// Search returns the number of the first entry whose key is not below key, Len() if there is none,
+// and whether its key is equal to key.
 func (nd *Node) Search(key []byte) (i int, found bool) {
 	if c := nd.comparePrefix(key); c > 0 {
 		return nd.Len(), false
@@ -577,8 +588,9 @@ func (nd *Node) Search(key []byte) (i int, found bool) {
 	return lo, false
 }
 
-// below returns how many of the sorted words are below want. What is left of a binary search is counted without branches: a processor waits
-// for all lines of it at once then, and not for one after another.
+// below returns how many of the sorted words are below want. What is left of a binary search is
+// counted without branches: a processor waits for all lines of it at once then, and not for one
+// after another.
 func below(words []uint64, want uint64) int {
 	const window = 32
 	lo, hi := 0, len(words)
@@ -596,7 +608,8 @@ func below(words []uint64, want uint64) int {
 	return lo
 }
 
-// comparePrefix compares the beginning of key with what all keys begin with. A key that is shorter and equal as far as it goes is below.
+// comparePrefix compares the beginning of key with what all keys begin with. A key that is shorter
+// and equal as far as it goes is below.
 func (nd *Node) comparePrefix(key []byte) int {
 	p := int(nd.prefix)
 	if p == 0 {
@@ -614,9 +627,10 @@ func (nd *Node) comparePrefix(key []byte) int {
 	return cmp.Compare(m, p)
 }
 
-// NextDifference returns the first item from item on in which two nodes differ that have the same keys, lengths of values, flags and gaps with
-// children: item 2g is the child in gap g, item 2i+1 is entry i, and 2*Len()+1 stands for the end. ok is false when the nodes differ in
-// more than that. It compares blocks of bytes, which is several times as fast as one item after another.
+// NextDifference returns the first item from item on in which two nodes differ that have the same
+// keys, lengths of values, flags and gaps with children: item 2g is the child in gap g, item 2i+1
+// is entry i, and 2*Len()+1 stands for the end. ok is false when the nodes differ in more than
+// that. It compares blocks of bytes, which is several times as fast as one item after another.
 func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	if nd.n != other.n || nd.children != other.children || nd.keys != other.keys || nd.vals != other.vals ||
 		!bytes.Equal(nd.buf[nd.keyEnds():nd.ids], other.buf[other.keyEnds():other.ids]) || !bytes.Equal(nd.buf[nd.keys:nd.vals], other.buf[other.keys:other.vals]) {
@@ -648,7 +662,8 @@ func (nd *Node) NextDifference(other *Node, item int) (next int, ok bool) {
 	return min(next, 2*entry+1), true
 }
 
-// Items returns how many entries and children there are from item from to item to, exclusive, counted as in NextDifference.
+// Items returns how many entries and children there are from item from to item to, exclusive,
+// counted as in NextDifference.
 func (nd *Node) Items(from, to int) int {
 	return to/2 - from/2 + nd.childFrom(to) - nd.childFrom(from)
 }
@@ -671,8 +686,9 @@ func mismatch(a, b []byte) int {
 	return at
 }
 
-// Touch reads a byte of each cache line of the node and returns them all in one, so that nobody leaves it out. Whoever is about to read the whole
-// node waits for its lines at once then, and not for one after another.
+// Touch reads a byte of each cache line of the node and returns them all in one, so that nobody
+// leaves it out. Whoever is about to read the whole node waits for its lines at once then, and not
+// for one after another.
 func (nd *Node) Touch() (all byte) {
 	for i := 0; i < len(nd.buf); i += cacheLine {
 		all |= nd.buf[i]
@@ -682,8 +698,8 @@ func (nd *Node) Touch() (all byte) {
 
 const cacheLine = 64
 
-// word returns the first eight bytes of b as a big-endian number, zeros for those that it lacks. Where two words
-// differ, they are in the order of the byte strings.
+// word returns the first eight bytes of b as a big-endian number, zeros for those that it lacks.
+// Where two words differ, they are in the order of the byte strings.
 func word(b []byte) (w uint64) {
 	if len(b) >= 8 {
 		return binary.BigEndian.Uint64(b)

@@ -13,7 +13,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// EmptyNode returns the encoding of the node without entries, the root of an empty tree. The caller owns it.
+// EmptyNode returns the encoding of the node without entries, the root of an empty tree. The caller
+// owns it.
 func EmptyNode() []byte {
 	p := nodeShape{}.places()
 	b := make([]byte, p.end)
@@ -21,17 +22,19 @@ func EmptyNode() []byte {
 	return b
 }
 
-// EncodeNode returns the canonical bytes of a node at a level 0 to MaxLevel. Keys must ascend strictly and be at most
-// limits.MaxKeyBytes long, gaps must ascend strictly from 0 to len(entries), children must be below level. A node
-// without entries has level 0 and no children. An inline entry must be Eager with Size len(Value) and a zero Digest,
-// another one must have no Value and name a piece of a value; children must name nodes. Nothing is retained.
-// Errors: base.ErrInvalid; base.ErrTooLarge for a key beyond its limit or a node beyond limits.MaxNodeBytes.
+// EncodeNode returns the canonical bytes of a node at a level 0 to MaxLevel. Keys must ascend
+// strictly and be at most limits.MaxKeyBytes long, gaps must ascend strictly from 0 to
+// len(entries), children must be below level. A node without entries has level 0 and no children.
+// An inline entry must be Eager with Size len(Value) and a zero Digest, another one must have no
+// Value and name a piece of a value; children must name nodes. Nothing is retained. Errors:
+// base.ErrInvalid; base.ErrTooLarge for a key beyond its limit or a node beyond
+// limits.MaxNodeBytes.
 func EncodeNode(level int, entries []Entry, children []Child) ([]byte, error) {
 	return AppendNode(nil, level, entries, children)
 }
 
-// AppendNode is EncodeNode that appends to dst and returns the extended slice. It allocates at most once. On an
-// error it returns dst.
+// AppendNode is EncodeNode that appends to dst and returns the extended slice. It allocates at most
+// once. On an error it returns dst.
 func AppendNode(dst []byte, level int, entries []Entry, children []Child) ([]byte, error) {
 	s, err := measureNode(level, entries, children)
 	if err != nil {
@@ -53,8 +56,9 @@ func BuildNode(level int, entries []Entry, children []Child) (*Node, error) {
 	return nd, nil
 }
 
-// Rebuild makes nd what BuildNode returns, in the memory of the node that it was before, if any: nobody may have that any more, and
-// entries and children must not lie there. nd is one that no cache keeps. On an error it stays as it was.
+// Rebuild makes nd what BuildNode returns, in the memory of the node that it was before, if any:
+// nobody may have that any more, and entries and children must not lie there. nd is one that no
+// cache keeps. On an error it stays as it was.
 func (nd *Node) Rebuild(level int, entries []Entry, children []Child) error {
 	s, err := measureNode(level, entries, children)
 	if err != nil {

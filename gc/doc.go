@@ -1,9 +1,13 @@
-// Package gc decides what may go from a page: which commits its retention gives up, and how much of the garbage is collected at a time.
+// Package gc decides what may go from a page: which commits its retention gives up, and how much of
+// the garbage is collected at a time.
 //
-// Garbage is what nothing refers to. Pieces and nodes become garbage when the commits that reach them are pruned, when a journal is given up, or when a value is replaced
-// before anybody kept it; package storage finds and deletes them by their rows of references (storage.Collector; design section 8; seed ledger-data-in-storage, "Object references"). This
-// package says which commits are pruned before, and gives the collector its budget.
+// Garbage is what nothing refers to. Pieces and nodes become garbage when the commits that reach
+// them are pruned, when a journal is given up, or when a value is replaced before anybody kept it;
+// package storage finds and deletes them by their rows of references (storage.Collector; design
+// section 8; seed ledger-data-in-storage, "Object references"). This package says which commits are
+// pruned before, and gives the collector its budget.
 //
-// The package imports commit and internal packages and must not import storage or anything above it: it sees a page through interfaces. It has no goroutines and no state; its functions may be
+// The package imports commit and internal packages and must not import storage or anything above
+// it: it sees a page through interfaces. It has no goroutines and no state; its functions may be
 // called concurrently. It may change with any release.
 package gc

@@ -13,12 +13,15 @@ import (
 	"github.com/ledgerd/ledger/internal/limits"
 )
 
-// Policy says which commits of a page are kept. A commit stays when any of its rules keeps it. The zero value keeps all.
+// Policy says which commits of a page are kept. A commit stays when any of its rules keeps it. The
+// zero value keeps all.
 type Policy struct {
-	// Commits keeps the newest so many, in the order of commit.Walk from the heads; 0: the rule is not there.
+	// Commits keeps the newest so many, in the order of commit.Walk from the heads; 0: the rule is
+	// not there.
 	Commits int
-	// Age keeps commits whose timestamp is at most so long ago, and what is built on them; 0: the rule is not there. A commit with a timestamp
-	// of the future stays as long as a head reaches it.
+	// Age keeps commits whose timestamp is at most so long ago, and what is built on them; 0: the
+	// rule is not there. A commit with a timestamp of the future stays as long as a head reaches
+	// it.
 	Age time.Duration
 }
 
@@ -37,18 +40,22 @@ func (p Policy) Check() error {
 type Page struct {
 	// History finds commits, durable ones.
 	History commit.Getter
-	// Heads are the heads of the page. Of several, what merging them needs is kept: their common ancestors, those of these where two heads have several, and everything above.
+	// Heads are the heads of the page. Of several, what merging them needs is kept: their common
+	// ancestors, those of these where two heads have several, and everything above.
 	Heads []*commit.Commit
-	// All are all commits of the page, in any order: those that no head reaches any more, since what was between is pruned, go as others do.
+	// All are all commits of the page, in any order: those that no head reaches any more, since
+	// what was between is pruned, go as others do.
 	All []commit.ID
 	// Keep are further commits that stay: tagged ones, positions of handles, snapshots.
 	Keep []commit.ID
-	// Unsynced are commits that are still to be sent to the cloud. They stay with their parents, whose trees say what is sent, and with all that is above these: it tells which of
-	// them the cloud's other commits stand on.
+	// Unsynced are commits that are still to be sent to the cloud. They stay with their parents,
+	// whose trees say what is sent, and with all that is above these: it tells which of them the
+	// cloud's other commits stand on.
 	Unsynced []commit.ID
 }
 
-// Prune returns the commits that the policy gives up: the newest first, then those that no head reaches. It holds two ids for each commit of the page. Errors: those of History and of ctx.
+// Prune returns the commits that the policy gives up: the newest first, then those that no head
+// reaches. It holds two ids for each commit of the page. Errors: those of History and of ctx.
 func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.ID, error) {
 	if err := policy.Check(); err != nil || policy.KeepsAll() {
 		return nil, err
@@ -123,8 +130,9 @@ func Prune(ctx context.Context, p Page, policy Policy, now time.Time) ([]commit.
 	return gone, nil
 }
 
-// keepAbove takes those commits out of gone that are built on young ones: they look older only because the clock that made them
-// was behind, and without them nothing reaches what is below. gone has the greatest generation first.
+// keepAbove takes those commits out of gone that are built on young ones: they look older only
+// because the clock that made them was behind, and without them nothing reaches what is below. gone
+// has the greatest generation first.
 func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.ID]struct{}) ([]commit.ID, error) {
 	if len(young) == 0 {
 		return gone, nil
@@ -142,7 +150,8 @@ func keepAbove(ctx context.Context, p Page, gone []commit.ID, young map[commit.I
 	return slices.DeleteFunc(gone, isYoung), nil
 }
 
-// keepUnsent adds to keep what is to be sent, and returns the generation from which on everything is kept for it: that of the oldest commit on which any of it stands.
+// keepUnsent adds to keep what is to be sent, and returns the generation from which on everything
+// is kept for it: that of the oldest commit on which any of it stands.
 func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint64, error) {
 	above := ^uint64(0)
 	unsynced := map[commit.ID]bool{}
@@ -176,11 +185,14 @@ func keepUnsent(ctx context.Context, p Page, keep map[commit.ID]struct{}) (uint6
 	return above, nil
 }
 
-// baseLevels is how often common ancestors of common ancestors are looked for: as deep as package merge goes to make one base of several (maxVirtualDepth), and their own bases.
+// baseLevels is how often common ancestors of common ancestors are looked for: as deep as package
+// merge goes to make one base of several (maxVirtualDepth), and their own bases.
 const baseLevels = 33
 
-// mergeFloor returns the generation from which on everything is kept, because the heads have still to be merged: that of the oldest latest common ancestor of any two of them. Where there
-// are several, merging makes one base of them, and needs their common ancestors for that, and so on: who has given these up would make another base, and another merge, than who has them.
+// mergeFloor returns the generation from which on everything is kept, because the heads have still
+// to be merged: that of the oldest latest common ancestor of any two of them. Where there are
+// several, merging makes one base of them, and needs their common ancestors for that, and so on:
+// who has given these up would make another base, and another merge, than who has them.
 func mergeFloor(ctx context.Context, p Page) (uint64, error) {
 	above := ^uint64(0)
 	tops := p.Heads
@@ -197,19 +209,22 @@ func mergeFloor(ctx context.Context, p Page) (uint64, error) {
 	return above, nil
 }
 
-// ancestry is what is known of an ancestor of several commits, the tops, before the walk comes to it.
+// ancestry is what is known of an ancestor of several commits, the tops, before the walk comes to
+// it.
 type ancestry struct {
 	tops *big.Int   // those that it is, or is an ancestor of, as bits
 	ways []*big.Int // the tops of each of its children, and itself if it is one
 	told bool       // it tells what a child changed that not all tops have: who wrote what is asked in merges
 }
 
-// stale reports whether all tops come to it by one way, so that it is below a common ancestor of all, as everything below it is.
+// stale reports whether all tops come to it by one way, so that it is below a common ancestor of
+// all, as everything below it is.
 func (a *ancestry) stale(all *big.Int) bool {
 	return slices.ContainsFunc(a.ways, func(w *big.Int) bool { return w.Cmp(all) == 0 })
 }
 
-// latest reports whether two tops come to it by no way together: it is one of their latest common ancestors.
+// latest reports whether two tops come to it by no way together: it is one of their latest common
+// ancestors.
 func (a *ancestry) latest() bool {
 	for i := range a.tops.BitLen() {
 		if a.tops.Bit(i) == 0 {
@@ -228,8 +243,10 @@ func (a *ancestry) latest() bool {
 	return false
 }
 
-// latestCommon returns the latest common ancestors of any two of some commits, the tops, which may be ancestors of each other, and a generation at or below these, all that is between them
-// and the tops, and the parents of what not all tops have. It walks down from all of them until nothing is left that is no ancestor of a commit which all have.
+// latestCommon returns the latest common ancestors of any two of some commits, the tops, which may
+// be ancestors of each other, and a generation at or below these, all that is between them and the
+// tops, and the parents of what not all tops have. It walks down from all of them until nothing is
+// left that is no ancestor of a commit which all have.
 func latestCommon(ctx context.Context, g commit.Getter, tops []*commit.Commit) (lowest uint64, bases []*commit.Commit, err error) {
 	all, ids := new(big.Int), []commit.ID{}
 	walked := map[commit.ID]*ancestry{}

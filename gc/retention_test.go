@@ -101,7 +101,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestWrongClocks: a clock that was behind takes no history away that is young, and one of the future keeps none for long.
+// TestWrongClocks: a clock that was behind takes no history away that is young, and one of the
+// future keeps none for long.
 func TestWrongClocks(t *testing.T) {
 	const day = 24 * 3600
 	g := graph{}
@@ -164,8 +165,9 @@ func TestHeadsKeepWhatMergingNeeds(t *testing.T) {
 	}
 }
 
-// TestMergingStaysPossible makes random histories: every common ancestor of two heads that is below no other one stays, with all commits between it and the heads. So do those of any
-// two of these, of which merging makes one base, and the parents of what only one of two heads has.
+// TestMergingStaysPossible makes random histories: every common ancestor of two heads that is below
+// no other one stays, with all commits between it and the heads. So do those of any two of these,
+// of which merging makes one base, and the parents of what only one of two heads has.
 func TestMergingStaysPossible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := graph{}
@@ -255,7 +257,8 @@ func TestMergingStaysPossible(t *testing.T) {
 	})
 }
 
-// TestCrissCross has two merges of the same commits with different content: both parents are latest common ancestors, the lower one too. Merging needs their common ancestor.
+// TestCrissCross has two merges of the same commits with different content: both parents are latest
+// common ancestors, the lower one too. Merging needs their common ancestor.
 func TestCrissCross(t *testing.T) {
 	g := graph{}
 	oldest := g.add(t, 0, commit.First())
@@ -276,7 +279,8 @@ func TestCrissCross(t *testing.T) {
 	}
 }
 
-// TestThreeHeads has three heads of which the first has a later common ancestor with each of the others than these have with each other.
+// TestThreeHeads has three heads of which the first has a later common ancestor with each of the
+// others than these have with each other.
 func TestThreeHeads(t *testing.T) {
 	g := graph{}
 	oldest := g.add(t, 1, commit.First())
@@ -293,7 +297,8 @@ func TestThreeHeads(t *testing.T) {
 	}
 }
 
-// TestClockWithoutMeasure prunes by clocks of any year and ages of any length: what is younger than the age stays, also where no number of nanoseconds says how old that is.
+// TestClockWithoutMeasure prunes by clocks of any year and ages of any length: what is younger than
+// the age stays, also where no number of nanoseconds says how old that is.
 func TestClockWithoutMeasure(t *testing.T) {
 	g := graph{}
 	a := g.add(t, 1, commit.First())

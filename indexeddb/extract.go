@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// KeyOf returns the key that a value is, if it is one: a number but NaN, a valid date, a string, a buffer or a
-// view of one, or an array of keys without holes that does not contain itself.
+// KeyOf returns the key that a value is, if it is one: a number but NaN, a valid date, a string, a
+// buffer or a view of one, or an array of keys without holes that does not contain itself.
 func KeyOf(v value.Value) (Key, bool) {
 	enc, ok := appendKeyOf(nil, v, nil)
 	if !ok {
@@ -20,7 +20,8 @@ func KeyOf(v value.Value) (Key, bool) {
 	return Key{string(enc)}, true
 }
 
-// maxKeyBytes bounds keys made of values: an array that holds another one twice, and so on, has no end.
+// maxKeyBytes bounds keys made of values: an array that holds another one twice, and so on, has no
+// end.
 const maxKeyBytes = 16 << 20
 
 // appendKeyOf appends the key of v, which stands in the arrays given.
@@ -76,8 +77,8 @@ func ValueOf(k Key) value.Value {
 	return a
 }
 
-// at returns what stands at a path in a value: properties that the value has itself, the length of strings
-// and arrays, and what objects say of blobs and files.
+// at returns what stands at a path in a value: properties that the value has itself, the length of
+// strings and arrays, and what objects say of blobs and files.
 func at(v value.Value, path string, objects []ExternalObject) (value.Value, bool) {
 	if path == "" {
 		return v, true
@@ -132,8 +133,8 @@ func blobStep(b *value.Blob, name string, o ExternalObject) (value.Value, bool) 
 	return nil, false
 }
 
-// Key returns the key at the path in a value: for ArrayKeyPath an array of the keys at all paths, which all
-// have to be there. objects are the external objects of the record.
+// Key returns the key at the path in a value: for ArrayKeyPath an array of the keys at all paths,
+// which all have to be there. objects are the external objects of the record.
 func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	switch p.Type {
 	case StringKeyPath:
@@ -161,8 +162,8 @@ func (p KeyPath) Key(v value.Value, objects []ExternalObject) (Key, bool) {
 	return Key{}, false
 }
 
-// Keys returns the keys of the rows that a record has in the index, sorted, each once. v is the value with
-// its key injected, objects are the external objects of the record.
+// Keys returns the keys of the rows that a record has in the index, sorted, each once. v is the
+// value with its key injected, objects are the external objects of the record.
 func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	if x.MultiEntry && x.KeyPath.Type == StringKeyPath {
 		part, ok := at(v, x.KeyPath.Paths[0], objects)
@@ -183,8 +184,8 @@ func (x *Index) Keys(v value.Value, objects []ExternalObject) []Key {
 	return nil
 }
 
-// Inject puts a generated key into a value at a path of property names, making objects on the way. It
-// reports whether that can be done: all on the way has to be an object or array.
+// Inject puts a generated key into a value at a path of property names, making objects on the way.
+// It reports whether that can be done: all on the way has to be an object or array.
 func Inject(v value.Value, path string, k Key) bool {
 	names := strings.Split(path, ".")
 	for i, name := range names {

@@ -47,8 +47,8 @@ func fixtureRows(t testing.TB) (rows []fixtureRow) {
 	return rows
 }
 
-// TestRowsOfChromium decodes every row key, encodes it again, takes it to the form of a page and back, and
-// compares the order of rows with that of the directory and of the page.
+// TestRowsOfChromium decodes every row key, encodes it again, takes it to the form of a page and
+// back, and compares the order of rows with that of the directory and of the page.
 func TestRowsOfChromium(t *testing.T) {
 	rows := fixtureRows(t)
 	if len(rows) < 300 {

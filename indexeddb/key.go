@@ -55,8 +55,9 @@ func (t KeyType) String() string {
 	return fmt.Sprintf("key type %d", byte(t))
 }
 
-// Key is a valid IndexedDB key. The zero Key is none. Keys made by this package are equal by == when they
-// are the same key, except that a decoded number may be -0; Compare holds that equal to 0.
+// Key is a valid IndexedDB key. The zero Key is none. Keys made by this package are equal by ==
+// when they are the same key, except that a decoded number may be -0; Compare holds that equal to
+// 0.
 type Key struct{ enc string }
 
 // IsZero reports whether k is no key.
@@ -91,8 +92,8 @@ func BinaryKey(b []byte) Key {
 	return Key{string(append(AppendVarInt([]byte{byte(KeyBinary)}, int64(len(b))), b...))}
 }
 
-// ArrayKey returns the key of an array. Errors: base.ErrInvalid for an element that is no key, and when
-// arrays stand deeper than MaxDepth in each other.
+// ArrayKey returns the key of an array. Errors: base.ErrInvalid for an element that is no key, and
+// when arrays stand deeper than MaxDepth in each other.
 func ArrayKey(elements ...Key) (Key, error) {
 	enc := AppendVarInt([]byte{byte(KeyArray)}, int64(len(elements)))
 	for i, e := range elements {
@@ -148,7 +149,8 @@ func (k Key) Compare(other Key) int {
 	return c
 }
 
-// String returns k for people: numbers, dates and strings as a script writes them, binary in hexadecimal.
+// String returns k for people: numbers, dates and strings as a script writes them, binary in
+// hexadecimal.
 func (k Key) String() string {
 	if k.IsZero() {
 		return "no key"
@@ -175,8 +177,8 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// DecodeKey decodes the key at the beginning of b. Types that are never stored, numbers that are NaN, and
-// arrays deeper than MaxDepth are refused. Errors: base.ErrCorrupt.
+// DecodeKey decodes the key at the beginning of b. Types that are never stored, numbers that are
+// NaN, and arrays deeper than MaxDepth are refused. Errors: base.ErrCorrupt.
 func DecodeKey(b []byte) (k Key, rest []byte, err error) {
 	n, err := scanKey(b, 0)
 	if err != nil {
@@ -222,8 +224,8 @@ func scanKey(b []byte, depth int) (int, error) {
 	return at, nil
 }
 
-// scalar returns the type at the beginning of b, its body, and the length of both. Of an array, the body
-// is empty, and the length that of its head. It is not ok when b is cut or the type unknown.
+// scalar returns the type at the beginning of b, its body, and the length of both. Of an array, the
+// body is empty, and the length that of its head. It is not ok when b is cut or the type unknown.
 func scalar(b []byte) (t KeyType, body []byte, n int, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, 0, false
@@ -249,8 +251,9 @@ func scalar(b []byte) (t KeyType, body []byte, n int, ok bool) {
 	return t, body, len(b) - len(rest), ok
 }
 
-// compareKeys compares the keys at the beginning of a and b, and returns what stands behind them when they
-// are equal. What is no key stands behind all keys, bytewise, so that the order is total on all bytes.
+// compareKeys compares the keys at the beginning of a and b, and returns what stands behind them
+// when they are equal. What is no key stands behind all keys, bytewise, so that the order is total
+// on all bytes.
 func compareKeys(a, b []byte, depth int) (c int, restA, restB []byte) {
 	ta, bodyA, na, okA := scalar(a)
 	tb, bodyB, nb, okB := scalar(b)

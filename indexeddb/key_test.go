@@ -61,7 +61,8 @@ func texts() *rapid.Generator[string] {
 	})
 }
 
-// TestKeyLaws: the order is total, and that of the sortable form; both forms decode to what was encoded.
+// TestKeyLaws: the order is total, and that of the sortable form; both forms decode to what was
+// encoded.
 func TestKeyLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := keys().Draw(t, "a"), keys().Draw(t, "b"), keys().Draw(t, "c")
@@ -145,8 +146,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestLongKeysOnPages: keys of any length have rows of a page, which give the whole key back (X4), and sort
-// as their keys do where they differ early.
+// TestLongKeysOnPages: keys of any length have rows of a page, which give the whole key back (X4),
+// and sort as their keys do where they differ early.
 func TestLongKeysOnPages(t *testing.T) {
 	a, b := indexeddb.StringKey(strings.Repeat("a", 1<<20)), indexeddb.StringKey("b"+strings.Repeat("a", 1<<20))
 	half := indexeddb.StringKey(strings.Repeat("a", 600))

@@ -5,9 +5,10 @@ import "bytes"
 // ComparatorName is the name under which LevelDB directories record the order of CompareRows.
 const ComparatorName = "idb_cmp1"
 
-// CompareRows returns a negative number, 0 or a positive one as the row key a stands before, at or behind
-// b in Chromium's LevelDB. It is a total order on all bytes: what is no key of a row stands behind what is
-// one, bytewise. Of rows that DecodeRow accepts, only those with -0 and 0 in one place are equal.
+// CompareRows returns a negative number, 0 or a positive one as the row key a stands before, at or
+// behind b in Chromium's LevelDB. It is a total order on all bytes: what is no key of a row stands
+// behind what is one, bytewise. Of rows that DecodeRow accepts, only those with -0 and 0 in one
+// place are equal.
 func CompareRows(a, b []byte) int {
 	da, sa, ia, ra, okA := cutPrefix(a)
 	db, sb, ib, rb, okB := cutPrefix(b)
@@ -79,8 +80,8 @@ func compareMetadata(a, b []byte) int {
 	return firstOf(c, bytes.Compare(a, b))
 }
 
-// compareVarInts compares the numbers at the beginning of a and b, and returns what stands behind them when
-// they are equal, else nil.
+// compareVarInts compares the numbers at the beginning of a and b, and returns what stands behind
+// them when they are equal, else nil.
 func compareVarInts(a, b []byte) (c int, restA, restB []byte) {
 	na, restA, okA := varInt(a)
 	nb, restB, okB := varInt(b)
@@ -106,8 +107,8 @@ func compareStrings(a, b []byte) (c int, restA, restB []byte) {
 	return 0, restA, restB
 }
 
-// compareIndexRows compares index keys, then primary keys, then sequences, though the sequence stands before
-// the primary key.
+// compareIndexRows compares index keys, then primary keys, then sequences, though the sequence
+// stands before the primary key.
 func compareIndexRows(a, b []byte) int {
 	c, a, b := compareKeys(a, b, 0)
 	if c != 0 || a == nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// PageSchema reads the metadata of a page. report is that of Schema.Finish. A page without rows of IndexedDB
-// has a Schema of zeros. Errors: base.ErrCorrupt, base.ErrUnsupported, those of r and ctx.
+// PageSchema reads the metadata of a page. report is that of Schema.Finish. A page without rows of
+// IndexedDB has a Schema of zeros. Errors: base.ErrCorrupt, base.ErrUnsupported, those of r and
+// ctx.
 func PageSchema(ctx context.Context, r ordered.Reader, report func(error) error) (*Schema, error) {
 	s := &Schema{}
 	if err := addRows(ctx, r, s, Row{Kind: KindGlobal}, report); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// AppendPagePart appends the form in which k stands in the key of a row of a page: sortable, and shortened when
-// it is long (X4).
+// AppendPagePart appends the form in which k stands in the key of a row of a page: sortable, and
+// shortened when it is long (X4).
 func (k Key) AppendPagePart(dst []byte) []byte {
 	start := len(dst)
 	dst = k.AppendSortable(slices.Grow(dst, k.sortableSize()))
@@ -26,16 +26,17 @@ func (k Key) AppendPagePart(dst []byte) []byte {
 // sortableSize returns about how long the sortable form of k is.
 func (k Key) sortableSize() int { return 2*len(k.enc) + 2 }
 
-// CutPagePart returns what AppendPagePart appended at the beginning of b, what is behind it, and whether it was
-// shortened. Both share memory with b. Errors: base.ErrCorrupt.
+// CutPagePart returns what AppendPagePart appended at the beginning of b, what is behind it, and
+// whether it was shortened. Both share memory with b. Errors: base.ErrCorrupt.
 func CutPagePart(b []byte) (part, rest []byte, short bool, err error) { return cutPart(b) }
 
 // ShortPagePart reports whether a part, which has nothing behind it, was shortened.
 func ShortPagePart(part []byte) bool { return len(part) > maxPart }
 
-// PageBound returns where the rows of a family begin whose key is k or greater: the primary key, or in an index the
-// index key; after is set for rows whose key is greater than k. It is exact only when k was not shortened. If
-// it was, keys that are less than k may stand behind the bound, and such as are greater before it.
+// PageBound returns where the rows of a family begin whose key is k or greater: the primary key, or
+// in an index the index key; after is set for rows whose key is greater than k. It is exact only
+// when k was not shortened. If it was, keys that are less than k may stand behind the bound, and
+// such as are greater before it.
 func PageBound(family Row, k Key, after bool) (bound []byte, exact bool) {
 	bound = PageFamily(family)
 	start := len(bound)
@@ -48,7 +49,8 @@ func PageBound(family Row, k Key, after bool) (bound []byte, exact bool) {
 	return bound, exact
 }
 
-// prefixEnd returns the first key behind those that begin with b, which is not of 0xff alone, and changes b.
+// prefixEnd returns the first key behind those that begin with b, which is not of 0xff alone, and
+// changes b.
 func prefixEnd(b []byte) []byte {
 	for b[len(b)-1] == 0xff {
 		b = b[:len(b)-1]
@@ -57,21 +59,24 @@ func prefixEnd(b []byte) []byte {
 	return b
 }
 
-// PageDatabase returns what the keys of all rows of a database on a page begin with, but that of its name.
+// PageDatabase returns what the keys of all rows of a database on a page begin with, but that of
+// its name.
 func PageDatabase(id int64) []byte { return appendUint(slices.Clone(namespace), id) }
 
-// PageStore returns what the keys of all records and index rows of an object store on a page begin with.
+// PageStore returns what the keys of all records and index rows of an object store on a page begin
+// with.
 func PageStore(database, id int64) []byte { return appendUint(PageDatabase(database), id) }
 
-// At returns what stands at a path of property names in a value; objects are the external objects of the record.
-// It is not ok when there is nothing, or undefined. Package value lists what has properties beside objects: the
-// length of strings and arrays, size and type of blobs, name and lastModified of files.
+// At returns what stands at a path of property names in a value; objects are the external objects
+// of the record. It is not ok when there is nothing, or undefined. Package value lists what has
+// properties beside objects: the length of strings and arrays, size and type of blobs, name and
+// lastModified of files.
 func At(v value.Value, path string, objects []ExternalObject) (part value.Value, ok bool) {
 	return at(v, path, objects)
 }
 
-// Check tells whether p is a valid key path: an empty string, names of properties with dots between them, or
-// a list of one or more such. Errors: base.ErrInvalid.
+// Check tells whether p is a valid key path: an empty string, names of properties with dots between
+// them, or a list of one or more such. Errors: base.ErrInvalid.
 func (p KeyPath) Check() error {
 	if p.Type == ArrayKeyPath && len(p.Paths) == 0 {
 		return fmt.Errorf("key path without paths: %w", base.ErrInvalid)
@@ -106,7 +111,8 @@ func continuesIdentifier(r rune) bool {
 	return beginsIdentifier(r) || r == nonJoiner || r == joiner || unicode.In(r, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue)
 }
 
-// AppendPageUint appends a number as it stands in keys of a page: the position of an external object.
+// AppendPageUint appends a number as it stands in keys of a page: the position of an external
+// object.
 func AppendPageUint(dst []byte, n int64) []byte { return appendUint(dst, n) }
 
 // Injectable reports whether Inject can put a key at a path, without doing it.

@@ -13,9 +13,9 @@ var namespace, _ = keyspace.Escaped{}.Prefix([][]byte{[]byte("indexeddb")})
 // PagePrefix returns what the keys of a page begin with on which rows of IndexedDB stand.
 func PagePrefix() []byte { return bytes.Clone(namespace) }
 
-// PageKey appends the key of a page under which the row r stands. short is set when a key or name in it was
-// shortened (X4). r is none of KindScope and KindExists, which have no place on a page, and an index row
-// has its primary key.
+// PageKey appends the key of a page under which the row r stands. short is set when a key or name
+// in it was shortened (X4). r is none of KindScope and KindExists, which have no place on a page,
+// and an index row has its primary key.
 func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	start := len(dst)
 	dst = pagePrefix(dst, r)
@@ -61,7 +61,8 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	return dst, short
 }
 
-// PageFamily returns what the keys on a page begin with of all rows of the family of r; see AppendPrefix.
+// PageFamily returns what the keys on a page begin with of all rows of the family of r; see
+// AppendPrefix.
 func PageFamily(r Row) []byte { return pagePrefix(nil, r) }
 
 func pagePrefix(dst []byte, r Row) []byte {
@@ -69,8 +70,8 @@ func pagePrefix(dst []byte, r Row) []byte {
 	return appendUint(appendUint(appendUint(append(dst, namespace...), database), store), index)
 }
 
-// PageRow returns key and value of the row on a page. value is the one that Chromium's LevelDB has. Index
-// rows have no value, and KindContent is stored by the caller, under PageKey.
+// PageRow returns key and value of the row on a page. value is the one that Chromium's LevelDB has.
+// Index rows have no value, and KindContent is stored by the caller, under PageKey.
 func PageRow(r Row, value []byte) (key, pageValue []byte) {
 	key, short := PageKey(nil, r)
 	if r.Kind == KindIndexRow {
@@ -84,8 +85,9 @@ func PageRow(r Row, value []byte) (key, pageValue []byte) {
 	return key, append(pageValue, value...)
 }
 
-// DecodePageRow is the inverse of PageRow. The value returned shares memory with pageValue; the Row of a
-// KindContent whose primary key was shortened has none. Index rows have no value. Errors: base.ErrCorrupt.
+// DecodePageRow is the inverse of PageRow. The value returned shares memory with pageValue; the Row
+// of a KindContent whose primary key was shortened has none. Index rows have no value. Errors:
+// base.ErrCorrupt.
 func DecodePageRow(key, pageValue []byte) (Row, []byte, error) {
 	r, short, err := decodePageKey(key)
 	if err != nil {
@@ -111,8 +113,8 @@ func DecodePageRow(key, pageValue []byte) (Row, []byte, error) {
 	return r, value, nil
 }
 
-// DecodePageKey decodes a key of a page alone. Keys and names that were shortened (X4) are missing: they are
-// zero. Errors: base.ErrCorrupt.
+// DecodePageKey decodes a key of a page alone. Keys and names that were shortened (X4) are missing:
+// they are zero. Errors: base.ErrCorrupt.
 func DecodePageKey(key []byte) (Row, error) {
 	r, _, err := decodePageKey(key)
 	return r, err
@@ -253,8 +255,8 @@ func (d *pageDecoder) metadata(r *Row) {
 	}
 }
 
-// RowGroup returns the name of the group of a key of a page: of all rows of one record the same, of any other
-// row its key. It follows from the key alone. Errors: base.ErrCorrupt.
+// RowGroup returns the name of the group of a key of a page: of all rows of one record the same, of
+// any other row its key. It follows from the key alone. Errors: base.ErrCorrupt.
 func RowGroup(key []byte) ([]byte, error) {
 	b, ok := bytes.CutPrefix(key, namespace)
 	d := pageDecoder{b: b}

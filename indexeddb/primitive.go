@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// malformed makes the error of bytes that are not what their format allows. It carries no byte of them.
+// malformed makes the error of bytes that are not what their format allows. It carries no byte of
+// them.
 func malformed(what, got string, args ...any) error {
 	return &base.CorruptError{Where: what, Got: fmt.Sprintf(got, args...)}
 }
@@ -50,8 +51,8 @@ func AppendInt(dst []byte, n int64) []byte { return appendInt(dst, n) }
 // AppendVarInt appends n, which is not negative, with 7 bits a byte, the lowest first.
 func AppendVarInt(dst []byte, n int64) []byte { return binary.AppendUvarint(dst, uint64(n)) }
 
-// DecodeVarInt decodes the VarInt at the beginning of b. It has to be as short as it can be. Errors:
-// base.ErrCorrupt.
+// DecodeVarInt decodes the VarInt at the beginning of b. It has to be as short as it can be.
+// Errors: base.ErrCorrupt.
 func DecodeVarInt(b []byte) (n int64, rest []byte, err error) {
 	n, rest, ok := varInt(b)
 	if !ok {
@@ -122,7 +123,8 @@ func binaryWithLength(b []byte) (content, rest []byte, ok bool) {
 	return rest[:n], rest[n:], true
 }
 
-// DecodeBool decodes a Bool, which is one byte: 0 is false, any other true. Errors: base.ErrCorrupt.
+// DecodeBool decodes a Bool, which is one byte: 0 is false, any other true. Errors:
+// base.ErrCorrupt.
 func DecodeBool(b []byte) (bool, error) {
 	if len(b) != 1 {
 		return false, malformed("boolean", "%d bytes", len(b))
@@ -138,7 +140,8 @@ func AppendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-// appendUint appends n so that bytewise order is numeric order: a byte with the length, and the digits.
+// appendUint appends n so that bytewise order is numeric order: a byte with the length, and the
+// digits.
 func appendUint(dst []byte, n int64) []byte {
 	length := (bits.Len64(uint64(n)) + 7) / 8
 	dst = append(dst, byte(length))

@@ -127,17 +127,18 @@ type Row struct {
 	Database, Store, Index int64
 	Property               byte
 	Origin, Name           string
-	// Key is the index key of an index row. Primary is the primary key; old index rows may have none, see
-	// IndexValue.
+	// Key is the index key of an index row. Primary is the primary key; old index rows may have
+	// none, see IndexValue.
 	Key, Primary Key
-	// Sequence is 0 in index rows, but in old ones, the ordinal of KindContent, from 0 on, and of KindMoved
-	// the number that a record got which had the primary key Primary.
+	// Sequence is 0 in index rows, but in old ones, the ordinal of KindContent, from 0 on, and of
+	// KindMoved the number that a record got which had the primary key Primary.
 	Sequence int64
 	// Scope is the part of the key behind the type.
 	Scope []byte
 }
 
-// Describe names the row for errors and for people: its family, ids, and at most 32 bytes of its key.
+// Describe names the row for errors and for people: its family, ids, and at most 32 bytes of its
+// key.
 func (r Row) Describe() string {
 	s := r.Kind.String()
 	switch {
@@ -189,7 +190,8 @@ func (r Row) prefix() (database, store, index int64) {
 	return r.Database, 0, 0
 }
 
-// Append appends the key of the row as Chromium's LevelDB has it. KindContent and KindMoved have none there.
+// Append appends the key of the row as Chromium's LevelDB has it. KindContent and KindMoved have
+// none there.
 func (r Row) Append(dst []byte) []byte {
 	dst = AppendPrefix(dst, r)
 	switch r.Kind {
@@ -222,8 +224,9 @@ func (r Row) Append(dst []byte) []byte {
 	return r.Primary.Append(dst)
 }
 
-// AppendPrefix appends what the keys of all rows of the family of r begin with: of records, those of the
-// object store; of index rows, those of the index; of metadata, that of the database or of all.
+// AppendPrefix appends what the keys of all rows of the family of r begin with: of records, those
+// of the object store; of index rows, those of the index; of metadata, that of the database or of
+// all.
 func AppendPrefix(dst []byte, r Row) []byte {
 	database, store, index := r.prefix()
 	d, s, i := intLen(database), intLen(store), intLen(index)

@@ -73,8 +73,8 @@ func rowKeys() *rapid.Generator[indexeddb.Row] {
 	})
 }
 
-// TestRowLaws: row keys decode to what was encoded, the order is total, also with bytes that are no row, and
-// pages keep it.
+// TestRowLaws: row keys decode to what was encoded, the order is total, also with bytes that are no
+// row, and pages keep it.
 func TestRowLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rowKeys(), 3, 3).Draw(t, "rows")

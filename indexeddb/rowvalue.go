@@ -4,7 +4,8 @@ import (
 	"fmt"
 )
 
-// Schema versions of Chromium's directories that are understood, and the versions of what they hold.
+// Schema versions of Chromium's directories that are understood, and the versions of what they
+// hold.
 const (
 	MinSchemaVersion = 3
 	MaxSchemaVersion = 5
@@ -16,8 +17,8 @@ const (
 // DataVersion packs the versions of V8 and Blink as the value of GlobalDataVersion.
 func DataVersion(v8, blink int64) int64 { return v8<<32 | blink }
 
-// DecodeRecord splits the value of a record into its version and the serialized script value, which shares
-// memory with b. Errors: base.ErrCorrupt.
+// DecodeRecord splits the value of a record into its version and the serialized script value, which
+// shares memory with b. Errors: base.ErrCorrupt.
 func DecodeRecord(b []byte) (version int64, value []byte, err error) {
 	return DecodeVarInt(b)
 }
@@ -27,8 +28,8 @@ func AppendRecord(dst []byte, version int64, value []byte) []byte {
 	return append(AppendVarInt(dst, version), value...)
 }
 
-// DecodeIndexValue splits the value of an index row into the version of its record and the primary key.
-// Errors: base.ErrCorrupt.
+// DecodeIndexValue splits the value of an index row into the version of its record and the primary
+// key. Errors: base.ErrCorrupt.
 func DecodeIndexValue(b []byte) (version int64, primary Key, err error) {
 	version, rest, err := DecodeVarInt(b)
 	if err != nil {
@@ -43,8 +44,8 @@ func AppendIndexValue(dst []byte, version int64, primary Key) []byte {
 	return primary.Append(AppendVarInt(dst, version))
 }
 
-// AllBlobs is the number in a journal that means all blobs of a database. MinBlobNumber is the first of a
-// blob.
+// AllBlobs is the number in a journal that means all blobs of a database. MinBlobNumber is the
+// first of a blob.
 const (
 	AllBlobs      = 1
 	MinBlobNumber = 2
@@ -98,8 +99,8 @@ const windowsEpoch = 11644473600000000
 // ExternalObject is what a record refers to and does not hold.
 type ExternalObject struct {
 	Type ObjectType
-	// Number names the content of a blob or file within its database, MediaType is its MIME type, and Size
-	// its length in bytes.
+	// Number names the content of a blob or file within its database, MediaType is its MIME type,
+	// and Size its length in bytes.
 	Number    int64
 	MediaType string
 	Size      int64
@@ -119,9 +120,9 @@ func ModifiedAt(unixMicro int64) int64 { return unixMicro + windowsEpoch }
 // WrapperMediaType is the media type of an external object that holds the serialized value itself.
 const WrapperMediaType = "application/vnd.blink-idb-value-wrapper"
 
-// DecodeExternalObjects decodes the external objects of a record, as directories of the schema given hold
-// them: those of schema 3 say neither size nor time of files, which are -1 and 0 then. Errors:
-// base.ErrCorrupt.
+// DecodeExternalObjects decodes the external objects of a record, as directories of the schema
+// given hold them: those of schema 3 say neither size nor time of files, which are -1 and 0 then.
+// Errors: base.ErrCorrupt.
 func DecodeExternalObjects(b []byte, schema int64) (objects []ExternalObject, err error) {
 	for len(b) > 0 {
 		o := ExternalObject{Type: ObjectType(b[0])}

@@ -8,14 +8,15 @@ import (
 
 // Schema is what the metadata of a directory or page say.
 type Schema struct {
-	// Version is that of the form of the rows, and DataVersion that of serialized values: the version of V8
-	// << 32 | that of Blink.
+	// Version is that of the form of the rows, and DataVersion that of serialized values: the
+	// version of V8 << 32 | that of Blink.
 	Version, DataVersion int64
 	// MaxDatabaseID is the greatest id that was ever given out.
 	MaxDatabaseID int64
 	// Recovery and Active list blobs to be deleted. Pages have none.
 	Recovery, Active []JournalEntry
-	// Databases are in the order of their ids. Those whose Version is 0 were never opened with success.
+	// Databases are in the order of their ids. Those whose Version is 0 were never opened with
+	// success.
 	Databases []*Database
 }
 
@@ -24,8 +25,8 @@ type Database struct {
 	ID           int64
 	Origin, Name string
 	Version      int64
-	// MaxStoreID is the greatest id of an object store that was ever given out, and NextBlob the next number
-	// of a blob.
+	// MaxStoreID is the greatest id of an object store that was ever given out, and NextBlob the
+	// next number of a blob.
 	MaxStoreID, NextBlob int64
 	// Stores are in the order of their ids.
 	Stores []*Store
@@ -41,9 +42,11 @@ type Store struct {
 	AutoIncrement bool
 	// LastVersion is the version of the record that was written last; a store begins with 1.
 	LastVersion int64
-	// MaxIndexID is the greatest id of an index that was ever given out, MinIndexID when there was none.
+	// MaxIndexID is the greatest id of an index that was ever given out, MinIndexID when there was
+	// none.
 	MaxIndexID int64
-	// KeyGenerator is the next number. In old data it may be 0: it is then one more than the greatest key.
+	// KeyGenerator is the next number. In old data it may be 0: it is then one more than the
+	// greatest key.
 	KeyGenerator int64
 	// Indexes are in the order of their ids.
 	Indexes []*Index
@@ -67,7 +70,8 @@ type property uint16
 func (p *property) add(n byte)     { *p |= 1 << n }
 func (p property) has(n byte) bool { return p&(1<<n) != 0 }
 
-// Injects reports whether a key of the generator stands in no value, and is put there when it is read.
+// Injects reports whether a key of the generator stands in no value, and is put there when it is
+// read.
 func (s *Store) Injects() bool { return s.AutoIncrement && s.KeyPath.Type == StringKeyPath }
 
 // Index returns the index with the id given, or nil.
@@ -97,9 +101,9 @@ func (s *Schema) Database(id int64) *Database {
 	return s.Databases[i]
 }
 
-// Add takes a row of metadata: those of all databases, then those of each database, in order. Rows of other
-// kinds and obsolete ones are ignored. Errors: base.ErrCorrupt, naming the row, and base.ErrUnsupported for
-// versions that are not known.
+// Add takes a row of metadata: those of all databases, then those of each database, in order. Rows
+// of other kinds and obsolete ones are ignored. Errors: base.ErrCorrupt, naming the row, and
+// base.ErrUnsupported for versions that are not known.
 func (s *Schema) Add(r Row, value []byte) error {
 	var err error
 	switch r.Kind {
@@ -228,9 +232,9 @@ func (x *Index) add(property byte, value []byte) (err error) {
 	return err
 }
 
-// Finish sorts the databases by their ids, and checks all metadata behind the last row: ids against the
-// greatest, names against each other, and that no property is missing. report is called with each error, a
-// base.ErrCorrupt; when it returns one, Finish returns that.
+// Finish sorts the databases by their ids, and checks all metadata behind the last row: ids against
+// the greatest, names against each other, and that no property is missing. report is called with
+// each error, a base.ErrCorrupt; when it returns one, Finish returns that.
 func (s *Schema) Finish(report func(error) error) error {
 	slices.SortFunc(s.Databases, func(a, b *Database) int { return cmp.Compare(a.ID, b.ID) })
 	if s.Version == 0 && len(s.Databases) > 0 {

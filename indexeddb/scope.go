@@ -19,8 +19,8 @@ const (
 // ScopesVersion is the version of the scopes log that is understood.
 const ScopesVersion = 1
 
-// Scope is the key of a row of the scopes log, Row.Scope. A transaction that writes more than fits into one
-// batch writes rows at once, and before them tasks that undo them.
+// Scope is the key of a row of the scopes log, Row.Scope. A transaction that writes more than fits
+// into one batch writes rows at once, and before them tasks that undo them.
 type Scope struct {
 	Kind ScopeKind
 	// ID numbers transactions.
@@ -73,13 +73,14 @@ func (s Scope) Append(dst []byte) []byte {
 
 // ScopeOperation is one step of a task.
 type ScopeOperation struct {
-	// Put stores Value under Key, else Key is deleted. With End, all keys from Key to End are deleted, End
-	// excluded.
+	// Put stores Value under Key, else Key is deleted. With End, all keys from Key to End are
+	// deleted, End excluded.
 	Put             bool
 	Key, Value, End []byte
 }
 
-// DecodeScopeTask decodes the value of a task. Its slices share memory with b. Errors: base.ErrCorrupt.
+// DecodeScopeTask decodes the value of a task. Its slices share memory with b. Errors:
+// base.ErrCorrupt.
 func DecodeScopeTask(b []byte, cleanup bool) (op ScopeOperation, err error) {
 	number, body, err := onlyMessage(b)
 	if err != nil {
@@ -104,8 +105,8 @@ func DecodeScopeTask(b []byte, cleanup bool) (op ScopeOperation, err error) {
 	return op, err
 }
 
-// ScopeCommitted reports whether a transaction has committed, from the value of its ScopeMetadata row: it
-// then holds no locks. Errors: base.ErrCorrupt.
+// ScopeCommitted reports whether a transaction has committed, from the value of its ScopeMetadata
+// row: it then holds no locks. Errors: base.ErrCorrupt.
 func ScopeCommitted(b []byte) (bool, error) {
 	committed := true
 	for len(b) > 0 {

@@ -17,8 +17,8 @@ const (
 	sortableArray  = 0x50
 )
 
-// AppendSortable appends k in a form whose bytewise order is the order of keys, and of which none begins
-// another. -0 becomes 0.
+// AppendSortable appends k in a form whose bytewise order is the order of keys, and of which none
+// begins another. -0 becomes 0.
 //
 //	number  10 | 8 bytes, IEEE 754 big-endian; the sign bit is inverted, of negative ones all bits
 //	date    20 | the same
@@ -30,7 +30,8 @@ func (k Key) AppendSortable(dst []byte) []byte {
 	return dst
 }
 
-// appendSortable appends the key at the beginning of enc, which is valid, and returns what is behind it.
+// appendSortable appends the key at the beginning of enc, which is valid, and returns what is
+// behind it.
 func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	t, body, n, _ := scalar(enc)
 	rest := enc[n:]
@@ -59,7 +60,8 @@ func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	return append(dst, sortableEnd), rest
 }
 
-// sortableBits returns the bits of a little-endian double such that greater numbers have greater bits.
+// sortableBits returns the bits of a little-endian double such that greater numbers have greater
+// bits.
 func sortableBits(b []byte) uint64 {
 	bits := binary.LittleEndian.Uint64(b)
 	switch {
@@ -71,8 +73,8 @@ func sortableBits(b []byte) uint64 {
 	return bits | 1<<63
 }
 
-// DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for what AppendSortable
-// does not write.
+// DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for what
+// AppendSortable does not write.
 func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
 	var short [96]byte // on the stack; longer keys take one of the heap
 	enc, rest, err := decodeSortable(short[:0], b, 0)
@@ -153,8 +155,8 @@ func decodeSortableArray(dst, b []byte, depth int) (enc, rest []byte, err error)
 	return dst, b[1:], nil
 }
 
-// maxPart is the greatest length of a sortable key that stands in a row of a page as it is. Two longer ones
-// fit, shortened, into limits.MaxKeyBytes together with what stands before them.
+// maxPart is the greatest length of a sortable key that stands in a row of a page as it is. Two
+// longer ones fit, shortened, into limits.MaxKeyBytes together with what stands before them.
 const maxPart = 1984
 
 // appendPart appends a sortable key, shortened when it is long (X4).

@@ -7,8 +7,8 @@
 //	K1  Namespaces and keys may be any bytes of any length, empty ones included.
 //	K2  Two different pairs of namespaces and key never have the same row.
 //	K3  Rows of one namespace sort as their keys do, bytewise.
-//	K4  Namespaces beside each other sort as their names do: every row of one stands before every row
-//	    of the other, a name before those that it begins.
+//	K4  Namespaces beside each other sort as their names do: every row of one stands before every
+//	    row of the other, a name before those that it begins.
 //	K5  Namespaces nest: all that is in and below one is one range of rows.
 //
 // Writing namespace and key one after the other has not even K2: foo, bar and fo, obar are the same
@@ -16,8 +16,10 @@
 //
 //	                 K1       K2  K3  K4  K5   depth    bytes added
 //	LengthPrefixed   limited  yes yes no  yes  fixed    Width for each namespace
-//	Hex              yes      yes yes yes yes  any      as many as there are, and one for each namespace
-//	Escaped          yes      yes yes yes yes  any      two for each namespace, one for each 0x00 in its name
+//	Hex              yes      yes yes yes yes  any      as many as there are, and one for each
+//	                                                    namespace
+//	Escaped          yes      yes yes yes yes  any      two for each namespace, one for each 0x00
+//	                                                    in its name
 //
 // New data takes Escaped. The others are for data that is written so already.
 //

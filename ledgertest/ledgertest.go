@@ -7,16 +7,17 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Open returns a repository in a new directory that is gone when the test ends. At the end of the test the repository is
-// checked and closed: a problem found, and a transaction or snapshot that was left open, fail the test. The test
-// may close it before, then it is opened once more for the check.
+// Open returns a repository in a new directory that is gone when the test ends. At the end of the
+// test the repository is checked and closed: a problem found, and a transaction or snapshot that
+// was left open, fail the test. The test may close it before, then it is opened once more for the
+// check.
 func Open(t testing.TB) *ledger.Repository {
 	t.Helper()
 	return OpenWith(t, ledger.Options{})
 }
 
-// OpenWith is Open with options. With Options.InMemory nothing is written to disk, and a repository that the test has closed
-// is not checked.
+// OpenWith is Open with options. With Options.InMemory nothing is written to disk, and a repository
+// that the test has closed is not checked.
 func OpenWith(t testing.TB, o ledger.Options) *ledger.Repository {
 	t.Helper()
 	dir := t.TempDir()

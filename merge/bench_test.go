@@ -25,7 +25,8 @@ func benchHeads(b *testing.B, both bool) {
 	}
 }
 
-// BenchmarkHeads merges two heads with 1000 changes each, of which none or half are conflicts. Compare it with BenchmarkApply:
+// BenchmarkHeads merges two heads with 1000 changes each, of which none or half are conflicts.
+// Compare it with BenchmarkApply:
 //
 //	go test ./merge -run '^$' -bench 'Heads|Apply' -benchtime 20x
 func BenchmarkHeads(b *testing.B) {

@@ -9,31 +9,36 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// ValueRule makes one value of three. A nil slice stands for absence, also where there is no base. It returns the merged value,
-// nil to remove the key, or ok false when it cannot decide about such values. It must follow from its arguments alone, and neither change nor
-// keep them. A good rule does not tell the sides apart, and returns what one side has when the other has what the base has.
+// ValueRule makes one value of three. A nil slice stands for absence, also where there is no base.
+// It returns the merged value, nil to remove the key, or ok false when it cannot decide about such
+// values. It must follow from its arguments alone, and neither change nor keep them. A good rule
+// does not tell the sides apart, and returns what one side has when the other has what the base
+// has.
 type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 
-// ByValue returns a decider that has conflicts decided by a rule on values, recorded under name, and leaves to fallback (nil:
-// LastOneWins) those about which the rule cannot decide, those with values above MaxRuleValueBytes, and those with an unknown base. Since the rule
-// follows from values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where the rule could not decide.
-// Keys that are no conflict, with Rule.All, never go to fallback.
+// ByValue returns a decider that has conflicts decided by a rule on values, recorded under name,
+// and leaves to fallback (nil: LastOneWins) those about which the rule cannot decide, those with
+// values above MaxRuleValueBytes, and those with an unknown base. Since the rule follows from
+// values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where
+// the rule could not decide. Keys that are no conflict, with Rule.All, never go to fallback.
 //
-// A merged value that a side has is taken from that side, with its priority; of two sides that have it, from the eager one. A
-// new value is lazy if every side that has the key has it lazy, else eager. A value that is not held on the device is an
-// error, which matches base.ErrNeedsFetch: what is decided may not depend on the device (I1).
+// A merged value that a side has is taken from that side, with its priority; of two sides that have
+// it, from the eager one. A new value is lazy if every side that has the key has it lazy, else
+// eager. A value that is not held on the device is an error, which matches base.ErrNeedsFetch: what
+// is decided may not depend on the device (I1).
 func ByValue(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback})
 }
 
-// ByValueNoBase is ByValue for a rule that decides as well without the base, as Maximum: it is asked also where the base is unknown,
-// with a nil base.
+// ByValueNoBase is ByValue for a rule that decides as well without the base, as Maximum: it is
+// asked also where the base is unknown, with a nil base.
 func ByValueNoBase(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback, noBase: true})
 }
 
-// ByValueEqual is ByValue for a rule like Counter, which must also be asked, in virtual bases too, about keys that both sides have changed to equal
-// content: two sides that have each counted 1 hold the same, and it stands for 2.
+// ByValueEqual is ByValue for a rule like Counter, which must also be asked, in virtual bases too,
+// about keys that both sides have changed to equal content: two sides that have each counted 1 hold
+// the same, and it stands for 2.
 func ByValueEqual(name string, rule ValueRule, fallback Decider) Decider {
 	return newByValue(byValue{name: name, rule: rule, fallback: fallback, equal: true})
 }
@@ -80,7 +85,8 @@ func (b byValue) decideBases(ctx context.Context, p *Pair, cs []Conflict) error 
 	return nil
 }
 
-// asksEqual reports that the decider is to be asked, also for virtual bases, about keys that both sides have changed to equal content.
+// asksEqual reports that the decider is to be asked, also for virtual bases, about keys that both
+// sides have changed to equal content.
 func (b byValue) asksEqual() bool { return b.equal }
 
 // handOver has decide decide about the conflicts with the given indexes.
@@ -132,7 +138,8 @@ func (b byValue) decide(ctx context.Context, p *Pair, c *Conflict) (bool, error)
 	return true, nil
 }
 
-// withoutRule returns the outcome for a key that only one side has changed, or both alike; else Undecided.
+// withoutRule returns the outcome for a key that only one side has changed, or both alike; else
+// Undecided.
 func (c *Conflict) withoutRule() Outcome {
 	left, right := held{entry: c.Left, has: c.HasLeft}, held{entry: c.Right, has: c.HasRight}
 	base := held{entry: c.Base, has: c.HasBase}

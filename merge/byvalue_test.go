@@ -27,7 +27,8 @@ func (r recording) Decide(_ context.Context, _ *merge.Pair, cs []merge.Conflict)
 	return nil
 }
 
-// join is a rule that joins the values of the sides; it cannot decide about "no", and "none" removes.
+// join is a rule that joins the values of the sides; it cannot decide about "no", and "none"
+// removes.
 func join(_, left, right []byte) ([]byte, bool) {
 	l, r := string(left), string(right)
 	switch {
@@ -119,7 +120,8 @@ func (p *testPage) pair(t tester) *merge.Pair {
 	return merge.NewPair(p.env(), a, b, commit.First())
 }
 
-// Keys that are no conflict, which Rule.All brings, do not go to the fallback when the rule cannot decide.
+// Keys that are no conflict, which Rule.All brings, do not go to the fallback when the rule cannot
+// decide.
 func TestByValueWithoutConflict(t *testing.T) {
 	p := newTestPage()
 	no, x := p.entry(t, "", "no", object.Eager), p.entry(t, "", "x", object.Eager)
@@ -225,8 +227,8 @@ func TestByValueTellsEmptyFromAbsent(t *testing.T) {
 	}
 }
 
-// drawCounters draws a history, most of it criss-cross, in which every commit that is no merge adds to a counter what add gives. It returns
-// what each has added.
+// drawCounters draws a history, most of it criss-cross, in which every commit that is no merge adds
+// to a counter what add gives. It returns what each has added.
 func drawCounters(t *rapid.T, rules merge.Rules, add func(i int) int64) (*history, map[commit.ID]int64) {
 	h := &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
 	h.content[commit.First().ID] = map[string]string{}

@@ -19,8 +19,9 @@ import (
 
 func keyOf(i int) string { return fmt.Sprintf("key %06d", i) }
 
-// large makes a page of n keys and two commits on it, each with the given number of changes all over the page. Of those of right every second one is
-// to a key that left has changed too, if both is set.
+// large makes a page of n keys and two commits on it, each with the given number of changes all
+// over the page. Of those of right every second one is to a key that left has changed too, if both
+// is set.
 func large(t tester, n, changes int, both bool) (p *testPage, left, right *commit.Commit) {
 	t.Helper()
 	p = newTestPage()
@@ -47,7 +48,8 @@ func TestMergeReadsWhatChanged(t *testing.T) {
 	p, l, r := large(t, n, changes, false)
 	p.resetCounts()
 	m := heads(t, p, merge.Rules{}, l, r)[0]
-	// Each change needs its path, of about log16(n) = 4 nodes, in the base twice, in its side, and to apply it.
+	// Each change needs its path, of about log16(n) = 4 nodes, in the base twice, in its side, and
+	// to apply it.
 	if limit := 2 * changes * 4 * 6; p.nodeReads > limit {
 		t.Errorf("I3: %d nodes read for %d changes of each side, want at most %d", p.nodeReads, changes, limit)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Decision is what was decided about a key in a merge. The decisions of a merge stand in a tree of their own, the
-// explanation: the key is the key, the value what Encode gives (docs/format/records.md has the layout).
+// Decision is what was decided about a key in a merge. The decisions of a merge stand in a tree of
+// their own, the explanation: the key is the key, the value what Encode gives
+// (docs/format/records.md has the layout).
 type Decision struct {
 	Key     []byte
 	Outcome Outcome
@@ -42,8 +43,8 @@ const (
 	flagRightWriter = 1 << 1
 )
 
-// Encode returns the canonical bytes of d without its key. Errors: base.ErrInvalid for an outcome that is none, and a rule that is empty,
-// longer than MaxRuleBytes or not UTF-8.
+// Encode returns the canonical bytes of d without its key. Errors: base.ErrInvalid for an outcome
+// that is none, and a rule that is empty, longer than MaxRuleBytes or not UTF-8.
 func (d *Decision) Encode() ([]byte, error) {
 	switch {
 	case d.Outcome == Undecided || d.Outcome > TakeNone:
@@ -76,8 +77,8 @@ func (d *Decision) append(b []byte) []byte {
 	return b
 }
 
-// DecodeDecision reads a decision about key, which it retains, from what Encode gives, which it does not retain. Errors:
-// *base.CorruptError, *base.FormatError.
+// DecodeDecision reads a decision about key, which it retains, from what Encode gives, which it
+// does not retain. Errors: *base.CorruptError, *base.FormatError.
 func DecodeDecision(key, b []byte) (Decision, error) {
 	if len(b) < decisionHeader+1 {
 		return Decision{}, corruptDecision("only %d bytes", len(b))
@@ -118,8 +119,9 @@ func corruptDecision(format string, args ...any) error {
 	return &base.CorruptError{Where: decisionWhere, Got: fmt.Sprintf(format, args...)}
 }
 
-// Decisions yields the decisions in the tree with the given root whose keys begin with prefix, in order of keys. Their keys must not be
-// changed. A zero root, which a merge without decisions has, gives none. The last pair has the error, if there is one.
+// Decisions yields the decisions in the tree with the given root whose keys begin with prefix, in
+// order of keys. Their keys must not be changed. A zero root, which a merge without decisions has,
+// gives none. The last pair has the error, if there is one.
 func Decisions(ctx context.Context, v *View, root object.Digest, prefix []byte) iter.Seq2[Decision, error] {
 	return func(yield func(Decision, error) bool) {
 		if root.IsZero() {

@@ -7,12 +7,15 @@ import (
 	"slices"
 )
 
-// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the sum of what both sides have added. Absence is 0.
+// Counter is a ValueRule for decimal integers of any sign and up to 1000 digits: the sum of what
+// both sides have added. Absence is 0.
 //
-// An integer is an optional '-' and digits, and may end with a line feed. The sum has neither needless zeros nor "-0", and ends with a
-// line feed if the values of both sides do, as far as there are values. The rule cannot decide about other values, nor when the sum has more digits.
+// An integer is an optional '-' and digits, and may end with a line feed. The sum has neither
+// needless zeros nor "-0", and ends with a line feed if the values of both sides do, as far as
+// there are values. The rule cannot decide about other values, nor when the sum has more digits.
 //
-// Two sides that have each added the same have equal content, and the sum counts both: it is a rule for ByValueEqual.
+// Two sides that have each added the same have equal content, and the sum counts both: it is a rule
+// for ByValueEqual.
 func Counter(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true
@@ -60,7 +63,8 @@ func parseInteger(v []byte) (*big.Int, bool) {
 // endsLine reports whether a value ends with a line feed, if there is one.
 func endsLine(v []byte) bool { return v == nil || bytes.HasSuffix(v, []byte{'\n'}) }
 
-// oneSided returns what one side has when the other has what the base has: a change of one side stands (I2).
+// oneSided returns what one side has when the other has what the base has: a change of one side
+// stands (I2).
 func oneSided(base, left, right []byte) (value []byte, ok bool) {
 	switch {
 	case sameValue(left, base):
@@ -71,8 +75,9 @@ func oneSided(base, left, right []byte) (value []byte, ok bool) {
 	return nil, false
 }
 
-// Maximum is a ValueRule that takes the greater decimal integer, or the bytewise greater value when one is no integer. Absence is least.
-// Integers are as for Counter; of equal ones that are written differently the bytewise greater is taken. It needs no base, see ByValueNoBase.
+// Maximum is a ValueRule that takes the greater decimal integer, or the bytewise greater value when
+// one is no integer. Absence is least. Integers are as for Counter; of equal ones that are written
+// differently the bytewise greater is taken. It needs no base, see ByValueNoBase.
 func Maximum(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true
@@ -95,9 +100,10 @@ func Maximum(base, left, right []byte) ([]byte, bool) {
 	return left, true
 }
 
-// SetUnion is a ValueRule for sets of lines: what both sides have, and what one has added; what one has removed is gone. The
-// result is sorted, each line ends with a line feed. The last line of a value may lack it. Absence is the empty set; an
-// empty result is absence when a side is absent, else the empty value.
+// SetUnion is a ValueRule for sets of lines: what both sides have, and what one has added; what one
+// has removed is gone. The result is sorted, each line ends with a line feed. The last line of a
+// value may lack it. Absence is the empty set; an empty result is absence when a side is absent,
+// else the empty value.
 func SetUnion(base, left, right []byte) ([]byte, bool) {
 	if v, ok := oneSided(base, left, right); ok {
 		return v, true

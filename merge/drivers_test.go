@@ -93,7 +93,8 @@ func TestValueRules(t *testing.T) {
 	}
 }
 
-// The laws that every rule here keeps: the sides are alike, a change of one side stands, arguments stay as they are.
+// The laws that every rule here keeps: the sides are alike, a change of one side stands, arguments
+// stay as they are.
 func TestValueRuleLaws(t *testing.T) {
 	values := map[string]*rapid.Generator[string]{
 		"counter": rapid.OneOf(rapid.StringMatching(`-?[0-9]{1,30}\n?`), rapid.SampledFrom([]string{absent, "0", "-0", "x"})),

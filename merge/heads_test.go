@@ -111,7 +111,8 @@ func TestKnownMerges(t *testing.T) {
 	}
 }
 
-// TestDeletions is the matrix of defect 14: what each side does to each of three keys, the middle one being one of many.
+// TestDeletions is the matrix of defect 14: what each side does to each of three keys, the middle
+// one being one of many.
 func TestDeletions(t *testing.T) {
 	const filler = 60
 	states := []string{gone, "a", "b"} // absent or one of two values
@@ -128,7 +129,8 @@ func TestDeletions(t *testing.T) {
 					ed := maps.Clone(others)
 					ed[key] = before
 					b := p.commit(t, 1, ed)
-					// Both sides have an own commit in any case, and the tree of neither is the base's.
+					// Both sides have an own commit in any case, and the tree of neither is the
+					// base's.
 					l := p.commit(t, 2, edit{key: left, "k00": "left"}, b)
 					r := p.commit(t, 3, edit{key: right, "k59": "right"}, b)
 					want := map[string]string{}

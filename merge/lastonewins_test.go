@@ -31,7 +31,8 @@ func (p *testPage) conflicts(t tester, left, right *commit.Commit) []merge.Confl
 	return cs
 }
 
-// decide has a decider decide all conflicts between two commits with a base, and returns the pair's left and right commit.
+// decide has a decider decide all conflicts between two commits with a base, and returns the pair's
+// left and right commit.
 func (p *testPage) decide(t tester, d merge.Decider, a, b, base *commit.Commit) (cs []merge.Conflict, left, right *commit.Commit) {
 	t.Helper()
 	if left, right = a, b; commit.Compare(a, b) > 0 {
@@ -89,7 +90,8 @@ func TestLastOneWins(t *testing.T) {
 			a = p.commit(t, 0, edit{"k": "of both"}, x, y)
 			return a, p.commit(t, 50, edit{"k": "b"}, base), base
 		}, true, true},
-		// A clock of the future wins over what was written beside it, and so does what is written over it, but over nothing that was written on top.
+		// A clock of the future wins over what was written beside it, and so does what is written
+		// over it, but over nothing that was written on top.
 		"clock of the future": {func(p *testPage) (a, b, base *commit.Commit) {
 			base = p.commit(t, 10, edit{"k": "base"})
 			b = p.commit(t, 90, edit{"k": "b"}, base)
@@ -172,8 +174,8 @@ type history struct {
 	content map[commit.ID]map[string]string
 }
 
-// drawHistory draws a history of n commits or fewer over a few keys. Merges hold for each key what one of the parents has, and sometimes
-// something of their own.
+// drawHistory draws a history of n commits or fewer over a few keys. Merges hold for each key what
+// one of the parents has, and sometimes something of their own.
 func drawHistory(t *rapid.T, n int) *history {
 	h := &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
 	h.content[commit.First().ID] = map[string]string{}
@@ -194,7 +196,8 @@ func drawHistory(t *rapid.T, n int) *history {
 	return h
 }
 
-// drawClock draws what the clock of a device shows. Most clocks are together with the others, some are days away, and some at the end of time.
+// drawClock draws what the clock of a device shows. Most clocks are together with the others, some
+// are days away, and some at the end of time.
 func drawClock(t *rapid.T, clock *int64) int64 {
 	*clock = max(*clock+rapid.Int64Range(-40, 40).Draw(t, "step"), 1)
 	off := rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 2, 5, limits.MaxTimestamp/limits.MaxAhead - 2}).Draw(t, "days ahead")
@@ -327,7 +330,8 @@ func (h *history) newest(w, other *commit.Commit, key string) *commit.Commit {
 	return newest
 }
 
-// heads draws two commits of which neither is an ancestor of the other, the lesser first; ok is false if it finds none.
+// heads draws two commits of which neither is an ancestor of the other, the lesser first; ok is
+// false if it finds none.
 func (h *history) heads(t *rapid.T) (left, right *commit.Commit, ok bool) {
 	i := rapid.IntRange(0, len(h.commits)-1).Draw(t, "head")
 	for j := range h.commits {
@@ -419,7 +423,8 @@ func numbered(n int, value string) []btree.Change {
 	return cs
 }
 
-// The cost follows the number of keys in conflict or that of changes, whichever is less, and commits only one side has.
+// The cost follows the number of keys in conflict or that of changes, whichever is less, and
+// commits only one side has.
 func TestLastOneWinsReadsLittle(t *testing.T) {
 	p := newTestPage()
 	const keys = 20000
@@ -466,7 +471,8 @@ func TestLastOneWinsReadsLittle(t *testing.T) {
 	}
 }
 
-// A key is found without a walk through the tree, also where a side has written all of it since the base.
+// A key is found without a walk through the tree, also where a side has written all of it since the
+// base.
 func TestNewestOfOneKeyReadsLittle(t *testing.T) {
 	p := newTestPage()
 	start := commit.First()
@@ -495,7 +501,8 @@ func TestLastOneWinsErrors(t *testing.T) {
 	}
 }
 
-// A merge has the timestamp of its greater parent, whose id may be the greater one: the merge is the later commit all the same.
+// A merge has the timestamp of its greater parent, whose id may be the greater one: the merge is
+// the later commit all the same.
 func TestLastOneWinsEqualTimestamps(t *testing.T) {
 	seen := map[bool]bool{}
 	for i := 0; len(seen) < 2 && i < 64; i++ {

@@ -22,10 +22,11 @@ type View struct {
 	// Nodes gives tree nodes, and Pieces the pieces of values.
 	Nodes  btree.Source
 	Pieces split.Source
-	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is one. Nil: there is
-	// none for any.
+	// Explanation returns the root of the tree of decisions of a merge commit, and whether there is
+	// one. Nil: there is none for any.
 	Explanation func(ctx context.Context, merge commit.ID) (object.Digest, bool, error)
-	// Lost reports commits whose trees are nowhere any more. They count as pruned, but that Relate goes on below them. Nil: there are none.
+	// Lost reports commits whose trees are nowhere any more. They count as pruned, but that Relate
+	// goes on below them. Nil: there are none.
 	Lost func(commit.ID) bool
 }
 
@@ -33,20 +34,22 @@ func (v *View) tree(root object.Digest) btree.Tree {
 	return btree.Tree{Page: v.Page, Source: v.Nodes, Root: root}
 }
 
-// Sink takes the nodes and pieces that a merge makes, and gives them back. A *storage.Journal is one.
+// Sink takes the nodes and pieces that a merge makes, and gives them back. A *storage.Journal is
+// one.
 type Sink interface {
 	btree.Sink
 	btree.Source
 	split.Source
 }
 
-// Env is the page in which merges are made. Nodes and Pieces of its View are those of Sink, so that a merge sees what the one
-// before it in the same pass has made.
+// Env is the page in which merges are made. Nodes and Pieces of its View are those of Sink, so that
+// a merge sees what the one before it in the same pass has made.
 type Env struct {
 	View
 	// Sink takes what commits will reach.
 	Sink Sink
-	// Scratch begins a place for what no commit will reach. It gives what the page holds, too. end forgets what was put.
+	// Scratch begins a place for what no commit will reach. It gives what the page holds, too. end
+	// forgets what was put.
 	Scratch func() (s Sink, end func())
 	// Table cuts new values into pieces.
 	Table *split.Table
@@ -73,21 +76,23 @@ const (
 
 // Merged is one merge of two commits.
 type Merged struct {
-	// Commit is the merge commit; Left and Right are its parents, Left the lesser in the order of commit.Compare.
+	// Commit is the merge commit; Left and Right are its parents, Left the lesser in the order of
+	// commit.Compare.
 	Commit, Left, Right *commit.Commit
 	How                 How
-	// Conflicts counts the decisions that Explanation holds: the root of a tree, see Decision. It is zero when
-	// there are none, and for Known, whose explanation the page has.
+	// Conflicts counts the decisions that Explanation holds: the root of a tree, see Decision. It
+	// is zero when there are none, and for Known, whose explanation the page has.
 	Conflicts   int
 	Explanation object.Digest
 }
 
-// Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges in order: N-1 for N heads, none for one. No
-// head may be an ancestor of another. What the commits reach is in e.Sink; they are not stored. When Heads
-// fails, what e.Sink has received is of no use.
+// Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges
+// in order: N-1 for N heads, none for one. No head may be an ancestor of another. What the commits
+// reach is in e.Sink; they are not stored. When Heads fails, what e.Sink has received is of no use.
 //
-// Errors: base.ErrInvalid for heads and rules that cannot be, and for what deciders and owners answer against their contract; what
-// they return, wrapped; those of reading and storing; that of ctx. A panic of a decider or an owner is not caught.
+// Errors: base.ErrInvalid for heads and rules that cannot be, and for what deciders and owners
+// answer against their contract; what they return, wrapped; those of reading and storing; that of
+// ctx. A panic of a decider or an owner is not caught.
 func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]Merged, error) {
 	if len(heads) == 0 || slices.Contains(heads, nil) {
 		return nil, fmt.Errorf("merge %d heads, some may be nil: %w", len(heads), base.ErrInvalid)
@@ -103,7 +108,8 @@ func Heads(ctx context.Context, e *Env, rules Rules, heads []*commit.Commit) ([]
 		if at < 2 || !errors.Is(err, errAncestor) || tries == len(heads) {
 			return merged, err
 		}
-		// It is built on the merge of those before it, which was given up: so they came back as heads, and are merged with it one by one.
+		// It is built on the merge of those before it, which was given up: so they came back as
+		// heads, and are merged with it one by one.
 		h := heads[at]
 		heads = slices.Insert(slices.Delete(heads, at, at+1), 0, h)
 	}
@@ -160,7 +166,8 @@ func (s *pass) end() {
 	}
 }
 
-// madeCommits is a Getter that knows commits that are not stored: merges of the same pass, and those of virtual bases.
+// madeCommits is a Getter that knows commits that are not stored: merges of the same pass, and
+// those of virtual bases.
 type madeCommits struct {
 	commit.Getter
 	commits map[commit.ID]*commit.Commit
@@ -200,7 +207,8 @@ func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
 	return m, nil
 }
 
-// known takes a merge that the page has: of several the one with the least id, as every device that has them does.
+// known takes a merge that the page has: of several the one with the least id, as every device that
+// has them does.
 func (s *pass) known(ctx context.Context, m *Merged) error {
 	if s.env.Known == nil {
 		return nil

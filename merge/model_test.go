@@ -16,8 +16,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// sealed returns the page as a place for merges whose sink is a place of its own, so that it can be seen what they put there. Scratch
-// places do not have what is in the sink.
+// sealed returns the page as a place for merges whose sink is a place of its own, so that it can be
+// seen what they put there. Scratch places do not have what is in the sink.
 func (p *testPage) sealed() (*merge.Env, *memory) {
 	env := p.env()
 	sink := newMemory(p.page, p.memory)
@@ -158,8 +158,8 @@ func (h *history) bases(l, r modelVersion) []*commit.Commit {
 	return bases
 }
 
-// drawCrissCross draws a history of devices that merge each other's heads at the same time, each in its own way, and returns the heads of two
-// of them. Both have an own commit.
+// drawCrissCross draws a history of devices that merge each other's heads at the same time, each in
+// its own way, and returns the heads of two of them. Both have an own commit.
 func drawCrissCross(t *rapid.T) (h *history, left, right *commit.Commit) {
 	h = &history{page: newTestPage(), commits: []*commit.Commit{commit.First()}, content: map[commit.ID]map[string]string{}}
 	h.content[commit.First().ID] = map[string]string{}
@@ -191,7 +191,8 @@ func drawCrissCross(t *rapid.T) (h *history, left, right *commit.Commit) {
 	return h, left, right
 }
 
-// TestHeadsModel compares merges of random histories, most of them criss-cross, with a model on maps.
+// TestHeadsModel compares merges of random histories, most of them criss-cross, with a model on
+// maps.
 func TestHeadsModel(t *testing.T) {
 	rules := merge.Rules{Rules: []merge.Rule{{Decider: byKey{}}}}
 	rapid.Check(t, func(t *rapid.T) {

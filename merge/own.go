@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ownerRun is an owner at work. Its changes are pulled, since rules with longer prefixes may have ranges in between.
+// ownerRun is an owner at work. Its changes are pulled, since rules with longer prefixes may have
+// ranges in between.
 type ownerRun struct {
 	next func() (btree.Change, error, bool)
 	stop func()

@@ -29,7 +29,8 @@ func put(key, value string) btree.Change {
 	return btree.Change{Entry: fb.Entry{Key: []byte(key), Inline: true, Value: []byte(value), Size: uint64(len(value))}}
 }
 
-// tagging is an owner that gives every key that a side changed its name, and writes down what it saw.
+// tagging is an owner that gives every key that a side changed its name, and writes down what it
+// saw.
 func tagging(name string, seen *[]string) owner {
 	return func(ctx context.Context, p *merge.Pair, prefix []byte) iter.Seq2[btree.Change, error] {
 		return func(yield func(btree.Change, error) bool) {
@@ -281,7 +282,8 @@ func TestRulesThatCannotBe(t *testing.T) {
 	}
 }
 
-// A rule that wants all is asked about every change; only what differs from the plain merge is recorded.
+// A rule that wants all is asked about every change; only what differs from the plain merge is
+// recorded.
 func TestAll(t *testing.T) {
 	p, l, r := ownedPage(t)
 	var keys []string

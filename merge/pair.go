@@ -21,8 +21,10 @@ import (
 type Pair struct {
 	// Left and Right are the commits, Left the lesser in the order of commit.Compare.
 	Left, Right *commit.Commit
-	// Base is the tree of the common ancestor. In a criss-cross history, with several Bases, it is the virtual one, in which
-	// the keys about which the bases do not agree are absent; Unknown has these keys then, and the Source of Base is a split.Source with the values that only the virtual base has.
+	// Base is the tree of the common ancestor. In a criss-cross history, with several Bases, it is
+	// the virtual one, in which the keys about which the bases do not agree are absent; Unknown has
+	// these keys then, and the Source of Base is a split.Source with the values that only the
+	// virtual base has.
 	Base, Unknown btree.Tree
 	Bases         []*commit.Commit
 	// LeftTree and RightTree are the trees of the sides.
@@ -36,16 +38,17 @@ type Pair struct {
 	// rules and record are nil in a merge for a virtual base.
 	rules  *ruleSet
 	record *recorder
-	// owner is the rule whose owner runs, or noOwner. Zero, in a Pair that no merge made, is as good as noOwner, as rules is nil.
+	// owner is the rule whose owner runs, or noOwner. Zero, in a Pair that no merge made, is as
+	// good as noOwner, as rules is nil.
 	owner int
 }
 
 // noOwner stands in Pair.owner for none.
 const noOwner = -1
 
-// Changes yields, in order, every key with a prefix that a side has changed, as conflicts without outcome: also when only one side has, or
-// both to the same content. An Owner does not see the keys for which a rule with a longer prefix counts. The last pair has the error, if
-// there is one.
+// Changes yields, in order, every key with a prefix that a side has changed, as conflicts without
+// outcome: also when only one side has, or both to the same content. An Owner does not see the keys
+// for which a rule with a longer prefix counts. The last pair has the error, if there is one.
 func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, error] {
 	ranges := p.visible(prefix)
 	return func(yield func(Conflict, error) bool) {
@@ -59,7 +62,8 @@ func (p *Pair) Changes(ctx context.Context, prefix []byte) iter.Seq2[Conflict, e
 	}
 }
 
-// visible returns what whoever asks now may see of the keys with a prefix: for an Owner its own ranges, else all.
+// visible returns what whoever asks now may see of the keys with a prefix: for an Owner its own
+// ranges, else all.
 func (p *Pair) visible(prefix []byte) []keyRange {
 	all := keyRange{lo: prefix, hi: behindPrefix(prefix)}
 	if p.rules == nil || p.owner == noOwner {
@@ -144,8 +148,9 @@ func (s *keySet) has(ctx context.Context, key []byte) (bool, error) {
 	return bytes.Equal(s.cursor.Key(), key), nil
 }
 
-// Report records a decision of an Owner, which must be running. c must have a Key that the owner's rule covers, an Outcome and a Rule. A
-// later report of a key replaces an earlier one. Errors: base.ErrInvalid, and those of storing nodes.
+// Report records a decision of an Owner, which must be running. c must have a Key that the owner's
+// rule covers, an Outcome and a Rule. A later report of a key replaces an earlier one. Errors:
+// base.ErrInvalid, and those of storing nodes.
 func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	if p.record == nil || p.rules == nil || p.owner == noOwner {
 		return fmt.Errorf("report a decision while no owner runs: %w", base.ErrInvalid)
@@ -159,7 +164,8 @@ func (p *Pair) Report(ctx context.Context, c *Conflict) error {
 	return p.record.add(ctx, c)
 }
 
-// Open returns a reader of the value of an entry. It belongs to the caller. ctx governs its reads; errors are those of reading pieces.
+// Open returns a reader of the value of an entry. It belongs to the caller. ctx governs its reads;
+// errors are those of reading pieces.
 func (p *Pair) Open(ctx context.Context, e *fb.Entry) io.ReadSeeker {
 	if e.Inline {
 		return bytes.NewReader(e.Value)
@@ -189,13 +195,14 @@ func (s twoSources) Piece(ctx context.Context, d object.Digest) ([]byte, error) 
 	return b, err
 }
 
-// missing reports whether a source has no such piece: to a page store, a piece that a tree names and that it does not have is damage.
+// missing reports whether a source has no such piece: to a page store, a piece that a tree names
+// and that it does not have is damage.
 func missing(err error) bool {
 	return errors.Is(err, base.ErrNotFound) || errors.Is(err, base.ErrCorrupt)
 }
 
-// Value reads a value of at most limit bytes into memory; it must not be changed. Errors match base.ErrTooLarge beyond that, or are those
-// of reading pieces.
+// Value reads a value of at most limit bytes into memory; it must not be changed. Errors match
+// base.ErrTooLarge beyond that, or are those of reading pieces.
 func (p *Pair) Value(ctx context.Context, e *fb.Entry, limit int64) ([]byte, error) {
 	if limit < 0 || e.Size > uint64(limit) || e.Size > math.MaxInt {
 		return nil, fmt.Errorf("read a value of %d bytes with a limit of %d: %w", e.Size, limit, base.ErrTooLarge)
@@ -210,8 +217,9 @@ func (p *Pair) Value(ctx context.Context, e *fb.Entry, limit int64) ([]byte, err
 	return b, nil
 }
 
-// Store stores a value for an outcome TakeNew and returns its entry without key. A short value is inline, and then always eager. value is
-// not retained. Errors: base.ErrInvalid for another priority, those of the Sink, that of ctx.
+// Store stores a value for an outcome TakeNew and returns its entry without key. A short value is
+// inline, and then always eager. value is not retained. Errors: base.ErrInvalid for another
+// priority, those of the Sink, that of ctx.
 func (p *Pair) Store(ctx context.Context, value []byte, priority object.Priority) (fb.Entry, error) {
 	if err := checkStore(ctx, priority); err != nil {
 		return fb.Entry{}, err
@@ -226,8 +234,8 @@ func (p *Pair) Store(ctx context.Context, value []byte, priority object.Priority
 	return fb.Entry{Digest: root, Size: uint64(len(value)), Priority: priority}, nil
 }
 
-// StoreReader is Store for what r gives until io.EOF; memory does not depend on its length. A Read of r that blocks is not interrupted by
-// ctx. Errors: those of Store and of r.
+// StoreReader is Store for what r gives until io.EOF; memory does not depend on its length. A Read
+// of r that blocks is not interrupted by ctx. Errors: those of Store and of r.
 func (p *Pair) StoreReader(ctx context.Context, r io.Reader, priority object.Priority) (fb.Entry, error) {
 	if err := checkStore(ctx, priority); err != nil {
 		return fb.Entry{}, err
@@ -293,8 +301,8 @@ func (p *Pair) emit(ctx context.Context, s split.Piece) error {
 	return p.env.Sink.PutPiece(ctx, s.Digest, s.Content)
 }
 
-// adopt makes sure that the sink has the value of an entry that a decider or an owner made: it may name one that only a virtual base
-// has.
+// adopt makes sure that the sink has the value of an entry that a decider or an owner made: it may
+// name one that only a virtual base has.
 func (p *Pair) adopt(ctx context.Context, e *fb.Entry) error {
 	if p.scratch == nil || e.Inline {
 		return nil
@@ -335,7 +343,8 @@ func (p *Pair) adoptPiece(ctx context.Context, d object.Digest, depth int) error
 	return p.env.Sink.PutPiece(ctx, d, content)
 }
 
-// Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of LastOneWins. keys ascend.
+// Newest returns TakeLeft or TakeRight for the side that wrote one of the keys last, by the rule of
+// LastOneWins. keys ascend.
 func (p *Pair) Newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	return p.newest(ctx, keys)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// shallow is a testPage some of whose commits were pruned, and of some of whose trees nothing is left.
+// shallow is a testPage some of whose commits were pruned, and of some of whose trees nothing is
+// left.
 type shallow struct {
 	*testPage
 	pruned, lost map[commit.ID]bool
@@ -50,7 +51,8 @@ func setOf(cs ...*commit.Commit) map[commit.ID]bool {
 	return m
 }
 
-// TestMergeWithoutItsBase merges sides whose latest common ancestor was pruned, or has lost its tree: with a lower one where that can still be found, else key by key without any.
+// TestMergeWithoutItsBase merges sides whose latest common ancestor was pruned, or has lost its
+// tree: with a lower one where that can still be found, else key by key without any.
 func TestMergeWithoutItsBase(t *testing.T) {
 	p := newTestPage()
 	low := p.commit(t, 1, edit{"kept": "1", "left": "1", "right": "1", "both": "1", "removed": "1"})
@@ -76,7 +78,8 @@ func TestMergeWithoutItsBase(t *testing.T) {
 	}
 }
 
-// TestHeadsWhoseMergeWasGivenUp merges two heads that came back after their merge, and what is built on that: their merge is no head to go on with.
+// TestHeadsWhoseMergeWasGivenUp merges two heads that came back after their merge, and what is
+// built on that: their merge is no head to go on with.
 func TestHeadsWhoseMergeWasGivenUp(t *testing.T) {
 	p := newTestPage()
 	low := p.commit(t, 1, edit{"kept": "1"})
@@ -132,7 +135,8 @@ func TestWhyEndsWhereHistoryWasGivenUp(t *testing.T) {
 	}
 }
 
-// TestMergeOfMergesWithoutTheirParents does not take a merge for one that has nothing of its own because what it has merged was pruned.
+// TestMergeOfMergesWithoutTheirParents does not take a merge for one that has nothing of its own
+// because what it has merged was pruned.
 func TestMergeOfMergesWithoutTheirParents(t *testing.T) {
 	p := newTestPage()
 	a, b := p.commit(t, 1, edit{"a": "1"}), p.commit(t, 2, edit{"b": "1"})

@@ -22,7 +22,8 @@ type ruleSet struct {
 	ranges []keyRange
 	// asksAll tells that a rule has an owner or wants to be asked about changes of one side, too.
 	asksAll bool
-	// asksEqual tells that a decider wants to be asked about keys that both sides have changed to equal content.
+	// asksEqual tells that a decider wants to be asked about keys that both sides have changed to
+	// equal content.
 	asksEqual bool
 }
 
@@ -50,13 +51,15 @@ func newRuleSet(rules Rules) (*ruleSet, error) {
 	return s, nil
 }
 
-// asksEqual reports whether d wants to be asked about keys that both sides have changed to equal content, as a counter must be.
+// asksEqual reports whether d wants to be asked about keys that both sides have changed to equal
+// content, as a counter must be.
 func asksEqual(d Decider) bool {
 	e, ok := d.(interface{ asksEqual() bool })
 	return ok && e.asksEqual()
 }
 
-// cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested in it.
+// cut makes the ranges. Prefixes are nested or disjoint, and a prefix comes before what is nested
+// in it.
 func (s *ruleSet) cut() {
 	var open []int  // the rules whose prefixes begin the present key, the longest last
 	var from []byte // what lies below has its ranges
@@ -114,7 +117,8 @@ func behindPrefix(prefix []byte) []byte {
 	return nil
 }
 
-// intersect returns what two ranges have in common, with the rule of r, and whether that is anything.
+// intersect returns what two ranges have in common, with the rule of r, and whether that is
+// anything.
 func (r *keyRange) intersect(o *keyRange) (keyRange, bool) {
 	x := keyRange{lo: r.lo, hi: r.hi, rule: r.rule}
 	if bytes.Compare(o.lo, x.lo) > 0 {

@@ -12,7 +12,8 @@ type nobody struct{}
 
 func (nobody) Decide(context.Context, *Pair, []Conflict) error { return nil }
 
-// The ranges are disjoint, ascend, cover all keys, and give each key the rule with its longest prefix.
+// The ranges are disjoint, ascend, cover all keys, and give each key the rule with its longest
+// prefix.
 func TestRanges(t *testing.T) {
 	key := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 0, 5)
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,8 +15,9 @@ import (
 // recordBatch is how many decisions are held in memory.
 const recordBatch = 4096
 
-// recorder makes the tree of the decisions of a merge. Decisions come in any order; of those about one key the last counts. What does
-// not fit into one batch is collected in a scratch place, so that the sink gets the nodes of the finished tree alone.
+// recorder makes the tree of the decisions of a merge. Decisions come in any order; of those about
+// one key the last counts. What does not fit into one batch is collected in a scratch place, so
+// that the sink gets the nodes of the finished tree alone.
 type recorder struct {
 	pass    *pass
 	pending []decided
@@ -80,7 +81,8 @@ func (d *decided) entry() fb.Entry {
 	return e
 }
 
-// finish puts the tree into the sink and returns its root and the number of decisions; zeros when there is none.
+// finish puts the tree into the sink and returns its root and the number of decisions; zeros when
+// there is none.
 func (r *recorder) finish(ctx context.Context) (root object.Digest, count int, err error) {
 	if r.root != btree.EmptyRoot && len(r.pending) > 0 {
 		if err := r.spill(ctx); err != nil {

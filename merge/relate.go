@@ -16,30 +16,35 @@ import (
 // whether they have what was given up or not.
 type NearGetter interface {
 	commit.Getter
-	// Near returns the nearest ancestors of a commit that are here; ok is false where its parents say
-	// it. It may wait for a disk.
+	// Near returns the nearest ancestors of a commit that are here; ok is false where its parents
+	// say it. It may wait for a disk.
 	Near(ctx context.Context, id commit.ID) (near []commit.ID, ok bool, err error)
 }
 
 // Relation says how two commits are related.
 type Relation struct {
-	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When one of the commits is an
-	// ancestor of the other, it is the only one.
+	// Bases are the maximal common ancestors, in the order of commit.Compare: at least one. When
+	// one of the commits is an ancestor of the other, it is the only one.
 	Bases []*commit.Commit
-	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit that the other has not and that is no merge.
+	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit
+	// that the other has not and that is no merge.
 	LeftOwn, RightOwn bool
-	// ClockBack tells that a commit which only one side has was made by a clock that was behind that of one of its parents.
+	// ClockBack tells that a commit which only one side has was made by a clock that was behind
+	// that of one of its parents.
 	ClockBack bool
 }
 
-// Relate finds the common ancestors of two commits. It reads the commits between them and their bases, and few more. Parents that were pruned are passed over, with
-// what is below them. When nothing is left that both have, the base is the first commit of the page, whose tree is empty: then a key that both have with different values is in
-// conflict, and one that only one has stays. Errors: those of the Getter, *base.CorruptError, that of ctx.
+// Relate finds the common ancestors of two commits. It reads the commits between them and their
+// bases, and few more. Parents that were pruned are passed over, with what is below them. When
+// nothing is left that both have, the base is the first commit of the page, whose tree is empty:
+// then a key that both have with different values is in conflict, and one that only one has stays.
+// Errors: those of the Getter, *base.CorruptError, that of ctx.
 func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (Relation, error) {
 	return relate(ctx, g, nil, left, right)
 }
 
-// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked for instead.
+// relate is Relate with commits whose trees are lost: they are no bases, and lower ones are looked
+// for instead.
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := relater{getter: g, held: map[commit.ID]*visit{}}
 	w.mark(left, ofLeft)
@@ -49,7 +54,8 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		if err := ctx.Err(); err != nil {
 			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
 		}
-		// The greatest generation comes first, so all children of v that matter have been here: its marks are final.
+		// The greatest generation comes first, so all children of v that matter have been here: its
+		// marks are final.
 		v := w.next()
 		marks := v.marks
 		switch {
@@ -70,7 +76,8 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		if err != nil {
 			return Relation{}, err
 		}
-		// Below a commit whose parents were pruned may be anything: a side that shows nothing but merges may have commits of its own there.
+		// Below a commit whose parents were pruned may be anything: a side that shows nothing but
+		// merges may have commits of its own there.
 		r.LeftOwn = r.LeftOwn || pruned && marks == ofLeft
 		r.RightOwn = r.RightOwn || pruned && marks == ofRight
 	}
@@ -84,7 +91,8 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 	return r, nil
 }
 
-// marks say of which of the two commits a commit is an ancestor, and whether it is below a common one.
+// marks say of which of the two commits a commit is an ancestor, and whether it is below a common
+// one.
 type marks uint8
 
 const (
@@ -99,8 +107,8 @@ type visit struct {
 	marks  marks
 }
 
-// relater takes commits out of a queue, the greatest generation first; each enters once, as what leaves is above all that can
-// still enter.
+// relater takes commits out of a queue, the greatest generation first; each enters once, as what
+// leaves is above all that can still enter.
 type relater struct {
 	getter commit.Getter
 	queue  visits

@@ -260,7 +260,8 @@ func (g nearGraph) Near(_ context.Context, id commit.ID) (near []commit.ID, ok b
 	return near, ok, nil
 }
 
-// TestRelateByNearestAncestors: when commits between two heads and their base were given up, the base is found all the same, and heads that have none have the first commit.
+// TestRelateByNearestAncestors: when commits between two heads and their base were given up, the
+// base is found all the same, and heads that have none have the first commit.
 func TestRelateByNearestAncestors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGraph()

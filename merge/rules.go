@@ -25,14 +25,16 @@ const (
 	TakeNone
 )
 
-// Conflict is a key that both sides have changed to different content; with Rule.All any key that a side has changed.
+// Conflict is a key that both sides have changed to different content; with Rule.All any key that a
+// side has changed.
 type Conflict struct {
 	// Key is borrowed, as are the entries: they stay valid and must not be changed.
 	Key []byte
 	// Base, Left and Right are the entries of the key, each as far as there is one.
 	Base, Left, Right          fb.Entry
 	HasBase, HasLeft, HasRight bool
-	// BaseUnknown tells that the bases of a criss-cross history do not agree about the key; HasBase is then false.
+	// BaseUnknown tells that the bases of a criss-cross history do not agree about the key; HasBase
+	// is then false.
 	BaseUnknown bool
 
 	// Outcome is the decider's answer.
@@ -41,26 +43,27 @@ type Conflict struct {
 	New fb.Entry
 	// Rule names what decided, for people: at most MaxRuleBytes bytes.
 	Rule string
-	// LeftWriter and RightWriter are the commits that gave the key what it has on each side, as far as the decider
-	// looked for them; else zero.
+	// LeftWriter and RightWriter are the commits that gave the key what it has on each side, as far
+	// as the decider looked for them; else zero.
 	LeftWriter, RightWriter commit.ID
 }
 
 // MaxRuleBytes is the greatest length of a rule's name in bytes.
 const MaxRuleBytes = 128
 
-// Decider decides conflicts. The outcome must follow from what commits contain, never from the device: both devices that
-// merge the same commits must come to the same (I1).
+// Decider decides conflicts. The outcome must follow from what commits contain, never from the
+// device: both devices that merge the same commits must come to the same (I1).
 type Decider interface {
-	// Decide sets Outcome and Rule of each conflict of cs, which ascend by key. An error ends the merge
-	// and is returned wrapped.
+	// Decide sets Outcome and Rule of each conflict of cs, which ascend by key. An error ends the
+	// merge and is returned wrapped.
 	Decide(ctx context.Context, p *Pair, cs []Conflict) error
 }
 
 // Owner merges a namespace as a whole.
 type Owner interface {
-	// Own yields, in ascending order of keys, the changes that make the merged content of the namespace prefix of what
-	// Left has there. Pair.Changes gives what both sides have changed; Pair.Report records decisions.
+	// Own yields, in ascending order of keys, the changes that make the merged content of the
+	// namespace prefix of what Left has there. Pair.Changes gives what both sides have changed;
+	// Pair.Report records decisions.
 	Own(ctx context.Context, p *Pair, prefix []byte) iter.Seq2[btree.Change, error]
 }
 
@@ -68,13 +71,14 @@ type Owner interface {
 type Rule struct {
 	Prefix  []byte
 	Decider Decider
-	// All has the decider asked about every key that a side has changed, not just about conflicts. It is not asked about
-	// a side without changes when the merge needs no key by key work.
+	// All has the decider asked about every key that a side has changed, not just about conflicts.
+	// It is not asked about a side without changes when the merge needs no key by key work.
 	All   bool
 	Owner Owner
 }
 
-// Rules choose by key: the rule with the longest prefix of a key counts. The zero Rules are last one wins for every key.
+// Rules choose by key: the rule with the longest prefix of a key counts. The zero Rules are last
+// one wins for every key.
 type Rules struct {
 	Rules []Rule
 }

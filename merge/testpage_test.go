@@ -227,7 +227,8 @@ const gone = "\x00gone"
 // edit is what a commit changes: keys and values, or gone.
 type edit map[string]string
 
-// changes returns an edit as sorted changes; values that are no entries of their own are stored, with priority Eager.
+// changes returns an edit as sorted changes; values that are no entries of their own are stored,
+// with priority Eager.
 func (p *testPage) changes(t tester, ed edit) []btree.Change {
 	t.Helper()
 	var cs []btree.Change
@@ -241,7 +242,8 @@ func (p *testPage) changes(t tester, ed edit) []btree.Change {
 	return cs
 }
 
-// entry stores a value and returns its entry. A value of at most btree.InlineLimit bytes is inline and eager.
+// entry stores a value and returns its entry. A value of at most btree.InlineLimit bytes is inline
+// and eager.
 func (p *testPage) entry(t tester, key, value string, priority object.Priority) fb.Entry {
 	t.Helper()
 	e := fb.Entry{Key: []byte(key), Size: uint64(len(value))}
@@ -259,8 +261,9 @@ func (p *testPage) entry(t tester, key, value string, priority object.Priority) 
 	return e
 }
 
-// commit makes a commit with a timestamp of at least at, on parents[0] changed by ed; a second parent makes it a merge
-// with that content, with the timestamp that merges have. Without parents it stands on the first commit.
+// commit makes a commit with a timestamp of at least at, on parents[0] changed by ed; a second
+// parent makes it a merge with that content, with the timestamp that merges have. Without parents
+// it stands on the first commit.
 func (p *testPage) commit(t tester, at int64, ed edit, parents ...*commit.Commit) *commit.Commit {
 	t.Helper()
 	return p.commitChanges(t, at, p.changes(t, ed), parents...)

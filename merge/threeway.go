@@ -48,8 +48,8 @@ func (s *pass) threeWay(ctx context.Context, m *Merged, r *Relation) (object.Dig
 	return root, err
 }
 
-// joiner makes, in order of keys, the changes that turn the left tree of a pair into the merged one. Every range of keys is compared
-// once: what is asked about is what was found on the way.
+// joiner makes, in order of keys, the changes that turn the left tree of a pair into the merged
+// one. Every range of keys is compared once: what is asked about is what was found on the way.
 type joiner struct {
 	p      *Pair
 	rules  *ruleSet
@@ -99,7 +99,8 @@ func (j *joiner) changes(ctx context.Context) iter.Seq2[btree.Change, error] {
 // owned reports whether an owner makes the changes of a range. For a base no rule is asked (I6).
 func (j *joiner) owned(r *keyRange) bool { return j.base == nil && j.rules.owned(r) }
 
-// stream makes the changes of adjoining ranges. It returns false when it has yielded an error, or nothing more is wanted.
+// stream makes the changes of adjoining ranges. It returns false when it has yielded an error, or
+// nothing more is wanted.
 func (j *joiner) stream(ctx context.Context, ranges []keyRange, yield take) bool {
 	hi := ranges[len(ranges)-1].hi
 	fail := func(err error) bool {
@@ -228,8 +229,8 @@ func sameEntry(a *fb.Entry, hasA bool, b *fb.Entry, hasB bool) bool {
 	return hasA == hasB && (!hasA || btree.EqualValues(a, b))
 }
 
-// mayBeCutOtherwise reports whether two entries that differ may have the same value, cut by different tables. One piece has one digest, however
-// it was cut.
+// mayBeCutOtherwise reports whether two entries that differ may have the same value, cut by
+// different tables. One piece has one digest, however it was cut.
 func mayBeCutOtherwise(a, b *fb.Entry) bool {
 	return !a.Inline && !b.Inline && a.Size == b.Size && a.Priority == b.Priority && (a.Digest.Kind().IsIndex() || b.Digest.Kind().IsIndex())
 }
@@ -237,7 +238,8 @@ func mayBeCutOtherwise(a, b *fb.Entry) bool {
 // compareBytes is how much of two values is compared at once.
 const compareBytes = 64 << 10
 
-// sameContent reports whether two entries have one value that was cut by different tables. It reads the values up to the first difference.
+// sameContent reports whether two entries have one value that was cut by different tables. It reads
+// the values up to the first difference.
 func (j *joiner) sameContent(ctx context.Context, c *Conflict, a, b side) (bool, error) {
 	if !a.has || !b.has || !mayBeCutOtherwise(a.entry, b.entry) {
 		return false, nil
@@ -282,7 +284,8 @@ func (c *Conflict) result(o Outcome) (e fb.Entry, has bool) {
 	return fb.Entry{}, false
 }
 
-// toward returns the change that gives the left tree what an outcome says, and whether it takes one.
+// toward returns the change that gives the left tree what an outcome says, and whether it takes
+// one.
 func (c *Conflict) toward(o Outcome) (change btree.Change, changes bool) {
 	e, has := c.result(o)
 	if sameEntry(&c.Left, c.HasLeft, &e, has) {

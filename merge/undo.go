@@ -17,8 +17,8 @@ import (
 
 // Undone is a key that a commit changed, and what Undo makes of it.
 type Undone struct {
-	// Kept tells that the key was written again since, so that it stays as it is. Of Change only the
-	// key is set then.
+	// Kept tells that the key was written again since, so that it stays as it is. Of Change only
+	// the key is set then.
 	Kept   bool
 	Change btree.Change
 }
@@ -33,8 +33,8 @@ type Undone struct {
 // key what none of its parents has. The values do not matter, so a key that was changed twice and
 // has c's value again stays, too. A commit whose tree was given up counts as one that wrote all.
 //
-// A value won if a merge between c and head has an explanation with the key and took what c has from
-// a side that has c. Of values that lost the one with the greatest writer is the newest.
+// A value won if a merge between c and head has an explanation with the key and took what c has
+// from a side that has c. Of values that lost the one with the greatest writer is the newest.
 //
 // Undo reads the commits between c and head, and of their trees what differs near the keys. Memory
 // follows the number of these commits, of which little more than the id is held, and not the number
@@ -260,8 +260,8 @@ func everyIndex(keys []wanted) []int {
 	return all
 }
 
-// look finds the commits between the commit and head: those that descend from it, and the merges that
-// have an explanation.
+// look finds the commits between the commit and head: those that descend from it, and the merges
+// that have an explanation.
 func (u *undoer) look(ctx context.Context) error {
 	if u.looked {
 		return nil
@@ -297,7 +297,8 @@ func (u *undoer) look(ctx context.Context) error {
 	return nil
 }
 
-// loserIn returns the value of a key that has lost in m to what the commit gave it, and who wrote that; nil if there is none.
+// loserIn returns the value of a key that has lost in m to what the commit gave it, and who wrote
+// that; nil if there is none.
 func (u *undoer) loserIn(ctx context.Context, m *settled, key []byte, done *held) (*held, *commit.Commit, error) {
 	d, ok, err := u.view.decisionIn(ctx, m.explanation, key)
 	if err != nil || !ok || d.Outcome != TakeLeft && d.Outcome != TakeRight {

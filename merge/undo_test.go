@@ -17,7 +17,8 @@ import (
 	"github.com/ledgerd/ledger/merge"
 )
 
-// undo undoes a commit against a parent in head, and returns what the page then holds and the keys that were kept.
+// undo undoes a commit against a parent in head, and returns what the page then holds and the keys
+// that were kept.
 func (p *testPage) undo(t tester, head, c, parent *commit.Commit) (content map[string]string, kept map[string]bool) {
 	t.Helper()
 	kept = map[string]bool{}
@@ -184,7 +185,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// lost returns the newest value that lost to what c has under a key in merges between c and head, from whole contents.
+// lost returns the newest value that lost to what c has under a key in merges between c and head,
+// from whole contents.
 func (h *history) lost(t *rapid.T, head, c *commit.Commit, key string) (lost string, ok bool) {
 	var newest *commit.Commit
 	won := value(h.content[c.ID], key)
@@ -209,7 +211,8 @@ func (h *history) lost(t *rapid.T, head, c *commit.Commit, key string) (lost str
 	return lost, ok
 }
 
-// written reports whether a commit between c and head, which descends from c, wrote a key, from whole contents.
+// written reports whether a commit between c and head, which descends from c, wrote a key, from
+// whole contents.
 func (h *history) written(head, c *commit.Commit, key string) bool {
 	for id := range h.ancestors(head) {
 		x := h.get(id)
@@ -224,7 +227,8 @@ func (h *history) written(head, c *commit.Commit, key string) bool {
 	return false
 }
 
-// TestUndoModel holds the law of Undo: it changes a key only if nothing on top of the commit has written it.
+// TestUndoModel holds the law of Undo: it changes a key only if nothing on top of the commit has
+// written it.
 func TestUndoModel(t *testing.T) {
 	won, again := 0, 0
 	for tries := 0; tries < 10 && (won == 0 || again == 0); tries++ { // what some cases do not have, others have
@@ -247,8 +251,8 @@ func TestUndoModel(t *testing.T) {
 	}
 }
 
-// checkUndo compares what Undo makes with what whole contents say, and returns over how many values c had won, and how
-// many keys have c's value because it was written again.
+// checkUndo compares what Undo makes with what whole contents say, and returns over how many values
+// c had won, and how many keys have c's value because it was written again.
 func checkUndo(t *rapid.T, h *history, head, c, parent *commit.Commit) (won, again int) {
 	before, done, now := h.content[parent.ID], h.content[c.ID], h.content[head.ID]
 	want, wantKept := maps.Clone(now), map[string]bool{}
@@ -277,7 +281,8 @@ func checkUndo(t *rapid.T, h *history, head, c, parent *commit.Commit) (won, aga
 	return won, again
 }
 
-// TestUndoReadsWhatChanged: of the commits on top of the undone one it reads no more than what differs near the keys.
+// TestUndoReadsWhatChanged: of the commits on top of the undone one it reads no more than what
+// differs near the keys.
 func TestUndoReadsWhatChanged(t *testing.T) {
 	const n, changes, above = 20_000, 20, 30
 	p, _, c := large(t, n, changes, false)
@@ -295,7 +300,8 @@ func TestUndoReadsWhatChanged(t *testing.T) {
 	p.resetCounts()
 	p.content(t, head.Root)
 	whole := 2 * p.nodeReads
-	// A commit needs the path to what it changed in two trees, of about log16(n) = 4 nodes, and one to each key that is looked up.
+	// A commit needs the path to what it changed in two trees, of about log16(n) = 4 nodes, and one
+	// to each key that is looked up.
 	if limit := above*4*4 + changes*4*6; reads-whole > limit {
 		t.Errorf("%d nodes read for %d keys and %d commits, want at most %d", reads-whole, changes, above, limit)
 	}

@@ -14,9 +14,10 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Bounds of what is done for the virtual base of one merge. Histories that need more come from devices whose rules disagree again
-// and again, or from an attacker. Beyond them every key that two bases do not hold alike is unknown, without a look at where they come
-// from. That is safe, since no side can then win without a rule, and the same on every device.
+// Bounds of what is done for the virtual base of one merge. Histories that need more come from
+// devices whose rules disagree again and again, or from an attacker. Beyond them every key that two
+// bases do not hold alike is unknown, without a look at where they come from. That is safe, since
+// no side can then win without a rule, and the same on every device.
 const (
 	maxVirtualDepth  = 32
 	maxVirtualMerges = 256
@@ -26,19 +27,21 @@ const (
 type version struct {
 	commit *commit.Commit
 	root   object.Digest
-	// unknown is the root of the tree of keys about which the bases do not agree; they are not in the tree of root.
+	// unknown is the root of the tree of keys about which the bases do not agree; they are not in
+	// the tree of root.
 	unknown object.Digest
 }
 
-// virtuals makes the virtual base of one merge. What it has made before it does not make again, and it counts for itself alone, so that
-// the base does not depend on what else the pass merges (I1).
+// virtuals makes the virtual base of one merge. What it has made before it does not make again, and
+// it counts for itself alone, so that the base does not depend on what else the pass merges (I1).
 type virtuals struct {
 	pass *pass
 	memo map[[2]commit.ID]version
 	left int // merges that may still be made with bases of their own
 }
 
-// of returns the common base that bases, in order, stand for. Bases of bases are found at a greater depth.
+// of returns the common base that bases, in order, stand for. Bases of bases are found at a greater
+// depth.
 func (v *virtuals) of(ctx context.Context, bases []*commit.Commit, depth int) (version, error) {
 	all := version{commit: bases[0], root: bases[0].Root, unknown: btree.EmptyRoot}
 	for _, b := range bases[1:] {
@@ -116,7 +119,9 @@ func (v *virtuals) pair(ctx context.Context, a, b version, depth int) (*Pair, *b
 	return p, join, nil
 }
 
-// baseSource gives the nodes of virtual bases, and the pieces of their values. The bases themselves may be known as history only: what gives the nodes of the page can get their trees, the scratch place cannot.
+// baseSource gives the nodes of virtual bases, and the pieces of their values. The bases themselves
+// may be known as history only: what gives the nodes of the page can get their trees, the scratch
+// place cannot.
 type baseSource struct {
 	scratch Sink
 	page    btree.Source
@@ -138,7 +143,8 @@ func (s baseSource) Piece(ctx context.Context, d object.Digest) ([]byte, error) 
 	return s.scratch.Piece(ctx, d)
 }
 
-// baseDecider is a decider that may be asked about bases, since what it says follows from values alone (I6).
+// baseDecider is a decider that may be asked about bases, since what it says follows from values
+// alone (I6).
 type baseDecider interface {
 	forBases() bool
 	// decideBases is Decide, but leaves Undecided what the values do not decide.

@@ -31,14 +31,15 @@ func (a *asked) Decide(_ context.Context, _ *merge.Pair, cs []merge.Conflict) er
 
 func rulesOf(d merge.Decider) merge.Rules { return merge.Rules{Rules: []merge.Rule{{Decider: d}}} }
 
-// crissCross makes two commits with the given values of k, own commits both, whose common ancestors are commits with the given values, all
-// on one commit with the value before.
+// crissCross makes two commits with the given values of k, own commits both, whose common ancestors
+// are commits with the given values, all on one commit with the value before.
 func crissCross(t tester, p *testPage, before string, bases []string, left, right string) (l, r *commit.Commit) {
 	t.Helper()
 	return crissCrossOf(t, p, 0, before, bases, left, right)
 }
 
-// crissCrossOf is crissCross with bases of other ids for each salt; their timestamps are equal if it is not zero.
+// crissCrossOf is crissCross with bases of other ids for each salt; their timestamps are equal if
+// it is not zero.
 func crissCrossOf(t tester, p *testPage, salt int64, before string, bases []string, left, right string) (l, r *commit.Commit) {
 	t.Helper()
 	b := p.commit(t, 1, edit{"k": before, "z": "z"})
@@ -110,7 +111,8 @@ func TestUnknownInBases(t *testing.T) {
 	}
 }
 
-// fetching gives the nodes of a page, and has those come that are missing there, as a page store does for a tree that is known as history only.
+// fetching gives the nodes of a page, and has those come that are missing there, as a page store
+// does for a tree that is known as history only.
 type fetching struct {
 	*testPage
 	fetched int
@@ -187,7 +189,8 @@ func TestDeepHistoriesLoseNothing(t *testing.T) {
 	}
 }
 
-// A rule that follows from values is asked about bases (I6). A value that only the virtual base has stays readable for whoever takes it.
+// A rule that follows from values is asked about bases (I6). A value that only the virtual base has
+// stays readable for whoever takes it.
 func TestByValueInBases(t *testing.T) {
 	long := string(varied(300_000))
 	takeBase := decider(func(_ context.Context, p *merge.Pair, cs []merge.Conflict) error {
@@ -285,7 +288,8 @@ func TestBaseLeavesNoValues(t *testing.T) {
 	}
 }
 
-// Deep and wide criss-cross histories end in time, with the same result in any order of heads and no key lost.
+// Deep and wide criss-cross histories end in time, with the same result in any order of heads and
+// no key lost.
 func TestHostileHistories(t *testing.T) {
 	for _, c := range []struct{ width, depth int }{{2, 200}, {6, 12}, {40, 2}} {
 		p := newTestPage()

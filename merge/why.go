@@ -19,32 +19,36 @@ type Step struct {
 	// Entry is what the key has in Commit, as far as it has something.
 	Entry fb.Entry
 	Has   bool
-	// Outcome and Rule say, for a merge, what decided; Rule is "" when only one side had changed the key, and in merges that took one side
-	// whole.
+	// Outcome and Rule say, for a merge, what decided; Rule is "" when only one side had changed
+	// the key, and in merges that took one side whole.
 	Outcome Outcome
 	Rule    string
-	// Pruned says that the history below Commit was given up, so that nobody knows who wrote the value: it is as old as Commit, or older. It is the last step.
+	// Pruned says that the history below Commit was given up, so that nobody knows who wrote the
+	// value: it is as old as Commit, or older. It is the last step.
 	Pruned bool
-	// Lost are the values that gave way: for a commit with one parent the value before it, if there was one. For a merge those of the
-	// parents that it did not take, absence included, but not one that had stood unchanged since before both sides.
+	// Lost are the values that gave way: for a commit with one parent the value before it, if there
+	// was one. For a merge those of the parents that it did not take, absence included, but not one
+	// that had stood unchanged since before both sides.
 	Lost []Lost
 }
 
 // Lost is a value that gave way.
 type Lost struct {
-	// Parent is the parent that had it, Writer the commit that wrote it, or the oldest one that is known to have it, where older history was given up: nil when the key
-	// never had a value there.
+	// Parent is the parent that had it, Writer the commit that wrote it, or the oldest one that is
+	// known to have it, where older history was given up: nil when the key never had a value there.
 	Parent, Writer *commit.Commit
 	Entry          fb.Entry
 	Has            bool
 }
 
-// Why yields the commits that made the value that key has in head, newest first: the merges that took it from one side, and last the commit that
-// wrote it (for a value that a merge made, the merge; for an absent key the commit that deleted it). Where both parents of a merge have the
+// Why yields the commits that made the value that key has in head, newest first: the merges that
+// took it from one side, and last the commit that wrote it (for a value that a merge made, the
+// merge; for an absent key the commit that deleted it). Where both parents of a merge have the
 // value, it goes on in the greater one. It yields nothing for a key that never had a value.
 //
-// It reads the commits down to the writer, and those down to the writers of what was lost, and holds none of them.
-// The last pair has the error, if there is one. Errors: those of the sources of v, *base.CorruptError, *base.FormatError, that of ctx.
+// It reads the commits down to the writer, and those down to the writers of what was lost, and
+// holds none of them. The last pair has the error, if there is one. Errors: those of the sources of
+// v, *base.CorruptError, *base.FormatError, that of ctx.
 func Why(ctx context.Context, v *View, head *commit.Commit, key []byte) iter.Seq2[Step, error] {
 	key = bytes.Clone(key)
 	return func(yield func(Step, error) bool) {
@@ -62,8 +66,8 @@ func Why(ctx context.Context, v *View, head *commit.Commit, key []byte) iter.Seq
 	}
 }
 
-// why returns what a commit has to do with the value that key has in it, nil for nothing, and the parent that the value comes from, nil
-// when there is none.
+// why returns what a commit has to do with the value that key has in it, nil for nothing, and the
+// parent that the value comes from, nil when there is none.
 func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *commit.Commit, error) {
 	at, err := v.hold(ctx, c, key)
 	if err != nil {
@@ -104,7 +108,8 @@ func why(ctx context.Context, v *View, c *commit.Commit, key []byte) (*Step, *co
 	return step, parents[from].commit, nil
 }
 
-// explain says what decided in a merge with the given parents, of which it has taken from, negative for none.
+// explain says what decided in a merge with the given parents, of which it has taken from, negative
+// for none.
 func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, key []byte) error {
 	d, explained, err := v.decision(ctx, s.Commit.ID, key)
 	if err != nil {
@@ -140,7 +145,8 @@ func (s *Step) explain(ctx context.Context, v *View, parents []held, from int, k
 	return nil
 }
 
-// lose adds what a parent has to what was lost. writer is who wrote it, zero when that is not known.
+// lose adds what a parent has to what was lost. writer is who wrote it, zero when that is not
+// known.
 func (s *Step) lose(ctx context.Context, v *View, parent *held, key []byte, writer commit.ID) error {
 	w, err := v.writer(ctx, parent, key, writer)
 	if err != nil {
@@ -162,7 +168,8 @@ func (h *held) same(o *held) bool {
 	return sameEntry(&h.entry, h.has, &o.entry, o.has)
 }
 
-// origin returns which of the parents has what h has, of two that do the greater one, and -1 if none has.
+// origin returns which of the parents has what h has, of two that do the greater one, and -1 if
+// none has.
 func (h *held) origin(parents []held) int {
 	for i := len(parents) - 1; i >= 0; i-- {
 		if h.same(&parents[i]) {
@@ -181,7 +188,8 @@ func (v *View) hold(ctx context.Context, c *commit.Commit, key []byte) (held, er
 	return held{c, e, has}, nil
 }
 
-// holdParents returns what the parents of a commit have under a key: the lesser parent first. Parents that were given up, or whose trees were, are left out.
+// holdParents returns what the parents of a commit have under a key: the lesser parent first.
+// Parents that were given up, or whose trees were, are left out.
 func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -207,7 +215,8 @@ func (v *View) holdParents(ctx context.Context, h *held, key []byte) ([]held, er
 	return parents, nil
 }
 
-// parents returns the parents of a commit, the lesser one first, as a merge calls them left and right. Those that were given up are left out.
+// parents returns the parents of a commit, the lesser one first, as a merge calls them left and
+// right. Those that were given up are left out.
 func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit, error) {
 	parents := make([]*commit.Commit, 0, len(c.Parents))
 	for _, id := range c.Parents {
@@ -229,8 +238,9 @@ func (v *View) parents(ctx context.Context, c *commit.Commit) ([]*commit.Commit,
 	return parents, nil
 }
 
-// writer returns the commit with the given id, or, when that is zero or was given up, the last one that Why would name: the commit that gave the
-// key what h has, or the oldest one that is known to have it. It is nil when the key never had a value there.
+// writer returns the commit with the given id, or, when that is zero or was given up, the last one
+// that Why would name: the commit that gave the key what h has, or the oldest one that is known to
+// have it. It is nil when the key never had a value there.
 func (v *View) writer(ctx context.Context, h *held, key []byte, known commit.ID) (*commit.Commit, error) {
 	if !known.IsZero() {
 		if c, err := v.commit(ctx, known); !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
@@ -280,7 +290,8 @@ func (v *View) decisionIn(ctx context.Context, explanation object.Digest, key []
 	return d, err == nil, err
 }
 
-// changedSince reports whether a side of a merge has changed a key: not if all bases of the sides have what it has.
+// changedSince reports whether a side of a merge has changed a key: not if all bases of the sides
+// have what it has.
 func (v *View) changedSince(ctx context.Context, sides []held, side *held, key []byte) (bool, error) {
 	r, err := relate(ctx, v.Commits, v.Lost, sides[0].commit, sides[1].commit)
 	if err != nil {

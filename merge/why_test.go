@@ -222,7 +222,8 @@ func (h *history) from(c *commit.Commit, key string) *commit.Commit {
 	return from
 }
 
-// wrote returns who wrote what a commit has under a key: the commit with the given id, or the one that the values lead to.
+// wrote returns who wrote what a commit has under a key: the commit with the given id, or the one
+// that the values lead to.
 func (h *history) wrote(c *commit.Commit, key string, known commit.ID) commit.ID {
 	if !known.IsZero() {
 		return known

@@ -5,7 +5,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
 
-// A window is answered when it has windowItems items or windowBytes bytes of keys and inline values.
+// A window is answered when it has windowItems items or windowBytes bytes of keys and inline
+// values.
 const (
 	windowItems = 8192
 	windowBytes = 8 << 20
@@ -16,15 +17,17 @@ type item struct {
 	key     []byte
 	change  btree.Change
 	changes bool // change is one
-	// asked tells that the item is asked.at of its rule. plain is then what becomes of the key if nobody is asked.
+	// asked tells that the item is asked.at of its rule. plain is then what becomes of the key if
+	// nobody is asked.
 	asked bool
 	plain Outcome
 	rule  int
 	at    int
 }
 
-// window holds keys in order while questions wait for their answers, so that a rule is asked about many at once. It is empty
-// while there is no question. What it holds are copies: a key that is borrowed from a node pins the whole node.
+// window holds keys in order while questions wait for their answers, so that a rule is asked about
+// many at once. It is empty while there is no question. What it holds are copies: a key that is
+// borrowed from a node pins the whole node.
 type window struct {
 	items     []item
 	asked     [][]Conflict // by rule
@@ -70,7 +73,8 @@ func (w *window) own(e *fb.Entry, has bool) {
 	}
 }
 
-// arenaBytes is how much is allocated at once for copies. Deciders may keep what they get, so that it is not used again.
+// arenaBytes is how much is allocated at once for copies. Deciders may keep what they get, so that
+// it is not used again.
 const arenaBytes = 64 << 10
 
 func (w *window) copy(b []byte) []byte {
@@ -85,7 +89,8 @@ func (w *window) copy(b []byte) []byte {
 
 func (w *window) full() bool { return len(w.items) >= windowItems || w.bytes >= windowBytes }
 
-// clear empties the window. It keeps the room for items and questions, of all rules together that of two windows.
+// clear empties the window. It keeps the room for items and questions, of all rules together that
+// of two windows.
 func (w *window) clear() {
 	clear(w.items)
 	w.items = w.items[:0]

@@ -35,7 +35,8 @@ type wanted struct {
 // is reports whether e, if has, is what the side has under the key.
 func (w *wanted) is(e *fb.Entry, has bool) bool { return w.any || sameEntry(e, has, &w.entry, w.has) }
 
-// newest returns TakeLeft or TakeRight for the side that wrote one of the keys last: what Newest is documented to do.
+// newest returns TakeLeft or TakeRight for the side that wrote one of the keys last: what Newest is
+// documented to do.
 func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	var all [2][]wanted
 	for i, k := range keys {
@@ -65,7 +66,8 @@ func (p *Pair) newest(ctx context.Context, keys [][]byte) (Outcome, error) {
 	return laterSide(last[leftSide], last[rightSide]), nil
 }
 
-// laterSide returns the side with the greater commit; nil stands for none: then it is the other side, or that of the greater head.
+// laterSide returns the side with the greater commit; nil stands for none: then it is the other
+// side, or that of the greater head.
 func laterSide(left, right *commit.Commit) Outcome {
 	if left != nil && (right == nil || commit.Compare(left, right) > 0) {
 		return TakeLeft
@@ -75,13 +77,15 @@ func laterSide(left, right *commit.Commit) Outcome {
 
 // written says who wrote what a side has under a key. Both are nil where nobody did.
 type written struct {
-	// writer is the commit that gave the key what the side has there, newest the one by which the side is measured; see LastOneWins.
+	// writer is the commit that gave the key what the side has there, newest the one by which the
+	// side is measured; see LastOneWins.
 	writer, newest *commit.Commit
 }
 
-// findWriters finds who wrote keys on each side by the definition of LastOneWins. The keys of a side ascend, and at is the index of
-// each. It reads the commits down to the last writer, few more of what both sides have, and of their trees what differs near
-// the keys; and where a clock was set back between the heads and their bases, all commits in between.
+// findWriters finds who wrote keys on each side by the definition of LastOneWins. The keys of a
+// side ascend, and at is the index of each. It reads the commits down to the last writer, few more
+// of what both sides have, and of their trees what differs near the keys; and where a clock was set
+// back between the heads and their bases, all commits in between.
 func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]written, err error) {
 	open := [2][]wanted{slices.Clone(keys[leftSide]), slices.Clone(keys[rightSide])}
 	for side := range found {
@@ -107,7 +111,8 @@ func (p *Pair) findWriters(ctx context.Context, keys *[2][]wanted) (found [2][]w
 	return found, err
 }
 
-// findNewest sets newest where it is not the writer: a commit with a later time that wrote the key, and on which the writer is built.
+// findNewest sets newest where it is not the writer: a commit with a later time that wrote the key,
+// and on which the writer is built.
 func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]written) error {
 	w := p.walkSides()
 	for w.queue.own[leftSide]+w.queue.own[rightSide] > 0 {
@@ -142,7 +147,8 @@ func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]wr
 	return nil
 }
 
-// without calls found for the elements of keys with some indexes, which ascend, and returns the others.
+// without calls found for the elements of keys with some indexes, which ascend, and returns the
+// others.
 func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 	kept, n := keys[:hits[0]], 0
 	for i := hits[0]; i < len(keys); i++ {
@@ -156,8 +162,9 @@ func without(keys []wanted, hits []int, found func(k *wanted)) []wanted {
 	return kept
 }
 
-// sidesWalk walks the commits of both sides, the greatest generation first. So a commit leaves the queue after all that descend
-// from it, and it is then known which sides have it. Timestamps have no part in that: a child may have a lesser one.
+// sidesWalk walks the commits of both sides, the greatest generation first. So a commit leaves the
+// queue after all that descend from it, and it is then known which sides have it. Timestamps have
+// no part in that: a child may have a lesser one.
 type sidesWalk struct {
 	view  *View
 	queue sidesQueue
@@ -170,7 +177,8 @@ func (p *Pair) walkSides() *sidesWalk {
 	return w
 }
 
-// step returns the next commit of the queue, which must not be empty, and the side that alone has it, -1 if both have it.
+// step returns the next commit of the queue, which must not be empty, and the side that alone has
+// it, -1 if both have it.
 func (w *sidesWalk) step(ctx context.Context) (a sided, side int, err error) {
 	if err := ctx.Err(); err != nil {
 		return sided{}, 0, err
@@ -224,12 +232,13 @@ func (w *sidesWalk) own(ctx context.Context, a *sided, keys []wanted) ([]int, er
 	return hits, nil
 }
 
-// maxPassed is how many differences are passed on the way to the next key before the difference is begun anew there. To begin costs
-// two paths through the tree.
+// maxPassed is how many differences are passed on the way to the next key before the difference is
+// begun anew there. To begin costs two paths through the tree.
 const maxPassed = 16
 
-// ownChanges returns the indexes of the keys, which ascend, that have in the tree root what the side has, and in none of the trees
-// of parents. The cost follows the number of keys or that of differences to the first parent, whichever is less, times the depth.
+// ownChanges returns the indexes of the keys, which ascend, that have in the tree root what the
+// side has, and in none of the trees of parents. The cost follows the number of keys or that of
+// differences to the first parent, whichever is less, times the depth.
 func ownChanges(ctx context.Context, v *View, root object.Digest, parents []object.Digest, keys []wanted) ([]int, error) {
 	if len(keys) <= fewKeys {
 		return ownKeys(ctx, v, root, parents, keys)
@@ -275,7 +284,8 @@ func ownChanges(ctx context.Context, v *View, root object.Digest, parents []obje
 	return hits, nil
 }
 
-// fewKeys are looked up one by one. To begin a difference costs more than two look-ups, and much more where two trees have little in common.
+// fewKeys are looked up one by one. To begin a difference costs more than two look-ups, and much
+// more where two trees have little in common.
 const fewKeys = 4
 
 // ownKeys is ownChanges by looking up each key.
@@ -300,7 +310,8 @@ func ownKeys(ctx context.Context, v *View, root object.Digest, parents []object.
 	return hits, nil
 }
 
-// isOwn reports whether a difference to the first parent gives a key what the side has, and no other parent has that.
+// isOwn reports whether a difference to the first parent gives a key what the side has, and no
+// other parent has that.
 func isOwn(ctx context.Context, v *View, w *wanted, d *btree.DiffEntry, others []object.Digest) (bool, error) {
 	if !w.is(&d.Right, d.HasRight) {
 		return false, nil
@@ -319,7 +330,8 @@ func noneHas(ctx context.Context, v *View, roots []object.Digest, key []byte, e 
 	return true, nil
 }
 
-// commit returns the commit with the given id, the first one included. The error matches base.ErrGone when retention has given it up.
+// commit returns the commit with the given id, the first one included. The error matches
+// base.ErrGone when retention has given it up.
 func (v *View) commit(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if id == commit.First().ID {
 		return commit.First(), nil
@@ -344,8 +356,8 @@ type sided struct {
 	roots [2]object.Digest // of the parents, in their order
 }
 
-// sidesQueue gives commits in the order of commit.CompareGeneration, the greatest first: a commit comes out after its
-// descendants, and in only once.
+// sidesQueue gives commits in the order of commit.CompareGeneration, the greatest first: a commit
+// comes out after its descendants, and in only once.
 type sidesQueue struct {
 	heap []*sided
 	held map[commit.ID]*sided

@@ -9,14 +9,15 @@
 //
 // Invariants, cited by the tests:
 //
-//	M1  Every row but the objects, graves, marks and locks follows from these alone. Verify derives them
-//	    again and compares.
-//	M2  The bytes of an object are kept as they came, without its payload. Nothing is marshalled again.
-//	M3  An operation that fails with an error about its arguments has changed nothing. After any other
-//	    error the caller gives up the transaction.
+//	M1  Every row but the objects, graves, marks and locks follows from these alone. Verify
+//	    derives them again and compares.
+//	M2  The bytes of an object are kept as they came, without its payload. Nothing is marshalled
+//	    again.
+//	M3  An operation that fails with an error about its arguments has changed nothing. After any
+//	    other error the caller gives up the transaction.
 //	M4  A migration that was interrupted goes on when the file is opened again.
-//	M5  A file is verified, page by page, before any row of it is used. No damage makes a call panic, run
-//	    for ever, or use memory that does not follow from what was asked.
+//	M5  A file is verified, page by page, before any row of it is used. No damage makes a call
+//	    panic, run for ever, or use memory that does not follow from what was asked.
 //
 // The package may import internal/base, keyspace, ordered, bbolt and the wire format of protocol
 // buffers. A [File] is safe for concurrent use. A [View] or [Tx] is for one goroutine, and ends

@@ -51,7 +51,8 @@ const maxDecodedBytes = 256 << 10
 //
 //	Object    1 id {1 value} 2 signature 3 header 4 payload
 //	Header    1 version {1 major 2 minor} 2 container {1 value} 3 owner {1 value} 4 creation epoch
-//	          5 payload length 6 payload hash {1 type 2 sum} 7 type 8 homomorphic hash {1 type 2 sum}
+//	          5 payload length 6 payload hash {1 type 2 sum} 7 type 8 homomorphic hash {1 type 2
+//	            sum}
 //	          9 session token 10 attribute {1 key 2 value}, repeated 11 split
 //	Split     1 parent {1 value} 2 previous {1 value} 3 parent signature 4 parent header
 //	          5 child {1 value}, repeated 6 split id 7 first {1 value}

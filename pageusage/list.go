@@ -17,7 +17,8 @@ const (
 	heapPages = 1024
 )
 
-// rows yields copies of the rows of a bucket in order. It holds no transaction while the loop body runs.
+// rows yields copies of the rows of a bucket in order. It holds no transaction while the loop body
+// runs.
 func (d *DB) rows(bucket string, prefix []byte) iter.Seq2[[2][]byte, error] {
 	return func(yield func([2][]byte, error) bool) {
 		if err := d.usable(); err != nil {
@@ -92,10 +93,10 @@ func (d *DB) List() iter.Seq2[Usage, error] {
 	}
 }
 
-// LeastRecent yields the closed pages, the one that was closed longest ago first; of pages closed at
-// the same time, in the order of List. Its memory does not grow with the number of pages. A page that is
-// marked meanwhile may come in its new place, its old one, or both: check before evicting. At most one
-// error comes, last: those of List.
+// LeastRecent yields the closed pages, the one that was closed longest ago first; of pages closed
+// at the same time, in the order of List. Its memory does not grow with the number of pages. A page
+// that is marked meanwhile may come in its new place, its old one, or both: check before evicting.
+// At most one error comes, last: those of List.
 func (d *DB) LeastRecent() iter.Seq2[Usage, error] {
 	return func(yield func(Usage, error) bool) {
 		var after Usage

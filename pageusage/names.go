@@ -32,8 +32,9 @@ func checkName(what, name string) error {
 }
 
 // SetLedgerName records that the directory dir is that of the ledger name. It is durable when it
-// returns, and costs no write when it is so already. dir and name are 1 to limits.MaxLedgerNameBytes
-// bytes long. Errors: base.ErrInvalid, base.ErrTooLarge, base.ErrReadOnly, those of Flush.
+// returns, and costs no write when it is so already. dir and name are 1 to
+// limits.MaxLedgerNameBytes bytes long. Errors: base.ErrInvalid, base.ErrTooLarge,
+// base.ErrReadOnly, those of Flush.
 func (d *DB) SetLedgerName(dir, name string) error {
 	if err := checkName("directory", dir); err != nil {
 		return err
@@ -109,8 +110,8 @@ func (d *DB) found(bucket string, k []byte) (string, error) {
 	return name, err
 }
 
-// ForgetLedger forgets the name of the ledger in dir and the names of all its pages, for a ledger that
-// was deleted. Usage stays until Remove or Reconcile. That there is none is no error. Errors:
+// ForgetLedger forgets the name of the ledger in dir and the names of all its pages, for a ledger
+// that was deleted. Usage stays until Remove or Reconcile. That there is none is no error. Errors:
 // base.ErrReadOnly, those of Flush.
 func (d *DB) ForgetLedger(dir string) error {
 	name, err := d.name(ledgersBucket, []byte(dir))
@@ -154,8 +155,9 @@ func (d *DB) Ledgers() iter.Seq2[Ledger, error] {
 	}
 }
 
-// PageNames yields every named page of a ledger, sorted by id, whether a copy is held here or not; of all
-// ledgers when ledger is empty, sorted by ledger name followed by id. Errors: those of Ledgers.
+// PageNames yields every named page of a ledger, sorted by id, whether a copy is held here or not;
+// of all ledgers when ledger is empty, sorted by ledger name followed by id. Errors: those of
+// Ledgers.
 func (d *DB) PageNames(ledger string) iter.Seq2[NamedPage, error] {
 	return func(yield func(NamedPage, error) bool) {
 		for kv, err := range d.rows(pagesBucket, []byte(ledger)) {

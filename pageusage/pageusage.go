@@ -60,8 +60,8 @@ type Recovery struct {
 	// Damage is why the database that was there could not be used, nil when it could; it matches
 	// base.ErrCorrupt.
 	Damage error
-	// SavedAs is where the damaged file is now, empty when there is none or Options.ReadOnly is set.
-	// A file that was set aside before is replaced.
+	// SavedAs is where the damaged file is now, empty when there is none or Options.ReadOnly is
+	// set. A file that was set aside before is replaced.
 	SavedAs string
 	// Closed is the number of pages that a crash had left open.
 	Closed int
@@ -78,12 +78,12 @@ type DB struct {
 	closed  bool            // guarded by mu
 }
 
-// Open opens the database in dir, {repository}/page_usage_db, and makes both when they do not exist. It
-// reads every row. A damaged database is set aside (U4). It waits for the file's lock at most as long as
-// index.OpenFile does.
+// Open opens the database in dir, {repository}/page_usage_db, and makes both when they do not
+// exist. It reads every row. A damaged database is set aside (U4). It waits for the file's lock at
+// most as long as index.OpenFile does.
 //
-// Errors: base.ErrInvalid without Options.Now; base.ErrLocked; *base.FormatError for a database of a
-// newer program, which is left alone; what the file system says.
+// Errors: base.ErrInvalid without Options.Now; base.ErrLocked; *base.FormatError for a database of
+// a newer program, which is left alone; what the file system says.
 func Open(dir string, o Options) (*DB, *Recovery, error) {
 	if o.Now.IsZero() {
 		return nil, nil, fmt.Errorf("open page usage: no time: %w", base.ErrInvalid)
@@ -167,9 +167,9 @@ func newDB(db index.DB, readOnly bool) *DB {
 	return &DB{db: db, readOnly: readOnly, pending: map[Page]uint64{}, sizes: map[Page]int64{}}
 }
 
-// New makes a DB on rows that the caller has opened, and returns how many pages it found open; they are
-// closed at now (U3). Close closes db. Errors: *base.CorruptError, *base.FormatError, what db says; db is
-// then not closed.
+// New makes a DB on rows that the caller has opened, and returns how many pages it found open; they
+// are closed at now (U3). Close closes db. Errors: *base.CorruptError, *base.FormatError, what db
+// says; db is then not closed.
 func New(db index.DB, now time.Time) (d *DB, closed int, err error) {
 	var left []Page
 	fresh := false
@@ -256,9 +256,9 @@ func scanRow(bucket string, k, v []byte, open func(Page)) error {
 	return err
 }
 
-// MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of its
-// own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed; those of
-// Flush.
+// MarkOpened notes that p is open. It costs no write when p is open already, and otherwise none of
+// its own (U1). Errors: base.ErrInvalid, base.ErrTooLarge for the ledger's name; base.ErrClosed;
+// those of Flush.
 func (d *DB) MarkOpened(p Page) error { return d.mark(p, 0) }
 
 // MarkClosed notes that p was closed at t. Errors and durability are those of MarkOpened.
@@ -282,7 +282,8 @@ func (d *DB) mark(p Page, t uint64) error {
 	return nil
 }
 
-// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are those of MarkOpened.
+// NoteSize notes what the copy of p takes on disk, in bytes, 0 or more. Errors and durability are
+// those of MarkOpened.
 func (d *DB) NoteSize(p Page, sizeBytes int64) error {
 	if err := p.check(); err != nil {
 		return err
@@ -395,8 +396,8 @@ func (d *DB) Get(p Page) (Usage, error) {
 	return u, nil
 }
 
-// Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a sync
-// has failed, *base.CorruptError; the marks then stay in memory.
+// Flush makes all marks durable. Errors: base.ErrClosed, base.ErrNoSpace, base.ErrReadOnly after a
+// sync has failed, *base.CorruptError; the marks then stay in memory.
 func (d *DB) Flush() error { return d.update("write page usage", nil) }
 
 // update writes what is pending and then calls fn, in one transaction. Updates of db run one after
@@ -466,12 +467,12 @@ func putMarks(tx index.Tx, marks map[Page]uint64, sizes map[Page]int64) error {
 	return nil
 }
 
-// Remove forgets the usage of p, for a page whose local copy is gone, and keeps its name. That there is
-// none is no error. Errors: those of Flush, and base.ErrReadOnly.
+// Remove forgets the usage of p, for a page whose local copy is gone, and keeps its name. That
+// there is none is no error. Errors: those of Flush, and base.ErrReadOnly.
 func (d *DB) Remove(p Page) error { return d.remove(p, false) }
 
-// RemoveClosed is Remove for several pages in one transaction, each only if it was last closed when its Usage says: a page that was opened since
-// is there again. Errors: those of Remove.
+// RemoveClosed is Remove for several pages in one transaction, each only if it was last closed when
+// its Usage says: a page that was opened since is there again. Errors: those of Remove.
 func (d *DB) RemoveClosed(gone []Usage) error {
 	for i := range gone {
 		if err := gone[i].Page.check(); err != nil {
@@ -511,8 +512,9 @@ func (d *DB) remove(p Page, name bool) error {
 	})
 }
 
-// Reconcile makes the rows those of the pages that exist: a page without a row counts as closed at now,
-// a row without a page is removed, names stay. Errors: those of Remove, and base.ErrInvalid for a name.
+// Reconcile makes the rows those of the pages that exist: a page without a row counts as closed at
+// now, a row without a page is removed, names stay. Errors: those of Remove, and base.ErrInvalid
+// for a name.
 func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err error) {
 	missing := make(map[Page]bool, len(exist))
 	for _, p := range exist {
@@ -555,8 +557,8 @@ func (d *DB) Reconcile(exist []Page, now time.Time) (added, removed int, err err
 	return added, removed, nil
 }
 
-// Close writes what is pending and closes the database. It is idempotent. Errors: those of Flush; the
-// database is closed all the same.
+// Close writes what is pending and closes the database. It is idempotent. Errors: those of Flush;
+// the database is closed all the same.
 func (d *DB) Close() error {
 	flushed := d.Flush()
 	d.mu.Lock()

@@ -166,7 +166,8 @@ func TestMarksAreLazy(t *testing.T) {
 	}
 }
 
-// TestSizes: what was noted last is kept until the page is removed, also by a database of a program that noted none.
+// TestSizes: what was noted last is kept until the page is removed, also by a database of a program
+// that noted none.
 func TestSizes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "page_usage.db")
@@ -300,8 +301,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestLeastRecent compares the order with sorting, over more pages than fit the heap, with a body that
-// changes rows.
+// TestLeastRecent compares the order with sorting, over more pages than fit the heap, with a body
+// that changes rows.
 func TestLeastRecent(t *testing.T) {
 	d, _, err := pageusage.New(index.NewMemory(), at(1))
 	must(t, err)
@@ -451,8 +452,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestCrashes: after any marks and a crash, a page that the database knows has a time that some mark gave
-// it, or that of the next Open; names that were set are there (U1, U2, U3).
+// TestCrashes: after any marks and a crash, a page that the database knows has a time that some
+// mark gave it, or that of the next Open; names that were set are there (U1, U2, U3).
 func TestCrashes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		disk := index.NewMemory()

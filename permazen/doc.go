@@ -7,7 +7,8 @@
 // types.
 //
 //	P1  Every index row follows from an object, and every object has its index rows.
-//	P2  An object has the schema that its first row names. Begin migrates it when it is first used.
+//	P2  An object has the schema that its first row names. Begin migrates it when it is first
+//	    used.
 //	P3  No reference dangles, unless its field allows it.
 //
 // A Tx is for one goroutine at a time; it belongs to the transaction of its rows, which commits it

@@ -1,8 +1,8 @@
 // Package records keeps typed records on a page, with indexes that stay right through merges.
 //
-// A Collection is a namespace of a page. It stores values of a Go type under ids of the app, and has
-// rows for each of its indexes: functions of the value that the app declares. Collections of one
-// page change together in one transaction, sync with the page, and have its history.
+// A Collection is a namespace of a page. It stores values of a Go type under ids of the app, and
+// has rows for each of its indexes: functions of the value that the app declares. Collections of
+// one page change together in one transaction, sync with the page, and have its history.
 //
 //	type Note struct {
 //		Title string
@@ -22,7 +22,8 @@
 //		}},
 //	})
 //	err = notes.Put(ctx, "n1", &Note{Title: "hello", Tags: []string{"a"}})
-//	for note, err := range notes.Query(ctx, records.Query{Index: "tag", Equal: records.Key("a")}) {
+//	for note, err := range notes.Query(ctx, records.Query{Index: "tag", Equal: records.Key("a")})
+//	    {
 //		...
 //	}
 //
@@ -37,23 +38,23 @@
 //	`ledger:"max"`      numbers, strings and times: the greatest
 //	otherwise           the side that wrote the record last
 //
-// Where devices have merged the same branches at the same time in different ways, it may be that the
-// common ancestors do not agree about a record. Then nothing tells who has added or removed what: a
-// counter becomes the greater one, and a set has what either side has.
+// Where devices have merged the same branches at the same time in different ways, it may be that
+// the common ancestors do not agree about a record. Then nothing tells who has added or removed
+// what: a counter becomes the greater one, and a set has what either side has.
 //
-// Structs without a tag that are fields are merged in the same way, field by field. A record that one
-// side has deleted and the other one changed is what the side has that wrote it last. What a merge
-// has decided against a side is told by Page.Conflicts under the rule "records".
+// Structs without a tag that are fields are merged in the same way, field by field. A record that
+// one side has deleted and the other one changed is what the side has that wrote it last. What a
+// merge has decided against a side is told by Page.Conflicts under the rule "records".
 //
 // Index rows are derived: after each merge they are what the merged records say, whatever rows both
-// sides had. All devices must declare the same indexes and tags for one collection; see Options.Version
-// for changes.
+// sides had. All devices must declare the same indexes and tags for one collection; see
+// Options.Version for changes.
 //
 // # Unique indexes
 //
-// A Put that would give two records one key of a unique index fails with ErrUnique. Two devices may do
-// so without knowing of each other. Then both records stay, Get and Query by the index give both, the
-// one with the lesser id first, and Duplicates lists them until the app has changed one.
+// A Put that would give two records one key of a unique index fails with ErrUnique. Two devices may
+// do so without knowing of each other. Then both records stay, Get and Query by the index give
+// both, the one with the lesser id first, and Duplicates lists them until the app has changed one.
 //
 // # Rows
 //
@@ -63,6 +64,6 @@
 //	N 0x00 "r" id                     a record: uvarint version, then what the codec wrote
 //	N 0x00 "i" tuple(index, key) id   a row of an index, without a value
 //
-// The package stands on the public API of package ledger alone. Its values may be used concurrently,
-// but a Tx and a View as what they were made of. It may change with any release.
+// The package stands on the public API of package ledger alone. Its values may be used
+// concurrently, but a Tx and a View as what they were made of. It may change with any release.
 package records

@@ -15,8 +15,8 @@ type fields struct {
 }
 
 // merger merges a value that both sides may have changed. base is the zero reflect.Value where the
-// common ancestors do not agree about the record. leftNewer says which side wrote the record last. It
-// reports whether it has decided against a side.
+// common ancestors do not agree about the record. leftNewer says which side wrote the record last.
+// It reports whether it has decided against a side.
 type merger func(base, left, right reflect.Value, leftNewer bool) (merged reflect.Value, lost bool)
 
 var timeType = reflect.TypeFor[time.Time]()
@@ -120,8 +120,8 @@ func mergeLast(_, left, right reflect.Value, leftNewer bool) (reflect.Value, boo
 	return right, true
 }
 
-// mergeCounter adds what both sides have added. Without a base it takes the greater number, since the
-// sum would count twice what both have.
+// mergeCounter adds what both sides have added. Without a base it takes the greater number, since
+// the sum would count twice what both have.
 func mergeCounter(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	if !base.IsValid() {
 		return mergeMax(base, left, right, leftNewer)
@@ -184,8 +184,8 @@ func mergeMap(base, left, right reflect.Value, leftNewer bool) (reflect.Value, b
 	return out, lost
 }
 
-// mergeSlice takes the elements that a side has, but for those that one has removed: in the order of
-// the side that wrote the record last, the others behind them.
+// mergeSlice takes the elements that a side has, but for those that one has removed: in the order
+// of the side that wrote the record last, the others behind them.
 func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 	if !base.IsValid() {
 		base = reflect.Zero(left.Type())

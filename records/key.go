@@ -20,13 +20,13 @@ const (
 	partTime   = 0x40
 )
 
-// Key returns a key of an index: the parts, so encoded that keys sort as their first parts do, then as
-// their second parts, and so on. No key with a part more begins between a key and the next greater
-// one of as many parts, so that Query.Prefix selects by leading parts.
+// Key returns a key of an index: the parts, so encoded that keys sort as their first parts do, then
+// as their second parts, and so on. No key with a part more begins between a key and the next
+// greater one of as many parts, so that Query.Prefix selects by leading parts.
 //
-// Parts may be nil, []byte, string, bool, integers of any size up to int64 and uint64 (which sort by
-// value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to the
-// nanosecond, years 1678 to 2261). Other types panic, as they are mistakes of the program.
+// Parts may be nil, []byte, string, bool, integers of any size up to int64 and uint64 (which sort
+// by value, whatever their type), float32, float64 (NaN sorts below all numbers) and time.Time (to
+// the nanosecond, years 1678 to 2261). Other types panic, as they are mistakes of the program.
 func Key(parts ...any) []byte {
 	var b []byte
 	for _, p := range parts {

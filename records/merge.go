@@ -13,8 +13,8 @@ import (
 // Rule is the name under which Page.Conflicts tells what merges of collections have decided.
 const Rule = "records"
 
-// strategy is the ledger.GroupStrategy of a collection. A group is a record with its index rows, and
-// the row of versions is one of its own.
+// strategy is the ledger.GroupStrategy of a collection. A group is a record with its index rows,
+// and the row of versions is one of its own.
 type strategy[T any] struct{ c *Collection[T] }
 
 // Name implements ledger.GroupStrategy.
@@ -153,7 +153,8 @@ func (s *strategy[T]) merged(ctx context.Context, m *ledger.Merge, g *ledger.Gro
 	return row, value, err
 }
 
-// baseKnown reports whether the common ancestors agree about a record, if it is only that there is none.
+// baseKnown reports whether the common ancestors agree about a record, if it is only that there is
+// none.
 func (s *strategy[T]) baseKnown(ctx context.Context, g *ledger.Group, id string) (bool, error) {
 	row := s.c.recordRow(id)
 	for c, err := range g.Changes(ctx) {
@@ -206,8 +207,9 @@ func (s *strategy[T]) index(ctx context.Context, m *ledger.Merge, g *ledger.Grou
 	return s.c.moveKeys(ctx, m.Result, id, there, now)
 }
 
-// Finish implements ledger.GroupStrategy. Where one side has made index rows by other functions than
-// those of this program, all are made again by these. A newer program sees that, and makes its own.
+// Finish implements ledger.GroupStrategy. Where one side has made index rows by other functions
+// than those of this program, all are made again by these. A newer program sees that, and makes its
+// own.
 func (s *strategy[T]) Finish(ctx context.Context, m *ledger.Merge) error {
 	for _, r := range []reader{m.Left, m.Right} {
 		found, same, err := s.c.readSchema(ctx, r)

@@ -26,8 +26,8 @@ type Record[T any] struct {
 	Key []byte
 }
 
-// Query selects records. The zero value selects all, by id. Keys are those of Key for an index, else
-// ids.
+// Query selects records. The zero value selects all, by id. Keys are those of Key for an index,
+// else ids.
 type Query struct {
 	// Index is the one by which records are found and sorted; empty: their ids.
 	Index string
@@ -92,9 +92,9 @@ func (q *Query) holds(key []byte) bool {
 }
 
 // Query yields the records that q selects, ordered by key and then by id, as they are now. A record
-// with several keys of an index comes once for each that is selected. Errors end it: ledger.ErrInvalid
-// for an index that is not declared; ErrNewer; those of the codec and of Page.View. Memory is that of
-// one record.
+// with several keys of an index comes once for each that is selected. Errors end it:
+// ledger.ErrInvalid for an index that is not declared; ErrNewer; those of the codec and of
+// Page.View. Memory is that of one record.
 func (c *Collection[T]) Query(ctx context.Context, q Query) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		s, err := c.page.Snapshot(ctx)

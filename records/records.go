@@ -70,9 +70,9 @@ type Options[T any] struct {
 	// Version is that of the values. It is to be raised when the codec of older versions does not
 	// read them as they are now.
 	Version uint32
-	// Migrate returns the value that a record of an older Version stands for. It is called each time
-	// such a record is read, until it was put again: see MigrateAll. Nil: older records are read by
-	// the codec.
+	// Migrate returns the value that a record of an older Version stands for. It is called each
+	// time such a record is read, until it was put again: see MigrateAll. Nil: older records are
+	// read by the codec.
 	Migrate func(version uint32, b []byte) (*T, error)
 }
 
@@ -88,11 +88,11 @@ type Collection[T any] struct {
 	fresh atomic.Pointer[ledger.CommitID]
 }
 
-// Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page a
-// merge rule, and makes index rows where the declared indexes have changed, in one transaction that
-// reads all records then; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid for
-// bad names, tags or a T that the tags do not fit; ErrNewer when the collection has a newer Version;
-// those of Page.Update.
+// Open returns the collection of a name: 1 to MaxNameBytes of UTF-8 without 0x00. It gives the page
+// a merge rule, and makes index rows where the declared indexes have changed, in one transaction
+// that reads all records then; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid
+// for bad names, tags or a T that the tags do not fit; ErrNewer when the collection has a newer
+// Version; those of Page.Update.
 func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
 	c := &Collection[T]{page: page, name: name, prefix: append([]byte(name), 0)}
 	if o != nil {
@@ -246,8 +246,8 @@ func (c *Collection[T]) explain(what, id string, err error) error {
 	return fmt.Errorf("%s record %q of collection %q: %w", what, id, c.name, err)
 }
 
-// Get returns a record as it is now. It is the caller's. Errors: ledger.ErrNotFound; ledger.ErrInvalid
-// for an id that is none; ErrNewer; those of the codec and of Page.View.
+// Get returns a record as it is now. It is the caller's. Errors: ledger.ErrNotFound;
+// ledger.ErrInvalid for an id that is none; ErrNewer; those of the codec and of Page.View.
 func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
 	err = c.page.View(ctx, func(s *ledger.Snapshot) (err error) {
 		v, err = c.get(ctx, s, id)

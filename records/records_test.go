@@ -240,8 +240,8 @@ func TestKeyOrder(t *testing.T) {
 	})
 }
 
-// TestVersions: records of an older version are migrated when they are read, and put again on demand;
-// those of a newer one are told.
+// TestVersions: records of an older version are migrated when they are read, and put again on
+// demand; those of a newer one are told.
 func TestVersions(t *testing.T) {
 	ctx := t.Context()
 	p := page(t)
@@ -420,9 +420,10 @@ func (d *device) verify(t *testing.T, fail func(string, ...any)) {
 	}
 }
 
-// TestLawsOfMerging: whatever three devices do offline, and in whatever order they merge, index rows
-// are what the records say after each merge, and in the end all devices have the same rows. A counter
-// is no more than the sum of what was added, and no less than the most that one device has seen.
+// TestLawsOfMerging: whatever three devices do offline, and in whatever order they merge, index
+// rows are what the records say after each merge, and in the end all devices have the same rows. A
+// counter is no more than the sum of what was added, and no less than the most that one device has
+// seen.
 func TestLawsOfMerging(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := devices(t, 3)

@@ -10,9 +10,9 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// schema is the row N 0x00 "m", as JSON: the version of the values, and for each index the version of
-// its function. The rows of an index that it does not list, or lists with another version, count for
-// nothing.
+// schema is the row N 0x00 "m", as JSON: the version of the values, and for each index the version
+// of its function. The rows of an index that it does not list, or lists with another version, count
+// for nothing.
 type schema struct {
 	Version uint32            `json:"version"`
 	Indexes map[string]uint32 `json:"indexes,omitempty"`

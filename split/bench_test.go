@@ -17,7 +17,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// sourceCode returns up to most bytes of distinct files of the Go tree and, when that is shorter, of the module cache.
+// sourceCode returns up to most bytes of distinct files of the Go tree and, when that is shorter,
+// of the module cache.
 func sourceCode(b *testing.B, most int) []byte {
 	b.Helper()
 	var all []byte
@@ -38,8 +39,8 @@ func sourceCode(b *testing.B, most int) []byte {
 	return all[:min(len(all), most)]
 }
 
-// BenchmarkCut compares the scanning loop with the library's, rolled over every byte, on the same data in turns. The
-// ratio is the median of the rounds; the rates are of all.
+// BenchmarkCut compares the scanning loop with the library's, rolled over every byte, on the same
+// data in turns. The ratio is the median of the rounds; the rates are of all.
 //
 //	go test -run '^$' -bench Cut -benchtime 40x -cpu 1 ./split
 func BenchmarkCut(b *testing.B) {
@@ -153,8 +154,9 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkDedup splits source code, makes small edits at random places, 1000 for 256 MiB, and reports how much of the
-// edited content is in pieces that are there already, and how much each edit adds, without and with index pieces.
+// BenchmarkDedup splits source code, makes small edits at random places, 1000 for 256 MiB, and
+// reports how much of the edited content is in pieces that are there already, and how much each
+// edit adds, without and with index pieces.
 //
 //	go test -run '^$' -bench Dedup -benchtime 1x ./split
 func BenchmarkDedup(b *testing.B) {

@@ -11,11 +11,12 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Source gives pieces by their digests. It proves that the content is what the digest names; all else about it is
-// checked here. Its methods may be called concurrently.
+// Source gives pieces by their digests. It proves that the content is what the digest names; all
+// else about it is checked here. Its methods may be called concurrently.
 type Source interface {
-	// Piece returns the content of d, which is shared: nobody changes it. It may block for the disk or the network.
-	// The errors are those of the source, base.ErrNotFound and base.ErrNeedsFetch among them.
+	// Piece returns the content of d, which is shared: nobody changes it. It may block for the disk
+	// or the network. The errors are those of the source, base.ErrNotFound and base.ErrNeedsFetch
+	// among them.
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)
 }
 
@@ -81,8 +82,8 @@ func checkChunk(s span) error {
 	return nil
 }
 
-// parseIndex parses the content of the index piece d and checks that its children belong to the kind of object that
-// d belongs to.
+// parseIndex parses the content of the index piece d and checks that its children belong to the
+// kind of object that d belongs to.
 func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
 	x, err := flatbuffers.ParseIndex(content)
 	if errors.Is(err, base.ErrUnsupported) {
@@ -108,9 +109,9 @@ func tooDeep(d object.Digest) error {
 	return corrupt(d, fmt.Sprintf("at most %d levels of index pieces", maxDepth), "more")
 }
 
-// Children returns the pieces that the piece d with the given content lists, in order and as often as it lists them;
-// nil for a chunk. It retains nothing of content, and it does not check that d names content. Errors:
-// *base.CorruptError, *base.FormatError.
+// Children returns the pieces that the piece d with the given content lists, in order and as often
+// as it lists them; nil for a chunk. It retains nothing of content, and it does not check that d
+// names content. Errors: *base.CorruptError, *base.FormatError.
 func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 	if !d.Valid() {
 		return nil, corrupt(d, "known kind", d.Kind().String())
@@ -133,10 +134,11 @@ func Children(d object.Digest, content []byte) ([]object.Digest, error) {
 	return ds, nil
 }
 
-// Walk calls fn for every piece of the object with the given root, an index piece before what it lists, chunks in the
-// order of the content, each as often as it occurs. size is the number of bytes of content below the piece. Walk reads
-// the root and the index pieces, but no other chunk. It ends with the first error of fn, which it returns as it is;
-// others are those of the source, wrapped, of ctx, *base.CorruptError and *base.FormatError.
+// Walk calls fn for every piece of the object with the given root, an index piece before what it
+// lists, chunks in the order of the content, each as often as it occurs. size is the number of
+// bytes of content below the piece. Walk reads the root and the index pieces, but no other chunk.
+// It ends with the first error of fn, which it returns as it is; others are those of the source,
+// wrapped, of ctx, *base.CorruptError and *base.FormatError.
 func Walk(ctx context.Context, src Source, root object.Digest, fn func(d object.Digest, size uint64, index bool) error) error {
 	if !root.Valid() {
 		return corrupt(root, "known kind", root.Kind().String())

@@ -12,17 +12,18 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker, io.WriterTo and io.Closer.
+// Reader reads an object from its pieces. It implements io.ReaderAt, io.ReadSeeker, io.WriterTo and
+// io.Closer.
 //
-// A read touches the pieces that hold what is asked for, and the index pieces above them; it holds one piece of each
-// level of the object at a time, whatever the size of the object. From a Far source it brings what
-// a longer read lacks at once, and of a read that goes on as much more as it has read so far, at
-// most 16 MiB. Every piece is checked against the index piece that
-// lists it: a piece that is not what it must be gives a *base.CorruptError that names it. Other errors: those of the
-// source and of the context, wrapped; base.ErrClosed after Close; *base.FormatError.
+// A read touches the pieces that hold what is asked for, and the index pieces above them; it holds
+// one piece of each level of the object at a time, whatever the size of the object. From a Far
+// source it brings what a longer read lacks at once, and of a read that goes on as much more as it
+// has read so far, at most 16 MiB. Every piece is checked against the index piece that lists it: a
+// piece that is not what it must be gives a *base.CorruptError that names it. Other errors: those
+// of the source and of the context, wrapped; base.ErrClosed after Close; *base.FormatError.
 //
-// ReadAt, Size and Close may be called concurrently with all methods; Read, Seek and WriteTo share a position and are
-// for one goroutine at a time.
+// ReadAt, Size and Close may be called concurrently with all methods; Read, Seek and WriteTo share
+// a position and are for one goroutine at a time.
 type Reader struct {
 	ctx  context.Context // of the object: the io interfaces have no place for one
 	src  Source
@@ -42,8 +43,8 @@ var (
 	_ io.Closer     = (*Reader)(nil)
 )
 
-// NewReader returns a reader of the object with the given root piece and size in bytes. ctx governs all its reads.
-// It reads nothing yet.
+// NewReader returns a reader of the object with the given root piece and size in bytes. ctx governs
+// all its reads. It reads nothing yet.
 func NewReader(ctx context.Context, src Source, root object.Digest, size uint64) *Reader {
 	return &Reader{ctx: ctx, src: src, root: span{root, size, true}, idle: new(cursor)}
 }
@@ -212,7 +213,8 @@ func (r *Reader) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Seek implements io.Seeker. A position behind the end is allowed, one before the beginning gives base.ErrInvalid.
+// Seek implements io.Seeker. A position behind the end is allowed, one before the beginning gives
+// base.ErrInvalid.
 func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	var from int64
 	switch whence {
@@ -233,7 +235,8 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	return r.pos, nil
 }
 
-// WriteTo implements io.WriterTo: it writes all from the position of Read on, chunk by chunk, without copying.
+// WriteTo implements io.WriterTo: it writes all from the position of Read on, chunk by chunk,
+// without copying.
 func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	c, err := r.acquire()
 	if err != nil {
@@ -263,8 +266,8 @@ func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-// Close makes all further reads fail with base.ErrClosed. Reads under way go on. It returns nil, also when it is called
-// again.
+// Close makes all further reads fail with base.ErrClosed. Reads under way go on. It returns nil,
+// also when it is called again.
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

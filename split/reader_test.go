@@ -248,7 +248,8 @@ func (s *store) chunk(kind object.Kind, n int) child {
 	return child{Digest: s.put(kind, random(byte(n), n)), Size: uint64(n)}
 }
 
-// deep returns a tree with the given number of levels of index pieces, each of which lists a chunk and the next one.
+// deep returns a tree with the given number of levels of index pieces, each of which lists a chunk
+// and the next one.
 func (s *store) deep(t *testing.T, levels int) child {
 	c := s.chunk(0, 100)
 	for range levels {
@@ -257,7 +258,8 @@ func (s *store) deep(t *testing.T, levels int) child {
 	return c
 }
 
-// TestHostile checks that no tree of pieces passes that Split would not make, as far as sizes, kinds and depth go.
+// TestHostile checks that no tree of pieces passes that Split would not make, as far as sizes,
+// kinds and depth go.
 func TestHostile(t *testing.T) {
 	s := newStore()
 	a, b := s.chunk(0, 5000), s.chunk(0, 6000)
@@ -424,7 +426,8 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// farStore is a Source of which some pieces must be brought. It counts how often that was asked for.
+// farStore is a Source of which some pieces must be brought. It counts how often that was asked
+// for.
 type farStore struct {
 	*store
 	here     map[object.Digest]bool
@@ -462,8 +465,9 @@ func (f *farStore) Bring(_ context.Context, ds []object.Digest) error {
 	return nil
 }
 
-// TestReadFar reads ranges of an object of which some is far away. A read of 256 KiB or more asks once for each level of pieces, and
-// for nothing that it does not need; a shorter one leaves it to Piece.
+// TestReadFar reads ranges of an object of which some is far away. A read of 256 KiB or more asks
+// once for each level of pieces, and for nothing that it does not need; a shorter one leaves it to
+// Piece.
 func TestReadFar(t *testing.T) {
 	b := random(21, 6<<20)
 	s := newStore()
@@ -540,7 +544,8 @@ func TestReadFar(t *testing.T) {
 	})
 }
 
-// TestReadOnFar reads a far object from front to end in small steps: after a while many pieces come at once.
+// TestReadOnFar reads a far object from front to end in small steps: after a while many pieces come
+// at once.
 func TestReadOnFar(t *testing.T) {
 	b := random(22, 8<<20)
 	s := newStore()

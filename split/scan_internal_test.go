@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// refCut is cut as the design says it, with the rolling hash of the library, rolled from the first byte on.
+// refCut is cut as the design says it, with the rolling hash of the library, rolled from the first
+// byte on.
 func refCut(t *Table, b []byte) (n int, h uint64) {
 	b = b[:min(len(b), MaxChunkBytes)]
 	if len(b) < MinChunkBytes {
@@ -52,7 +53,8 @@ func randomBytes(seed uint64, n, values int) []byte {
 	return b
 }
 
-// TestReferenceSums compares every sum of scan with the library's, from every beginning modulo the steps of the loop.
+// TestReferenceSums compares every sum of scan with the library's, from every beginning modulo the
+// steps of the loop.
 func TestReferenceSums(t *testing.T) {
 	for name, table := range testTables() {
 		b := randomBytes(1, 1000, 256)
@@ -103,8 +105,8 @@ func TestReferenceCuts(t *testing.T) {
 	}
 }
 
-// TestCutSizes cuts content of every size up to 200 KiB. A chunk that does not end its content must be the chunk
-// that the same place has in longer content.
+// TestCutSizes cuts content of every size up to 200 KiB. A chunk that does not end its content must
+// be the chunk that the same place has in longer content.
 func TestCutSizes(t *testing.T) {
 	b := randomBytes(3, 200<<10+MaxChunkBytes, 256)
 	start, next := 0, 0
@@ -133,7 +135,8 @@ func TestCutSizes(t *testing.T) {
 
 const secretFirst = 0x828460884460b131
 
-// TestTables checks that no table cuts a run of one byte before the greatest length, and that the values of bytes differ.
+// TestTables checks that no table cuts a run of one byte before the greatest length, and that the
+// values of bytes differ.
 func TestTables(t *testing.T) {
 	tables := testTables()
 	for i := range 50 {
@@ -154,7 +157,8 @@ func TestTables(t *testing.T) {
 	if DefaultTable().in != buzhash64.GenerateHashes(1) {
 		t.Error("the default table is not that of the library")
 	}
-	// The derivation from the secret is part of what a repository is: other values would be other cuts.
+	// The derivation from the secret is part of what a repository is: other values would be other
+	// cuts.
 	if got, want := NewTable([]byte("secret")).in[0], uint64(secretFirst); got != want {
 		t.Errorf("first value of the table of a secret = %#x, want %#x", got, want)
 	}
@@ -189,7 +193,8 @@ func TestBits(t *testing.T) {
 	}
 }
 
-// matchingWindow returns a window of random bytes whose hash has no bit of mask but some bit of not.
+// matchingWindow returns a window of random bytes whose hash has no bit of mask but some bit of
+// not.
 func matchingWindow(t *testing.T, table *Table, mask, not uint64) []byte {
 	t.Helper()
 	b := randomBytes(5, 4<<20, 256)
@@ -231,8 +236,8 @@ func TestCutEdges(t *testing.T) {
 	}
 }
 
-// TestBufferEdge splits content of which the buffer ends one byte before, at and after the greatest length of a chunk,
-// and compares with cuts that no buffer disturbs.
+// TestBufferEdge splits content of which the buffer ends one byte before, at and after the greatest
+// length of a chunk, and compares with cuts that no buffer disturbs.
 func TestBufferEdge(t *testing.T) {
 	easy := matchingWindow(t, defaultTable, easyMask, hardMask)
 	for _, first := range []int{32767, 32768, 32769, 32770, 40000} {

@@ -21,16 +21,17 @@ type Piece struct {
 	Content []byte
 }
 
-// Emit takes the pieces of an object one after another, children before the index pieces that list them, the root
-// last. A piece that occurs more than once in the object is emitted as often. An error ends the splitting.
+// Emit takes the pieces of an object one after another, children before the index pieces that list
+// them, the root last. A piece that occurs more than once in the object is emitted as often. An
+// error ends the splitting.
 type Emit func(ctx context.Context, p Piece) error
 
-// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to its front little, and to
-// give several cores chunks to digest.
+// bufferBytes is the size of the buffer that input is read into: enough to make what is moved to
+// its front little, and to give several cores chunks to digest.
 const bufferBytes = 1 << 20
 
-// What is cut off at once is digested by up to maxWorkers goroutines when it has parallelBytes or more: SHA-256 takes
-// several times as long as cutting.
+// What is cut off at once is digested by up to maxWorkers goroutines when it has parallelBytes or
+// more: SHA-256 takes several times as long as cutting.
 const (
 	maxWorkers    = 4
 	parallelBytes = 128 << 10
@@ -78,13 +79,13 @@ func (p *splitter) release() {
 	splitters.Put(p)
 }
 
-// Split reads r to its end, cuts what it gives with table t, and hands the pieces to emit. kind is object.Chunk for a
-// value and object.NodeBit for a tree node. It returns the digest of the root piece and the size of the content in
-// bytes. An empty r gives one empty chunk.
+// Split reads r to its end, cuts what it gives with table t, and hands the pieces to emit. kind is
+// object.Chunk for a value and object.NodeBit for a tree node. It returns the digest of the root
+// piece and the size of the content in bytes. An empty r gives one empty chunk.
 //
-// It blocks in r and emit, holds at most 1 MiB of the content, and looks at ctx before each read. When it fails,
-// pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error of ctx, r or emit, wrapped;
-// io.ErrNoProgress when r gives nothing, again and again.
+// It blocks in r and emit, holds at most 1 MiB of the content, and looks at ctx before each read.
+// When it fails, pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error
+// of ctx, r or emit, wrapped; io.ErrNoProgress when r gives nothing, again and again.
 func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
 	return splitReader(ctx, t, &standard, kind, r, emit)
 }
@@ -166,8 +167,9 @@ func (p *splitter) fill(ctx context.Context, r io.Reader, held int) (n int, last
 	return held, false, nil
 }
 
-// consume cuts the chunks of b off, the last one only when last says that b ends the object: the length of a chunk may
-// depend on the MaxChunkBytes from its beginning on. It returns how many bytes it used.
+// consume cuts the chunks of b off, the last one only when last says that b ends the object: the
+// length of a chunk may depend on the MaxChunkBytes from its beginning on. It returns how many
+// bytes it used.
 func (p *splitter) consume(ctx context.Context, b []byte, last bool) (used int, err error) {
 	p.cuts = p.cuts[:0]
 	for left := len(b); left >= MaxChunkBytes || last && left > 0; left = len(b) - used {

@@ -202,8 +202,9 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestPeriodic pins that periodic content is cut at the first place of a period that matches, once from the least length
-// and once from the target on, and at the greatest length when no place matches.
+// TestPeriodic pins that periodic content is cut at the first place of a period that matches, once
+// from the least length and once from the target on, and at the greatest length when no place
+// matches.
 func TestPeriodic(t *testing.T) {
 	for p := 2; p <= 300; p++ {
 		b := bytes.Repeat(random(byte(p), p), 400_000/p)

@@ -18,8 +18,8 @@ import (
 // hashOf returns a hash of the given level.
 func hashOf(level int) uint64 { return 1 << (levelBits * level) }
 
-// buildTree builds the tree over one small chunk for each level, the last one with hash last. It returns the root, the
-// pieces and the content.
+// buildTree builds the tree over one small chunk for each level, the last one with hash last. It
+// returns the root, the pieces and the content.
 func buildTree(t rapid.TB, levels []int, last uint64) (object.Digest, pieceMap, []byte) {
 	m := make(pieceMap)
 	var u builder
@@ -63,8 +63,8 @@ func depthOf(t rapid.TB, m pieceMap, d object.Digest) int {
 	return depth + 1
 }
 
-// TestTreeLevels builds trees over cuts of any level. The content comes back, and the hash of the last chunk does
-// not matter.
+// TestTreeLevels builds trees over cuts of any level. The content comes back, and the hash of the
+// last chunk does not matter.
 func TestTreeLevels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		levels := rapid.SliceOfN(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, maxLevel)), 1, 60).Draw(t, "levels")
@@ -83,7 +83,8 @@ func TestTreeLevels(t *testing.T) {
 	})
 }
 
-// TestTreeFull fills index pieces, where cuts have no level and where all of them have the greatest one.
+// TestTreeFull fills index pieces, where cuts have no level and where all of them have the greatest
+// one.
 func TestTreeFull(t *testing.T) {
 	const most = flatbuffers.MaxIndexChildren
 	for _, l := range []int{0, 1, maxLevel} {

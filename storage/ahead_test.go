@@ -21,7 +21,8 @@ func chainOf(w *world, n int, at int64, parent *commit.Commit) (out []*commit.Co
 	return out
 }
 
-// TestReceivedAhead takes history in batches ahead of the head above it: heads stay as they are until that has come, then what has children is a head no more.
+// TestReceivedAhead takes history in batches ahead of the head above it: heads stay as they are
+// until that has come, then what has children is a head no more.
 func TestReceivedAhead(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -83,7 +84,8 @@ func TestReceivedAhead(t *testing.T) {
 	if n != 11 {
 		t.Errorf("%d commits in the history", n)
 	}
-	// What is left of a history that was given up half way counts when it comes again, parents first, among others that are new.
+	// What is left of a history that was given up half way counts when it comes again, parents
+	// first, among others that are new.
 	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: first[0], Anew: true}, {Commit: first[1], Anew: true}, {Commit: first[2]}}})
 	heads(first[2], onOwn[5])
 	w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: first[1], Anew: true}, {Commit: onOwn[1], Anew: false}, {Commit: first[3]}}})

@@ -13,7 +13,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestCopyWhileWriting copies a page while it is written, and opens the copies: each has all that was acknowledged before.
+// TestCopyWhileWriting copies a page while it is written, and opens the copies: each has all that
+// was acknowledged before.
 func TestCopyWhileWriting(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{SegmentBytes: 16 << 10, FoldRows: 100})
 	w.open()

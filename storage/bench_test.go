@@ -121,7 +121,8 @@ func BenchmarkCommitOneKey(b *testing.B) {
 	}
 }
 
-// BenchmarkPlaces gives a page the places of many pieces that it does not hold, folds them, drops nothing, and forgets them.
+// BenchmarkPlaces gives a page the places of many pieces that it does not hold, folds them, drops
+// nothing, and forgets them.
 func BenchmarkPlaces(b *testing.B) {
 	const n = 60000
 	for b.Loop() {
@@ -160,7 +161,8 @@ func BenchmarkPlaces(b *testing.B) {
 	}
 }
 
-// BenchmarkSyncQueries asks a page with 10 000 unsynced commits what sync asks for each entry, after one more commit, and again when nothing has changed.
+// BenchmarkSyncQueries asks a page with 10 000 unsynced commits what sync asks for each entry,
+// after one more commit, and again when nothing has changed.
 func BenchmarkSyncQueries(b *testing.B) {
 	s := open(b, options(b))
 	fill(b, s, 1000)

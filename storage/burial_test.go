@@ -7,8 +7,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestCompactKeepsBurials compacts a page again and again in which nodes are gone to which others are stored as differences: the log goes on to say that they are gone, so that a fold from the beginning,
-// as Check does it, gives the rows of page.db. Three of these seeds fail when what a replacement says of such nodes is forgotten.
+// TestCompactKeepsBurials compacts a page again and again in which nodes are gone to which others
+// are stored as differences: the log goes on to say that they are gone, so that a fold from the
+// beginning, as Check does it, gives the rows of page.db. Three of these seeds fail when what a
+// replacement says of such nodes is forgotten.
 func TestCompactKeepsBurials(t *testing.T) {
 	bases := 0
 	for seed := uint64(1); seed <= 20; seed++ {

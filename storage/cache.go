@@ -15,21 +15,26 @@ const DefaultCacheBytes = 64 << 20
 
 const (
 	cacheShards = 16
-	// nodeOverhead is what a cached node takes beside its bytes, at most for the usual ones: the view with its words, links, its slots in table and queue.
+	// nodeOverhead is what a cached node takes beside its bytes, at most for the usual ones: the
+	// view with its words, links, its slots in table and queue.
 	nodeOverhead = 448
-	// roundingShare is the share of its bytes that the memory of a node may be longer than they are.
+	// roundingShare is the share of its bytes that the memory of a node may be longer than they
+	// are.
 	roundingShare = 16
 )
 
-// NodeCache keeps verified tree nodes in memory, up to a number of bytes. One cache serves any number of pages:
-// a node belongs to its page, since its verification does. It is safe for concurrent use.
+// NodeCache keeps verified tree nodes in memory, up to a number of bytes. One cache serves any
+// number of pages: a node belongs to its page, since its verification does. It is safe for
+// concurrent use.
 type NodeCache struct {
 	misses atomic.Uint64
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is a table and a queue with a second chance: who stands first and was used since he came to stand last goes there again, and else out. A node that has just
-// come is the last to go: sync makes nodes of one commit and needs them for the next, and most of what it has needed before is in no tree any more.
+// cacheShard is a table and a queue with a second chance: who stands first and was used since he
+// came to stand last goes there again, and else out. A node that has just come is the last to go:
+// sync makes nodes of one commit and needs them for the next, and most of what it has needed before
+// is in no tree any more.
 type cacheShard struct {
 	mu    sync.RWMutex
 	nodes nodeTable     // guarded by mu
@@ -57,7 +62,8 @@ func sizeOf(n *fb.Node) int64 {
 	return bytes + bytes/roundingShare + nodeOverhead
 }
 
-// Nodes with room for their words behind them: a look-up that has waited for the one finds the other on the same page of memory.
+// Nodes with room for their words behind them: a look-up that has waited for the one finds the
+// other on the same page of memory.
 type (
 	cachedNode8  = withWords[[8]uint64]
 	cachedNode16 = withWords[[16]uint64]
@@ -93,7 +99,8 @@ func newCachedNode(n int) (*cachedNode, []uint64) {
 	return &cachedNode{}, nil
 }
 
-// NewNodeCache returns an empty cache of about the given number of bytes; 0 stands for DefaultCacheBytes.
+// NewNodeCache returns an empty cache of about the given number of bytes; 0 stands for
+// DefaultCacheBytes.
 func NewNodeCache(bytes int64) *NodeCache {
 	if bytes <= 0 {
 		bytes = DefaultCacheBytes
@@ -105,7 +112,8 @@ func NewNodeCache(bytes int64) *NodeCache {
 	return c
 }
 
-// slotOf spreads the nodes of different pages. A digest is uniformly random, so that eight of its bytes serve as a hash.
+// slotOf spreads the nodes of different pages. A digest is uniformly random, so that eight of its
+// bytes serve as a hash.
 func slotOf(s *Store, d *object.Digest) uint64 {
 	return binary.LittleEndian.Uint64(d[1:]) ^ s.cacheSalt
 }
@@ -131,14 +139,15 @@ func (c *NodeCache) get(s *Store, d *object.Digest) *fb.Node {
 	return &e.node
 }
 
-// unknownDepth is the depth of a node that a journal has made: only the log says how it is stored, if at all.
+// unknownDepth is the depth of a node that a journal has made: only the log says how it is stored,
+// if at all.
 const unknownDepth = -1
 
 // heldOnly says in the place of a depth that the page holds the node.
 const heldOnly = 0xff
 
-// setDepth notes how many differences lie between the stored node and one that is stored whole, as was found when so many deletions had been
-// made: with the next one it may be gone.
+// setDepth notes how many differences lie between the stored node and one that is stored whole, as
+// was found when so many deletions had been made: with the next one it may be gone.
 func (e *cachedNode) setDepth(made uint64, depth int32) {
 	if depth == unknownDepth {
 		e.depth.Store(0)
@@ -160,13 +169,15 @@ func (e *cachedNode) setHeld(made uint64) {
 	}
 }
 
-// isHeld reports whether it is known that the page holds the node, since nothing was deleted after it was found there.
+// isHeld reports whether it is known that the page holds the node, since nothing was deleted after
+// it was found there.
 func (e *cachedNode) isHeld(made uint64) bool {
 	v := e.depth.Load()
 	return v&0xff != 0 && v>>8 == made
 }
 
-// add keeps a node and returns it as it is kept, or n where it is not. made is for setDepth. depth is that of its record in the log, or unknownDepth.
+// add keeps a node and returns it as it is kept, or n where it is not. made is for setDepth. depth
+// is that of its record in the log, or unknownDepth.
 func (c *NodeCache) add(s *Store, d *object.Digest, n *fb.Node, made uint64, depth int32) *fb.Node {
 	slot := slotOf(s, d)
 	e, words := newCachedNode(n.Len())

@@ -25,8 +25,8 @@ func cacheNode(t *testing.T, i int) (object.Digest, *fb.Node) {
 	return d, n
 }
 
-// TestCacheKeepsWhatComesLast: while nodes come and go, the last ones are there, and those that are used all along; what has not been used for long makes room, although it
-// was used once.
+// TestCacheKeepsWhatComesLast: while nodes come and go, the last ones are there, and those that are
+// used all along; what has not been used for long makes room, although it was used once.
 func TestCacheKeepsWhatComesLast(t *testing.T) {
 	s := &Store{}
 	_, one := cacheNode(t, 0)

@@ -23,7 +23,8 @@ const maxProblems = 1000
 
 // CheckOptions say how Check goes about it.
 type CheckOptions struct {
-	// Progress, if not nil, is told how many bytes of the segments have been verified, of how many. It must not block.
+	// Progress, if not nil, is told how many bytes of the segments have been verified, of how many.
+	// It must not block.
 	Progress func(done, total int64)
 }
 
@@ -33,16 +34,20 @@ type CheckReport struct {
 	Segments, Batches, Records, Pieces, Nodes, Values, Commits, Explanations, Rows, Tags int
 	// Bytes is the length of the segments.
 	Bytes int64
-	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More says that there are more.
+	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More
+	// says that there are more.
 	Problems []error
 	More     bool
-	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the bucket (see MissingPieces); MissingPieces are the first of them, at most 1000. That is no
+	// Missing counts pieces of values that are wanted, not here, and that nobody has sent to the
+	// bucket (see MissingPieces); MissingPieces are the first of them, at most 1000. That is no
 	// damage of this page.
 	Missing       int
 	MissingPieces []object.Digest
-	// Away counts pieces of values that are not here and that the bucket has. They were not verified.
+	// Away counts pieces of values that are not here and that the bucket has. They were not
+	// verified.
 	Away int
-	// Holes are commits of which a part of the tree was damaged and is not here any more, as a repair has noted, and heads without trees. That is no damage any more.
+	// Holes are commits of which a part of the tree was damaged and is not here any more, as a
+	// repair has noted, and heads without trees. That is no damage any more.
 	Holes []commit.ID
 	// Recovery is what Open had to mend.
 	Recovery Recovery
@@ -53,11 +58,12 @@ type CheckReport struct {
 // Clean reports whether nothing was found.
 func (r *CheckReport) Clean() bool { return len(r.Problems) == 0 }
 
-// Check verifies everything: each batch, record and digest of the log; each row of page.db against the rows that the log gives
-// when it is folded anew; each commit, its tree, the explanation of a merge, and the values in these trees, with their statuses and
-// references. It folds first, and needs room for a second index in the system's directory for temporary files, or in memory for a page whose index is there.
-// Problems are in the report; an error is
-// returned when the check itself cannot go on: that of ctx or of the disk.
+// Check verifies everything: each batch, record and digest of the log; each row of page.db against
+// the rows that the log gives when it is folded anew; each commit, its tree, the explanation of a
+// merge, and the values in these trees, with their statuses and references. It folds first, and
+// needs room for a second index in the system's directory for temporary files, or in memory for a
+// page whose index is there. Problems are in the report; an error is returned when the check itself
+// cannot go on: that of ctx or of the disk.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := &checker{s: s, o: o, ctx: ctx, report: &CheckReport{Recovery: s.Recovery()}}
 	if s.foldable() && s.writable() == nil {
@@ -175,7 +181,8 @@ func (c *checker) run() error {
 		err = c.build.flush(c.ctx)
 	}
 	if err != nil {
-		// Without the whole log there is nothing to compare with: what was found says where it is damaged.
+		// Without the whole log there is nothing to compare with: what was found says where it is
+		// damaged.
 		return c.problem(err)
 	}
 	return c.history()
@@ -215,7 +222,8 @@ func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error 
 	return c.build.add(c.ctx, ops, info)
 }
 
-// explains verifies that an explanation is about a merge in its batch, the records of which are ops, or in one before.
+// explains verifies that an explanation is about a merge in its batch, the records of which are
+// ops, or in one before.
 func (c *checker) explains(o *op, ops []op) error {
 	find := func(ops []op) *commit.Commit {
 		for i := range ops {
@@ -340,8 +348,9 @@ func (c *checker) tags() error {
 	return nil
 }
 
-// lookUp returns a commit by the index that was folded anew. The page's own index may be damaged, and would be made anew by
-// whoever meets that, for which he would wait for the fold turn that the check holds.
+// lookUp returns a commit by the index that was folded anew. The page's own index may be damaged,
+// and would be made anew by whoever meets that, for which he would wait for the fold turn that the
+// check holds.
 func (c *checker) lookUp(id commit.ID) (cm *commit.Commit, err error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
@@ -490,14 +499,15 @@ func (c *checker) visit(d *object.Digest) (known bool, err error) {
 	return c.known.set(row.number), nil
 }
 
-// value verifies that the pieces of a value are there, that their sizes add up, and that their status is that of a piece in
-// a commit.
+// value verifies that the pieces of a value are there, that their sizes add up, and that their
+// status is that of a piece in a commit.
 func (c *checker) value(e *fb.Entry) error {
 	c.report.Values++
 	return c.piece(&e.Digest, e.Size, 0)
 }
 
-// maxIndexDepth bounds how deep index pieces refer to each other: two children each would make 2^64 bytes long before.
+// maxIndexDepth bounds how deep index pieces refer to each other: two children each would make 2^64
+// bytes long before.
 const maxIndexDepth = 64
 
 func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
@@ -570,8 +580,9 @@ func (c *checker) contentSize(l *located) (uint64, error) {
 	return uint64(l.place.Length) - uint64(n) - object.DigestSize, nil
 }
 
-// status verifies that a piece which a commit reaches is local or synced. It may be neither in a page that lacks pieces, or does not know the places of all: it was missing there when a transaction put it that
-// has not ended with a commit.
+// status verifies that a piece which a commit reaches is local or synced. It may be neither in a
+// page that lacks pieces, or does not know the places of all: it was missing there when a
+// transaction put it that has not ended with a commit.
 func (c *checker) status(d *object.Digest) error {
 	return c.fresh.View(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
@@ -620,7 +631,8 @@ func (b bitset) has(n uint64) bool {
 
 var _ split.Source = pieceSource{}
 
-// absent notes a piece that the log has nothing of, unless it is known from another value. In a page that was never synced that is damage.
+// absent notes a piece that the log has nothing of, unless it is known from another value. In a
+// page that was never synced that is damage.
 func (c *checker) absent(d *object.Digest, known bool) error {
 	if !c.report.synced {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}

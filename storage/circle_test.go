@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// A journal may make a node that the page has as a difference to one that the page has as a difference to it. Without a cache it is
-// read from where it is stored.
+// A journal may make a node that the page has as a difference to one that the page has as a
+// difference to it. Without a cache it is read from where it is stored.
 func TestJournalReadsHeldNodesFromThePage(t *testing.T) {
 	o := options(t)
 	o.Cache = storage.NewNodeCache(1)
@@ -61,8 +61,9 @@ func TestJournalReadsHeldNodesFromThePage(t *testing.T) {
 	}
 }
 
-// TestLogHasCircles stores a node as a difference to another, deletes both, and stores the other as a difference to the first. An index that was left before all that is brought up to date, and the page can be
-// read meanwhile, also when the two stay as bases only.
+// TestLogHasCircles stores a node as a difference to another, deletes both, and stores the other as
+// a difference to the first. An index that was left before all that is brought up to date, and the
+// page can be read meanwhile, also when the two stay as bases only.
 func TestLogHasCircles(t *testing.T) {
 	for _, bury := range []bool{false, true} {
 		w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})

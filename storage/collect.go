@@ -12,12 +12,15 @@ import (
 
 // CollectOptions say how much a step of a Collector does. The zero values are replaced by defaults.
 type CollectOptions struct {
-	// Numbers is how many pieces a step looks at, at most; 0: 262144. They are read from the index in order, without their content.
+	// Numbers is how many pieces a step looks at, at most; 0: 262144. They are read from the index
+	// in order, without their content.
 	Numbers int
-	// Candidates is how many pieces that look like garbage are kept in memory, and so are deleted sorted; about 64 bytes each. 0: 65536.
+	// Candidates is how many pieces that look like garbage are kept in memory, and so are deleted
+	// sorted; about 64 bytes each. 0: 65536.
 	Candidates int
-	// Deletions is how many pieces a step deletes, at most, with one batch of the log and one transaction of the index; 0: 4096, of which
-	// nodes and index pieces count for the references that they hold.
+	// Deletions is how many pieces a step deletes, at most, with one batch of the log and one
+	// transaction of the index; 0: 4096, of which nodes and index pieces count for the references
+	// that they hold.
 	Deletions int
 }
 
@@ -37,28 +40,36 @@ func (o CollectOptions) withDefaults() CollectOptions {
 type CollectStats struct {
 	// Cycles counts walks over all pieces that were finished.
 	Cycles int
-	// Pieces and Nodes count what was deleted: pieces of values, with those of which only the place in the bucket was known, and nodes. Bytes is what
-	// their records take in the segments, which compaction gives back.
+	// Pieces and Nodes count what was deleted: pieces of values, with those of which only the place
+	// in the bucket was known, and nodes. Bytes is what their records take in the segments, which
+	// compaction gives back.
 	Pieces, Nodes int
 	Bytes         int64
-	// Dropped counts chunks to which nothing known refers, and which the bucket has: they were dropped, since it is not known that they are garbage.
-	// DroppedBytes is about what they take in the segments.
+	// Dropped counts chunks to which nothing known refers, and which the bucket has: they were
+	// dropped, since it is not known that they are garbage. DroppedBytes is about what they take in
+	// the segments.
 	Dropped      int
 	DroppedBytes int64
-	// Aborted counts pieces that looked like garbage and were found to be wanted shortly before they would have been deleted.
+	// Aborted counts pieces that looked like garbage and were found to be wanted shortly before
+	// they would have been deleted.
 	Aborted int
 	// Journals counts journals whose transient pieces were given up.
 	Journals int
 }
 
-// Collector deletes pieces and nodes that nothing refers to: no commit, no piece, no journal. It goes by the rows of references, in the order of the
-// numbers of pieces, and believes them only as far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log, and
-// the fold of the record takes the references that the piece holds, so that whole trees go from the root down.
+// Collector deletes pieces and nodes that nothing refers to: no commit, no piece, no journal. It
+// goes by the rows of references, in the order of the numbers of pieces, and believes them only as
+// far as they agree with their sums (see sumBlock). What it deletes goes by a record in the log,
+// and the fold of the record takes the references that the piece holds, so that whole trees go from
+// the root down.
 //
-// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can refer to it: no commit is here without its tree (but for commits that came so, and whose trees others brought), no live index
-// piece is not held, in a whole cycle and since, and since the beginning of the cycle before nothing of sync has come and no journal is open that is
-// older. So what only this device has stays while it is not known who needs it: a piece may have come on account of an index piece
-// that is not held, and have been condemned in the bucket. Chunks that the bucket has are dropped meanwhile: their place stays.
+// A piece that a commit has had, be it local or synced, is deleted only when nothing unknown can
+// refer to it: no commit is here without its tree (but for commits that came so, and whose trees
+// others brought), no live index piece is not held, in a whole cycle and since, and since the
+// beginning of the cycle before nothing of sync has come and no journal is open that is older. So
+// what only this device has stays while it is not known who needs it: a piece may have come on
+// account of an index piece that is not held, and have been condemned in the bucket. Chunks that
+// the bucket has are dropped meanwhile: their place stays.
 //
 // A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
 type Collector struct {
@@ -104,15 +115,18 @@ func (s *Store) NewCollector(o CollectOptions) *Collector {
 // Stats returns what was done so far. It may be called between steps.
 func (c *Collector) Stats() CollectStats { return c.stats }
 
-// Settled reports that the cycle that ended last has deleted nothing, and knew all that another one at once could know.
+// Settled reports that the cycle that ended last has deleted nothing, and knew all that another one
+// at once could know.
 func (c *Collector) Settled() bool { return c.settled }
 
-// Step folds, and then looks at some pieces or deletes some, or both. It reports false at the end of a cycle: then nothing is left that it knows
-// of. What becomes garbage by that, or meanwhile, the next step finds, which begins another cycle; two cycles take everything that is
-// garbage when they begin. Writers wait for at most one batch and one small fold.
+// Step folds, and then looks at some pieces or deletes some, or both. It reports false at the end
+// of a cycle: then nothing is left that it knows of. What becomes garbage by that, or meanwhile,
+// the next step finds, which begins another cycle; two cycles take everything that is garbage when
+// they begin. Writers wait for at most one batch and one small fold.
 //
-// Errors match base.ErrCorrupt when rows or pieces are damaged: then nothing is deleted on their account, and Check says more; base.ErrClosed,
-// base.ErrReadOnly, or are those of the disk or of ctx. After an error the next step goes on.
+// Errors match base.ErrCorrupt when rows or pieces are damaged: then nothing is deleted on their
+// account, and Check says more; base.ErrClosed, base.ErrReadOnly, or are those of the disk or of
+// ctx. After an error the next step goes on.
 func (c *Collector) Step(ctx context.Context) (more bool, err error) {
 	s := c.s
 	if err := s.writable(); err != nil {
@@ -280,7 +294,8 @@ func (w *wantedNow) ofRows(tx index.Tx) (stale []uint64, err error) {
 	return stale, err
 }
 
-// abandon gives the transient pieces of journals up that were rolled back, or that a crash has ended.
+// abandon gives the transient pieces of journals up that were rolled back, or that a crash has
+// ended.
 func (c *Collector) abandon(ctx context.Context) error {
 	var stale []uint64
 	find := func() error {
@@ -314,7 +329,8 @@ func (c *Collector) abandon(ctx context.Context) error {
 	return c.s.foldAll(ctx)
 }
 
-// walk looks at some numbers and notes what looks like garbage. It reports whether all have been looked at.
+// walk looks at some numbers and notes what looks like garbage. It reports whether all have been
+// looked at.
 func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	s := c.s
 	w := s.wantedNow()
@@ -418,8 +434,9 @@ func syncs(tx index.Tx) bool {
 	return typ != nil
 }
 
-// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It goes from one block that has numbers to the next: the end, of
-// which a row says where it is, may be anywhere.
+// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It
+// goes from one block that has numbers to the next: the end, of which a row says where it is, may
+// be anywhere.
 func (k *judge) walk(from, end uint64) (next uint64, err error) {
 	for range walkBlocks {
 		key, _ := k.numbers.Seek(appendNumber(nil, from))
@@ -528,7 +545,8 @@ func (k *judge) inJournal(number uint64) bool {
 	return false
 }
 
-// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest, and their rows.
+// lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest, and
+// their rows.
 func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate, rows []objectRow, err error) {
 	numbers := make([]uint64, len(of))
 	for i := range of {
@@ -569,8 +587,8 @@ func (c *Collector) lookAgain(w *wantedNow, of []candidate) (garbage []candidate
 	return g, r, nil
 }
 
-// delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces refer to, and, while nothing is appended, looks
-// whether a journal has come to rely on it.
+// delete deletes some of the candidates. It looks at each again, reads what nodes and index pieces
+// refer to, and, while nothing is appended, looks whether a journal has come to rely on it.
 func (c *Collector) delete(ctx context.Context) error {
 	s := c.s
 	n := min(len(c.pending), c.o.Deletions)
@@ -628,8 +646,8 @@ func (c *Collector) delete(ctx context.Context) error {
 	return nil
 }
 
-// readTargets reads what candidates refer to, until there are as many references as a transaction may change. It returns how many of the
-// candidates it got to.
+// readTargets reads what candidates refer to, until there are as many references as a transaction
+// may change. It returns how many of the candidates it got to.
 func (c *Collector) readTargets(ctx context.Context, some []candidate, rows []objectRow) (map[object.Digest][]target, int, error) {
 	known := map[object.Digest][]target{}
 	weight := 0
@@ -693,7 +711,9 @@ func (c *Collector) undoom() {
 	w.doomed = nil
 }
 
-// batches returns the batches that delete some, and before them the one of a metadata row where places go with them: a later commit of another device may need such a piece again, and relies on its place.
+// batches returns the batches that delete some, and before them the one of a metadata row where
+// places go with them: a later commit of another device may need such a piece again, and relies on
+// its place.
 func (c *Collector) batches(some []candidate, known map[object.Digest][]target) (batches [][]op, err error) {
 	loses := false
 	err = c.s.viewOnce(func(tx index.Tx) error {

@@ -53,8 +53,9 @@ func (g *garden) damageRefs() {
 	}))
 }
 
-// TestCollectDamagedReferences damages rows of references between steps of the collector: nothing reachable is deleted, though nobody has run
-// a check, and the collector says so or has not come to the row.
+// TestCollectDamagedReferences damages rows of references between steps of the collector: nothing
+// reachable is deleted, though nobody has run a check, and the collector says so or has not come to
+// the row.
 func TestCollectDamagedReferences(t *testing.T) {
 	told := 0
 	for tries := 0; tries < 10 && told == 0; tries++ { // what some cases do not have, others have
@@ -139,7 +140,8 @@ func (w *world) pruneAll() {
 	}
 }
 
-// TestCollectSharedValues deletes two values that share chunks and index pieces one after the other: what they share goes with the last.
+// TestCollectSharedValues deletes two values that share chunks and index pieces one after the
+// other: what they share goes with the last.
 func TestCollectSharedValues(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
 	w.open()
@@ -232,7 +234,8 @@ func TestPrunedParents(t *testing.T) {
 	w.close()
 }
 
-// TestCollectBesideJournals lets a journal rely on garbage at every moment of its deletion: what the journal commits is readable (I9).
+// TestCollectBesideJournals lets a journal rely on garbage at every moment of its deletion: what
+// the journal commits is readable (I9).
 func TestCollectBesideJournals(t *testing.T) {
 	value := func(w *world) []byte { return noise(w.rng, 100<<10) }
 	for at := range 6 {
@@ -271,7 +274,8 @@ func TestCollectBesideJournals(t *testing.T) {
 	}
 }
 
-// TestCollectTreelessWhole brings a commit without its tree, which another commit has: what that commit needs is known, and so all garbage goes, also what the bucket has.
+// TestCollectTreelessWhole brings a commit without its tree, which another commit has: what that
+// commit needs is known, and so all garbage goes, also what the bucket has.
 func TestCollectTreelessWhole(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.withSync()

@@ -17,7 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// benchPieces is how many pieces are garbage in BenchmarkCollect, and how many are not: LEDGER_COLLECT_PIECES, or 20000.
+// benchPieces is how many pieces are garbage in BenchmarkCollect, and how many are not:
+// LEDGER_COLLECT_PIECES, or 20000.
 func benchPieces(b *testing.B) int {
 	if v := os.Getenv("LEDGER_COLLECT_PIECES"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -29,7 +30,8 @@ func benchPieces(b *testing.B) int {
 	return 20_000
 }
 
-// fillGarbage makes a page on the disk of n pieces that a head reaches and n that nothing does, in values of 1000 pieces each.
+// fillGarbage makes a page on the disk of n pieces that a head reaches and n that nothing does, in
+// values of 1000 pieces each.
 func fillGarbage(b *testing.B, n int) *world {
 	w := newWorld(b, 1, storage.Options{})
 	w.o.Dir, w.o.MemoryIndex, w.o.FS = filepath.Join(b.TempDir(), "page"), nil, nil
@@ -54,10 +56,11 @@ func fillGarbage(b *testing.B, n int) *world {
 	return w
 }
 
-// BenchmarkCollect deletes pieces that are garbage among as many that are not, and the same number of such rows in a bbolt file of their own,
-// in sorted batches.
+// BenchmarkCollect deletes pieces that are garbage among as many that are not, and the same number
+// of such rows in a bbolt file of their own, in sorted batches.
 //
-//	LEDGER_COLLECT_PIECES=1000000 go test ./storage -run '^$' -bench 'BenchmarkCollect$' -benchtime 1x
+//	LEDGER_COLLECT_PIECES=1000000 go test ./storage -run '^$' -bench 'BenchmarkCollect$'
+//	-benchtime 1x
 func BenchmarkCollect(b *testing.B) {
 	n := benchPieces(b)
 	b.Run("collector", func(b *testing.B) {
@@ -107,7 +110,8 @@ func sortedRows(batch [][41]byte, fn func(bucket string, k []byte, row *[41]byte
 	return nil
 }
 
-// fillRows makes a bbolt file of 2 n pieces, each with a row by digest and one by number, and returns the keys of every second one.
+// fillRows makes a bbolt file of 2 n pieces, each with a row by digest and one by number, and
+// returns the keys of every second one.
 func fillRows(b *testing.B, n int) (index.DB, [][41]byte) {
 	db, err := index.OpenFile(filepath.Join(b.TempDir(), "rows"), index.Options{})
 	if err != nil {
@@ -148,10 +152,13 @@ func fillRows(b *testing.B, n int) (index.DB, [][41]byte) {
 	return db, dead
 }
 
-// BenchmarkCommitWhileCollecting measures one-key commits alone and beside a collector, with what the background gives it to do in a step. median-ratio is that of the medians; p99-ratio is that
-// of the 99th percentile beside it to appending 4 MiB to a file and syncing it, median, and alone-p99-ratio that of the 99th percentile alone.
+// BenchmarkCommitWhileCollecting measures one-key commits alone and beside a collector, with what
+// the background gives it to do in a step. median-ratio is that of the medians; p99-ratio is that
+// of the 99th percentile beside it to appending 4 MiB to a file and syncing it, median, and
+// alone-p99-ratio that of the 99th percentile alone.
 //
-//	LEDGER_COLLECT_PIECES=200000 go test ./storage -run '^$' -bench BenchmarkCommitWhileCollecting -benchtime 1x
+//	LEDGER_COLLECT_PIECES=200000 go test ./storage -run '^$' -bench BenchmarkCommitWhileCollecting
+//	                             -benchtime 1x
 func BenchmarkCommitWhileCollecting(b *testing.B) {
 	var medians, p99s, alones []float64
 	commits := 0
@@ -188,7 +195,8 @@ func BenchmarkCommitWhileCollecting(b *testing.B) {
 	b.ReportMetric(float64(commits)/float64(b.N), "commits")
 }
 
-// commitTimes makes up to n commits of one key, until done says so, and returns how long they took, sorted.
+// commitTimes makes up to n commits of one key, until done says so, and returns how long they took,
+// sorted.
 func commitTimes(b *testing.B, w *world, last *commit.Commit, n int, done func() bool) ([]time.Duration, *commit.Commit) {
 	var took []time.Duration
 	for i := range n {

@@ -22,10 +22,12 @@ type garbageCount struct {
 	todo []object.Digest // of them, nodes and index pieces whose content has still to be looked at
 }
 
-// Garbage counts the pieces and nodes that are held and that no commit and no open journal reaches, and what they take in the segments: what a Collector will delete. Beyond some
-// ten thousand it counts only those to which nothing at all refers. It folds first, reads all rows of references, in transactions of some
-// thousands, and the content of nodes and index pieces that are garbage. What is deleted meanwhile may be counted. Errors match base.ErrCorrupt or
-// base.ErrClosed, or are those of the disk or of ctx.
+// Garbage counts the pieces and nodes that are held and that no commit and no open journal reaches,
+// and what they take in the segments: what a Collector will delete. Beyond some ten thousand it
+// counts only those to which nothing at all refers. It folds first, reads all rows of references,
+// in transactions of some thousands, and the content of nodes and index pieces that are garbage.
+// What is deleted meanwhile may be counted. Errors match base.ErrCorrupt or base.ErrClosed, or are
+// those of the disk or of ctx.
 func (s *Store) Garbage(ctx context.Context) (SpaceCount, error) {
 	g := &garbageCount{s: s, gone: map[uint64]bool{}}
 	err := s.readyRows(ctx)
@@ -45,7 +47,8 @@ func (s *Store) Garbage(ctx context.Context) (SpaceCount, error) {
 	return g.sum, nil
 }
 
-// walk looks at some numbers for pieces to which nothing refers. It returns where to go on, and the end.
+// walk looks at some numbers for pieces to which nothing refers. It returns where to go on, and the
+// end.
 func (g *garbageCount) walk(cursor uint64) (next, end uint64, err error) {
 	w := g.s.wantedNow()
 	err = g.s.viewOnce(func(tx index.Tx) error {

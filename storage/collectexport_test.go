@@ -5,7 +5,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// ObjectRows returns the digests that have a row: true for those that are held, false for others; and those that are kept as bases only.
+// ObjectRows returns the digests that have a row: true for those that are held, false for others;
+// and those that are kept as bases only.
 func ObjectRows(db index.DB) (rows map[object.Digest]bool, dead map[object.Digest]bool, err error) {
 	rows, dead = map[object.Digest]bool{}, map[object.Digest]bool{}
 	err = db.View(func(tx index.Tx) error {

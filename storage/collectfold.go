@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// foldAbandoned removes the rows of transient pieces of journals that are no more, in transactions of bounded size. Done in part, it can be
-// done again.
+// foldAbandoned removes the rows of transient pieces of journals that are no more, in transactions
+// of bounded size. Done in part, it can be done again.
 func (s *Store) foldAbandoned(ctx context.Context, db index.DB, st *state, parts [][]op) error {
 	for _, ops := range parts {
 		for i := range ops {
@@ -84,7 +84,8 @@ type doomed struct {
 	bury    bool // its bytes stay as a base
 }
 
-// wanted reports whether something in the rows wants a piece: a reference, or a journal that is not committed.
+// wanted reports whether something in the rows wants a piece: a reference, or a journal that is not
+// committed.
 func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 	for _, j := range journals {
 		if hasKey(tx.Bucket(bucketTransient), transientKey(j, number)) {
@@ -94,9 +95,10 @@ func wanted(tx index.Tx, number uint64, journals []uint64) bool {
 	return referred(tx, number)
 }
 
-// foldDeleted takes pieces out of the index that nothing refers to, with the references that they hold. Others stay: a record of deletion is
-// about garbage only. Which nodes stay as bases the records say: what needs them may have been compacted away when the log is folded
-// from the beginning. It is one transaction, whose size the collector bounds.
+// foldDeleted takes pieces out of the index that nothing refers to, with the references that they
+// hold. Others stay: a record of deletion is about garbage only. Which nodes stay as bases the
+// records say: what needs them may have been compacted away when the log is folded from the
+// beginning. It is one transaction, whose size the collector bounds.
 func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, parts [][]op) error {
 	var gone []doomed
 	known := map[object.Digest][]target{}
@@ -196,7 +198,8 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	if !d.Kind().IsNode() {
 		return out, nil
 	}
-	// A part that is missing was garbage and compacted away, or was damaged: then the node was never folded.
+	// A part that is missing was garbage and compacted away, or was damaged: then the node was
+	// never folded.
 	compacted, err := s.log.Compacted()
 	if err != nil {
 		return out, err
@@ -213,7 +216,8 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	return out, err
 }
 
-// wholeNode returns the node of which d is the root piece, or nil when d is a piece further down. All pieces below d must be there.
+// wholeNode returns the node of which d is the root piece, or nil when d is a piece further down.
+// All pieces below d must be there.
 func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
 	content, err := s.splitContent(ctx, d, from)
 	if err != nil {

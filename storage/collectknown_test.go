@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// lazyValue is a value that a commit of another device has, of which this one holds what it had of itself.
+// lazyValue is a value that a commit of another device has, of which this one holds what it had of
+// itself.
 type lazyValue struct {
 	root   object.Digest
 	pieces map[object.Digest][]byte
@@ -37,7 +38,8 @@ func (w *world) newLazyValue(content []byte) lazyValue {
 	return v
 }
 
-// receiveEntry takes a commit on the newest head from the bucket that has the value at key "b". Its pieces are in the bucket.
+// receiveEntry takes a commit on the newest head from the bucket that has the value at key "b". Its
+// pieces are in the bucket.
 func (w *world) receiveEntry(v lazyValue, size int) *commit.Commit {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -60,8 +62,9 @@ func (w *world) receiveEntry(v lazyValue, size int) *commit.Commit {
 	return c
 }
 
-// TestCondemnedBehindUnheldIndex: a chunk that was condemned in the bucket, so that this device may be the only one that has it, stays while an index piece that is not held
-// may list it, though no row refers to it (I8).
+// TestCondemnedBehindUnheldIndex: a chunk that was condemned in the bucket, so that this device may
+// be the only one that has it, stays while an index piece that is not held may list it, though no
+// row refers to it (I8).
 func TestCondemnedBehindUnheldIndex(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
 	w.open()
@@ -99,7 +102,8 @@ func TestCondemnedBehindUnheldIndex(t *testing.T) {
 	w.close()
 }
 
-// TestUnknownGarbageIsDropped: while something is not known, chunks that the bucket has and to which nothing refers are dropped, and their place stays: they can be read, and are deleted when
+// TestUnknownGarbageIsDropped: while something is not known, chunks that the bucket has and to
+// which nothing refers are dropped, and their place stays: they can be read, and are deleted when
 // all is known. What only this device has stays.
 func TestUnknownGarbageIsDropped(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})

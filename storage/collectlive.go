@@ -7,12 +7,15 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// maxAncestry bounds the pieces that are looked at to tell whether one index piece is alive. One with more above it counts as alive.
+// maxAncestry bounds the pieces that are looked at to tell whether one index piece is alive. One
+// with more above it counts as alive.
 const maxAncestry = 1024
 
-// isLive reports whether an index piece that is not held may be reached from a node or a journal. What only garbage refers to is not: without that a lazy value which
-// was read in part would keep, once it is garbage, all other garbage of the page that the bucket has. Every index piece above a
-// live one, up to the first that is not held, has its references in the rows: so when none of those that are not held is live, no piece that is alive lacks a reference.
+// isLive reports whether an index piece that is not held may be reached from a node or a journal.
+// What only garbage refers to is not: without that a lazy value which was read in part would keep,
+// once it is garbage, all other garbage of the page that the bucket has. Every index piece above a
+// live one, up to the first that is not held, has its references in the rows: so when none of those
+// that are not held is live, no piece that is alive lacks a reference.
 func (k *judge) isLive(number uint64) (bool, error) {
 	seen := map[uint64]bool{number: true}
 	for open := []uint64{number}; len(open) > 0; {
@@ -42,7 +45,8 @@ func (k *judge) isLive(number uint64) (bool, error) {
 	return false, nil
 }
 
-// valueSources returns the index pieces that refer to a piece, and false when something else does, or too many.
+// valueSources returns the index pieces that refer to a piece, and false when something else does,
+// or too many.
 func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
 	prefix := appendNumber(nil, dest)
 	c := tx.Bucket(bucketRefs).Cursor()

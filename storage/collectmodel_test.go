@@ -395,8 +395,8 @@ func (g *garden) reachable() map[object.Digest]bool {
 	return out
 }
 
-// TestCollectModel does random things to a page, with steps of the collector between any two: what is reachable stays readable, and what is not
-// is gone after two cycles (I9).
+// TestCollectModel does random things to a page, with steps of the collector between any two: what
+// is reachable stays readable, and what is not is gone after two cycles (I9).
 func TestCollectModel(t *testing.T) {
 	var dead, deleted int
 	for tries := 0; tries < 10 && (dead == 0 || deleted == 0); tries++ { // what some cases do not have, others have

@@ -9,14 +9,19 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The kinds of log records of deleting. A batch that has one of them has only records of that kind, and is folded alone.
+// The kinds of log records of deleting. A batch that has one of them has only records of that kind,
+// and is folded alone.
 //
 //	kind       payload
-//	deleted    digests 33, 1 to maxRecordEntries: of pieces and nodes that are gone from here on, as far as nothing refers to them
-//	pruned     count uvarint, so many commit ids 32 that are gone from here on, at most maxRecordEntries; then the ids of commits that stay
-//	           and have one of them as parent, at most maxPrunedChildren
-//	buried     as deleted: nodes that are gone from here on, and whose bytes stay as bases of differences until they are deleted
-//	abandoned  journal uvarints, ascending, 1 to maxRecordEntries: they will never be committed, and their transient pieces are theirs no more
+//	deleted    digests 33, 1 to maxRecordEntries: of pieces and nodes that are gone from here on,
+//	           as far as nothing refers to them
+//	pruned     count uvarint, so many commit ids 32 that are gone from here on, at most
+//	           maxRecordEntries; then the ids of commits that stay and have one of them as parent,
+//	           at most maxPrunedChildren
+//	buried     as deleted: nodes that are gone from here on, and whose bytes stay as bases of
+//	           differences until they are deleted
+//	abandoned  journal uvarints, ascending, 1 to maxRecordEntries: they will never be committed,
+//	           and their transient pieces are theirs no more
 const (
 	recDeleted   = 18
 	recPruned    = 19

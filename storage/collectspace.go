@@ -21,29 +21,34 @@ func (c *SpaceCount) add(n int) {
 // SegmentSpace says what a segment holds.
 type SegmentSpace struct {
 	ID uint32
-	// Bytes is its length. Live are the bytes of the pieces and nodes in it that are held, Bases those of deleted nodes that others are stored as differences to.
-	// The rest is garbage, or of records that are small: commits, tags, what sync knows, frames.
+	// Bytes is its length. Live are the bytes of the pieces and nodes in it that are held, Bases
+	// those of deleted nodes that others are stored as differences to. The rest is garbage, or of
+	// records that are small: commits, tags, what sync knows, frames.
 	Bytes, Live, Bases int64
 }
 
 // SpaceReport says where the bytes of a page are.
 type SpaceReport struct {
-	// Pieces of values, nodes that are stored whole or as differences, and the parts of nodes that are stored as several pieces, as far as they
-	// are held; Bases are deleted nodes that stay because others are differences to them.
+	// Pieces of values, nodes that are stored whole or as differences, and the parts of nodes that
+	// are stored as several pieces, as far as they are held; Bases are deleted nodes that stay
+	// because others are differences to them.
 	Pieces, Nodes, Deltas, NodeParts, Bases SpaceCount
 	// Placed counts pieces of which only the place in the bucket is here.
 	Placed int
-	// Commits counts commits; Transient pieces of journals that are not committed, which count among Pieces.
+	// Commits counts commits; Transient pieces of journals that are not committed, which count
+	// among Pieces.
 	Commits, Transient SpaceCount
-	// SegmentBytes is the length of all segments, and Other what is in them beside the above: garbage, other records, frames.
+	// SegmentBytes is the length of all segments, and Other what is in them beside the above:
+	// garbage, other records, frames.
 	SegmentBytes, Other int64
 	// IndexBytes is the length of page.db, 0 for a page in memory.
 	IndexBytes int64
 	Segments   []SegmentSpace
 }
 
-// Space says where the bytes of the page are. It reads all rows of pieces and commits, not their content, and folds first. Errors match base.ErrCorrupt or
-// base.ErrClosed, or are those of the disk or of ctx.
+// Space says where the bytes of the page are. It reads all rows of pieces and commits, not their
+// content, and folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the
+// disk or of ctx.
 func (s *Store) Space(ctx context.Context) (SpaceReport, error) {
 	var r SpaceReport
 	of := map[uint32]*SegmentSpace{}

@@ -11,9 +11,11 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// The rows of references have no checksum of their own, and a row that is missing shows by nothing: its destination would look like garbage.
-// So the references of each block of destinations are summed up in a row of refsums: the sum, modulo 2^64, of a hash of each. Who
-// writes references writes their sum in the same transaction. The collector believes only blocks whose rows agree with their sum.
+// The rows of references have no checksum of their own, and a row that is missing shows by nothing:
+// its destination would look like garbage. So the references of each block of destinations are
+// summed up in a row of refsums: the sum, modulo 2^64, of a hash of each. Who writes references
+// writes their sum in the same transaction. The collector believes only blocks whose rows agree
+// with their sum.
 
 // sumBlock is how many destinations share a sum.
 const sumBlock = 256
@@ -104,7 +106,8 @@ func dropBaseRef(tx index.Tx, dest, source uint64) error {
 	return addSum(tx, blockOf(dest), -sum)
 }
 
-// rowHash is what a row of refcounts adds to the sum of its block. Its key begins with a number and a type.
+// rowHash is what a row of refcounts adds to the sum of its block. Its key begins with a number and
+// a type.
 func rowHash(k, v []byte) (sum uint64, err error) {
 	bad := func() (uint64, error) { return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad row") }
 	if len(k) <= numberSize {
@@ -180,7 +183,8 @@ func neededAsBase(tx index.Tx, dest uint64) bool {
 	return hasPrefix(tx.Bucket(bucketRefs).Cursor(), refPrefix(dest, refBase))
 }
 
-// removeSources takes sources, which ascend, out of the reference rows of one destination. It returns what that takes from the sum.
+// removeSources takes sources, which ascend, out of the reference rows of one destination. It
+// returns what that takes from the sum.
 func removeSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {

@@ -10,17 +10,20 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// maxWhole bounds the commits that a collector knows to have their trees though they are said to be treeless. More count as treeless.
+// maxWhole bounds the commits that a collector knows to have their trees though they are said to be
+// treeless. More count as treeless.
 const maxWhole = 4096
 
-// trees is what a collector knows of treeless commits. Nobody takes note when a commit that came without its tree gets it because another one brings the same nodes, as one does that takes a change back: such a
-// commit would keep all garbage that the bucket has, or may have, for good.
+// trees is what a collector knows of treeless commits. Nobody takes note when a commit that came
+// without its tree gets it because another one brings the same nodes, as one does that takes a
+// change back: such a commit would keep all garbage that the bucket has, or may have, for good.
 type trees struct {
 	whole  map[commit.ID]bool // whose nodes are all here: they stay as long as the commit does, which refers to the root
 	hollow commit.ID          // one that has its root and not all else, which repair has found: it is looked at once
 }
 
-// lookAtTrees looks for treeless commits whose trees are here, up to the first one whose is not. The caller does not hold the fold turn, and has folded.
+// lookAtTrees looks for treeless commits whose trees are here, up to the first one whose is not.
+// The caller does not hold the fold turn, and has folded.
 func (c *Collector) lookAtTrees(ctx context.Context) error {
 	c.trees.whole = nil
 	whole := map[commit.ID]bool{}

@@ -8,9 +8,10 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// wants keeps journals and the collector apart. A journal does not store what the page holds: it relies on it, and notes that here before it
-// looks whether it is there. The collector, about to delete pieces, dooms those on which no journal relies; from then on they are not held for
-// a journal, which stores them anew, behind the deletion in the log.
+// wants keeps journals and the collector apart. A journal does not store what the page holds: it
+// relies on it, and notes that here before it looks whether it is there. The collector, about to
+// delete pieces, dooms those on which no journal relies; from then on they are not held for a
+// journal, which stores them anew, behind the deletion in the log.
 type wants struct {
 	mu     sync.Mutex
 	doomed map[object.Digest]struct{} // guarded by mu; pieces that are being deleted
@@ -20,7 +21,8 @@ type wants struct {
 // maxRelied is how many nodes a journal remembers. One that relies on more relies on all.
 const maxRelied = 1 << 15
 
-// reliance is what a journal relies on, guarded by wants.mu. Pieces of values are in it until the record that uses them is in the log.
+// reliance is what a journal relies on, guarded by wants.mu. Pieces of values are in it until the
+// record that uses them is in the log.
 type reliance struct {
 	pieces map[object.Digest]struct{}
 	nodes  map[object.Digest]struct{}
@@ -94,8 +96,9 @@ func (j *Journal) holds(d *object.Digest) (bool, error) {
 	return j.s.has(d)
 }
 
-// relyOn relies on the nodes of a part that the page holds, and takes out of held what is not there any more; that may be there as a base. made is how many deletions had
-// been made before it was looked at, unsure what is to be looked at more closely.
+// relyOn relies on the nodes of a part that the page holds, and takes out of held what is not there
+// any more; that may be there as a base. made is how many deletions had been made before it was
+// looked at, unsure what is to be looked at more closely.
 func (j *Journal) relyOn(p *journalPart, made uint64, held map[int]uint8, dead map[int]bool, unsure []int) error {
 	w := &j.s.wants
 	w.mu.Lock()

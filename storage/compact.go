@@ -15,17 +15,21 @@ import (
 
 // CompactOptions say how Compact goes about it. The zero values are replaced by defaults.
 type CompactOptions struct {
-	// MinDeadShare is which part of a segment must be garbage for it to be rewritten, above 0 and at most 1; 0: one half. With a very small one
-	// nothing that was deleted stays.
+	// MinDeadShare is which part of a segment must be garbage for it to be rewritten, above 0 and
+	// at most 1; 0: one half. With a very small one nothing that was deleted stays.
 	MinDeadShare float64
-	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk space that is taken before any is given back, if
-	// one segment does not have more; 0: the length of a segment.
+	// MaxBytes bounds what is live in the segments that are rewritten together, and so the disk
+	// space that is taken before any is given back, if one segment does not have more; 0: the
+	// length of a segment.
 	MaxBytes int64
-	// Purge leaves nothing of what was deleted, whatever that costs: segments are rewritten also when they become longer, and what was set aside lately goes too.
+	// Purge leaves nothing of what was deleted, whatever that costs: segments are rewritten also
+	// when they become longer, and what was set aside lately goes too.
 	Purge bool
-	// DryRun looks at everything and changes nothing: the report is what would be done, as far as that can be told.
+	// DryRun looks at everything and changes nothing: the report is what would be done, as far as
+	// that can be told.
 	DryRun bool
-	// Progress, if not nil, is told how many bytes of segments have been looked at, of how many. It must not block.
+	// Progress, if not nil, is told how many bytes of segments have been looked at, of how many. It
+	// must not block.
 	Progress func(done, total int64)
 }
 
@@ -41,40 +45,50 @@ func (o CompactOptions) withDefaults(segmentBytes int64) CompactOptions {
 
 // CompactReport is what Compact has done. Sizes are in bytes.
 type CompactReport struct {
-	// Before and After are what the segments and page.db take at the beginning and at the end. What is written meanwhile counts.
+	// Before and After are what the segments and page.db take at the beginning and at the end. What
+	// is written meanwhile counts.
 	Before, After int64
-	// Examined counts segments that were read, Replaced those that were rewritten, and Written those that have what was live of them.
+	// Examined counts segments that were read, Replaced those that were rewritten, and Written
+	// those that have what was live of them.
 	Examined, Replaced, Written int
 	// Freed is by how much the segments have become shorter together.
 	Freed int64
-	// IndexBefore and IndexAfter are the sizes of page.db, if it was made anew to give free pages back; else both are 0.
+	// IndexBefore and IndexAfter are the sizes of page.db, if it was made anew to give free pages
+	// back; else both are 0.
 	IndexBefore, IndexAfter int64
-	// Torn counts torn tails that had been set aside, for more than a week unless CompactOptions.Purge was set, and were removed.
+	// Torn counts torn tails that had been set aside, for more than a week unless
+	// CompactOptions.Purge was set, and were removed.
 	Torn int
-	// Left counts segments that Purge could not rewrite, since a journal that is open has written to them.
+	// Left counts segments that Purge could not rewrite, since a journal that is open has written
+	// to them.
 	Left int
 }
 
 const (
-	// smallShare is which part of its greatest length a segment must not reach to be called small; where there are more than maxSmall of
-	// those, they are put together.
+	// smallShare is which part of its greatest length a segment must not reach to be called small;
+	// where there are more than maxSmall of those, they are put together.
 	smallShare = 8
 	maxSmall   = 8
 	// baseShare is which part of the page bases must be for those to decide the order.
 	baseShare = 50
-	// maxRounds bounds how often segments are chosen anew, because of what the round before has made garbage: bases that what was written whole
-	// needed, and deletions of what is not there any more.
+	// maxRounds bounds how often segments are chosen anew, because of what the round before has
+	// made garbage: bases that what was written whole needed, and deletions of what is not there
+	// any more.
 	maxRounds = 4
-	// maxPurgeRounds is far more than it takes: each round writes whole what needs a base, and is done with bases that nothing needs any more.
+	// maxPurgeRounds is far more than it takes: each round writes whole what needs a base, and is
+	// done with bases that nothing needs any more.
 	maxPurgeRounds = 100
 )
 
-// Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites segments of which a part is garbage, a few at
-// a time, and takes one half of page.db's length for a moment if more than half of that is free. Readers and writers go on; folds wait while a few segments
-// are rewritten. Pages whose journals are open keep the segments in which these have written.
+// Compact gives space back that deleted, dropped or replaced records take in segments. It rewrites
+// segments of which a part is garbage, a few at a time, and takes one half of page.db's length for
+// a moment if more than half of that is free. Readers and writers go on; folds wait while a few
+// segments are rewritten. Pages whose journals are open keep the segments in which these have
+// written.
 //
-// It returns what was done also with an error. ctx may end it at any time: what was done stays done. Errors match base.ErrReadOnly,
-// base.ErrClosed, base.ErrNoSpace or base.ErrCorrupt, or are those of the disk or of ctx.
+// It returns what was done also with an error. ctx may end it at any time: what was done stays
+// done. Errors match base.ErrReadOnly, base.ErrClosed, base.ErrNoSpace or base.ErrCorrupt, or are
+// those of the disk or of ctx.
 func (s *Store) Compact(ctx context.Context, o CompactOptions) (r CompactReport, err error) {
 	if err := s.writable(); err != nil {
 		return r, fmt.Errorf("compact: %w", err)
@@ -184,7 +198,8 @@ func (s *Store) diskBytes() int64 {
 	return st.SegmentBytes + st.IndexBytes
 }
 
-// find chooses segments by the bytes that rows point to. What else is live in them shows when they are read.
+// find chooses segments by the bytes that rows point to. What else is live in them shows when they
+// are read.
 func (c *compaction) find(ctx context.Context, round int) error {
 	live, err := c.liveBytes(ctx)
 	if err != nil {
@@ -209,8 +224,9 @@ func (c *compaction) find(ctx context.Context, round int) error {
 			c.all += k.bytes
 		}
 	}
-	// Oldest first: what takes something away can go when nothing older is left. But where there are many bases, newest first the first time: a
-	// base goes when what needs it has been written whole, and is older than that.
+	// Oldest first: what takes something away can go when nothing older is left. But where there
+	// are many bases, newest first the first time: a base goes when what needs it has been written
+	// whole, and is older than that.
 	c.newestFirst = round == 0 && c.baseBytes > c.r.Before/baseShare
 	slices.SortFunc(c.todo, func(a, b segmentCandidate) int {
 		if c.newestFirst {
@@ -248,7 +264,8 @@ func (c *compaction) worth(k *segmentCandidate) bool {
 	return gain > 0 && float64(gain) >= c.o.MinDeadShare*float64(k.bytes)
 }
 
-// liveBytes returns, for each segment, the bytes of the records of what is held. Bases that are not are left out: some of them can go.
+// liveBytes returns, for each segment, the bytes of the records of what is held. Bases that are not
+// are left out: some of them can go.
 func (c *compaction) liveBytes(ctx context.Context) (map[uint32]int64, error) {
 	live := map[uint32]int64{}
 	nodes, bytes := int64(0), int64(0)
@@ -364,7 +381,8 @@ func (c *compaction) pass(t *segmentCandidate) {
 	}
 }
 
-// busySegments are those in which journals have written that are not over: the collector knows their pieces by their places.
+// busySegments are those in which journals have written that are not over: the collector knows
+// their pieces by their places.
 func (s *Store) busySegments() map[uint32]bool {
 	busy := map[uint32]bool{}
 	for _, span := range s.wantedNow().spans {
@@ -503,7 +521,8 @@ func (s *Store) finishOpen(ctx context.Context) error {
 	return nil
 }
 
-// finish makes the segments ones that are not appended to, and folds what came to them meanwhile. It returns those that can be rewritten.
+// finish makes the segments ones that are not appended to, and folds what came to them meanwhile.
+// It returns those that can be rewritten.
 func (c *compaction) finish(ctx context.Context, inputs []uint32) ([]uint32, error) {
 	s := c.s
 	open := map[uint32]bool{}
@@ -567,8 +586,8 @@ func (c *compaction) rewrite(ctx context.Context, inputs []uint32) error {
 	return c.deleteBases(ctx, freed)
 }
 
-// deleteBases deletes dead bases that were left by what is stored whole now: the numbers that s.freed has from an index on. The
-// caller holds the fold turn.
+// deleteBases deletes dead bases that were left by what is stored whole now: the numbers that
+// s.freed has from an index on. The caller holds the fold turn.
 func (c *compaction) deleteBases(ctx context.Context, from int) error {
 	s := c.s
 	left := slices.Clone(s.freed[min(from, len(s.freed)):])

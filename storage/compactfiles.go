@@ -14,7 +14,8 @@ import (
 // tornAge is how long torn tails are kept that were set aside.
 const tornAge = 7 * 24 * time.Hour
 
-// removeTorn removes torn tails that were set aside long ago, or all. Their age is known on file systems that tell it.
+// removeTorn removes torn tails that were set aside long ago, or all. Their age is known on file
+// systems that tell it.
 func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err error) {
 	dir := filepath.Join(s.o.Dir, "torn")
 	infos, err := s.o.FS.ReadDir(dir)
@@ -39,8 +40,8 @@ func (s *Store) removeTorn(ctx context.Context, all bool) (removed int, err erro
 	return removed, nil
 }
 
-// shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new file takes the place of the old one. With dry it only
-// says about how long the new file would be.
+// shrinkIndex makes page.db anew when more than half of it is free. Readers go on until the new
+// file takes the place of the old one. With dry it only says about how long the new file would be.
 func (s *Store) shrinkIndex(ctx context.Context, dry bool) (before, after int64, err error) {
 	if err := s.foldTurn.take(ctx); err != nil {
 		return 0, 0, err

@@ -14,27 +14,37 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// Compaction leaves records out, or writes others in their place, such that a fold of the whole log gives the rows that it gave before. What
-// decides is these rows, which reflect every batch that is rewritten, and one number:
+// Compaction leaves records out, or writes others in their place, such that a fold of the whole log
+// gives the rows that it gave before. What decides is these rows, which reflect every batch that is
+// rewritten, and one number:
 //
-//	C1  What stores a piece or node stays if its row points to it. Else it was deleted or dropped, or another record stored the piece before:
-//	    then it only says that its journal uses the piece, or that a node is used, which it may have brought back.
-//	C2  A record that takes something away (a deletion, a burial, a drop, the pruning of a commit, the removal of metadata, the commit of a journal, as far as
-//	    that ends the state of a transient piece) stays until nothing older is left that it is about. That is so when each other segment begins
-//	    behind it, or was made by a compaction that knew of it and kept nothing that
-//	    was taken away, such as a base: killBefore is the least number for which it is not. Deletions, and what
-//	    prunes commits, also stay while their piece or commit is there again. They go, too, when the whole log has nothing that they are
-//	    about, which is looked for when they are many (see staleNames).
-//	C3  Journals that are no more are not named: a piece of one that was committed belongs to journal 0, so that it is local unless it has a place,
-//	    and so does the use of a piece, if that does not follow from what stores it.
-//	C4  Places of pieces, and what takes them away, stay as long as the piece has a row: whether a drop had an effect depends on them.
-//	C5  Commits stay if they have a row. Their parents, which are no heads because of them, are listed in a summary if they are still here.
-//	C6  A record about a tag stays unless a later one in the same replacement sets the tag anew, whatever it was.
+//	C1  What stores a piece or node stays if its row points to it. Else it was deleted or dropped,
+//	    or another record stored the piece before: then it only says that its journal uses the
+//	    piece, or that a node is used, which it may have brought back.
+//	C2  A record that takes something away (a deletion, a burial, a drop, the pruning of a commit,
+//	    the removal of metadata, the commit of a journal, as far as that ends the state of a
+//	    transient piece) stays until nothing older is left that it is about. That is so when each
+//	    other segment begins behind it, or was made by a compaction that knew of it and kept
+//	    nothing that was taken away, such as a base: killBefore is the least number for which it
+//	    is not. Deletions, and what prunes commits, also stay while their piece or commit is there
+//	    again. They go, too, when the whole log has nothing that they are about, which is looked
+//	    for when they are many (see staleNames).
+//	C3  Journals that are no more are not named: a piece of one that was committed belongs to
+//	    journal 0, so that it is local unless it has a place, and so does the use of a piece, if
+//	    that does not follow from what stores it.
+//	C4  Places of pieces, and what takes them away, stay as long as the piece has a row: whether a
+//	    drop had an effect depends on them.
+//	C5  Commits stay if they have a row. Their parents, which are no heads because of them, are
+//	    listed in a summary if they are still here.
+//	C6  A record about a tag stays unless a later one in the same replacement sets the tag anew,
+//	    whatever it was.
 //
-// With C1, pieces and nodes can be gone that records in other segments need which are garbage themselves: differences, and nodes in
-// parts. A fold from the beginning passes over those (see lacks): their deletion comes later in the log.
+// With C1, pieces and nodes can be gone that records in other segments need which are garbage
+// themselves: differences, and nodes in parts. A fold from the beginning passes over those (see
+// lacks): their deletion comes later in the log.
 
-// judgement decides which records of some segments are live. The caller holds the fold turn all the time, so that the rows do not change.
+// judgement decides which records of some segments are live. The caller holds the fold turn all the
+// time, so that the rows do not change.
 type judgement struct {
 	s          *Store
 	inputs     map[uint32]bool
@@ -95,7 +105,8 @@ func (k *judgement) record(tx index.Tx, v *verdict, summary *op) error {
 	o := v.o
 	journal := o.journal
 	err := k.decide(tx, v, summary)
-	// The greatest number of a journal is known by the records that name it: it must not be given again.
+	// The greatest number of a journal is known by the records that name it: it must not be given
+	// again.
 	if names := v.keep && v.o.journal == journal; journal == k.s.state.journal && !names {
 		summary.journal = max(summary.journal, journal)
 	}
@@ -191,7 +202,8 @@ func (k *judgement) settled(tx index.Tx, journal, number uint64) bool {
 	return !hasKey(tx.Bucket(bucketTransient), transientKey(journal, number))
 }
 
-// hasStatus reports whether a piece is local or synced: some journal that stores or uses it was committed, or it was fetched.
+// hasStatus reports whether a piece is local or synced: some journal that stores or uses it was
+// committed, or it was fetched.
 func (k *judgement) hasStatus(tx index.Tx, number uint64) bool {
 	key := appendNumber(nil, number)
 	return hasKey(tx.Bucket(bucketLocal), key) || hasKey(tx.Bucket(bucketCloud), key)
@@ -226,7 +238,8 @@ func (k *judgement) use(tx index.Tx, v *verdict) error {
 	return nil
 }
 
-// localByItself reports whether what stores a local piece says, or will say when it is rewritten now, that it is of journal 0.
+// localByItself reports whether what stores a local piece says, or will say when it is rewritten
+// now, that it is of journal 0.
 func (k *judgement) localByItself(tx index.Tx, row *objectRow) (bool, error) {
 	if !row.held {
 		return false, nil
@@ -242,7 +255,8 @@ func (k *judgement) localByItself(tx index.Tx, row *objectRow) (bool, error) {
 	return j == 0 || k.inputs[row.place.Segment] && k.settled(tx, j, row.number), nil
 }
 
-// node decides about a tree node (C1). A difference to a base that is dead otherwise is written whole.
+// node decides about a tree node (C1). A difference to a base that is dead otherwise is written
+// whole.
 func (k *judgement) node(tx index.Tx, v *verdict) error {
 	o := v.o
 	row, _, err := readObjectRow(tx, &o.digest)
@@ -269,8 +283,9 @@ func (k *judgement) node(tx index.Tx, v *verdict) error {
 	return err
 }
 
-// frees reports whether all differences to a base are among the inputs: then it can go when they have been written whole. One that has none left
-// waits for the collector, and is written as often as its segment is.
+// frees reports whether all differences to a base are among the inputs: then it can go when they
+// have been written whole. One that has none left waits for the collector, and is written as often
+// as its segment is.
 func (k *judgement) frees(tx index.Tx, base uint64) (bool, error) {
 	if free, ok := k.bases[base]; ok {
 		return free, nil
@@ -358,7 +373,8 @@ func (k *judgement) pieces(tx index.Tx, v *verdict, killed bool) (err error) {
 	return err
 }
 
-// maxWholeBytes bounds the records of a batch into which nodes are written whole. Differences stay when there are more.
+// maxWholeBytes bounds the records of a batch into which nodes are written whole. Differences stay
+// when there are more.
 const maxWholeBytes = segment.MaxBatchBytes / 2
 
 // write adds what is live to a batch.
@@ -383,7 +399,8 @@ func (k *judgement) write(ctx context.Context, info segment.BatchInfo, recs []se
 	return nil
 }
 
-// replays reports whether what is folded may be from a log from which garbage was compacted away that other garbage needs.
+// replays reports whether what is folded may be from a log from which garbage was compacted away
+// that other garbage needs.
 func (s *Store) replays(from locator) (bool, error) {
 	switch f := from.(type) {
 	case *rebuilder:
@@ -396,7 +413,8 @@ func (s *Store) replays(from locator) (bool, error) {
 	return false, nil
 }
 
-// lacks reports whether a record stores a node that cannot be made because something that it needs was compacted away.
+// lacks reports whether a record stores a node that cannot be made because something that it needs
+// was compacted away.
 func (s *Store) lacks(o *op, from locator) (bool, error) {
 	if o.kind != recDelta && o.kind != recSplitNode {
 		return false, nil

@@ -38,7 +38,8 @@ func (g *garden) compact() storage.CompactReport {
 	return r
 }
 
-// again compacts until nothing is left to do, which is soon: what the first time has left may let deletions go.
+// again compacts until nothing is left to do, which is soon: what the first time has left may let
+// deletions go.
 func (g *garden) again(o storage.CompactOptions) {
 	for range 4 {
 		r, err := g.s.Compact(context.Background(), o)
@@ -53,7 +54,8 @@ func (g *garden) again(o storage.CompactOptions) {
 	g.t.Fatal("compaction does not come to an end")
 }
 
-// replant makes a commit on a head that has the content of some commit, which may be gone: nodes come back.
+// replant makes a commit on a head that has the content of some commit, which may be gone: nodes
+// come back.
 func (g *garden) replant() {
 	all := slices.Concat(g.kept, g.pruned)
 	heads := g.s.Heads()
@@ -227,8 +229,9 @@ func (g *garden) crashIn(fn func()) (crashed bool) {
 	return true
 }
 
-// TestCompactModel does random things to a page and compacts it in between, with crashes: what is reachable stays readable, and a fold of what is left
-// of the log always gives the rows that are there.
+// TestCompactModel does random things to a page and compacts it in between, with crashes: what is
+// reachable stays readable, and a fold of what is left of the log always gives the rows that are
+// there.
 func TestCompactModel(t *testing.T) {
 	var freed int64
 	var replaced, crashes int

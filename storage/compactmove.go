@@ -12,12 +12,13 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// movingKey is a row of bucket state beside the state itself, with an empty value. It is there while rows of objects may point both to
-// segments that were replaced and to what replaces them: then the position names both.
+// movingKey is a row of bucket state beside the state itself, with an empty value. It is there
+// while rows of objects may point both to segments that were replaced and to what replaces them:
+// then the position names both.
 var movingKey = []byte("moving")
 
-// finishMoves makes the index point to replacements, and retires what they replace. The caller holds the fold turn, or nobody else uses
-// the page yet. Done in part, it can be done again.
+// finishMoves makes the index point to replacements, and retires what they replace. The caller
+// holds the fold turn, or nobody else uses the page yet. Done in part, it can be done again.
 func (s *Store) finishMoves(ctx context.Context) error {
 	moved, err := s.log.Moved()
 	if err != nil || len(moved) == 0 {
@@ -63,7 +64,8 @@ func (s *Store) moveAll(ctx context.Context, moved []uint32) error {
 	return s.writePosition(false)
 }
 
-// writePosition makes the position of the index name replacements, and what they replace too while rows are moved.
+// writePosition makes the position of the index name replacements, and what they replace too while
+// rows are moved.
 func (s *Store) writePosition(moving bool) error {
 	p, err := s.log.MapPosition(s.state.position, moving)
 	if err != nil {
@@ -156,8 +158,8 @@ func (s *Store) moveSome(id uint32, some []movedPiece) error {
 	return err
 }
 
-// moveRow makes a row point to a replacement if it points to what that replaces. A node that was a difference and was written whole needs its
-// base no more, which is returned.
+// moveRow makes a row point to a replacement if it points to what that replaces. A node that was a
+// difference and was written whole needs its base no more, which is returned.
 func (s *Store) moveRow(tx index.Tx, id uint32, m *movedPiece) (base uint64, err error) {
 	row, ok, err := readObjectRow(tx, &m.digest)
 	if err != nil || !ok || !row.held && !row.dead || row.place.Segment == id {
@@ -180,7 +182,8 @@ func (s *Store) moveRow(tx index.Tx, id uint32, m *movedPiece) (base uint64, err
 	return base, tx.Bucket(bucketObjects).Put(m.digest[:], row.append(nil))
 }
 
-// isMoving reports whether an index may point to segments that were replaced and to what replaces them.
+// isMoving reports whether an index may point to segments that were replaced and to what replaces
+// them.
 func isMoving(db index.DB) (moving bool, err error) {
 	err = db.View(func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)

@@ -9,7 +9,8 @@ import (
 // recSummary is the kind of a record that compaction writes instead of others.
 //
 //	kind       payload
-//	summary    journal uvarint: numbers of journals up to it were given; commit ids 32, at most maxRecordEntries: they have children that were pruned
+//	summary    journal uvarint: numbers of journals up to it were given; commit ids 32, at most
+//	           maxRecordEntries: they have children that were pruned
 const recSummary = 21
 
 // parseSummary reads the payload of a summary.

@@ -10,9 +10,10 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// compareRows compares page.db with the index that was folded anew. Numbers may differ between them, after a fold that a
-// crash interrupted, so that rows are compared by the digests that the numbers stand for. With ahead, such a fold may have brought a
-// part of what lies behind: pieces, references and statuses. Then all that the log gives must be there, but there may be more.
+// compareRows compares page.db with the index that was folded anew. Numbers may differ between
+// them, after a fold that a crash interrupted, so that rows are compared by the digests that the
+// numbers stand for. With ahead, such a fold may have brought a part of what lies behind: pieces,
+// references and statuses. Then all that the log gives must be there, but there may be more.
 func (c *checker) compareRows(ahead bool) error {
 	c.ahead = ahead
 	return c.s.viewOnce(func(have index.Tx) error {
@@ -114,8 +115,9 @@ func (c *checker) compareObjects(have, want index.Tx) error {
 	return nil
 }
 
-// saysNothing reports whether a row only gives a number to a piece that is not held and to which nothing refers. Compaction takes records away that
-// mentioned such pieces, or the deletion of their mention.
+// saysNothing reports whether a row only gives a number to a piece that is not held and to which
+// nothing refers. Compaction takes records away that mentioned such pieces, or the deletion of
+// their mention.
 func (c *checker) saysNothing(tx index.Tx, k []byte) bool {
 	d, ok := digestOf(k)
 	if !ok || !c.compacted {
@@ -178,7 +180,8 @@ func (c *checker) checkState(have index.Tx) error {
 	return nil
 }
 
-// checkNumbers finds numbers that were never given, and those that stand for nothing although no fold was left in the midst. compareObjects has looked for those of the pieces.
+// checkNumbers finds numbers that were never given, and those that stand for nothing although no
+// fold was left in the midst. compareObjects has looked for those of the pieces.
 func (c *checker) checkNumbers(have index.Tx) error {
 	st, err := parseState(have.Bucket(bucketState).Get(stateKey))
 	if err != nil {
@@ -327,7 +330,8 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 	return nil
 }
 
-// checkSums compares the references of each block with their sum. It goes from one block that a row names to the next: a damaged row may name any.
+// checkSums compares the references of each block with their sum. It goes from one block that a row
+// names to the next: a damaged row may name any.
 func (c *checker) checkSums(have index.Tx) error {
 	cur, sums := have.Bucket(bucketRefs).Cursor(), have.Bucket(bucketRefSums).Cursor()
 	const end = (1 << (8 * numberSize)) / sumBlock // of blocks that rows can name

@@ -104,8 +104,8 @@ func TestSyncsAreShared(t *testing.T) {
 	w.close()
 }
 
-// TestConcurrentUse commits chains and siblings, rolls back, streams, tags, folds, reads and closes at once; what was
-// acknowledged is there afterwards.
+// TestConcurrentUse commits chains and siblings, rolls back, streams, tags, folds, reads and closes
+// at once; what was acknowledged is there afterwards.
 func TestConcurrentUse(t *testing.T) {
 	for round := range 3 * tier.Factor() {
 		w := newWorld(t, uint64(round), storage.Options{FoldRows: 50, SegmentBytes: 32 << 10})
@@ -161,7 +161,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// errMoving is what verify may say of a page that is being written: its heads are compared with commits that it listed before.
+// errMoving is what verify may say of a page that is being written: its heads are compared with
+// commits that it listed before.
 func (w *world) moving(err error) bool {
 	return errors.Is(err, errHeads)
 }

@@ -139,8 +139,8 @@ type outcome struct {
 	rebuilt bool
 }
 
-// look opens a damaged page, reads everything, and checks it. It fails when something is wrong or missing and nobody says so. Every
-// error must be one that names what is corrupt.
+// look opens a damaged page, reads everything, and checks it. It fails when something is wrong or
+// missing and nobody says so. Every error must be one that names what is corrupt.
 func (g *golden) look(o storage.Options) (out outcome, err error) {
 	ctx := context.Background()
 	s, err := storage.Open(ctx, o)
@@ -194,8 +194,9 @@ func named(err error) error {
 	return err
 }
 
-// readAll reads everything that was ever promised. told: an error has named something. wrong: something is not there and no error has
-// said so. err: wrong content, or an error that names nothing.
+// readAll reads everything that was ever promised. told: an error has named something. wrong:
+// something is not there and no error has said so. err: wrong content, or an error that names
+// nothing.
 func (g *golden) readAll(s *storage.Store) (told bool, wrong, err error) {
 	ctx := context.Background()
 	note := func(e error) {
@@ -292,11 +293,12 @@ func (g *golden) copyOf() (storage.Options, *vfstest.Mem) {
 	return o, m
 }
 
-// stride is the distance of two damaged bytes, so that about n are tried for each change, a quarter of them in tier 0, all at night.
+// stride is the distance of two damaged bytes, so that about n are tried for each change, a quarter
+// of them in tier 0, all at night.
 func stride(size, n int) int { return tier.Of(max(1, 4*size/n), max(1, size/n), 1) }
 
-// TestCorruptSegments flips bytes of the segments and cuts them after a clean close: everything reads right, or an error names the
-// place; Check finds each damage.
+// TestCorruptSegments flips bytes of the segments and cuts them after a clean close: everything
+// reads right, or an error names the place; Check finds each damage.
 func TestCorruptSegments(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
 	rng := rand.New(rand.NewPCG(tier.Seed(), 5))
@@ -330,8 +332,8 @@ func TestCorruptSegments(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// TestCorruptSegmentsWithoutIndex does the same when page.db is gone: then what is damaged behind the last named end of a
-// segment cannot be told from a torn tail, and is shown as one.
+// TestCorruptSegmentsWithoutIndex does the same when page.db is gone: then what is damaged behind
+// the last named end of a segment cannot be told from a torn tail, and is shown as one.
 func TestCorruptSegmentsWithoutIndex(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
 	rng := rand.New(rand.NewPCG(tier.Seed(), 6))
@@ -359,8 +361,8 @@ func TestCorruptSegmentsWithoutIndex(t *testing.T) {
 	t.Logf("%d cases, %d of them told as torn tails", cases, torn)
 }
 
-// TestWrongSegments takes a segment away, gives one the name of another, and takes one from another page. Without page.db nobody can
-// know of a newest segment that is gone.
+// TestWrongSegments takes a segment away, gives one the name of another, and takes one from another
+// page. Without page.db nobody can know of a newest segment that is gone.
 func TestWrongSegments(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
 	o2 := storage.Options{SegmentBytes: 64 << 10}
@@ -419,8 +421,8 @@ func TestWrongSegments(t *testing.T) {
 	}
 }
 
-// TestCorruptIndex flips bytes of page.db and cuts it: the page opens and reads right, with an index that was made anew or
-// without, and Check tells of rows that differ.
+// TestCorruptIndex flips bytes of page.db and cuts it: the page opens and reads right, with an
+// index that was made anew or without, and Check tells of rows that differ.
 func TestCorruptIndex(t *testing.T) {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
@@ -470,7 +472,8 @@ func TestCorruptIndex(t *testing.T) {
 	t.Logf("page.db of %d bytes: %d cases, %d made anew, %d told by Check", len(whole), cases, rebuilt, told)
 }
 
-// TestCorruptBoth damages the segments and page.db, so that neither can be made anew from the other: also a second process is told.
+// TestCorruptBoth damages the segments and page.db, so that neither can be made anew from the
+// other: also a second process is told.
 func TestCorruptBoth(t *testing.T) {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing
@@ -519,7 +522,8 @@ func TestCorruptBoth(t *testing.T) {
 	t.Logf("%d opened", told)
 }
 
-// TestCorruptLastBatch damages the last batch of a page that was not closed: it may have been torn, and Open says that.
+// TestCorruptLastBatch damages the last batch of a page that was not closed: it may have been torn,
+// and Open says that.
 func TestCorruptLastBatch(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()

@@ -20,7 +20,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// crasher cuts the power after every change of a world's file system and index, and opens what that leaves.
+// crasher cuts the power after every change of a world's file system and index, and opens what that
+// leaves.
 type crasher struct {
 	w       *world
 	name    string
@@ -64,7 +65,8 @@ func (c *crasher) boundary(what string) {
 	}
 }
 
-// index returns what page.db may be after the crash: as it is, gone, or as it was (a copy that was put back).
+// index returns what page.db may be after the crash: as it is, gone, or as it was (a copy that was
+// put back).
 func (c *crasher) index(rng *rand.Rand) *index.Memory {
 	now := c.w.ix.Clone()
 	if len(c.older) < 64 {
@@ -146,7 +148,8 @@ func (c *crasher) crashAgain(mem *vfstest.Mem, ix *index.Memory, rng *rand.Rand)
 	return left, leftIx, s.Close()
 }
 
-// again opens the page a second time, after it was closed or after one more power cut, and finds the same.
+// again opens the page a second time, after it was closed or after one more power cut, and finds
+// the same.
 func (c *crasher) again(s *storage.Store, mem *vfstest.Mem, ix *index.Memory, rng *rand.Rand) (err error) {
 	heads := s.Heads()
 	var also *commit.Commit
@@ -500,8 +503,9 @@ func randomOptions(rng *rand.Rand) storage.Options {
 	return o
 }
 
-// TestCrash cuts the power after every change of the files and of the index (I1, I3, I4): what was acknowledged is there, what was
-// not is there wholly or not at all, and opening again finds the same.
+// TestCrash cuts the power after every change of the files and of the index (I1, I3, I4): what was
+// acknowledged is there, what was not is there wholly or not at all, and opening again finds the
+// same.
 func TestCrash(t *testing.T) {
 	scripts := crashScripts
 	seed := tier.Seed()

@@ -28,7 +28,8 @@ import (
 
 const worldDir = "repo/page"
 
-// world is a page in memory with what was promised about it: which commits and tags were reported as done, and which may be there.
+// world is a page in memory with what was promised about it: which commits and tags were reported
+// as done, and which may be there.
 type world struct {
 	t   testing.TB
 	o   storage.Options
@@ -50,7 +51,8 @@ type world struct {
 	tags   map[string][]commit.ID          // guarded by mu; values that a tag had, zero: absent
 	tagged map[string]int                  // guarded by mu; which of them is acknowledged
 
-	// Explanations that merges were submitted with, zero: with none; which of them were acknowledged; and what they hold.
+	// Explanations that merges were submitted with, zero: with none; which of them were
+	// acknowledged; and what they hold.
 	explained    map[commit.ID][]object.Digest       // guarded by mu
 	ackExplained map[commit.ID][]object.Digest       // guarded by mu
 	decided      map[object.Digest]map[string][]byte // guarded by mu
@@ -211,7 +213,8 @@ func (w *world) explain(j *storage.Journal, t *tx, rng *rand.Rand, n int) error 
 	return nil
 }
 
-// putDecisions adds a tree of n decisions to a journal, now and then with a rule whose name does not fit into an entry.
+// putDecisions adds a tree of n decisions to a journal, now and then with a rule whose name does
+// not fit into an entry.
 func putDecisions(j *storage.Journal, rng *rand.Rand, n int) (object.Digest, map[string][]byte, error) {
 	ctx := context.Background()
 	model := map[string][]byte{}
@@ -253,8 +256,8 @@ func (w *world) submitAll(j *storage.Journal, txs ...tx) ([]tx, error) {
 	return txs, err
 }
 
-// mergeHeads merges heads with one submission, two by two, most of them with explanations, and now and then with a
-// commit on top.
+// mergeHeads merges heads with one submission, two by two, most of them with explanations, and now
+// and then with a commit on top.
 func (w *world) mergeHeads(rng *rand.Rand, heads []*commit.Commit) error {
 	j := w.s.NewJournal()
 	defer j.Rollback()
@@ -400,8 +403,9 @@ func (w *world) promise() promise {
 // errHeads marks heads that are not those of the commits that are there.
 var errHeads = errors.New("other heads")
 
-// verify compares a page with a promise: every acknowledged commit is there; each other one is, with all its ancestors, or is not; the
-// heads are what follows from that; the tags have the last value that was acknowledged or one that was set later.
+// verify compares a page with a promise: every acknowledged commit is there; each other one is,
+// with all its ancestors, or is not; the heads are what follows from that; the tags have the last
+// value that was acknowledged or one that was set later.
 func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	ctx := context.Background()
 	w.mu.Lock()
@@ -417,7 +421,8 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 		}
 	}
 	present := map[commit.ID]*commit.Commit{commit.First().ID: commit.First()}
-	// Newest first: beside writers, a commit may come between two looks, and its parents come before it.
+	// Newest first: beside writers, a commit may come between two looks, and its parents come
+	// before it.
 	for _, c := range slices.Backward(maybe) {
 		here, err := w.verifyMerge(s, p, c, func() (bool, error) {
 			_, err := s.Commit(ctx, c.ID)
@@ -474,8 +479,9 @@ func (w *world) verify(s *storage.Store, p promise, rng *rand.Rand) error {
 	return w.verifyTags(s, p, tags)
 }
 
-// verifyMerge asks whether a commit is there, and compares what is known of a merge with that: its parents lead to it, and it has an
-// explanation that it was submitted with, an acknowledged one if it was acknowledged; or nothing knows it.
+// verifyMerge asks whether a commit is there, and compares what is known of a merge with that: its
+// parents lead to it, and it has an explanation that it was submitted with, an acknowledged one if
+// it was acknowledged; or nothing knows it.
 func (w *world) verifyMerge(s *storage.Store, p promise, c *commit.Commit, isHere func() (bool, error)) (bool, error) {
 	if len(c.Parents) != 2 {
 		return isHere()

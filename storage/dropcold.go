@@ -15,15 +15,18 @@ import (
 type DropOptions struct {
 	// Bytes is how much is enough; 0: everything that may go.
 	Bytes int64
-	// NotReadFor leaves pieces that are known to have been read less than so long ago; 0: none. What is known is in Options.Recency.
+	// NotReadFor leaves pieces that are known to have been read less than so long ago; 0: none.
+	// What is known is in Options.Recency.
 	NotReadFor time.Duration
 	// DryRun only looks.
 	DryRun bool
 }
 
-// DropCold drops chunks of values that the bucket has, until Bytes of content will be free after compaction, and returns how many. Those go first that lie in the oldest segments, into which they
-// came first or have been compacted. It is made of DropPieces, with whose errors it ends; what was dropped until then stays so. It reads the rows of all pieces that the bucket has, twice, in transactions
-// of some thousands; its memory follows the number of segments.
+// DropCold drops chunks of values that the bucket has, until Bytes of content will be free after
+// compaction, and returns how many. Those go first that lie in the oldest segments, into which they
+// came first or have been compacted. It is made of DropPieces, with whose errors it ends; what was
+// dropped until then stays so. It reads the rows of all pieces that the bucket has, twice, in
+// transactions of some thousands; its memory follows the number of segments.
 func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err error) {
 	since := uint64(0)
 	if o.NotReadFor > 0 {
@@ -78,7 +81,8 @@ func (s *Store) DropCold(ctx context.Context, o DropOptions) (free int64, err er
 // pieceBytes returns how long the content of a held piece is.
 func pieceBytes(row *objectRow) int64 { return int64(row.place.Length) - object.DigestSize - 1 }
 
-// eachCold calls fn for each chunk that is held, that the bucket has, and that is not known to have been read since a minute, 0: whenever; and after behind some of them.
+// eachCold calls fn for each chunk that is held, that the bucket has, and that is not known to have
+// been read since a minute, 0: whenever; and after behind some of them.
 func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Digest, *objectRow), after func() error) error {
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
 		if len(k) != numberSize {

@@ -21,7 +21,8 @@ func (c *setClock) After(time.Duration) (<-chan time.Time, func()) {
 	return ch, func() {}
 }
 
-// TestDropCold drops values by when they were read and where they lie, and never what the bucket does not have.
+// TestDropCold drops values by when they were read and where they lie, and never what the bucket
+// does not have.
 func TestDropCold(t *testing.T) {
 	clock := &setClock{time.Unix(1_000_000, 0)}
 	w := newWorld(t, 1, storage.Options{SegmentBytes: 32 << 10, Clock: clock, Recency: storage.NewRecency(1000)})
@@ -104,7 +105,8 @@ func TestDropCold(t *testing.T) {
 	w.close()
 }
 
-// TestRecencyIsBounded notes more pieces than there is room for: those that were read last are known.
+// TestRecencyIsBounded notes more pieces than there is room for: those that were read last are
+// known.
 func TestRecencyIsBounded(t *testing.T) {
 	clock := &setClock{time.Unix(1_000_000, 0)}
 	w := newWorld(t, 2, storage.Options{Clock: clock, Recency: storage.NewRecency(16)})

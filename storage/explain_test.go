@@ -40,7 +40,8 @@ func wantExplanation(t testing.TB, s *storage.Store, when string, merge commit.I
 	}
 }
 
-// TestExplanation follows an explanation from its submission to the rows and through reopening (I2, I3).
+// TestExplanation follows an explanation from its submission to the rows and through reopening (I2,
+// I3).
 func TestExplanation(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -80,8 +81,8 @@ func TestExplanation(t *testing.T) {
 	}
 }
 
-// TestFirstExplanationCounts submits a merge again with another explanation: in the same group, when it is durable and when it is
-// folded; and twice in one journal.
+// TestFirstExplanationCounts submits a merge again with another explanation: in the same group,
+// when it is durable and when it is folded; and twice in one journal.
 func TestFirstExplanationCounts(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -160,7 +161,8 @@ func TestBadExplanations(t *testing.T) {
 	w.close()
 }
 
-// TestLostExplanation fails the group of a merge: its explanation is gone with it, and another may come (I5).
+// TestLostExplanation fails the group of a merge: its explanation is gone with it, and another may
+// come (I5).
 func TestLostExplanation(t *testing.T) {
 	f := newFullDisk(t)
 	w := f.world

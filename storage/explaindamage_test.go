@@ -58,7 +58,8 @@ func conflict(t *testing.T, db index.DB, id commit.ID) (v []byte) {
 	return v
 }
 
-// TestCorruptExplanationRow reads a damaged row: the index is made anew from the log, once; then an error names the row.
+// TestCorruptExplanationRow reads a damaged row: the index is made anew from the log, once; then an
+// error names the row.
 func TestCorruptExplanationRow(t *testing.T) {
 	w, m, _ := mergedPage(t)
 	for i := range 37 {
@@ -92,7 +93,8 @@ func TestCorruptExplanationRow(t *testing.T) {
 	}
 }
 
-// TestCheckFindsWrongExplanationRows compares rows that are missing, damaged, of another root and of another commit with the log.
+// TestCheckFindsWrongExplanationRows compares rows that are missing, damaged, of another root and
+// of another commit with the log.
 func TestCheckFindsWrongExplanationRows(t *testing.T) {
 	w, m, plain := mergedPage(t)
 	w.open()
@@ -140,8 +142,8 @@ func appendRecords(w *world, records [][]byte) {
 	w.must(l.Close())
 }
 
-// TestCheckFindsWrongExplanations lets the log have explanations that no Submit makes: they do not keep the page from being
-// opened and folded, in parts or at once, and Check tells of each.
+// TestCheckFindsWrongExplanations lets the log have explanations that no Submit makes: they do not
+// keep the page from being opened and folded, in parts or at once, and Check tells of each.
 func TestCheckFindsWrongExplanations(t *testing.T) {
 	for name, c := range map[string]struct {
 		merge func(m, plain tx) commit.ID
@@ -214,8 +216,8 @@ func TestCheckReadsExplanations(t *testing.T) {
 	_ = w.s.Close()
 }
 
-// olderIndex is a page with two merges that was closed, with its page.db in an older version: of the end, and of when the log had one
-// of them only.
+// olderIndex is a page with two merges that was closed, with its page.db in an older version: of
+// the end, and of when the log had one of them only.
 func olderIndex(t *testing.T) (w *world, merges []tx, path string, whole, part []byte) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "page")
@@ -264,8 +266,8 @@ func setIndexVersion(t *testing.T, path string, version byte) {
 	}
 }
 
-// TestOlderIndex opens a page with a page.db of an older version: it is made anew, also when the page is open for reading only. A
-// newer one is refused.
+// TestOlderIndex opens a page with a page.db of an older version: it is made anew, also when the
+// page is open for reading only. A newer one is refused.
 func TestOlderIndex(t *testing.T) {
 	w, merges, path, whole, part := olderIndex(t)
 	for name, older := range map[string][]byte{"whole": whole, "part": part} {
@@ -301,8 +303,8 @@ func TestOlderIndex(t *testing.T) {
 	}
 }
 
-// TestOlderIndexKeepsItsPromise damages the end of a segment, of which only the position in an older page.db says that it was
-// durable: it is told, and nothing is cut off.
+// TestOlderIndexKeepsItsPromise damages the end of a segment, of which only the position in an
+// older page.db says that it was durable: it is told, and nothing is cut off.
 func TestOlderIndexKeepsItsPromise(t *testing.T) {
 	w, _, path, whole, _ := olderIndex(t)
 	w.must(os.WriteFile(path, whole, 0o600))

@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// SetMinDeletions makes compaction look sooner for what deletions are about. Nobody may use the page meanwhile.
+// SetMinDeletions makes compaction look sooner for what deletions are about. Nobody may use the
+// page meanwhile.
 func SetMinDeletions(s *Store, n int64) { s.minDeletions = n }
 
 // SetFoldTxRows makes folds write so many rows in one transaction.
@@ -27,8 +28,8 @@ func SetMaxTouches(s *Store, n int) {
 	s.foldTurn.release()
 }
 
-// HookIndex calls before ahead of every transaction that changes the index, which fails with the error that before returns,
-// and after behind each that was done. Either may be nil.
+// HookIndex calls before ahead of every transaction that changes the index, which fails with the
+// error that before returns, and after behind each that was done. Either may be nil.
 func HookIndex(s *Store, before func() error, after func()) {
 	s.foldTurn.lock()
 	s.indexMu.Lock()
@@ -90,7 +91,8 @@ func SetIndexVersion(db index.DB, version byte) error {
 	})
 }
 
-// BoundReads ends the test process with a panic when the index is asked for more rows than that, by whatever goes on for ever.
+// BoundReads ends the test process with a panic when the index is asked for more rows than that, by
+// whatever goes on for ever.
 func BoundReads(s *Store, most int) {
 	s.foldTurn.lock()
 	s.indexMu.Lock()

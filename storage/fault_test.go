@@ -100,7 +100,8 @@ var faultSteps = []func(w *world) error{
 	func(w *world) error { _, err := w.tryCommit(nil, small(3), 0); return err },
 }
 
-// chainedGroup submits commits that stand on each other before the first is waited for. When one fails, all behind it fail (I5).
+// chainedGroup submits commits that stand on each other before the first is waited for. When one
+// fails, all behind it fail (I5).
 func chainedGroup(w *world) error {
 	var txs []tx
 	var errs []error
@@ -240,8 +241,9 @@ func newFaulty(t *testing.T, kind faultKind, at int) *faulty {
 	return f
 }
 
-// TestFaults lets each operation of a script fail, in several ways: what was acknowledged stays, nothing is acknowledged that was
-// not written, a failed sync makes the page read-only and a full disk does not.
+// TestFaults lets each operation of a script fail, in several ways: what was acknowledged stays,
+// nothing is acknowledged that was not written, a failed sync makes the page read-only and a full
+// disk does not.
 func TestFaults(t *testing.T) {
 	for _, kind := range faultKinds {
 		t.Run(kind.name, func(t *testing.T) {
@@ -274,8 +276,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFailedIndex lets each change of the index fail: a page whose index cannot be written has its log none the less, and numbers of
-// pieces are never given twice (I6).
+// TestFailedIndex lets each change of the index fail: a page whose index cannot be written has its
+// log none the less, and numbers of pieces are never given twice (I6).
 func TestFailedIndex(t *testing.T) {
 	for at := 0; ; at++ {
 		w := newWorld(t, 1, storage.Options{})
@@ -335,7 +337,8 @@ func numbersStay(t *testing.T, w *world, seen map[uint64]string) {
 	}
 }
 
-// TestLostHead takes a commit on from NewestHead whose group then fails: who waits for it, builds on it or tags it is told (I5).
+// TestLostHead takes a commit on from NewestHead whose group then fails: who waits for it, builds
+// on it or tags it is told (I5).
 func TestLostHead(t *testing.T) {
 	f := newFaulty(t, faultKind{"", syscall.ENOSPC, func(k vfstest.OpKind) bool { return k == vfstest.OpWrite }, false}, 1<<30)
 	w := f.world
@@ -377,7 +380,8 @@ func TestLostHead(t *testing.T) {
 	w.close()
 }
 
-// TestEqualCommits submits one commit several times, as transactions with equal changes at one time do.
+// TestEqualCommits submits one commit several times, as transactions with equal changes at one time
+// do.
 func TestEqualCommits(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -430,8 +434,8 @@ func (g *gate) inject(op vfstest.Op) error {
 	return syscall.ENOSPC
 }
 
-// TestFailureTakesBackWhatFollows fails an append while another group is collected behind it, and a journal is open that relies on a
-// piece in it: nothing of what follows is acknowledged (I1, I5).
+// TestFailureTakesBackWhatFollows fails an append while another group is collected behind it, and a
+// journal is open that relies on a piece in it: nothing of what follows is acknowledged (I1, I5).
 func TestFailureTakesBackWhatFollows(t *testing.T) {
 	g := &gate{reached: make(chan struct{}), failed: make(chan struct{})}
 	w := newWorld(t, 1, storage.Options{})
@@ -473,8 +477,8 @@ func TestFailureTakesBackWhatFollows(t *testing.T) {
 	w.close()
 }
 
-// TestIndexThatCannotBeWritten lets every change of the index fail: writers are told when too much is pending, readers go on, and the
-// log has everything for the next open.
+// TestIndexThatCannotBeWritten lets every change of the index fail: writers are told when too much
+// is pending, readers go on, and the log has everything for the next open.
 func TestIndexThatCannotBeWritten(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{FoldRows: 20})
 	w.before = func() error { return storage.ErrTestIndex }

@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// SetFetcher says who gives pieces that are not held; nil: nobody, and reading one gives base.ErrNeedsFetch. Reads that are under way
-// may still use the one before.
+// SetFetcher says who gives pieces that are not held; nil: nobody, and reading one gives
+// base.ErrNeedsFetch. Reads that are under way may still use the one before.
 func (s *Store) SetFetcher(f Fetcher) {
 	if f == nil {
 		s.fetcher.Store(nil)
@@ -25,8 +25,8 @@ func (s *Store) SetFetcher(f Fetcher) {
 	s.fetcher.Store(&f)
 }
 
-// fetch returns a piece from the bucket, verified against its digest. What is wrong there says nothing about this page: the index is
-// not made anew for it.
+// fetch returns a piece from the bucket, verified against its digest. What is wrong there says
+// nothing about this page: the index is not made anew for it.
 func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) ([]byte, error) {
 	f := s.fetcher.Load()
 	if f == nil {
@@ -43,8 +43,8 @@ func (s *Store) fetch(ctx context.Context, d *object.Digest, place CloudPlace) (
 }
 
 // Bring implements split.Far: the Fetcher brings the pieces that are not held and have a place, all
-// at once. What it cannot store here, and what the bucket has no more where it should be, is left to
-// Piece. Errors are as for Piece.
+// at once. What it cannot store here, and what the bucket has no more where it should be, is left
+// to Piece. Errors are as for Piece.
 func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
 	f := s.fetcher.Load()
 	if f == nil {
@@ -70,7 +70,8 @@ func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
 	return err
 }
 
-// fetchUnplaced is fetch for a piece that has no place, as gone says, while the bucket's log may tell of one.
+// fetchUnplaced is fetch for a piece that has no place, as gone says, while the bucket's log may
+// tell of one.
 func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error) ([]byte, error) {
 	if d.Kind().IsNode() || s.fetcher.Load() == nil {
 		return nil, gone
@@ -85,8 +86,8 @@ func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error)
 	return content, err
 }
 
-// needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the root of a commit that came without
-// its tree.
+// needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the
+// root of a commit that came without its tree.
 func (s *Store) needsTree(d *object.Digest) error {
 	if !d.Kind().IsNode() {
 		return nil
@@ -130,10 +131,11 @@ func (s *Store) pendingCommits() []pendingOp {
 	return pending
 }
 
-// AddFetched stores pieces that are synced and were not held, in one batch, and returns when they are durable. Pieces that are held or that
-// have no place in the bucket are passed over. The contents are not retained; they are at most MaxSyncPieces, of MaxSyncBytes together. Errors match
-// base.ErrInvalid for a piece of a node, base.ErrCorrupt for content with another digest, base.ErrTooLarge, base.ErrClosed or
-// base.ErrReadOnly, or are those of the disk or of ctx.
+// AddFetched stores pieces that are synced and were not held, in one batch, and returns when they
+// are durable. Pieces that are held or that have no place in the bucket are passed over. The
+// contents are not retained; they are at most MaxSyncPieces, of MaxSyncBytes together. Errors match
+// base.ErrInvalid for a piece of a node, base.ErrCorrupt for content with another digest,
+// base.ErrTooLarge, base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	if len(pieces) > MaxSyncPieces {
 		return fmt.Errorf("add %d fetched pieces, limit %d: %w", len(pieces), MaxSyncPieces, base.ErrTooLarge)
@@ -173,7 +175,8 @@ const (
 	endsRoom = 4 << 10
 )
 
-// wantedOf checks fetched pieces, and returns those that are synced and not held, each once, and how long they are together.
+// wantedOf checks fetched pieces, and returns those that are synced and not held, each once, and
+// how long they are together.
 func (s *Store) wantedOf(pieces []FetchedPiece) (wanted []FetchedPiece, bytes int, err error) {
 	ds := make([]object.Digest, len(pieces))
 	for i := range pieces {
@@ -217,7 +220,8 @@ func otherContent(d *object.Digest) error {
 	return fmt.Errorf("add fetched piece: %w", &base.CorruptError{Where: "bucket", Key: d.String(), Got: "content with another digest"})
 }
 
-// sumsOf returns the digests that the contents of pieces have, with the kinds that they are said to have.
+// sumsOf returns the digests that the contents of pieces have, with the kinds that they are said to
+// have.
 func sumsOf(pieces []FetchedPiece) []object.Digest {
 	sums := make([]object.Digest, len(pieces))
 	var byKind [4][]int // digests have two bits for the kind

@@ -15,12 +15,14 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// foldTxRows is the weight of what one transaction of a fold writes (see step): sorted rows of a part of the key space, so that the memory and
-// the dirty pages of a transaction stay bounded however large the index is.
+// foldTxRows is the weight of what one transaction of a fold writes (see step): sorted rows of a
+// part of the key space, so that the memory and the dirty pages of a transaction stay bounded
+// however large the index is.
 const foldTxRows = 4096
 
-// Fold brings the index up to date with what is durable. It waits for the disk. Errors match base.ErrReadOnly, base.ErrClosed,
-// or are those of the disk; after one the log still has everything.
+// Fold brings the index up to date with what is durable. It waits for the disk. Errors match
+// base.ErrReadOnly, base.ErrClosed, or are those of the disk; after one the log still has
+// everything.
 func (s *Store) Fold(ctx context.Context) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
@@ -40,17 +42,20 @@ func (s *Store) Fold(ctx context.Context) error {
 	}
 }
 
-// foldLocator finds pieces for a fold, which holds the fold turn and so cannot wait for the index to be made anew.
+// foldLocator finds pieces for a fold, which holds the fold turn and so cannot wait for the index
+// to be made anew.
 type foldLocator struct{ s *Store }
 
 func (f foldLocator) locate(d *object.Digest) (located, bool, error) { return f.find(d, false) }
 
 func (f foldLocator) base(d *object.Digest) (located, bool, error) { return f.find(d, true) }
 
-// find returns where a piece is that is held as far as the log was folded, or will be: by the first record behind that. With dead it also finds a node whose bytes stay as a base only.
+// find returns where a piece is that is held as far as the log was folded, or will be: by the first
+// record behind that. With dead it also finds a node whose bytes stay as a base only.
 //
-// A pending record may delete a node that the index has, and a later one store it again, as a difference to one that a record between them stores as a difference to it. There are no such circles among what
-// is held at one point of the log. So what the index has counts there.
+// A pending record may delete a node that the index has, and a later one store it again, as a
+// difference to one that a record between them stores as a difference to it. There are no such
+// circles among what is held at one point of the log. So what the index has counts there.
 func (f foldLocator) find(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	o, stored := f.s.over.piece(d)
 	if stored && !(d.Kind().IsNode() && f.s.over.isTouched(d)) {
@@ -78,8 +83,9 @@ func (f foldLocator) find(d *object.Digest, dead bool) (l located, ok bool, err 
 // foldable reports whether the index may be written.
 func (s *Store) foldable() bool { return !s.o.ReadOnly }
 
-// foldLimit returns a number up to which every batch is either in the overlay or has failed. An append that has returned but
-// whose records are not in the overlay yet has a number above what its appender noted.
+// foldLimit returns a number up to which every batch is either in the overlay or has failed. An
+// append that has returned but whose records are not in the overlay yet has a number above what its
+// appender noted.
 func (s *Store) foldLimit() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +96,8 @@ func (s *Store) foldLimit() uint64 {
 	return n
 }
 
-// foldSome folds pending batches with numbers up to limit, at most about FoldRows rows of them, and reports whether there is
-// more. The caller holds the fold turn.
+// foldSome folds pending batches with numbers up to limit, at most about FoldRows rows of them, and
+// reports whether there is more. The caller holds the fold turn.
 func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err error) {
 	batches := s.over.upTo(limit, s.o.FoldRows, s.maxTouches)
 	if len(batches) == 0 {
@@ -122,8 +128,9 @@ func (s *Store) foldSome(ctx context.Context, limit uint64) (more bool, err erro
 	return st.position.Number < limit, nil
 }
 
-// foldInto writes the rows that the records bring, and st with them. reflected is what the index reflects until then. On an error
-// the index may hold some of the rows but reflects what it did before: all of this can be done again.
+// foldInto writes the rows that the records bring, and st with them. reflected is what the index
+// reflects until then. On an error the index may hold some of the rows but reflects what it did
+// before: all of this can be done again.
 func (s *Store) foldInto(
 	ctx context.Context, db index.DB, from locator, numbers *numberCache, st *state, reflected *segment.Position, parts [][]op,
 ) error {
@@ -145,8 +152,9 @@ func (s *Store) foldInto(
 	return p.write(ctx, st)
 }
 
-// write brings the plan to the index. Small plans take one transaction. In large ones the rows of objects and references go
-// ahead in transactions of their own; numbers come first of all, so that none is given twice (I6), and the state last (I4).
+// write brings the plan to the index. Small plans take one transaction. In large ones the rows of
+// objects and references go ahead in transactions of their own; numbers come first of all, so that
+// none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
 	st.next, p.given = p.next, digestTable{}
@@ -186,12 +194,14 @@ func (p *plan) write(ctx context.Context, st *state) error {
 	})
 }
 
-// straysKey is a row of bucket state beside the state itself, with an empty value. It is there while a fold of several transactions has not ended, and for ever when one
-// never has: then there may be numbers that stand for nothing.
+// straysKey is a row of bucket state beside the state itself, with an empty value. It is there
+// while a fold of several transactions has not ended, and for ever when one never has: then there
+// may be numbers that stand for nothing.
 var straysKey = []byte("strays")
 
-// reserveNumbers notes that numbers below next have been given, so that a fold which is done again after a crash gives none of
-// them to another digest (I6). first reports that no fold before was left in the midst.
+// reserveNumbers notes that numbers below next have been given, so that a fold which is done again
+// after a crash gives none of them to another digest (I6). first reports that no fold before was
+// left in the midst.
 func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
@@ -210,8 +220,8 @@ func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 	return first, err
 }
 
-// planWriter runs steps, each of which writes about one row, in as few transactions as bounded memory allows. It holds those of the next
-// transaction only.
+// planWriter runs steps, each of which writes about one row, in as few transactions as bounded
+// memory allows. It holds those of the next transaction only.
 type planWriter struct {
 	ctx    context.Context
 	db     index.DB
@@ -224,7 +234,8 @@ type planWriter struct {
 	err    error // of a transaction; then nothing more is written
 }
 
-// step writes about one row. Its weight says how much of the index a transaction keeps in memory for it.
+// step writes about one row. Its weight says how much of the index a transaction keeps in memory
+// for it.
 type step struct {
 	run    func(index.Tx) error
 	weight int
@@ -262,7 +273,8 @@ func (w *planWriter) finish(last func(index.Tx) error) error {
 	return runSteps(w.db, append(w.steps, step{last, 1}))
 }
 
-// spreadFill is how full pages are made that a fold splits in families into which it puts rows all over: as many come to one page at once, halves would stay half empty.
+// spreadFill is how full pages are made that a fold splits in families into which it puts rows all
+// over: as many come to one page at once, halves would stay half empty.
 const spreadFill = 0.8
 
 var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
@@ -296,7 +308,8 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 	}
 }
 
-// addObjects writes a row for each piece that is held and for each that was mentioned for the first time, in the order of their digests.
+// addObjects writes a row for each piece that is held and for each that was mentioned for the first
+// time, in the order of their digests.
 func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 	slices.SortStableFunc(p.objects, func(a, b plannedObject) int { return a.digest.Compare(*b.digest) })
 	mentioned := make([]uint32, len(p.order))
@@ -336,7 +349,8 @@ func (w *planWriter) addObject(o *plannedObject) {
 	})
 }
 
-// refsOfStep is how many destinations, of one block, one step writes references of: their sum is written once.
+// refsOfStep is how many destinations, of one block, one step writes references of: their sum is
+// written once.
 const refsOfStep = 64
 
 // addRefs adds the references, by destination. What this plan has numbered has no rows yet.
@@ -366,8 +380,8 @@ func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	}
 }
 
-// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are sorted and of one block, and adds what it
-// returns to the sum of the block.
+// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are
+// sorted and of one block, and adds what it returns to the sum of the block.
 func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
 	block, sum := blockOf(refs[0].dest()), uint64(0)
 	for len(refs) > 0 {
@@ -395,7 +409,8 @@ func sumOf(k refKey, sources []uint64) (sum uint64) {
 	return sum
 }
 
-// addSources adds sources, which ascend, to the reference rows of one destination. It returns what that adds to the sum.
+// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
+// that adds to the sum.
 func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
 	prefix := refPrefix(k.dest, k.typ)
 	for len(sources) > 0 {
@@ -436,8 +451,8 @@ func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
 	return nil
 }
 
-// sourceChunk returns the sources of the row into which source belongs, which is the last that does not begin after it or else
-// the first, and where the row after it begins (0: there is none).
+// sourceChunk returns the sources of the row into which source belongs, which is the last that does
+// not begin after it or else the first, and where the row after it begins (0: there is none).
 func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
 	c := b.Cursor()
 	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
@@ -490,8 +505,8 @@ func putLocal(tx index.Tx, number uint64) error {
 	return tx.Bucket(bucketLocal).Put(k, nil)
 }
 
-// settle makes the pieces local that earlier folds noted as transient pieces of journals that have been committed since, in
-// transactions of bounded size.
+// settle makes the pieces local that earlier folds noted as transient pieces of journals that have
+// been committed since, in transactions of bounded size.
 func (p *plan) settle(ctx context.Context) error {
 	var noted []uint64
 	err := p.db.View(func(tx index.Tx) error {
@@ -526,8 +541,8 @@ func (p *plan) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleJournal moves up to most transient pieces of a journal and reports whether there are more. Those that sync touches stay until
-// writeTouched.
+// settleJournal moves up to most transient pieces of a journal and reports whether there are more.
+// Those that sync touches stay until writeTouched.
 func (p *plan) settleJournal(tx index.Tx, journal uint64, most int) (more bool, err error) {
 	prefix := binary.BigEndian.AppendUint64(nil, journal)
 	b := tx.Bucket(bucketTransient)
@@ -592,7 +607,8 @@ func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
 	return addCommit(tx, o, root)
 }
 
-// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes again as one that does.
+// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes
+// again as one that does.
 func promoteCommit(tx index.Tx, st *state, o *op) error {
 	c, treeless := o.commit, tx.Bucket(bucketTreeless)
 	if o.origin == originAhead || !bytes.Equal(treeless.Get(c.ID[:]), aheadRow) {
@@ -650,8 +666,8 @@ type row struct {
 
 func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
 
-// writeExplanations gives each merge the first of its explanations. That the merge is there is for Check to say: what the log holds
-// decides about the rows, however it is parted.
+// writeExplanations gives each merge the first of its explanations. That the merge is there is for
+// Check to say: what the log holds decides about the rows, however it is parted.
 func (p *plan) writeExplanations(tx index.Tx) error {
 	b := tx.Bucket(bucketConflicts)
 	for _, e := range p.explained {
@@ -679,7 +695,8 @@ func (p *plan) writeExplanations(tx index.Tx) error {
 	return nil
 }
 
-// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all explanations that it knows of.
+// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all
+// explanations that it knows of.
 func dropExplanation(tx index.Tx, merge commit.ID) error {
 	b := tx.Bucket(bucketConflicts)
 	v := b.Get(merge[:])
@@ -704,62 +721,6 @@ func dropExplanation(tx index.Tx, merge commit.ID) error {
 		}
 	}
 	return b.Delete(bytes.Clone(merge[:]))
-}
-
-// wantFold wakes the folder when enough is pending.
-func (s *Store) wantFold() {
-	if rows, bytes := s.over.pending(); rows >= s.o.FoldRows || bytes >= s.o.FoldBytes {
-		select {
-		case s.foldWanted <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// runFolder folds when it is told to, until ctx is done. Open starts it, Close stops it and waits for it.
-func (s *Store) runFolder(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.foldWanted:
-		}
-		if err := s.Fold(ctx); err != nil && ctx.Err() == nil {
-			s.noteFoldFailure(err)
-		}
-	}
-}
-
-// noteFoldFailure makes writers fail who would wait for a fold that cannot be done. The log has everything, so that readers
-// go on, and the next open folds again.
-func (s *Store) noteFoldFailure(err error) {
-	s.o.Logger.Error("fold failed", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
-	s.mu.Lock()
-	if s.poisoned == nil {
-		s.poisoned = fmt.Errorf("page is read-only until it is opened again: %w: fold: %w", base.ErrReadOnly, err)
-	}
-	s.mu.Unlock()
-	s.foldDone.tell()
-}
-
-// waitRoom waits while twice as much is pending as makes a fold begin.
-func (s *Store) waitRoom(ctx context.Context) error {
-	for {
-		told := s.foldDone.wait()
-		rows, bytes := s.over.pending()
-		if rows < 2*s.o.FoldRows && bytes < 2*s.o.FoldBytes {
-			return nil
-		}
-		if err := s.writable(); err != nil {
-			return err
-		}
-		s.wantFold()
-		select {
-		case <-told:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the index to catch up: %w", ctx.Err())
-		}
-	}
 }
 
 // dropHeads makes commits no heads.

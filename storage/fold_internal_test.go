@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// TestPendingIsBounded lets commits come in ahead of many others: what is pending never goes far beyond where writers wait, by the weights of what is held.
+// TestPendingIsBounded lets commits come in ahead of many others: what is pending never goes far
+// beyond where writers wait, by the weights of what is held.
 func TestPendingIsBounded(t *testing.T) {
 	for origin, rows := range map[byte]int{originLocal: 1, originBucket: 6, originTreeless: 48, originAhead: 48} {
 		o := op{kind: recCommit, origin: origin}
@@ -56,7 +57,8 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
-// TestFoldHoldsOneTransaction writes many steps, of which no more than one transaction are held at a time, and all run in order.
+// TestFoldHoldsOneTransaction writes many steps, of which no more than one transaction are held at
+// a time, and all run in order.
 func TestFoldHoldsOneTransaction(t *testing.T) {
 	db := index.NewMemory()
 	s := state{next: 1}

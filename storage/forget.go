@@ -10,10 +10,12 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index pieces stay, since they say what a value refers
-// to. Pieces that are not synced, or not held, are passed over, also when they become so before the drop is durable. It writes batches of 1024 pieces and returns about how many bytes of
-// content will be free after compaction, also when it ends with an error. Errors match base.ErrClosed or base.ErrReadOnly, or are those of the
-// disk or of ctx.
+// DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index
+// pieces stay, since they say what a value refers to. Pieces that are not synced, or not held, are
+// passed over, also when they become so before the drop is durable. It writes batches of 1024
+// pieces and returns about how many bytes of content will be free after compaction, also when it
+// ends with an error. Errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or
+// of ctx.
 func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
 	given := map[object.Digest]bool{}
 	for len(pieces) > 0 {
@@ -46,8 +48,9 @@ func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free in
 	return free, s.writable()
 }
 
-// PlacedIn returns, in any order, the pieces whose place in says is one that it looks for. It reads all cloud rows: it folds first and may
-// take long. in must not call the page. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// PlacedIn returns, in any order, the pieces whose place in says is one that it looks for. It reads
+// all cloud rows: it folds first and may take long. in must not call the page. Errors match
+// base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]PlacedPiece, error) {
 	var out []PlacedPiece
 	err := s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
@@ -63,8 +66,9 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 	return out, nil
 }
 
-// LocalPieces calls fn for each piece that is held, belongs to a commit, and is not in the bucket. It folds first. fn may call the page;
-// its error ends LocalPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// LocalPieces calls fn for each piece that is held, belongs to a commit, and is not in the bucket.
+// It folds first. fn may call the page; its error ends LocalPieces and is returned. Other errors
+// match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
 	var some []object.Digest
 	return s.eachRow(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) error {
@@ -91,7 +95,9 @@ func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) e
 	})
 }
 
-// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket: MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which commits were given up here.
+// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket:
+// MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which
+// commits were given up here.
 const (
 	MetadataRetention = "retention"
 	MetadataGivenUp   = "givenup"
@@ -102,13 +108,16 @@ func staysForgotten(typ string) bool {
 	return typ == MetadataRetention || strings.HasPrefix(typ, MetadataGivenUp)
 }
 
-// MetadataErasing is the type of a metadata row that a page may have without a bucket, while a value is erased from its history: it does not make it one that syncs.
+// MetadataErasing is the type of a metadata row that a page may have without a bucket, while a
+// value is erased from its history: it does not make it one that syncs.
 const MetadataErasing = "erasing"
 
-// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but MetadataRetention and what begins with MetadataGivenUp, as one record of the log: for another bucket.
-// Pieces that are not held lose their place. Commits whose tree is not here stay so and become unsynced too. With keep set it is
-// refused with base.ErrNeedsFetch while there is a synced piece that is not held. It returns when that is durable; the rows follow with
-// the next fold. Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
+// ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but
+// MetadataRetention and what begins with MetadataGivenUp, as one record of the log: for another
+// bucket. Pieces that are not held lose their place. Commits whose tree is not here stay so and
+// become unsynced too. With keep set it is refused with base.ErrNeedsFetch while there is a synced
+// piece that is not held. It returns when that is durable; the rows follow with the next fold.
+// Other errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 	for {
 		s.mu.Lock()
@@ -131,8 +140,9 @@ func (s *Store) ForgetCloud(ctx context.Context, keep bool) error {
 	}
 }
 
-// tryForget writes the record, in a batch of its own. It reports false when something of sync was submitted since syncs was taken, by which a
-// piece may have become one that is not held: then what was looked at counts no more.
+// tryForget writes the record, in a batch of its own. It reports false when something of sync was
+// submitted since syncs was taken, by which a piece may have become one that is not held: then what
+// was looked at counts no more.
 func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bool, err error) {
 	if err := s.waitRoom(ctx); err != nil {
 		return true, err
@@ -158,7 +168,8 @@ func (s *Store) tryForget(ctx context.Context, keep bool, syncs uint64) (done bo
 	return true, g.err
 }
 
-// allHeld returns an error that matches base.ErrNeedsFetch when there is a synced piece that is not held.
+// allHeld returns an error that matches base.ErrNeedsFetch when there is a synced piece that is not
+// held.
 func (s *Store) allHeld(ctx context.Context) error {
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, v []byte) error {
 		p, err := readCloudRowAt(tx, k, v)

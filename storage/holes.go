@@ -12,8 +12,10 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A commit may be treeless though the root of its tree is here: it came without, and another commit has the same tree; or repair has found holes in
-// the tree, nodes that were damaged. What is left of such a tree stays, and when the nodes have been stored anew, for whichever commit, it is whole again.
+// A commit may be treeless though the root of its tree is here: it came without, and another commit
+// has the same tree; or repair has found holes in the tree, nodes that were damaged. What is left
+// of such a tree stays, and when the nodes have been stored anew, for whichever commit, it is whole
+// again.
 
 // gotMissing is what errors about pieces say that are not here and should be.
 const gotMissing = "the piece is missing"
@@ -24,7 +26,8 @@ func isMissingPiece(err error) bool {
 	return ok && c.Where == "object" && c.Got == gotMissing
 }
 
-// hasTreelessRow reports whether the rows say that a commit is treeless. Holes are noted by repair only, whose records no open page has pending.
+// hasTreelessRow reports whether the rows say that a commit is treeless. Holes are noted by repair
+// only, whose records no open page has pending.
 func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	err = s.view(func(tx index.Tx) error {
 		treeless = hasKey(tx.Bucket(bucketTreeless), id[:])
@@ -33,7 +36,8 @@ func (s *Store) hasTreelessRow(id commit.ID) (treeless bool, err error) {
 	return treeless, err
 }
 
-// treeWhole reports whether all nodes of a tree are here. It reads them unless it has found that before.
+// treeWhole reports whether all nodes of a tree are here. It reads them unless it has found that
+// before.
 func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error) {
 	s.mu.Lock()
 	known := s.whole[root]
@@ -54,7 +58,8 @@ func (s *Store) treeWhole(ctx context.Context, root object.Digest) (bool, error)
 	return true, nil
 }
 
-// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at each of them. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// TreeWhole reports whether all nodes of the tree of a commit are here. Unlike TreeHeld it looks at
+// each of them. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) TreeWhole(ctx context.Context, c *commit.Commit) (bool, error) {
 	return s.treeWhole(ctx, c.Root)
 }
@@ -84,8 +89,10 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 	return true, nil
 }
 
-// Holes returns the commits of which a part of the tree is not here, though the rest is: repair has found that (see Salvage). Those that have become whole again since are made
-// ones like others, unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// Holes returns the commits of which a part of the tree is not here, though the rest is: repair has
+// found that (see Salvage). Those that have become whole again since are made ones like others,
+// unless the page is open for reading. It folds first. Errors match base.ErrCorrupt or
+// base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
 	var flagged []commit.ID
 	err := s.eachRow(ctx, bucketTreeless, func(_ index.Tx, k, _ []byte) error {
@@ -118,7 +125,8 @@ func (s *Store) Holes(ctx context.Context) ([]commit.ID, error) {
 	return holes, nil
 }
 
-// mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether it is whole.
+// mendedTree reports whether the tree of a treeless commit, or its root, is absent, and whether it
+// is whole.
 func (s *Store) mendedTree(ctx context.Context, id commit.ID) (absent, whole bool, err error) {
 	c, err := s.Commit(ctx, id)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// impossible is a change of the rows to what no page has: numbers without measure, keys of a wrong length.
+// impossible is a change of the rows to what no page has: numbers without measure, keys of a wrong
+// length.
 type impossible struct {
 	name   string
 	change func(db index.DB) error
@@ -42,7 +43,8 @@ func numbers(ns ...uint64) (b []byte) {
 // number6 is a number as rows have it.
 func number6(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n)[2:] }
 
-// hugeNumbers are rows of a page that have each number that a row can have as great as can be written, some beside others.
+// hugeNumbers are rows of a page that have each number that a row can have as great as can be
+// written, some beside others.
 func hugeNumbers(t *testing.T, p *syncedPage) []impossible {
 	const most = 1<<48 - 1
 	var all []impossible
@@ -143,8 +145,9 @@ func wrongKeys() (all []impossible) {
 	return all
 }
 
-// TestImpossibleRows puts numbers without measure and keys of a wrong length into the index. The page opens, Check ends and tells of the row, and everything
-// else goes on or fails with an error of damage: with as many reads and as much memory as the page is large, not the number.
+// TestImpossibleRows puts numbers without measure and keys of a wrong length into the index. The
+// page opens, Check ends and tells of the row, and everything else goes on or fails with an error
+// of damage: with as many reads and as much memory as the page is large, not the number.
 func TestImpossibleRows(t *testing.T) {
 	p := newSyncedPage(t)
 	p.o.MemoryIndex = p.ix

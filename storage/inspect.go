@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// Row is one row in the notation of the seed (ledger-data-in-storage): {family}/{part}/{part}, binary parts as hexadecimal digits.
+// Row is one row in the notation of the seed (ledger-data-in-storage): {family}/{part}/{part},
+// binary parts as hexadecimal digits.
 type Row struct {
 	Key, Value string
 }
@@ -28,10 +29,11 @@ var RowFamilies = []string{
 // rowsChunk is how many rows are read with one transaction: none is held while the caller works.
 const rowsChunk = 256
 
-// Rows returns the rows of a family, or of all when family is "", one by one as the seed has them: what page.db keeps in fewer
-// rows, or not at all because it follows from others, is spelled out. The statuses of tree nodes follow from those of their commits.
-// It folds first, so that the rows are those of all durable commits. Errors match base.ErrNotFound for an unknown family, or are those
-// of reading page.db.
+// Rows returns the rows of a family, or of all when family is "", one by one as the seed has them:
+// what page.db keeps in fewer rows, or not at all because it follows from others, is spelled out.
+// The statuses of tree nodes follow from those of their commits. It folds first, so that the rows
+// are those of all durable commits. Errors match base.ErrNotFound for an unknown family, or are
+// those of reading page.db.
 func (s *Store) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		if err := s.readyRows(ctx); err != nil {
@@ -54,8 +56,8 @@ func (s *Store) Rows(ctx context.Context, family string) iter.Seq2[Row, error] {
 	}
 }
 
-// readyRows makes the index reflect everything durable: by a fold, or, for a page that is open for reading after a crash, by an
-// index in memory.
+// readyRows makes the index reflect everything durable: by a fold, or, for a page that is open for
+// reading after a crash, by an index in memory.
 func (s *Store) readyRows(ctx context.Context) error {
 	if s.foldable() && s.writable() == nil {
 		return s.Fold(ctx)

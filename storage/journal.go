@@ -16,17 +16,19 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A journal that holds more than streamBytes goes to a bulk segment, in batches of that size, so that small commits do not
-// queue behind it. One that holds more than commitBytes when it is submitted does so too.
+// A journal that holds more than streamBytes goes to a bulk segment, in batches of that size, so
+// that small commits do not queue behind it. One that holds more than commitBytes when it is
+// submitted does so too.
 const (
 	streamBytes = 4 << 20
 	commitBytes = 1 << 20
 	smallBytes  = 4 << 10 // holds a commit of one key
 )
 
-// Journal collects the new pieces of one transaction. What is small stays in memory and goes to the log together with the
-// commit; beyond that it streams to a segment of its own as transient pieces. A journal belongs to one goroutine. It
-// ends with Store.Submit or Rollback. It is a btree.Sink, and a btree.Source and split.Source for what it and the page hold.
+// Journal collects the new pieces of one transaction. What is small stays in memory and goes to the
+// log together with the commit; beyond that it streams to a segment of its own as transient pieces.
+// A journal belongs to one goroutine. It ends with Store.Submit or Rollback. It is a btree.Sink,
+// and a btree.Source and split.Source for what it and the page hold.
 type Journal struct {
 	s     *Store
 	id    uint64
@@ -152,8 +154,9 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 	return op{}, false
 }
 
-// PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece that the page holds already is
-// not stored again. content is not retained. It may wait for the disk, when more than about 8 MiB are not written yet.
+// PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece
+// that the page holds already is not stored again. content is not retained. It may wait for the
+// disk, when more than about 8 MiB are not written yet.
 func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
 	if len(content) > limits.MaxPieceBytes {
 		return fmt.Errorf("put piece %s of %d bytes: %w", d.Short(), len(content), base.ErrTooLarge)
@@ -203,16 +206,16 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	return j.flushIfFull(ctx)
 }
 
-// cache keeps a new node for who reads the tree next. Of the many leaves of a bulk load that take nobody's place it keeps none: they would
-// only drive out what is in use.
+// cache keeps a new node for who reads the tree next. Of the many leaves of a bulk load that take
+// nobody's place it keeps none: they would only drive out what is in use.
 func (j *Journal) cache(n *btree.NewNode) {
 	if j.out == nil || n.View.Level() > 0 || !n.Base.IsZero() {
 		j.s.cache.add(j.s, &n.Digest, n.View.Clone(), 0, unknownDepth)
 	}
 }
 
-// dropHeld takes out the nodes that the page holds already. They are looked up together, shortly before they go to the log: a
-// look-up for each node as it comes would take longer than making it.
+// dropHeld takes out the nodes that the page holds already. They are looked up together, shortly
+// before they go to the log: a look-up for each node as it comes would take longer than making it.
 func (j *Journal) dropHeld(ctx context.Context) error {
 	p := j.part
 	if p == nil {
@@ -288,8 +291,8 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 	return nil
 }
 
-// deepen makes o a difference to a base that has been found at another depth, or a whole node if that is too deep, and returns
-// the content of the record.
+// deepen makes o a difference to a base that has been found at another depth, or a whole node if
+// that is too deep, and returns the content of the record.
 func (j *Journal) deepen(ctx context.Context, o *op, depth uint8, script []byte) ([]byte, error) {
 	if depth < maxDeltaDepth {
 		o.depth = depth + 1
@@ -312,7 +315,8 @@ func (j *Journal) undelta(ctx context.Context, o *op, script []byte) ([]byte, er
 	return content, nil
 }
 
-// difference returns the script that makes n from its base and its depth, or nil when n is to be written whole.
+// difference returns the script that makes n from its base and its depth, or nil when n is to be
+// written whole.
 func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uint8, error) {
 	if n.Base.IsZero() || n.Base.Kind() != object.NodeBit {
 		return nil, 0, nil
@@ -382,9 +386,10 @@ func (j *Journal) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return j.s.readNode(ctx, d, j)
 }
 
-// Explain gives a merge commit its explanation: a tree of decisions (docs/format/records.md), whose new nodes and pieces the journal
-// holds, and which is not empty. It becomes durable with the commit, which is to be among those that Submit gets with the journal. When
-// the page has the commit already, nothing is added: the first explanation of a commit counts.
+// Explain gives a merge commit its explanation: a tree of decisions (docs/format/records.md), whose
+// new nodes and pieces the journal holds, and which is not empty. It becomes durable with the
+// commit, which is to be among those that Submit gets with the journal. When the page has the
+// commit already, nothing is added: the first explanation of a commit counts.
 func (j *Journal) Explain(merge commit.ID, root object.Digest) {
 	j.explained = append(j.explained, op{kind: recExplain, merge: &merge, digest: root})
 }
@@ -428,8 +433,8 @@ func (j *Journal) flushIfFull(ctx context.Context) error {
 	return j.startFlush(ctx)
 }
 
-// Flush writes what is in memory to the log as transient pieces and waits until it is durable. Errors are those of the
-// disk; the journal is of no use after one.
+// Flush writes what is in memory to the log as transient pieces and waits until it is durable.
+// Errors are those of the disk; the journal is of no use after one.
 func (j *Journal) Flush(ctx context.Context) error {
 	if j.part != nil && len(j.part.ops) > 0 {
 		if err := j.startFlush(ctx); err != nil {
@@ -439,8 +444,9 @@ func (j *Journal) Flush(ctx context.Context) error {
 	return j.finishFlush()
 }
 
-// startFlush hands the filled part to a goroutine that appends it, after the one before has ended. The journal owns that
-// goroutine: finishFlush waits for it, and Submit and Rollback call finishFlush.
+// startFlush hands the filled part to a goroutine that appends it, after the one before has ended.
+// The journal owns that goroutine: finishFlush waits for it, and Submit and Rollback call
+// finishFlush.
 func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.finishFlush(); err != nil {
 		return err
@@ -513,7 +519,8 @@ func (s *Store) appendPart(j *Journal, p *journalPart) error {
 	return nil
 }
 
-// prepare readies the journal for Submit with cs: what is too large for the commit's batch goes ahead of it.
+// prepare readies the journal for Submit with cs: what is too large for the commit's batch goes
+// ahead of it.
 func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	if err := j.usable(); err != nil {
 		return err
@@ -530,7 +537,8 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	return j.dropHeld(ctx)
 }
 
-// moveLocked moves what is left to the batch of a group and returns its records, with room for more. The journal is over.
+// moveLocked moves what is left to the batch of a group and returns its records, with room for
+// more. The journal is over.
 func (j *Journal) moveLocked(b *segment.Batch, more int) []op {
 	var ops []op
 	if p := j.part; p != nil {
@@ -558,14 +566,15 @@ func (j *Journal) endLocked() {
 	}
 }
 
-// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected later; those of a
-// journal that could not be written are cut off the log where nobody else can know of them (see takeBack). It does nothing after Submit
-// or a second time.
+// Rollback gives the journal up. Pieces that have gone to the log are transient and are collected
+// later; those of a journal that could not be written are cut off the log where nobody else can
+// know of them (see takeBack). It does nothing after Submit or a second time.
 func (j *Journal) Rollback() {
 	if j.over {
 		return
 	}
-	// An error of the append no longer matters: nothing will rely on it, and the page knows when it cannot be written.
+	// An error of the append no longer matters: nothing will rely on it, and the page knows when it
+	// cannot be written.
 	_ = j.finishFlush()
 	if j.used {
 		j.s.counters.wastes.Add(1)

@@ -23,8 +23,8 @@ func all(n, version int) edit {
 	return e
 }
 
-// TestDifferencesOfForgottenNodes builds stored nodes anew, whole, in journals that are given up or that go on: what is made on
-// them still has at most as many differences below it as can be read.
+// TestDifferencesOfForgottenNodes builds stored nodes anew, whole, in journals that are given up or
+// that go on: what is made on them still has at most as many differences below it as can be read.
 func TestDifferencesOfForgottenNodes(t *testing.T) {
 	const keys = 60
 	for _, goOn := range []bool{false, true} {
@@ -82,7 +82,8 @@ func commitRoot(t testing.TB, s *storage.Store, j *storage.Journal, root [33]byt
 	return c
 }
 
-// TestNodesOfAJournalStayWhatTheyAre reads a node out of the memory of a journal, which uses that again after it has written it.
+// TestNodesOfAJournalStayWhatTheyAre reads a node out of the memory of a journal, which uses that
+// again after it has written it.
 func TestNodesOfAJournalStayWhatTheyAre(t *testing.T) {
 	o := options(t)
 	o.Cache = storage.NewNodeCache(1) // so that the journal is asked

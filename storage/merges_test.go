@@ -95,7 +95,8 @@ func TestChainedHeads(t *testing.T) {
 	w.close()
 }
 
-// TestHeadsChanged wakes who waits when the durable heads change and when the page closes, and not before.
+// TestHeadsChanged wakes who waits when the durable heads change and when the page closes, and not
+// before.
 func TestHeadsChanged(t *testing.T) {
 	f := newFullDisk(t)
 	w := f.world
@@ -147,7 +148,8 @@ func TestHeadsChangedByClose(t *testing.T) {
 	}
 }
 
-// TestMerges finds the merges of two commits while they are submitted, durable and in the rows, and no others.
+// TestMerges finds the merges of two commits while they are submitted, durable and in the rows, and
+// no others.
 func TestMerges(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()

@@ -9,23 +9,28 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A piece of a value is missing when something refers to it, the page does not hold it, and the bucket is not known to have it. That is no damage: a bucket was lost, and
-// the device that had the piece has not sent it again, or there is none. The index says so by a row of the object without content, with no row of its place.
+// A piece of a value is missing when something refers to it, the page does not hold it, and the
+// bucket is not known to have it. That is no damage: a bucket was lost, and the device that had the
+// piece has not sent it again, or there is none. The index says so by a row of the object without
+// content, with no row of its place.
 
 // notSent returns the error of who reads a piece that is missing.
 func notSent(d *object.Digest) error {
 	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
 }
 
-// MetadataLacks is the type of the metadata row that says that values of the page may have missing pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
+// MetadataLacks is the type of the metadata row that says that values of the page may have missing
+// pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
 // looked for in the page's log, by making the index anew.
 const MetadataLacks = "lacks"
 
-// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or has given up
-// pieces with their places.
+// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page
+// may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or
+// has given up pieces with their places.
 const MetadataAdopted = "adopted"
 
-// isMissing reports whether a piece is missing in a page that is known to lack some, or not to know the places of all. With fold, it lets the index reflect the log first if there is no row of the
+// isMissing reports whether a piece is missing in a page that is known to lack some, or not to know
+// the places of all. With fold, it lets the index reflect the log first if there is no row of the
 // piece.
 func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	for _, typ := range []string{MetadataLacks, MetadataAdopted} {
@@ -42,7 +47,9 @@ func (s *Store) isMissing(d *object.Digest, fold bool) (bool, error) {
 	return false, nil
 }
 
-// hasMissingRowFolded is hasMissingRow that lets the index reflect the log first if there is no row of the piece: what refers to it may have come just now, as with a tree that is built of an old commit.
+// hasMissingRowFolded is hasMissingRow that lets the index reflect the log first if there is no row
+// of the piece: what refers to it may have come just now, as with a tree that is built of an old
+// commit.
 func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 	known, err := s.hasMissingRow(d)
 	if err != nil || known || !s.foldable() {
@@ -57,7 +64,8 @@ func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 	return s.hasMissingRow(d)
 }
 
-// hasMissingRow reports whether the index knows of a piece that something refers to, that is not held, and that has no place.
+// hasMissingRow reports whether the index knows of a piece that something refers to, that is not
+// held, and that has no place.
 func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 	if d.Kind().IsNode() {
 		return false, nil
@@ -70,9 +78,12 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 	return known, err
 }
 
-// MissingPieces calls fn for each piece of a value that something refers to, that is not held, and that the bucket is not known to have. What is listed by index pieces that are missing
-// themselves is not among them. They are readable again when a device has sent them (a place arrives), or when they are put again. It folds first, and holds some of them at a time. fn may call the
-// page; its error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
+// MissingPieces calls fn for each piece of a value that something refers to, that is not held, and
+// that the bucket is not known to have. What is listed by index pieces that are missing themselves
+// is not among them. They are readable again when a device has sent them (a place arrives), or when
+// they are put again. It folds first, and holds some of them at a time. fn may call the page; its
+// error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed,
+// or are those of the disk or of ctx.
 func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error) error {
 	var some []object.Digest
 	return s.eachRow(ctx, bucketObjects, func(tx index.Tx, k, v []byte) error {

@@ -1,7 +1,8 @@
 package storage
 
-// nodeTable finds cached nodes by their slots: a table of pointers, searched one by one from where a slot belongs. A map would
-// wait for two more cache lines at each look-up, which is what reading a page larger than the processor's caches consists of:
+// nodeTable finds cached nodes by their slots: a table of pointers, searched one by one from where
+// a slot belongs. A map would wait for two more cache lines at each look-up, which is what reading
+// a page larger than the processor's caches consists of:
 //
 //	cd bench && go test -run '^$' -bench 'PointGet|Scan' -benchtime 1x .
 type nodeTable struct {

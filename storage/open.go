@@ -22,9 +22,11 @@ const indexName = "page.db"
 
 var nextSalt atomic.Uint64
 
-// Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the log when it is missing or
-// damaged, and starts the folder. Errors match base.ErrNotFound when there is no such page, base.ErrCorrupt when bytes that were
-// durable are damaged, base.ErrUnsupported, or are those of the disk. They do not name the page: the caller knows it by its name.
+// Open opens a page. It mends what a crash left (Recovery says what), makes page.db anew from the
+// log when it is missing or damaged, and starts the folder. Errors match base.ErrNotFound when
+// there is no such page, base.ErrCorrupt when bytes that were durable are damaged,
+// base.ErrUnsupported, or are those of the disk. They do not name the page: the caller knows it by
+// its name.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err != nil {
@@ -76,7 +78,8 @@ func (s *Store) open(ctx context.Context) error {
 	s.replaying = false
 	heads, err := s.readHeads()
 	if err != nil {
-		// The rows of the heads are few and checked together: make them anew when they do not agree.
+		// The rows of the heads are few and checked together: make them anew when they do not
+		// agree.
 		if !errors.Is(err, base.ErrCorrupt) || !s.reindex(err.Error()) {
 			return err
 		}
@@ -100,8 +103,8 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openCompacted finishes a compaction that a crash has ended, and folds what was replayed if some of that was compacted: only then it is
-// known what of it counts.
+// openCompacted finishes a compaction that a crash has ended, and folds what was replayed if some
+// of that was compacted: only then it is known what of it counts.
 func (s *Store) openCompacted(ctx context.Context) error {
 	if !s.indexWritable() {
 		return nil
@@ -125,8 +128,9 @@ func (s *Store) openCompacted(ctx context.Context) error {
 	return err
 }
 
-// replaceOutdated makes an index of an older version anew. Its position was believed, which says what of the log was durable: when
-// that is damaged, the index stays as it is, since without it the damage might be taken for a torn tail.
+// replaceOutdated makes an index of an older version anew. Its position was believed, which says
+// what of the log was durable: when that is damaged, the index stays as it is, since without it the
+// damage might be taken for a torn tail.
 func (s *Store) replaceOutdated(ctx context.Context) error {
 	if err := s.log.Verify(ctx, nil); err != nil {
 		return fmt.Errorf("make an index of an older version anew: %w", err)
@@ -136,7 +140,8 @@ func (s *Store) replaceOutdated(ctx context.Context) error {
 	return s.rebuild(ctx, s.outdated, s.state.position.Number)
 }
 
-// openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil for an empty one.
+// openIndex opens page.db, or begins an empty one, and returns the position that it reflects: nil
+// for an empty one.
 func (s *Store) openIndex() (*segment.Position, error) {
 	db, err := s.openIndexFile(index.Options{ReadOnly: s.o.ReadOnly})
 	if err == nil {
@@ -194,8 +199,8 @@ func hasRows(db index.DB) (has bool, err error) {
 	return has, err
 }
 
-// readState returns nil for an index in which nothing has been folded yet. With an error that matches errOldIndex it returns the state of
-// the older version.
+// readState returns nil for an index in which nothing has been folded yet. With an error that
+// matches errOldIndex it returns the state of the older version.
 func readState(db index.DB) (*state, error) {
 	var st *state
 	err := db.View(func(tx index.Tx) error {
@@ -225,7 +230,8 @@ func readState(db index.DB) (*state, error) {
 	return st, err
 }
 
-// beginIndex starts an empty index in place of what is there. A page that is open for reading gets one in memory.
+// beginIndex starts an empty index in place of what is there. A page that is open for reading gets
+// one in memory.
 func (s *Store) beginIndex(reason string) error {
 	if s.index != nil {
 		_ = s.index.Close() // it is given up, whatever it says
@@ -292,12 +298,13 @@ func (s *Store) emptyIndex() (index.DB, error) {
 // errReplayFold marks that rows of the index could not be folded into while the log was replayed.
 var errReplayFold = errors.New("fold while replaying")
 
-// openLog opens the segments and takes what the index does not reflect into the overlay. A page whose log is empty reports
-// no index made anew.
+// openLog opens the segments and takes what the index does not reflect into the overlay. A page
+// whose log is empty reports no index made anew.
 func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 	batches, err := s.replayLog(ctx, from)
-	// When only the index says that invalid bytes were durable, it is believed: it was written after they were.
-	// When rows are so damaged that nothing can be folded into them, the log may be intact none the less.
+	// When only the index says that invalid bytes were durable, it is believed: it was written
+	// after they were. When rows are so damaged that nothing can be folded into them, the log may
+	// be intact none the less.
 	if errors.Is(err, segment.ErrIndexMismatch) && !errors.Is(err, base.ErrCorrupt) || from != nil && errors.Is(err, errReplayFold) {
 		if lost := s.lostBatches(ctx, from); lost != nil {
 			return lost // it says of the log what err says of the index
@@ -317,8 +324,8 @@ func (s *Store) openLog(ctx context.Context, from *segment.Position) error {
 	return nil
 }
 
-// lostBatches returns an error when the log ends before the position of the index, which is written only after the log was synced:
-// then it is the log that is damaged, and nothing may be cut off it.
+// lostBatches returns an error when the log ends before the position of the index, which is written
+// only after the log was synced: then it is the log that is damaged, and nothing may be cut off it.
 func (s *Store) lostBatches(ctx context.Context, from *segment.Position) error {
 	if from == nil {
 		return nil
@@ -374,7 +381,8 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 	return batches, nil
 }
 
-// indexWritable reports whether rows may be written: also when the page is open for reading, if its index was made in memory.
+// indexWritable reports whether rows may be written: also when the page is open for reading, if its
+// index was made in memory.
 func (s *Store) indexWritable() bool {
 	if !s.o.ReadOnly {
 		return true
@@ -439,8 +447,8 @@ func (s *Store) readHeads() ([]*commit.Commit, error) {
 	return heads, nil
 }
 
-// reindex makes the index anew from the log because of what is wrong with it, at most once while the page is open, and
-// reports whether it did (or somebody else just has).
+// reindex makes the index anew from the log because of what is wrong with it, at most once while
+// the page is open, and reports whether it did (or somebody else just has).
 func (s *Store) reindex(reason string) bool {
 	if s.log == nil {
 		return false
@@ -477,13 +485,15 @@ func (b brokenIndex) View(func(index.Tx) error) error   { return b.err }
 func (b brokenIndex) Update(func(index.Tx) error) error { return b.err }
 func (b brokenIndex) Close() error                      { return nil }
 
-// rebuild fills an empty index with the batches up to a number. The caller holds the fold turn and indexMu.
+// rebuild fills an empty index with the batches up to a number. The caller holds the fold turn and
+// indexMu.
 func (s *Store) rebuild(ctx context.Context, reason string, upTo uint64) (err error) {
 	defer func() {
 		if err == nil {
 			return
 		}
-		// What is there of it is not all: nothing may be read from it, or folded into it and then believed.
+		// What is there of it is not all: nothing may be read from it, or folded into it and then
+		// believed.
 		if s.index != nil {
 			err = errors.Join(err, s.index.Close())
 		}
@@ -589,8 +599,9 @@ func (b *rebuilder) base(d *object.Digest) (located, bool, error) {
 	return l, ok, err
 }
 
-// Close waits for what runs, folds, and releases the page. Commits that were submitted are written. It is idempotent: later calls
-// wait for the first one, and return nil. Errors are those of the disk; what was reported durable is durable also when Close fails.
+// Close waits for what runs, folds, and releases the page. Commits that were submitted are written.
+// It is idempotent: later calls wait for the first one, and return nil. Errors are those of the
+// disk; what was reported durable is durable also when Close fails.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -6,8 +6,10 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// opTable finds records by the digests of the pieces that they store: a table of pointers, searched one by one from where a digest belongs. Digests are random, so that four of their
-// bytes say where that is. A map, which holds digests too, takes 150 bytes for each of the 100 000 nodes that may be pending; this takes 11 to 21. The zero value is empty.
+// opTable finds records by the digests of the pieces that they store: a table of pointers, searched
+// one by one from where a digest belongs. Digests are random, so that four of their bytes say where
+// that is. A map, which holds digests too, takes 150 bytes for each of the 100 000 nodes that may
+// be pending; this takes 11 to 21. The zero value is empty.
 type opTable struct {
 	places []*op // a power of two, at most three quarters full
 	n      int
@@ -56,7 +58,8 @@ func (t *opTable) put(o *op) {
 	t.places[i] = o
 }
 
-// remove removes the record of a digest, if there is one, and moves those behind it up that would no longer be found. An empty table gives its memory back.
+// remove removes the record of a digest, if there is one, and moves those behind it up that would
+// no longer be found. An empty table gives its memory back.
 func (t *opTable) remove(d *object.Digest) {
 	if t.n == 0 {
 		return

@@ -10,8 +10,9 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// overlay is what the log holds and the index does not yet: the batches behind the index's position, and the group that
-// is being collected or appended. It answers look-ups of pieces, commits and tags.
+// overlay is what the log holds and the index does not yet: the batches behind the index's
+// position, and the group that is being collected or appended. It answers look-ups of pieces,
+// commits and tags.
 type overlay struct {
 	mu      sync.RWMutex
 	pieces  opTable                      // guarded by mu
@@ -40,10 +41,12 @@ type pendingBatch struct {
 	parts [][]op // records are pointed to by the overlay's maps, so that these slices never grow
 	rows  int
 	bytes int64
-	// touches counts the pieces of which records of sync in it say something, each as often as that.
+	// touches counts the pieces of which records of sync in it say something, each as often as
+	// that.
 	touches int
 	alone   bool // see standsAlone
-	// syncs are those of the records that sync asks for again and again: commits, tags, metadata, and what changes their status. Most records of a batch are nodes.
+	// syncs are those of the records that sync asks for again and again: commits, tags, metadata,
+	// and what changes their status. Most records of a batch are nodes.
 	syncs []*op
 }
 
@@ -55,7 +58,8 @@ func newOverlay() *overlay {
 	}
 }
 
-// piece returns a record that stores a piece. For a piece that sync touches, look says whether it is held.
+// piece returns a record that stores a piece. For a piece that sync touches, look says whether it
+// is held.
 func (ov *overlay) piece(d *object.Digest) (op, bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -65,7 +69,8 @@ func (ov *overlay) piece(d *object.Digest) (op, bool) {
 	return op{}, false
 }
 
-// look is piece that also reports whether records of sync are pending which may say that the piece is not held.
+// look is piece that also reports whether records of sync are pending which may say that the piece
+// is not held.
 func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -78,7 +83,8 @@ func (ov *overlay) look(d *object.Digest) (o op, ok, touched bool) {
 	return op{}, false, false
 }
 
-// isTouched reports whether pending records say of a piece that it was deleted, dropped, or is in the bucket.
+// isTouched reports whether pending records say of a piece that it was deleted, dropped, or is in
+// the bucket.
 func (ov *overlay) isTouched(d *object.Digest) bool {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -115,7 +121,8 @@ func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool
 	return ov.commits[id], ov.parents[id] > 0
 }
 
-// outerParents returns the parents of commits here that are not here themselves, but for the first commit. The slice is the caller's.
+// outerParents returns the parents of commits here that are not here themselves, but for the first
+// commit. The slice is the caller's.
 func (ov *overlay) outerParents() []commit.ID {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -265,8 +272,8 @@ func (ov *overlay) forgetMergeLocked(c *commit.Commit) {
 	}
 }
 
-// settle takes a batch that has become durable: its records have places from now on and need their content no more.
-// Places follow the records in order.
+// settle takes a batch that has become durable: its records have places from now on and need their
+// content no more. Places follow the records in order.
 func (ov *overlay) settle(parts [][]op, done segment.Appended) {
 	ov.mu.Lock()
 	defer ov.mu.Unlock()
@@ -316,7 +323,8 @@ func (ov *overlay) addLocked(parts [][]op, info segment.BatchInfo) {
 	ov.bytes += b.bytes
 }
 
-// upTo returns the batches with numbers up to n, at most about maxRows rows and maxTouches of them. One whose kind of record shares it with no other comes alone.
+// upTo returns the batches with numbers up to n, at most about maxRows rows and maxTouches of them.
+// One whose kind of record shares it with no other comes alone.
 func (ov *overlay) upTo(n uint64, maxRows, maxTouches int) []*pendingBatch {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -400,7 +408,8 @@ func forSync(kind byte) bool {
 	return false
 }
 
-// eachSync calls fn with every pending record that forSync is for, in the order of the log. folds is for foldedSince.
+// eachSync calls fn with every pending record that forSync is for, in the order of the log. folds
+// is for foldedSince.
 func (ov *overlay) eachSync(fn func(o *op)) (folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
@@ -412,7 +421,8 @@ func (ov *overlay) eachSync(fn func(o *op)) (folds uint64) {
 	return ov.folds
 }
 
-// changesNow returns a number that is another one when commits may have become unsynced, or synced, since.
+// changesNow returns a number that is another one when commits may have become unsynced, or synced,
+// since.
 func (ov *overlay) changesNow() uint64 {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

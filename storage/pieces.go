@@ -16,16 +16,19 @@ const (
 	togetherPieces = 512
 	// togetherBytes is about how much content is read and verified at once.
 	togetherBytes = 1 << 20
-	// togetherGap is how many bytes that nobody wants may lie between pieces that are read with one call: heads of records and batches.
+	// togetherGap is how many bytes that nobody wants may lie between pieces that are read with one
+	// call: heads of records and batches.
 	togetherGap = 1 << 10
 )
 
-// Pieces looks pieces of values up, as PieceState does, calls want for each of them, in order, and gives fn the content, verified, of those for which want returned
-// true, in order, behind the want of that and of some hundred that follow. One that is not held comes as with Piece. It costs much less than a PieceState and a Piece for each,
-// the more the closer to each other the pieces stand in the log: this is for who reads whole values. Some are read while fn has others.
+// Pieces looks pieces of values up, as PieceState does, calls want for each of them, in order, and
+// gives fn the content, verified, of those for which want returned true, in order, behind the want
+// of that and of some hundred that follow. One that is not held comes as with Piece. It costs much
+// less than a PieceState and a Piece for each, the more the closer to each other the pieces stand
+// in the log: this is for who reads whole values. Some are read while fn has others.
 //
-// content is lent until fn returns. Pieces holds about two MiB. It waits for the disk, and for the bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first
-// one ends it.
+// content is lent until fn returns. Pieces holds about two MiB. It waits for the disk, and for the
+// bucket as Piece does. Errors are those of PieceState, Piece, fn and ctx; the first one ends it.
 func (s *Store) Pieces(ctx context.Context, ds []object.Digest, want func(i int, st *PieceState) bool, fn func(i int, content []byte) error) error {
 	w := &wantedPieces{s: s, ds: ds, want: want}
 	some, err := w.next()
@@ -165,8 +168,8 @@ var readers = sync.Pool{New: func() any { return &reader{make([]byte, 0, togethe
 
 func newReader() *reader { return readers.Get().(*reader) }
 
-// read reads some pieces and verifies them together. What cannot be read so, or is not what it should be, has no content then. The others have it until read is
-// called again.
+// read reads some pieces and verifies them together. What cannot be read so, or is not what it
+// should be, has no content then. The others have it until read is called again.
 func (r *reader) read(s *Store, some []wantedPiece) {
 	r.buf = r.buf[:0]
 	for n := 0; n < len(some); {
@@ -196,7 +199,8 @@ func give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, cont
 	return nil
 }
 
-// readNext reads the first of the pieces and those that stand behind it, and returns how many that were.
+// readNext reads the first of the pieces and those that stand behind it, and returns how many that
+// were.
 func (r *reader) readNext(s *Store, some []wantedPiece) int {
 	first := &some[0]
 	if !first.held || first.at.kind != recPiece {

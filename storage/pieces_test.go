@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestPiecesAreLookedUpAndReadTogether compares Pieces with PieceState and Piece, for pieces that are pending, folded, dropped, fetched, not known and damaged.
+// TestPiecesAreLookedUpAndReadTogether compares Pieces with PieceState and Piece, for pieces that
+// are pending, folded, dropped, fetched, not known and damaged.
 func TestPiecesAreLookedUpAndReadTogether(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -85,7 +86,8 @@ func TestPiecesAreLookedUpAndReadTogether(t *testing.T) {
 	w.close()
 }
 
-// TestPiecesAreReadAhead reads several MiB with fn looking at what it was lent until it returns, and ends in the middle.
+// TestPiecesAreReadAhead reads several MiB with fn looking at what it was lent until it returns,
+// and ends in the middle.
 func TestPiecesAreReadAhead(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()

@@ -15,16 +15,17 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// plan collects the rows that a run of log records brings to the index. Numbers are given in the order in which digests are
-// mentioned in the log, so that a rebuilt index has the same ones.
+// plan collects the rows that a run of log records brings to the index. Numbers are given in the
+// order in which digests are mentioned in the log, so that a rebuilt index has the same ones.
 type plan struct {
 	s       *Store
 	from    locator // where the pieces of the records are found
 	db      index.DB
 	numbers *numberCache
 	next    uint64 // next piece number
-	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not end: what they say may no
-	// longer be so, since opening moves batches that may not have been synced.
+	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not
+	// end: what they say may no longer be so, since opening moves batches that may not have been
+	// synced.
 	reflected *segment.Position
 
 	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)
@@ -40,7 +41,8 @@ type plan struct {
 	metadata  []*op
 	journal   uint64 // greatest journal number seen
 
-	// nodes are those that were read last. Most are differences to one of an earlier commit in the plan; the cache of the store has what was made last, which is in later ones.
+	// nodes are those that were read last. Most are differences to one of an earlier commit in the
+	// plan; the cache of the store has what was made last, which is in later ones.
 	nodes *NodeCache
 
 	touched   map[object.Digest]*touchedPiece // the pieces of values that sync touches, nil when there are none
@@ -53,7 +55,8 @@ type refKey struct {
 	typ  byte
 }
 
-// plannedObject is a digest to get a row: with the record that stores the piece, or nil for one that was mentioned only.
+// plannedObject is a digest to get a row: with the record that stores the piece, or nil for one
+// that was mentioned only.
 type plannedObject struct {
 	digest *object.Digest
 	stored *op
@@ -287,7 +290,8 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	return nil
 }
 
-// addObject notes where the piece is, unless the index has it. Of several records in this plan the first will count.
+// addObject notes where the piece is, unless the index has it. Of several records in this plan the
+// first will count.
 func (p *plan) addObject(tx index.Tx, o *op, n uint64) error {
 	row, ok, err := readObjectRow(tx, &o.digest)
 	if err != nil || ok && row.held && reflects(p.reflected, row.place) {
@@ -382,7 +386,8 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	return n, nil
 }
 
-// digestTable finds digests in a list: a table of 1 + where they are, at most half full. Digests are random, so that four of their bytes say where one belongs.
+// digestTable finds digests in a list: a table of 1 + where they are, at most half full. Digests
+// are random, so that four of their bytes say where one belongs.
 type digestTable struct{ slots []uint32 }
 
 // slot returns where a digest of the list stands in the table, or would.
@@ -414,8 +419,9 @@ func (t *digestTable) add(list []object.Digest) {
 	}
 }
 
-// numberCache remembers the numbers of digests that were asked for, in a table where a new one takes the place of an older one. The
-// table grows with what is put into it, up to a fixed size, so that many small pages can be open.
+// numberCache remembers the numbers of digests that were asked for, in a table where a new one
+// takes the place of an older one. The table grows with what is put into it, up to a fixed size, so
+// that many small pages can be open.
 type numberCache struct {
 	slots []numberSlot
 	used  int

@@ -14,13 +14,16 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// Prune takes commits out of the history. What only they reach is garbage then (see Collector). A commit whose parent is pruned stays: for the
-// parent, Commit and Known give an error that matches base.ErrGone. Passed over and returned, in any order, are heads, commits that a tag or a
-// Pin names, the heads at the time when a journal began that is still open, parents of what is being submitted, and the first commit. When
-// there are such, err matches base.ErrConflict, and the others are pruned none the less. Ids that are not here are ignored.
-// Unsynced commits are pruned like others: who syncs must not name them. It writes batches of 1024 ids and returns when they are durable.
-// It reads all commits once, and the memory that it takes follows the number of ids and of their children. Other errors match
-// base.ErrClosed, base.ErrReadOnly or base.ErrCorrupt, or are those of the disk or of ctx; then some of the commits may be pruned.
+// Prune takes commits out of the history. What only they reach is garbage then (see Collector). A
+// commit whose parent is pruned stays: for the parent, Commit and Known give an error that matches
+// base.ErrGone. Passed over and returned, in any order, are heads, commits that a tag or a Pin
+// names, the heads at the time when a journal began that is still open, parents of what is being
+// submitted, and the first commit. When there are such, err matches base.ErrConflict, and the
+// others are pruned none the less. Ids that are not here are ignored. Unsynced commits are pruned
+// like others: who syncs must not name them. It writes batches of 1024 ids and returns when they
+// are durable. It reads all commits once, and the memory that it takes follows the number of ids
+// and of their children. Other errors match base.ErrClosed, base.ErrReadOnly or base.ErrCorrupt, or
+// are those of the disk or of ctx; then some of the commits may be pruned.
 func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, err error) {
 	if err := s.writable(); err != nil {
 		return nil, fmt.Errorf("prune commits: %w", err)
@@ -57,7 +60,8 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	return nil, nil
 }
 
-// IsShallow reports whether there is a commit whose parent was given up. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the disk.
+// IsShallow reports whether there is a commit whose parent was given up. Errors match
+// base.ErrCorrupt or base.ErrClosed, or are those of the disk.
 func (s *Store) IsShallow() (is bool, err error) {
 	s.over.mu.RLock()
 	is = len(s.over.pruned) > 0
@@ -211,8 +215,9 @@ func foldPruned(db index.DB, st *state, parts [][]op) error {
 	}}})
 }
 
-// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a head while a log is folded from the beginning
-// from which compaction has taken its children, which were pruned too.
+// pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a
+// head while a log is folded from the beginning from which compaction has taken its children, which
+// were pruned too.
 func pruneRows(tx index.Tx, st *state, y *syncOp) error {
 	commits := tx.Bucket(bucketCommits)
 	if err := dropHeads(tx, st, y.ids); err != nil {

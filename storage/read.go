@@ -62,8 +62,9 @@ func (o *op) located() located {
 	return l
 }
 
-// locate looks into the page before it looks into the journal. A node that the page has may stand in the journal once more until dropHeld,
-// as a difference to one that the page has as a difference to it: each place alone has no circles.
+// locate looks into the page before it looks into the journal. A node that the page has may stand
+// in the journal once more until dropHeld, as a difference to one that the page has as a difference
+// to it: each place alone has no circles.
 func (j *Journal) locate(d *object.Digest) (located, bool, error) {
 	if l, ok, err := j.s.locate(d); ok || err != nil {
 		return l, ok, err
@@ -166,9 +167,12 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 	return ok && row.held, err
 }
 
-// Piece returns the content of a piece, verified against its digest. The slice is shared and must not be changed. A piece that is not held
-// and has a place in the bucket comes from the Fetcher. Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a
-// tree that is not here; base.ErrGone when it is missing since nobody has sent it (MissingPieces), which the Fetcher is asked first where the page may not know all places; base.ErrCorrupt when it is damaged; base.ErrClosed; or are those of the disk or of the Fetcher.
+// Piece returns the content of a piece, verified against its digest. The slice is shared and must
+// not be changed. A piece that is not held and has a place in the bucket comes from the Fetcher.
+// Errors match base.ErrNeedsFetch when there is none, or the piece belongs to a tree that is not
+// here; base.ErrGone when it is missing since nobody has sent it (MissingPieces), which the Fetcher
+// is asked first where the page may not know all places; base.ErrCorrupt when it is damaged;
+// base.ErrClosed; or are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return s.piece(ctx, d, true)
 }
@@ -233,8 +237,9 @@ func (s *Store) find(d *object.Digest, from locator) (located, error) {
 	return l, missing(d)
 }
 
-// search looks once more for a piece that was not found: it may be held, or have a place in the bucket, which is returned then, or need not
-// be here since it is of a tree that is not. What the index does not know is looked for in the log once, by making the index anew: a row may be damaged
+// search looks once more for a piece that was not found: it may be held, or have a place in the
+// bucket, which is returned then, or need not be here since it is of a tree that is not. What the
+// index does not know is looked for in the log once, by making the index anew: a row may be damaged
 // in a way that only its absence shows.
 func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err error) {
 	for again := true; ; again = false {
@@ -278,8 +283,9 @@ func needsFetch(d *object.Digest) error {
 // errVanished marks a piece that was given up while it was being read.
 var errVanished = errors.New("given up since it was found")
 
-// content returns what is stored for a piece behind the header of its record, verified unless it is a difference. A piece that compaction has
-// moved since it was found is looked up again: l says then where it is.
+// content returns what is stored for a piece behind the header of its record, verified unless it is
+// a difference. A piece that compaction has moved since it was found is looked up again: l says
+// then where it is.
 func (s *Store) content(d *object.Digest, l *located) ([]byte, error) {
 	for {
 		content, err := s.stored(d, l)
@@ -319,8 +325,8 @@ func (s *Store) stored(d *object.Digest, l *located) ([]byte, error) {
 	return content, nil
 }
 
-// Node returns a tree node, verified against its digest and the rules of the tree. It is shared and lives as long as the
-// caller keeps it. Errors are as for Piece.
+// Node returns a tree node, verified against its digest and the rules of the tree. It is shared and
+// lives as long as the caller keeps it. Errors are as for Piece.
 func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	if n := s.cached(&d, nil); n != nil {
 		return n, nil
@@ -328,8 +334,9 @@ func (s *Store) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
 	return s.readNode(ctx, d, s)
 }
 
-// cached returns a node that the cache has, but not the root of a tree that is not here, from which who reads it would go on to nodes that are missing: the cache also has nodes of journals that were given
-// up, and such as were deleted since. j is the journal that is read through, or nil.
+// cached returns a node that the cache has, but not the root of a tree that is not here, from which
+// who reads it would go on to nodes that are missing: the cache also has nodes of journals that
+// were given up, and such as were deleted since. j is the journal that is read through, or nil.
 func (s *Store) cached(d *object.Digest, j *Journal) *fb.Node {
 	e := s.cache.find(s, d)
 	if e == nil || !e.isHeld(s.wants.made.Load()) && !s.mayUse(e, *d, j) {
@@ -339,7 +346,8 @@ func (s *Store) cached(d *object.Digest, j *Journal) *fb.Node {
 	return &e.node
 }
 
-// mayUse is called for a cached node of which it is not known that the page holds it. It takes the digest by value, so that to look into the cache allocates nothing.
+// mayUse is called for a cached node of which it is not known that the page holds it. It takes the
+// digest by value, so that to look into the cache allocates nothing.
 func (s *Store) mayUse(e *cachedNode, d object.Digest, j *Journal) bool {
 	if j != nil {
 		if _, ok := j.find(&d); ok {
@@ -378,7 +386,8 @@ func (s *Store) loadNode(ctx context.Context, d object.Digest, from locator, dep
 	return s.loadNodeBeside(ctx, d, from, depth, nil)
 }
 
-// loadNodeBeside is loadNode that keeps the node, and those on which it is a difference, in a cache beside that of the store. A nil one keeps nothing.
+// loadNodeBeside is loadNode that keeps the node, and those on which it is a difference, in a cache
+// beside that of the store. A nil one keeps nothing.
 func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (*fb.Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
@@ -408,7 +417,8 @@ func (s *Store) loadNodeFresh(ctx context.Context, d object.Digest, from locator
 	return n, err
 }
 
-// loadLocated is loadNodeFresh that also says where the node is, unless it is one of several pieces.
+// loadLocated is loadNodeFresh that also says where the node is, unless it is one of several
+// pieces.
 func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (n *fb.Node, l located, err error) {
 	if d.Kind().IsIndex() {
 		n, err = s.loadSplitNode(ctx, d, from)
@@ -501,9 +511,9 @@ func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator)
 
 func gone(id commit.ID) error { return fmt.Errorf("commit %s was pruned: %w", id, base.ErrGone) }
 
-// Commit returns a durable or submitted commit. The first commit, which is implied, is known. Errors match base.ErrGone for the parent of
-// a commit that is here, when the parent was pruned; else
-// base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
+// Commit returns a durable or submitted commit. The first commit, which is implied, is known.
+// Errors match base.ErrGone for the parent of a commit that is here, when the parent was pruned;
+// else base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
@@ -539,8 +549,9 @@ func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
 	return c, err
 }
 
-// Known returns a commit that must be there, because a commit, head or tag names it. When it is not, the index is made anew from the
-// log, and when it is not there either, the error is a *base.CorruptError. Else it is as Commit.
+// Known returns a commit that must be there, because a commit, head or tag names it. When it is
+// not, the index is made anew from the log, and when it is not there either, the error is a
+// *base.CorruptError. Else it is as Commit.
 func (s *Store) Known(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	c, err := s.Commit(ctx, id)
 	if errors.Is(err, base.ErrNotFound) && s.reindex("commit "+id.String()+" has no row") {
@@ -560,8 +571,8 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	return c, nil
 }
 
-// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When half is set, only the upper four
-// bits of the last byte of prefix count.
+// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When
+// half is set, only the upper four bits of the last byte of prefix count.
 func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
 	found := map[commit.ID]bool{commit.First().ID: true}
 	s.mu.Lock()
@@ -609,8 +620,9 @@ func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit i
 	return ids[:min(len(ids), limit)], nil
 }
 
-// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order: durable and submitted ones, as Commit
-// knows them. They are sorted, and the slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
+// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order:
+// durable and submitted ones, as Commit knows them. They are sorted, and the slice is the caller's.
+// Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	if a.Compare(b) > 0 {
 		a, b = b, a
@@ -643,8 +655,8 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	return slices.Compact(ids), nil
 }
 
-// Explanation returns the root of the tree of decisions that explains a merge commit, durable or submitted, and whether it has one. Errors
-// match base.ErrCorrupt or base.ErrClosed.
+// Explanation returns the root of the tree of decisions that explains a merge commit, durable or
+// submitted, and whether it has one. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {
 	pending, isPending := s.over.explanation(merge) // read before the row: a fold may move it there meanwhile
 	err = s.view(func(tx index.Tx) (err error) {
@@ -661,7 +673,8 @@ func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Dig
 	return root, ok, nil
 }
 
-// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
+// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt
+// or base.ErrClosed.
 func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
 	ts, err := s.readTags()
 	return ts.tags, err

@@ -34,8 +34,8 @@ func dirContent(t testing.TB, dir string) map[string]string {
 	return m
 }
 
-// TestReadOnlyAfterDeath opens for reading what a process left that died: everything is read, listed and checked, and no file
-// is touched, whatever page.db is.
+// TestReadOnlyAfterDeath opens for reading what a process left that died: everything is read,
+// listed and checked, and no file is touched, whatever page.db is.
 func TestReadOnlyAfterDeath(t *testing.T) {
 	o := options(t)
 	s := open(t, o)
@@ -107,8 +107,8 @@ func TestReadOnlyAfterDeath(t *testing.T) {
 	}
 }
 
-// TestReadOnlyAfterHalfAFold opens for reading what is there when the index could not be written any more, after each of its changes: rows
-// that a fold has brought ahead of its end are no damage.
+// TestReadOnlyAfterHalfAFold opens for reading what is there when the index could not be written
+// any more, after each of its changes: rows that a fold has brought ahead of its end are no damage.
 func TestReadOnlyAfterHalfAFold(t *testing.T) {
 	for at := 0; ; at++ {
 		w := newWorld(t, 1, storage.Options{})

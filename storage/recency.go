@@ -11,8 +11,10 @@ import (
 // recencyWays is how many pieces share a place in a Recency.
 const recencyWays = 4
 
-// Recency remembers when pieces of values were read, to the minute and in memory of a fixed size: when there are too many, those that were read longest ago are forgotten, and seldom
-// one is taken for another. Nothing that is kept or lost depends on it. It is safe for concurrent use, also by several pages, and waits for nothing.
+// Recency remembers when pieces of values were read, to the minute and in memory of a fixed size:
+// when there are too many, those that were read longest ago are forgotten, and seldom one is taken
+// for another. Nothing that is kept or lost depends on it. It is safe for concurrent use, also by
+// several pages, and waits for nothing.
 type Recency struct {
 	entries []atomic.Uint64 // in sets of recencyWays; 32 bits of the digest, then the minute since 1970; 0: none
 	sets    uint64

@@ -12,20 +12,25 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The kinds of log records. The numbers are part of the format (docs/format/records.md) and append-only.
+// The kinds of log records. The numbers are part of the format (docs/format/records.md) and
+// append-only.
 //
 //	kind       payload
 //	piece      journal uvarint (0: none), digest 33, content
-//	use        journal uvarint (0: ones that were committed), digest 33: the journal relies on a piece that is stored already
+//	use        journal uvarint (0: ones that were committed), digest 33: the journal relies on a
+//	           piece that is stored already
 //	node       digest 33, content: a tree node of one piece, written whole
-//	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference (btree.AppendDelta)
+//	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference
+//	           (btree.AppendDelta)
 //	splitNode  digest 33: the root piece of a tree node that is stored as several pieces
 //	commit     origin 1 (see the origins), FlatBuffers commit
 //	journal    journal uvarint: its pieces are local from here on
 //	tag        1, commit id 32, name; or 0, name: the tag is gone
-//	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was decided in the merge
+//	explain    merge commit id 32, digest 33 of the root node of the tree that tells what was
+//	           decided in the merge
 //
-// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, that of compaction in compactrecord.go.
+// The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, that of compaction
+// in compactrecord.go.
 const (
 	recPiece     = 1
 	recUse       = 2
@@ -49,8 +54,9 @@ const (
 // maxDeltaDepth is the greatest number of differences between a node and one that is stored whole.
 const maxDeltaDepth = 8
 
-// maxReadDepth bounds the differences that are followed for one node. It is greater, because of two journals that write the same
-// node at the same time one may be stored deeper than what the other has put on it has counted.
+// maxReadDepth bounds the differences that are followed for one node. It is greater, because of two
+// journals that write the same node at the same time one may be stored deeper than what the other
+// has put on it has counted.
 const maxReadDepth = 4 * maxDeltaDepth
 
 // op is one record of the log as the index and the overlay need it.
@@ -69,8 +75,8 @@ type op struct {
 	tag     *tagChange
 	merge   *commit.ID // that is explained
 	sync    *syncOp    // of the kinds of sync and of deleting
-	// content is what the record holds while the batch is not yet durable: the content of a piece or whole
-	// node, or the script of a delta.
+	// content is what the record holds while the batch is not yet durable: the content of a piece
+	// or whole node, or the script of a delta.
 	content []byte
 }
 
@@ -83,15 +89,18 @@ type tagChange struct {
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o.kind == recDelta }
 
-// pieceWeight is how much more a piece of a value counts than other records when it is decided whether to fold: its row lies
-// anywhere in the index, so that a transaction keeps a whole leaf in memory for it, while what commits bring clusters.
+// pieceWeight is how much more a piece of a value counts than other records when it is decided
+// whether to fold: its row lies anywhere in the index, so that a transaction keeps a whole leaf in
+// memory for it, while what commits bring clusters.
 const pieceWeight = 6
 
-// historyWeight is how much more a commit counts that comes as a part of history: many of these come together, each with rows anywhere in several families, and one
-// transaction writes all that a fold brings.
+// historyWeight is how much more a commit counts that comes as a part of history: many of these
+// come together, each with rows anywhere in several families, and one transaction writes all that a
+// fold brings.
 const historyWeight = 48
 
-// nodeWeight is how much more a node counts that refers to others: a dozen references, of which a fold holds each.
+// nodeWeight is how much more a node counts that refers to others: a dozen references, of which a
+// fold holds each.
 const nodeWeight = 2
 
 // weight is what a record counts as pending rows.
@@ -146,8 +155,8 @@ func (o *op) appendHeader(b []byte) []byte {
 	return b
 }
 
-// parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are *base.CorruptError, or
-// match base.ErrUnsupported for a kind of a newer format.
+// parseRecord reads a record strictly. The content of the result borrows r.Payload. Errors are
+// *base.CorruptError, or match base.ErrUnsupported for a kind of a newer format.
 func parseRecord(r segment.Record) (op, error) {
 	o := op{kind: r.Kind, place: r.Place}
 	p := r.Payload
@@ -256,8 +265,8 @@ func parseExplain(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	return o, nil
 }
 
-// checkExplanation refuses what cannot be the explanation of a merge: no root node, or that of an empty tree, by which
-// nothing was decided.
+// checkExplanation refuses what cannot be the explanation of a merge: no root node, or that of an
+// empty tree, by which nothing was decided.
 func checkExplanation(merge commit.ID, root *object.Digest) error {
 	switch {
 	case !root.Kind().IsNode():

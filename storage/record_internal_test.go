@@ -155,7 +155,8 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// FuzzParseConflictRow reads rows of explanations of any bytes: what is read is written as the same bytes.
+// FuzzParseConflictRow reads rows of explanations of any bytes: what is read is written as the same
+// bytes.
 func FuzzParseConflictRow(f *testing.F) {
 	id, node := commit.ID{1}, object.Sum(object.NodeBit, []byte("node"))
 	f.Add(id[:], conflictRow(id, &node))
@@ -178,7 +179,8 @@ func FuzzParseConflictRow(f *testing.F) {
 	})
 }
 
-// FuzzParseCloudRow reads rows of places of any bytes, with a right checksum: what is read is written as the same bytes.
+// FuzzParseCloudRow reads rows of places of any bytes, with a right checksum: what is read is
+// written as the same bytes.
 func FuzzParseCloudRow(f *testing.F) {
 	d := object.Sum(0, []byte("piece"))
 	for _, p := range []CloudPlace{

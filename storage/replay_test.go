@@ -34,8 +34,8 @@ func TestReplayIsBounded(t *testing.T) {
 	w.must(checkClean(s))
 }
 
-// TestCorruptIndexOfDead damages a page.db that reflects a part of the log, as a process leaves it that dies: opening folds into it,
-// and makes it anew when that cannot be done.
+// TestCorruptIndexOfDead damages a page.db that reflects a part of the log, as a process leaves it
+// that dies: opening folds into it, and makes it anew when that cannot be done.
 func TestCorruptIndexOfDead(t *testing.T) {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing

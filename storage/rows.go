@@ -17,22 +17,30 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// The buckets of page.db. A row family is a bucket; what the seed writes as a key prefix is the bucket's name. A number
-// is a page-local piece number in numberSize bytes, big-endian, which stands where a row would repeat a digest.
+// The buckets of page.db. A row family is a bucket; what the seed writes as a key prefix is the
+// bucket's name. A number is a page-local piece number in numberSize bytes, big-endian, which
+// stands where a row would repeat a digest.
 //
 //	bucket            key                                    value
-//	state             "state"                                version, page id, position, next number, ... (see state)
+//	state             "state"                                version, page id, position, next
+//	                                                         number, ... (see state)
 //	state             "moving", "strays"                     empty, see movingKey and straysKey
-//	objects           digest 33                              number; when held: place, kind, base's number, delta depth
+//	objects           digest 33                              number; when held: place, kind,
+//	                                                         base's number, delta depth
 //	numbers           number                                 digest 33
 //	commits           commit id 32                           FlatBuffers commit
 //	heads             commit id 32                           timestamp, 8 bytes big-endian
 //	merges            parent1 32, parent2 32, merge 32       empty
-//	conflicts         merge commit id 32                     digest 33 of the root of its explanation, CRC-32C of key and digest
+//	conflicts         merge commit id 32                     digest 33 of the root of its
+//	                                                         explanation, CRC-32C of key and
+//	                                                         digest
 //	refcounts         destination, 'c', commit id 32         empty
-//	refcounts         destination, 'e' or 'l', first source  further sources, as differences (uvarint)
-//	refcounts         base, 'd', first source                further nodes that are stored as differences to the base, as above
-//	refsums           block of destinations, a number        sum of the rows of refcounts in it, 8 bytes (see collectsum.go)
+//	refcounts         destination, 'e' or 'l', first source  further sources, as differences
+//	                                                         (uvarint)
+//	refcounts         base, 'd', first source                further nodes that are stored as
+//	                                                         differences to the base, as above
+//	refsums           block of destinations, a number        sum of the rows of refcounts in it, 8
+//	                                                         bytes (see collectsum.go)
 //	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
 //	treeless/commits  commit id 32                           empty
 //	shallow/commits   pruned parent 32, commit id 32         empty
@@ -40,9 +48,11 @@ import (
 //	local/objects     number                                 empty
 //	synced/objects    number                                 key index (uvarint)
 //	tags              name                                   commit id 32, CRC-32C of name and id
-//	unsynced/tags     name                                   1, commit id 32, or 0; CRC-32C of name and the bytes before
+//	unsynced/tags     name                                   1, commit id 32, or 0; CRC-32C of
+//	                                                         name and the bytes before
 //	sync_metadata     type                                   value, CRC-32C of type and value
-//	cloud             number                                 place in the bucket, CRC-32C of digest and place (see cloudRow)
+//	cloud             number                                 place in the bucket, CRC-32C of
+//	                                                         digest and place (see cloudRow)
 const (
 	bucketState     = "state"
 	bucketObjects   = "objects"
@@ -70,9 +80,10 @@ var allBuckets = []string{
 	bucketTreeless, bucketShallow, bucketTransient, bucketLocal, bucketSynced, bucketTags, bucketNewTags, bucketMetadata, bucketCloud,
 }
 
-// indexVersion is the version of the rows of page.db. Rows of an older version are made anew from the log: version 1 had no bucket
-// conflicts, version 2 none of what sync knows, version 3 no sums of references, no references to bases and nothing of what was deleted, version 4
-// had lost bases that no record had deleted.
+// indexVersion is the version of the rows of page.db. Rows of an older version are made anew from
+// the log: version 1 had no bucket conflicts, version 2 none of what sync knows, version 3 no sums
+// of references, no references to bases and nothing of what was deleted, version 4 had lost bases
+// that no record had deleted.
 const indexVersion = 5
 
 // errOldIndex marks an index with rows of an older version.
@@ -83,7 +94,8 @@ const numberSize = 6
 // maxNumber is the greatest number that a piece can have: the one behind it can still be written.
 const maxNumber = 1<<(8*numberSize) - 2
 
-// maxJournal is the greatest number of a journal that rows and records may have: those that are given next are above it and below 2^64.
+// maxJournal is the greatest number of a journal that rows and records may have: those that are
+// given next are above it and below 2^64.
 const maxJournal = 1 << 62
 
 // The types of reference rows.
@@ -96,8 +108,8 @@ const (
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
-// withSum appends the CRC-32C of the name of a row and its value. A row that is never under another name has no name in its
-// checksum.
+// withSum appends the CRC-32C of the name of a row and its value. A row that is never under another
+// name has no name in its checksum.
 func withSum(name, v []byte) []byte {
 	return binary.BigEndian.AppendUint32(v, crc32.Update(crc32.Checksum(name, crcTable), crcTable, v))
 }
@@ -217,8 +229,9 @@ func (st *state) encode() []byte {
 	return withSum(nil, append(b, st.position.Encode()...))
 }
 
-// parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for a newer version, or with an error
-// that matches errOldIndex for an older one: then the state is that of the older version.
+// parseState reads the state row. It fails with a *base.CorruptError, with a *base.FormatError for
+// a newer version, or with an error that matches errOldIndex for an older one: then the state is
+// that of the older version.
 func parseState(v []byte) (state, error) {
 	var st state
 	bad := func(what string) (state, error) { return state{}, badRow(bucketState, "state", what) }
@@ -261,8 +274,8 @@ func parseState(v []byte) (state, error) {
 	return st, nil
 }
 
-// addHead adds id to the checksum of the heads: they are few, and a head that is missing from its family would show
-// older content without any other sign.
+// addHead adds id to the checksum of the heads: they are few, and a head that is missing from its
+// family would show older content without any other sign.
 func (st *state) addHead(id commit.ID) {
 	st.xorHead(id)
 	st.nHeads++
@@ -368,8 +381,9 @@ func digestOf(v []byte) (object.Digest, bool) {
 	return d, err == nil
 }
 
-// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and after behind each. A transaction may
-// be repeated when the index is made anew meanwhile: rows come at least once.
+// eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
+// after behind each. A transaction may be repeated when the index is made anew meanwhile: rows come
+// at least once.
 func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx, k, v []byte) error, after func() error) error {
 	if err := s.readyRows(ctx); err != nil {
 		return err

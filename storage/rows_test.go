@@ -61,7 +61,8 @@ func valuePieces(t testing.TB, src split.Source, root object.Digest) []object.Di
 	return all
 }
 
-// references computes the rows of refcounts and local/objects for commits by reading all that they reach.
+// references computes the rows of refcounts and local/objects for commits by reading all that they
+// reach.
 func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs, local map[string]bool) {
 	t.Helper()
 	refs, local = map[string]bool{}, map[string]bool{}
@@ -126,7 +127,8 @@ func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs,
 	return refs, local
 }
 
-// TestRowsOfHistory compares the rows of a random history, folded in many parts, with what the commits say.
+// TestRowsOfHistory compares the rows of a random history, folded in many parts, with what the
+// commits say.
 func TestRowsOfHistory(t *testing.T) {
 	for _, rows := range []int{0, 7} {
 		w := newWorld(t, 3, storage.Options{FoldRows: rows})
@@ -168,8 +170,8 @@ func TestRowsOfHistory(t *testing.T) {
 	}
 }
 
-// TestStatuses follows a piece through its life: transient while a journal holds it, local when that commits, transient for ever when
-// it is rolled back, and each journal for itself.
+// TestStatuses follows a piece through its life: transient while a journal holds it, local when
+// that commits, transient for ever when it is rolled back, and each journal for itself.
 func TestStatuses(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t, 4, storage.Options{})

@@ -22,20 +22,25 @@ import (
 type SalvageOptions struct {
 	// DryRun says that nothing is changed: the report says what would be.
 	DryRun bool
-	// Resync are types of metadata that are removed if batches are gone of which nobody knows any more what was in them: so that sync reads anew what the bucket has.
+	// Resync are types of metadata that are removed if batches are gone of which nobody knows any
+	// more what was in them: so that sync reads anew what the bucket has.
 	Resync []string
-	// Again says that the bucket has the page: commits that build on what is gone are given up if it is not known all that is gone, since they come again with what they build on. What only this
-	// device has of them stays as a new commit.
+	// Again says that the bucket has the page: commits that build on what is gone are given up if
+	// it is not known all that is gone, since they come again with what they build on. What only
+	// this device has of them stays as a new commit.
 	Again bool
 }
 
 // SalvageReport says what was damaged in a log and what has become of it.
 type SalvageReport struct {
-	// Damage are the damaged parts, by segment and offset. With none nothing was done, and the rest is empty.
+	// Damage are the damaged parts, by segment and offset. With none nothing was done, and the rest
+	// is empty.
 	Damage []segment.Damage
-	// Restored counts records that were written anew from page.db: commits, tags, statuses, places and metadata.
+	// Restored counts records that were written anew from page.db: commits, tags, statuses, places
+	// and metadata.
 	Restored int
-	// Pieces are pieces of values that are not here any more and that something refers to. Those with Placed set are in the bucket.
+	// Pieces are pieces of values that are not here any more and that something refers to. Those
+	// with Placed set are in the bucket.
 	Pieces []LostPiece
 	// Trees are commits of which a part of the tree is not here any more, newest first.
 	Trees []LostTree
@@ -43,7 +48,8 @@ type SalvageReport struct {
 	Explanations []commit.ID
 	// Again counts commits that were given up since they come again (see SalvageOptions).
 	Again int
-	// Commits are those that are gone though others, or tags, name them. Tags are the names of tags that are gone for that.
+	// Commits are those that are gone though others, or tags, name them. Tags are the names of tags
+	// that are gone for that.
 	Commits []commit.ID
 	Tags    []string
 	// Unknown says that there were batches of which nobody knows any more what was in them.
@@ -52,13 +58,15 @@ type SalvageReport struct {
 	More bool
 }
 
-// LostTree is a commit of which a part of the tree is not here any more. Unsynced says that the bucket does not have the commit.
+// LostTree is a commit of which a part of the tree is not here any more. Unsynced says that the
+// bucket does not have the commit.
 type LostTree struct {
 	Commit   commit.ID
 	Unsynced bool
 }
 
-// LostPiece is a piece of a value that is not here any more. Key and Commit are one place where the value stands, the newest.
+// LostPiece is a piece of a value that is not here any more. Key and Commit are one place where the
+// value stands, the newest.
 type LostPiece struct {
 	Digest object.Digest
 	Placed bool
@@ -66,12 +74,17 @@ type LostPiece struct {
 	Key    []byte
 }
 
-// Salvage repairs the log of a page that nobody has open. What is whole stays, byte for byte. Of damaged batches it keeps each record that proves itself; commits, tags, statuses, places and metadata come from page.db, as far as that
-// reflects them. All of that goes to one new segment that takes the place of the damaged ones in one step, so that a crash leaves the page as it was or repaired; the damaged bytes are set aside in torn/.
-// What could not be saved is marked: pieces in the bucket can be fetched, commits with holes in their trees count as treeless, so that BuildTree of package cloudsync mends them, and what is gone for good is told. A page that
-// was repaired passes Check.
+// Salvage repairs the log of a page that nobody has open. What is whole stays, byte for byte. Of
+// damaged batches it keeps each record that proves itself; commits, tags, statuses, places and
+// metadata come from page.db, as far as that reflects them. All of that goes to one new segment
+// that takes the place of the damaged ones in one step, so that a crash leaves the page as it was
+// or repaired; the damaged bytes are set aside in torn/. What could not be saved is marked: pieces
+// in the bucket can be fetched, commits with holes in their trees count as treeless, so that
+// BuildTree of package cloudsync mends them, and what is gone for good is told. A page that was
+// repaired passes Check.
 //
-// page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there, base.ErrUnsupported, those of the disk and of ctx.
+// page.db is made anew by the next Open. Errors: base.ErrNotFound for a page that is not there,
+// base.ErrUnsupported, those of the disk and of ctx.
 func Salvage(ctx context.Context, o Options, so SalvageOptions) (report *SalvageReport, err error) {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err != nil {
@@ -157,7 +170,8 @@ func provesItself(r segment.Record) bool {
 	return o.kind != recPiece && o.kind != recNode || o.digest.Verify(o.content) == nil
 }
 
-// findKnown finds out which commits whole batches name, and whether something is gone of which nobody knows.
+// findKnown finds out which commits whole batches name, and whether something is gone of which
+// nobody knows.
 func (v *salvage) findKnown(ctx context.Context) error {
 	v.known = map[commit.ID]bool{}
 	for _, d := range v.report.Damage {
@@ -199,7 +213,8 @@ func (v *salvage) findKnown(ctx context.Context) error {
 // errEnoughBatches ends a fold.
 var errEnoughBatches = errors.New("enough batches")
 
-// fold folds what is left of the log into an empty index, up to a number if that is not 0, and calls then with it. The restored records are in it once there are such.
+// fold folds what is left of the log into an empty index, up to a number if that is not 0, and
+// calls then with it. The restored records are in it once there are such.
 func (v *salvage) fold(ctx context.Context, upTo uint64, then func(*rebuilder) error) error {
 	db, remove, err := v.s.scratchIndex()
 	if err != nil {
@@ -381,7 +396,8 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 	return out, nil
 }
 
-// keep decides about one record. What is stored as a piece or a whole node has proved itself. explained says that the damage is in another record.
+// keep decides about one record. What is stored as a piece or a whole node has proved itself.
+// explained says that the damage is in another record.
 func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error) {
 	switch o.kind {
 	case recPiece, recNode:

@@ -20,8 +20,9 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// salvaged repairs a damaged page and looks at what has become of it: it opens, Check is clean, what reads is right, and what does not was told. With whole set, nothing but content may be gone. It returns how many
-// commits do not read any more.
+// salvaged repairs a damaged page and looks at what has become of it: it opens, Check is clean,
+// what reads is right, and what does not was told. With whole set, nothing but content may be gone.
+// It returns how many commits do not read any more.
 func (g *golden) salvaged(o storage.Options, whole bool) (unread int, err error) {
 	ctx := g.t.Context()
 	dry, err := storage.Salvage(ctx, o, storage.SalvageOptions{DryRun: true, Resync: []string{"position"}})
@@ -144,8 +145,8 @@ func (g *golden) promises(s *storage.Store, r *storage.SalvageReport) error {
 	return nil
 }
 
-// TestSalvage flips bytes of segments, cuts and removes them. With page.db nothing but content can be gone; without it, what is gone is told. A second
-// check is clean always.
+// TestSalvage flips bytes of segments, cuts and removes them. With page.db nothing but content can
+// be gone; without it, what is gone is told. A second check is clean always.
 func TestSalvage(t *testing.T) {
 	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
 	rng := rand.New(rand.NewPCG(tier.Seed(), 15))

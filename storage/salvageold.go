@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// oldIndex is page.db as it was before the log was damaged: it knows what was in batches that cannot be read any more. Nil stands for none that is of use.
+// oldIndex is page.db as it was before the log was damaged: it knows what was in batches that
+// cannot be read any more. Nil stands for none that is of use.
 type oldIndex struct {
 	db     index.DB
 	st     state

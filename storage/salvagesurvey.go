@@ -27,7 +27,8 @@ type surveyor struct {
 	heads      int                // that there will be
 }
 
-// survey finds what the log, as it will be, refers to and does not have, and notes what is to be written about that.
+// survey finds what the log, as it will be, refers to and does not have, and notes what is to be
+// written about that.
 func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
 	y := &surveyor{v: v, b: b, broken: map[commit.ID]bool{}}
 	err := b.db.View(func(tx index.Tx) error {
@@ -112,7 +113,8 @@ func (y *surveyor) gone(id commit.ID) bool {
 	return y.broken[id] || id != commit.First().ID && y.tx.Bucket(bucketCommits).Get(id[:]) == nil
 }
 
-// giveUp gives up the commits that build on what is gone. What a head of them has that only this device has becomes a commit on the newest that stays.
+// giveUp gives up the commits that build on what is gone. What a head of them has that only this
+// device has becomes a commit on the newest that stays.
 func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 	up := slices.Clone(all)
 	slices.SortFunc(up, func(a, b *commit.Commit) int { return cmp.Compare(a.Generation, b.Generation) })

@@ -11,7 +11,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestReceivedWithoutParents takes commits whose parents were given up before they came here, and one whose parent was pruned here.
+// TestReceivedWithoutParents takes commits whose parents were given up before they came here, and
+// one whose parent was pruned here.
 func TestReceivedWithoutParents(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -61,7 +62,8 @@ func TestReceivedWithoutParents(t *testing.T) {
 	w.must(w.s.Close())
 }
 
-// TestIsShallow asks whether history was given up, of a page to which nothing but commits came: whole history first, then one whose parent was given up before.
+// TestIsShallow asks whether history was given up, of a page to which nothing but commits came:
+// whole history first, then one whose parent was given up before.
 func TestIsShallow(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -87,7 +89,8 @@ func TestIsShallow(t *testing.T) {
 	w.must(w.s.Close())
 }
 
-// TestPrunedComesAgain takes a commit that was pruned here while a child of it stayed: it is here again, and no head.
+// TestPrunedComesAgain takes a commit that was pruned here while a child of it stayed: it is here
+// again, and no head.
 func TestPrunedComesAgain(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()

@@ -9,8 +9,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// TestSourcesAgainstModel adds sources in any order to the rows of one destination, between those of others: the rows hold each once,
-// in order, and no row more than it may.
+// TestSourcesAgainstModel adds sources in any order to the rows of one destination, between those
+// of others: the rows hold each once, in order, and no row more than it may.
 func TestSourcesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db := index.NewMemory()

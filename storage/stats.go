@@ -13,12 +13,13 @@ type counters struct {
 
 // Stats are figures of an open page, since Open where they count.
 type Stats struct {
-	// Commits and Groups count durable commits and the batches that carried them; BulkBatches the batches of large values.
+	// Commits and Groups count durable commits and the batches that carried them; BulkBatches the
+	// batches of large values.
 	Commits, Groups, BulkBatches uint64
 	// Folds counts folds of the index.
 	Folds uint64
-	// Wastes counts what may have left garbage: journals given up that had gone to the log, and batches of pruned commits. Values that a transaction
-	// has put twice do not count.
+	// Wastes counts what may have left garbage: journals given up that had gone to the log, and
+	// batches of pruned commits. Values that a transaction has put twice do not count.
 	Wastes uint64
 	// Syncs counts fdatasyncs of segments, and BytesWritten the bytes given to them.
 	Syncs, BytesWritten uint64

@@ -18,13 +18,15 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// Options say which page to open and how. The zero values of what is optional are replaced by defaults.
+// Options say which page to open and how. The zero values of what is optional are replaced by
+// defaults.
 type Options struct {
-	// FS and Dir are where the page lives. Dir is the page's own directory. page.db itself always lies on the
-	// machine's file system, unless MemoryIndex is set.
+	// FS and Dir are where the page lives. Dir is the page's own directory. page.db itself always
+	// lies on the machine's file system, unless MemoryIndex is set.
 	FS  vfs.FS
 	Dir string
-	// Page is the id of the page: it keys the levels of the tree and is checked against what is on disk.
+	// Page is the id of the page: it keys the levels of the tree and is checked against what is on
+	// disk.
 	Page [16]byte
 	// ReadOnly opens for reading: nothing is written. No writer may have the page open.
 	ReadOnly bool
@@ -32,16 +34,17 @@ type Options struct {
 	Cache *NodeCache
 	// SegmentBytes is where a new segment is begun; 0: 64 MiB.
 	SegmentBytes int64
-	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values, may be pending before
-	// the index is brought up to date; writers wait at twice that. A piece of a value counts
-	// six times: its rows are spread over the whole index. 0: 98304 and 128 MiB.
+	// FoldRows and FoldBytes say how many rows, or bytes of records that are not pieces of values,
+	// may be pending before the index is brought up to date; writers wait at twice that. A piece of
+	// a value counts six times: its rows are spread over the whole index. 0: 98304 and 128 MiB.
 	FoldRows  int
 	FoldBytes int64
 	// MemoryIndex replaces page.db, for repositories in memory and for crash tests.
 	MemoryIndex *index.Memory
 	// Recency is told which pieces of values are read; nil: nobody is.
 	Recency *Recency
-	// Clock bounds how long a commit waits for others that are about to join its batch; nil: the machine's clock.
+	// Clock bounds how long a commit waits for others that are about to join its batch; nil: the
+	// machine's clock.
 	Clock clock.Clock
 	// Logger takes what happens in the background; nil: nothing is logged.
 	Logger *slog.Logger
@@ -71,10 +74,11 @@ func (o Options) withDefaults() Options {
 
 // Recovery says what Open had to mend.
 type Recovery struct {
-	// Torn lists what was cut from the ends of segments: bytes that were being written when the machine or the
-	// process stopped, and that no reported commit needs.
+	// Torn lists what was cut from the ends of segments: bytes that were being written when the
+	// machine or the process stopped, and that no reported commit needs.
 	Torn []segment.Torn
-	// CopiedBatches counts the batches that were written again and synced, because they might not have been.
+	// CopiedBatches counts the batches that were written again and synced, because they might not
+	// have been.
 	CopiedBatches int
 	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
 	IndexRebuilt string
@@ -151,8 +155,8 @@ type Store struct {
 // appender marks a call of Append on the log whose batch is not in the overlay yet.
 type appender struct{ _ byte }
 
-// Create makes the directory of a page, whole or not at all: it is built under a temporary name and renamed. A directory
-// that is there already is left as it is.
+// Create makes the directory of a page, whole or not at all: it is built under a temporary name and
+// renamed. A directory that is there already is left as it is.
 func Create(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	if _, err := o.FS.Stat(o.Dir); err == nil {
@@ -184,40 +188,43 @@ func (o *Options) segmentOptions() segment.Options {
 	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Page, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
 }
 
-// Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without commits has the
-// implied first one. The slice is the caller's.
+// Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
+// commits has the implied first one. The slice is the caller's.
 func (s *Store) Heads() []*commit.Commit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.heads)
 }
 
-// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody has written to the page, or
-// its files are gone or empty. It waits for a fold that runs.
+// Blank reports that neither the log nor the index knows of anything that was ever appended: nobody
+// has written to the page, or its files are gone or empty. It waits for a fold that runs.
 func (s *Store) Blank() bool {
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
 	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
 }
 
-// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted and are not durable
-// yet. Who acts on it must wait for it with WaitDurable, or submit a commit on it and wait for that.
+// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted
+// and are not durable yet. Who acts on it must wait for it with WaitDurable, or submit a commit on
+// it and wait for that.
 func (s *Store) NewestHead() *commit.Commit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chained[len(s.chained)-1]
 }
 
-// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not durable yet count. They are sorted by
-// (timestamp, id), and there is always one. The slice is the caller's. What is said of NewestHead holds for each.
+// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not
+// durable yet count. They are sorted by (timestamp, id), and there is always one. The slice is the
+// caller's. What is said of NewestHead holds for each.
 func (s *Store) ChainedHeads() []*commit.Commit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.chained)
 }
 
-// HeadsChanged returns a channel that is closed when the durable heads change next, or the page closes. Who takes it before he calls
-// Heads misses no change. For a page that is closed it is closed.
+// HeadsChanged returns a channel that is closed when the durable heads change next, or the page
+// closes. Who takes it before he calls Heads misses no change. For a page that is closed it is
+// closed.
 func (s *Store) HeadsChanged() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +247,8 @@ func (s *Store) tellClosedLocked() {
 	}
 }
 
-// WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk with which c failed.
+// WaitDurable waits until c, which NewestHead gave, is durable. It returns the error of the disk
+// with which c failed.
 func (s *Store) WaitDurable(c *commit.Commit) error {
 	s.mu.Lock()
 	g, failure := s.unsettled[c.ID], s.failure
@@ -268,8 +276,9 @@ func (s *Store) Recovery() Recovery {
 // Page returns the id of the page.
 func (s *Store) Page() [16]byte { return s.o.Page }
 
-// TempDir returns the directory in which a transaction may keep what does not fit in memory. It lies on the machine's
-// file system, belongs to this page and is emptied by Open. For a page in memory it is "".
+// TempDir returns the directory in which a transaction may keep what does not fit in memory. It
+// lies on the machine's file system, belongs to this page and is emptied by Open. For a page in
+// memory it is "".
 func (s *Store) TempDir() string {
 	if s.o.MemoryIndex != nil {
 		return ""
@@ -277,8 +286,8 @@ func (s *Store) TempDir() string {
 	return s.o.Dir + "/tmp"
 }
 
-// Pin keeps the commit and all it reaches from being collected until release is called. release may be called more than
-// once.
+// Pin keeps the commit and all it reaches from being collected until release is called. release may
+// be called more than once.
 func (s *Store) Pin(id commit.ID) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,9 +301,9 @@ func (s *Store) Pin(id commit.ID) (release func()) {
 	})
 }
 
-// Lock waits for the page's write turn, in which one caller reads the newest head and submits a commit on it. It returns
-// the error of ctx, or one that matches base.ErrClosed or base.ErrReadOnly. unlock must be called once, and may be called
-// after Submit or without it.
+// Lock waits for the page's write turn, in which one caller reads the newest head and submits a
+// commit on it. It returns the error of ctx, or one that matches base.ErrClosed or
+// base.ErrReadOnly. unlock must be called once, and may be called after Submit or without it.
 func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -340,7 +349,8 @@ func (s *Store) writableLocked() error {
 
 func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
 
-// withCommit returns heads after c has been added to the page. The first commit is below every other, also where what is between was given up.
+// withCommit returns heads after c has been added to the page. The first commit is below every
+// other, also where what is between was given up.
 func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
 	out := make([]*commit.Commit, 0, len(heads)+1)
 	for _, h := range heads {

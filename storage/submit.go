@@ -16,9 +16,10 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// A group is taken by the log when nobody is about to join it, when it has groupCommits commits or groupBytes bytes, or when
-// nobody has joined for groupDelay: with many writers one sync serves many commits, a single writer never waits, and one
-// whose Update takes its time does not hold up the others.
+// A group is taken by the log when nobody is about to join it, when it has groupCommits commits or
+// groupBytes bytes, or when nobody has joined for groupDelay: with many writers one sync serves
+// many commits, a single writer never waits, and one whose Update takes its time does not hold up
+// the others.
 const (
 	groupCommits = 32
 	groupBytes   = 1 << 20
@@ -52,16 +53,18 @@ type Pending struct {
 	g *group
 }
 
-// Wait returns nil once the submission is durable, or the error with which it failed; then nothing of it is there. It takes
-// no context: a batch is not abandoned half way, and the wait is bounded by the disk. Every Pending must be waited for, since
-// those who wait do the writing.
+// Wait returns nil once the submission is durable, or the error with which it failed; then nothing
+// of it is there. It takes no context: a batch is not abandoned half way, and the wait is bounded
+// by the disk. Every Pending must be waited for, since those who wait do the writing.
 func (p *Pending) Wait() error { return p.s.await(p.g) }
 
-// Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then on NewestHead and
-// later submissions see the commits; readers see them when they are durable. The commits come parents first, and the parents of
-// each are submitted or durable. j must not be used afterwards. When an append to the disk failed since j was made, Submit
-// returns that failure, because the commits may rely on what was lost (I5). Commits that the page has already are passed over, with the
-// explanations of j about them. ctx bounds the wait for a fold that has fallen behind.
+// Submit hands the commits and the new pieces in j, which may be nil, to the next batch. From then
+// on NewestHead and later submissions see the commits; readers see them when they are durable. The
+// commits come parents first, and the parents of each are submitted or durable. j must not be used
+// afterwards. When an append to the disk failed since j was made, Submit returns that failure,
+// because the commits may rely on what was lost (I5). Commits that the page has already are passed
+// over, with the explanations of j about them. ctx bounds the wait for a fold that has fallen
+// behind.
 func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*Pending, error) {
 	if err := s.ready(ctx, j, cs); err != nil {
 		return nil, err
@@ -96,8 +99,8 @@ func (s *Store) Submit(ctx context.Context, j *Journal, cs ...*commit.Commit) (*
 type submission struct {
 	journal *Journal // goes first, if not nil; it is over when the submission is in a group
 	room    int      // about how many records add makes
-	// look, if not nil, finds out what the page has that the records rely on. It is called without mu, and again when
-	// commits were pruned meanwhile.
+	// look, if not nil, finds out what the page has that the records rely on. It is called without
+	// mu, and again when commits were pruned meanwhile.
 	look func() (viewed, error)
 	// check, if not nil, refuses the submission. It is called under mu.
 	check func() error
@@ -107,11 +110,12 @@ type submission struct {
 	late bool
 }
 
-// viewed says as of when a caller has looked at what is not durable yet: the submission fails when a group has failed since
-// (I5), and the caller looks again when commits were pruned since.
+// viewed says as of when a caller has looked at what is not durable yet: the submission fails when
+// a group has failed since (I5), and the caller looks again when commits were pruned since.
 type viewed struct{ epoch, prunes uint64 }
 
-// ready waits until the page takes more, and writes what is too large for one batch with cs. j may be nil.
+// ready waits until the page takes more, and writes what is too large for one batch with cs. j may
+// be nil.
 func (s *Store) ready(ctx context.Context, j *Journal, cs []*commit.Commit) error {
 	if err := s.waitRoom(ctx); err != nil || j == nil {
 		return err
@@ -119,7 +123,8 @@ func (s *Store) ready(ctx context.Context, j *Journal, cs []*commit.Commit) erro
 	return j.prepare(ctx, cs)
 }
 
-// submit adds a submission to the group that is being collected: this is the one way there. The caller has called ready.
+// submit adds a submission to the group that is being collected: this is the one way there. The
+// caller has called ready.
 func (s *Store) submit(u submission) (*Pending, error) {
 	v, err := s.lockForSubmit(u.look)
 	if err != nil {
@@ -155,7 +160,9 @@ func (s *Store) submit(u submission) (*Pending, error) {
 	return &Pending{s: s, g: g}, nil
 }
 
-// unknown returns those of cs that the page does not have, and as of when. It fails when the parent of one is neither among them nor known. Equal transactions on one base, at one time, make one commit.
+// unknown returns those of cs that the page does not have, and as of when. It fails when the parent
+// of one is neither among them nor known. Equal transactions on one base, at one time, make one
+// commit.
 func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit.Commit, v viewed, err error) {
 	s.mu.Lock()
 	var chained []*commit.Commit
@@ -193,8 +200,8 @@ func (s *Store) unknown(ctx context.Context, cs []*commit.Commit) (out []*commit
 	return out, v, nil
 }
 
-// lockForSubmit takes mu when there is room for one more in the group, and what look has found still holds. Otherwise it helps
-// the group to the disk first, or looks again. look may be nil.
+// lockForSubmit takes mu when there is room for one more in the group, and what look has found
+// still holds. Otherwise it helps the group to the disk first, or looks again. look may be nil.
 func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error) {
 	for {
 		if look != nil {
@@ -247,8 +254,9 @@ func (g *group) add(ops, more []op) []op {
 	return append(ops, more...)
 }
 
-// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to limits.MaxTagBytes bytes. Errors
-// match base.ErrNotFound when there is no such commit, and base.ErrInvalid.
+// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to
+// limits.MaxTagBytes bytes. Errors match base.ErrNotFound when there is no such commit, and
+// base.ErrInvalid.
 func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 	if err := checkTagName(name); err != nil {
 		return err
@@ -262,7 +270,8 @@ func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
 	return s.submitTag(ctx, &tagChange{name: name, id: id}, epoch)
 }
 
-// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when there is none.
+// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when
+// there is none.
 func (s *Store) DeleteTag(ctx context.Context, name string) error {
 	if err := checkTagName(name); err != nil {
 		return err
@@ -287,8 +296,8 @@ func checkTagName(name string) error {
 	return nil
 }
 
-// epochNow returns what changes with every failed group. Who has looked at what is not durable yet compares it when he relies
-// on that (I5).
+// epochNow returns what changes with every failed group. Who has looked at what is not durable yet
+// compares it when he relies on that (I5).
 func (s *Store) epochNow() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +312,8 @@ func (s *Store) epochLocked(epoch uint64) error {
 	return fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
 }
 
-// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have been in it.
+// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have
+// been in it.
 func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
@@ -322,7 +332,8 @@ func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error
 	return p.Wait()
 }
 
-// await returns when g is done. Whoever gets the append turn first writes the group for all of them.
+// await returns when g is done. Whoever gets the append turn first writes the group for all of
+// them.
 func (s *Store) await(g *group) error {
 	select {
 	case <-g.done:
@@ -345,8 +356,8 @@ func (s *Store) await(g *group) error {
 	return g.err
 }
 
-// gather lets those who are about to join come in. Those whom the group before has just let go are runnable but have not come to
-// Lock yet: they get the processor first.
+// gather lets those who are about to join come in. Those whom the group before has just let go are
+// runnable but have not come to Lock yet: they get the processor first.
 func (s *Store) gather(g *group) {
 	for quiet := 0; quiet < 3; {
 		if s.joiners.Load() == 0 {
@@ -364,7 +375,8 @@ func (s *Store) gather(g *group) {
 	}
 }
 
-// awaitJoiner waits until somebody has joined or given up, and reports false when that takes longer than groupDelay.
+// awaitJoiner waits until somebody has joined or given up, and reports false when that takes longer
+// than groupDelay.
 func (s *Store) awaitJoiner() bool {
 	timeout, release := s.o.Clock.After(groupDelay)
 	defer release()
@@ -388,8 +400,9 @@ func (s *Store) appendGroup() {
 	}
 }
 
-// appendTaken writes a group that nobody joins any more, and wakes who waits for the heads to change, or for something to upload: without
-// mu, which they take first of all. The caller holds the append turn.
+// appendTaken writes a group that nobody joins any more, and wakes who waits for the heads to
+// change, or for something to upload: without mu, which they take first of all. The caller holds
+// the append turn.
 func (s *Store) appendTaken(g *group) {
 	for _, changed := range s.appendAlone(g) {
 		close(changed)
@@ -453,15 +466,17 @@ func (s *Store) appendAlone(g *group) (changed []chan struct{}) {
 	return changed
 }
 
-// beginAppendLocked marks that a batch is being appended whose number is greater than what it notes (see foldLimit).
+// beginAppendLocked marks that a batch is being appended whose number is greater than what it notes
+// (see foldLimit).
 func (s *Store) beginAppendLocked() *appender {
 	a := new(appender)
 	s.appenders[a] = s.log.Complete()
 	return a
 }
 
-// failLocked fails g and everything that is chained on it: the group that was collected meanwhile, and every journal that is
-// open now (I5). It returns the groups for tellFailed, which must follow without mu.
+// failLocked fails g and everything that is chained on it: the group that was collected meanwhile,
+// and every journal that is open now (I5). It returns the groups for tellFailed, which must follow
+// without mu.
 func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	s.epoch++
 	s.failure = err
@@ -485,8 +500,8 @@ func (s *Store) failLocked(g *group, err error) (failed []*group) {
 	return failed
 }
 
-// tellFailed tells those who wait for groups that failed, once the log has nothing of them any more. The caller holds the
-// append turn.
+// tellFailed tells those who wait for groups that failed, once the log has nothing of them any
+// more. The caller holds the append turn.
 func (s *Store) tellFailed(groups []*group) {
 	var journals []*Journal
 	for _, g := range groups {
@@ -509,7 +524,8 @@ func (s *Store) noteFailureLocked(err error) {
 	}
 }
 
-// holdAppends waits for appends that are under way and holds up those that follow, and folds what is durable. The caller holds the fold turn.
+// holdAppends waits for appends that are under way and holds up those that follow, and folds what
+// is durable. The caller holds the fold turn.
 func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	if err := s.appendTurn.take(ctx); err != nil {
 		return nil, err

@@ -70,7 +70,8 @@ func wantState(t testing.TB, s *storage.Store, d object.Digest, held bool, place
 	}
 }
 
-// each runs a check before the fold, behind it, and when the page was opened again with an index made anew.
+// each runs a check before the fold, behind it, and when the page was opened again with an index
+// made anew.
 func (w *world) each(check func(when string)) {
 	w.t.Helper()
 	check("pending")
@@ -143,7 +144,9 @@ func TestPieceInCloud(t *testing.T) {
 	w.close()
 }
 
-// TestPieceWithoutPlace reads, in a page that may not know all places, a chunk of which only an index piece tells that has just come: the Fetcher is asked, and the index is not made anew for it.
+// TestPieceWithoutPlace reads, in a page that may not know all places, a chunk of which only an
+// index piece tells that has just come: the Fetcher is asked, and the index is not made anew for
+// it.
 func TestPieceWithoutPlace(t *testing.T) {
 	content := noise(rand.New(rand.NewPCG(1, 1)), 3000)
 	chunk := object.Sum(0, content)
@@ -181,7 +184,8 @@ func receive(w *world, j *storage.Journal, parent *commit.Commit, e edit) *commi
 	return t.c
 }
 
-// TestReceivedCommits gives a page commits from the bucket: with and without their trees, new and known ones.
+// TestReceivedCommits gives a page commits from the bucket: with and without their trees, new and
+// known ones.
 func TestReceivedCommits(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -247,8 +251,8 @@ func TestReceivedCommits(t *testing.T) {
 	w.close()
 }
 
-// TestSyncModel does random steps of sync and of local work, folds, opens the page again, deletes the index, and compares what the page
-// knows with a plain model of it.
+// TestSyncModel does random steps of sync and of local work, folds, opens the page again, deletes
+// the index, and compares what the page knows with a plain model of it.
 func TestSyncModel(t *testing.T) {
 	seed := tier.Seed()
 	for i := range 20 * tier.Factor() {
@@ -272,7 +276,8 @@ func TestSyncModel(t *testing.T) {
 	}
 }
 
-// syncOrOther does something of sync, or folds or opens the page again, now and then with an index that is made anew.
+// syncOrOther does something of sync, or folds or opens the page again, now and then with an index
+// that is made anew.
 func (w *world) syncOrOther(rng *rand.Rand) error {
 	switch rng.IntN(12) {
 	case 0:
@@ -327,7 +332,8 @@ func (w *world) rowsAreOfLog() error {
 	return nil
 }
 
-// TestManyPlaces gives a page more places than fit into one batch, in several packs, and forgets them all.
+// TestManyPlaces gives a page more places than fit into one batch, in several packs, and forgets
+// them all.
 func TestManyPlaces(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{FoldRows: 5000})
 	w.foldTxRows = 4096
@@ -380,7 +386,8 @@ func TestManyPlaces(t *testing.T) {
 	w.close()
 }
 
-// TestMissingPieceAtOnce reads a piece that nobody has sent before the index reflects the commit that needs it: that is no damage.
+// TestMissingPieceAtOnce reads a piece that nobody has sent before the index reflects the commit
+// that needs it: that is no damage.
 func TestMissingPieceAtOnce(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -398,7 +405,8 @@ func TestMissingPieceAtOnce(t *testing.T) {
 	w.close()
 }
 
-// TestTreelessRootInCache reads the tree of a commit that came without it, and that a journal had made which was given up, so that the cache has nodes of it: it is not here all the same.
+// TestTreelessRootInCache reads the tree of a commit that came without it, and that a journal had
+// made which was given up, so that the cache has nodes of it: it is not here all the same.
 func TestTreelessRootInCache(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -426,7 +434,8 @@ func TestTreelessRootInCache(t *testing.T) {
 	w.close()
 }
 
-// TestMissingPieceComesBack puts a piece that is missing, since the page does not know its place, in a transaction that is given up: it can be read from then on, and is no damage.
+// TestMissingPieceComesBack puts a piece that is missing, since the page does not know its place,
+// in a transaction that is given up: it can be read from then on, and is no damage.
 func TestMissingPieceComesBack(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -547,8 +556,8 @@ func TestSyncChanged(t *testing.T) {
 	<-w.s.SyncChanged()
 }
 
-// TestSyncBesideWriters reads the states of pieces, tags and metadata while they change, are folded and dropped: the last that was
-// acknowledged, or a later one.
+// TestSyncBesideWriters reads the states of pieces, tags and metadata while they change, are folded
+// and dropped: the last that was acknowledged, or a later one.
 func TestSyncBesideWriters(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{FoldRows: 40})
 	w.withSync()

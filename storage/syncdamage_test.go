@@ -85,8 +85,8 @@ func putRow(t *testing.T, db index.DB, family string, k, v []byte) {
 	}
 }
 
-// TestCorruptSyncRows damages every bit of the rows that have a checksum: the index is made anew from the log, once, and what is read is
-// right; then an error names the row.
+// TestCorruptSyncRows damages every bit of the rows that have a checksum: the index is made anew
+// from the log, once, and what is read is right; then an error names the row.
 func TestCorruptSyncRows(t *testing.T) {
 	p := newSyncedPage(t)
 	read := map[string]func() error{
@@ -143,7 +143,8 @@ func TestCorruptSyncRows(t *testing.T) {
 	}
 }
 
-// TestCheckFindsWrongSyncRows compares rows that are missing, too many, or of another value with the log.
+// TestCheckFindsWrongSyncRows compares rows that are missing, too many, or of another value with
+// the log.
 func TestCheckFindsWrongSyncRows(t *testing.T) {
 	p := newSyncedPage(t)
 	p.open()
@@ -173,8 +174,8 @@ func TestCheckFindsWrongSyncRows(t *testing.T) {
 	p.close()
 }
 
-// TestLostTreelessRow takes away the row by which the tree of a commit need not be here: the index is made anew before anything is called
-// damaged.
+// TestLostTreelessRow takes away the row by which the tree of a commit need not be here: the index
+// is made anew before anything is called damaged.
 func TestLostTreelessRow(t *testing.T) {
 	p := newSyncedPage(t)
 	p.open()
@@ -200,8 +201,8 @@ func TestLostTreelessRow(t *testing.T) {
 	p.close()
 }
 
-// TestStrangeSyncRecords lets the log have records that no call makes: they say nothing about what is not there, and the page can be read,
-// folded in parts or at once, and is clean.
+// TestStrangeSyncRecords lets the log have records that no call makes: they say nothing about what
+// is not there, and the page can be read, folded in parts or at once, and is clean.
 func TestStrangeSyncRecords(t *testing.T) {
 	p := newSyncedPage(t)
 	stranger := object.Sum(0, []byte("a piece that nobody has mentioned"))

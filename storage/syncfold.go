@@ -14,9 +14,10 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// maxTouches is how many pieces sync may touch in one fold, unless one batch touches more. What the records say of a piece depends on
-// those before, so that a fold which is done again after a crash must find what it found: all rows of such pieces are written together
-// with the state row (I7), and must fit into one transaction.
+// maxTouches is how many pieces sync may touch in one fold, unless one batch touches more. What the
+// records say of a piece depends on those before, so that a fold which is done again after a crash
+// must find what it found: all rows of such pieces are written together with the state row (I7),
+// and must fit into one transaction.
 const maxTouches = 1024
 
 // touchedPiece is a piece of a value that a record of sync in the plan is about.
@@ -296,8 +297,9 @@ func aloneKind(parts [][]op) byte {
 	return 0
 }
 
-// foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What it has done of it does not matter
-// when it is done again: each of its steps leads to where the record leads, whether it is the first time or not.
+// foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What
+// it has done of it does not matter when it is done again: each of its steps leads to where the
+// record leads, whether it is the first time or not.
 func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
 	sweeps := []func(tx index.Tx, from []byte, most int) (next []byte, err error){forgetPieces, forgetCommits, forgetTags, forgetMetadata}
 	for _, sweep := range sweeps {

@@ -25,7 +25,8 @@ type modelPiece struct {
 // modelCommit is what a page knows of a commit beside what it says.
 type modelCommit struct{ synced, treeless bool }
 
-// modelTag is what a page knows of a tag: where it points to, zero: nowhere; and the unsynced change, if there is one.
+// modelTag is what a page knows of a tag: where it points to, zero: nowhere; and the unsynced
+// change, if there is one.
 type modelTag struct {
 	id, changed commit.ID
 	isNew       bool
@@ -36,7 +37,8 @@ type syncState interface {
 	modelPiece | modelCommit | modelTag | string
 }
 
-// possible are the states in which things may be: more than one when it is not known whether a step was done.
+// possible are the states in which things may be: more than one when it is not known whether a step
+// was done.
 type possible[K comparable, T syncState] map[K][]T
 
 // apply returns what follows for each of some keys, or for all.

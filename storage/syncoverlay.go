@@ -8,15 +8,17 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// touch is one mention of a piece in a pending record of sync, or the record itself that stores a fetched piece. Those of one piece form a
-// list in the order of the log, behind which come those that are not durable yet.
+// touch is one mention of a piece in a pending record of sync, or the record itself that stores a
+// fetched piece. Those of one piece form a list in the order of the log, behind which come those
+// that are not durable yet.
 type touch struct {
 	o    *op
 	i    int32 // the entry of the record
 	next *touch
 }
 
-// order returns where a record stands in the log; one that is not durable yet will stand behind all that are.
+// order returns where a record stands in the log; one that is not durable yet will stand behind all
+// that are.
 func (o *op) order() (number uint64, ord uint32) {
 	if o.number == 0 {
 		return math.MaxUint64, math.MaxUint32
@@ -48,7 +50,8 @@ func (o *op) touchedBy(fn func(i int, d *object.Digest)) {
 	}
 }
 
-// showSyncLocked makes a record of sync visible. One that has become durable is shown again, at its place.
+// showSyncLocked makes a record of sync visible. One that has become durable is shown again, at its
+// place.
 func (ov *overlay) showSyncLocked(o *op) {
 	if o.kind == recForgotten && !slices.Contains(ov.forgot, o) {
 		ov.forgot = append(ov.forgot, o)
@@ -134,7 +137,8 @@ func (ov *overlay) foldedSince(folds uint64) bool {
 	return ov.folds != folds
 }
 
-// events returns what pending records say of a piece of a value, in the order of the log. folds is for foldedSince.
+// events returns what pending records say of a piece of a value, in the order of the log. folds is
+// for foldedSince.
 func (ov *overlay) events(d *object.Digest) (out []pieceEvent, folds uint64) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()

@@ -14,15 +14,19 @@ import (
 // The kinds of log records of sync. Lists have 1 to maxRecordEntries entries.
 //
 //	kind         payload
-//	places       container, key index uvarint, then for each piece: digest 33, frame, in a pack also offset and sealed length, where in
-//	             the plaintext, length: uvarints. The container is 0 and the id of a pack (16), or 1 and the number of an entry (uvarint).
+//	places       container, key index uvarint, then for each piece: digest 33, frame, in a pack
+//	             also offset and sealed length, where in the plaintext, length: uvarints. The
+//	             container is 0 and the id of a pack (16), or 1 and the number of an entry
+//	             (uvarint).
 //	condemned    digests 33 of pieces whose place is gone
 //	dropped      digests 33 of pieces whose content is given up, as far as they have a place
-//	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the explanation of the merge is gone; then ids 32 of commits
+//	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the
+//	             explanation of the merge is gone; then ids 32 of commits
 //	tagReceived  as tag: from elsewhere, unless it was changed here and that is unsynced
 //	tagSynced    as tag: this change of a tag is in the bucket
 //	metadata     1 (0: the row is removed), length of the type (1 byte), type, value
-//	forgotten    nothing: pieces and commits are in no bucket any more. It stands alone in its batch.
+//	forgotten    nothing: pieces and commits are in no bucket any more. It stands alone in its
+//	             batch.
 const (
 	recPlaces      = 10
 	recCondemned   = 11
@@ -39,7 +43,8 @@ const (
 	statusSynced   = 1
 	statusUnsynced = 2
 	statusTree     = 3
-	// Repair has found that a part of the tree is not here, or that the explanation of a merge is gone.
+	// Repair has found that a part of the tree is not here, or that the explanation of a merge is
+	// gone.
 	statusHoles       = 4
 	statusUnexplained = 5
 )

@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// cloudRow is the value of a row of bucket cloud: container, key index and spot as in a record of places, and a checksum.
+// cloudRow is the value of a row of bucket cloud: container, key index and spot as in a record of
+// places, and a checksum.
 func cloudRow(d *object.Digest, p *CloudPlace) []byte {
 	return withSum(d[:], appendSpot(appendContainer(nil, p), p))
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// pieceState is what is known of a piece of a value. The records of the log lead from one to the next (see step).
+// pieceState is what is known of a piece of a value. The records of the log lead from one to the
+// next (see step).
 type pieceState struct {
 	held   bool
 	at     located // valid when held
@@ -27,8 +28,9 @@ type pieceState struct {
 	local  bool       // never together with placed
 }
 
-// store notes a record that stores the piece: the first one counts since the piece was dropped last. One that belongs to no journal was
-// fetched; when the piece has no place any more, it is local.
+// store notes a record that stores the piece: the first one counts since the piece was dropped
+// last. One that belongs to no journal was fetched; when the piece has no place any more, it is
+// local.
 func (st *pieceState) store(at located, fetched bool) {
 	if !st.held {
 		st.held, st.at = true, at
@@ -47,7 +49,8 @@ func (st *pieceState) condemn() {
 	}
 }
 
-// drop gives the content up if the bucket has it (I8): here the order of the records is known, and nothing can come between.
+// drop gives the content up if the bucket has it (I8): here the order of the records is known, and
+// nothing can come between.
 func (st *pieceState) drop() {
 	if st.placed {
 		st.held, st.at = false, located{}
@@ -83,8 +86,9 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 	}
 }
 
-// readPieceState returns what the rows say of a piece, whose number is 0 when there is no row of it. Rows of objects may be ahead of
-// what the index reflects, since a fold writes them before; reflected, if not nil, says what counts.
+// readPieceState returns what the rows say of a piece, whose number is 0 when there is no row of
+// it. Rows of objects may be ahead of what the index reflects, since a fold writes them before;
+// reflected, if not nil, says what counts.
 func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bool) (st pieceState, row objectRow, err error) {
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil || !ok {
@@ -100,7 +104,8 @@ func readPieceState(tx index.Tx, d *object.Digest, reflected func(*objectRow) bo
 	return st, row, err
 }
 
-// stateOf returns what is known of a piece: durable records, and those that were submitted and not only dropped it.
+// stateOf returns what is known of a piece: durable records, and those that were submitted and not
+// only dropped it.
 func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
 	for {
 		events, folds := s.over.events(d) // read before the rows: a fold may move them there meanwhile
@@ -124,8 +129,8 @@ func (s *Store) stateOf(d *object.Digest) (pieceState, error) {
 	}
 }
 
-// PieceState returns what the page knows of d, durable and submitted. It does not read the piece. Errors match base.ErrCorrupt or
-// base.ErrClosed.
+// PieceState returns what the page knows of d, durable and submitted. It does not read the piece.
+// Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) PieceState(d object.Digest) (PieceState, error) {
 	if d.Kind().IsNode() {
 		held, err := s.has(&d)
@@ -144,8 +149,9 @@ type pendingOp struct {
 	*op
 }
 
-// pendingSync returns those of the pending records about commits, tags and metadata that wanted is true for, in the order of the log, and, if submitted is set,
-// behind them those that are not durable yet. folds is for foldedSince.
+// pendingSync returns those of the pending records about commits, tags and metadata that wanted is
+// true for, in the order of the log, and, if submitted is set, behind them those that are not
+// durable yet. folds is for foldedSince.
 func (s *Store) pendingSync(submitted bool, wanted func(*op) bool) (out []pendingOp, folds uint64) {
 	pick := func(o *op) {
 		if wanted(o) {
@@ -184,7 +190,8 @@ var (
 	}
 )
 
-// viewPending calls fn with a state of the rows and those of the wanted pending records that it does not reflect.
+// viewPending calls fn with a state of the rows and those of the wanted pending records that it
+// does not reflect.
 func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx index.Tx, pending []pendingOp) error) error {
 	for {
 		pending, folds := s.pendingSync(submitted, wanted) // read before the rows: a fold may move them there meanwhile
@@ -209,8 +216,8 @@ func (s *Store) viewPending(submitted bool, wanted func(*op) bool, fn func(tx in
 	}
 }
 
-// Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is none. The slice is the caller's. Errors
-// match base.ErrCorrupt or base.ErrClosed.
+// Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is
+// none. The slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
 	wanted := func(o *op) bool {
 		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.typ == typ
@@ -235,7 +242,8 @@ func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error
 	return value, nil
 }
 
-// tagState are the tags of a page and the changes of them that were made here and are not in the bucket.
+// tagState are the tags of a page and the changes of them that were made here and are not in the
+// bucket.
 type tagState struct {
 	tags map[string]commit.ID
 	news map[string]*tagChange
@@ -290,8 +298,8 @@ func (s *Store) readTags() (ts tagState, err error) {
 	return ts, err
 }
 
-// UnsyncedTags returns the durable changes of tags that were made here and are not in the bucket, sorted by name. Errors match
-// base.ErrCorrupt or base.ErrClosed.
+// UnsyncedTags returns the durable changes of tags that were made here and are not in the bucket,
+// sorted by name. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 	ts, err := s.readTags()
 	if err != nil {
@@ -305,8 +313,8 @@ func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
 	return out, nil
 }
 
-// Unsynced returns the ids of the durable commits that the bucket does not have yet, by generation and then by id. Errors match
-// base.ErrCorrupt or base.ErrClosed.
+// Unsynced returns the ids of the durable commits that the bucket does not have yet, by generation
+// and then by id. Errors match base.ErrCorrupt or base.ErrClosed.
 func (s *Store) Unsynced(ctx context.Context) ([]commit.ID, error) {
 	ids, err := s.unsynced(ctx)
 	if errors.Is(err, base.ErrCorrupt) && s.reindex(err.Error()) {
@@ -448,8 +456,8 @@ func (s *Store) statuses(ids []commit.ID) (map[commit.ID]commitStatus, error) {
 	return out, err
 }
 
-// applyStatus lets the statuses of some commits follow a record. A commit that is there and is said to come again was there, for the index
-// or for an earlier record.
+// applyStatus lets the statuses of some commits follow a record. A commit that is there and is said
+// to come again was there, for the index or for an earlier record.
 func applyStatus(o *op, of map[commit.ID]commitStatus) {
 	switch o.kind {
 	case recCommit:
@@ -483,9 +491,10 @@ func applyStatus(o *op, of map[commit.ID]commitStatus) {
 	}
 }
 
-// TreeHeld reports whether the tree of a commit is here, and not which values: the tree may be absent for commits that came treeless,
-// until it is rebuilt, or have holes since they were damaged. Else a root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when a tree is absent that must
-// be here, or base.ErrClosed.
+// TreeHeld reports whether the tree of a commit is here, and not which values: the tree may be
+// absent for commits that came treeless, until it is rebuilt, or have holes since they were
+// damaged. Else a root is stored behind all nodes below it. Errors match base.ErrCorrupt, also when
+// a tree is absent that must be here, or base.ErrClosed.
 func (s *Store) TreeHeld(ctx context.Context, c *commit.Commit) (bool, error) {
 	if c.Root == btree.EmptyRoot {
 		return true, nil

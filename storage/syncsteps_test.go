@@ -69,7 +69,8 @@ func in[T comparable](list []T) func(T) bool {
 	return func(t T) bool { return set[t] }
 }
 
-// localCommit commits values, some of which the page has already, in a journal of its own or one that is open.
+// localCommit commits values, some of which the page has already, in a journal of its own or one
+// that is open.
 func (w *world) localCommit(rng *rand.Rand) error {
 	m := w.model
 	e := edit{}
@@ -164,7 +165,8 @@ func (w *world) endJournals() {
 	}}, func() error { return nil })
 }
 
-// receiveStep takes commits from the bucket, with values that are here and values that are not, sometimes behind one without its tree.
+// receiveStep takes commits from the bucket, with values that are here and values that are not,
+// sometimes behind one without its tree.
 func (w *world) receiveStep(rng *rand.Rand) error {
 	m := w.model
 	j := w.s.NewJournal()
@@ -263,7 +265,8 @@ func (w *world) submitSync(j *storage.Journal, b *storage.SyncBatch) error {
 	return p.Wait()
 }
 
-// makeReceived makes a commit on parent, or on the last of before, with values whose pieces the journal gets and others.
+// makeReceived makes a commit on parent, or on the last of before, with values whose pieces the
+// journal gets and others.
 func (w *world) makeReceived(
 	j *storage.Journal, e, lazy edit, parent *commit.Commit, before []storage.ReceivedCommit,
 ) (*commit.Commit, error) {

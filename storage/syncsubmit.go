@@ -12,16 +12,19 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// SubmitSync hands a step of sync to the next batch, as Submit does; j may be nil and must not be used afterwards. Places for pieces of j
-// count after j. What is known of pieces and metadata changes from then on; commits and tags are seen when they are durable, as with Submit.
+// SubmitSync hands a step of sync to the next batch, as Submit does; j may be nil and must not be
+// used afterwards. Places for pieces of j count after j. What is known of pieces and metadata
+// changes from then on; commits and tags are seen when they are durable, as with Submit.
 //
-// The last batch has j, commits, tags, metadata and up to 1024 of Condemned and Places. More of those go ahead in batches of 1024, each of
-// which is durable before the next: so a crash, or an error, may leave some of them without the rest. That does no harm: a place is where
-// the bucket has a piece, whether the page knows a commit with it or not. Before them goes what j holds beyond 1 MiB, as with Submit.
+// The last batch has j, commits, tags, metadata and up to 1024 of Condemned and Places. More of
+// those go ahead in batches of 1024, each of which is durable before the next: so a crash, or an
+// error, may leave some of them without the rest. That does no harm: a place is where the bucket
+// has a piece, whether the page knows a commit with it or not. Before them goes what j holds beyond
+// 1 MiB, as with Submit.
 //
-// Errors match base.ErrInvalid for what no bucket can say (a place that is none, a tag or parent that is not here), base.ErrTooLarge
-// for more than MaxSyncBytes, base.ErrClosed, base.ErrReadOnly, or are those of the disk or of ctx. ctx bounds the wait for a fold that has
-// fallen behind.
+// Errors match base.ErrInvalid for what no bucket can say (a place that is none, a tag or parent
+// that is not here), base.ErrTooLarge for more than MaxSyncBytes, base.ErrClosed, base.ErrReadOnly,
+// or are those of the disk or of ctx. ctx bounds the wait for a fold that has fallen behind.
 func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pending, error) {
 	release := s.pinTagged(b)
 	defer release()
@@ -189,7 +192,8 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 	return nil
 }
 
-// onlyCondemned returns the condemned pieces that get no new place: the others go from one place to the next, never without one between.
+// onlyCondemned returns the condemned pieces that get no new place: the others go from one place to
+// the next, never without one between.
 func (b *SyncBatch) onlyCondemned() []object.Digest {
 	if len(b.Places) == 0 || len(b.Condemned) == 0 {
 		return b.Condemned
@@ -201,7 +205,8 @@ func (b *SyncBatch) onlyCondemned() []object.Digest {
 	return slices.DeleteFunc(slices.Clone(b.Condemned), func(d object.Digest) bool { return placed[d] })
 }
 
-// submitAhead writes condemned pieces and places that are too many for one batch, and returns the rest.
+// submitAhead writes condemned pieces and places that are too many for one batch, and returns the
+// rest.
 func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest, []PlacedPiece, error) {
 	condemned, places := b.onlyCondemned(), b.Places
 	for len(condemned)+len(places) > s.maxTouches {
@@ -215,7 +220,8 @@ func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest,
 	return condemned, places, nil
 }
 
-// submitOps writes records of sync and returns when they are durable. With show they are seen before.
+// submitOps writes records of sync and returns when they are durable. With show they are seen
+// before.
 func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
 	if err := s.ready(ctx, nil, nil); err != nil {
 		return err
@@ -233,7 +239,8 @@ func (s *Store) submitOps(ctx context.Context, ops []op, show bool) error {
 	return p.Wait()
 }
 
-// received parts the commits of a step into those that the page does not have, and records about those that it has.
+// received parts the commits of a step into those that the page does not have, and records about
+// those that it has.
 func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCommit, known []op, v viewed, err error) {
 	s.mu.Lock()
 	var failure error
@@ -294,7 +301,8 @@ func (s *Store) received(ctx context.Context, b *SyncBatch) (fresh []ReceivedCom
 	return withAnew(b.Commits, fresh, anew), statusOps(statusOps(nil, statusSynced, synced), statusTree, treed), v, nil
 }
 
-// withAnew adds those of given to fresh whose ids are in anew, in the order of given: parents come before children.
+// withAnew adds those of given to fresh whose ids are in anew, in the order of given: parents come
+// before children.
 func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []ReceivedCommit {
 	if len(anew) == 0 {
 		return fresh
@@ -312,7 +320,8 @@ func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []Received
 	return out
 }
 
-// ops returns the records of a step that stand behind its commits. known are those about commits that were here.
+// ops returns the records of a step that stand behind its commits. known are those about commits
+// that were here.
 func (b *SyncBatch) ops(condemned []object.Digest, places []PlacedPiece, known []op) []op {
 	ops := placeOps(digestOps(nil, recCondemned, slices.Clone(condemned)), slices.Clone(places))
 	ops = append(ops, known...)
@@ -340,9 +349,9 @@ func tagOps(ops []op, kind byte, tags []TagChange) []op {
 	return ops
 }
 
-// SyncChanged returns a channel that is closed when there is something new to upload (a durable commit or tag change made here, a piece
-// that lost its place, a commit to be sent again) or the page closes. Who takes it before he looks misses nothing. For a page that is
-// closed it is closed.
+// SyncChanged returns a channel that is closed when there is something new to upload (a durable
+// commit or tag change made here, a piece that lost its place, a commit to be sent again) or the
+// page closes. Who takes it before he looks misses nothing. For a page that is closed it is closed.
 func (s *Store) SyncChanged() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

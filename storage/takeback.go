@@ -6,10 +6,11 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// takeBack cuts off the log what journals have written that failed, so that a write which failed for want of room does not
-// keep the disk full. It takes only what nobody can know of: no other journal is open and no group is under way, the index has
-// no rows of it, and no batch that stays names it. It never waits: what it leaves is garbage for the collector. The journals
-// must have ended their appends. The caller holds the append turn.
+// takeBack cuts off the log what journals have written that failed, so that a write which failed
+// for want of room does not keep the disk full. It takes only what nobody can know of: no other
+// journal is open and no group is under way, the index has no rows of it, and no batch that stays
+// names it. It never waits: what it leaves is garbage for the collector. The journals must have
+// ended their appends. The caller holds the append turn.
 func (s *Store) takeBack(js ...*Journal) {
 	if !s.foldTurn.try() {
 		return
@@ -24,8 +25,8 @@ func (s *Store) takeBack(js ...*Journal) {
 	}
 }
 
-// forget takes back what a journal has appended to segments of its own, as far as it may, and returns what is to be cut. The
-// caller holds the turns of folds and appends, and bulk.
+// forget takes back what a journal has appended to segments of its own, as far as it may, and
+// returns what is to be cut. The caller holds the turns of folds and appends, and bulk.
 func (s *Store) forget(j *Journal) []segment.End {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +51,8 @@ func (s *Store) forget(j *Journal) []segment.End {
 	return cut
 }
 
-// endIn returns where the batches of a segment end that the index may have rows of, 0 when there are none. The caller holds
-// the fold turn.
+// endIn returns where the batches of a segment end that the index may have rows of, 0 when there
+// are none. The caller holds the fold turn.
 func (s *Store) endIn(id uint32) (end uint64) {
 	for _, e := range slices.Concat(s.state.position.Ends, s.tried.Ends) {
 		if e.Segment == id {

@@ -10,8 +10,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// TestFailedJournalLeavesNothing lets a journal run out of room after some batches of pieces. What it has written goes off
-// the log with Rollback, as far as nothing else names it, and all that was committed stays.
+// TestFailedJournalLeavesNothing lets a journal run out of room after some batches of pieces. What
+// it has written goes off the log with Rollback, as far as nothing else names it, and all that was
+// committed stays.
 func TestFailedJournalLeavesNothing(t *testing.T) {
 	for name, between := range map[string]func(w *world, j *storage.Journal, room *int){
 		"alone":    func(*world, *storage.Journal, *int) {},
@@ -83,8 +84,9 @@ func TestFailedJournalLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestFailedCommitLeavesNothing lets the disk be full from the n-th write of a commit on, for every n, with segments so small
-// that the commit needs several. At once, and after the next open, the log has no batch more than before.
+// TestFailedCommitLeavesNothing lets the disk be full from the n-th write of a commit on, for every
+// n, with segments so small that the commit needs several. At once, and after the next open, the
+// log has no batch more than before.
 func TestFailedCommitLeavesNothing(t *testing.T) {
 	for n := 0; ; n++ {
 		full, writes := false, 0

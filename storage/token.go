@@ -2,8 +2,8 @@ package storage
 
 import "context"
 
-// token is a right that one caller has at a time. It is a channel and no mutex, so that a wait for it can end with a
-// context, and another event can be waited for beside it. Use newToken.
+// token is a right that one caller has at a time. It is a channel and no mutex, so that a wait for
+// it can end with a context, and another event can be waited for beside it. Use newToken.
 type token chan struct{}
 
 func newToken() token { return make(token, 1) }

@@ -47,14 +47,16 @@ type Class uint8
 const (
 	// ClassOther is anything unforeseen. It is not retried.
 	ClassOther Class = iota
-	// ClassNotFound says that there is no such object; for a put or list, that the bucket itself is not there.
+	// ClassNotFound says that there is no such object; for a put or list, that the bucket itself is
+	// not there.
 	ClassNotFound
 	// ClassExists says that the name is taken.
 	ClassExists
-	// ClassBusy says that too much was asked at once, or that others work on the same name. A put that finds a name busy
-	// looks what is there.
+	// ClassBusy says that too much was asked at once, or that others work on the same name. A put
+	// that finds a name busy looks what is there.
 	ClassBusy
-	// ClassRetryable says that the store or the way to it has trouble, and that nothing was changed.
+	// ClassRetryable says that the store or the way to it has trouble, and that nothing was
+	// changed.
 	ClassRetryable
 	// ClassAmbiguous says the same of a write that may have landed.
 	ClassAmbiguous
@@ -90,9 +92,9 @@ func (c Class) String() string {
 // NeedsUser reports whether only the user can help, so that waiting does not.
 func (c Class) NeedsUser() bool { return c == ClassDenied || c == ClassQuota }
 
-// Error is what the calls of a Bucket return. It matches the sentinel of its class: base.ErrNotFound, ErrExists,
-// base.ErrNetwork (ClassBusy, ClassRetryable, ClassAmbiguous), fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid,
-// base.ErrCorrupt.
+// Error is what the calls of a Bucket return. It matches the sentinel of its class:
+// base.ErrNotFound, ErrExists, base.ErrNetwork (ClassBusy, ClassRetryable, ClassAmbiguous),
+// fs.ErrPermission, base.ErrNoSpace, base.ErrInvalid, base.ErrCorrupt.
 type Error struct {
 	// Op is what was asked.
 	Op Op
@@ -149,8 +151,8 @@ func (e *Error) Is(target error) bool {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Ambiguous reports whether the write that err comes from may have been carried out. The caller looks: for an ErrExists,
-// whether the object is its own. It is false for nil.
+// Ambiguous reports whether the write that err comes from may have been carried out. The caller
+// looks: for an ErrExists, whether the object is its own. It is false for nil.
 func Ambiguous(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Ambiguous || e.Class == ClassAmbiguous)
@@ -164,8 +166,8 @@ func ClassOf(err error) Class {
 	return ClassOther
 }
 
-// StatusClass is the table from statuses of HTTP to classes. ambiguous says that a write with this answer may have been
-// carried out.
+// StatusClass is the table from statuses of HTTP to classes. ambiguous says that a write with this
+// answer may have been carried out.
 //
 //	status                  get, list     put                   delete
 //	304, 410                not found     ambiguous             not found
@@ -180,7 +182,8 @@ func ClassOf(err error) Class {
 //	other 5xx               retryable     ambiguous             ambiguous
 //	any other               corrupt       corrupt, ambiguous    corrupt, ambiguous
 //
-// Stores that use 403 for too many requests or for a full quota say so in a reason, which their package looks at first.
+// Stores that use 403 for too many requests or for a full quota say so in a reason, which their
+// package looks at first.
 func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	write := op == OpPut || op == OpDelete
 	trouble := func() (Class, bool) {
@@ -222,15 +225,16 @@ func StatusClass(op Op, status int) (class Class, ambiguous bool) {
 	return ClassCorrupt, write
 }
 
-// NewStatusError returns the Error for a status by the table of StatusClass. err is the cause, or nil.
+// NewStatusError returns the Error for a status by the table of StatusClass. err is the cause, or
+// nil.
 func NewStatusError(op Op, name string, status int, err error) *Error {
 	class, ambiguous := StatusClass(op, status)
 	return &Error{Op: op, Name: name, Class: class, Status: status, Ambiguous: ambiguous, Err: err}
 }
 
-// NewError returns the *Error for a cause that is no status: the end of ctx, trouble of the network, a full disk. It
-// returns err itself when that has an *Error in it already, and nil for nil. sent says that a write may have reached the
-// store when err came.
+// NewError returns the *Error for a cause that is no status: the end of ctx, trouble of the
+// network, a full disk. It returns err itself when that has an *Error in it already, and nil for
+// nil. sent says that a write may have reached the store when err came.
 func NewError(ctx context.Context, op Op, name string, sent bool, err error) error {
 	if err == nil {
 		return nil

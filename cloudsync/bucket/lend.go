@@ -6,12 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// Lender is content of a put that lies in memory, so that who stores it need not copy it. What of this package stands between the caller of a put and the store is a Lender where the
-// content is one.
+// Lender is content of a put that lies in memory, so that who stores it need not copy it. What of
+// this package stands between the caller of a put and the store is a Lender where the content is
+// one.
 type Lender interface {
 	io.Reader
-	// Lend returns the next n bytes, or fewer at the end, and goes on behind them. They must not be changed, and are lent until done is called, once, which may be after the put has
-	// returned: a store may have left a call to a disk that does not answer. Without ok nothing was lent or passed over, and the content is to be read.
+	// Lend returns the next n bytes, or fewer at the end, and goes on behind them. They must not be
+	// changed, and are lent until done is called, once, which may be after the put has returned: a
+	// store may have left a call to a disk that does not answer. Without ok nothing was lent or
+	// passed over, and the content is to be read.
 	Lend(n int) (b []byte, done func(), ok bool)
 }
 
@@ -30,7 +33,8 @@ type Content struct {
 	lent atomic.Int32
 }
 
-// NewContent returns a Content of b, which must not be changed while it is put, and while it is lent.
+// NewContent returns a Content of b, which must not be changed while it is put, and while it is
+// lent.
 func NewContent(b []byte) *Content { return &Content{Reader: bytes.NewReader(b), b: b} }
 
 // Lend implements Lender.
@@ -44,7 +48,8 @@ func (c *Content) Lend(n int) ([]byte, func(), bool) {
 	return c.b[at:end:end], func() { c.lent.Add(-1) }, true
 }
 
-// IsLent reports whether a store still has some of the bytes. After a put that nobody goes on with, it does not begin to have any.
+// IsLent reports whether a store still has some of the bytes. After a put that nobody goes on with,
+// it does not begin to have any.
 func (c *Content) IsLent() bool { return c.lent.Load() > 0 }
 
 // Lend implements Lender.

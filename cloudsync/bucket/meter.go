@@ -20,8 +20,8 @@ type Counts struct {
 	Down int64
 }
 
-// Meter is a Bucket that counts the requests to another. Failed requests count, and refused arguments too, though they
-// are never sent. It stands below a Retry, so that every try counts.
+// Meter is a Bucket that counts the requests to another. Failed requests count, and refused
+// arguments too, though they are never sent. It stands below a Retry, so that every try counts.
 type Meter struct {
 	b                    Bucket
 	a, get, free, up, dn atomic.Int64
@@ -30,7 +30,8 @@ type Meter struct {
 // NewMeter returns a Meter in front of b.
 func NewMeter(b Bucket) *Meter { return &Meter{b: b} }
 
-// Counts returns what was counted until now. The numbers are each exact, but not of one moment when calls are under way.
+// Counts returns what was counted until now. The numbers are each exact, but not of one moment when
+// calls are under way.
 func (m *Meter) Counts() Counts {
 	return Counts{A: m.a.Load(), B: m.get.Load(), Free: m.free.Load(), Up: m.up.Load(), Down: m.dn.Load()}
 }

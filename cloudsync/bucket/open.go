@@ -12,14 +12,16 @@ import (
 
 // OpenOptions are what the openers of all schemes understand. The zero value is useful.
 type OpenOptions struct {
-	// CredentialsFile is a file with credentials for stores that want some; "" means those of the environment.
+	// CredentialsFile is a file with credentials for stores that want some; "" means those of the
+	// environment.
 	CredentialsFile string
-	// MustExist has an opener that would make the place of the bucket, such as a directory, fail with base.ErrNotFound instead.
+	// MustExist has an opener that would make the place of the bucket, such as a directory, fail
+	// with base.ErrNotFound instead.
 	MustExist bool
 }
 
-// Opener opens the bucket that a URL names. It makes as few requests as it can. A Bucket that is also an io.Closer is
-// closed by who has opened it; see Close.
+// Opener opens the bucket that a URL names. It makes as few requests as it can. A Bucket that is
+// also an io.Closer is closed by who has opened it; see Close.
 type Opener func(ctx context.Context, url string, o OpenOptions) (Bucket, error)
 
 // Openers are the openers by scheme: what stands before the first colon of a URL, in lower case
@@ -35,7 +37,8 @@ func Scheme(url string) (string, error) {
 	return scheme, nil
 }
 
-// Open opens the bucket that url names. Errors: base.ErrInvalid, base.ErrUnsupported for a scheme without opener, those of the opener.
+// Open opens the bucket that url names. Errors: base.ErrInvalid, base.ErrUnsupported for a scheme
+// without opener, those of the opener.
 func (s Openers) Open(ctx context.Context, url string, o OpenOptions) (Bucket, error) {
 	scheme, err := Scheme(url)
 	if err != nil {

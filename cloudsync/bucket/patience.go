@@ -12,19 +12,22 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// DefaultStall is for how long, up to twice that, a store may let nothing happen when nobody says otherwise.
+// DefaultStall is for how long, up to twice that, a store may let nothing happen when nobody says
+// otherwise.
 const DefaultStall = time.Minute
 
-// Patient is a Bucket that ends a call, or the body of a get, when the store lets nothing happen for some time: a connection that is dead and not
-// closed would be waited for until the system gives it up, which may take hours. What ends so is retryable, or ambiguous for a write. The time that the caller takes, to give
-// content or before he reads on, does not count.
+// Patient is a Bucket that ends a call, or the body of a get, when the store lets nothing happen
+// for some time: a connection that is dead and not closed would be waited for until the system
+// gives it up, which may take hours. What ends so is retryable, or ambiguous for a write. The time
+// that the caller takes, to give content or before he reads on, does not count.
 type Patient struct {
 	Bucket
 	clock clock.Clock
 	most  time.Duration
 }
 
-// NewPatient returns a Patient in front of b, for which nothing may happen for most to twice as long. It stands behind a Retry.
+// NewPatient returns a Patient in front of b, for which nothing may happen for most to twice as
+// long. It stands behind a Retry.
 func NewPatient(b Bucket, c clock.Clock, most time.Duration) *Patient {
 	return &Patient{b, c, most}
 }

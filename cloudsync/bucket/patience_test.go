@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// dead is a bucket whose connections die: the first calls get no answer, and the first bodies end within.
+// dead is a bucket whose connections die: the first calls get no answer, and the first bodies end
+// within.
 type dead struct {
 	bucket.Bucket
 	calls, bodies int           // that die
@@ -80,7 +81,8 @@ func (b *deadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStalledConnections lets connections die without a sign: each call ends after a while, and is made again as the table says.
+// TestStalledConnections lets connections die without a sign: each call ends after a while, and is
+// made again as the table says.
 func TestStalledConnections(t *testing.T) {
 	content := []byte("some content")
 	for name, k := range map[string]struct {
@@ -152,7 +154,8 @@ func readIt(ctx context.Context, b bucket.Bucket, want []byte) error {
 	return err
 }
 
-// TestPatienceIsWithTheStore lets the caller take his time, with content that he gives and with what he reads.
+// TestPatienceIsWithTheStore lets the caller take his time, with content that he gives and with
+// what he reads.
 func TestPatienceIsWithTheStore(t *testing.T) {
 	clk := mem.NewClock(start)
 	b := bucket.NewPatient(mem.New(mem.Options{Clock: mem.NewAutoClock(start)}), clk, time.Minute)

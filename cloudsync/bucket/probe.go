@@ -19,10 +19,12 @@ import (
 // probeRacers is how many put one name at once in a probe.
 const probeRacers = 16
 
-// probeBytes is the length of the object whose ranges are read: more than the buffers on the way hold.
+// probeBytes is the length of the object whose ranges are read: more than the buffers on the way
+// hold.
 const probeBytes = 300_001
 
-// probeCleanup bounds the time for removing what a probe has stored when the context of the caller has ended.
+// probeCleanup bounds the time for removing what a probe has stored when the context of the caller
+// has ended.
 const probeCleanup = 30 * time.Second
 
 // ProbePoint is one thing that Probe looked at.
@@ -52,8 +54,9 @@ func (r *ProbeReport) Err() error {
 	return nil
 }
 
-// UnfitError reports a bucket that does not do what Ledger needs. It matches base.ErrUnsupported, and nothing that its points match: these
-// say how the bucket broke a promise, which is no trouble of the page or the network.
+// UnfitError reports a bucket that does not do what Ledger needs. It matches base.ErrUnsupported,
+// and nothing that its points match: these say how the bucket broke a promise, which is no trouble
+// of the page or the network.
 type UnfitError struct {
 	// Points are those that the bucket failed, at least one.
 	Points []ProbePoint
@@ -73,14 +76,15 @@ func (e *UnfitError) Is(target error) bool { return target == base.ErrUnsupporte
 
 func (r *ProbeReport) add(name string, err error) { r.Points = append(r.Points, ProbePoint{name, err}) }
 
-// Probe proves with real requests, about 70 and 1 MiB, that b does what Bucket says: a put refuses an existing name, also
-// when many put it at once; a range is the range; a list is ordered, complete, and starts where it should; what was put is
-// there at once, and what was deleted is not. It works with new names below prefix, which is empty or a legal name, and
-// removes them at the end.
+// Probe proves with real requests, about 70 and 1 MiB, that b does what Bucket says: a put refuses
+// an existing name, also when many put it at once; a range is the range; a list is ordered,
+// complete, and starts where it should; what was put is there at once, and what was deleted is not.
+// It works with new names below prefix, which is empty or a legal name, and removes them at the
+// end.
 //
-// The report names each point. The error is that of a request which could not be made, or nil: a bucket that does not
-// keep its promises gives a report with failed points, and no error. When there is an error, the report holds the
-// points before it.
+// The report names each point. The error is that of a request which could not be made, or nil: a
+// bucket that does not keep its promises gives a report with failed points, and no error. When
+// there is an error, the report holds the points before it.
 func Probe(ctx context.Context, b Bucket, prefix string) (report *ProbeReport, err error) {
 	var id [10]byte
 	rand.Read(id[:])
@@ -273,7 +277,8 @@ func (p *prober) race() error {
 	return nil
 }
 
-// raceResult checks that nobody was told to have stored what is not there. Who was told nothing certain may have won.
+// raceResult checks that nobody was told to have stored what is not there. Who was told nothing
+// certain may have won.
 func raceResult(errs []error, got []byte, content func(int) []byte) error {
 	var won, maybe []int
 	for i, err := range errs {
@@ -333,7 +338,8 @@ func (p *prober) ranges() error {
 }
 
 func (p *prober) lists() error {
-	// No name is the start of another one, with a slash: Ledger needs none, and a store of files has none.
+	// No name is the start of another one, with a slash: Ledger needs none, and a store of files
+	// has none.
 	all := []string{"a-", "a-b", "a.b", "a/b", "a0", "a_", "aa", "b-", "b/c/d", "c0000000001", "c0000000002", "c0000000010"}
 	for _, i := range []int{7, 3, 11, 0, 5, 9, 1, 8, 10, 2, 6, 4} {
 		if err := p.put(p.name("list/"+all[i]), []byte(all[i])); err != nil {

@@ -56,7 +56,8 @@ func TestProbeCatchesLiars(t *testing.T) {
 	}
 }
 
-// TestProbeStandsTrouble lets requests fail as they do: behind a Retry the bucket is honest, and nobody is called a liar.
+// TestProbeStandsTrouble lets requests fail as they do: behind a Retry the bucket is honest, and
+// nobody is called a liar.
 func TestProbeStandsTrouble(t *testing.T) {
 	for seed := range uint64(20) {
 		clk := mem.NewAutoClock(start)
@@ -82,8 +83,8 @@ func everyFifthGet() func(bucket.Op, string) error {
 	}
 }
 
-// TestProbeTellsTroubleFromLies ends the network, the rights or the context at each request: that is an error, not a
-// failed point, and what was stored is removed when it can be.
+// TestProbeTellsTroubleFromLies ends the network, the rights or the context at each request: that
+// is an error, not a failed point, and what was stored is removed when it can be.
 func TestProbeTellsTroubleFromLies(t *testing.T) {
 	for _, cause := range []error{base.ErrNetwork, base.ErrNoSpace, context.Canceled} {
 		for at := 1; ; at++ {

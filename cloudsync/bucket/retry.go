@@ -26,13 +26,17 @@ type Rule struct {
 // RetryTable says how often, and after which waits, a call that failed is made again:
 //
 //	class        tries   first wait   longest wait   why
-//	busy           8        500 ms          30 s     stores allow one write a second for each name, and slow down whom they find too fast
+//	busy           8        500 ms          30 s     stores allow one write a second for each
+//	                                                 name, and slow down whom they find too fast
 //	retryable      6        200 ms          10 s     most trouble passes within seconds
-//	ambiguous      6        200 ms          10 s     the next try may say exists, and keeps the mark
-//	corrupt        2        200 ms          10 s     bytes change on the way, but a store that answers nonsense twice will go on
+//	ambiguous      6        200 ms          10 s     the next try may say exists, and keeps the
+//	                                                 mark
+//	corrupt        2        200 ms          10 s     bytes change on the way, but a store that
+//	                                                 answers nonsense twice will go on
 //
-// Other classes are not retried: waiting does not help. A wait lies between half of the bound and the bound. The longest
-// that a call can wait in all is 61.5 s for busy and 6.2 s for retryable; after that the caller decides.
+// Other classes are not retried: waiting does not help. A wait lies between half of the bound and
+// the bound. The longest that a call can wait in all is 61.5 s for busy and 6.2 s for retryable;
+// after that the caller decides.
 func RetryTable(c Class) (Rule, bool) {
 	switch c {
 	case ClassBusy:
@@ -58,10 +62,11 @@ func (r Rule) Wait(tries int) time.Duration {
 type RetryOptions struct {
 	// Clock makes the waits; clock.System when nil.
 	Clock clock.Clock
-	// Jitter returns numbers from 0 up to, but not including, 1; from the system's source of randomness when nil. It may
-	// be called concurrently.
+	// Jitter returns numbers from 0 up to, but not including, 1; from the system's source of
+	// randomness when nil. It may be called concurrently.
 	Jitter func() float64
-	// OnRetry is called, when it is not nil, before each wait. It may be called concurrently and should not block.
+	// OnRetry is called, when it is not nil, before each wait. It may be called concurrently and
+	// should not block.
 	OnRetry func(err error, wait time.Duration)
 }
 
@@ -83,10 +88,11 @@ func systemJitter() float64 {
 
 // Retry is a Bucket that makes calls again as RetryTable says. It obeys the context while it waits.
 //
-// A put is made again only when its content is an io.Seeker, from the position that it had. When an earlier try may have
-// landed, the error of a later one is marked so too: an ErrExists for which Ambiguous is true may be the caller's own.
-// A get that breaks off within the body goes on from there; an object that has another length or creation time then is
-// a *base.CorruptError, as objects never change.
+// A put is made again only when its content is an io.Seeker, from the position that it had. When an
+// earlier try may have landed, the error of a later one is marked so too: an ErrExists for which
+// Ambiguous is true may be the caller's own. A get that breaks off within the body goes on from
+// there; an object that has another length or creation time then is a *base.CorruptError, as
+// objects never change.
 type Retry struct {
 	b Bucket
 	o RetryOptions
@@ -124,7 +130,8 @@ func total(tries []int) (n int) {
 	return n
 }
 
-// wait waits after a try that ended with err. When ctx ends it returns an error that has the class and the mark of err.
+// wait waits after a try that ended with err. When ctx ends it returns an error that has the class
+// and the mark of err.
 func (r *Retry) wait(ctx context.Context, rule Rule, tries int, err error) error {
 	bound := rule.Wait(tries)
 	d := bound/2 + time.Duration(r.o.Jitter()*float64(bound-bound/2))
@@ -210,7 +217,8 @@ func (r *Retry) Delete(ctx context.Context, name string) error {
 // String returns the URL of the bucket.
 func (r *Retry) String() string { return r.b.String() }
 
-// retryBody is the body of a get that goes on where it broke off. Tries without a byte between them count together.
+// retryBody is the body of a get that goes on where it broke off. Tries without a byte between them
+// count together.
 type retryBody struct {
 	r       *Retry
 	ctx     context.Context // that of Get: it bounds the body, as Bucket says

@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// TestRetryTable fails every request with one class and looks how often, and after which waits, it is made again.
+// TestRetryTable fails every request with one class and looks how often, and after which waits, it
+// is made again.
 func TestRetryTable(t *testing.T) {
 	ms := func(waits ...int) (d []time.Duration) {
 		for _, w := range waits {
@@ -242,7 +243,8 @@ func TestRetryGivesUpOnABodyWithoutProgress(t *testing.T) {
 	}
 }
 
-// TestRetryCountsTriesFromTheLastByte cuts every body, each time after some bytes: that goes on for more than six tries.
+// TestRetryCountsTriesFromTheLastByte cuts every body, each time after some bytes: that goes on for
+// more than six tries.
 func TestRetryCountsTriesFromTheLastByte(t *testing.T) {
 	content := strings.Repeat("0123456789", 100_000)
 	for seed := range uint64(5) {

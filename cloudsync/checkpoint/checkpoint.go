@@ -213,8 +213,8 @@ func merged(sources []*source, each func(wire.Record) error) error {
 // Each gives the records of the runs of a kind to fn, which may keep them: ordered by key, each key
 // once, as the newest run has it. Records of type Gone may overlap; see Gone. A record of a commit
 // counts only where no run lists the commit as given up. A missing or bad run is a
-// *base.CorruptError with its name; then fn may have got some of its records. Other errors are those
-// of fn, of the bucket, and *base.FormatError.
+// *base.CorruptError with its name; then fn may have got some of its records. Other errors are
+// those of fn, of the bucket, and *base.FormatError.
 func (s *Store) Each(ctx context.Context, h *Header, kind wire.RunKind, fn func(wire.Record) error) error {
 	sources, err := s.sources(ctx, h.of(kind))
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) 
 // and puts it into h. Some older runs may become part of it: of their records, and the fresh ones,
 // stays says which are written. oldest says that there are no older runs, so that a record which
 // only hides others need not stay. It returns the bytes of the object, 0 when there was nothing to
-// write. When it fails, h is as it was, and an object may be left that nobody names. Errors: as Each;
-// those of fresh and of the disk; base.ErrInvalid for records out of order.
+// write. When it fails, h is as it was, and an object may be left that nobody names. Errors: as
+// Each; those of fresh and of the disk; base.ErrInvalid for records out of order.
 func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error],
 	stays func(r wire.Record, oldest bool) bool) (int64, error) {
 	first := spool.New(s.o.Dir, "run-*", spoolBytes)
@@ -347,8 +347,8 @@ func blocks(out func(wire.Record) error) func(wire.Record) error {
 	}
 }
 
-// Put writes a header into the directory of epoch e, and returns its id and the bytes of the object.
-// Errors: base.ErrInvalid; those of the bucket and of the disk.
+// Put writes a header into the directory of epoch e, and returns its id and the bytes of the
+// object. Errors: base.ErrInvalid; those of the bucket and of the disk.
 func (s *Store) Put(ctx context.Context, e epoch.ID, h *Header) (id epoch.ID, bytes int64, err error) {
 	id = s.o.NewID()
 	var n uint64

@@ -67,8 +67,8 @@ func read(t *rapid.T, s *checkpoint.Store, h *checkpoint.Header, kind wire.RunKi
 	return out
 }
 
-// TestRuns: whatever was added, a reader sees each key once, as it was added last, and a header that
-// was written is read again.
+// TestRuns: whatever was added, a reader sees each key once, as it was added last, and a header
+// that was written is read again.
 func TestRuns(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -187,8 +187,8 @@ func TestBytesPerCommit(t *testing.T) {
 	}
 }
 
-// TestDamage: a run or header that is missing or bad is named, a fresh one too, and a header stays as
-// it was when a run cannot be written.
+// TestDamage: a run or header that is missing or bad is named, a fresh one too, and a header stays
+// as it was when a run cannot be written.
 func TestDamage(t *testing.T) {
 	ctx := context.Background()
 	s, b, _ := newStore(t, "")

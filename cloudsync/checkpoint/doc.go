@@ -4,8 +4,8 @@
 //
 // A reader sees the runs of one kind as one: ordered by key, each key once, as the newest run has
 // it. A writer adds the records that are new or changed, and some runs become one then. Memory is
-// that of one record for each run, and of a frame of its object; what is written lies in a temporary
-// file.
+// that of one record for each run, and of a frame of its object; what is written lies in a
+// temporary file.
 //
 // The package knows no page. Of the module it imports bucket, epoch, seal and wire of cloudsync,
 // internal/base and internal/spool. It starts no goroutine. A Store may be used concurrently; a

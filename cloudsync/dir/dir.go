@@ -31,7 +31,8 @@ const (
 type Options struct {
 	// Clock tells ServerTime and the age of leftovers; clock.System when nil.
 	Clock clock.Clock
-	// MustExist lets Open fail with base.ErrNotFound when the directory does not exist, where else it makes it.
+	// MustExist lets Open fail with base.ErrNotFound when the directory does not exist, where else
+	// it makes it.
 	MustExist bool
 	// NoLinks makes every put as on a file system without links.
 	NoLinks bool
@@ -47,14 +48,16 @@ type Bucket struct {
 	step    func(what string) error // for tests: called before each step of a put
 }
 
-// session is one call. It opens the directory anew, as that may have been unmounted, moved or replaced since the last.
+// session is one call. It opens the directory anew, as that may have been unmounted, moved or
+// replaced since the last.
 type session struct {
 	*Bucket
 	root *os.Root
 }
 
-// begin opens the directory for one call, after which the caller closes root. A directory that is not there is a disk that
-// was unplugged or a share that is not mounted: that is trouble on the way, not an empty bucket.
+// begin opens the directory for one call, after which the caller closes root. A directory that is
+// not there is a disk that was unplugged or a share that is not mounted: that is trouble on the
+// way, not an empty bucket.
 func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
 	if b.closed.Load() {
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
@@ -71,9 +74,9 @@ func (b *Bucket) begin(op bucket.Op, name string) (*session, error) {
 
 var _ bucket.Bucket = (*Bucket)(nil)
 
-// Open makes a bucket of the directory path, which it makes when it does not exist. It removes what puts that were
-// killed a day ago or earlier have left.
-// Errors: base.ErrNotFound, base.ErrInvalid, fs.ErrPermission, base.ErrNoSpace, the cause of ctx.
+// Open makes a bucket of the directory path, which it makes when it does not exist. It removes what
+// puts that were killed a day ago or earlier have left. Errors: base.ErrNotFound, base.ErrInvalid,
+// fs.ErrPermission, base.ErrNoSpace, the cause of ctx.
 func Open(ctx context.Context, path string, o Options) (*Bucket, error) {
 	if o.Clock == nil {
 		o.Clock = clock.System
@@ -136,7 +139,8 @@ func makeDurable(dir string) error {
 	return errors.Join(syncOpenDir(f), f.Close())
 }
 
-// Close lets calls after it fail with base.ErrClosed. Those that are under way, open bodies, and what was left to a disk that does not answer go on.
+// Close lets calls after it fail with base.ErrClosed. Those that are under way, open bodies, and
+// what was left to a disk that does not answer go on.
 func (b *Bucket) Close() error {
 	b.closed.Store(true)
 	return nil
@@ -286,7 +290,8 @@ func (b *session) fill(ctx context.Context, f *os.File, size int64, content io.R
 	return info.ModTime(), nil
 }
 
-// publish gives the file temp the path of the object, durably, unless there is one: then fs.ErrExist, with landed false.
+// publish gives the file temp the path of the object, durably, unless there is one: then
+// fs.ErrExist, with landed false.
 func (b *session) publish(temp, path string) (landed bool, err error) {
 	for range maxAttempts {
 		if err = b.makeParents(path); err == nil {
@@ -360,8 +365,9 @@ func (b *session) makeParents(path string) error {
 	return b.root.MkdirAll(dirs[0], 0o700)
 }
 
-// syncParents makes the names on the way from the root to path durable. All directories are synced, also those that were
-// there: whoever has made them may not have come to it yet. Clean ones cost little.
+// syncParents makes the names on the way from the root to path durable. All directories are synced,
+// also those that were there: whoever has made them may not have come to it yet. Clean ones cost
+// little.
 func (b *session) syncParents(path string) error {
 	if err := b.step("syncdir"); err != nil {
 		return err
@@ -505,7 +511,8 @@ func (y *body) Read(p []byte) (int, error) {
 	return 0, bucket.NewError(y.ctx, bucket.OpGet, y.name, false, err)
 }
 
-// read reads a part of the file. It does not read into p itself, which is the caller's when he has left.
+// read reads a part of the file. It does not read into p itself, which is the caller's when he has
+// left.
 func (y *body) read(p []byte) (int, error) {
 	if n := min(len(p), copyBytes); len(y.part) < n {
 		y.part = make([]byte, n)

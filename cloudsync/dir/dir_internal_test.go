@@ -45,8 +45,8 @@ func FuzzPath(f *testing.F) {
 // steps lists the steps of a put with links and without.
 var steps = map[bool][]string{false: {"create", "sync", "mkdir", "link", "syncdir"}, true: {"create", "sync", "mkdir", "link", "claimed", "syncdir"}}
 
-// TestKilledPut ends a put before each of its steps, without any cleaning up, as a kill does: then there is the whole
-// object or none, and another put finds the name taken or free.
+// TestKilledPut ends a put before each of its steps, without any cleaning up, as a kill does: then
+// there is the whole object or none, and another put finds the name taken or free.
 func TestKilledPut(t *testing.T) {
 	for noLinks, all := range steps {
 		for _, at := range all {
@@ -97,7 +97,8 @@ func TestKilledPut(t *testing.T) {
 	}
 }
 
-// TestFailingPut lets each step of a put fail: it leaves no file, and says that the object may be there when it is.
+// TestFailingPut lets each step of a put fail: it leaves no file, and says that the object may be
+// there when it is.
 func TestFailingPut(t *testing.T) {
 	for noLinks, all := range steps {
 		for _, at := range all {
@@ -137,7 +138,8 @@ func TestFailingPut(t *testing.T) {
 	}
 }
 
-// TestOvertakenPut lets a second put of the name come and go just before the first gives its file the name.
+// TestOvertakenPut lets a second put of the name come and go just before the first gives its file
+// the name.
 func TestOvertakenPut(t *testing.T) {
 	for noLinks := range steps {
 		where := t.TempDir()

@@ -50,7 +50,8 @@ func read(b bucket.Bucket, name string) (string, error) {
 	return string(got), errors.Join(err, o.Body.Close())
 }
 
-// levels is how many parts the deepest name has. Each part is a directory, and each look-up goes through all of them.
+// levels is how many parts the deepest name has. Each part is a directory, and each look-up goes
+// through all of them.
 func levels() int { return tier.Of(128, 0, 0) }
 
 func TestConformance(t *testing.T) {

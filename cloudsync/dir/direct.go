@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// partBytes is how much of a large object is written at once, and the length from which an object is large.
+	// partBytes is how much of a large object is written at once, and the length from which an
+	// object is large.
 	partBytes = 1 << 20
-	// blockBytes is what places, lengths and addresses are multiples of where a write passes the page cache: enough for every disk with blocks of at most as much.
+	// blockBytes is what places, lengths and addresses are multiples of where a write passes the
+	// page cache: enough for every disk with blocks of at most as much.
 	blockBytes = 4096
 	// lentBytes is how much is written at once of what lies in memory.
 	lentBytes = 4 << 20
@@ -28,8 +30,10 @@ var parts = sync.Pool{New: func() any {
 	return &b
 }}
 
-// writeLarge writes a large object past the page cache, where the system and the file system can: who has just uploaded it does not read it again, and
-// a copy there would take as much processor time as sealing it, and the place of what is read. What content does not lend is read into part, again and again.
+// writeLarge writes a large object past the page cache, where the system and the file system can:
+// who has just uploaded it does not read it again, and a copy there would take as much processor
+// time as sealing it, and the place of what is read. What content does not lend is read into part,
+// again and again.
 func writeLarge(f *os.File, content io.Reader, part []byte) error {
 	w := &largeFile{f: f, direct: setDirect(f, true) == nil}
 	for {

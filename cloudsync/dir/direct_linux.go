@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setDirect has the writes to f that follow pass the page cache or not. It fails on file systems that have no such writes.
+// setDirect has the writes to f that follow pass the page cache or not. It fails on file systems
+// that have no such writes.
 func setDirect(f *os.File, on bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// patience is how long a call waits for the disk after its context has ended, by the machine's clock: what ends within it has ended as it ends.
+	// patience is how long a call waits for the disk after its context has ended, by the machine's
+	// clock: what ends within it has ended as it ends.
 	patience = 500 * time.Millisecond
-	// maxLeft bounds the calls that have been left to a disk that does not answer. Each takes a thread of the system.
+	// maxLeft bounds the calls that have been left to a disk that does not answer. Each takes a
+	// thread of the system.
 	maxLeft = 16
 )
 
@@ -29,9 +31,10 @@ var (
 // held counts the calls that were left to the disk.
 type held struct{ n atomic.Int32 }
 
-// await calls fn, which may wait for the disk, in a goroutine, and returns what that does. When ctx ends it leaves it, soon after: no context ends a call of the system.
-// The goroutine ends when the disk answers, and gives what fn has returned then to drop. The error is then the cause of ctx. When too many have been left, fn is not called and
-// the error is errHangs.
+// await calls fn, which may wait for the disk, in a goroutine, and returns what that does. When ctx
+// ends it leaves it, soon after: no context ends a call of the system. The goroutine ends when the
+// disk answers, and gives what fn has returned then to drop. The error is then the cause of ctx.
+// When too many have been left, fn is not called and the error is errHangs.
 func await[T any](ctx context.Context, h *held, fn func() (T, error), drop func(T)) (v T, err error) {
 	if h.n.Load() >= maxLeft {
 		return v, errHangs

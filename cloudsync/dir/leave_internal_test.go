@@ -13,7 +13,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// hung returns a bucket with the object a, on a disk that does not answer from the given step on until release is closed.
+// hung returns a bucket with the object a, on a disk that does not answer from the given step on
+// until release is closed.
 func hung(t *testing.T, at string) (b *Bucket, entered, release chan struct{}) {
 	t.Helper()
 	b, err := Open(t.Context(), t.TempDir(), Options{})
@@ -49,7 +50,8 @@ func (h *held) settled(t *testing.T) {
 	}
 }
 
-// TestDiskThatHangs lets the disk stop answering in the midst of each call: who leaves gets away, what he has lent is not touched any more, and the call ends when the disk answers.
+// TestDiskThatHangs lets the disk stop answering in the midst of each call: who leaves gets away,
+// what he has lent is not touched any more, and the call ends when the disk answers.
 func TestDiskThatHangs(t *testing.T) {
 	put := func(ctx context.Context, b *Bucket) error {
 		return b.PutIfAbsent(ctx, "b", 3, &ownReader{r: strings.NewReader("new")})

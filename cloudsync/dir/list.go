@@ -18,8 +18,8 @@ type item struct {
 	isDir bool
 }
 
-// items is a heap, the smallest name first. As every name in a directory is greater than that of its item, what is popped
-// comes in order, though directories overlap: a/b lies between a- and a0.
+// items is a heap, the smallest name first. As every name in a directory is greater than that of
+// its item, what is popped comes in order, though directories overlap: a/b lies between a- and a0.
 type items []item
 
 func (h items) Len() int           { return len(h) }
@@ -36,7 +36,8 @@ func (h *items) Pop() any {
 	return last
 }
 
-// List implements bucket.Bucket. It reads each directory that can hold a name it wants, up to the limit.
+// List implements bucket.Bucket. It reads each directory that can hold a name it wants, up to the
+// limit.
 func (d *Bucket) List(ctx context.Context, after, prefix string, limit int) ([]bucket.Info, error) {
 	if err := bucket.CheckList(ctx, after, prefix, limit); err != nil {
 		return nil, err

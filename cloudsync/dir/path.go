@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// chunkBytes is the length from which a segment is cut: names of files have 255 bytes, and less where they are encrypted.
+	// chunkBytes is the length from which a segment is cut: names of files have 255 bytes, and less
+	// where they are encrypted.
 	chunkBytes = 128
 
 	fileMark  = "=" // ends the name of an object's file
@@ -34,7 +35,8 @@ func pathOf(name string) string {
 	return s.String()
 }
 
-// nameOf returns the name whose file is at path, and whether there is one. It is the inverse of pathOf.
+// nameOf returns the name whose file is at path, and whether there is one. It is the inverse of
+// pathOf.
 func nameOf(path string) (string, bool) {
 	name := strings.Builder{}
 	for elem := range strings.SplitSeq(path, "/") {
@@ -47,7 +49,8 @@ func nameOf(path string) (string, bool) {
 	return name.String(), bucket.CheckName(name.String()) == nil && pathOf(name.String()) == path
 }
 
-// partOf returns what the element of a path adds to the name, and whether it is that of a directory.
+// partOf returns what the element of a path adds to the name, and whether it is that of a
+// directory.
 func partOf(elem string) (part string, isDir, ok bool) {
 	if len(elem) < 2 || strings.Contains(elem, ".") {
 		return "", false, false

@@ -27,9 +27,9 @@ type Began struct {
 	At    Time
 }
 
-// May reports whether o may be deleted at now: Grace after the first epoch of the lineage began that
-// does not need it. An epoch later than the device's names only what the device's epoch names, or
-// what is in directories of later epochs; so the answer stays right however late the request
+// May reports whether o may be deleted at now: Grace after the first epoch of the lineage began
+// that does not need it. An epoch later than the device's names only what the device's epoch names,
+// or what is in directories of later epochs; so the answer stays right however late the request
 // arrives.
 func (d *Deletion) May(o Object, now Time) bool {
 	own := d.Lineage[0].At

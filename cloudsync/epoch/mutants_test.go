@@ -204,7 +204,8 @@ func TestEachRuleIsNeeded(t *testing.T) {
 				r := honest()
 				m.leave(r)
 				x := s.search(r, max(*states, 4000), 5)
-				// Some ways that do harm are rare: it is looked for until one is found, whatever the seed.
+				// Some ways that do harm are rare: it is looked for until one is found, whatever
+				// the seed.
 				for n := uint64(0); x.wrong == "" && n < tries; n++ {
 					x = s.walk(r, *seed+uint64(i)+n<<32, max(*ways, 40))
 					if *everywhere {

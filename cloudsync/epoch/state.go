@@ -137,8 +137,8 @@ func (s State) newestFirst(of Set, at Time) []Node {
 	return out
 }
 
-// Reduced returns the state that the checkpoint of the epoch by has, which keeps the commits in keep:
-// all others are given up. packs are those of its manifest.
+// Reduced returns the state that the checkpoint of the epoch by has, which keeps the commits in
+// keep: all others are given up. packs are those of its manifest.
 func (s State) Reduced(keep Set, packs []ID, by ID) State {
 	for _, p := range s.Packs {
 		if !slices.Contains(packs, p) {

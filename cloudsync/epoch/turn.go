@@ -12,8 +12,8 @@ func (s State) Cut(id ID, p Position, keep, erase Set, packs []ID) (Proposal, St
 	}, next
 }
 
-// Renewal returns the proposal of the epoch id, which repairs the bucket: it keeps all of s but what
-// was erased in any lineage, as all objects say that seen shows in epochs/. See Cut.
+// Renewal returns the proposal of the epoch id, which repairs the bucket: it keeps all of s but
+// what was erased in any lineage, as all objects say that seen shows in epochs/. See Cut.
 func (s State) Renewal(id ID, p Position, seen Looked, erased Set, packs []ID) (Proposal, State) {
 	next := s.Reduced(s.Kept.Set().Without(erased), packs, id)
 	next.Gone = next.Gone.Union(erased)

@@ -20,7 +20,8 @@ type Announcement struct {
 //	offset  bytes  content
 //	0       1      format version: 1
 //	1       16     id of the page; zeros for the root page
-//	17             length (uvarint, 1 to 1024) and name of the ledger, length (uvarint, at most 1024) and name of the page
+//	17             length (uvarint, 1 to 1024) and name of the ledger, length (uvarint, at most
+//	               1024) and name of the page
 const (
 	maxAnnouncementBytes = 1 + 16 + 2*(2+limits.MaxLedgerNameBytes)
 	announcementWhere    = "announcement of a page"
@@ -38,8 +39,8 @@ func (a *Announcement) check() error {
 	return nil
 }
 
-// SealAnnouncement returns the object with the name that AnnouncementName gives. Errors: base.ErrInvalid, base.ErrTooLarge, those
-// of the source of randomness.
+// SealAnnouncement returns the object with the name that AnnouncementName gives. Errors:
+// base.ErrInvalid, base.ErrTooLarge, those of the source of randomness.
 func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", announcementWhere, err)
@@ -50,8 +51,8 @@ func SealAnnouncement(s *seal.Sealer, a Announcement) ([]byte, error) {
 	return sealSmall(s, AnnouncementLabel(AnnouncementName(s.Keyring(), a.Ledger, a.Page)), b)
 }
 
-// OpenAnnouncement opens and checks that the name of the object is that of the page which it announces. Errors, with the name of
-// the object: *base.CorruptError, *base.FormatError.
+// OpenAnnouncement opens and checks that the name of the object is that of the page which it
+// announces. Errors, with the name of the object: *base.CorruptError, *base.FormatError.
 func OpenAnnouncement(s *seal.Sealer, name string, stored []byte) (Announcement, error) {
 	l := AnnouncementLabel(name)
 	if len(name) > seal.MaxNameBytes { // from a listing, perhaps: seal would call it an invalid argument

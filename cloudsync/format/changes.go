@@ -17,22 +17,23 @@ import (
 type Change struct {
 	Key     []byte
 	Removed bool
-	// Inline is the value itself when Object is zero, at most MaxInlineBytes; its Size is 0 or len(Inline) for who writes it, and
-	// len(Inline) for who has read it.
+	// Inline is the value itself when Object is zero, at most MaxInlineBytes; its Size is 0 or
+	// len(Inline) for who writes it, and len(Inline) for who has read it.
 	Inline   []byte
 	Object   object.Digest // root piece of the value, a chunk or an index
 	Size     uint64
 	Priority object.Priority
 }
 
-// MaxInlineBytes bounds an inline value in a diff. The format of a page may allow less; that is for the tree to check.
+// MaxInlineBytes bounds an inline value in a diff. The format of a page may allow less; that is for
+// the tree to check.
 const MaxInlineBytes = 4096
 
 // The layout of a change:
 //
 //	bytes   content
-//	1..2    uvarint 4k + kind: k is the length of the key, 0 to limits.MaxKeyBytes; kind 0 removed, 1 inline, 2 eager object,
-//	        3 lazy object
+//	1..2    uvarint 4k + kind: k is the length of the key, 0 to limits.MaxKeyBytes; kind 0
+//	        removed, 1 inline, 2 eager object, 3 lazy object
 //	k       key, greater than the one before
 //	        kind 1: length (uvarint, at most MaxInlineBytes) and value
 //	        kind 2, 3: digest of the value's root piece (33), size (uvarint, 1 to 2^63-1)
@@ -76,8 +77,8 @@ func (c *Change) check() error {
 // isValuePiece reports whether d can name a piece of a value.
 func isValuePiece(d object.Digest) bool { return d.Valid() && !d.Kind().IsNode() && !d.IsZero() }
 
-// AppendChange appends the encoding of c to b. That keys ascend is its caller's concern. Errors: base.ErrInvalid,
-// base.ErrTooLarge.
+// AppendChange appends the encoding of c to b. That keys ascend is its caller's concern. Errors:
+// base.ErrInvalid, base.ErrTooLarge.
 func AppendChange(b []byte, c *Change) ([]byte, error) {
 	if err := c.check(); err != nil {
 		return b, invalid("change", err)
@@ -101,7 +102,8 @@ func AppendChange(b []byte, c *Change) ([]byte, error) {
 	return b, nil
 }
 
-// ChangeWriter writes the changes of a diff, keys ascending strictly, to w. It does not buffer beyond one change.
+// ChangeWriter writes the changes of a diff, keys ascending strictly, to w. It does not buffer
+// beyond one change.
 type ChangeWriter struct {
 	w       io.Writer
 	n       int64
@@ -114,8 +116,8 @@ type ChangeWriter struct {
 // NewChangeWriter returns a writer of a diff. Each change becomes one call of w.
 func NewChangeWriter(w io.Writer) *ChangeWriter { return &ChangeWriter{w: w} }
 
-// Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is not greater than the one before;
-// base.ErrTooLarge; those of the writer below. They stick.
+// Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is
+// not greater than the one before; base.ErrTooLarge; those of the writer below. They stick.
 func (w *ChangeWriter) Write(c *Change) error {
 	if w.err != nil {
 		return w.err
@@ -143,8 +145,8 @@ func (w *ChangeWriter) Write(c *Change) error {
 // Bytes returns how many bytes have gone to the writer below.
 func (w *ChangeWriter) Bytes() int64 { return w.n }
 
-// ChangeReader reads the changes of a diff until its end: limit bytes of r. Keys that do not ascend, and anything not canonical,
-// give a *base.CorruptError. It holds at most 64 KiB.
+// ChangeReader reads the changes of a diff until its end: limit bytes of r. Keys that do not
+// ascend, and anything not canonical, give a *base.CorruptError. It holds at most 64 KiB.
 type ChangeReader struct {
 	w     window
 	begun bool
@@ -165,8 +167,8 @@ func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
 // ChangesOf reads the diff b, such as Diff.Inline, without copying it. Changes borrow b.
 func ChangesOf(b []byte) *ChangeReader { return &ChangeReader{w: window{buf: b}} }
 
-// Next returns the next change, valid until the next call, or io.EOF at the end. Errors: *base.CorruptError, those of the reader
-// below. They stick.
+// Next returns the next change, valid until the next call, or io.EOF at the end. Errors:
+// *base.CorruptError, those of the reader below. They stick.
 func (r *ChangeReader) Next() (*Change, error) {
 	if r.err == nil {
 		r.err = r.next()

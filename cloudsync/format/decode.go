@@ -23,8 +23,8 @@ func invalid(what string, err error) error {
 	return fmt.Errorf("encode %s: %v: %w", what, err, base.ErrInvalid)
 }
 
-// decoder reads canonical bytes front to back. Its first error sticks, and from then on it gives zero values. What it gives
-// borrows from the input.
+// decoder reads canonical bytes front to back. Its first error sticks, and from then on it gives
+// zero values. What it gives borrows from the input.
 type decoder struct {
 	where string
 	b     []byte
@@ -114,7 +114,8 @@ func shortUvarint(b []byte) (v uint64, n int) {
 	return v, n
 }
 
-// count reads the length of a list whose members have at least each bytes, so that what is left bounds it.
+// count reads the length of a list whose members have at least each bytes, so that what is left
+// bounds it.
 func (d *decoder) count(what string, least uint64, each int) int {
 	n := d.uvarint("number of "+what, least, 1<<62)
 	if n > uint64(d.left()/each) {

@@ -53,7 +53,8 @@ type PackPiece struct {
 //	offset  bytes  content
 //	0       1      format version: 1
 //	1              number of blocks (uvarint, not 0); for each:
-//	                 its length in the stream (uvarint), number of its pieces (uvarint, not 0); for each:
+//	                 its length in the stream (uvarint), number of its pieces (uvarint, not 0);
+//	                     for each:
 //	                   digest (33), length (uvarint, 1 to 65536)
 //
 // There are at most MaxPackPieces pieces. Offsets follow from the lengths.

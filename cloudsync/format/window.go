@@ -26,8 +26,8 @@ func (w *window) left() int64 { return int64(len(w.buf)-w.at) + w.more }
 // rest returns what the buffer holds.
 func (w *window) rest() []byte { return w.buf[w.at:] }
 
-// fill makes rest hold at least so many bytes, at most windowBytes, or all that are left. What rest returned before is no longer valid. A
-// stream that ends early gives errEarly.
+// fill makes rest hold at least so many bytes, at most windowBytes, or all that are left. What rest
+// returned before is no longer valid. A stream that ends early gives errEarly.
 func (w *window) fill(least int) error {
 	have := len(w.buf) - w.at
 	if w.more == 0 || have >= least {
@@ -44,7 +44,8 @@ func (w *window) fill(least int) error {
 	return early(err)
 }
 
-// early returns errEarly for what io.ReadFull and its like say of a stream that ends, which they do not wrap; a reader's own error is.
+// early returns errEarly for what io.ReadFull and its like say of a stream that ends, which they do
+// not wrap; a reader's own error is.
 func early(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return errEarly

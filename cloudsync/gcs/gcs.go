@@ -25,7 +25,8 @@ import (
 const (
 	// chunkBytes is the length from which an upload is made in chunks, and that of each.
 	chunkBytes = 16 << 20
-	// maxPages bounds the requests of one List, which needs more than one only where foreign names are among ours.
+	// maxPages bounds the requests of one List, which needs more than one only where foreign names
+	// are among ours.
 	maxPages = 1000
 	// headerTimeout is how long a server may think before it answers.
 	headerTimeout = time.Minute
@@ -33,7 +34,8 @@ const (
 
 // Options are the options of Open. The zero value is useful.
 type Options struct {
-	// CredentialsFile is the file of a service account; the application default credentials are used when it is empty.
+	// CredentialsFile is the file of a service account; the application default credentials are
+	// used when it is empty.
 	CredentialsFile string
 }
 
@@ -57,15 +59,17 @@ func Opener(ctx context.Context, url string, o bucket.OpenOptions) (bucket.Bucke
 	return b, nil
 }
 
-// Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name. It makes no request,
-// except that finding credentials may take one, to the machine's own service, of a few seconds; tokens come with the first request. The caller closes the Bucket.
-// Errors: base.ErrInvalid, fs.ErrPermission when there are no usable credentials.
+// Open returns the bucket of a URL gs://bucket or gs://bucket/prefix, where prefix is a legal name.
+// It makes no request, except that finding credentials may take one, to the machine's own service,
+// of a few seconds; tokens come with the first request. The caller closes the Bucket. Errors:
+// base.ErrInvalid, fs.ErrPermission when there are no usable credentials.
 func Open(ctx context.Context, url string, o Options) (*Bucket, error) {
 	name, prefix, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket: %w", err)
 	}
-	// Tokens are fetched under the context of the request that needs one: the older library keeps that of the opening, which ends before the first token does.
+	// Tokens are fetched under the context of the request that needs one: the older library keeps
+	// that of the opening, which ends before the first token does.
 	auth := []option.ClientOption{option.WithScopes(storage.ScopeReadWrite), internaloption.EnableNewAuthLibrary()}
 	switch {
 	case os.Getenv("STORAGE_EMULATOR_HOST") != "":
@@ -158,7 +162,8 @@ func (b *Bucket) Get(ctx context.Context, name string, off, n int64) (bucket.Obj
 	if n < 0 {
 		n = -1
 	}
-	// For no bytes, the client asks for the properties alone. A range from 0 on of all bytes is asked for as the whole.
+	// For no bytes, the client asks for the properties alone. A range from 0 on of all bytes is
+	// asked for as the whole.
 	answer := &answer{left: 1}
 	r, err := b.handle.Object(b.prefix.Key(name)).ReadCompressed(true).NewRangeReader(withAnswer(ctx, answer), off, n)
 	if err != nil {

@@ -44,7 +44,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestTokensAreFetchedLater has a token come after the context is gone under which the bucket was opened; a service that gives none keeps no caller who leaves.
+// TestTokensAreFetchedLater has a token come after the context is gone under which the bucket was
+// opened; a service that gives none keeps no caller who leaves.
 func TestTokensAreFetchedLater(t *testing.T) {
 	hang := make(chan struct{})
 	tokens := make(chan bool, 9) // whether they are given

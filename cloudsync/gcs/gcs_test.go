@@ -193,7 +193,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestPutIsConditional looks at the request itself, since an emulator that ignored the condition would not.
+// TestPutIsConditional looks at the request itself, since an emulator that ignored the condition
+// would not.
 func TestPutIsConditional(t *testing.T) {
 	query, body := "", ""
 	b, n := scripted(t, func(w http.ResponseWriter, r *http.Request) {
@@ -224,7 +225,8 @@ func (r *brokenReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestPartOfAContent has content break off, and callers leave within it: no server can take the part for the whole, however slowly the client gives the request up.
+// TestPartOfAContent has content break off, and callers leave within it: no server can take the
+// part for the whole, however slowly the client gives the request up.
 func TestPartOfAContent(t *testing.T) {
 	whole, ends := atomic.Int64{}, make(chan struct{}, 100)
 	b, _ := scripted(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -17,9 +17,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// counted is a transport that notes the Date of the answer for those who ask with withAnswer, and makes no more requests
-// for them than they allow: the client library would ask again, without end, when a body breaks off, or while the pages of a
-// list are empty.
+// counted is a transport that notes the Date of the answer for those who ask with withAnswer, and
+// makes no more requests for them than they allow: the client library would ask again, without end,
+// when a body breaks off, or while the pages of a list are empty.
 type counted struct {
 	next   http.RoundTripper
 	base   *http.Transport
@@ -64,7 +64,8 @@ var errTooMany = fmt.Errorf("%w: more requests than the call should need", base.
 
 type contentKey struct{}
 
-// withContent has the upload of src in one request under the context be whole only if all of src was read.
+// withContent has the upload of src in one request under the context be whole only if all of src
+// was read.
 func withContent(ctx context.Context, src *bucket.Upload) context.Context {
 	return context.WithValue(ctx, contentKey{}, src)
 }
@@ -74,8 +75,10 @@ const tailBytes = 256
 
 var errNotWhole = errors.New("the content is not whole")
 
-// wholeBody is the body of an upload. It gives its end away only when the content has come to its own: when that breaks off, or its caller leaves, the client library closes the
-// body as if it were whole, at about the time at which the request is given up, and a server that reads it first would store a part of the content.
+// wholeBody is the body of an upload. It gives its end away only when the content has come to its
+// own: when that breaks off, or its caller leaves, the client library closes the body as if it were
+// whole, at about the time at which the request is given up, and a server that reads it first would
+// store a part of the content.
 type wholeBody struct {
 	src  *bucket.Upload
 	r    *bufio.Reader

@@ -13,17 +13,19 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 )
 
-// Faults says how often what goes wrong. Numbers are probabilities from 0 to 1, each drawn for every request that it can
-// befall; the first that hits wins, in the order in which they stand here.
+// Faults says how often what goes wrong. Numbers are probabilities from 0 to 1, each drawn for
+// every request that it can befall; the first that hits wins, in the order in which they stand
+// here.
 type Faults struct {
 	// Conflict answers 409 and does nothing.
 	Conflict float64
 	// TooMany answers 429 and does nothing.
 	TooMany float64
-	// Unavailable answers 500, 502, 503 or 504 and does nothing; who puts or deletes cannot know that.
+	// Unavailable answers 500, 502, 503 or 504 and does nothing; who puts or deletes cannot know
+	// that.
 	Unavailable float64
-	// Refused answers a put with 412 and does nothing, though the name may be free: so it looks when another's object was
-	// there and is gone.
+	// Refused answers a put with 412 and does nothing, though the name may be free: so it looks
+	// when another's object was there and is gone.
 	Refused float64
 	// LostAnswer carries a put or delete out, and then fails with an ambiguous error.
 	LostAnswer float64
@@ -35,8 +37,8 @@ type Faults struct {
 	SlowBody float64
 	// Delay is by the clock of the bucket; one second when 0.
 	Delay time.Duration
-	// WriteInterval answers a put that would store, or a delete that would remove, with 429 when the name was changed less than this ago. Zero for
-	// never; real buckets have about a second.
+	// WriteInterval answers a put that would store, or a delete that would remove, with 429 when
+	// the name was changed less than this ago. Zero for never; real buckets have about a second.
 	WriteInterval time.Duration
 }
 
@@ -47,10 +49,11 @@ func (b *Bucket) SetFaults(f Faults) {
 	b.faults = f
 }
 
-// SetBefore lets before be called for every request, with no lock held; when it returns an error, nothing is done and
-// the request fails with that, made an *bucket.Error if it is none. name is the prefix for a list. nil calls nothing. So a test
-// can take the network away (base.ErrNetwork), revoke rights (fs.ErrPermission), fill the quota (base.ErrNoSpace), or do
-// something just before a request.
+// SetBefore lets before be called for every request, with no lock held; when it returns an error,
+// nothing is done and the request fails with that, made an *bucket.Error if it is none. name is the
+// prefix for a list. nil calls nothing. So a test can take the network away (base.ErrNetwork),
+// revoke rights (fs.ErrPermission), fill the quota (base.ErrNoSpace), or do something just before a
+// request.
 func (b *Bucket) SetBefore(before func(op bucket.Op, name string) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +113,8 @@ func (b *Bucket) begin(op bucket.Op, name string) (fate, error) {
 	return t, nil
 }
 
-// drawLocked returns what decides about the next request of a kind. It follows from how many there were before, and not from
-// requests for other names, which may be under way at the same time.
+// drawLocked returns what decides about the next request of a kind. It follows from how many there
+// were before, and not from requests for other names, which may be under way at the same time.
 func (b *Bucket) drawLocked(c call) *rand.Rand {
 	n := b.calls[c]
 	b.calls[c]++

@@ -200,8 +200,8 @@ func (b *Bucket) State() State {
 	return State{maps.Clone(b.objects)}
 }
 
-// Rollback makes the bucket hold what it held when s was taken, creation times included. s stays usable, for other
-// buckets too. The zero State is that of an empty bucket.
+// Rollback makes the bucket hold what it held when s was taken, creation times included. s stays
+// usable, for other buckets too. The zero State is that of an empty bucket.
 func (b *Bucket) Rollback(s State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,8 +228,8 @@ func (b *Bucket) Content(name string) ([]byte, bool) {
 	return bytes.Clone(o.content), ok
 }
 
-// Replace lets the object hold a copy of content, as a hostile owner of the bucket can. An object that was there keeps
-// its creation time. name need not be legal.
+// Replace lets the object hold a copy of content, as a hostile owner of the bucket can. An object
+// that was there keeps its creation time. name need not be legal.
 func (b *Bucket) Replace(name string, content []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,8 +30,8 @@ func TestConformance(t *testing.T) {
 		buckettest.Options{HoldsContent: true, LargeBytes: 16 << 20})
 }
 
-// TestConformanceThroughFaults checks that a Retry in front of a bucket that fails now and then, without ambiguity, is an
-// honest bucket.
+// TestConformanceThroughFaults checks that a Retry in front of a bucket that fails now and then,
+// without ambiguity, is an honest bucket.
 func TestConformanceThroughFaults(t *testing.T) {
 	seed := uint64(0)
 	buckettest.RunWith(t, func(*testing.T) bucket.Bucket {
@@ -236,8 +236,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestAgainstModel lets rapid put, get, list, delete, roll back and wipe under faults, and compares with a map. What an
-// ambiguous error leaves open is looked up.
+// TestAgainstModel lets rapid put, get, list, delete, roll back and wipe under faults, and compares
+// with a map. What an ambiguous error leaves open is looked up.
 func TestAgainstModel(t *testing.T) {
 	names := []string{"a", "a/b", "a-", "b", "b/c/d", "c0"}
 	rapid.Check(t, func(t *rapid.T) {

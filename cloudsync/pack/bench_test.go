@@ -5,8 +5,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,8 +31,9 @@ func benchBytes() int {
 	return 256 << 20
 }
 
-// BenchmarkUpload uploads incompressible pieces of 16 KiB into a directory, and copies a file of the same bytes and syncs it, by turns.
-// copyratio is the time of the copy divided by that of the upload, of the whole run; stored is bytes stored per byte of content.
+// BenchmarkUpload uploads incompressible pieces of 16 KiB into a directory, and copies a file of
+// the same bytes and syncs it, by turns. copyratio is the time of the copy divided by that of the
+// upload, of the whole run; stored is bytes stored per byte of content.
 func BenchmarkUpload(b *testing.B) {
 	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
 	if err != nil {
@@ -91,7 +93,8 @@ func uploadAll(b *testing.B, to bucket.Bucket, s *seal.Sealer, digests []object.
 	return stored
 }
 
-// copyFile returns how long it takes to copy a file, by read and write as cp does between file systems, and to sync it.
+// copyFile returns how long it takes to copy a file, by read and write as cp does between file
+// systems, and to sync it.
 func copyFile(b *testing.B, source string) time.Duration {
 	target := filepath.Join(b.TempDir(), "target")
 	start := clock.System.Now()
@@ -143,11 +146,16 @@ func (nowhere) PutIfAbsent(_ context.Context, _ string, _ int64, content io.Read
 	return err
 }
 
-// BenchmarkOverhead packs the source tree of Go, and a random value of as many bytes as benchBytes says. percent is how much longer packs are than the blocks in
-// them, after compression: frames, padding, heads, and the tables, which name each piece.
+// BenchmarkOverhead packs the source tree of Go, and a random value of as many bytes as benchBytes
+// says. percent is how much longer packs are than the blocks in them, after compression: frames,
+// padding, heads, and the tables, which name each piece.
 func BenchmarkOverhead(b *testing.B) {
 	tree := func(give func(content []byte) error) error {
-		return filepath.WalkDir(filepath.Join(runtime.GOROOT(), "src"), func(path string, e os.DirEntry, err error) error {
+		root, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			return err
+		}
+		return filepath.WalkDir(filepath.Join(strings.TrimSpace(string(root)), "src"), func(path string, e os.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() {
 				return err
 			}

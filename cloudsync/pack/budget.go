@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// budget bounds memory that several use: who needs some waits, in order, until others have given some back.
+// budget bounds memory that several use: who needs some waits, in order, until others have given
+// some back.
 type budget struct {
 	limit int64
 
@@ -20,7 +21,8 @@ type waiter struct {
 	ready chan struct{} // closed when the bytes are the waiter's
 }
 
-// take waits for n bytes, or for the whole budget if n is more, and returns how to give them back. The error is that of ctx.
+// take waits for n bytes, or for the whole budget if n is more, and returns how to give them back.
+// The error is that of ctx.
 func (b *budget) take(ctx context.Context, n int64) (release func(), err error) {
 	n = min(n, b.limit)
 	release = func() { b.give(n) }

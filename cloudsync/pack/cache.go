@@ -7,7 +7,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
-// cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each piece.
+// cachedPieces bounds the tables that are remembered, but for the newest one: 48 bytes for each
+// piece.
 const cachedPieces = 64 << 10
 
 // tableCache remembers the tables of the packs that were used last.

@@ -18,15 +18,18 @@ import (
 const (
 	// fetchWorkers is how many requests of one FetchAll are under way at once.
 	fetchWorkers = 4
-	// storeBytes is the length of content, and storePieces the number of pieces, at which pieces that were fetched are stored.
+	// storeBytes is the length of content, and storePieces the number of pieces, at which pieces
+	// that were fetched are stored.
 	storeBytes, storePieces = 4 << 20, 4 << 10
 )
 
-// FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of up to 4 MiB, several ranges at a
-// time. It stores them and returns how many bytes of content came, also when it fails: what came is stored. Pieces that are
-// held are passed over, and of a block only what is asked for is stored. It never calls Gone.
+// FetchAll fetches many pieces with as few requests as it can: neighbouring blocks in one range of
+// up to 4 MiB, several ranges at a time. It stores them and returns how many bytes of content came,
+// also when it fails: what came is stored. Pieces that are held are passed over, and of a block
+// only what is asked for is stored. It never calls Gone.
 //
-// The first error ends it. Errors are as for Fetch, but that storing fails with base.ErrReadOnly and base.ErrNoSpace too; a piece that has no place, or whose place the bucket does not have,
+// The first error ends it. Errors are as for Fetch, but that storing fails with base.ErrReadOnly
+// and base.ErrNoSpace too; a piece that has no place, or whose place the bucket does not have,
 // gives base.ErrGone.
 func (f *Fetcher) FetchAll(ctx context.Context, pieces []object.Digest) (int64, error) {
 	if err := f.enter(); err != nil {
@@ -80,8 +83,8 @@ func (f *Fetcher) lookUp(pieces []object.Digest) (inPacks []storage.PlacedPiece,
 	return inPacks, inEntries, nil
 }
 
-// runSome runs tasks, at most n at a time, and returns the first error, after which no other begins and those under way are
-// cancelled.
+// runSome runs tasks, at most n at a time, and returns the first error, after which no other begins
+// and those under way are cancelled.
 func runSome(ctx context.Context, n int, tasks []func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -153,7 +156,8 @@ func (f *Fetcher) fetchSpan(ctx context.Context, s *span, came *atomic.Int64) (e
 	return b.store(ctx)
 }
 
-// openFrames reads the frames of a pack that hold n bytes of its stream from off on, with one request, into buf.
+// openFrames reads the frames of a pack that hold n bytes of its stream from off on, with one
+// request, into buf.
 func (f *Fetcher) openFrames(ctx context.Context, src *source, pack format.ID, keyIndex uint32, off, n int64, buf *[]byte) (*seal.Frames, error) {
 	if off < 0 || n < 1 || n > maxSpanBytes || off > format.MaxPackObjectBytes {
 		return nil, src.corrupt("a block", fmt.Sprintf("a place of %d bytes at %d", n, off))
@@ -167,7 +171,8 @@ func (f *Fetcher) openFrames(ctx context.Context, src *source, pack format.ID, k
 	return f.o.Sealer.OpenFrames(f.o.Names.PackLabelOf(pack), seal.Ref{ID: seal.ID(pack), KeyIndex: keyIndex}, size, first, sealed)
 }
 
-// openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests say is seen when the batch is stored, many pieces at once (I1, I2).
+// openWanted opens a block and adds what is wanted of it to a batch. That it is what its digests
+// say is seen when the batch is stored, many pieces at once (I1, I2).
 func (f *Fetcher) openWanted(src *source, w *wantedBlock, frames *seal.Frames, b *batch) error {
 	plain, err := openBlock(f.o.Names.PackLabelOf(w.place.Pack), frames, w.block())
 	if err != nil {

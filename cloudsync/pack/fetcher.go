@@ -22,7 +22,8 @@ const defaultMemoryBytes = 8 << 20
 type Store interface {
 	// PieceState says what the page knows of a piece.
 	PieceState(d object.Digest) (storage.PieceState, error)
-	// AddFetched stores pieces that are synced and were not held, or none when one of them is not what its digest says (base.ErrCorrupt). It does not retain their content.
+	// AddFetched stores pieces that are synced and were not held, or none when one of them is not
+	// what its digest says (base.ErrCorrupt). It does not retain their content.
 	AddFetched(ctx context.Context, pieces []storage.FetchedPiece) error
 	// Piece returns the content of a piece that is held. The slice is shared.
 	Piece(ctx context.Context, d object.Digest) ([]byte, error)
@@ -57,13 +58,15 @@ type FetchOptions struct {
 	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors name
 	// the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an entry.
 	Entries func(ctx context.Context, number uint64) (map[object.Digest][]byte, error)
-	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page knows no place of it: the worker catches up with the log, and searches it, so that the
-	// piece may have another place. It returns nil when it is worth to look up the place again. nil: it never is. A Fetch with the
-	// context that Gone was given, or one made from it, does not call Gone again, and FetchAll never does, so that who
-	// catches up may use both.
+	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page
+	// knows no place of it: the worker catches up with the log, and searches it, so that the piece
+	// may have another place. It returns nil when it is worth to look up the place again. nil: it
+	// never is. A Fetch with the context that Gone was given, or one made from it, does not call
+	// Gone again, and FetchAll never does, so that who catches up may use both.
 	Gone func(ctx context.Context, d object.Digest) error
-	// MemoryBytes bounds the sealed and opened blocks, entries and ranges that are held while they are read; one alone may
-	// be longer than the bound. 0: 8 MiB. Places in packs that were read of late are kept beside that, in at most 4 MiB or those of one pack.
+	// MemoryBytes bounds the sealed and opened blocks, entries and ranges that are held while they
+	// are read; one alone may be longer than the bound. 0: 8 MiB. Places in packs that were read of
+	// late are kept beside that, in at most 4 MiB or those of one pack.
 	MemoryBytes int64
 }
 
@@ -74,8 +77,8 @@ type blockKey struct {
 	entry uint64
 }
 
-// blockContent has the pieces that one request brought, verified. It is shared and not changed. It is nil when the first piece
-// that was asked for was held after all.
+// blockContent has the pieces that one request brought, verified. It is shared and not changed. It
+// is nil when the first piece that was asked for was held after all.
 type blockContent map[object.Digest][]byte
 
 // NewFetcher returns a Fetcher. Close ends it.
@@ -88,7 +91,8 @@ func NewFetcher(o FetchOptions) *Fetcher {
 	return f
 }
 
-// Close waits for fetches under way, which end with their contexts; later ones fail with base.ErrClosed. It may be called more than once.
+// Close waits for fetches under way, which end with their contexts; later ones fail with
+// base.ErrClosed. It may be called more than once.
 func (f *Fetcher) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -107,12 +111,13 @@ func (f *Fetcher) enter() error {
 	return nil
 }
 
-// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's, and has stored it in the page, with the others of its block
-// or entry. What cannot be stored, because the page is open for reading only or the disk is full, is returned all the same.
+// Fetch implements storage.Fetcher: it returns the content of d, verified, which is the caller's,
+// and has stored it in the page, with the others of its block or entry. What cannot be stored,
+// because the page is open for reading only or the disk is full, is returned all the same.
 //
-// Where the bucket has nothing at place, and Gone returns nil, it looks up the place in the page and tries that. Errors match base.ErrNetwork,
-// base.ErrGone, base.ErrCorrupt (a *base.CorruptError names the object), base.ErrClosed, fs.ErrPermission, or are those of ctx,
-// Gone and the page.
+// Where the bucket has nothing at place, and Gone returns nil, it looks up the place in the page
+// and tries that. Errors match base.ErrNetwork, base.ErrGone, base.ErrCorrupt (a *base.CorruptError
+// names the object), base.ErrClosed, fs.ErrPermission, or are those of ctx, Gone and the page.
 func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
 	if err := f.enter(); err != nil {
 		return nil, err
@@ -132,7 +137,8 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 	return content, nil
 }
 
-// fetchMoved fetches a piece that the bucket did not have at place, as err says: after catching up with the log, once.
+// fetchMoved fetches a piece that the bucket did not have at place, as err says: after catching up
+// with the log, once.
 func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage.CloudPlace, err error) ([]byte, error) {
 	gone := fmt.Errorf("%w: %w", base.ErrGone, err)
 	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
@@ -182,7 +188,8 @@ func keyOf(p storage.CloudPlace) blockKey {
 // maxTurns bounds how often a reader joins others whose own piece turned out to be held.
 const maxTurns = 16
 
-// fetchAt fetches a piece from a place, together with all others who want something of the same block now.
+// fetchAt fetches a piece from a place, together with all others who want something of the same
+// block now.
 func (f *Fetcher) fetchAt(ctx context.Context, d object.Digest, place storage.CloudPlace) ([]byte, error) {
 	for range maxTurns {
 		got, err := f.blocks.do(ctx, keyOf(place), func(ctx context.Context) (blockContent, error) {
@@ -220,7 +227,8 @@ func (f *Fetcher) source(p storage.CloudPlace) *source {
 	return packSource(f.o.Bucket, f.o.Names, p.Pack)
 }
 
-// fetchBlock reads all pieces of the block, or log entry, of a place, verifies them, and stores those that the page lacks.
+// fetchBlock reads all pieces of the block, or log entry, of a place, verifies them, and stores
+// those that the page lacks.
 func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blockContent, error) {
 	read := f.readPackBlock
 	if place.Entry != 0 {
@@ -252,7 +260,8 @@ func (f *Fetcher) fetchBlock(ctx context.Context, place storage.CloudPlace) (blo
 	return got, err
 }
 
-// cost returns what memory reading a place takes: all that there is for an entry, which may be long, and stand in a range.
+// cost returns what memory reading a place takes: all that there is for an entry, which may be
+// long, and stand in a range.
 func (f *Fetcher) cost(p storage.CloudPlace) int64 {
 	if p.Entry != 0 {
 		return f.o.MemoryBytes

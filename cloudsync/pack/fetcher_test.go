@@ -22,7 +22,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Whatever is fetched, in whatever order, is what was uploaded, and costs a request for each block and one for each pack.
+// Whatever is fetched, in whatever order, is what was uploaded, and costs a request for each block
+// and one for each pack.
 func TestFetch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t, rapid.SampledFrom([]seal.Algorithm{seal.Plain, seal.AES256GCM}).Draw(rt, "algorithm"))
@@ -106,7 +107,8 @@ func placeOf(places []storage.PlacedPiece, d object.Digest) storage.CloudPlace {
 	return storage.CloudPlace{}
 }
 
-// A reader whose context ends leaves at once. The flight goes on for the others, and ends when all have left. Close waits for it.
+// A reader whose context ends leaves at once. The flight goes on for the others, and ends when all
+// have left. Close waits for it.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seal.AES256GCM)

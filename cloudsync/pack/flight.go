@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// flights lets calls with one key at one time share what the first of them began. A flight ends when it is done, or when all who wait for
-// it have left.
+// flights lets calls with one key at one time share what the first of them began. A flight ends
+// when it is done, or when all who wait for it have left.
 type flights[K comparable, V any] struct {
 	wg *sync.WaitGroup // of the owner, who waits for the goroutines
 
@@ -24,8 +24,9 @@ type flight[V any] struct {
 	waiting int // guarded by the mutex of flights
 }
 
-// do returns what fn returns for key, once for all who ask while it runs. fn has a context of its own, with the values of that of the first who
-// asked. It runs on a goroutine that the owner's WaitGroup, which must not be at zero, counts. The error is that of fn or of ctx.
+// do returns what fn returns for key, once for all who ask while it runs. fn has a context of its
+// own, with the values of that of the first who asked. It runs on a goroutine that the owner's
+// WaitGroup, which must not be at zero, counts. The error is that of fn or of ctx.
 func (g *flights[K, V]) do(ctx context.Context, key K, fn func(context.Context) (V, error)) (V, error) {
 	g.mu.Lock()
 	f := g.calls[key]

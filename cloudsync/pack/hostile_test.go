@@ -104,7 +104,8 @@ func TestHostile(t *testing.T) {
 	}
 	tests := map[string]struct {
 		make func(*world) made
-		// streamOnly says that only who reads all of the pack can notice, or reads its announcement.
+		// streamOnly says that only who reads all of the pack can notice, or reads its
+		// announcement.
 		streamOnly, refOnly bool
 	}{
 		"longer piece":  {make: forged(blocks, ps[0], resized(ps[1], 1), ps[2], ps[3], ps[4], ps[5])},

@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Spans bring exactly the blocks that are wanted, once, within bounds, and no two of them could have been one.
+// Spans bring exactly the blocks that are wanted, once, within bounds, and no two of them could
+// have been one.
 func TestPlanSpans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const packs, blocks = 3, 60

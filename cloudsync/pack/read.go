@@ -17,13 +17,15 @@ const (
 	kindEntry = "log entry"
 )
 
-// Damaged reports whether err says that an object in the bucket from which pieces were read is not what was written, as opposed to damage of this device.
+// Damaged reports whether err says that an object in the bucket from which pieces were read is not
+// what was written, as opposed to damage of this device.
 func Damaged(err error) bool {
 	c, ok := errors.AsType[*base.CorruptError](err)
 	return ok && (c.Where == kindPack || c.Where == kindEntry)
 }
 
-// ErrDamaged reports that something in the bucket is missing or damaged. It comes with base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
+// ErrDamaged reports that something in the bucket is missing or damaged. It comes with
+// base.ErrCorrupt, base.ErrGone or base.ErrNotFound.
 var ErrDamaged = errors.New("something in the bucket is missing or damaged")
 
 // damagedError is an error that matches ErrDamaged too.
@@ -67,8 +69,9 @@ func (s *source) wrap(err error) error {
 	return fmt.Errorf("read %s %s: %w", s.kind, s.name, err)
 }
 
-// open opens n bytes of the object from off on, fewer where it ends before that, and all up to the end when n is negative. It returns the length
-// of the object too, which is at most limit. The caller closes the body.
+// open opens n bytes of the object from off on, fewer where it ends before that, and all up to the
+// end when n is negative. It returns the length of the object too, which is at most limit. The
+// caller closes the body.
 func (s *source) open(ctx context.Context, off, n, limit int64) (io.ReadCloser, int64, error) {
 	o, err := s.b.Get(ctx, s.name, off, n)
 	if errors.Is(err, bucket.ErrRange) {
@@ -115,7 +118,8 @@ func (s *source) read(ctx context.Context, off, n, limit int64, buf []byte) (con
 	return content, size, err
 }
 
-// readSome is read for who wants all up to the end, when n is negative, or takes less when the object ends before.
+// readSome is read for who wants all up to the end, when n is negative, or takes less when the
+// object ends before.
 func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) (content []byte, size int64, err error) {
 	body, size, err := s.open(ctx, off, n, limit)
 	if err != nil {
@@ -132,8 +136,8 @@ func (s *source) readSome(ctx context.Context, off, n, limit int64, buf []byte) 
 	return buf, size, s.fill(ctx, body, buf)
 }
 
-// tail is an io.ReaderAt over an object of a known size, that reads so much of its end at the first read that a second one will
-// seldom be needed.
+// tail is an io.ReaderAt over an object of a known size, that reads so much of its end at the first
+// read that a second one will seldom be needed.
 type tail struct {
 	ctx   context.Context // of the one call that makes the tail
 	s     *source

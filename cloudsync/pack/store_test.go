@@ -25,7 +25,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A value of a real page goes to packs, is dropped, and comes back by reading it: all of it, a range of it, and not at all without the bucket.
+// A value of a real page goes to packs, is dropped, and comes back by reading it: all of it, a
+// range of it, and not at all without the bucket.
 func TestPageValue(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	s := openStore(t)

@@ -96,7 +96,8 @@ func sortPlaced(ps []storage.PlacedPiece) {
 	slices.SortFunc(ps, func(a, b storage.PlacedPiece) int { return a.Digest.Compare(b.Digest) })
 }
 
-// Many packs: each ends where it should, they come in the order in which they were begun, and take little more than their content.
+// Many packs: each ends where it should, they come in the order in which they were begun, and take
+// little more than their content.
 func TestPacks(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	ps := pieces(3, 6000, 16<<10)
@@ -221,7 +222,8 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// A put whose answer was lost, and which is then told that the name is taken, is taken for done, unless it is another object.
+// A put whose answer was lost, and which is then told that the name is taken, is taken for done,
+// unless it is another object.
 func TestLostAnswer(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		w := newWorld(t, seal.AES256GCM)
@@ -263,7 +265,8 @@ func (l *losing) PutIfAbsent(ctx context.Context, name string, size int64, conte
 	return err
 }
 
-// At most Parallel packs are under way, calls of Uploaded do not overlap, and Close ends what waits.
+// At most Parallel packs are under way, calls of Uploaded do not overlap, and Close ends what
+// waits.
 func TestParallel(t *testing.T) {
 	w := newWorld(t, seal.Plain)
 	var under, most, telling atomic.Int32
@@ -354,7 +357,8 @@ func (repeated) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRepeatedRandomness packs pieces with a source that repeats itself: packs that differ in their last piece only have other ids.
+// TestRepeatedRandomness packs pieces with a source that repeats itself: packs that differ in their
+// last piece only have other ids.
 func TestRepeatedRandomness(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	ids := map[format.ID]bool{}

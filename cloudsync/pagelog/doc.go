@@ -1,6 +1,6 @@
-// Package pagelog reads and appends the log of one page in a bucket, from epoch to epoch, as package
-// epoch rules. It makes the requests; what an entry or a checkpoint means to the page is its Page's
-// concern.
+// Package pagelog reads and appends the log of one page in a bucket, from epoch to epoch, as
+// package epoch rules. It makes the requests; what an entry or a checkpoint means to the page is
+// its Page's concern.
 //
 //	CatchUp   applies what others have appended, and enters their epochs
 //	Append    appends an entry
@@ -20,10 +20,10 @@
 //
 // # Damage
 //
-// A *DamageError says that the bucket has lost or changed what belongs to the page. Nothing local is
-// given up for it. A renewal (Renew) repairs the bucket from what the device has.
-// ErrWiped and ErrRolledBack say the same of a bucket that has no epoch any more, or not the epoch in
-// which the device is: then somebody else decides first, as it may be the wrong bucket.
+// A *DamageError says that the bucket has lost or changed what belongs to the page. Nothing local
+// is given up for it. A renewal (Renew) repairs the bucket from what the device has. ErrWiped and
+// ErrRolledBack say the same of a bucket that has no epoch any more, or not the epoch in which the
+// device is: then somebody else decides first, as it may be the wrong bucket.
 //
 // Of the module the package imports bucket, epoch, seal and wire of cloudsync, and internal/base. A
 // Log starts goroutines within a call only. It may change with any release.

@@ -11,9 +11,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// CatchUp applies the entries behind the position and enters newer epochs, until nothing is left. It
-// reports whether anything came. A page that has no position looks first; an idle call costs a get.
-// Errors: as Look.
+// CatchUp applies the entries behind the position and enters newer epochs, until nothing is left.
+// It reports whether anything came. A page that has no position looks first; an idle call costs a
+// get. Errors: as Look.
 func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 	if !l.at.Joined() || l.at.Deleted || l.at.Looked == 0 {
 		before := l.at.Epoch

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Cut begins an epoch that gives up what the Page proposes, of the entries that are there now. Others
-// that append meanwhile come first. Errors: as Look; ErrContended.
+// Cut begins an epoch that gives up what the Page proposes, of the entries that are there now.
+// Others that append meanwhile come first. Errors: as Look; ErrContended.
 func (l *Log) Cut(ctx context.Context) error { return l.turn(ctx, epoch.Cut) }
 
 // Delete ends the page for all devices.
@@ -144,8 +144,8 @@ func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
 }
 
 // top returns the greatest number that the log of the epoch has, and the hash of that entry; the
-// position where that is greater. An entry that is bad has the hash of the position, as nobody reads
-// past it.
+// position where that is greater. An entry that is bad has the hash of the position, as nobody
+// reads past it.
 func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
 	n, hash = l.at.Number, l.at.Hash
 	e := l.at.Epoch
@@ -168,8 +168,8 @@ func (l *Log) top(ctx context.Context) (n uint64, hash epoch.Hash, err error) {
 	return n, hash, nil
 }
 
-// help makes an epoch of a proposal, unless there is another one that can be entered, and enters what
-// is the newest then.
+// help makes an epoch of a proposal, unless there is another one that can be entered, and enters
+// what is the newest then.
 func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error {
 	seen, err := l.seen(ctx)
 	if err != nil {

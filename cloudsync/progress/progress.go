@@ -28,7 +28,8 @@ type Tracker struct {
 	untold  int64 // guarded by mu; bytes
 }
 
-// New returns a Tracker. It calls begun before a unit begins, and moved now and then when something was done.
+// New returns a Tracker. It calls begun before a unit begins, and moved now and then when something
+// was done.
 func New(begun, moved func()) *Tracker { return &Tracker{begun: begun, moved: moved} }
 
 // Restart forgets all.

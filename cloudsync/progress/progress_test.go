@@ -6,7 +6,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/progress"
 )
 
-// TestTracker counts units of work: one that fails and is begun again counts once, nothing comes to more than there is, and Settle ends a unit wholly.
+// TestTracker counts units of work: one that fails and is begun again counts once, nothing comes to
+// more than there is, and Settle ends a unit wholly.
 func TestTracker(t *testing.T) {
 	begun, moved := 0, 0
 	tr := progress.New(func() { begun++ }, func() { moved++ })

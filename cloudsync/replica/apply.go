@@ -282,8 +282,8 @@ func (b *bodyStep) parents(ctx context.Context, r *wire.Commit) (ok bool, err er
 	return true, nil
 }
 
-// ancestor returns a commit on which one of the entry may stand: of the log, or of the entry; for an
-// adopted one any that is here.
+// ancestor returns a commit on which one of the entry may stand: of the log, or of the entry; for
+// an adopted one any that is here.
 func (b *bodyStep) ancestor(ctx context.Context, id commit.ID) (*commit.Commit, error) {
 	if c := b.short[short(id)]; c != nil && c.ID == id {
 		return c, nil
@@ -455,8 +455,8 @@ func (b *bodyStep) lacks() error {
 	return nil
 }
 
-// covered has commits count as no heads on which commits of the entry stand whose parents were given
-// up.
+// covered has commits count as no heads on which commits of the entry stand whose parents were
+// given up.
 func (b *bodyStep) covered() {
 	heads := b.p.headsHere()
 	for _, near := range b.near {

@@ -15,7 +15,8 @@ import (
 const maxBases = 8
 
 // logHeads finds the heads of the log: where commits of the page are not of the log, those of their
-// ancestors that are, but for what is an ancestor of another one. It reads no further down than that.
+// ancestors that are, but for what is an ancestor of another one. It reads no further down than
+// that.
 func (p *Page) logHeads(ctx context.Context, tips []*commit.Commit, outside func(commit.ID) bool) ([]*commit.Commit, error) {
 	var tops []*commit.Commit
 	seen := map[commit.ID]bool{}
@@ -99,8 +100,8 @@ func isPruned(err error) bool {
 // bases are the commits from whose trees the differences of a body may lead.
 type bases struct {
 	p *Page
-	// outside reports commits that are none of the log, and body those of them that the body has with
-	// their trees.
+	// outside reports commits that are none of the log, and body those of them that the body has
+	// with their trees.
 	outside func(commit.ID) bool
 	body    map[commit.ID]bool
 	tips    []*commit.Commit // from which heads are found
@@ -108,9 +109,9 @@ type bases struct {
 	heads   []*commit.Commit
 }
 
-// of returns from where the difference of c can lead: its parents that are in the body or heads of the
-// log. When there are none, all heads of the log, and the empty tree: these are what a device has that
-// begins with the newest checkpoint.
+// of returns from where the difference of c can lead: its parents that are in the body or heads of
+// the log. When there are none, all heads of the log, and the empty tree: these are what a device
+// has that begins with the newest checkpoint.
 func (b *bases) of(ctx context.Context, c *commit.Commit) (found []candidate, err error) {
 	empty := candidate{tree: b.p.tree(btree.EmptyRoot)}
 	for _, id := range c.Parents {

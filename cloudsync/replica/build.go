@@ -16,11 +16,12 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// BuildTrees makes the trees of commits of the log that are known as history only, from the checkpoint
-// and from the entries of the epoch. Trees on the way to them are stored too. It reads the commits of
-// the checkpoint twice, however many trees are asked for, and holds 24 bytes for each. Errors match
-// base.ErrGone where the log does not lead to one of them: then the others are built; those of the
-// bucket, of the disk and of ctx; base.ErrCorrupt for what the bucket has, which is named.
+// BuildTrees makes the trees of commits of the log that are known as history only, from the
+// checkpoint and from the entries of the epoch. Trees on the way to them are stored too. It reads
+// the commits of the checkpoint twice, however many trees are asked for, and holds 24 bytes for
+// each. Errors match base.ErrGone where the log does not lead to one of them: then the others are
+// built; those of the bucket, of the disk and of ctx; base.ErrCorrupt for what the bucket has,
+// which is named.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	b := &builder{p: p, bases: map[epoch.Commit]epoch.Commit{}, needed: map[epoch.Commit]bool{}, starts: map[epoch.Commit]*commit.Commit{}}
 	err := b.build(ctx, ids)
@@ -35,7 +36,8 @@ type builder struct {
 	p *Page
 	// bases are the commits from whose trees differences lead, 0 for the empty tree.
 	bases map[epoch.Commit]epoch.Commit
-	// needed are the commits whose differences are applied, and starts those whose trees a snapshot has.
+	// needed are the commits whose differences are applied, and starts those whose trees a snapshot
+	// has.
 	needed map[epoch.Commit]bool
 	starts map[epoch.Commit]*commit.Commit
 	// later are records that came before their bases.
@@ -132,7 +134,8 @@ func (b *builder) eachCommit(ctx context.Context, fn func(*wire.Commit) error) e
 	return nil
 }
 
-// plan notes which differences lead to the tree of a commit. It reports false when the log lacks one.
+// plan notes which differences lead to the tree of a commit. It reports false when the log lacks
+// one.
 func (b *builder) plan(ctx context.Context, at epoch.Commit, roots map[epoch.Commit]*commit.Commit) (bool, error) {
 	var chain []epoch.Commit
 	for at != 0 && !b.needed[at] && b.starts[at] == nil {
@@ -270,7 +273,8 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 }
 
 // rescue makes sure of what unsynced commits need: trees that are known as history only, as far as
-// the log leads to them, and pieces that are not held and whose places lost says do not count any more.
+// the log leads to them, and pieces that are not held and whose places lost says do not count any
+// more.
 func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, kept epoch.Set, lost func(storage.CloudPlace) bool) error {
 	var cs []*commit.Commit
 	var treeless []commit.ID

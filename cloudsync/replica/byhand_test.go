@@ -328,10 +328,7 @@ func (c *proposal) whole(of *commit.Commit, keep epoch.Set) bool {
 // packs writes the manifest: all packs that are there, and new ones with what stood elsewhere.
 func (c *proposal) packs() error {
 	d := c.d
-	named, fresh := []wire.Pack{}, map[epoch.ID]bool{}
-	for _, p := range c.s.Manifest {
-		named = append(named, p)
-	}
+	named, fresh := slices.Clone(c.s.Manifest), map[epoch.ID]bool{}
 	for _, some := range c.s.Announced {
 		for _, p := range some {
 			named, fresh[p.ID] = append(named, p), true

@@ -57,7 +57,8 @@ func (t *tally) add(c *format.Change, plain func(key []byte) bool) {
 	t.valueBytes += c.Size
 }
 
-// delta is a difference with where it leads from and to. kept are its bytes, as far as they are held.
+// delta is a difference with where it leads from and to. kept are its bytes, as far as they are
+// held.
 type delta struct {
 	base     commit.ID // zero: the empty tree
 	from, to btree.Tree
@@ -151,9 +152,9 @@ func (r *runner) step() (more bool, err error) {
 	return true, r.w.Write(&c)
 }
 
-// shortest returns the shortest of the differences that lead from candidates to a tree, with as many
-// times the work of that as there are. long says that it is too long to stand with its commit; then
-// only its base is known.
+// shortest returns the shortest of the differences that lead from candidates to a tree, with as
+// many times the work of that as there are. long says that it is too long to stand with its commit;
+// then only its base is known.
 func (p *Page) shortest(ctx context.Context, ks []candidate, to btree.Tree) (d *delta, long bool, err error) {
 	rs := make([]*runner, 0, len(ks))
 	for _, k := range ks {

@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// diffReader reads the changes of a difference. Its end need not be proved: the tree that it leads to
-// is.
+// diffReader reads the changes of a difference. Its end need not be proved: the tree that it leads
+// to is.
 type diffReader struct {
 	*format.ChangeReader
 	name string // of the object; empty for a difference in a record
@@ -58,8 +58,8 @@ func (r *diffReader) close() {
 	}
 }
 
-// checkChange verifies of a change what its reader does not know: from which length on a value is an
-// object.
+// checkChange verifies of a change what its reader does not know: from which length on a value is
+// an object.
 func checkChange(c *format.Change) error {
 	switch {
 	case c.Removed:

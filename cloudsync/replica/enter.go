@@ -44,8 +44,8 @@ type entering struct {
 	x  *pagelog.Epoch
 	to epoch.Position
 	h  *checkpoint.Header // nil: none
-	// caughtUp says that the page is where the checkpoint stands, so that only runs that are new to it
-	// say anything new.
+	// caughtUp says that the page is where the checkpoint stands, so that only runs that are new to
+	// it say anything new.
 	caughtUp bool
 	view     epoch.Graph // of the page
 	st       epoch.State // with which the epoch begins
@@ -53,8 +53,8 @@ type entering struct {
 	manifest []wire.Pack
 	index    map[epoch.ID]bool // packs of the manifest that are named
 	j        epoch.Joined
-	// received are the commits of the checkpoint that are not here, as far as they fit into a batch;
-	// many says that they do not.
+	// received are the commits of the checkpoint that are not here, as far as they fit into a
+	// batch; many says that they do not.
 	received []*commit.Commit
 	bytes    int
 	many     bool
@@ -468,8 +468,8 @@ func (e *entering) sendAgain(ctx context.Context) error {
 	return nil
 }
 
-// setNear notes the nearest ancestors of unsynced commits of which a parent was given up. Those that
-// wait for a fold have their parents.
+// setNear notes the nearest ancestors of unsynced commits of which a parent was given up. Those
+// that wait for a fold have their parents.
 func (e *entering) setNear() {
 	all := e.j.View.Set()
 	for _, n := range e.j.Unsynced {

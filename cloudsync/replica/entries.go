@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// EntryPieces returns the pieces that stand in an entry of the epoch: see pack.FetchOptions.Entries.
-// It may be called concurrently with the calls of the Page.
+// EntryPieces returns the pieces that stand in an entry of the epoch: see
+// pack.FetchOptions.Entries. It may be called concurrently with the calls of the Page.
 func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
 	pieces := map[object.Digest][]byte{}
 	err := p.readEntry(ctx, p.shared.Load().At.Epoch, number, func(r wire.Record, _ storage.CloudPlace) error {
@@ -30,8 +30,9 @@ func (p *Page) EntryPieces(ctx context.Context, number uint64) (map[object.Diges
 	return pieces, nil
 }
 
-// readEntry gives the records of the body of an entry to fn, pieces with their places. Errors name the
-// object. They match base.ErrNotFound for an entry that is not there, base.ErrCorrupt for a bad one.
+// readEntry gives the records of the body of an entry to fn, pieces with their places. Errors name
+// the object. They match base.ErrNotFound for an entry that is not there, base.ErrCorrupt for a bad
+// one.
 func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func(wire.Record, storage.CloudPlace) error) error {
 	name := p.o.Names.Entry(e, number)
 	stored, err := p.get(ctx, name, wire.MaxEntryBytes)
@@ -83,8 +84,8 @@ func (p *Page) get(ctx context.Context, name string, limit int64) ([]byte, error
 	return b, nil
 }
 
-// eachRecord gives the records of the body of an entry to fn, up to the proved end, pieces with their
-// places.
+// eachRecord gives the records of the body of an entry to fn, up to the proved end, pieces with
+// their places.
 func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(wire.Record, storage.CloudPlace) error) error {
 	at := storage.CloudPlace{Entry: number, KeyIndex: key}
 	for {

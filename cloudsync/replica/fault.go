@@ -43,8 +43,8 @@ func badObject(name string, err error) error {
 	return &fault{object: name, err: err}
 }
 
-// diskError is an error of this device that must not be taken for one of the bucket. It matches what
-// its cause does, but for base.ErrCorrupt.
+// diskError is an error of this device that must not be taken for one of the bucket. It matches
+// what its cause does, but for base.ErrCorrupt.
 type diskError struct{ err error }
 
 // Error implements error.

@@ -163,8 +163,8 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
-// unfold ends a fold: unsynced commits get near edges in the place of parents that were given up, and
-// near edges to what was given up go.
+// unfold ends a fold: unsynced commits get near edges in the place of parents that were given up,
+// and near edges to what was given up go.
 func (p *Page) unfold(ctx context.Context) error {
 	g, unsynced, err := p.graph(ctx)
 	if err != nil {

@@ -21,8 +21,9 @@ func (g nearGetter) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, 
 	return g.d.page.NearEdges(ctx, id)
 }
 
-// TestFold: a device that comes back with commits on what was given up meanwhile merges them with the
-// true base, with one head of the log and with two. Then it gives up what the others have given up.
+// TestFold: a device that comes back with commits on what was given up meanwhile merges them with
+// the true base, with one head of the log and with two. Then it gives up what the others have given
+// up.
 func TestFold(t *testing.T) {
 	for _, heads := range []int{1, 2} {
 		t.Run(fmt.Sprint(heads), func(t *testing.T) {

@@ -36,13 +36,14 @@ const (
 var errAnnounce = errors.New("packs are to be announced")
 
 // gatherer takes the local pieces of values, children before the index pieces that list them: into
-// the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call of
-// flush between them. While packs are under way the state of the page belongs to their goroutine.
+// the body as long as they are few, else to packs. Eager pieces come before lazy ones, with a call
+// of flush between them. While packs are under way the state of the page belongs to their
+// goroutine.
 type gatherer struct {
 	p   *Page
 	ctx context.Context // of the call that it serves
-	// forced sends all to packs, no two pieces compressed together, as nobody knows of which commits
-	// they are.
+	// forced sends all to packs, no two pieces compressed together, as nobody knows of which
+	// commits they are.
 	forced   bool
 	progress *progress.Tracker
 
@@ -126,8 +127,8 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 	return g.takeQueued(priority == object.Eager)
 }
 
-// walk queues the pieces below d, and d. depth is how many index pieces are above it. An index piece
-// that has a place may list pieces that have lost theirs.
+// walk queues the pieces below d, and d. depth is how many index pieces are above it. An index
+// piece that has a place may list pieces that have lost theirs.
 func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 	if !d.Kind().IsIndex() {
 		return g.enqueue(d, eager)
@@ -168,8 +169,8 @@ func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 	return g.enqueue(d, eager)
 }
 
-// enqueue queues a piece, which is looked up and read together with others: those of one index piece
-// are too few for a disk and several processors.
+// enqueue queues a piece, which is looked up and read together with others: those of one index
+// piece are too few for a disk and several processors.
 func (g *gatherer) enqueue(d object.Digest, eager bool) error {
 	if g.taken(d) {
 		return nil
@@ -294,9 +295,9 @@ func (g *gatherer) close() {
 	}
 }
 
-// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces in
-// flight: these wait for a later pack, since a reader takes an index piece that has a place for one
-// whose pieces have some.
+// uploaded makes the places of a pack durable, but for those of index pieces that may list pieces
+// in flight: these wait for a later pack, since a reader takes an index piece that has a place for
+// one whose pieces have some.
 func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []storage.PlacedPiece) error {
 	places := g.arrived(pieces)
 	w := wire.Pack{Epoch: g.p.state.At.Epoch, ID: epoch.ID(ref.ID), Bytes: ref.Bytes, Pieces: ref.Pieces, Eager: ref.Eager}
@@ -318,11 +319,11 @@ func (g *gatherer) uploaded(ctx context.Context, ref format.PackRef, pieces []st
 	return nil
 }
 
-// recordPack makes a pack durable that waits for its entry, and places in it. The pack comes first: a
-// place in a pack that no entry will name would be a lie.
+// recordPack makes a pack durable that waits for its entry, and places in it. The pack comes first:
+// a place in a pack that no entry will name would be a lie.
 func (p *Page) recordPack(ctx context.Context, w wire.Pack, places []storage.PlacedPiece) error {
-	// What is in the bucket is worth to be known, also when the caller has given up: the wait is bounded
-	// by the disk.
+	// What is in the bucket is worth to be known, also when the caller has given up: the wait is
+	// bounded by the disk.
 	ctx = context.WithoutCancel(ctx)
 	n := p.state.Next()
 	q := n.Pending

@@ -30,8 +30,8 @@ func (s *State) node(c *commit.Commit) epoch.Node {
 	return n
 }
 
-// graph returns all commits of the page but the first one, those of State.GiveUp included, and which
-// of them are unsynced.
+// graph returns all commits of the page but the first one, those of State.GiveUp included, and
+// which of them are unsynced.
 func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, err error) {
 	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
 	if err != nil {

@@ -96,8 +96,8 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*commit.Commit) err
 	})
 }
 
-// commits puts the commits of the checkpoint that are not here into the step: heads with their trees,
-// others as history. Many of them go ahead of it.
+// commits puts the commits of the checkpoint that are not here into the step: heads with their
+// trees, others as history. Many of them go ahead of it.
 func (e *entering) commits(ctx context.Context) error {
 	heads, parents := e.logHeads(), map[epoch.Commit]bool{}
 	ahead := &storage.SyncBatch{}
@@ -242,8 +242,8 @@ func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root
 	return nil
 }
 
-// snapshotWay returns the snapshots that lead to a root, and the root of the tree here from which they
-// do.
+// snapshotWay returns the snapshots that lead to a root, and the root of the tree here from which
+// they do.
 func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root object.Digest) (from object.Digest, way []wire.Snapshot, err error) {
 	by := map[object.Digest]wire.Snapshot{}
 	if h != nil {
@@ -296,8 +296,8 @@ func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot
 	return held, nil
 }
 
-// composed yields the changes of differences that follow each other as those of one: of each key the
-// last.
+// composed yields the changes of differences that follow each other as those of one: of each key
+// the last.
 func composed(readers []*diffReader, want func(*format.Change) error) iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		at := make([]*format.Change, len(readers))

@@ -168,8 +168,8 @@ type value struct {
 
 type puts map[string]*value
 
-// commit makes a commit on parents, by default on the newest head. The tree is that of the first one
-// with e.
+// commit makes a commit on parents, by default on the newest head. The tree is that of the first
+// one with e.
 func (d *member) commit(e puts, parents ...*commit.Commit) *commit.Commit {
 	d.t.Helper()
 	ctx := context.Background()

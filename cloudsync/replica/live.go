@@ -22,10 +22,11 @@ import (
 const (
 	// A pack of which less than liveOf of livePart parts is live is written again.
 	liveOf, livePart = 3, 4
-	// unneededFor is how long a pack stays that no commit needs, since its commits may be on their way.
+	// unneededFor is how long a pack stays that no commit needs, since its commits may be on their
+	// way.
 	unneededFor = 30 * 24 * time.Hour
-	// seenShift is by how much the offset of a piece in its block is shifted to tell it from others:
-	// those of values that are objects are longer.
+	// seenShift is by how much the offset of a piece in its block is shifted to tell it from
+	// others: those of values that are objects are longer.
 	seenShift = 8
 )
 
@@ -74,7 +75,8 @@ type live struct {
 	p      *Page
 	of     map[holder]*usage
 	looked map[object.Digest]struct{} // index pieces
-	// all says that what is live is not known, since some trees are not here: then all counts as live.
+	// all says that what is live is not known, since some trees are not here: then all counts as
+	// live.
 	all bool
 }
 
@@ -179,8 +181,9 @@ func (p *Page) below(ctx context.Context, d object.Digest, depth int) ([]object.
 	return children, nil
 }
 
-// pieces moves what has to stand elsewhere: pieces in entries, as the log of the epoch ends, and live
-// ones of packs of which little is live, that have what is erased, or that the bucket has lost.
+// pieces moves what has to stand elsewhere: pieces in entries, as the log of the epoch ends, and
+// live ones of packs of which little is live, that have what is erased, or that the bucket has
+// lost.
 func (e *proposing) pieces(ctx context.Context) error {
 	s := e.p.state
 	packs := map[epoch.ID]wire.Pack{}
@@ -266,8 +269,8 @@ func (e *proposing) decide(l *live, w *wire.Pack, announced bool, left map[epoch
 	left[w.ID] = left[w.ID] || u.bytes*livePart < all*liveOf
 }
 
-// erased returns the pieces of erased values that no kept commit needs, and notes the packs that have
-// one.
+// erased returns the pieces of erased values that no kept commit needs, and notes the packs that
+// have one.
 func (e *proposing) erased(ctx context.Context, l *live, packs map[epoch.ID]wire.Pack, left map[epoch.ID]bool) (map[object.Digest]bool, error) {
 	all := map[object.Digest]bool{}
 	if !e.erase {

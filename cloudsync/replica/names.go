@@ -8,8 +8,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
-// packNames says where packs are: those that the state knows in the directories of their epochs, new
-// ones in that of into.
+// packNames says where packs are: those that the state knows in the directories of their epochs,
+// new ones in that of into.
 type packNames struct {
 	names wire.Names
 	state func() *State
@@ -31,8 +31,8 @@ func (n packNames) Pack(id format.ID) string { return n.names.Pack(n.dir(id), ep
 // PackLabelOf implements pack.Names.
 func (n packNames) PackLabelOf(id format.ID) seal.Label { return n.names.PackLabel(n.dir(id)) }
 
-// PackNames says where the packs of the log are, for a Fetcher. It may be used concurrently with the
-// calls of the Page.
+// PackNames says where the packs of the log are, for a Fetcher. It may be used concurrently with
+// the calls of the Page.
 func (p *Page) PackNames() pack.Names {
 	return packNames{names: p.o.Names, state: p.shared.Load}
 }

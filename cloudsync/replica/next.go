@@ -37,20 +37,20 @@ type Outgoing struct {
 	More bool
 }
 
-// Resend has Next look for pieces that are held, belong to synced commits and have no place. In each
-// epoch, and in each life of the process, it looks once unasked.
+// Resend has Next look for pieces that are held, belong to synced commits and have no place. In
+// each epoch, and in each life of the process, it looks once unasked.
 func (p *Page) Resend() { p.out.looked = false }
 
 // Next returns the next body: all unsynced commits, with the pieces that they bring, which are
-// uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given up
-// elsewhere. When there are none of these, it brings packs with local pieces of synced commits. So
-// many packs are announced by a body of their own that a body has at most some ten of them. It returns
-// nil when there is nothing to send, and while a fold has to be merged first.
+// uploaded to packs first when they are more than 128 KiB; changes of tags; commits that were given
+// up elsewhere. When there are none of these, it brings packs with local pieces of synced commits.
+// So many packs are announced by a body of their own that a body has at most some ten of them. It
+// returns nil when there is nothing to send, and while a fold has to be merged first.
 //
-// It waits for the bucket. When it fails, what it has uploaded is known, and is not uploaded again. It
-// holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or a
-// temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here, or are
-// those of the bucket, the store and ctx.
+// It waits for the bucket. When it fails, what it has uploaded is known, and is not uploaded again.
+// It holds 300 bytes for each unsynced commit, and else little: the rest streams through memory or
+// a temporary file. Errors match base.ErrNeedsFetch when the tree of an unsynced head is not here,
+// or are those of the bucket, the store and ctx.
 func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
@@ -233,8 +233,8 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 	return m, nil
 }
 
-// reduce finds the nearest ancestors of commits of which a parent is neither in the log nor goes with
-// the body.
+// reduce finds the nearest ancestors of commits of which a parent is neither in the log nor goes
+// with the body.
 func (m *maker) reduce(ctx context.Context, sent func(commit.ID) (bool, error)) error {
 	var bare epoch.Set
 	for _, c := range m.commits {
@@ -303,8 +303,8 @@ func (m *maker) hold(d *delta) {
 	m.deltas = append(m.deltas, d)
 }
 
-// hasTree reports whether the tree of an unsynced commit is here. One that nobody has goes up without
-// it, as long as another commit stands on it.
+// hasTree reports whether the tree of an unsynced commit is here. One that nobody has goes up
+// without it, as long as another commit stands on it.
 func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	held, err := m.p.o.Store.TreeHeld(ctx, c)
 	if err == nil && !held {
@@ -358,7 +358,8 @@ func (m *maker) delta(ctx context.Context, c *commit.Commit) (*delta, error) {
 	})
 }
 
-// explanation makes the difference of the explanation of a merge, or takes the one that was uploaded.
+// explanation makes the difference of the explanation of a merge, or takes the one that was
+// uploaded.
 func (m *maker) explanation(ctx context.Context, c *commit.Commit, root object.Digest) (*delta, error) {
 	p, to := m.p, m.p.tree(root)
 	k := candidate{tree: p.tree(btree.EmptyRoot)}
@@ -415,9 +416,9 @@ func (p *Page) expect(ds []*delta) *progress.Tracker {
 // errEnough ends a walk.
 var errEnough = errors.New("enough")
 
-// resend takes local pieces that commits of the log need, to packs alone: their place did not pass to
-// the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so where
-// there are some it goes through the values of all commits that have a tree here.
+// resend takes local pieces that commits of the log need, to packs alone: their place did not pass
+// to the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so
+// where there are some it goes through the values of all commits that have a tree here.
 func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	if p.out.looked {
 		return nil

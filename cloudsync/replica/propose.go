@@ -358,8 +358,8 @@ func (e *proposing) load(ctx context.Context, ids epoch.Set) (out []*commit.Comm
 	return out, nil
 }
 
-// changed returns the commits in the runs whose record does not hold any more: a nearest ancestor or
-// the base is given up, or the difference is lost. It notes which differences the others use.
+// changed returns the commits in the runs whose record does not hold any more: a nearest ancestor
+// or the base is given up, or the difference is lost. It notes which differences the others use.
 func (e *proposing) changed(ctx context.Context) (out []epoch.Commit, err error) {
 	if len(e.given) == 0 && e.shown == nil && !e.erase {
 		return nil, nil
@@ -442,8 +442,8 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 	return e.load(ctx, e.kept[i].Near)
 }
 
-// placed returns the record of a commit whose difference an entry of the epoch has brought as an object
-// that can stay.
+// placed returns the record of a commit whose difference an entry of the epoch has brought as an
+// object that can stay.
 func (e *proposing) placed(ctx context.Context, c *commit.Commit) (r wire.Commit, ok bool, err error) {
 	r, ok = e.p.state.Placed[short(c.ID)]
 	if !ok || !e.there(r.Diff.Place.Pack) || r.Base.IsZero() || r.Base == commit.First().ID {
@@ -719,7 +719,8 @@ func (p *Page) Named(context.Context) (ids []epoch.ID, err error) {
 	return ids, nil
 }
 
-// Dropped returns which objects an epoch of the lineage was the first not to name, and which that was.
+// Dropped returns which objects an epoch of the lineage was the first not to name, and which that
+// was.
 func (p *Page) Dropped() (ds []epoch.Drop) {
 	for _, w := range p.state.Manifest {
 		if w.Dropped != (epoch.ID{}) {

@@ -344,8 +344,8 @@ func TestCheckpointNamesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestCostOfOneKeyCommits holds the bytes of all uploads for commits of one key, with a cut every 1024
-// entries and all history kept, against their bound: 3 KiB a commit, whatever their number.
+// TestCostOfOneKeyCommits holds the bytes of all uploads for commits of one key, with a cut every
+// 1024 entries and all history kept, against their bound: 3 KiB a commit, whatever their number.
 func TestCostOfOneKeyCommits(t *testing.T) {
 	commits := tier.Of(2048, 2048, 100_000)
 	w := newWorld(t)

@@ -61,8 +61,8 @@ type Erase struct {
 	Values  []object.Digest
 }
 
-// Open returns the Page of a store. It reads what the store knows of the bucket, and asks the bucket
-// for nothing. Errors: *base.CorruptError for a bad row; those of the disk.
+// Open returns the Page of a store. It reads what the store knows of the bucket, and asks the
+// bucket for nothing. Errors: *base.CorruptError for a bad row; those of the disk.
 func Open(ctx context.Context, o Options) (*Page, error) {
 	s, err := loadState(ctx, o.Store, o.Sealer.Keyring().BucketID())
 	if err != nil {
@@ -81,7 +81,8 @@ func Open(ctx context.Context, o Options) (*Page, error) {
 // what the bucket has.
 func (p *Page) SetFetcher(f *pack.Fetcher) { p.o.Fetcher = f }
 
-// Position returns how far the page has read, and Tombstone the object of the epoch that deleted it.
+// Position returns how far the page has read, and Tombstone the object of the epoch that deleted
+// it.
 func (p *Page) Position() epoch.Position { return p.state.At }
 
 // Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
@@ -100,8 +101,8 @@ func (p *Page) Keep(ctx context.Context, next epoch.Position) error {
 	return p.write(ctx, nil, &storage.SyncBatch{}, &s)
 }
 
-// write makes a batch durable, with the rows in which next differs from the state of the page, which
-// it then becomes.
+// write makes a batch durable, with the rows in which next differs from the state of the page,
+// which it then becomes.
 func (p *Page) write(ctx context.Context, j *storage.Journal, b *storage.SyncBatch, next *State) error {
 	rows, err := next.changes(p.state)
 	if err != nil {

@@ -52,8 +52,8 @@ type reached struct {
 	old bool
 }
 
-// descent goes through commits from the greatest generation down, so that all that stand on one have
-// come before it. fresh counts those in the queue that are not old.
+// descent goes through commits from the greatest generation down, so that all that stand on one
+// have come before it. fresh counts those in the queue that are not old.
 type descent struct {
 	queue []*reached
 	by    map[commit.ID]*reached

@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// snapshots has the header lead to the trees of the heads: the main chain to that of the newest one,
-// and from there one snapshot to each of the others.
+// snapshots has the header lead to the trees of the heads: the main chain to that of the newest
+// one, and from there one snapshot to each of the others.
 func (e *proposing) snapshots(ctx context.Context) error {
 	chain := mainChain(e.h.Snapshots)
 	if e.erase || e.shown != nil {
@@ -132,7 +132,8 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	return append(slices.Clip(chain[:rest]), s), err
 }
 
-// holds reports whether the tree of the last snapshot is here: it is that of a head of the checkpoint.
+// holds reports whether the tree of the last snapshot is here: it is that of a head of the
+// checkpoint.
 func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error) {
 	cs, err := e.load(ctx, e.p.state.From)
 	if err != nil {

@@ -35,7 +35,8 @@ type State struct {
 
 	// Header is that of the epoch's checkpoint, nil where it has none. Its tags are left out.
 	Header *checkpoint.Header
-	// Manifest are the packs of the checkpoint, dropped ones included, in the order of wire.Compare.
+	// Manifest are the packs of the checkpoint, dropped ones included, in the order of
+	// wire.Compare.
 	Manifest []wire.Pack
 	// Announced are the packs that entries of the epoch have announced, by their numbers.
 	Announced map[uint64][]wire.Pack
@@ -43,8 +44,8 @@ type State struct {
 	Retention wire.Retention
 	// Near are the nearest kept ancestors of commits of which a parent was given up, synced or not.
 	Near map[epoch.Commit]epoch.Set
-	// Gone are all commits of which the page ever learned that they were given up, in parts of which
-	// the later ones are shorter: see addGone.
+	// Gone are all commits of which the page ever learned that they were given up, in parts of
+	// which the later ones are shorter: see addGone.
 	Gone []epoch.Set
 	// Send are those of Gone that the log does not list. They go up with the next body.
 	Send epoch.Set
@@ -56,8 +57,8 @@ type State struct {
 	Placed map[epoch.Commit]wire.Commit
 	// Pending is what was uploaded into the epoch and no entry names yet.
 	Pending Pending
-	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left are
-	// commits that entries of the epoch give up.
+	// From are the heads of the epoch's checkpoint: what is not below them came with entries. Left
+	// are commits that entries of the epoch give up.
 	From, Left epoch.Set
 	// Missing are pieces that the log says nobody has sent, as far as they are not here.
 	Missing map[object.Digest]bool
@@ -85,8 +86,8 @@ type Pending struct {
 	Explanations map[commit.ID]wire.Explanation
 }
 
-// The types of the rows of sync_metadata in which State stands. A value longer than a row may be goes
-// on in rows of the same type with /1, /2 and so on.
+// The types of the rows of sync_metadata in which State stands. A value longer than a row may be
+// goes on in rows of the same type with /1, /2 and so on.
 const (
 	rowPosition  = "position"
 	rowHeader    = "checkpoint"
@@ -239,8 +240,8 @@ func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
 	return wire.Pack{}, false
 }
 
-// The value of rowPosition: a version byte, the bucket's id, k, epoch, number, hash, looked, renewed,
-// deleted, entries, bytes, entry time; integers big-endian.
+// The value of rowPosition: a version byte, the bucket's id, k, epoch, number, hash, looked,
+// renewed, deleted, entries, bytes, entry time; integers big-endian.
 const positionVersion = 2
 
 func (s *State) encodePosition() []byte {

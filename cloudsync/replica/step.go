@@ -20,8 +20,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// step is one batch of storage while it is made. It is the source and the sink of the trees that are
-// built for it.
+// step is one batch of storage while it is made. It is the source and the sink of the trees that
+// are built for it.
 type step struct {
 	p    *Page
 	j    *storage.Journal
@@ -36,7 +36,8 @@ type step struct {
 	missing map[object.Digest]bool
 	// resolved says that the places of all that counts were taken.
 	resolved bool
-	// unsynced are the commits here that the log does not have, and giveUp those that it has given up.
+	// unsynced are the commits here that the log does not have, and giveUp those that it has given
+	// up.
 	unsynced, giveUp map[commit.ID]bool
 }
 
@@ -173,8 +174,8 @@ func (s *step) place(ctx context.Context, p storage.PlacedPiece, held bool) erro
 	return s.flushPlaces(ctx)
 }
 
-// flushPlaces makes the places that the step has durable ahead of it, and with them the pieces in the
-// journal.
+// flushPlaces makes the places that the step has durable ahead of it, and with them the pieces in
+// the journal.
 func (s *step) flushPlaces(ctx context.Context) error {
 	if len(s.mine) == 0 {
 		return nil

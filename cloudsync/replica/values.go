@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// Bounds of what is held while values are verified: the pieces that are fetched at once, the values that
-// wait for them, and the parts of values that are remembered as good.
+// Bounds of what is held while values are verified: the pieces that are fetched at once, the values
+// that wait for them, and the parts of values that are remembered as good.
 const (
 	maxMissing = 4096
 	maxWaiting = 1024
@@ -28,7 +28,8 @@ const (
 // maxIndexLevels bounds the levels of index pieces of a value, as package split does.
 const maxIndexLevels = 16
 
-// part is a piece and the part of its value that it must hold; last says that the value ends with it.
+// part is a piece and the part of its value that it must hold; last says that the value ends with
+// it.
 type part struct {
 	digest object.Digest
 	size   uint64
@@ -45,7 +46,8 @@ type values struct {
 	missing map[object.Digest]struct{}
 }
 
-// want verifies a value that a diff puts. An EAGER one that is not wholly here may be put off until settle.
+// want verifies a value that a diff puts. An EAGER one that is not wholly here may be put off until
+// settle.
 func (v *values) want(ctx context.Context, root object.Digest, size uint64, priority object.Priority) error {
 	p := part{root, size, true}
 	if priority == object.Lazy {
@@ -143,7 +145,8 @@ func (s *step) resolve(ctx context.Context) error {
 	return nil
 }
 
-// check verifies p as far as it is here and adds what can be fetched to missing. It reports whether there is nothing to fetch.
+// check verifies p as far as it is here and adds what can be fetched to missing. It reports whether
+// there is nothing to fetch.
 func (v *values) check(ctx context.Context, p part, level int) (whole bool, err error) {
 	if _, ok := v.known[p]; ok {
 		return true, nil
@@ -186,7 +189,8 @@ func (v *values) check(ctx context.Context, p part, level int) (whole bool, err 
 	return true, nil
 }
 
-// checkIndex verifies an index piece that is held, and everything below it. It goes on behind what is missing, so that all of that is fetched at once.
+// checkIndex verifies an index piece that is held, and everything below it. It goes on behind what
+// is missing, so that all of that is fetched at once.
 func (v *values) checkIndex(ctx context.Context, p part, level int) (bool, error) {
 	content, err := v.s.j.Piece(ctx, p.digest)
 	if err != nil {
@@ -235,7 +239,8 @@ func (v *values) remember(p part) {
 	v.known[p] = struct{}{}
 }
 
-// settle fetches what values that wait for it lack. The places of pieces that came with the step become durable before, since fetching goes by them.
+// settle fetches what values that wait for it lack. The places of pieces that came with the step
+// become durable before, since fetching goes by them.
 func (v *values) settle(ctx context.Context) error {
 	for len(v.waiting) > 0 {
 		if err := v.fetch(ctx); err != nil {

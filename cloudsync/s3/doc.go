@@ -1,7 +1,8 @@
 // Package s3 is a bucket in a store that speaks the protocol of Amazon S3, such as Amazon's own,
 // MinIO, Cloudflare R2, Backblaze B2, Ceph and Wasabi:
 //
-//	s3://BUCKET/PREFIX              the endpoint comes from the environment or the profile, else Amazon
+//	s3://BUCKET/PREFIX              the endpoint comes from the environment or the profile, else
+//	                                Amazon
 //	s3:https://HOST/BUCKET/PREFIX   the endpoint stands in the URL; http:// works as well
 //
 // Credentials, region and endpoint are found where the tools of Amazon find them: in

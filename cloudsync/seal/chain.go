@@ -7,13 +7,15 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// Chain is the chain of a bucket's rings from the first one on, of which each names the hash of the one before. It is immutable.
+// Chain is the chain of a bucket's rings from the first one on, of which each names the hash of the
+// one before. It is immutable.
 type Chain struct {
 	rings []*Ring
 }
 
-// ParseChain reads the rings of a chain, from ring 0 on, without a key. Errors: *base.CorruptError for bytes that are no ring,
-// and for one that does not follow from the one before; *base.FormatError.
+// ParseChain reads the rings of a chain, from ring 0 on, without a key. Errors: *base.CorruptError
+// for bytes that are no ring, and for one that does not follow from the one before;
+// *base.FormatError.
 func ParseChain(rings [][]byte) (*Chain, error) {
 	c := &Chain{}
 	for i, b := range rings {
@@ -72,8 +74,9 @@ func (c *Chain) Append(ring []byte) (*Chain, error) {
 	return &Chain{rings: append(slices.Clip(c.rings), r)}, nil
 }
 
-// Derive returns the master key that a passphrase is for a slot of the chain: of the newest ring, else of an older one. It
-// derives once for each slot with a passphrase. Errors: ErrWrongKey when no slot has that passphrase, ErrPlaintext, base.ErrInvalid for an empty one.
+// Derive returns the master key that a passphrase is for a slot of the chain: of the newest ring,
+// else of an older one. It derives once for each slot with a passphrase. Errors: ErrWrongKey when
+// no slot has that passphrase, ErrPlaintext, base.ErrInvalid for an empty one.
 func (c *Chain) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	if c.Newest().Algorithm == Plain {
 		return MasterKey{}, fmt.Errorf("open keyring of bucket %s: a passphrase was given: %w", c.Newest().BucketID, ErrPlaintext)
@@ -101,11 +104,13 @@ func (c *Chain) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	return MasterKey{}, fmt.Errorf("open keyring of bucket %s: %w", c.Newest().BucketID, ErrWrongKey)
 }
 
-// Open returns the keyring of the newest ring, opened with a master key; the zero one opens a plaintext one. From the
-// oldest ring on that this key opens without a gap, each must be signed by a slot of the one before. What is older is held by its hashes.
+// Open returns the keyring of the newest ring, opened with a master key; the zero one opens a
+// plaintext one. From the oldest ring on that this key opens without a gap, each must be signed by
+// a slot of the one before. What is older is held by its hashes.
 //
-// Errors: ErrWrongKey when no slot has that key, or none is given where one is needed; ErrShutOut when only older rings have such a slot;
-// ErrPlaintext when a key is given and the keyring is plaintext; *base.CorruptError when the key is right and a ring was changed.
+// Errors: ErrWrongKey when no slot has that key, or none is given where one is needed; ErrShutOut
+// when only older rings have such a slot; ErrPlaintext when a key is given and the keyring is
+// plaintext; *base.CorruptError when the key is right and a ring was changed.
 func (c *Chain) Open(master MasterKey) (*Keyring, error) {
 	newest := c.Newest()
 	switch {
@@ -167,9 +172,10 @@ func (r *Ring) has(id ID) bool {
 	return slices.ContainsFunc(r.slots, func(s slot) bool { return s.id == id })
 }
 
-// Accept returns the keyring of the ring that comes after k. It must name k's hash, be signed by a slot of k, and have all keys and devices of
-// k. Errors: *base.CorruptError for a ring that is none or does not follow; ErrShutOut when it follows and the slot with which k was opened is not
-// in it any more; *base.FormatError.
+// Accept returns the keyring of the ring that comes after k. It must name k's hash, be signed by a
+// slot of k, and have all keys and devices of k. Errors: *base.CorruptError for a ring that is none
+// or does not follow; ErrShutOut when it follows and the slot with which k was opened is not in it
+// any more; *base.FormatError.
 func (k *Keyring) Accept(ring []byte) (*Keyring, error) {
 	r, err := ParseRing(ring)
 	if err != nil {

@@ -23,8 +23,10 @@ type member struct {
 	gone   bool
 }
 
-// TestChain: whoever has a slot opens every ring of a chain that anybody has gone on with, has the same keys as all others and sees the same devices; whoever had one is told so, and does
-// not open what is sealed with later keys; nobody else opens anything. Who follows ring by ring knows what a new one finds.
+// TestChain: whoever has a slot opens every ring of a chain that anybody has gone on with, has the
+// same keys as all others and sees the same devices; whoever had one is told so, and does not open
+// what is sealed with later keys; nobody else opens anything. Who follows ring by ring knows what a
+// new one finds.
 func TestChain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := uint64(1000)

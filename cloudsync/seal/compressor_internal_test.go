@@ -49,7 +49,8 @@ func TestLooksRandom(t *testing.T) {
 	}
 }
 
-// TestBlocksThatAreWorthCompressing says which blocks are compressed: what looks as if it could be, always; what looks random and repeats itself, where the try comes to it.
+// TestBlocksThatAreWorthCompressing says which blocks are compressed: what looks as if it could be,
+// always; what looks random and repeats itself, where the try comes to it.
 func TestBlocksThatAreWorthCompressing(t *testing.T) {
 	const n = 64 << 10
 	noise := noiseOf(5, n)

@@ -18,12 +18,13 @@ var (
 	// ErrUnknownDevice reports something signed by a device that the keyring does not have: it is
 	// forged, or the keyring is not the newest.
 	ErrUnknownDevice = errors.New("device is not in the keyring")
-	// ErrBadSignature reports something that the device did not sign of which it says so, or that was
-	// sealed after the device was shut out.
+	// ErrBadSignature reports something that the device did not sign of which it says so, or that
+	// was sealed after the device was shut out.
 	ErrBadSignature = errors.New("signature does not count")
 )
 
-// DeviceKey is the key with which a device signs. The zero value is none. It may be copied; it does not print.
+// DeviceKey is the key with which a device signs. The zero value is none. It may be copied; it does
+// not print.
 type DeviceKey struct{ seed secret.Bytes }
 
 // NewDeviceKey draws a key from random; nil means the system's source.
@@ -36,7 +37,8 @@ func NewDeviceKey(random io.Reader) (DeviceKey, error) {
 	return DeviceKey{secret.New(b)}, nil
 }
 
-// ParseDeviceKey returns the key that Bytes gave: 32 bytes, which are copied. Errors: base.ErrInvalid.
+// ParseDeviceKey returns the key that Bytes gave: 32 bytes, which are copied. Errors:
+// base.ErrInvalid.
 func ParseDeviceKey(b []byte) (DeviceKey, error) {
 	if len(b) != ed25519.SeedSize {
 		return DeviceKey{}, fmt.Errorf("key of device has %d bytes, want %d: %w", len(b), ed25519.SeedSize, base.ErrInvalid)
@@ -74,8 +76,8 @@ func (s *Sealer) SignsAs() ID {
 	return ID{}
 }
 
-// Sign returns the signature of that device over the bucket's id and message. Errors: base.ErrInvalid
-// where SignAs was not called.
+// Sign returns the signature of that device over the bucket's id and message. Errors:
+// base.ErrInvalid where SignAs was not called.
 func (s *Sealer) Sign(message []byte) ([SignatureBytes]byte, error) {
 	by := s.signer.Load()
 	if by == nil {

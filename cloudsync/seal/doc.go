@@ -1,40 +1,47 @@
-// Package seal is everything between plaintext and what a bucket's owner sees. It knows keys, objects and frames, and
-// nothing of buckets, pages or logs: who seals says by a role and a name what an object is.
+// Package seal is everything between plaintext and what a bucket's owner sees. It knows keys,
+// objects and frames, and nothing of buckets, pages or logs: who seals says by a role and a name
+// what an object is.
 //
-// A bucket's keyring holds the bucket's id, a key for names, a secret for chunking, data keys, and the public keys of its
-// slots and devices. It is a chain of rings: each is an object of its own that names the hash of the one before, is sealed with
-// a key of its own, and has that key wrapped for every slot. A slot is opened with a master key: 32 bytes from a key file, from
-// a passphrase, or written as recovery words. A Sealer seals with the newest data key and opens with all of them. Each object
-// has a random id and by it a key of its own. A single object is opened whole; a framed one is a stream that is cut into frames of
-// 16 KiB, and is opened by range or from front to end.
+// A bucket's keyring holds the bucket's id, a key for names, a secret for chunking, data keys, and
+// the public keys of its slots and devices. It is a chain of rings: each is an object of its own
+// that names the hash of the one before, is sealed with a key of its own, and has that key wrapped
+// for every slot. A slot is opened with a master key: 32 bytes from a key file, from a passphrase,
+// or written as recovery words. A Sealer seals with the newest data key and opens with all of them.
+// Each object has a random id and by it a key of its own. A single object is opened whole; a framed
+// one is a stream that is cut into frames of 16 KiB, and is opened by range or from front to end.
 //
-// In a bucket without a master key everything has the same layout with algorithm 0: content is readable, and a hash
-// stands where the tag would be, against accidents. A Sealer opens objects of its own bucket's algorithm only.
+// In a bucket without a master key everything has the same layout with algorithm 0: content is
+// readable, and a hash stands where the tag would be, against accidents. A Sealer opens objects of
+// its own bucket's algorithm only.
 //
 // # What the bucket's owner sees
 //
-// Of a sealed bucket: how many objects there are, under which names, how long each is, when it was written, read and
-// deleted and from where; of the header, the format version, the algorithm, the shape (single or framed), the index of the
-// data key, and a random id; of the keyring the bucket's id, when it changed, how many slots it has and of which kind, the parameters of
-// argon2id, sixteen bytes of each slot by which a guessed passphrase can be tried (so can it by the rest), and by its length about how many
-// devices and data keys there are. Lengths are padded: those of
-// framed objects by Padme, those of single ones as the caller says. They are those after compression, where the caller lets something be
-// compressed: who can have text of his own put beside a secret into one block can learn of the secret from them.
+// Of a sealed bucket: how many objects there are, under which names, how long each is, when it was
+// written, read and deleted and from where; of the header, the format version, the algorithm, the
+// shape (single or framed), the index of the data key, and a random id; of the keyring the bucket's
+// id, when it changed, how many slots it has and of which kind, the parameters of argon2id, sixteen
+// bytes of each slot by which a guessed passphrase can be tried (so can it by the rest), and by its
+// length about how many devices and data keys there are. Lengths are padded: those of framed
+// objects by Padme, those of single ones as the caller says. They are those after compression,
+// where the caller lets something be compressed: who can have text of his own put beside a secret
+// into one block can learn of the secret from them.
 //
-// He does not see content, names of ledgers and pages, where in an object something begins, nor whether two objects or blocks have
-// equal content: equal plaintexts give other bytes each time. That two names are equal shows that they stand for the
-// same, and paths may show roles: that is for who makes paths to say.
+// He does not see content, names of ledgers and pages, where in an object something begins, nor
+// whether two objects or blocks have equal content: equal plaintexts give other bytes each time.
+// That two names are equal shows that they stand for the same, and paths may show roles: that is
+// for who makes paths to say.
 //
-// He can withhold objects, and give an older one in place of a newer with the same role and name. He cannot change one, cut
-// it, mix frames, pass one off under another role or name, or replace it by plaintext: opening gives an error.
+// He can withhold objects, and give an older one in place of a newer with the same role and name.
+// He cannot change one, cut it, mix frames, pass one off under another role or name, or replace it
+// by plaintext: opening gives an error.
 //
 // Of a plaintext bucket he sees, and can change, everything.
 //
 // # Layouts
 //
-// docs/format/sealed.md has the layouts of objects. Objects of version 1 had frames of any length, with their lengths in clear, and are
-// refused. Numbers are big-endian. part(x) is the length of x in four bytes, then x. Whatever is not listed is zero and
-// reserved, and refused when it is not.
+// docs/format/sealed.md has the layouts of objects. Objects of version 1 had frames of any length,
+// with their lengths in clear, and are refused. Numbers are big-endian. part(x) is the length of x
+// in four bytes, then x. Whatever is not listed is zero and reserved, and refused when it is not.
 //
 // A ring:
 //
@@ -64,14 +71,17 @@
 //	28   4  lanes
 //	32  16  salt
 //	48  16  key check, derived as below, info "ledger seal 1 check"
-//	64  48  the ring's key, 32 random bytes, sealed: kind 6, number 0, associated data the 64 bytes before;
-//	        key HKDF-SHA-256, input X25519 of the ring's and the slot's key, salt bucket id and slot id,
-//	        info "ledger seal 1 slot", number of the ring (8), the ring's and the slot's public key
+//	64  48  the ring's key, 32 random bytes, sealed: kind 6, number 0, associated data the 64
+//	        bytes before; key HKDF-SHA-256, input X25519 of the ring's and the slot's key, salt
+//	        bucket id and slot id, info "ledger seal 1 slot", number of the ring (8), the ring's
+//	        and the slot's public key
 //
-// From a slot's master key HKDF-SHA-256 with the salt bucket id, slot id derives its check, with info "ledger seal 1 box" the private
-// key of X25519, and with "ledger seal 1 sign" the seed of Ed25519. Public keys stand in the sealed content alone.
+// From a slot's master key HKDF-SHA-256 with the salt bucket id, slot id derives its check, with
+// info "ledger seal 1 box" the private key of X25519, and with "ledger seal 1 sign" the seed of
+// Ed25519. Public keys stand in the sealed content alone.
 //
-// The content is not compressed and has no flags; text(x) is its length in two bytes, then x, printable UTF-8 of at most 128:
+// The content is not compressed and has no flags; text(x) is its length in two bytes, then x,
+// printable UTF-8 of at most 128:
 //
 //	32  key for names
 //	32  chunking secret
@@ -80,43 +90,55 @@
 //	 4  number of devices, at most 4096; of each:
 //	    id (16), Ed25519 public key (32), until (4), text(name)
 //
-// until is 0, or the index of the first data key with which nothing counts any more that the device seals. The next ring has the same bucket id,
-// algorithm, keys, slots and devices, but that slots may be missing or new, and data keys and devices be added, and a device be shut out. It
-// counts when a slot of the ring before has signed it; ring 0 is signed by a slot of its own.
+// until is 0, or the index of the first data key with which nothing counts any more that the device
+// seals. The next ring has the same bucket id, algorithm, keys, slots and devices, but that slots
+// may be missing or new, and data keys and devices be added, and a device be shut out. It counts
+// when a slot of the ring before has signed it; ring 0 is signed by a slot of its own.
 //
 // Recovery words are the 24 English words of BIP-39 for a master key of 32 bytes.
 //
-// A name is the first 20 bytes, as 40 lower-case hexadecimal digits, of the HMAC-SHA-256, with the key for names, of
-// "ledger seal 1 name", part(role), the number of parts (4), and each part as part(x).
+// A name is the first 20 bytes, as 40 lower-case hexadecimal digits, of the HMAC-SHA-256, with the
+// key for names, of "ledger seal 1 name", part(role), the number of parts (4), and each part as
+// part(x).
 //
-// A key file has three lines that end in a line feed: "ledger master key 1"; the key as 64 lower-case hexadecimal digits; the first 4
-// bytes of the SHA-256 of "ledger seal 1 key file" and the key, as 8 digits.
+// A key file has three lines that end in a line feed: "ledger master key 1"; the key as 64
+// lower-case hexadecimal digits; the first 4 bytes of the SHA-256 of "ledger seal 1 key file" and
+// the key, as 8 digits.
 //
 // # Why
 //
-// An id of 16 bytes that the Sealer makes itself, at the moment of sealing, makes every key new, so that the nonce can be a
-// counter, and no retry can seal two contents with one key and nonce. It is the beginning of the HMAC-SHA-256, with the key for
-// names, of "ledger seal 1 id", 16 random bytes, and what is sealed: a single object's plaintext, or a framed one's first frame, and
-// its table where that is known before. So a source of randomness that repeats itself, as after a snapshot of a virtual machine was
-// started twice, gives two contents one key only if they are framed and equal that far. The two keys of a ring are HKDF-SHA-256 of 64
-// random bytes and its content for the same reason, with its head as salt and info "ledger seal 1 draw". Among 2^40 objects two share an id with a
-// probability of 2^-49, and they would have to share role and name too. A name of 20 bytes keeps paths short: among 2^40 names
-// two are equal with a probability of 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key from damage, and
-// binds a slot to one master key, which GCM alone does not. The key of a ring is wrapped with X25519, because who writes the next one
-// knows the secret of his own slot alone, and one who was shut out must not have what opens the others'.
+// An id of 16 bytes that the Sealer makes itself, at the moment of sealing, makes every key new, so
+// that the nonce can be a counter, and no retry can seal two contents with one key and nonce. It is
+// the beginning of the HMAC-SHA-256, with the key for names, of "ledger seal 1 id", 16 random
+// bytes, and what is sealed: a single object's plaintext, or a framed one's first frame, and its
+// table where that is known before. So a source of randomness that repeats itself, as after a
+// snapshot of a virtual machine was started twice, gives two contents one key only if they are
+// framed and equal that far. The two keys of a ring are HKDF-SHA-256 of 64 random bytes and its
+// content for the same reason, with its head as salt and info "ledger seal 1 draw". Among 2^40
+// objects two share an id with a probability of 2^-49, and they would have to share role and name
+// too. A name of 20 bytes keeps paths short: among 2^40 names two are equal with a probability of
+// 2^-81, and who looks for a pair needs the key and 2^80 tries. The key check tells a wrong key
+// from damage, and binds a slot to one master key, which GCM alone does not. The key of a ring is
+// wrapped with X25519, because who writes the next one knows the secret of his own slot alone, and
+// one who was shut out must not have what opens the others'.
 //
 // # Invariants
 //
 //	I1: an object of another algorithm than the bucket's is never opened.
-//	I2: an object's key follows from all of its head, role and name, and the same goes into the associated data.
-//	I3: nothing is allocated for a length that has not been compared with a limit, nor decompressed beyond the declared
-//	    length, which has been.
+//	I2: an object's key follows from all of its head, role and name, and the same goes into the
+//	    associated data.
+//	I3: nothing is allocated for a length that has not been compared with a limit, nor
+//	    decompressed beyond the declared length, which has been.
 //	I4: no plaintext is given out whose tag has not been verified.
-//	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext or keys.
-//	I6: rings that leave out others which are known are taken only if those added slots and devices, and
-//	    nothing else: so no removed slot, shut-out device or retired data key comes back.
+//	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext
+//	    or keys.
+//	I6: rings that leave out others which are known are taken only if those added slots and
+//	    devices, and nothing else: so no removed slot, shut-out device or retired data key comes
+//	    back.
 //
-// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream, Frames or Compressor by one goroutine at a time. The package
-// starts no goroutine. It imports, of the module, internal/base and internal/secret, and must not import anything that knows
-// buckets, pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any release.
+// Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream,
+// Frames or Compressor by one goroutine at a time. The package starts no goroutine. It imports, of
+// the module, internal/base and internal/secret, and must not import anything that knows buckets,
+// pages or storage. docs/format/sealed.md has the layouts for readers. It may change with any
+// release.
 package seal

@@ -9,16 +9,17 @@ import (
 
 // Sentinels, beside those of internal/base. They are matched with errors.Is.
 var (
-	// ErrWrongKey reports a master key with which the bucket's keys were not wrapped, or none where one is needed. It is base.ErrWrongKey.
+	// ErrWrongKey reports a master key with which the bucket's keys were not wrapped, or none where
+	// one is needed. It is base.ErrWrongKey.
 	ErrWrongKey = base.ErrWrongKey
-	// ErrPlaintext reports a bucket that is not sealed, though a master key was given: it was never sealed, or
-	// somebody wants it to look so.
+	// ErrPlaintext reports a bucket that is not sealed, though a master key was given: it was never
+	// sealed, or somebody wants it to look so.
 	ErrPlaintext = errors.New("bucket is plaintext")
-	// ErrShutOut reports a key with which the bucket's keys could once be opened, and that was removed since. It is base.ErrShutOut, and matches
-	// ErrWrongKey.
+	// ErrShutOut reports a key with which the bucket's keys could once be opened, and that was
+	// removed since. It is base.ErrShutOut, and matches ErrWrongKey.
 	ErrShutOut = base.ErrShutOut
-	// ErrUnknownKey reports a key index that the keyring does not have: the object is damaged, or sealed by a device
-	// that has a newer keyring.
+	// ErrUnknownKey reports a key index that the keyring does not have: the object is damaged, or
+	// sealed by a device that has a newer keyring.
 	ErrUnknownKey = errors.New("unknown key index")
 	// ErrOldFormat reports the keyring of a bucket that an older version has made. It matches
 	// base.ErrUnsupported.

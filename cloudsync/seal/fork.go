@@ -6,19 +6,20 @@ import (
 	"slices"
 )
 
-// ErrForked reports rings that go on from an older one than the newest that is known, and that must not
-// be taken: the known ones have shut somebody out or drawn a data key since, or nobody can tell.
+// ErrForked reports rings that go on from an older one than the newest that is known, and that must
+// not be taken: the known ones have shut somebody out or drawn a data key since, or nobody can
+// tell.
 var ErrForked = errors.New("the keyring was continued from an older state")
 
-// Fork takes over rings that follow a ring of c other than its newest one: those that a bucket has which
-// was wiped or taken back, and which another device has filled again. k is the keyring of the newest ring of
-// c. rings are those behind the last that both have, in order. It returns the chain and the keyring with
-// them, and a change that adds what they lack of the slots that c has added since; devices register again
-// by themselves.
+// Fork takes over rings that follow a ring of c other than its newest one: those that a bucket has
+// which was wiped or taken back, and which another device has filled again. k is the keyring of the
+// newest ring of c. rings are those behind the last that both have, in order. It returns the chain
+// and the keyring with them, and a change that adds what they lack of the slots that c has added
+// since; devices register again by themselves.
 //
-// It takes them only if c has added slots and devices since, and nothing else (I6). Whoever has a slot could have
-// had them added after the others' rings, so that nothing was lost that somebody relied on. Had c shut somebody out, he
-// could be the one who has signed the other rings.
+// It takes them only if c has added slots and devices since, and nothing else (I6). Whoever has a
+// slot could have had them added after the others' rings, so that nothing was lost that somebody
+// relied on. Had c shut somebody out, he could be the one who has signed the other rings.
 //
 // Errors: ErrForked; ErrShutOut when the slot with which k was opened is not in the last ring;
 // *base.CorruptError and *base.FormatError for rings that are none or do not follow.
@@ -69,7 +70,8 @@ func (c *Chain) Fork(k *Keyring, rings [][]byte) (*Chain, *Keyring, Change, erro
 	return chain, next, again, nil
 }
 
-// takenSince returns what a later keyring of the same chain has done beside adding slots and devices.
+// takenSince returns what a later keyring of the same chain has done beside adding slots and
+// devices.
 func (k *Keyring) takenSince(later *Keyring) string {
 	if len(later.data) != len(k.data) {
 		return "a data key was drawn"

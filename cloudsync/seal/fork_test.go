@@ -42,8 +42,8 @@ func device(id byte) []seal.Device {
 	return []seal.Device{{ID: seal.ID{id}, Name: "device", Key: [32]byte{id}}}
 }
 
-// TestFork: two devices go on from one ring, since the bucket lost what the first had put. It takes the
-// other's rings if its own only added something, and nobody comes back who was shut out.
+// TestFork: two devices go on from one ring, since the bucket lost what the first had put. It takes
+// the other's rings if its own only added something, and nobody comes back who was shut out.
 func TestFork(t *testing.T) {
 	mine, his, third := newMaster(t, 200), newMaster(t, 201), newMaster(t, 202)
 	first := found(t, newSealer(t, seal.AES256GCM, 203).Keyring(), mine, 204)
@@ -111,7 +111,8 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// TestDeviceSignatures: what a device has signed verifies for it, in its bucket, until it is shut out, and nothing else does.
+// TestDeviceSignatures: what a device has signed verifies for it, in its bucket, until it is shut
+// out, and nothing else does.
 func TestDeviceSignatures(t *testing.T) {
 	key, err := seal.NewDeviceKey(&randomSource{seed: 230})
 	if err != nil {

@@ -253,7 +253,8 @@ func TestEachChangeOfAFramedObjectIsSeen(t *testing.T) {
 	})
 }
 
-// TestFramesAreBoundToTheirPlace puts every frame at every other place, of its own object and of another one.
+// TestFramesAreBoundToTheirPlace puts every frame at every other place, of its own object and of
+// another one.
 func TestFramesAreBoundToTheirPlace(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a seal.Algorithm) {
 		s := newSealer(t, a, 26)

@@ -16,8 +16,8 @@ func known(err error) bool {
 	return errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, seal.ErrWrongKey) || errors.Is(err, seal.ErrPlaintext)
 }
 
-// FuzzOpenEnvelope opens what a bucket gives, as single object, by frames, by stream and as a frame. Sealed, only what was sealed
-// opens; in plaintext, whatever the hash allows.
+// FuzzOpenEnvelope opens what a bucket gives, as single object, by frames, by stream and as a
+// frame. Sealed, only what was sealed opens; in plaintext, whatever the hash allows.
 func FuzzOpenEnvelope(f *testing.F) {
 	sealers := []*seal.Sealer{newSealer(f, seal.AES256GCM, 200), newSealer(f, seal.Plain, 200)}
 	for _, s := range sealers {

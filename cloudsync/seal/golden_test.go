@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write the golden files that are not the
 
 const goldenDir = "testdata/golden"
 
-// golden compares got with the golden file of that name. Golden files of a released format are written once.
+// golden compares got with the golden file of that name. Golden files of a released format are
+// written once.
 func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join(goldenDir, name)
@@ -54,7 +55,8 @@ func golden(t *testing.T, name string, got []byte) []byte {
 
 const goldenPassphrase = "correct horse battery staple"
 
-// goldenParts do not compress, so that their sealed bytes do not depend on the release of the zstd library.
+// goldenParts do not compress, so that their sealed bytes do not depend on the release of the zstd
+// library.
 var goldenParts = [][]byte{noise(101, 60), noise(102, 5), noise(103, 200)}
 
 var goldenText = bytes.Repeat([]byte("Ledger keeps what it was given. "), 50)
@@ -127,7 +129,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// part and the rest of this file are a second implementation, made from the tables in doc.go with the standard library.
+// part and the rest of this file are a second implementation, made from the tables in doc.go with
+// the standard library.
 func part(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
@@ -159,7 +162,8 @@ func nonceOf(kind byte, number uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kind, 0, 0, 0}, number)
 }
 
-// ringByHand opens a ring with the secret of one of its slots, verifies that the slot before has signed it, and returns its keys: names, chunking, data.
+// ringByHand opens a ring with the secret of one of its slots, verifies that the slot before has
+// signed it, and returns its keys: names, chunking, data.
 func ringByHand(t *testing.T, b, master []byte, slot int, before []byte) [][]byte {
 	t.Helper()
 	if sum := sha256.Sum256(b[:len(b)-32]); !bytes.Equal(sum[:], b[len(b)-32:]) {

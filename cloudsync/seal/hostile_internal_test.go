@@ -130,7 +130,8 @@ func TestContentOfAHostileMember(t *testing.T) {
 	}
 }
 
-// TestABombAllocatesLittle opens 10 GiB of zeros, declared honestly and not, and counts what is allocated.
+// TestABombAllocatesLittle opens 10 GiB of zeros, declared honestly and not, and counts what is
+// allocated.
 func TestABombAllocatesLittle(t *testing.T) {
 	s := member(t, AES256GCM)
 	const limit = 1 << 20
@@ -172,7 +173,8 @@ func sealStream(t testing.TB, s *Sealer, stream []byte) []byte {
 	return out.Bytes()
 }
 
-// TestStreamsOfAHostileMember reads streams with other lengths, marks, padding and footers than a Writer makes.
+// TestStreamsOfAHostileMember reads streams with other lengths, marks, padding and footers than a
+// Writer makes.
 func TestStreamsOfAHostileMember(t *testing.T) {
 	s := member(t, AES256GCM)
 	block := new(Compressor).AppendBlock(nil, []byte("abcde"), false)

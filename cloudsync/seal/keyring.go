@@ -100,8 +100,8 @@ func (k *Keyring) Slots() []SlotInfo {
 	return all
 }
 
-// Devices returns the devices that were registered, also those that are shut out, in that order. The
-// slice is the caller's.
+// Devices returns the devices that were registered, also those that are shut out, in that order.
+// The slice is the caller's.
 func (k *Keyring) Devices() []Device { return slices.Clone(k.devices) }
 
 // HasDevices reports whether any device was registered.
@@ -125,8 +125,8 @@ func (k *Keyring) newest() uint32 {
 
 // Name returns the name, in the bucket, of what role and parts say: NameDigits lower-case
 // hexadecimal digits, which tell nobody without the key what they stand for. Different roles,
-// numbers of parts and parts give different names. In a plaintext bucket the key is there for all to
-// see.
+// numbers of parts and parts give different names. In a plaintext bucket the key is there for all
+// to see.
 func (k *Keyring) Name(role string, parts ...[]byte) string {
 	mac := hmac.New(sha256.New, k.names.Expose())
 	b := appendParts([]byte(labelName), role)

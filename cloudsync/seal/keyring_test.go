@@ -190,7 +190,8 @@ func TestPassphrase(t *testing.T) {
 	}
 }
 
-// TestEachChangeOfAKeyringIsSeen: by the checksum, and with the checksum made anew by the key check, a tag or the signature.
+// TestEachChangeOfAKeyringIsSeen: by the checksum, and with the checksum made anew by the key
+// check, a tag or the signature.
 func TestEachChangeOfAKeyringIsSeen(t *testing.T) {
 	kdf := cheap(t, 56)
 	derived, err := kdf.Derive(secret.FromString("p"))
@@ -311,7 +312,8 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// TestEachChangeOfAKeyFileIsSeen: typed by hand, it can be wrong anywhere. The errors show nothing of the key.
+// TestEachChangeOfAKeyFileIsSeen: typed by hand, it can be wrong anywhere. The errors show nothing
+// of the key.
 func TestEachChangeOfAKeyFileIsSeen(t *testing.T) {
 	text, err := seal.FormatKeyFile(newMaster(t, 65))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// MasterKey is the secret of a slot, which opens a bucket's keyring. The zero value is no key, which makes and opens
-// plaintext buckets. It may be copied; it does not print.
+// MasterKey is the secret of a slot, which opens a bucket's keyring. The zero value is no key,
+// which makes and opens plaintext buckets. It may be copied; it does not print.
 type MasterKey struct {
 	key   secret.Bytes
 	kdf   *KDF // nil when the key was not derived
@@ -47,8 +47,8 @@ func (m MasterKey) IsZero() bool { return m.key.IsZero() }
 // Equal reports whether both are the same key, in constant time.
 func (m MasterKey) Equal(other MasterKey) bool { return m.key.Equal(other.key) }
 
-// Bounds of a KDF. What a bucket asks for beyond them is refused before memory is allocated. What is below them
-// is refused too, so that no program makes a bucket whose passphrase is easily found.
+// Bounds of a KDF. What a bucket asks for beyond them is refused before memory is allocated. What
+// is below them is refused too, so that no program makes a bucket whose passphrase is easily found.
 const (
 	MinMemoryKiB = 8 << 10
 	MaxMemoryKiB = 1 << 20
@@ -58,20 +58,21 @@ const (
 	MaxMemoryPasses = 4 << 20
 )
 
-// The parameters of a new KDF: the second recommended option of RFC 9106, section 4, for where memory is scarce. The
-// first one takes 2 GiB, which phones and small servers do not have to spare.
+// The parameters of a new KDF: the second recommended option of RFC 9106, section 4, for where
+// memory is scarce. The first one takes 2 GiB, which phones and small servers do not have to spare.
 const (
 	DefaultMemoryKiB = 64 << 10
 	DefaultPasses    = 3
 	DefaultLanes     = 4
 )
 
-// KDF says how a master key is derived from a passphrase: by argon2id, version 1.3, with these parameters. It is not
-// secret, and stands in the slot.
+// KDF says how a master key is derived from a passphrase: by argon2id, version 1.3, with these
+// parameters. It is not secret, and stands in the slot.
 type KDF struct {
 	// MemoryKiB is the memory, in KiB: 8 MiB to 1 GiB.
 	MemoryKiB uint32
-	// Passes is the number of passes over the memory: 1 to 64, and at most 4 GiB passed over in all.
+	// Passes is the number of passes over the memory: 1 to 64, and at most 4 GiB passed over in
+	// all.
 	Passes uint32
 	// Lanes is the degree of parallelism: 1 to 16. It changes the key.
 	Lanes uint32
@@ -103,9 +104,10 @@ func (k KDF) check() string {
 	return ""
 }
 
-// Derive returns the master key that belongs to passphrase. It takes MemoryKiB of memory and, with the default
-// parameters, about a tenth of a second. The bytes of the passphrase count as they are: no normalisation, no trimming.
-// Errors: base.ErrInvalid for an empty passphrase or parameters out of bounds.
+// Derive returns the master key that belongs to passphrase. It takes MemoryKiB of memory and, with
+// the default parameters, about a tenth of a second. The bytes of the passphrase count as they are:
+// no normalisation, no trimming. Errors: base.ErrInvalid for an empty passphrase or parameters out
+// of bounds.
 func (k KDF) Derive(passphrase secret.Bytes) (MasterKey, error) {
 	if what := k.check(); what != "" {
 		return MasterKey{}, fmt.Errorf("derive master key: %s: %w", what, base.ErrInvalid)

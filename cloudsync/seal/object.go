@@ -130,9 +130,9 @@ func (s *Sealer) openObject(l Label, b []byte, shape byte) (*object, error) {
 
 // object derives the key of an object.
 //
-// I1: an object of another algorithm than the bucket's is never opened, so that nobody passes off a plaintext as
-// sealed.
-// I2: an object's key follows from all of its header, role and name, and the same goes into the associated data.
+// I1: an object of another algorithm than the bucket's is never opened, so that nobody passes off a
+// plaintext as sealed. I2: an object's key follows from all of its header, role and name, and the
+// same goes into the associated data.
 func (k *Keyring) object(l Label, h header) (*object, error) {
 	if h.algorithm != k.algorithm {
 		return nil, l.corrupt(k.algorithm.String(), h.algorithm.String(), nil)

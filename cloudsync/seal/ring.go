@@ -48,8 +48,8 @@ type Hash [sumBytes]byte
 // String returns the hash as 64 lower-case hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// Ring is what everybody can see of a ring of a keyring's chain, and the rest, which only a slot opens. It is
-// immutable.
+// Ring is what everybody can see of a ring of a keyring's chain, and the rest, which only a slot
+// opens. It is immutable.
 type Ring struct {
 	// Algorithm says how the bucket's objects are protected.
 	Algorithm Algorithm
@@ -192,8 +192,9 @@ func (r *Ring) signedBy(slots []slot) error {
 	return nil
 }
 
-// Found makes the first ring of a bucket's chain, with one slot, or none in plaintext, where slot is the zero
-// NewSlot: else base.ErrInvalid. It returns the ring as it goes into the bucket, and the keyring that has it open.
+// Found makes the first ring of a bucket's chain, with one slot, or none in plaintext, where slot
+// is the zero NewSlot: else base.ErrInvalid. It returns the ring as it goes into the bucket, and
+// the keyring that has it open.
 func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, error) {
 	if (k.algorithm == Plain) != first.Master.IsZero() || k.founded {
 		return nil, nil, fmt.Errorf("found keyring of %s, master key given: %t: %w", k.algorithm, !first.Master.IsZero(), base.ErrInvalid)
@@ -217,25 +218,30 @@ func (k *Keyring) Found(first NewSlot, random io.Reader) ([]byte, *Keyring, erro
 	return raw, &next, nil
 }
 
-// Change says how the next ring differs from the one before. The zero value changes nothing but the key of the ring.
+// Change says how the next ring differs from the one before. The zero value changes nothing but the
+// key of the ring.
 type Change struct {
-	// NewDataKey draws another data key, with which all that is written from then on is sealed. It goes without saying where something is removed.
+	// NewDataKey draws another data key, with which all that is written from then on is sealed. It
+	// goes without saying where something is removed.
 	NewDataKey bool
 	// AddSlots are new slots.
 	AddSlots []NewSlot
-	// RemoveSlots are the ids of slots that no longer open the keyring. The one with which it is open is not removed.
+	// RemoveSlots are the ids of slots that no longer open the keyring. The one with which it is
+	// open is not removed.
 	RemoveSlots []ID
 	// AddDevices registers devices; Until is ignored.
 	AddDevices []Device
-	// RemoveDevices are the ids of devices of which nothing counts any more that is written from then on.
+	// RemoveDevices are the ids of devices of which nothing counts any more that is written from
+	// then on.
 	RemoveDevices []ID
 }
 
-// Next returns the ring that comes after k, as it goes into the bucket unless there is one of that number already, and the keyring that has it open. Slots are
-// wrapped with a new key for those that are left, so that nobody else opens it, and signed by the one with which k was opened.
+// Next returns the ring that comes after k, as it goes into the bucket unless there is one of that
+// number already, and the keyring that has it open. Slots are wrapped with a new key for those that
+// are left, so that nobody else opens it, and signed by the one with which k was opened.
 //
-// Errors: base.ErrInvalid for slots and devices that are not there or twice, for labels, for the own slot, in plaintext for slots and data keys;
-// base.ErrTooLarge beyond the bounds.
+// Errors: base.ErrInvalid for slots and devices that are not there or twice, for labels, for the
+// own slot, in plaintext for slots and data keys; base.ErrTooLarge beyond the bounds.
 func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	raw, next, err := k.next(c, random)
 	if err != nil {
@@ -313,7 +319,8 @@ func (k *Keyring) changeDevices(c Change) error {
 	return nil
 }
 
-// write returns k as a ring that signer has signed, and sets its hash. k.hash is that of the ring before.
+// write returns k as a ring that signer has signed, and sets its hash. k.hash is that of the ring
+// before.
 func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	b := append([]byte{ringVersion, byte(k.algorithm)}, byte(len(k.slots)>>8), byte(len(k.slots)))
 	b = append(b, k.bucket[:]...)
@@ -363,8 +370,8 @@ func (k *Keyring) write(signer *slotKeys, random io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// drawKeys draws the key of a ring and the key that wraps it. All that is sealed goes into them, and
-// the head, so that a source of randomness that repeats itself gives no key twice.
+// drawKeys draws the key of a ring and the key that wraps it. All that is sealed goes into them,
+// and the head, so that a source of randomness that repeats itself gives no key twice.
 func (k *Keyring) drawKeys(head []byte, random io.Reader) ([]byte, error) {
 	drawn, err := draw(random, 2*keyBytes)
 	if err != nil {

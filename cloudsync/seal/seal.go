@@ -136,7 +136,8 @@ func NewSealer(ring *Keyring, random io.Reader) *Sealer {
 // Keyring returns the keys.
 func (s *Sealer) Keyring() *Keyring { return s.ring.Load() }
 
-// Use has objects sealed and opened with the keys of ring from now on. It must be a later ring of the same chain.
+// Use has objects sealed and opened with the keys of ring from now on. It must be a later ring of
+// the same chain.
 func (s *Sealer) Use(ring *Keyring) { s.ring.Store(ring) }
 
 // Random returns a generator of numbers that nobody can guess, for choices that the bucket's owner
@@ -161,8 +162,8 @@ func (s *Sealer) drawID() (drawn ID, err error) {
 	return drawn, nil
 }
 
-// hedgedID returns the id of an object with some content, which tells nothing about that to who does
-// not have the keyring.
+// hedgedID returns the id of an object with some content, which tells nothing about that to who
+// does not have the keyring.
 func (k *Keyring) hedgedID(drawn ID, content ...[]byte) ID {
 	mac := hmac.New(sha256.New, k.names.Expose())
 	mac.Write(append([]byte(labelID), drawn[:]...))

@@ -52,7 +52,8 @@ func mustSeal(t testing.TB, s *seal.Sealer, l seal.Label, plain []byte) []byte {
 	return sealed
 }
 
-// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what was opened.
+// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what
+// was opened.
 func mustRefuse(t testing.TB, what string, l seal.Label, err error) {
 	t.Helper()
 	if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
@@ -160,7 +161,8 @@ func TestEachChangeOfAnObjectIsSeen(t *testing.T) {
 	})
 }
 
-// changes calls fn with every flip of a bit, every byte set to 0 and 255, every truncation, and a byte more.
+// changes calls fn with every flip of a bit, every byte set to 0 and 255, every truncation, and a
+// byte more.
 func changes(b []byte, fn func(what string, changed []byte)) {
 	for i := range b {
 		for bit := range 8 {

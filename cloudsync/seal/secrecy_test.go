@@ -21,7 +21,8 @@ func canaries() map[string][]byte {
 	}
 }
 
-// TestNoPlaintextIsVisible looks for every 8 bytes of the plaintext, role and name in what a bucket gets.
+// TestNoPlaintextIsVisible looks for every 8 bytes of the plaintext, role and name in what a bucket
+// gets.
 func TestNoPlaintextIsVisible(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 301)
 	for what, plain := range canaries() {
@@ -48,8 +49,9 @@ func TestNoPlaintextIsVisible(t *testing.T) {
 	}
 }
 
-// TestSealedBytesLookRandom is a smoke test: chi-square of the bytes, and of the differences of neighbours, with 255 degrees of
-// freedom. Beyond 180 to 350 lies less than one in 20 000; the randomness is fixed, so the test does not flicker.
+// TestSealedBytesLookRandom is a smoke test: chi-square of the bytes, and of the differences of
+// neighbours, with 255 degrees of freedom. Beyond 180 to 350 lies less than one in 20 000; the
+// randomness is fixed, so the test does not flicker.
 func TestSealedBytesLookRandom(t *testing.T) {
 	s := newSealer(t, seal.AES256GCM, 303)
 	for what, part := range canaries() {
@@ -77,7 +79,8 @@ func TestSealedBytesLookRandom(t *testing.T) {
 	}
 }
 
-// TestNoKeyIsPrinted formats, logs and marshals whatever has a key in it, and the errors of opening with it.
+// TestNoKeyIsPrinted formats, logs and marshals whatever has a key in it, and the errors of opening
+// with it.
 func TestNoKeyIsPrinted(t *testing.T) {
 	source := seeded(304)
 	raw := noise(305, 32)
@@ -139,7 +142,8 @@ func (repeated) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRepeatedRandomness seals with a source that repeats itself: only equal content gets one id, and with it one key.
+// TestRepeatedRandomness seals with a source that repeats itself: only equal content gets one id,
+// and with it one key.
 func TestRepeatedRandomness(t *testing.T) {
 	for _, a := range algorithms {
 		s := seal.NewSealer(newSealer(t, a, 1).Keyring(), repeated{})

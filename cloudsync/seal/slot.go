@@ -69,13 +69,13 @@ type Device struct {
 	Name string
 	// Key verifies what it signs.
 	Key [ed25519.PublicKeySize]byte
-	// Until is 0 for a device that may write; else it was shut out, and nothing of it counts that is
-	// sealed with a data key of this index or a greater one.
+	// Until is 0 for a device that may write; else it was shut out, and nothing of it counts that
+	// is sealed with a data key of this index or a greater one.
 	Until uint32
 }
 
-// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a slot or the
-// name of a device: at most MaxLabelBytes of UTF-8, all of it printable.
+// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a slot
+// or the name of a device: at most MaxLabelBytes of UTF-8, all of it printable.
 func CheckLabel(s string) error {
 	if len(s) > MaxLabelBytes || !utf8.ValidString(s) {
 		return fmt.Errorf("label of %d bytes, want at most %d of UTF-8: %w", len(s), MaxLabelBytes, base.ErrInvalid)
@@ -88,7 +88,8 @@ func CheckLabel(s string) error {
 	return nil
 }
 
-// slot is what a keyring lists of a slot. Its fixed part stays the same as long as the slot is there.
+// slot is what a keyring lists of a slot. Its fixed part stays the same as long as the slot is
+// there.
 type slot struct {
 	fixed [slotFixedBytes]byte // as it stands in a ring; see ring.go
 	id    ID
@@ -133,7 +134,8 @@ func (m MasterKey) keysOf(bucket, id ID) (*slotKeys, error) {
 	return k, nil
 }
 
-// check returns what tells a wrong master key from a damaged keyring, and says nothing else about the key.
+// check returns what tells a wrong master key from a damaged keyring, and says nothing else about
+// the key.
 func (m MasterKey) check(bucket, id ID) ([]byte, error) {
 	salt := append(bytes.Clone(bucket[:]), id[:]...)
 	b, err := derive(m.key.Expose(), salt, []byte(labelCheck), checkBytes)
@@ -219,7 +221,8 @@ func parseSlot(b []byte) (s slot, problem string) {
 // kdf returns how the secret of a slot is derived from a passphrase.
 func (s *slot) kdf() KDF { return parseKDF(s.fixed[slotKDFAt:]) }
 
-// wrapFor returns the key of a ring, wrapped for the slot: only who has its secret can unwrap it. head is that of the ring.
+// wrapFor returns the key of a ring, wrapped for the slot: only who has its secret can unwrap it.
+// head is that of the ring.
 func (s *slot) wrapFor(ephemeral *ecdh.PrivateKey, head, ringKey []byte) ([]byte, error) {
 	shared, err := ephemeral.ECDH(s.box)
 	if err != nil {

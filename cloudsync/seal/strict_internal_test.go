@@ -70,7 +70,8 @@ func TestPlaintextHeadersAreCanonical(t *testing.T) {
 	}
 }
 
-// TestPlaintextKeyringsAreCanonical changes what is not used, and makes tag and checksum anew, as anybody can.
+// TestPlaintextKeyringsAreCanonical changes what is not used, and makes tag and checksum anew, as
+// anybody can.
 func TestPlaintextKeyringsAreCanonical(t *testing.T) {
 	good, _, err := member(t, Plain).Keyring().Found(NewSlot{}, nil)
 	if err != nil {

@@ -34,8 +34,9 @@ func NewRecoveryWords(random io.Reader) (MasterKey, error) {
 	return m, err
 }
 
-// RecoveryWords returns the key as 24 words with blanks between them, by BIP-39: the key and the first 8 bits of its SHA-256, 11
-// bits a word. Errors: base.ErrInvalid for a key that is not written so.
+// RecoveryWords returns the key as 24 words with blanks between them, by BIP-39: the key and the
+// first 8 bits of its SHA-256, 11 bits a word. Errors: base.ErrInvalid for a key that is not
+// written so.
 func (m MasterKey) RecoveryWords() (secret.Bytes, error) {
 	if m.IsZero() || !m.words {
 		return secret.Bytes{}, fmt.Errorf("write recovery words: there is no key, or it is another kind: %w", base.ErrInvalid)
@@ -51,8 +52,8 @@ func (m MasterKey) RecoveryWords() (secret.Bytes, error) {
 	return secret.FromString(strings.Join(words, " ")), nil
 }
 
-// ParseRecoveryWords returns the key that words stand for. Any white space may be between them, and letters may be capitals.
-// Errors, which never show a word: base.ErrInvalid.
+// ParseRecoveryWords returns the key that words stand for. Any white space may be between them, and
+// letters may be capitals. Errors, which never show a word: base.ErrInvalid.
 func ParseRecoveryWords(text []byte) (MasterKey, error) {
 	words := strings.Fields(strings.ToLower(string(text)))
 	if len(words) != RecoveryWords {

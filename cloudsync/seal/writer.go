@@ -33,9 +33,9 @@ type Writer struct {
 
 // NewWriter returns a Writer to w of an object that l says. Its id is drawn for it; the first frame
 // goes into it too, and the table if that is set before anything is written, so that a source of
-// randomness that repeats itself gives other objects other ids. compress says whether Write tries to
-// compress. Whatever w returns as an error is returned by the next call of the Writer and all after
-// it. If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
+// randomness that repeats itself gives other objects other ids. compress says whether Write tries
+// to compress. Whatever w returns as an error is returned by the next call of the Writer and all
+// after it. If w has an AvailableBuffer, as a bytes.Buffer has, frames are sealed in that.
 func (s *Sealer) NewWriter(w io.Writer, l Label, compress bool) (*Writer, error) {
 	if err := l.check(); err != nil {
 		return nil, err

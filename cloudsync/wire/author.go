@@ -12,8 +12,9 @@ import (
 // The author of an entry or epoch stands behind what he has written, inside the seal:
 //
 //	16  id of the device, zero for none
-//	64  its signature (seal.Sealer.Sign) of "log entry" or "epoch", the length of the page's directory (4) and the
-//	    directory; of an entry its epoch (16) and number (8); what stands before; and the id of the device
+//	64  its signature (seal.Sealer.Sign) of "log entry" or "epoch", the length of the page's
+//	    directory (4) and the directory; of an entry its epoch (16) and number (8); what stands
+//	    before; and the id of the device
 const authorBytes = 16 + seal.SignatureBytes
 
 var errNotSigned = errors.New("it is not signed, and the keyring lists devices")
@@ -30,7 +31,8 @@ func entryPlace(e epoch.ID, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(e[:len(e):len(e)], number)
 }
 
-// sign appends the author to what is to be sealed at a place: the device that the Sealer signs for, or nobody.
+// sign appends the author to what is to be sealed at a place: the device that the Sealer signs for,
+// or nobody.
 func sign(s *seal.Sealer, what string, n Names, place, plain []byte) ([]byte, error) {
 	device := s.SignsAs()
 	if device == (seal.ID{}) {
@@ -43,8 +45,9 @@ func sign(s *seal.Sealer, what string, n Names, place, plain []byte) ([]byte, er
 	return append(append(plain, device[:]...), signature[:]...), nil
 }
 
-// verify takes the author off what was sealed with data key keyIndex, and proves that he is one who may
-// write. Where the keyring lists no device, nobody need have signed. What was sealed begins with a version.
+// verify takes the author off what was sealed with data key keyIndex, and proves that he is one who
+// may write. Where the keyring lists no device, nobody need have signed. What was sealed begins
+// with a version.
 func verify(s *seal.Sealer, what string, n Names, place, sealed []byte, keyIndex uint32) (plain []byte, device epoch.ID, err error) {
 	at := len(sealed) - authorBytes
 	if at < 1 {

@@ -36,8 +36,8 @@ func invalid(what string, err error) error {
 	return fmt.Errorf("encode %s: %v: %w", what, err, base.ErrInvalid)
 }
 
-// decoder reads fields from the front of b. Its first error stays, and zero values follow it. Slices
-// that it returns borrow b.
+// decoder reads fields from the front of b. Its first error stays, and zero values follow it.
+// Slices that it returns borrow b.
 type decoder struct {
 	where string
 	b     []byte

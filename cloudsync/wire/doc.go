@@ -5,21 +5,21 @@
 // # Objects
 //
 //	{dir}/epochs/{k}              an epoch: AppendEpoch
-//	{dir}/log/{E}/{n}             an entry: a head, and the stream of a body or the sealed epoch that
-//	                              a closing entry proposes
-//	{dir}/packs/{E}/{id}          a pack: pieces of values, differences of trees, or the stream of a
-//	                              body that is too long for its entry
+//	{dir}/log/{E}/{n}             an entry: a head, and the stream of a body or the sealed epoch
+//	                              that a closing entry proposes
+//	{dir}/packs/{E}/{id}          a pack: pieces of values, differences of trees, or the stream of
+//	                              a body that is too long for its entry
 //	{dir}/checkpoints/{E}/{id}    the stream of a checkpoint, or one of its runs
 //
 // E is the random id of the epoch in whose life the object was written. Names of one page share
-// {dir}, which tells nobody without the bucket's keys which page it is. Each object is bound to page
-// and epoch by its label, so that it does not open in another place.
+// {dir}, which tells nobody without the bucket's keys which page it is. Each object is bound to
+// page and epoch by its label, so that it does not open in another place.
 //
 // # Streams
 //
-// Whatever has a variable length is a stream: a version byte, then records. A record is one byte for
-// its type, its length (uvarint), and its fields. A reader holds one record at a time, so a stream
-// may be longer than memory. What a stream may hold depends on what it is for:
+// Whatever has a variable length is a stream: a version byte, then records. A record is one byte
+// for its type, its length (uvarint), and its fields. A reader holds one record at a time, so a
+// stream may be longer than memory. What a stream may hold depends on what it is for:
 //
 //	body          Device, Gone, Pack, Piece, Missing, Commit, Explanation, Tag, Retention
 //	checkpoint    Base, Run, Snapshot, Tag, Retention
@@ -42,10 +42,10 @@
 //
 // # Authors
 //
-// Each entry and each epoch carries, inside the seal, the device that wrote it and its signature over
-// all of it and its place. It opens only if the keyring lists the device, and the device was not shut
-// out when the data key was drawn with which it is sealed: seal.ErrUnknownDevice, seal.ErrBadSignature.
-// Where the keyring lists no device, nobody has to sign.
+// Each entry and each epoch carries, inside the seal, the device that wrote it and its signature
+// over all of it and its place. It opens only if the keyring lists the device, and the device was
+// not shut out when the data key was drawn with which it is sealed: seal.ErrUnknownDevice,
+// seal.ErrBadSignature. Where the keyring lists no device, nobody has to sign.
 //
 // # Invariants, cited by the tests
 //

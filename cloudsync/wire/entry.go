@@ -61,7 +61,8 @@ const (
 //
 //	4   length h of the sealed head
 //	h   head, sealed with HeadLabel
-//	    body, sealed with BodyLabel; nothing for one that is an object of its own; or the object of
+//	    body, sealed with BodyLabel; nothing for one that is an object of its own; or the object
+//	          of
 //	    the epoch that a closing entry proposes
 //
 // and of the plaintext of a head:
@@ -105,8 +106,8 @@ func padBody(bytes int) int {
 	return seal.Quarters(bytes+before) - before
 }
 
-// SealBody seals a stream of kind Body under a new random id. parts say what of it is compressed, each
-// by itself, so that no length tells of two commits together: see Writer.Parts. Errors:
+// SealBody seals a stream of kind Body under a new random id. parts say what of it is compressed,
+// each by itself, so that no length tells of two commits together: see Writer.Parts. Errors:
 // base.ErrInvalid, base.ErrTooLarge beyond MaxBodyBytes; those of the source of randomness.
 func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []seal.Part) (*SealedBody, error) {
 	if err := notZero("id of a body", id); err != nil {
@@ -135,8 +136,8 @@ func LongBody(id epoch.ID) *SealedBody { return &SealedBody{kind: entryLong, id:
 // SealEpoch returns it, and is retained.
 func ClosingBody(sealed []byte) *SealedBody { return &SealedBody{kind: entryClosing, sealed: sealed} }
 
-// SealEntry returns the object of the entry that brings body, and its hash. Errors: base.ErrInvalid;
-// those of the source of randomness.
+// SealEntry returns the object of the entry that brings body, and its hash. Errors:
+// base.ErrInvalid; those of the source of randomness.
 func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoch.Hash, body *SealedBody) ([]byte, epoch.Hash, error) {
 	if number == 0 || number > MaxNumber || previous == (epoch.Hash{}) || (body.kind == entryClosing) != (body.id == epoch.ID{}) {
 		return nil, epoch.Hash{}, invalid(entryWhere, fmt.Errorf("number %d, previous hash %x, id %x", number, previous[:4], body.id))

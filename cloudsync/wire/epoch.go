@@ -111,8 +111,8 @@ func SealEpoch(s *seal.Sealer, n Names, x *epoch.Proposal) ([]byte, error) {
 	return sealed, nil
 }
 
-// OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError; they do not
-// name the object, which may stand under a name of its own or in a closing entry.
+// OpenEpoch opens the object of an epoch. Errors: *base.CorruptError, *base.FormatError; they do
+// not name the object, which may stand under a name of its own or in a closing entry.
 func OpenEpoch(s *seal.Sealer, n Names, stored []byte) (*epoch.Proposal, error) {
 	sealed, _, err := s.Open(n.EpochLabel(), stored, MaxEpochBytes+authorBytes)
 	if err != nil {

@@ -35,8 +35,8 @@ const (
 	MaxLiveBytes = 8 << 10
 )
 
-// Record is one of Device, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot, Tag
-// and Retention, as a pointer.
+// Record is one of Device, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot,
+// Tag and Retention, as a pointer.
 type Record interface {
 	// tag returns the type of the record.
 	tag() byte
@@ -114,8 +114,8 @@ func (r *Device) check() error             { return notZero("id of the device", 
 func (r *Device) read(d *decoder)          { r.ID = d.id() }
 func (r *Device) appendTo(b []byte) []byte { return append(b, r.ID[:]...) }
 
-// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the entry,
-// zero where the checkpoint stands for nothing.
+// Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the
+// entry, zero where the checkpoint stands for nothing.
 type Base struct {
 	Number uint64
 	Hash   epoch.Hash
@@ -290,7 +290,8 @@ func (r *Snapshot) appendTo(b []byte) []byte {
 	return r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...))
 }
 
-// Gone are commits that are given up. Each Gone of a stream begins behind the end of the one before.
+// Gone are commits that are given up. Each Gone of a stream begins behind the end of the one
+// before.
 type Gone struct{ Commits epoch.Set }
 
 func (*Gone) tag() byte { return tagGone }
@@ -325,8 +326,8 @@ type Pack struct {
 	// Live has a bit for each frame, the lowest bit of a byte first, without zero bytes at the end.
 	// Nil: all frames are live.
 	Live []byte
-	// Dropped is, in a run, the first epoch that does not name the pack any more, else zero. Nothing
-	// of the pack is live then.
+	// Dropped is, in a run, the first epoch that does not name the pack any more, else zero.
+	// Nothing of the pack is live then.
 	Dropped epoch.ID
 }
 
@@ -461,7 +462,8 @@ type Commit struct {
 	// Base is the commit from whose tree Diff leads, zero for the empty tree.
 	Base commit.ID
 	Diff Diff
-	// Treeless says that nobody can tell the tree of the commit any more: Base is zero and Diff empty.
+	// Treeless says that nobody can tell the tree of the commit any more: Base is zero and Diff
+	// empty.
 	Treeless bool
 }
 

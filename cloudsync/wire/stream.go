@@ -97,8 +97,8 @@ func (w *Writer) Parts() []seal.Part { return w.parts }
 func (w *Writer) WriteCompressed(r Record) error { return w.writePart(r, true) }
 
 // Write adds a record, and retains it until the next one was added. It sets At of a Piece. Errors:
-// base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the writer below. They
-// stay.
+// base.ErrInvalid, also for a record out of order; base.ErrTooLarge; those of the writer below.
+// They stay.
 func (w *Writer) Write(r Record) error { return w.writePart(r, false) }
 
 func (w *Writer) writePart(r Record, compress bool) error {

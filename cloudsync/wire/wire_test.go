@@ -287,7 +287,8 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// TestOrder: a stream refuses records that are out of order, there twice, or of another stream (I2).
+// TestOrder: a stream refuses records that are out of order, there twice, or of another stream
+// (I2).
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(streams).Draw(t, "stream")
@@ -501,8 +502,8 @@ func deviceKey(t testing.TB, b byte) seal.DeviceKey {
 	return k
 }
 
-// TestAuthors: where the keyring lists devices, an entry and an epoch open only when one of them has signed them for their place, and
-// sealed them before it was shut out.
+// TestAuthors: where the keyring lists devices, an entry and an epoch open only when one of them
+// has signed them for their place, and sealed them before it was shut out.
 func TestAuthors(t *testing.T) {
 	e, id, previous := epoch.ID{1}, epoch.ID{3}, epoch.Hash{4}
 	x := &epoch.Proposal{ID: epoch.ID{2}, Parent: e, Kind: epoch.Deleted, Base: 6, BaseHash: previous}

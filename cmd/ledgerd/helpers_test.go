@@ -23,7 +23,8 @@ func ctx() context.Context { return context.Background() }
 
 func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// eventually waits until a condition holds. Its limit is for scripts that hang, not for slow machines.
+// eventually waits until a condition holds. Its limit is for scripts that hang, not for slow
+// machines.
 func eventually(ts *testscript.TestScript, done func() bool, fail func() string) {
 	limit, release := clock.System.After(5 * time.Minute)
 	defer release()

@@ -19,7 +19,8 @@ func main() {
 	os.Exit(run())
 }
 
-// run carries signals into a context: the first interrupt ends what runs in good order, the second one at once.
+// run carries signals into a context: the first interrupt ends what runs in good order, the second
+// one at once.
 func run() int {
 	signal.Ignore(syscall.SIGPIPE) // a closed output is an error of the write
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,7 +37,8 @@ func run() int {
 	})
 }
 
-// program is how the program can be called again: as it was, or by go run when that has built it in a directory of its own.
+// program is how the program can be called again: as it was, or by go run when that has built it in
+// a directory of its own.
 func program(called string) string {
 	switch {
 	case strings.Contains(called, string(filepath.Separator)+"go-build"):

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// hold is a program of the scripts: hold DIR FILE keeps the repository open, makes FILE, and waits for an interrupt.
+// hold is a program of the scripts: hold DIR FILE keeps the repository open, makes FILE, and waits
+// for an interrupt.
 func hold() {
 	repo, err := ledger.Open(ctx(), os.Args[1], nil)
 	if err != nil {
@@ -116,7 +117,8 @@ func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
 	}
 }
 
-// exits N PROGRAM ARGS... runs a program and wants the exit code N. Its output goes to the files exit.out and exit.err.
+// exits N PROGRAM ARGS... runs a program and wants the exit code N. Its output goes to the files
+// exit.out and exit.err.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
@@ -137,7 +139,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("exit.err"), []byte(ts.ReadFile("stderr")), 0o600))
 }
 
-// damage DIR PATTERN flips a bit in the midst of the largest file of a name below a directory, of several about as large in the newest.
+// damage DIR PATTERN flips a bit in the midst of the largest file of a name below a directory, of
+// several about as large in the newest.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: damage DIR PATTERN")
@@ -200,8 +203,8 @@ func count(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// closed PROGRAM ARGS... runs a program whose standard output is closed by its reader at once, and wants exit code 0 and
-// silence.
+// closed PROGRAM ARGS... runs a program whose standard output is closed by its reader at once, and
+// wants exit code 0 and silence.
 func closed(ts *testscript.TestScript, _ bool, args []string) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
@@ -223,8 +226,8 @@ func closed(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// keep VARIABLE [REGEXP] sets an environment variable to the last standard output, or to what the first group of the last match in it
-// has.
+// keep VARIABLE [REGEXP] sets an environment variable to the last standard output, or to what the
+// first group of the last match in it has.
 func keep(ts *testscript.TestScript, _ bool, args []string) {
 	text := strings.TrimSpace(ts.ReadFile("stdout"))
 	if len(args) == 2 {

@@ -9,7 +9,8 @@
 //	notes DIR attach ID FILE                keep a file with a note
 //	notes DIR extract ID NAME               print an attachment
 //	notes DIR sync dir:BUCKET KEYFILE       connect to a bucket, and sync with the other devices
-//	notes DIR watch [TAG]                   list notes, again after each change, until it is stopped
+//	notes DIR watch [TAG]                   list notes, again after each change, until it is
+//	                                        stopped
 package main
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/ledgerd/ledger/records"
 )
 
-// Note is what the app stores. Two devices that change a note at the same time lose neither tags nor
-// attachments; of two bodies the later one stays, and the other one is in the history.
+// Note is what the app stores. Two devices that change a note at the same time lose neither tags
+// nor attachments; of two bodies the later one stays, and the other one is in the history.
 type Note struct {
 	Title   string
 	Body    string

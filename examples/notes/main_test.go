@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// TestTwoDevices: the story of the app: notes with tags and a file on two devices, changed on both at
-// once, come together.
+// TestTwoDevices: the story of the app: notes with tags and a file on two devices, changed on both
+// at once, come together.
 func TestTwoDevices(t *testing.T) {
 	dir := t.TempDir()
 	key, bucket := filepath.Join(dir, "key"), "dir:"+filepath.Join(dir, "bucket")

@@ -33,8 +33,9 @@ func contents(t tb, rec *idb.Record) (all string) {
 	return all
 }
 
-// TestBlobs: wpt blob-contenttype, blob-valid-before-commit, blob-delete-objectstore-db, nested-cloning, keypath of
-// files. A blob has to be read before its record is deleted, unlike "Blobs stay alive after their records are deleted".
+// TestBlobs: wpt blob-contenttype, blob-valid-before-commit, blob-delete-objectstore-db,
+// nested-cloning, keypath of files. A blob has to be read before its record is deleted, unlike
+// "Blobs stay alive after their records are deleted".
 func TestBlobs(t *testing.T) {
 	ctx := t.Context()
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {

@@ -14,8 +14,8 @@ import (
 // Direction is how a cursor walks.
 type Direction uint8
 
-// The directions. The unique ones give of the records with one key in an index only the first, that with the least
-// primary key, also backwards. In an object store they are as the others.
+// The directions. The unique ones give of the records with one key in an index only the first, that
+// with the least primary key, also backwards. In an object store they are as the others.
 const (
 	Next Direction = iota
 	NextUnique
@@ -40,9 +40,9 @@ func (d Direction) unique() bool    { return d == NextUnique || d == PrevUnique 
 //		}
 //	}
 //
-// A walk sees changes at keys that it has not reached. Its methods, but those that only tell something, fail with
-// ErrTransactionInactive when the transaction is over, and with ErrInvalidState when it is Done, or when the
-// object store or index was deleted.
+// A walk sees changes at keys that it has not reached. Its methods, but those that only tell
+// something, fail with ErrTransactionInactive when the transaction is over, and with
+// ErrInvalidState when it is Done, or when the object store or index was deleted.
 type Cursor struct {
 	store    *ObjectStore
 	index    *Index // nil when it walks over the object store
@@ -157,7 +157,8 @@ func (c *Cursor) arrive(ctx context.Context, it ordered.Iter) (ok bool, err erro
 	return c.exact || c.rg.Includes(c.Key()), nil
 }
 
-// arriveAtIndex goes to the first of the records with the same key, if need be, and gets the record.
+// arriveAtIndex goes to the first of the records with the same key, if need be, and gets the
+// record.
 func (c *Cursor) arriveAtIndex(ctx context.Context) error {
 	if c.d == PrevUnique {
 		first := c.store.tx.r.Iter(ordered.Prefix(c.row[:c.before]))
@@ -205,8 +206,8 @@ func (c *Cursor) Done() bool { return c.done }
 // Direction returns the direction.
 func (c *Cursor) Direction() Direction { return c.d }
 
-// Key returns the key of the record where the cursor stands: in the index, or its primary key. It is zero when
-// the cursor is Done.
+// Key returns the key of the record where the cursor stands: in the index, or its primary key. It
+// is zero when the cursor is Done.
 func (c *Cursor) Key() indexeddb.Key {
 	if c.index == nil {
 		return c.PrimaryKey()
@@ -253,8 +254,8 @@ func (c *Cursor) enter(op string, readable bool) error {
 	return nil
 }
 
-// Value returns the value of the record where the cursor stands, which belongs to the caller. Errors: also those
-// of ObjectStore.Get.
+// Value returns the value of the record where the cursor stands, which belongs to the caller.
+// Errors: also those of ObjectStore.Get.
 func (c *Cursor) Value(ctx context.Context) (value.Value, error) {
 	rec, err := c.current(ctx)
 	return rec.Value, err
@@ -294,8 +295,9 @@ func (c *Cursor) stored(ctx context.Context) (stored, error) {
 	return c.store.decodeStored(bytes.Clone(c.row[c.before:]), c.PrimaryKey(), v)
 }
 
-// Continue goes to the next record, or with a key that is not nil to the first one whose key is that or behind it,
-// in the direction. Errors: also ErrData for a key that is none or not behind that of the cursor.
+// Continue goes to the next record, or with a key that is not nil to the first one whose key is
+// that or behind it, in the direction. Errors: also ErrData for a key that is none or not behind
+// that of the cursor.
 func (c *Cursor) Continue(ctx context.Context, key any) error {
 	const op = "continue a cursor"
 	if err := c.enter(op, false); err != nil {
@@ -338,9 +340,10 @@ func (c *Cursor) continueIn(ctx context.Context, to KeyRange) error {
 	return c.seek(ctx, r)
 }
 
-// ContinuePrimaryKey goes to the first record whose key is key and whose primary key is primary, or that is behind
-// it, in the direction. Errors: also ErrInvalidAccess for a cursor that walks over no index or in a unique
-// direction, ErrData for keys that are none or not behind those of the cursor.
+// ContinuePrimaryKey goes to the first record whose key is key and whose primary key is primary, or
+// that is behind it, in the direction. Errors: also ErrInvalidAccess for a cursor that walks over
+// no index or in a unique direction, ErrData for keys that are none or not behind those of the
+// cursor.
 func (c *Cursor) ContinuePrimaryKey(ctx context.Context, key, primary any) error {
 	const op = "continue a cursor to a primary key"
 	if err := c.store.tx.enter(op); err != nil {
@@ -394,9 +397,9 @@ func (c *Cursor) Advance(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Update puts a value in place of that of the record where the cursor stands, as ObjectStore.Put does, and returns
-// its primary key. Errors: also those of Put, ErrData when the key in the value is another one, and
-// ErrInvalidState for a cursor without values.
+// Update puts a value in place of that of the record where the cursor stands, as ObjectStore.Put
+// does, and returns its primary key. Errors: also those of Put, ErrData when the key in the value
+// is another one, and ErrInvalidState for a cursor without values.
 func (c *Cursor) Update(ctx context.Context, v value.Value, blobs ...Blob) (indexeddb.Key, error) {
 	const op = "update at a cursor"
 	if err := c.writable(op); err != nil {
@@ -414,8 +417,8 @@ func (c *Cursor) Update(ctx context.Context, v value.Value, blobs ...Blob) (inde
 	return c.store.put(ctx, &p)
 }
 
-// Delete deletes the record where the cursor stands. The cursor stays. Errors: as ObjectStore.Delete, and
-// ErrInvalidState for a cursor without values.
+// Delete deletes the record where the cursor stands. The cursor stays. Errors: as
+// ObjectStore.Delete, and ErrInvalidState for a cursor without values.
 func (c *Cursor) Delete(ctx context.Context) error {
 	const op = "delete at a cursor"
 	if err := c.writable(op); err != nil {

@@ -76,7 +76,8 @@ func breeds(t *testing.T) *idb.DB {
 	return db
 }
 
-// TestCursorMoves: wpt idbcursor-advance and idbcursor-continue, idbcursor_advance_* and idbcursor_continue_*.
+// TestCursorMoves: wpt idbcursor-advance and idbcursor-continue, idbcursor_advance_* and
+// idbcursor_continue_*.
 func TestCursorMoves(t *testing.T) {
 	db := breeds(t)
 	s := begin(t, db, idb.ReadOnly, "test")
@@ -263,7 +264,8 @@ func TestCursorExceptionOrder(t *testing.T) {
 	commit(t, s)
 }
 
-// TestCursorUpdateAndDelete: wpt idbcursor_update_*, idbcursor_delete_*, idbcursor-iterating-update, idbcursor_iterating.
+// TestCursorUpdateAndDelete: wpt idbcursor_update_*, idbcursor_delete_*,
+// idbcursor-iterating-update, idbcursor_iterating.
 func TestCursorUpdateAndDelete(t *testing.T) {
 	ctx := t.Context()
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {

@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb"
 )
 
-// DB is a connection to a database, with the version that it had when it was opened. It may be used concurrently.
+// DB is a connection to a database, with the version that it had when it was opened. It may be used
+// concurrently.
 type DB struct {
 	factory *Factory
 	id      int64
@@ -50,7 +51,8 @@ func (db *DB) Name() string { return db.name }
 // Version returns the version of the database when it was opened.
 func (db *DB) Version() int64 { return db.version }
 
-// ObjectStoreNames returns the names of the object stores, sorted. In an upgrade, Tx.ObjectStoreNames knows more.
+// ObjectStoreNames returns the names of the object stores, sorted. In an upgrade,
+// Tx.ObjectStoreNames knows more.
 func (db *DB) ObjectStoreNames() []string { return slices.Clone(*db.names.Load()) }
 
 // Close ends the connection: it begins no more transactions. Those that there are go on.
@@ -78,13 +80,14 @@ func (m Mode) String() string {
 	return "versionchange"
 }
 
-// Begin starts a transaction on some of the object stores. It has to end with Commit or Abort; a deferred Abort
-// does nothing behind a Commit but return an error. A ReadOnly transaction sees the database as it is now, and
-// others go on meanwhile. ReadWrite ones of the same Rows wait for each other, whatever their object stores are.
+// Begin starts a transaction on some of the object stores. It has to end with Commit or Abort; a
+// deferred Abort does nothing behind a Commit but return an error. A ReadOnly transaction sees the
+// database as it is now, and others go on meanwhile. ReadWrite ones of the same Rows wait for each
+// other, whatever their object stores are.
 //
-// Errors: ErrInvalidState when the connection is closed, or the database was upgraded or deleted since;
-// ErrNotFound for an object store that does not exist, ErrInvalidAccess without any, ErrType for another mode,
-// ErrReadOnly for Rows that cannot be written, ErrUnknown.
+// Errors: ErrInvalidState when the connection is closed, or the database was upgraded or deleted
+// since; ErrNotFound for an object store that does not exist, ErrInvalidAccess without any, ErrType
+// for another mode, ErrReadOnly for Rows that cannot be written, ErrUnknown.
 func (db *DB) Begin(ctx context.Context, mode Mode, stores ...string) (tx *Tx, err error) {
 	const op = "begin a transaction"
 	if db.closed.Load() {

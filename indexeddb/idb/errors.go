@@ -7,8 +7,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Error is what the errors of this package are, or have behind them. Name says what a script would be told, and
-// behind it is the cause: errors.Is knows both, and the sentinels of the module that fit.
+// Error is what the errors of this package are, or have behind them. Name says what a script would
+// be told, and behind it is the cause: errors.Is knows both, and the sentinels of the module that
+// fit.
 type Error struct {
 	// Name is that of a DOMException, such as ConstraintError, or TypeError.
 	Name string
@@ -20,21 +21,23 @@ type Error struct {
 
 // The sentinels, for errors.Is. Behind the name stands what else such an error matches.
 var (
-	// ErrAbort: the transaction was aborted. The cause tells why: what a request or the upgrade function failed
-	// with, or base.ErrConflict when someone else has committed meanwhile, so that trying again helps.
+	// ErrAbort: the transaction was aborted. The cause tells why: what a request or the upgrade
+	// function failed with, or base.ErrConflict when someone else has committed meanwhile, so that
+	// trying again helps.
 	ErrAbort error = &Error{Name: "AbortError"}
-	// ErrConstraint: the key is taken, a unique index has the key already, a name is taken, or the key generator
-	// is at its end. It matches base.ErrConflict.
+	// ErrConstraint: the key is taken, a unique index has the key already, a name is taken, or the
+	// key generator is at its end. It matches base.ErrConflict.
 	ErrConstraint error = &Error{Name: "ConstraintError"}
-	// ErrDataClone: the value is none that can be stored. It matches base.ErrInvalid. A stored one of an unknown
-	// form has base.ErrUnsupported behind it.
+	// ErrDataClone: the value is none that can be stored. It matches base.ErrInvalid. A stored one
+	// of an unknown form has base.ErrUnsupported behind it.
 	ErrDataClone error = &Error{Name: "DataCloneError"}
-	// ErrData: a key or key range is not valid, or stands where none may. It matches base.ErrInvalid.
+	// ErrData: a key or key range is not valid, or stands where none may. It matches
+	// base.ErrInvalid.
 	ErrData error = &Error{Name: "DataError"}
 	// ErrInvalidAccess: options that exclude each other. It matches base.ErrInvalid.
 	ErrInvalidAccess error = &Error{Name: "InvalidAccessError"}
-	// ErrInvalidState: the object store, index, connection, transaction or position is not there any more, or the
-	// transaction is no upgrade.
+	// ErrInvalidState: the object store, index, connection, transaction or position is not there
+	// any more, or the transaction is no upgrade.
 	ErrInvalidState error = &Error{Name: "InvalidStateError"}
 	// ErrNotFound: there is no such object store or index. It matches base.ErrNotFound.
 	ErrNotFound error = &Error{Name: "NotFoundError"}
@@ -83,8 +86,8 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// newError makes the error of a kind; why, with its arguments, is the cause. An error among the arguments has to
-// stand behind %w.
+// newError makes the error of a kind; why, with its arguments, is the cause. An error among the
+// arguments has to stand behind %w.
 func newError(kind error, op, why string, args ...any) error {
 	e := &Error{Name: kind.(*Error).Name, Op: op}
 	if why != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// A library has books, which are found by their authors. On a page of Ledger, pages.Rows of package indexeddb/pages is in the place
-// of NewMemory, and each transaction is a commit.
+// A library has books, which are found by their authors. On a page of Ledger, pages.Rows of package
+// indexeddb/pages is in the place of NewMemory, and each transaction is a commit.
 func Example() {
 	ctx := context.Background()
 	f := idb.New(idb.NewMemory(), &idb.Options{Origin: "https_library.example_0@1"})

@@ -15,9 +15,9 @@ const DefaultOrigin = "file__0@1"
 
 // Options say how a Factory works. The zero value and nil are the defaults.
 type Options struct {
-	// Origin is that of the databases, as Chromium writes it, such as "https_app.example_0@1". An export for a
-	// browser needs the one of the app, and the same for all databases of a page. Without it, that of the
-	// first database counts, and of none DefaultOrigin.
+	// Origin is that of the databases, as Chromium writes it, such as "https_app.example_0@1". An
+	// export for a browser needs the one of the app, and the same for all databases of a page.
+	// Without it, that of the first database counts, and of none DefaultOrigin.
 	Origin string
 }
 
@@ -110,14 +110,16 @@ func readSchema(ctx context.Context, r ordered.Reader, family indexeddb.Row, s *
 // maxVersion is the greatest version of a database.
 const maxVersion = 1<<53 - 1
 
-// Open returns a connection to a database. When the database does not exist or has a lesser version, upgrade is
-// called in a transaction that gives it the version asked for; the transaction is committed when upgrade returns
-// nil. version 0 is the version that it has, and 1 when it does not exist. upgrade may be nil. It may be called
-// again after a commit that was refused, because somebody else had committed meanwhile.
+// Open returns a connection to a database. When the database does not exist or has a lesser
+// version, upgrade is called in a transaction that gives it the version asked for; the transaction
+// is committed when upgrade returns nil. version 0 is the version that it has, and 1 when it does
+// not exist. upgrade may be nil. It may be called again after a commit that was refused, because
+// somebody else had committed meanwhile.
 //
-// Open does not wait for other connections to close: those of the lesser version fail with ErrInvalidState from
-// then on. Errors: ErrVersion when the database has a greater version, ErrAbort when the upgrade was aborted or
-// has failed, ErrType for a version that can be none, ErrUnknown.
+// Open does not wait for other connections to close: those of the lesser version fail with
+// ErrInvalidState from then on. Errors: ErrVersion when the database has a greater version,
+// ErrAbort when the upgrade was aborted or has failed, ErrType for a version that can be none,
+// ErrUnknown.
 func (f *Factory) Open(ctx context.Context, name string, version int64, upgrade func(ctx context.Context, u *Upgrade) error) (*DB, error) {
 	const op = "open a database"
 	if version < 0 || version > maxVersion {
@@ -225,8 +227,9 @@ func create(s *indexeddb.Schema, origin, name string) {
 	}
 }
 
-// Delete removes a database and all that is in it, and returns the version that it had, 0 when there was none.
-// Connections to it fail with ErrInvalidState from then on. Errors: ErrAbort, ErrUnknown.
+// Delete removes a database and all that is in it, and returns the version that it had, 0 when
+// there was none. Connections to it fail with ErrInvalidState from then on. Errors: ErrAbort,
+// ErrUnknown.
 func (f *Factory) Delete(ctx context.Context, name string) (version int64, err error) {
 	for {
 		version, retry, err := f.delete(ctx, name)

@@ -18,9 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The tests in this package that have wpt in their comments are the cases of web-platform-tests, directory IndexedDB,
-// with the names that they have there. What is of scripts alone is left out: events and their order, getters,
-// prototypes, conversion of arguments, and requests that are made while another one is under way.
+// The tests in this package that have wpt in their comments are the cases of web-platform-tests,
+// directory IndexedDB, with the names that they have there. What is of scripts alone is left out:
+// events and their order, getters, prototypes, conversion of arguments, and requests that are made
+// while another one is under way.
 
 // tb is what a test and a check by rapid have in common.
 type tb interface {
@@ -91,7 +92,8 @@ func commit(t tb, s *idb.ObjectStore) {
 	must(t, s.Tx().Commit(t.Context()))
 }
 
-// clean checks what is stored: that all rows are well formed, and index rows are those of the records.
+// clean checks what is stored: that all rows are well formed, and index rows are those of the
+// records.
 func clean(t tb, rows idb.Rows) profile.Result {
 	t.Helper()
 	r, end, err := rows.View(t.Context())

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Index is an index of an object store in a transaction. Its records are in the order of their keys in the index,
-// and of their primary keys where those are equal. Errors: as ObjectStore has them.
+// Index is an index of an object store in a transaction. Its records are in the order of their keys
+// in the index, and of their primary keys where those are equal. Errors: as ObjectStore has them.
 type Index struct {
 	store   *ObjectStore
 	meta    *indexeddb.Index
@@ -99,7 +99,8 @@ func (x *Index) first(ctx context.Context, query any) (rec Record, is bool, err 
 	return c.only(ctx)
 }
 
-// firstRow returns the key of the row of the first record that has a key in the index, nil when there is none.
+// firstRow returns the key of the row of the first record that has a key in the index, nil when
+// there is none.
 func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
 	prefix := k.AppendPagePart(x.prefix[:len(x.prefix):len(x.prefix)])
 	it := x.store.tx.r.Iter(ordered.Range{Start: prefix, KeysOnly: true})
@@ -110,7 +111,8 @@ func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err 
 	return row, errors.Join(it.Err(), it.Close())
 }
 
-// GetKey returns the primary key of the first record that query has, the zero Key when there is none.
+// GetKey returns the primary key of the first record that query has, the zero Key when there is
+// none.
 func (x *Index) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
 	const op = "get a key by an index"
 	if err := x.enter(op); err != nil {
@@ -128,7 +130,8 @@ func (x *Index) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
 	return c.PrimaryKey(), nil
 }
 
-// GetAll returns the values of the first records that query has, at most limit of them, or all when limit is 0.
+// GetAll returns the values of the first records that query has, at most limit of them, or all when
+// limit is 0.
 func (x *Index) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
 	return getAll(ctx, x, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
 }
@@ -146,8 +149,8 @@ func (x *Index) GetAllRecords(ctx context.Context, query any, limit int, d Direc
 // Count returns how many records query has. One with several keys counts several times.
 func (x *Index) Count(ctx context.Context, query any) (int64, error) { return count(ctx, x, query) }
 
-// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor. Errors: also ErrType
-// for a direction that is none.
+// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor.
+// Errors: also ErrType for a direction that is none.
 func (x *Index) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
 	return openCursor(ctx, x, query, d, false)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// Key returns the key that v is: an indexeddb.Key, a number, string, []byte or time.Time of Go, a []any of keys,
-// or a value of package value that is a key. A time counts in milliseconds. Errors: ErrData.
+// Key returns the key that v is: an indexeddb.Key, a number, string, []byte or time.Time of Go, a
+// []any of keys, or a value of package value that is a key. A time counts in milliseconds. Errors:
+// ErrData.
 func Key(v any) (indexeddb.Key, error) {
 	k, ok := toKey(v, 0)
 	if !ok {
@@ -71,15 +72,16 @@ func integerKey(n int64) (k indexeddb.Key, ok bool) {
 
 // KeyRange is a range of keys. The zero KeyRange has all of them.
 type KeyRange struct {
-	// Lower and Upper are the bounds, zero where there is none. An open bound is not in the range itself.
+	// Lower and Upper are the bounds, zero where there is none. An open bound is not in the range
+	// itself.
 	Lower, Upper         indexeddb.Key
 	LowerOpen, UpperOpen bool
 
 	err error
 }
 
-// Only returns the range of one key. Of it, and the other ranges: bounds are as Key takes them; when one is not
-// valid, whoever uses the range fails with ErrData, as Err does.
+// Only returns the range of one key. Of it, and the other ranges: bounds are as Key takes them;
+// when one is not valid, whoever uses the range fails with ErrData, as Err does.
 func Only(key any) KeyRange { return Bound(key, key, false, false) }
 
 // LowerBound returns the range of all keys from lower on.
@@ -155,7 +157,8 @@ func toRange(query any, op string) (KeyRange, error) {
 	return KeyRange{Lower: k, Upper: k}, nil
 }
 
-// Path returns the key path that is one path: names of properties with dots between them, or "" for the value.
+// Path returns the key path that is one path: names of properties with dots between them, or "" for
+// the value.
 func Path(path string) indexeddb.KeyPath {
 	return indexeddb.KeyPath{Type: indexeddb.StringKeyPath, Paths: []string{path}}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
 
-// TestKeyGenerator: wpt keygenerator. A nil is a value without key, a []any one whose key is refused.
+// TestKeyGenerator: wpt keygenerator. A nil is a value without key, a []any one whose key is
+// refused.
 func TestKeyGenerator(t *testing.T) {
 	taken := func(k any) []any { return []any{"taken", k} }
 	for name, c := range map[string]struct {

@@ -48,7 +48,8 @@ func property(v *value.Object, name string) []indexeddb.Key {
 	return []indexeddb.Key{k}
 }
 
-// entries returns the entries of an index, or of the object store when name is empty, in a range and direction.
+// entries returns the entries of an index, or of the object store when name is empty, in a range
+// and direction.
 func (m *model) entries(name string, rg idb.KeyRange, d idb.Direction) (all []entry) {
 	for k, v := range m.values {
 		keys := []indexeddb.Key{k}
@@ -141,8 +142,9 @@ func modelValue(t *rapid.T) *value.Object {
 	return v
 }
 
-// TestModel: random requests have the results that a model has, in all directions and ranges, transactions that are
-// aborted leave nothing behind, and index rows are always those of the records.
+// TestModel: random requests have the results that a model has, in all directions and ranges,
+// transactions that are aborted leave nothing behind, and index rows are always those of the
+// records.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {
@@ -231,8 +233,8 @@ func (m *model) request(t *rapid.T, s *idb.ObjectStore) {
 	}
 }
 
-// compare wants the same of both, read in all ways. Keys that are so long that they are shortened in rows stand in
-// another order, so that there only the same records are wanted.
+// compare wants the same of both, read in all ways. Keys that are so long that they are shortened
+// in rows stand in another order, so that there only the same records are wanted.
 func (m *model) compare(t *rapid.T, s *idb.ObjectStore) {
 	ctx := t.Context()
 	rg, d := modelRange(t), idb.Direction(rapid.IntRange(0, 3).Draw(t, "direction"))

@@ -13,7 +13,8 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// wrapBytes is the length from which on a serialized value stands in an external object, as Chromium does it.
+// wrapBytes is the length from which on a serialized value stands in an external object, as
+// Chromium does it.
 const wrapBytes = 64 << 10
 
 // lastKey is the greatest key of a generator.
@@ -52,16 +53,18 @@ func (p *put) prepare() (err error) {
 	return nil
 }
 
-// Put stores a value under its key, in place of one that there is, and returns the key. key is the primary key of
-// an object store without key path, as Key takes it, and nil for others and when it is to be generated. blobs are
-// what a Blob, FileList or Handle in the value refers to by its Index.
+// Put stores a value under its key, in place of one that there is, and returns the key. key is the
+// primary key of an object store without key path, as Key takes it, and nil for others and when it
+// is to be generated. blobs are what a Blob, FileList or Handle in the value refers to by its
+// Index.
 //
 // The value is not changed: a generated key stands in what is read.
 //
-// Errors: ErrReadOnly in a transaction that only reads; ErrData for a key that is none, that stands where a key
-// path is, or is missing; ErrDataClone for what is no value; ErrConstraint when another record has the same key
-// in a unique index, or the key generator is at its end; ErrInvalidState, ErrTransactionInactive, ErrUnknown and
-// ErrQuotaExceeded. See Tx for those that abort the transaction.
+// Errors: ErrReadOnly in a transaction that only reads; ErrData for a key that is none, that stands
+// where a key path is, or is missing; ErrDataClone for what is no value; ErrConstraint when another
+// record has the same key in a unique index, or the key generator is at its end; ErrInvalidState,
+// ErrTransactionInactive, ErrUnknown and ErrQuotaExceeded. See Tx for those that abort the
+// transaction.
 func (s *ObjectStore) Put(ctx context.Context, v value.Value, key any, blobs ...Blob) (indexeddb.Key, error) {
 	return s.putOrAdd(ctx, &put{op: "put", v: v, blobs: blobs}, key)
 }
@@ -249,7 +252,8 @@ func (s *ObjectStore) newIndexRows(ctx context.Context, p *put, v value.Value, p
 	return rows, nil
 }
 
-// oldRows returns the keys of the index rows of a record, and its external objects, among them one with the value.
+// oldRows returns the keys of the index rows of a record, and its external objects, among them one
+// with the value.
 func (s *ObjectStore) oldRows(ctx context.Context, r stored) (rows [][]byte, objects []indexeddb.ExternalObject, err error) {
 	if objects, err = s.externals(ctx, r); err != nil || len(s.meta.Indexes) == 0 {
 		return nil, objects, err
@@ -276,7 +280,8 @@ func (s *ObjectStore) oldRows(ctx context.Context, r stored) (rows [][]byte, obj
 	return rows, objects, nil
 }
 
-// rowsOf appends the keys of all rows of the index that belong to a record, whose value is not known.
+// rowsOf appends the keys of all rows of the index that belong to a record, whose value is not
+// known.
 func (x *Index) rowsOf(ctx context.Context, rows [][]byte, part []byte) ([][]byte, error) {
 	rg := ordered.Prefix(x.prefix)
 	rg.KeysOnly = true
@@ -293,7 +298,8 @@ func (x *Index) rowsOf(ctx context.Context, rows [][]byte, part []byte) ([][]byt
 	return rows, errors.Join(it.Err(), it.Close())
 }
 
-// write writes the rows of a record, but not those of indexes. old are the external objects that it had.
+// write writes the rows of a record, but not those of indexes. old are the external objects that it
+// had.
 func (s *ObjectStore) write(ctx context.Context, p *put, part []byte, old []indexeddb.ExternalObject) error {
 	tx := s.tx
 	serialized := p.serialized
@@ -337,7 +343,8 @@ func (s *ObjectStore) write(ctx context.Context, p *put, part []byte, old []inde
 	return tx.putRow(ctx, row, indexeddb.AppendRecord(nil, s.meta.LastVersion, serialized))
 }
 
-// writeContents streams the blobs. All are open before the first is written, for they may be those of this record.
+// writeContents streams the blobs. All are open before the first is written, for they may be those
+// of this record.
 func (s *ObjectStore) writeContents(ctx context.Context, p *put, part []byte) (err error) {
 	for i := range p.blobs {
 		if p.blobs[i].from == nil || p.objects[i].Type == indexeddb.ObjectHandle {
@@ -365,8 +372,8 @@ func (s *ObjectStore) writeContents(ctx context.Context, p *put, part []byte) (e
 	return nil
 }
 
-// Delete deletes the records that query has, which is not nil. Errors: ErrReadOnly, ErrData, ErrInvalidState,
-// ErrTransactionInactive, ErrUnknown.
+// Delete deletes the records that query has, which is not nil. Errors: ErrReadOnly, ErrData,
+// ErrInvalidState, ErrTransactionInactive, ErrUnknown.
 func (s *ObjectStore) Delete(ctx context.Context, query any) error {
 	const op = "delete records"
 	if err := s.change(op); err != nil {

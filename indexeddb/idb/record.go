@@ -26,8 +26,9 @@ type Record struct {
 	part  []byte // of the primary key
 }
 
-// Open returns the content of a blob or file, to be read as long as the transaction goes on and the record is
-// there. The caller closes it. Errors: ErrType for a position that has none, ErrTransactionInactive, ErrUnknown.
+// Open returns the content of a blob or file, to be read as long as the transaction goes on and the
+// record is there. The caller closes it. Errors: ErrType for a position that has none,
+// ErrTransactionInactive, ErrUnknown.
 func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) {
 	const op = "open a blob"
 	if position < 0 || position >= len(r.Objects) || r.Objects[position].Type == indexeddb.ObjectHandle {
@@ -43,8 +44,8 @@ func (r *Record) Open(ctx context.Context, position int) (ordered.Value, error) 
 	return v, nil
 }
 
-// Blob returns a blob, file or handle to be put into another record, or again into this one. Its content is read
-// when it is put, while the transaction of the Record goes on.
+// Blob returns a blob, file or handle to be put into another record, or again into this one. Its
+// content is read when it is put, while the transaction of the Record goes on.
 func (r *Record) Blob(position int) Blob {
 	if position < 0 || position >= len(r.Objects) {
 		return Blob{err: newError(ErrType, "take a blob", "position %d", position)}

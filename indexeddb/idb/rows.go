@@ -9,19 +9,22 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Rows is where databases are kept. Package indexeddb/pages has it for pages; Memory and Snapshot are others. Its
-// methods may be used concurrently.
+// Rows is where databases are kept. Package indexeddb/pages has it for pages; Memory and Snapshot
+// are others. Its methods may be used concurrently.
 type Rows interface {
-	// View returns the rows as they are now. They may be read until end is called, which is called once.
+	// View returns the rows as they are now. They may be read until end is called, which is called
+	// once.
 	View(ctx context.Context) (r ordered.Reader, end func() error, err error)
-	// Begin starts a transaction. It may wait for the end of others, or let Commit fail with base.ErrConflict.
+	// Begin starts a transaction. It may wait for the end of others, or let Commit fail with
+	// base.ErrConflict.
 	Begin(ctx context.Context) (RowsTx, error)
 }
 
 // RowsTx is a transaction on rows. Either Commit or Rollback is called at its end, once.
 type RowsTx interface {
 	ordered.Writer
-	// Commit makes the changes visible, and durable if the rows are. When it fails, nothing has changed.
+	// Commit makes the changes visible, and durable if the rows are. When it fails, nothing has
+	// changed.
 	Commit(ctx context.Context) error
 	// Rollback forgets the changes.
 	Rollback() error
@@ -81,8 +84,8 @@ func (t *memoryTx) Rollback() error {
 	return nil
 }
 
-// Snapshot returns rows that can only be read, such as those of an old version of a page. Transactions that write
-// fail with ErrReadOnly. They are as safe for concurrent use as r.
+// Snapshot returns rows that can only be read, such as those of an old version of a page.
+// Transactions that write fail with ErrReadOnly. They are as safe for concurrent use as r.
 func Snapshot(r ordered.Reader) Rows { return snapshot{r} }
 
 type snapshot struct{ r ordered.Reader }

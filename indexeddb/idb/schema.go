@@ -8,15 +8,17 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// Upgrade is the transaction in which Factory.Open changes the version of a database, on all its object stores.
-// Only in it can object stores and indexes be made, renamed and deleted. Factory.Open commits it.
+// Upgrade is the transaction in which Factory.Open changes the version of a database, on all its
+// object stores. Only in it can object stores and indexes be made, renamed and deleted.
+// Factory.Open commits it.
 type Upgrade struct {
 	*Tx
 	// OldVersion is 0 for a new database.
 	OldVersion, NewVersion int64
 }
 
-// StoreOptions say what an object store is. The zero value and nil give one whose keys are given with the values.
+// StoreOptions say what an object store is. The zero value and nil give one whose keys are given
+// with the values.
 type StoreOptions struct {
 	// KeyPath says where in values their keys are; see Path and Paths.
 	KeyPath indexeddb.KeyPath
@@ -32,9 +34,9 @@ func (tx *Tx) upgrading(op string) error {
 	return tx.enter(op)
 }
 
-// CreateObjectStore makes an object store. o may be nil. Errors: ErrInvalidState in a transaction that is no
-// upgrade, ErrTransactionInactive, ErrSyntax for a key path, ErrConstraint when the name is taken,
-// ErrInvalidAccess for AutoIncrement with a key path that is empty or of several paths.
+// CreateObjectStore makes an object store. o may be nil. Errors: ErrInvalidState in a transaction
+// that is no upgrade, ErrTransactionInactive, ErrSyntax for a key path, ErrConstraint when the name
+// is taken, ErrInvalidAccess for AutoIncrement with a key path that is empty or of several paths.
 func (tx *Tx) CreateObjectStore(name string, o *StoreOptions) (*ObjectStore, error) {
 	const op = "create an object store"
 	if err := tx.upgrading(op); err != nil {
@@ -64,8 +66,8 @@ func (tx *Tx) CreateObjectStore(name string, o *StoreOptions) (*ObjectStore, err
 	return s, nil
 }
 
-// DeleteObjectStore deletes an object store with its records and indexes. Errors: ErrInvalidState in a transaction
-// that is no upgrade, ErrTransactionInactive, ErrNotFound, ErrUnknown.
+// DeleteObjectStore deletes an object store with its records and indexes. Errors: ErrInvalidState
+// in a transaction that is no upgrade, ErrTransactionInactive, ErrNotFound, ErrUnknown.
 func (tx *Tx) DeleteObjectStore(ctx context.Context, name string) error {
 	const op = "delete an object store"
 	if err := tx.upgrading(op); err != nil {
@@ -106,8 +108,8 @@ func (s *ObjectStore) revert(was *indexeddb.Store) {
 	}
 }
 
-// SetName renames the object store, in an upgrade. Errors: ErrInvalidState when it was deleted or the transaction
-// is no upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
+// SetName renames the object store, in an upgrade. Errors: ErrInvalidState when it was deleted or
+// the transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
 func (s *ObjectStore) SetName(name string) error {
 	const op = "rename an object store"
 	if s.deleted {
@@ -123,8 +125,8 @@ func (s *ObjectStore) SetName(name string) error {
 	return nil
 }
 
-// IndexOptions say what an index is. The zero value and nil give one where several records may have a key, and an
-// array is one key.
+// IndexOptions say what an index is. The zero value and nil give one where several records may have
+// a key, and an array is one key.
 type IndexOptions struct {
 	// Unique keeps two records from having the same key in the index.
 	Unique bool
@@ -132,10 +134,11 @@ type IndexOptions struct {
 	MultiEntry bool
 }
 
-// CreateIndex makes an index and puts the records into it that there are. o may be nil. Errors: ErrInvalidState
-// when the object store was deleted or the transaction is no upgrade, ErrTransactionInactive, ErrConstraint
-// when the name is taken, ErrSyntax for a key path, ErrInvalidAccess for MultiEntry with several paths. When two
-// records have the same key in a unique index it fails with ErrConstraint too, and aborts the transaction.
+// CreateIndex makes an index and puts the records into it that there are. o may be nil. Errors:
+// ErrInvalidState when the object store was deleted or the transaction is no upgrade,
+// ErrTransactionInactive, ErrConstraint when the name is taken, ErrSyntax for a key path,
+// ErrInvalidAccess for MultiEntry with several paths. When two records have the same key in a
+// unique index it fails with ErrConstraint too, and aborts the transaction.
 func (s *ObjectStore) CreateIndex(ctx context.Context, name string, path indexeddb.KeyPath, o *IndexOptions) (*Index, error) {
 	const op = "create an index"
 	if s.deleted {
@@ -197,8 +200,8 @@ func (x *Index) populate(ctx context.Context, op string) error {
 	return nil
 }
 
-// DeleteIndex deletes an index. Errors: ErrInvalidState when the object store was deleted or the transaction is no
-// upgrade, ErrTransactionInactive, ErrNotFound, ErrUnknown.
+// DeleteIndex deletes an index. Errors: ErrInvalidState when the object store was deleted or the
+// transaction is no upgrade, ErrTransactionInactive, ErrNotFound, ErrUnknown.
 func (s *ObjectStore) DeleteIndex(ctx context.Context, name string) error {
 	const op = "delete an index"
 	if s.deleted {
@@ -219,8 +222,8 @@ func (s *ObjectStore) DeleteIndex(ctx context.Context, name string) error {
 	return nil
 }
 
-// SetName renames the index, in an upgrade. Errors: ErrInvalidState when it was deleted or the transaction is no
-// upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
+// SetName renames the index, in an upgrade. Errors: ErrInvalidState when it was deleted or the
+// transaction is no upgrade, ErrTransactionInactive, ErrConstraint when the name is taken.
 func (x *Index) SetName(name string) error {
 	const op = "rename an index"
 	if x.deleted || x.store.deleted {

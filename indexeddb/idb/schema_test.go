@@ -72,9 +72,9 @@ func TestOpen(t *testing.T) {
 	begin(t, again, idb.ReadOnly, "store")
 }
 
-// TestOpenAborts: wpt idbfactory_open ("error in version change transaction aborts open", "error in upgradeneeded
-// resets db"), abort-in-initial-upgradeneeded, close-in-upgradeneeded, fire-upgradeneeded-event-exception,
-// upgrade-transaction-lifecycle.
+// TestOpenAborts: wpt idbfactory_open ("error in version change transaction aborts open", "error in
+// upgradeneeded resets db"), abort-in-initial-upgradeneeded, close-in-upgradeneeded,
+// fire-upgradeneeded-event-exception, upgrade-transaction-lifecycle.
 func TestOpenAborts(t *testing.T) {
 	ctx := t.Context()
 	stop := errors.New("stop")
@@ -165,7 +165,8 @@ func TestUpgradeOfAnother(t *testing.T) {
 	have[*idb.DB](t)(idb.New(rows, nil).Open(ctx, "db", 3, nil)) // the turn was given back
 }
 
-// TestCreateObjectStore: wpt idbdatabase_createObjectStore, _deleteObjectStore and their exception orders.
+// TestCreateObjectStore: wpt idbdatabase_createObjectStore, _deleteObjectStore and their exception
+// orders.
 func TestCreateObjectStore(t *testing.T) {
 	ctx := t.Context()
 	inUpgrade(t, func(ctx context.Context, u *idb.Upgrade) {
@@ -224,7 +225,8 @@ func TestCreateObjectStore(t *testing.T) {
 	commit(t, s)
 }
 
-// TestCreateIndex: wpt idbobjectstore_createIndex, _deleteIndex, _index, idbindex_keyPath, and the exception orders.
+// TestCreateIndex: wpt idbobjectstore_createIndex, _deleteIndex, _index, idbindex_keyPath, and the
+// exception orders.
 func TestCreateIndex(t *testing.T) {
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {
 		s := have[*idb.ObjectStore](t)(u.CreateObjectStore("store", nil))
@@ -334,7 +336,8 @@ func TestRename(t *testing.T) {
 	clean(t, rows)
 }
 
-// TestAbortRevertsMetadata: wpt transaction-abort-*-metadata-revert, idbobjectstore-rename-abort, idbindex-rename-abort.
+// TestAbortRevertsMetadata: wpt transaction-abort-*-metadata-revert, idbobjectstore-rename-abort,
+// idbindex-rename-abort.
 func TestAbortRevertsMetadata(t *testing.T) {
 	ctx := t.Context()
 	rows, _ := opened(t, func(ctx context.Context, u *idb.Upgrade) {
@@ -381,8 +384,8 @@ func TestAbortRevertsMetadata(t *testing.T) {
 	clean(t, rows)
 }
 
-// TestTransaction: wpt idbdatabase_transaction, idbdatabase_close, idbtransaction_*, their exception orders,
-// idb-explicit-commit, request-abort-ordering.
+// TestTransaction: wpt idbdatabase_transaction, idbdatabase_close, idbtransaction_*, their
+// exception orders, idb-explicit-commit, request-abort-ordering.
 func TestTransaction(t *testing.T) {
 	ctx := t.Context()
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {

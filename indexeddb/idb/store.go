@@ -11,12 +11,13 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// ObjectStore is an object store in a transaction. What is said of queries holds for its methods and those of an
-// Index: a query is a KeyRange, a key as Key takes it, or nil for all keys where that makes sense.
+// ObjectStore is an object store in a transaction. What is said of queries holds for its methods
+// and those of an Index: a query is a KeyRange, a key as Key takes it, or nil for all keys where
+// that makes sense.
 //
-// All methods that read fail with ErrInvalidState when the object store was deleted, ErrTransactionInactive when
-// the transaction is over, ErrData for a query, ErrUnknown, and with ErrDataClone when a stored value is of a form
-// that is not known.
+// All methods that read fail with ErrInvalidState when the object store was deleted,
+// ErrTransactionInactive when the transaction is over, ErrData for a query, ErrUnknown, and with
+// ErrDataClone when a stored value is of a form that is not known.
 type ObjectStore struct {
 	tx      *Tx
 	meta    *indexeddb.Store
@@ -75,8 +76,8 @@ func (s *ObjectStore) IndexNames() []string {
 	return names
 }
 
-// Index returns an index, always the same. Errors: ErrInvalidState when the object store was deleted or the
-// transaction is over, ErrNotFound.
+// Index returns an index, always the same. Errors: ErrInvalidState when the object store was
+// deleted or the transaction is over, ErrNotFound.
 func (s *ObjectStore) Index(name string) (*Index, error) {
 	const op = "get an index"
 	if s.deleted || s.tx.state != active {
@@ -204,7 +205,8 @@ func (c *Cursor) only(ctx context.Context) (rec Record, is bool, err error) {
 	return rec, err == nil, err
 }
 
-// GetKey returns the primary key of the first record that query has, the zero Key when there is none.
+// GetKey returns the primary key of the first record that query has, the zero Key when there is
+// none.
 func (s *ObjectStore) GetKey(ctx context.Context, query any) (indexeddb.Key, error) {
 	const op = "get a key"
 	if err := s.enter(op); err != nil {
@@ -222,7 +224,8 @@ func (s *ObjectStore) GetKey(ctx context.Context, query any) (indexeddb.Key, err
 	return c.PrimaryKey(), nil
 }
 
-// GetAll returns the values of the first records that query has, at most limit of them, or all when limit is 0.
+// GetAll returns the values of the first records that query has, at most limit of them, or all when
+// limit is 0.
 func (s *ObjectStore) GetAll(ctx context.Context, query any, limit int) ([]value.Value, error) {
 	return getAll(ctx, s, query, limit, Next, false, func(c *Cursor) (value.Value, error) { return c.Value(ctx) })
 }
@@ -303,8 +306,8 @@ func count(ctx context.Context, from source, query any) (n int64, err error) {
 	return n, nil
 }
 
-// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor. Errors: also ErrType
-// for a direction that is none.
+// OpenCursor returns a cursor at the first record that query has in a direction; see Cursor.
+// Errors: also ErrType for a direction that is none.
 func (s *ObjectStore) OpenCursor(ctx context.Context, query any, d Direction) (*Cursor, error) {
 	return openCursor(ctx, s, query, d, false)
 }
@@ -314,8 +317,8 @@ func (s *ObjectStore) OpenKeyCursor(ctx context.Context, query any, d Direction)
 	return openCursor(ctx, s, query, d, true)
 }
 
-// bounds returns the range of the rows of a family whose keys are in a range. It is not exact when there may be
-// rows in it whose keys are not.
+// bounds returns the range of the rows of a family whose keys are in a range. It is not exact when
+// there may be rows in it whose keys are not.
 func bounds(family indexeddb.Row, rg KeyRange) (r ordered.Range, isExact bool) {
 	prefix := indexeddb.PageFamily(family)
 	r, isExact = ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix)}, true

@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// TestQueries: wpt idbobjectstore_get, _getKey, _getAll, _getAllKeys, _getAllRecords, _count, and the same of idbindex.
+// TestQueries: wpt idbobjectstore_get, _getKey, _getAll, _getAllKeys, _getAllRecords, _count, and
+// the same of idbindex.
 func TestQueries(t *testing.T) {
 	ctx := t.Context()
 	_, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {
@@ -322,7 +323,8 @@ func TestLongKeys(t *testing.T) {
 	clean(t, rows)
 }
 
-// TestOpaque: a record whose value is of a form that is not known can be replaced and deleted, and its index rows with it.
+// TestOpaque: a record whose value is of a form that is not known can be replaced and deleted, and
+// its index rows with it.
 func TestOpaque(t *testing.T) {
 	ctx := t.Context()
 	rows, db := opened(t, func(ctx context.Context, u *idb.Upgrade) {

@@ -14,9 +14,10 @@ type reader = ordered.Reader
 
 // Tx is a transaction. It and all that it gives are for one goroutine at a time.
 //
-// A request that fails with what only the database can know (ErrConstraint of a put or add, ErrUnknown,
-// ErrQuotaExceeded) has changed nothing, but the transaction is aborted by the next request and by Commit, unless
-// PreventDefault is called before. Other errors are mistakes of the caller; they leave the transaction as it is.
+// A request that fails with what only the database can know (ErrConstraint of a put or add,
+// ErrUnknown, ErrQuotaExceeded) has changed nothing, but the transaction is aborted by the next
+// request and by Commit, unless PreventDefault is called before. Other errors are mistakes of the
+// caller; they leave the transaction as it is.
 type Tx struct {
 	db      *DB
 	mode    Mode
@@ -94,8 +95,8 @@ func (tx *Tx) ObjectStoreNames() []string {
 	return names
 }
 
-// ObjectStore returns an object store of the transaction, always the same. Errors: ErrNotFound, ErrInvalidState
-// when the transaction is over.
+// ObjectStore returns an object store of the transaction, always the same. Errors: ErrNotFound,
+// ErrInvalidState when the transaction is over.
 func (tx *Tx) ObjectStore(name string) (*ObjectStore, error) {
 	const op = "get an object store"
 	if tx.state != active {
@@ -116,8 +117,8 @@ func (tx *Tx) named(name string) *ObjectStore {
 	return nil
 }
 
-// PreventDefault keeps the request that has failed from aborting the transaction. It does nothing when none has,
-// or when the rows are no longer what they were before the request.
+// PreventDefault keeps the request that has failed from aborting the transaction. It does nothing
+// when none has, or when the rows are no longer what they were before the request.
 func (tx *Tx) PreventDefault() {
 	if !tx.broken {
 		tx.failure = nil
@@ -137,7 +138,8 @@ func (tx *Tx) enter(op string) error {
 	return nil
 }
 
-// fail notes that a request has failed, and returns its error. With broken, it has changed something.
+// fail notes that a request has failed, and returns its error. With broken, it has changed
+// something.
 func (tx *Tx) fail(op string, err error, broken bool) error {
 	err = failed(op, err)
 	if tx.failure == nil {
@@ -147,10 +149,10 @@ func (tx *Tx) fail(op string, err error, broken bool) error {
 	return err
 }
 
-// Commit ends the transaction. Its changes are visible, and durable, when it returns nil; else nothing has changed.
-// Errors: ErrAbort when a request has failed and that was not prevented, or when somebody else has committed
-// meanwhile (base.ErrConflict: begin again); ErrInvalidState when the transaction is over, ErrUnknown,
-// ErrQuotaExceeded.
+// Commit ends the transaction. Its changes are visible, and durable, when it returns nil; else
+// nothing has changed. Errors: ErrAbort when a request has failed and that was not prevented, or
+// when somebody else has committed meanwhile (base.ErrConflict: begin again); ErrInvalidState when
+// the transaction is over, ErrUnknown, ErrQuotaExceeded.
 func (tx *Tx) Commit(ctx context.Context) error {
 	const op = "commit"
 	if tx.state != active {
@@ -178,8 +180,8 @@ func (tx *Tx) Commit(ctx context.Context) error {
 	return tx.err
 }
 
-// Abort ends the transaction without its changes. Errors: ErrInvalidState when the transaction is over,
-// ErrUnknown.
+// Abort ends the transaction without its changes. Errors: ErrInvalidState when the transaction is
+// over, ErrUnknown.
 func (tx *Tx) Abort() error {
 	if tx.state != active {
 		return newError(ErrInvalidState, "abort", "the transaction is over")

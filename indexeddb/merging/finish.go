@@ -34,8 +34,8 @@ func (m *Merge) stores() []*store {
 	})
 }
 
-// clear removes what the base has of object stores and indexes that are not in the result, or as something else. Not all
-// of it has changed: another object store may have the same row.
+// clear removes what the base has of object stores and indexes that are not in the result, or as
+// something else. Not all of it has changed: another object store may have the same row.
 func (m *Merge) clear(ctx context.Context) error {
 	remove := func(prefix []byte) error { return m.v.Result.DeleteRange(ctx, prefix, ordered.PrefixEnd(prefix)) }
 	for _, d := range m.base.Databases {
@@ -219,7 +219,8 @@ type candidate struct {
 	in     [2]bool
 }
 
-// once leaves one row of a key: that of the base, or that was written first, or has the least primary key.
+// once leaves one row of a key: that of the base, or that was written first, or has the least
+// primary key.
 func (m *Merge) once(ctx context.Context, prefix []byte, of suspect) error {
 	var all []candidate
 	it := m.v.Result.Iter(ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix), KeysOnly: true})

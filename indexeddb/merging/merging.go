@@ -59,7 +59,8 @@ type Change struct {
 	In, By [2]bool
 	// Same tells that both sides have the same row, or none.
 	Same bool
-	// BaseUnknown tells that there are several bases that do not agree about the row. InBase is false then.
+	// BaseUnknown tells that there are several bases that do not agree about the row. InBase is
+	// false then.
 	BaseUnknown bool
 }
 
@@ -71,8 +72,8 @@ type Merge struct {
 	ids   []int64 // of the databases of all versions
 	u     *united // nil when a side has metadata that cannot be read: groups are taken as they are then
 	twice map[string]suspect
-	// moved are the new numbers that this merge has given to records of a side, and followers those of which a side knows that
-	// they got one.
+	// moved are the new numbers that this merge has given to records of a side, and followers those
+	// of which a side knows that they got one.
 	moved     map[place]indexeddb.Key
 	followers []follower
 	filled    bool // indexes that are not plain have the rows of all records
@@ -210,8 +211,8 @@ func (m *Merge) takeLast(ctx context.Context, g Group) error {
 	return g.Take(ctx, side, func([]byte) bool { return true })
 }
 
-// dropped removes a record from an object store that is not in the result, or that Finish fills, and reports it when a
-// side has changed it and the other has deleted the object store.
+// dropped removes a record from an object store that is not in the result, or that Finish fills,
+// and reports it when a side has changed it and the other has deleted the object store.
 func (w *group) dropped(ctx context.Context, id storeID) error {
 	for _, c := range w.changes {
 		if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
@@ -320,7 +321,8 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 	return true, nil
 }
 
-// generated reports whether the key may be one that the key generators of both sides have given out.
+// generated reports whether the key may be one that the key generators of both sides have given
+// out.
 func (w *group) generated() bool { return w.s.generates(w.record.Primary) }
 
 func (s *store) generates(k indexeddb.Key) bool {
@@ -349,7 +351,8 @@ func (m *Merge) stamp(ctx context.Context, s *store, part []byte) error {
 	return m.v.Result.Put(ctx, key, page)
 }
 
-// indexRows makes those changed index rows what they are on the side of the record, or on the sides.
+// indexRows makes those changed index rows what they are on the side of the record, or on the
+// sides.
 func (w *group) indexRows(ctx context.Context) error {
 	for _, c := range w.changes {
 		if c.row.Kind != indexeddb.KindIndexRow {
@@ -364,8 +367,8 @@ func (w *group) indexRows(ctx context.Context) error {
 		}
 		present, from := false, Left
 		for side := range w.from {
-			// Of two sides with one record, that counts which has changed the row: the other one has not had the index, or
-			// has left the row out.
+			// Of two sides with one record, that counts which has changed the row: the other one
+			// has not had the index, or has left the row out.
 			if w.from[side] && x.at[side] != 0 && c.In[side] && (c.By[side] || !c.By[1-side] || !w.from[1-side]) {
 				present, from = true, Side(side)
 			}
@@ -388,7 +391,8 @@ func (w *group) indexRows(ctx context.Context) error {
 	return nil
 }
 
-// putIndexRow writes an index row of a record, and looks whether a unique index has its key twice now.
+// putIndexRow writes an index row of a record, and looks whether a unique index has its key twice
+// now.
 func (m *Merge) putIndexRow(ctx context.Context, s *store, x *index, key, value, part []byte) error {
 	if err := m.v.Result.Put(ctx, key, value); err != nil {
 		return err

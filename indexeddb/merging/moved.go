@@ -13,9 +13,10 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// A merge that gives a record another number leaves a row under the old number: the new one, and the SHA-256 of the row that the
-// record had. A device that has not seen that merge goes on to change the record under the old number, where another record now
-// stands. The row tells a later merge, whose base still has the record there, to do the change under the new number.
+// A merge that gives a record another number leaves a row under the old number: the new one, and
+// the SHA-256 of the row that the record had. A device that has not seen that merge goes on to
+// change the record under the old number, where another record now stands. The row tells a later
+// merge, whose base still has the record there, to do the change under the new number.
 
 // place is a primary key in an object store on a side.
 type place struct {
@@ -24,7 +25,8 @@ type place struct {
 	key  indexeddb.Key
 }
 
-// follower is a record that one side has moved and the other one has changed, or deleted, where it was.
+// follower is a record that one side has moved and the other one has changed, or deleted, where it
+// was.
 type follower struct {
 	s     *store
 	from  indexeddb.Key
@@ -66,9 +68,10 @@ func (w *group) notes(ctx context.Context) error {
 	return nil
 }
 
-// movedAway returns the side that has given another number to the record that the base has here, which the other side has changed
-// since. Finish does there what the other side has done here. Of several bases that do not agree, no record is known: it is
-// enough then that one side alone has given a number away, for that what the other one has here is not lost.
+// movedAway returns the side that has given another number to the record that the base has here,
+// which the other side has changed since. Finish does there what the other side has done here. Of
+// several bases that do not agree, no record is known: it is enough then that one side alone has
+// given a number away, for that what the other one has here is not lost.
 func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool, err error) {
 	var sum [sha256.Size]byte
 	if !unknown {
@@ -103,8 +106,9 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 	return side, true, nil
 }
 
-// shared reports whether both sides have had merges, which the other one does not know of, in which records shared the number. What
-// they have here now need not be one record. Two that were one are better than one that is lost.
+// shared reports whether both sides have had merges, which the other one does not know of, in which
+// records shared the number. What they have here now need not be one record. Two that were one are
+// better than one that is lost.
 func (w *group) shared() bool {
 	var by [2]bool
 	for _, c := range w.changes {
@@ -185,7 +189,8 @@ func (rec *record) equal(other *record) bool {
 		bytes.Equal(indexeddb.AppendExternalObjects(nil, rec.objects), indexeddb.AppendExternalObjects(nil, other.objects))
 }
 
-// remove removes a record of the result with all its rows. It does not when its index rows cannot be told.
+// remove removes a record of the result with all its rows. It does not when its index rows cannot
+// be told.
 func (m *Merge) remove(ctx context.Context, s *store, rec *record, part []byte) (bool, error) {
 	if err := rec.decode(ctx, m.v.Result, s.storeID, part, s.meta); err != nil || rec.value == nil && len(s.indexes) > 0 {
 		return false, err
@@ -211,8 +216,8 @@ func (m *Merge) remove(ctx context.Context, s *store, rec *record, part []byte) 
 	return true, nil
 }
 
-// renumber gives a record of a version another key, in its value too when it is there. It does not when the value cannot be
-// changed.
+// renumber gives a record of a version another key, in its value too when it is there. It does not
+// when the value cannot be changed.
 func (rec *record) renumber(ctx context.Context, r ordered.Reader, id storeID, part []byte, s *indexeddb.Store, to indexeddb.Key) (bool, error) {
 	if s.Injects() {
 		if err := rec.decode(ctx, r, id, part, s); err != nil {

@@ -95,7 +95,8 @@ func (rec *record) decode(ctx context.Context, r ordered.Reader, id storeID, par
 	return nil
 }
 
-// derive writes the index rows of a record of the result, in those indexes for which want returns true.
+// derive writes the index rows of a record of the result, in those indexes for which want returns
+// true.
 func (m *Merge) derive(ctx context.Context, s *store, part []byte, want func(*index) bool) error {
 	if !slices.ContainsFunc(s.indexes, want) {
 		return nil
@@ -132,8 +133,9 @@ func (m *Merge) derive(ctx context.Context, s *store, part []byte, want func(*in
 // lastKey is the greatest key of a generator.
 const lastKey = 1 << 53
 
-// move gives a record of a side the next number of the key generator, and writes it with all its rows. It does not
-// when there is no number any more, or the value has its key and cannot be changed.
+// move gives a record of a side the next number of the key generator, and writes it with all its
+// rows. It does not when there is no number any more, or the value has its key and cannot be
+// changed.
 func (m *Merge) move(ctx context.Context, s *store, primary indexeddb.Key, side Side) (bool, error) {
 	if s.meta.KeyGenerator > lastKey {
 		return false, nil
@@ -183,8 +185,8 @@ func (m *Merge) moveTo(ctx context.Context, s *store, primary indexeddb.Key, sid
 	return true, m.v.Report(ctx, s.key(indexeddb.KindRecord, to), RuleMoved)
 }
 
-// write writes a record of a side into the object store of the result, but not its index rows. part is that of
-// the primary key on the side.
+// write writes a record of a side into the object store of the result, but not its index rows. part
+// is that of the primary key on the side.
 func (m *Merge) write(ctx context.Context, s *store, rec *record, side Side, part []byte) error {
 	row := rec.row
 	row.Database, row.Store = s.database, s.store

@@ -16,13 +16,14 @@ type storeID struct{ database, store int64 }
 type store struct {
 	storeID
 	meta *indexeddb.Store
-	// at says where it is on the left and right, and is zero where it is not. sides are its metadata there.
+	// at says where it is on the left and right, and is zero where it is not. sides are its
+	// metadata there.
 	at    [2]storeID
 	sides [2]*indexeddb.Store
 	// base is its metadata in the base, nil when it is new.
 	base *indexeddb.Store
-	// plain is set when it has its number in all versions, and no other has it in the base: its groups are merged
-	// one by one.
+	// plain is set when it has its number in all versions, and no other has it in the base: its
+	// groups are merged one by one.
 	plain   bool
 	indexes []*index
 }
@@ -73,8 +74,8 @@ type kind[T comparable] struct {
 	definition  func(T) []byte // what does not change
 }
 
-// match finds what belongs together, and gives it numbers; those of new things are above last. What a side has
-// deleted is not among it. It returns the greatest number.
+// match finds what belongs together, and gives it numbers; those of new things are above last. What
+// a side has deleted is not among it. It returns the greatest number.
 func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 	var none T
 	find := func(all []T, x T, is func(a, b T) bool) T {
@@ -301,7 +302,8 @@ func (u *united) store(d *pair[*indexeddb.Database], p *pair[*indexeddb.Store], 
 	return s
 }
 
-// mergedName returns the name of what may have been renamed: where both sides did, that of the greater version.
+// mergedName returns the name of what may have been renamed: where both sides did, that of the
+// greater version.
 func mergedName[T comparable](old T, sides [2]T, versions [2]int64, name func(T) string) string {
 	var none T
 	if sides[0] == none || sides[1] == none {

@@ -11,9 +11,10 @@ import (
 	"github.com/ledgerd/ledger/ordered/pages"
 )
 
-// MergeRule merges the rows of IndexedDB on a page as package indexeddb/merging says. Pages without such rows can
-// have it, too. It is for any number of pages. Every handle of a page must have it, see ledger.MergeRules; without
-// it a merge goes key by key, and index rows come to differ from the records.
+// MergeRule merges the rows of IndexedDB on a page as package indexeddb/merging says. Pages without
+// such rows can have it, too. It is for any number of pages. Every handle of a page must have it,
+// see ledger.MergeRules; without it a merge goes key by key, and index rows come to differ from the
+// records.
 func MergeRule() ledger.NamespaceRule {
 	return ledger.NamespaceRule{Prefix: indexeddb.PagePrefix(), Strategy: ledger.Grouped(strategy{})}
 }

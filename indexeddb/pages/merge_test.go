@@ -183,7 +183,8 @@ func (d *device) clean() (out profile.Result) {
 	return out
 }
 
-// meet gives all devices the commits of all, has each merge them, and wants the same rows everywhere.
+// meet gives all devices the commits of all, has each merge them, and wants the same rows
+// everywhere.
 func meet(all []*device) {
 	t := all[0]
 	t.Helper()
@@ -316,8 +317,9 @@ func note(at map[float64]map[string]bool, key float64, item *value.Object) {
 	at[key][is.(string)] = true
 }
 
-// gaveWay reports whether another item was changed under a key that an item has had: a device that changes its item before it
-// has the merge which gave that another key changes what has kept the key (see Merging in docs/indexeddb.md).
+// gaveWay reports whether another item was changed under a key that an item has had: a device that
+// changes its item before it has the merge which gave that another key changes what has kept the
+// key (see Merging in docs/indexeddb.md).
 func (h *history) gaveWay(is string) bool {
 	for key, at := range h.stood {
 		for other := range h.changed[key] {
@@ -356,8 +358,9 @@ func (d *device) lost() (missing []string) {
 	return missing
 }
 
-// TestThreeDevices: laws M2 to M5 of package merging and equal pages, with random histories, in which who merges sends that at
-// once: else an item may give way without having been changed (see Merging in docs/indexeddb.md).
+// TestThreeDevices: laws M2 to M5 of package merging and equal pages, with random histories, in
+// which who merges sends that at once: else an item may give way without having been changed (see
+// Merging in docs/indexeddb.md).
 func TestThreeDevices(t *testing.T) {
 	must(t, flag.Set("rapid.checks", strconv.Itoa(tier.Of(20, 60, 400))))
 	key := newKey(t)

@@ -45,8 +45,9 @@ func (d *device) numbers() map[string]float64 {
 	return all
 }
 
-// TestChangeBehindANewNumber: two devices make a record with one number, and a third one merges them, so that one of the records
-// gets another number. Its device has not seen that yet when it changes the record.
+// TestChangeBehindANewNumber: two devices make a record with one number, and a third one merges
+// them, so that one of the records gets another number. Its device has not seen that yet when it
+// changes the record.
 func TestChangeBehindANewNumber(t *testing.T) {
 	key := newKey(t)
 	for name, c := range map[string]struct {

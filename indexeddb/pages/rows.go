@@ -11,10 +11,11 @@ import (
 	"github.com/ledgerd/ledger/ordered/pages"
 )
 
-// Rows returns the rows of a page, for idb.New. A transaction that writes is one commit; it waits for the end of
-// the one before it. When somebody else has committed meanwhile, sync or another handle of the page, its Commit fails
-// with ledger.ErrConflict, and the next one to begin has precedence. So one Rows is made for a page. Content of
-// blobs is stored with the priority blobs, all else with ledger.Eager. The page stays the caller's.
+// Rows returns the rows of a page, for idb.New. A transaction that writes is one commit; it waits
+// for the end of the one before it. When somebody else has committed meanwhile, sync or another
+// handle of the page, its Commit fails with ledger.ErrConflict, and the next one to begin has
+// precedence. So one Rows is made for a page. Content of blobs is stored with the priority blobs,
+// all else with ledger.Eager. The page stays the caller's.
 //
 // Old versions of a page are read by idb.Snapshot and Reader.
 func Rows(page *ledger.Page, blobs ledger.Priority) idb.Rows {

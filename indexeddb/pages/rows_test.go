@@ -165,8 +165,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestConflict: a transaction whose page has moved on is refused, and one that is begun again gets through. Open and
-// Delete begin again by themselves.
+// TestConflict: a transaction whose page has moved on is refused, and one that is begun again gets
+// through. Open and Delete begin again by themselves.
 func TestConflict(t *testing.T) {
 	ctx := t.Context()
 	page := newPage(t)
@@ -215,8 +215,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestBrowserAndBack: what a program writes, a browser's directory has, and what the directory has, a program reads
-// and changes.
+// TestBrowserAndBack: what a program writes, a browser's directory has, and what the directory has,
+// a program reads and changes.
 func TestBrowserAndBack(t *testing.T) {
 	ctx := t.Context()
 	page := newPage(t)
@@ -278,7 +278,8 @@ func TestBrowserAndBack(t *testing.T) {
 	}))
 }
 
-// TestChromium: the API on what a browser wrote: every record is read by its key and by each index, and put again.
+// TestChromium: the API on what a browser wrote: every record is read by its key and by each index,
+// and put again.
 func TestChromium(t *testing.T) {
 	ctx := t.Context()
 	p, err := profile.Open(ctx, filepath.Join("..", "profile", "testdata", "chromium-156"), nil)

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// browser runs scripts in headless Chromium, on a page of one origin, with a profile directory of its own.
+// browser runs scripts in headless Chromium, on a page of one origin, with a profile directory of
+// its own.
 type browser struct {
 	t       *testing.T
 	program string
@@ -87,8 +88,8 @@ try { await post({ok: await (async () => { %s })() ?? null}); } catch (e) { awai
 	}
 }
 
-// run runs a script to its end in a new process, and decodes into result what it returns. A clean end is that
-// of a browser that was closed; else the process is killed.
+// run runs a script to its end in a new process, and decodes into result what it returns. A clean
+// end is that of a browser that was closed; else the process is killed.
 func (b *browser) run(script string, clean bool, result any) {
 	b.t.Helper()
 	b.script.Store(script)

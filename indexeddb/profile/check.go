@@ -11,12 +11,14 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// maxChecked is the greatest length of a value that Check decodes, so that the memory it takes is bounded.
+// maxChecked is the greatest length of a value that Check decodes, so that the memory it takes is
+// bounded.
 const maxChecked = 512 << 10
 
-// Check reads all of the directory and verifies it: what Open and Import do, and that the rows of each index
-// are those that the values of the records give, each key once in unique ones, and that blobs can be read.
-// Damage goes to Options.Damage. Errors: base.ErrCorrupt from there, those of ctx.
+// Check reads all of the directory and verifies it: what Open and Import do, and that the rows of
+// each index are those that the values of the records give, each key once in unique ones, and that
+// blobs can be read. Damage goes to Options.Damage. Errors: base.ErrCorrupt from there, those of
+// ctx.
 func (p *Profile) Check(ctx context.Context) (Result, error) {
 	c := checker{ctx: ctx, p: p}
 	c.result.Databases = int64(len(p.Schema().Databases))
@@ -99,8 +101,8 @@ func (c *checker) record(id storeID, s *indexeddb.Store, r *record) error {
 	return nil
 }
 
-// missing says what it means that an index does not have a row. A merge leaves records out of unique indexes in which
-// another record has their key, which may have been deleted since.
+// missing says what it means that an index does not have a row. A merge leaves records out of
+// unique indexes in which another record has their key, which may have been deleted since.
 func (c *checker) missing(x *indexeddb.Index, row indexeddb.Row) error {
 	if !x.Unique {
 		return damaged(row.Describe(), "it is missing, though the record has this key")
@@ -123,8 +125,8 @@ func (c *checker) read(r *record, i int) (int64, error) {
 	return n, errors.Join(err, f.Close())
 }
 
-// decode decodes the value of a record with its key injected. It is not ok when the value is of an unknown
-// kind or too long.
+// decode decodes the value of a record with its key injected. It is not ok when the value is of an
+// unknown kind or too long.
 func (c *checker) decode(s *indexeddb.Store, r *record) (v value.Value, ok bool, err error) {
 	v, err = value.DecodeBounded(r.value, maxChecked)
 	if w, wrapped := v.(*value.Wrapped); err == nil && wrapped {

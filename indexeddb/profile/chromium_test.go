@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/ordered"
 )
 
-// fill makes databases with keys and values of all types, indexes of all kinds, stale index rows, blobs, and
-// values that the browser compresses and wraps.
+// fill makes databases with keys and values of all types, indexes of all kinds, stale index rows,
+// blobs, and values that the browser compresses and wraps.
 const fill = `
 const rnd = n => { const a = new Uint8Array(n); for (let i = 0; i < n; i += 65536) crypto.getRandomValues(a.subarray(i, i + 65536)); return a; };
 const db = await open('main', 3, (db, tx) => {
@@ -117,8 +117,8 @@ func (b *browser) levelDir() string {
 	return found[0].Path
 }
 
-// TestBrowserRoundTrip: what a browser wrote comes to a page, and from there to a directory in which the
-// browser reads the same. That holds after a clean end, and after the browser was killed.
+// TestBrowserRoundTrip: what a browser wrote comes to a page, and from there to a directory in
+// which the browser reads the same. That holds after a clean end, and after the browser was killed.
 func TestBrowserRoundTrip(t *testing.T) {
 	for _, clean := range endings() {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {

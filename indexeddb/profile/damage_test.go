@@ -81,8 +81,9 @@ func contents(ctx context.Context, dir string) (map[string]string, error) {
 	return rows, nil
 }
 
-// TestDamagedBytes changes bytes of the files of a directory, one at a time. Either that is noticed, or what is
-// read is the same. The nightly tier takes all bytes, and others take one here and there.
+// TestDamagedBytes changes bytes of the files of a directory, one at a time. Either that is
+// noticed, or what is read is the same. The nightly tier takes all bytes, and others take one here
+// and there.
 func TestDamagedBytes(t *testing.T) {
 	if bounded(t, func(string) {}) == "" {
 		return
@@ -268,8 +269,8 @@ func TestDamagedRows(t *testing.T) {
 	}
 }
 
-// TestPendingTransaction: a transaction that wrote rows at once and did not commit is undone, and what is left
-// to be cleaned up behind one that did is cleaned up.
+// TestPendingTransaction: a transaction that wrote rows at once and did not commit is undone, and
+// what is left to be cleaned up behind one that did is cleaned up.
 func TestPendingTransaction(t *testing.T) {
 	dir := fixtureDir(t)
 	want, err := contents(t.Context(), dir)
@@ -317,8 +318,8 @@ func TestPendingTransaction(t *testing.T) {
 	}
 }
 
-// TestLengthsThatAreClaimed: files with right checksums that claim lengths that cannot be are refused, and
-// take no memory.
+// TestLengthsThatAreClaimed: files with right checksums that claim lengths that cannot be are
+// refused, and take no memory.
 func TestLengthsThatAreClaimed(t *testing.T) {
 	checksum := func(b []byte) []byte {
 		crc := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))

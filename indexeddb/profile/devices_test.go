@@ -106,7 +106,8 @@ func story(t *testing.T) (blocks [][]string) {
 	return blocks
 }
 
-// tell runs commands as a shell does, where said are the variables and profiles those that the devices call PROFILE.
+// tell runs commands as a shell does, where said are the variables and profiles those that the
+// devices call PROFILE.
 func tell(t *testing.T, commands []string, said, profiles map[string]string) {
 	t.Helper()
 	for _, command := range commands {
@@ -131,8 +132,8 @@ func tell(t *testing.T, commands []string, said, profiles map[string]string) {
 	}
 }
 
-// TestTwoDevices runs the commands of the README as they stand there: a browser's databases come to a second device, both change
-// them, and a browser on either opens what came of it.
+// TestTwoDevices runs the commands of the README as they stand there: a browser's databases come to
+// a second device, both change them, and a browser on either opens what came of it.
 func TestTwoDevices(t *testing.T) {
 	b := newBrowser(t)
 	work := t.TempDir()

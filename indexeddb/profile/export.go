@@ -25,11 +25,12 @@ type Exported struct {
 	Result
 }
 
-// Export writes the rows of IndexedDB on a page as a LevelDB directory that a browser opens, with the blobs in
-// a directory beside it. Both are made in dir, under the name of the origin, and must not exist; when dir
-// itself ends in .indexeddb.leveldb, it is what is made. They appear when they are whole. Of o, Progress is
-// used. Errors: base.ErrNotFound when the page has no database, fs.ErrExist, base.ErrInvalid when databases
-// belong to several origins, base.ErrCorrupt for rows that are damaged, those of r and ctx.
+// Export writes the rows of IndexedDB on a page as a LevelDB directory that a browser opens, with
+// the blobs in a directory beside it. Both are made in dir, under the name of the origin, and must
+// not exist; when dir itself ends in .indexeddb.leveldb, it is what is made. They appear when they
+// are whole. Of o, Progress is used. Errors: base.ErrNotFound when the page has no database,
+// fs.ErrExist, base.ErrInvalid when databases belong to several origins, base.ErrCorrupt for rows
+// that are damaged, those of r and ctx.
 func Export(ctx context.Context, r ordered.Reader, dir string, o *Options) (done Exported, err error) {
 	schema, err := indexeddb.PageSchema(ctx, r, fail)
 	if err != nil {
@@ -69,8 +70,8 @@ func Export(ctx context.Context, r ordered.Reader, dir string, o *Options) (done
 	return Exported{Directory{path, LevelDB}, e.result}, nil
 }
 
-// originName is what identifiers of origins look like: scheme, host and port, and behind them how data are
-// counted, which is not in the name of the directory.
+// originName is what identifiers of origins look like: scheme, host and port, and behind them how
+// data are counted, which is not in the name of the directory.
 var originName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]{0,250})(@1)?$`)
 
 // target is the path of the directory to be made.
@@ -266,8 +267,8 @@ func (e *exporter) external(r indexeddb.Row, d *indexeddb.Database, value []byte
 	return e.put(r, indexeddb.AppendExternalObjects(nil, objects))
 }
 
-// content writes a blob under its number, or another one when that is taken, as it may be where versions of a
-// page were merged. Empty blobs have no file that shows it.
+// content writes a blob under its number, or another one when that is taken, as it may be where
+// versions of a page were merged. Empty blobs have no file that shows it.
 func (e *exporter) content(r indexeddb.Row, i int, o *indexeddb.ExternalObject, d *indexeddb.Database) (err error) {
 	var f *os.File
 	for {

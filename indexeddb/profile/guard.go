@@ -19,13 +19,13 @@ func damaged(where, got string, args ...any) error {
 	return &base.CorruptError{Where: where, Got: fmt.Sprintf(got, args...)}
 }
 
-// maxBlock bounds a block of a table, also when it is decompressed. A block is longer than a few KiB only when
-// a value is.
+// maxBlock bounds a block of a table, also when it is decompressed. A block is longer than a few
+// KiB only when a value is.
 const maxBlock = 16 << 20
 
-// guard gives a file of a LevelDB directory to goleveldb, which takes memory for whatever length a file
-// claims. Tables are looked at first (unless that was done), and journals and manifests end where their last
-// whole record does.
+// guard gives a file of a LevelDB directory to goleveldb, which takes memory for whatever length a
+// file claims. Tables are looked at first (unless that was done), and journals and manifests end
+// where their last whole record does.
 func guard(f *os.File, fd storage.FileDesc, checked bool) (storage.Reader, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -48,14 +48,16 @@ func guard(f *os.File, fd storage.FileDesc, checked bool) (storage.Reader, error
 	}{io.NewSectionReader(f, 0, end), f}, nil
 }
 
-// table is a file of sorted rows. All that is read from it are its footer and blocks, each with a trailer.
+// table is a file of sorted rows. All that is read from it are its footer and blocks, each with a
+// trailer.
 type table struct {
 	*os.File
 	size int64
 	name string
 }
 
-// footerBytes are at the end of a table, trailerBytes at that of a block: its compression and a checksum.
+// footerBytes are at the end of a table, trailerBytes at that of a block: its compression and a
+// checksum.
 const (
 	footerBytes  = 48
 	trailerBytes = 5

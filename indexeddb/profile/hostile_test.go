@@ -25,8 +25,9 @@ import (
 // maxPeak is how much memory reading a directory may take, whatever stands in it.
 const maxPeak = 64 << 20
 
-// bounded runs the test again in a process of its own, with a directory that prepare has filled, and measures the memory
-// that it takes from the system. In that process it returns the directory, and "" elsewhere.
+// bounded runs the test again in a process of its own, with a directory that prepare has filled,
+// and measures the memory that it takes from the system. In that process it returns the directory,
+// and "" elsewhere.
 func bounded(t *testing.T, prepare func(dir string)) string {
 	t.Helper()
 	const child = "LEDGER_TEST_CHILD"
@@ -72,8 +73,8 @@ func copyFixture(t *testing.T, to string) (dir string) {
 	return dirs[0]
 }
 
-// TestHostileRows: keys and values that no browser writes, in rows that are sound otherwise, are named, and take little
-// memory and time.
+// TestHostileRows: keys and values that no browser writes, in rows that are sound otherwise, are
+// named, and take little memory and time.
 func TestHostileRows(t *testing.T) {
 	all := bounded(t, func(dir string) { writeHostileRows(t, dir) })
 	if all == "" {

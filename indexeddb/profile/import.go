@@ -16,19 +16,20 @@ type Result struct {
 	Records, IndexRows, Blobs  int64
 	// Bytes are those of values and blobs.
 	Bytes int64
-	// StaleIndexRows are rows of the directory that count no longer, which a browser has not swept yet. Pages
-	// have none.
+	// StaleIndexRows are rows of the directory that count no longer, which a browser has not swept
+	// yet. Pages have none.
 	StaleIndexRows int64
-	// Opaque are records whose value is of a kind that is not known, or too long, and was kept as it is. Only
-	// Check looks at values.
+	// Opaque are records whose value is of a kind that is not known, or too long, and was kept as
+	// it is. Only Check looks at values.
 	Opaque int64
-	// LeftOut are rows that unique indexes do not have though their records have the keys: a merge leaves them out
-	// when another record has the key. Only Check looks for them.
+	// LeftOut are rows that unique indexes do not have though their records have the keys: a merge
+	// leaves them out when another record has the key. Only Check looks for them.
 	LeftOut int64
 }
 
-// Import replaces the rows of IndexedDB on a page by what the directory holds. Any damage ends it, unless
-// Options.Damage goes on: what is damaged is left out then. Errors: base.ErrCorrupt, those of w and ctx.
+// Import replaces the rows of IndexedDB on a page by what the directory holds. Any damage ends it,
+// unless Options.Damage goes on: what is damaged is left out then. Errors: base.ErrCorrupt, those
+// of w and ctx.
 func (p *Profile) Import(ctx context.Context, w ordered.Writer) (Result, error) {
 	prefix := indexeddb.PagePrefix()
 	if err := w.DeleteRange(ctx, prefix, ordered.PrefixEnd(prefix)); err != nil {

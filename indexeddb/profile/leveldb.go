@@ -79,7 +79,8 @@ func openLevelDB(dir string) (l *levelDB, err error) {
 	return l, err
 }
 
-// recoverFiles brings what the journals say into tables, and undoes transactions that did not commit.
+// recoverFiles brings what the journals say into tables, and undoes transactions that did not
+// commit.
 func recoverFiles(files *overlay) error {
 	return guarded(func() string { return "recover" }, func() error {
 		db, err := leveldb.Open(files, options())
@@ -90,8 +91,8 @@ func recoverFiles(files *overlay) error {
 	})
 }
 
-// guarded runs what reads a directory through goleveldb, which panics on some lengths that cannot be, and
-// gives its errors the kinds of this module.
+// guarded runs what reads a directory through goleveldb, which panics on some lengths that cannot
+// be, and gives its errors the kinds of this module.
 func guarded(what func() string, fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -163,15 +164,15 @@ func (l *levelDB) family(r indexeddb.Row) *rows { return l.between(indexeddb.App
 // from returns the rows of the family of r from r on.
 func (l *levelDB) from(r indexeddb.Row) *rows { return l.between(r.Append(nil), r) }
 
-// between returns the rows from start to the end of the family of r. Behind the ids stands, as the end, a byte
-// that no row has there.
+// between returns the rows from start to the end of the family of r. Behind the ids stands, as the
+// end, a byte that no row has there.
 func (l *levelDB) between(start []byte, r indexeddb.Row) *rows {
 	end := append(indexeddb.AppendPrefix(nil, r), 0xff)
 	return &rows{it: l.db.NewIterator(&util.Range{Start: start, Limit: end}, nil), family: r}
 }
 
-// next moves to the next row that can be decoded. Damage goes to report; when it returns an error, the walk
-// ends with it.
+// next moves to the next row that can be decoded. Damage goes to report; when it returns an error,
+// the walk ends with it.
 func (s *rows) next(report func(error) error) bool {
 	for s.err == nil {
 		more := false

@@ -53,8 +53,8 @@ func earlierCorruption(dir string) error {
 
 func (s *levelSource) schema() (*indexeddb.Schema, map[storeID]int64) { return s.meta, s.counts }
 
-// survey looks at the key of each row, takes the metadata, and counts records. Each row has to belong to
-// something that the metadata name.
+// survey looks at the key of each row, takes the metadata, and counts records. Each row has to
+// belong to something that the metadata name.
 func (s *levelSource) survey(ctx context.Context, report func(error) error) error {
 	all := s.all()
 	defer all.close()
@@ -78,7 +78,8 @@ func (s *levelSource) survey(ctx context.Context, report func(error) error) erro
 	return s.meta.Finish(report)
 }
 
-// place looks whether a row of data belongs to what the metadata before it name, and counts records.
+// place looks whether a row of data belongs to what the metadata before it name, and counts
+// records.
 func (s *levelSource) place(r indexeddb.Row) error {
 	switch r.Kind {
 	case indexeddb.KindRecord, indexeddb.KindExists, indexeddb.KindExternal, indexeddb.KindIndexRow:
@@ -98,7 +99,8 @@ func (s *levelSource) place(r indexeddb.Row) error {
 	return nil
 }
 
-// metadata implements source. Journals, and times at which a browser cleans up, stay where they are.
+// metadata implements source. Journals, and times at which a browser cleans up, stay where they
+// are.
 func (s *levelSource) metadata(ctx context.Context, fn func(indexeddb.Row, []byte) error) error {
 	families := []indexeddb.Row{{Kind: indexeddb.KindGlobal}}
 	for _, d := range s.meta.Databases {
@@ -136,8 +138,8 @@ func (s *levelSource) metadataOf(ctx context.Context, family indexeddb.Row, fn f
 // fail is a report that ends with the first error.
 func fail(err error) error { return err }
 
-// records implements source. Records, exists entries and external objects stand in three families in the same
-// order, and are walked over side by side.
+// records implements source. Records, exists entries and external objects stand in three families
+// in the same order, and are walked over side by side.
 func (s *levelSource) records(ctx context.Context, id storeID, report func(error) error, fn func(*record) error) error {
 	w := recordWalk{s: s, id: id, last: s.meta.Database(id.database).Store(id.store).LastVersion, report: report}
 	w.records, w.exists, w.external = s.family(id.row(indexeddb.KindRecord, indexeddb.Key{})), s.family(id.row(indexeddb.KindExists, indexeddb.Key{})),
@@ -245,8 +247,8 @@ func (w *recordWalk) end() error {
 	return nil
 }
 
-// objects decodes external objects, and looks whether their files are there and as long as they say. The form
-// of schema 3 does not say it of files.
+// objects decodes external objects, and looks whether their files are there and as long as they
+// say. The form of schema 3 does not say it of files.
 func (s *levelSource) objects(database int64, row indexeddb.Row, value []byte) ([]indexeddb.ExternalObject, error) {
 	objects, err := indexeddb.DecodeExternalObjects(value, s.meta.Version)
 	if err != nil {

@@ -33,8 +33,8 @@ func lockSQLite(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// lock takes the lock of a LevelDB directory for reading: no browser opens it meanwhile. A directory without
-// the file was never open.
+// lock takes the lock of a LevelDB directory for reading: no browser opens it meanwhile. A
+// directory without the file was never open.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -33,8 +33,8 @@ type manifest struct {
 	tables   map[uint64]uint64 // the size of each
 }
 
-// checkManifest reads the manifest of a directory, and looks whether the files that it names are there and as
-// long as it says.
+// checkManifest reads the manifest of a directory, and looks whether the files that it names are
+// there and as long as it says.
 func checkManifest(dir string) error {
 	fd, err := currentManifest(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,8 +66,8 @@ func checkManifest(dir string) error {
 	return m.checkJournal(dir)
 }
 
-// checkJournal looks for the journal that is written now, which is always there: that of the manifest or, where
-// the manifest was not written since, a later one.
+// checkJournal looks for the journal that is written now, which is always there: that of the
+// manifest or, where the manifest was not written since, a later one.
 func (m *manifest) checkJournal(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
-// overlay is the storage of a LevelDB directory that is only read: what is written goes to a temporary
-// directory, and hides what is below it.
+// overlay is the storage of a LevelDB directory that is only read: what is written goes to a
+// temporary directory, and hides what is below it.
 type overlay struct {
 	below, above string
 

@@ -14,8 +14,8 @@ import (
 // Page is the format of a Profile that OpenPage returned.
 const Page Format = "page"
 
-// OpenPage gives the rows of IndexedDB on a page as a Profile, to be listed and checked. r is used until
-// Close. Errors: as Open.
+// OpenPage gives the rows of IndexedDB on a page as a Profile, to be listed and checked. r is used
+// until Close. Errors: as Open.
 func OpenPage(ctx context.Context, r ordered.Reader, o *Options) (*Profile, error) {
 	p := &Profile{dir: Directory{Format: Page}, options: o.withDefaults()}
 	s := &pageSource{r: r, counts: map[storeID]int64{}}
@@ -42,8 +42,9 @@ var _ source = (*pageSource)(nil)
 func (s *pageSource) schema() (*indexeddb.Schema, map[storeID]int64) { return s.meta, s.counts }
 func (s *pageSource) close() error                                   { return nil }
 
-// rows calls fn with the rows that begin with a prefix, in order, with those values that are wanted. Content is
-// never read. Damage goes to report, and ends the walk only when report returns an error.
+// rows calls fn with the rows that begin with a prefix, in order, with those values that are
+// wanted. Content is never read. Damage goes to report, and ends the walk only when report returns
+// an error.
 func (s *pageSource) rows(ctx context.Context, prefix []byte, values bool, report func(error) error, fn func(indexeddb.Row, []byte) error) (err error) {
 	it := s.r.Iter(ordered.Range{Start: prefix, End: ordered.PrefixEnd(prefix), KeysOnly: !values})
 	defer func() { err = errors.Join(err, it.Close()) }()

@@ -35,9 +35,9 @@ type Directory struct {
 	Format Format
 }
 
-// Find returns the directories at path or below it: path is one itself, or the IndexedDB directory of a
-// browser's profile, or the profile, or the directory of all profiles. Errors: base.ErrNotFound when there is
-// none.
+// Find returns the directories at path or below it: path is one itself, or the IndexedDB directory
+// of a browser's profile, or the profile, or the directory of all profiles. Errors:
+// base.ErrNotFound when there is none.
 func Find(path string) (found []Directory, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -118,11 +118,12 @@ func isSQLite(path string) bool {
 
 // Options say how a directory is read. The zero value and nil stop at the first damage.
 type Options struct {
-	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When it returns
-	// an error, or is nil, reading ends. It may be called several times for one row.
+	// Damage is called with each damage that is found, a base.ErrCorrupt that names the row. When
+	// it returns an error, or is nil, reading ends. It may be called several times for one row.
 	Damage func(error) error
-	// LeftOut is called with each row that a unique index does not have though its record has the key. holder is the
-	// primary key of another record that has it there, and zero when there is none any more. It may be nil.
+	// LeftOut is called with each row that a unique index does not have though its record has the
+	// key. holder is the primary key of another record that has it there, and zero when there is
+	// none any more. It may be nil.
 	LeftOut func(row indexeddb.Row, holder indexeddb.Key)
 	// Progress is called often, on the goroutine of the caller. It may be nil.
 	Progress func(Progress)
@@ -157,9 +158,10 @@ type Profile struct {
 	options Options
 }
 
-// Open opens the directory that is at path, or the only one below it (see Find). The caller closes the
-// Profile. Errors: base.ErrNotFound, base.ErrLocked when a browser has it open, base.ErrCorrupt,
-// base.ErrUnsupported for forms that are not known, base.ErrInvalid when there are several.
+// Open opens the directory that is at path, or the only one below it (see Find). The caller closes
+// the Profile. Errors: base.ErrNotFound, base.ErrLocked when a browser has it open,
+// base.ErrCorrupt, base.ErrUnsupported for forms that are not known, base.ErrInvalid when there are
+// several.
 func Open(ctx context.Context, path string, o *Options) (*Profile, error) {
 	found, err := Find(path)
 	if err != nil {

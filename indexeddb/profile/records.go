@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Journals and manifests are made of chunks, in blocks of 32 KiB. A chunk has a head of checksum, length and
-// type, and records are one chunk or several.
+// Journals and manifests are made of chunks, in blocks of 32 KiB. A chunk has a head of checksum,
+// length and type, and records are one chunk or several.
 const (
 	blockBytes = 32 << 10
 	headBytes  = 7
@@ -24,8 +24,9 @@ func masked(b []byte) uint32 { return mask(crc32.Checksum(b, castagnoli)) }
 
 func mask(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
-// recordsEnd returns where the last whole record ends. What is behind it is what a process was writing when it
-// ended. A chunk whose length is damaged is no such thing: with another length, its checksum is right.
+// recordsEnd returns where the last whole record ends. What is behind it is what a process was
+// writing when it ended. A chunk whose length is damaged is no such thing: with another length, its
+// checksum is right.
 func recordsEnd(f io.ReaderAt, size int64, name string) (end int64, err error) {
 	block := make([]byte, blockBytes)
 	for start := int64(0); start < size; start += blockBytes {
@@ -56,7 +57,8 @@ func recordsEnd(f io.ReaderAt, size int64, name string) (end int64, err error) {
 	return end, nil
 }
 
-// endsElsewhere reports whether the checksum at the beginning of b is right for some length of the chunk.
+// endsElsewhere reports whether the checksum at the beginning of b is right for some length of the
+// chunk.
 func endsElsewhere(b []byte) bool {
 	want := binary.LittleEndian.Uint32(b)
 	crc := crc32.Checksum(b[headBytes-1:headBytes], castagnoli)
@@ -71,7 +73,8 @@ func endsElsewhere(b []byte) bool {
 	}
 }
 
-// forRecords calls fn with each record up to end, which recordsEnd returned. The bytes are valid until fn returns.
+// forRecords calls fn with each record up to end, which recordsEnd returned. The bytes are valid
+// until fn returns.
 func forRecords(f io.ReaderAt, end int64, name string, fn func([]byte) error) error {
 	block := make([]byte, blockBytes)
 	var record []byte

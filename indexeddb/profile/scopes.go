@@ -10,8 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// applyScopes undoes the transactions that were under way, and finishes what others left to be cleaned up. The
-// keys of tasks sort so that the newest undoing comes first.
+// applyScopes undoes the transactions that were under way, and finishes what others left to be
+// cleaned up. The keys of tasks sort so that the newest undoing comes first.
 func applyScopes(db *leveldb.DB) error {
 	scopes := indexeddb.Row{Kind: indexeddb.KindScope}
 	it := db.NewIterator(&util.Range{

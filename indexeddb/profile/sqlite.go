@@ -24,8 +24,8 @@ const sqlSchemaVersion = 1
 // sqlRecordVersion is the version of all records: SQLite files have none.
 const sqlRecordVersion = 2
 
-// sqlSource is a directory of SQLite files, one for each database. They are copied, because SQLite writes
-// beside what it reads.
+// sqlSource is a directory of SQLite files, one for each database. They are copied, because SQLite
+// writes beside what it reads.
 type sqlSource struct {
 	above  string
 	meta   *indexeddb.Schema
@@ -221,8 +221,8 @@ func query(ctx context.Context, db *sql.DB, fn func(scan func(...any) error) err
 	return nil
 }
 
-// scanRow copies the columns of a row, which may have other types than they should: SQLite files have no checksums, and a damaged
-// schema names other columns.
+// scanRow copies the columns of a row, which may have other types than they should: SQLite files
+// have no checksums, and a damaged schema names other columns.
 func scanRow(ctx context.Context, row interface{ Scan(dest ...any) error }, dest ...any) error {
 	err := row.Scan(dest...)
 	if err == nil || ctx.Err() != nil || errors.Is(err, sql.ErrNoRows) {

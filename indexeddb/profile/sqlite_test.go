@@ -15,8 +15,8 @@ import (
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
-// TestSQLiteToLevelDB: what a browser keeps in SQLite files comes to a page, and from there to a LevelDB
-// directory in which the browser reads the same, after a clean end and after a kill.
+// TestSQLiteToLevelDB: what a browser keeps in SQLite files comes to a page, and from there to a
+// LevelDB directory in which the browser reads the same, after a clean end and after a kill.
 func TestSQLiteToLevelDB(t *testing.T) {
 	for _, clean := range endings() {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestSQLiteToLevelDB(t *testing.T) {
 	}
 }
 
-// TestDamagedSQLite changes bytes of a file. SQLite has no checksums; what is noticed is an error of
-// corruption, and nothing else happens. The nightly tier takes all bytes.
+// TestDamagedSQLite changes bytes of a file. SQLite has no checksums; what is noticed is an error
+// of corruption, and nothing else happens. The nightly tier takes all bytes.
 func TestDamagedSQLite(t *testing.T) {
 	if bounded(t, func(string) {}) == "" {
 		return

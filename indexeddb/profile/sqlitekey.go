@@ -10,8 +10,10 @@ import (
 // Types and marks of keys in SQLite files. Their bytewise order is that of keys, and so is that of
 // indexeddb.Key.AppendSortable, but strings and binaries are shorter here:
 //
-//	string  30 | for each code unit to 7e its number + 1, to 3fff two bytes with 8000 added, else ff and two bytes | 00
-//	binary  40 | for each 8 bytes 09 and these, the last ones filled with 00 | how many of the last 8 count, 00 for none
+//	string  30 | for each code unit to 7e its number + 1, to 3fff two bytes with 8000 added, else
+//	        ff and two bytes | 00
+//	binary  40 | for each 8 bytes 09 and these, the last ones filled with 00 | how many of the
+//	        last 8 count, 00 for none
 const (
 	sqlEnd    = 0x00
 	sqlNumber = 0x10

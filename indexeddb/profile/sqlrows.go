@@ -108,8 +108,8 @@ func decompressSQL(b []byte, compression int64) ([]byte, error) {
 	return raw, nil
 }
 
-// externalObject makes an external object of a row. Its number is greater than that of the row by one: numbers
-// begin with 2.
+// externalObject makes an external object of a row. Its number is greater than that of the row by
+// one: numbers begin with 2.
 func externalObject(scan func(...any) error) (o indexeddb.ExternalObject, blob int64, err error) {
 	var kind int64
 	var name any

@@ -236,8 +236,9 @@ func (d *decoder) text(tag byte) string {
 	return string(b)
 }
 
-// sharedBytes is the greatest length of a value whose strings share memory: names of properties and short texts are most of
-// what a record has, and one allocation for all is a quarter of the time. Who keeps one of them keeps at most this.
+// sharedBytes is the greatest length of a value whose strings share memory: names of properties and
+// short texts are most of what a record has, and one allocation for all is a quarter of the time.
+// Who keeps one of them keeps at most this.
 const sharedBytes = 1024
 
 // latin1 returns the string of the bytes that were just taken.
@@ -262,7 +263,8 @@ func (d *decoder) string() string {
 	}
 }
 
-// flagLetters are the flags of regular expressions, by bit. The letter l is no flag of scripts but of V8's.
+// flagLetters are the flags of regular expressions, by bit. The letter l is no flag of scripts but
+// of V8's.
 const flagLetters = "gimyusldv"
 
 func (d *decoder) flags() string {
@@ -378,12 +380,12 @@ func (d *decoder) name(depth int) (name string, ok bool) {
 	return "", false
 }
 
-// fewProperties are so few that looking through all of them is quick. firstProperties are those for which there is room
-// from the first on.
+// fewProperties are so few that looking through all of them is quick. firstProperties are those for
+// which there is room from the first on.
 const fewProperties, firstProperties = 16, 4
 
-// NumberText returns a number as a script writes it in the name of a property, which is what Go writes when
-// it is an integer of no more than 2^53.
+// NumberText returns a number as a script writes it in the name of a property, which is what Go
+// writes when it is an integer of no more than 2^53.
 func NumberText(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
 		return strconv.FormatInt(int64(f), 10)

@@ -15,19 +15,21 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Encode returns the serialized form of v, with the envelopes of Blink 21 and V8 16. It does not compress.
-// Decode of it gives what v is, except that:
+// Encode returns the serialized form of v, with the envelopes of Blink 21 and V8 16. It does not
+// compress. Decode of it gives what v is, except that:
 //
-//   - strings that are not WTF-8 get U+FFFD for bytes that are none, and those of Blink for lone surrogates;
+//   - strings that are not WTF-8 get U+FFFD for bytes that are none, and those of Blink for lone
+//     surrogates;
 //   - an Error of another class becomes an Error;
 //   - a -0 or NaN stays such, but all NaN become the same one.
 //
-// v is not changed and not retained. Errors: base.ErrInvalid for what is no Value, such as a nil pointer or an
-// array whose Length its Elements do not have; base.ErrTooLarge beyond MaxBytes or 10 000 values in each other.
+// v is not changed and not retained. Errors: base.ErrInvalid for what is no Value, such as a nil
+// pointer or an array whose Length its Elements do not have; base.ErrTooLarge beyond MaxBytes or 10
+// 000 values in each other.
 func Encode(v Value) ([]byte, error) { return EncodeFor(v, math.MaxInt32) }
 
-// EncodeFor is Encode for the value of a record that has so many external objects. References to others are
-// refused, with base.ErrInvalid.
+// EncodeFor is Encode for the value of a record that has so many external objects. References to
+// others are refused, with base.ErrInvalid.
 func EncodeFor(v Value, objects int) ([]byte, error) {
 	if w, ok := v.(*Wrapped); ok && w != nil {
 		b := binary.AppendUvarint([]byte{tagVersion, wrapVersion, wrapBlob}, uint64(w.Size))
@@ -53,7 +55,8 @@ const nanBits = 0x7ff8 << 48
 type encoder struct {
 	b    []byte
 	seen map[Value]uint32 // the numbers of objects
-	// interfaces are the tags of host objects, each once. A browser looks into the trailer before it decodes.
+	// interfaces are the tags of host objects, each once. A browser looks into the trailer before
+	// it decodes.
 	interfaces []byte
 	objects    int // external ones that there are
 	err        error
@@ -175,7 +178,8 @@ func (e *encoder) bigint(n *big.Int) {
 	e.b = append(e.b, digits...)
 }
 
-// string writes a string in Latin-1 when that has all of it, else in UTF-16, whose code units stand at even bytes.
+// string writes a string in Latin-1 when that has all of it, else in UTF-16, whose code units stand
+// at even bytes.
 func (e *encoder) string(s string) {
 	latin, most := 0, rune(0)
 	for _, r := range s {
@@ -492,8 +496,8 @@ func NewArray(elements ...Value) *Array {
 	return &Array{Length: uint32(len(elements)), Elements: slices.Clone(elements)}
 }
 
-// NewObject returns an object with properties, which are given as names and values in turns. It panics when
-// they are not.
+// NewObject returns an object with properties, which are given as names and values in turns. It
+// panics when they are not.
 func NewObject(namesAndValues ...any) *Object {
 	o := &Object{}
 	for i := 0; i < len(namesAndValues); i += 2 {

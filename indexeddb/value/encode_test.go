@@ -15,7 +15,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// same says where two values differ: in a type, a content, or in what is shared. It is "" when they do not.
+// same says where two values differ: in a type, a content, or in what is shared. It is "" when they
+// do not.
 func same(a, b value.Value) string {
 	return (&comparison{left: map[value.Value]value.Value{}, right: map[value.Value]value.Value{}}).values("", a, b)
 }

@@ -14,12 +14,14 @@ import (
 const (
 	tagVersion = 0xff
 	tagTrailer = 0xfe
-	// wrapVersion is a version of Blink's that no value has: what follows says how the value is wrapped.
+	// wrapVersion is a version of Blink's that no value has: what follows says how the value is
+	// wrapped.
 	wrapVersion  = 17
 	wrapBlob     = 1
 	wrapSnappy   = 2
 	trailerBytes = 12
-	// tagInterfaces begins a trailer, and trailerAt is where the reference to it stands that Encode writes.
+	// tagInterfaces begins a trailer, and trailerAt is where the reference to it stands that Encode
+	// writes.
 	tagInterfaces = 0xa0
 	trailerAt     = 3
 	// hostTag begins objects of the browser's, and so references to external objects.
@@ -36,9 +38,10 @@ const (
 // MaxBytes is the greatest length of a serialized value that Decode takes, after decompression.
 const MaxBytes = 512 << 20
 
-// Decode decodes a serialized value, which may be compressed. When the value itself is in an external object,
-// it returns a *Wrapped; the content of the object is what Decode takes then. Buffers share memory with b.
-// Errors: base.ErrCorrupt, base.ErrUnsupported for versions and tags that are not known, base.ErrTooLarge.
+// Decode decodes a serialized value, which may be compressed. When the value itself is in an
+// external object, it returns a *Wrapped; the content of the object is what Decode takes then.
+// Buffers share memory with b. Errors: base.ErrCorrupt, base.ErrUnsupported for versions and tags
+// that are not known, base.ErrTooLarge.
 func Decode(b []byte) (Value, error) { return DecodeBounded(b, MaxBytes) }
 
 // DecodeBounded is Decode for values of at most maxBytes after decompression.
@@ -72,7 +75,8 @@ func DecodeBounded(b []byte, maxBytes int) (Value, error) {
 	return v, nil
 }
 
-// MayRefer reports whether the serialized value b may refer to external objects. That it does not is certain.
+// MayRefer reports whether the serialized value b may refer to external objects. That it does not
+// is certain.
 func MayRefer(b []byte) bool {
 	return bytes.IndexByte(b, hostTag) >= 0 || len(b) >= 2 && b[0] == tagVersion && b[1] == wrapVersion
 }

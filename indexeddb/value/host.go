@@ -11,8 +11,8 @@ var shapes = map[byte]struct {
 	'Y': {"DOMMatrix", 16}, 'U': {"DOMMatrixReadOnly", 16}, 'I': {"DOMMatrix", 6}, 'O': {"DOMMatrixReadOnly", 6},
 }
 
-// host reads an object of the browser's. Its length is not known from outside, so that after an unknown one
-// nothing can be read.
+// host reads an object of the browser's. Its length is not known from outside, so that after an
+// unknown one nothing can be read.
 func (d *decoder) host() (v Value) {
 	id := d.add(nil)
 	tag := d.tag()

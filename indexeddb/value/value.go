@@ -45,8 +45,8 @@ func (p *Properties) Set(name string, v Value) {
 // Object is a plain object.
 type Object struct{ Properties }
 
-// Array is an array. Elements are those from 0 on; of a sparse array there are none, and elements are
-// properties that have an index as name.
+// Array is an array. Elements are those from 0 on; of a sparse array there are none, and elements
+// are properties that have an index as name.
 type Array struct {
 	Length   uint32
 	Elements []Value
@@ -68,8 +68,8 @@ type Map struct{ Entries [][2]Value }
 // Set is a Set, with its elements in order.
 type Set struct{ Elements []Value }
 
-// Buffer is an ArrayBuffer. Bytes are shared with the input of Decode. MaxLength is -1 when it cannot be
-// resized.
+// Buffer is an ArrayBuffer. Bytes are shared with the input of Decode. MaxLength is -1 when it
+// cannot be resized.
 type Buffer struct {
 	Bytes     []byte
 	MaxLength int64
@@ -125,8 +125,8 @@ type Shape struct {
 	Numbers []float64
 }
 
-// Wrapped says that the serialized value is the content of an external object: the one at Index, which has
-// Size bytes and is the last one.
+// Wrapped says that the serialized value is the content of an external object: the one at Index,
+// which has Size bytes and is the last one.
 type Wrapped struct {
 	Size  int64
 	Index int

@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture is a record of a real profile, with the value that a script in the browser reads. Long values
-// are cut.
+// fixture is a record of a real profile, with the value that a script in the browser reads. Long
+// values are cut.
 type fixture struct {
 	Store, Hex, Ext string
 	Key             any
@@ -92,7 +92,8 @@ func TestValuesOfChromium(t *testing.T) {
 	}
 }
 
-// loosen takes from what the browser says what a value alone does not: the content of external objects.
+// loosen takes from what the browser says what a value alone does not: the content of external
+// objects.
 func loosen(v any) any {
 	switch v := v.(type) {
 	case []any:

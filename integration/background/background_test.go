@@ -70,7 +70,8 @@ func TestHistories(t *testing.T) {
 
 func quietly(string, ...any) {}
 
-// watched runs a history, and ends the test when it does not come to an end: a bubble in which something never rests cannot be left.
+// watched runs a history, and ends the test when it does not come to an end: a bubble in which
+// something never rests cannot be left.
 func watched(t *testing.T, h History, trace func(string, ...any)) error {
 	timer := time.AfterFunc(8*time.Minute, func() { panic(fmt.Sprintf("the history of seed %d does not rest", h.Seed)) })
 	defer timer.Stop()
@@ -101,7 +102,8 @@ func report(t *testing.T, h History, err error) {
 	t.Errorf("seed %d: %v\n\nThe shortest history that fails, with %v:\n\n%v\n%s\nReplay: go test ./integration/background -run Histories -seed %d -v", h.Seed, err, last, short, strings.Join(trace[max(0, len(trace)-lastLines):], "\n"), h.Seed)
 }
 
-// TestReplay runs histories twice: equal seeds let the same happen. Where requests are limited, it is left open which of several that are made beside each other goes first.
+// TestReplay runs histories twice: equal seeds let the same happen. Where requests are limited, it
+// is left open which of several that are made beside each other goes first.
 func TestReplay(t *testing.T) {
 	for seed := *fromFlag; seed < *fromFlag+4; seed++ {
 		if generate(seed, steps).Limited {

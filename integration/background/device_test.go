@@ -230,7 +230,8 @@ func (w *world) stop(r *run) {
 	}
 }
 
-// kill ends the process without a word. What goes over the wire at that moment may have arrived or not.
+// kill ends the process without a word. What goes over the wire at that moment may have arrived or
+// not.
 func (d *device) kill(n int) {
 	w := d.w
 	w.mu.Lock()

@@ -20,9 +20,11 @@ import (
 const (
 	// longestPause is how long the background waits at most, when only the user could help.
 	longestPause = time.Hour
-	// silence is how long there may be nothing on the wire while something is in progress: a try is made again after half a minute at most.
+	// silence is how long there may be nothing on the wire while something is in progress: a try is
+	// made again after half a minute at most.
 	silence = 40 * time.Second
-	// patience is how long something may wait for the background when nothing is in the way: two looks, or a merge.
+	// patience is how long something may wait for the background when nothing is in the way: two
+	// looks, or a merge.
 	patience = 2*maxPoll + time.Minute
 	// aftermath is for how long trouble is felt: tries of a store that does not answer.
 	aftermath = 15 * time.Minute
@@ -304,8 +306,8 @@ func (p *page) content(ctx context.Context) (map[string]string, error) {
 	return all, err
 }
 
-// checkQuiet holds an hour in which nothing happened to the model (W6). Who has put entries in the hour before looks once at what they stand behind: that is a get for each, or
-// one and a list.
+// checkQuiet holds an hour in which nothing happened to the model (W6). Who has put entries in the
+// hour before looks once at what they stand behind: that is a get for each, or one and a list.
 func (w *world) checkQuiet() {
 	const looks, behind = 16, 12
 	for _, d := range w.devices {

@@ -20,7 +20,8 @@ var (
 	errLost  = errors.New("connection lost before the answer")
 )
 
-// caller is the key of a context under which a request is made for somebody who called, not by the background.
+// caller is the key of a context under which a request is made for somebody who called, not by the
+// background.
 type caller struct{}
 
 // request is one that waits to be let through.

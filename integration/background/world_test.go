@@ -33,7 +33,8 @@ const (
 	maxPoll = 5 * time.Minute
 )
 
-// world is a history while it happens. It lives in a bubble of package synctest, whose clock it uses.
+// world is a history while it happens. It lives in a bubble of package synctest, whose clock it
+// uses.
 type world struct {
 	t     *testing.T
 	h     History
@@ -96,7 +97,8 @@ func (w *world) broken() error {
 	return w.failure
 }
 
-// seeded returns random bytes for a part of the history. What is read by eight bytes is for pauses, also of requests that are made beside each other: it is always the same.
+// seeded returns random bytes for a part of the history. What is read by eight bytes is for pauses,
+// also of requests that are made beside each other: it is always the same.
 func (w *world) seeded(part uint64) io.Reader {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], w.h.Seed)

@@ -121,7 +121,8 @@ func (g *golden) fill(ctx context.Context, repo *ledger.Repository, at place, rn
 	return p.Close()
 }
 
-// explainedMerge adds a merge that changes nothing to a page, with an explanation, so that there are records and rows of these.
+// explainedMerge adds a merge that changes nothing to a page, with an explanation, so that there
+// are records and rows of these.
 func explainedMerge(ctx context.Context, dir string, at place) (err error) {
 	id := ledger.DerivePageID(at.ledger, at.page)
 	name := func(b []byte) string {
@@ -303,8 +304,8 @@ func (g *golden) try(t *testing.T, what string, change map[string][]byte) (told 
 	return true
 }
 
-// TestDamagedFiles flips bytes of every file of a repository, cuts each and takes each away: what is read is right, or an error
-// says what is damaged.
+// TestDamagedFiles flips bytes of every file of a repository, cuts each and takes each away: what
+// is read is right, or an error says what is damaged.
 func TestDamagedFiles(t *testing.T) {
 	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // where a sync costs nothing

@@ -60,7 +60,8 @@ func builtProgram(t *testing.T) string {
 	return filepath.Join(built.dir, "ledgerd")
 }
 
-// emulator is a server like that of Google Cloud Storage, on loopback. change, if it is set, may answer a request in its place.
+// emulator is a server like that of Google Cloud Storage, on loopback. change, if it is set, may
+// answer a request in its place.
 type emulator struct {
 	server *fakestorage.Server
 	web    *httptest.Server
@@ -312,7 +313,8 @@ func (w *world) wrongKey() {
 	}
 }
 
-// TestLyingBuckets wants probe and set to refuse a bucket that breaks a promise, and nothing to be left in it.
+// TestLyingBuckets wants probe and set to refuse a bucket that breaks a promise, and nothing to be
+// left in it.
 func TestLyingBuckets(t *testing.T) {
 	e := newEmulator(t)
 	w := &world{t: t, dir: t.TempDir(), program: builtProgram(t), env: append(os.Environ(), "STORAGE_EMULATOR_HOST="+e.web.URL), url: "gs://devices/lies"}

@@ -26,11 +26,13 @@ type attack struct {
 	lies  lies
 	// object is the name of the object that is bad, "" for the service.
 	object string
-	// withheld says that something is not there: an older state, or a page that is missing, is no lie that a device could notice.
+	// withheld says that something is not there: an older state, or a page that is missing, is no
+	// lie that a device could notice.
 	withheld bool
 }
 
-// newDevice has a new device come, judges what it has then, and whether it is well once the bucket is.
+// newDevice has a new device come, judges what it has then, and whether it is well once the bucket
+// is.
 func (a *attack) newDevice(t testing.TB) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -69,7 +71,8 @@ func (a *attack) oldDevice(t testing.TB) error {
 	return a.judge(t, "sync", o, r, err)
 }
 
-// strike has a new device and an old one meet the bucket, and returns what they say. In a sample the second one is left out when the first has noticed.
+// strike has a new device and an old one meet the bucket, and returns what they say. In a sample
+// the second one is left out when the first has noticed.
 func (a *attack) strike(t testing.TB, turn int) (noticed bool, said string) {
 	t.Helper()
 	var fresh, old error
@@ -116,7 +119,8 @@ func (a *attack) judge(t testing.TB, what string, o *owner, r *ledger.Repository
 	return err
 }
 
-// othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket itself.
+// othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket
+// itself.
 func (a *attack) othersGoOn(err error) bool {
 	return !strings.HasPrefix(a.object, format.KeysPrefix) && !errors.Is(err, ledger.ErrNetwork) && !errors.Is(err, fs.ErrPermission) && a.lies.list == nil
 }
@@ -147,7 +151,8 @@ func (a *attack) judgeError(t testing.TB, what string, err error) {
 	}
 }
 
-// content wants every page of a device in a state that existed, and returns the heads. whole wants the newest one, and all values.
+// content wants every page of a device in a state that existed, and returns the heads. whole wants
+// the newest one, and all values.
 func (a *attack) content(t testing.TB, what string, r *ledger.Repository, whole bool) map[string][]ledger.CommitID {
 	t.Helper()
 	ctx := context.Background()
@@ -209,7 +214,8 @@ func (a *attack) page(ctx context.Context, r *ledger.Repository, info ledger.Pag
 	return nil
 }
 
-// unreadable reports whether err may come of lazy values, when it is the service that lies or an object is gone.
+// unreadable reports whether err may come of lazy values, when it is the service that lies or an
+// object is gone.
 func (a *attack) unreadable(err error) bool {
 	if a.object != "" {
 		return errors.Is(err, ledger.ErrGone)

@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// owner is a bucket in the hands of somebody who changes what devices see. It counts what they ask for.
+// owner is a bucket in the hands of somebody who changes what devices see. It counts what they ask
+// for.
 type owner struct {
 	mu    sync.Mutex
 	b     *mem.Bucket    // guarded by mu

@@ -64,10 +64,12 @@ func (g target) String() string {
 	return g.s.name + "/" + strings.ReplaceAll(short, "/", "-")
 }
 
-// worth lists the kinds of objects that a scene is for; the others are attacked there only when everything is.
+// worth lists the kinds of objects that a scene is for; the others are attacked there only when
+// everything is.
 var worth = map[string][]string{"packs": {format.KindPack}, "diffs": {"diff"}, "checkpoints": {format.KindCheckpoint, format.KindFloor, format.KindPack}}
 
-// targets returns the objects to be attacked: of each kind that a scene is for the last ones, or all.
+// targets returns the objects to be attacked: of each kind that a scene is for the last ones, or
+// all.
 func targets(t testing.TB, most int) (all []target) {
 	for _, s := range allScenes(t) {
 		kinds := s.byKind()
@@ -105,7 +107,8 @@ func sample[T any](rng *rand.Rand, all []T, n int) []T {
 	return all[:n]
 }
 
-// unread lists the kinds of objects that a device may do without: what is in them is elsewhere too, is read later, or is nothing but a hint.
+// unread lists the kinds of objects that a device may do without: what is in them is elsewhere too,
+// is read later, or is nothing but a hint.
 var unread = map[string]bool{format.KindRange: true, format.KindDevice: true, format.KindFloor: true, format.KindCheckpoint: true}
 
 // TestDamaged changes the bytes of every kind of object.
@@ -135,7 +138,8 @@ func TestDamaged(t *testing.T) {
 	t.Logf("cases %v, noticed %v", cases, noticed)
 }
 
-// TestWithheld takes each kind of object away. What nobody can notice is the end of a log, and a page that a device has never seen.
+// TestWithheld takes each kind of object away. What nobody can notice is the end of a log, and a
+// page that a device has never seen.
 func TestWithheld(t *testing.T) {
 	for _, g := range targets(t, 1) {
 		t.Run(g.String(), func(t *testing.T) {
@@ -151,7 +155,8 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// TestNewerVersion has each kind of object say that it is of a later version: that too is no reason to keep other pages.
+// TestNewerVersion has each kind of object say that it is of a later version: that too is no reason
+// to keep other pages.
 func TestNewerVersion(t *testing.T) {
 	for i, g := range targets(t, 1) {
 		c := bytes.Clone(g.s.content[g.name])
@@ -167,7 +172,8 @@ func TestNewerVersion(t *testing.T) {
 	}
 }
 
-// elsewhere reports whether an entry stands in a range or before a checkpoint too, so that a new device does without it.
+// elsewhere reports whether an entry stands in a range or before a checkpoint too, so that a new
+// device does without it.
 func (g target) elsewhere() bool {
 	kind, number, _, _, ok := g.s.target.ParseName(g.name)
 	if !ok || kind != format.KindEntry {
@@ -182,7 +188,8 @@ func (g target) elsewhere() bool {
 	return false
 }
 
-// lazy reports whether a pack has only lazy pieces: of it the table is read, and its frames when somebody asks for the values, as judge does.
+// lazy reports whether a pack has only lazy pieces: of it the table is read, and its frames when
+// somebody asks for the values, as judge does.
 func (g target) lazy() bool {
 	_, _, _, id, ok := g.s.target.ParseName(g.name)
 	return ok && g.kind == format.KindPack && g.s.lazy[id]

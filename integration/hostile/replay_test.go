@@ -39,7 +39,8 @@ func (u substitute) strike(t *testing.T, turn int, noticed map[string]int) {
 	}
 }
 
-// TestSwapped puts objects of each kind into the place of each kind, and of others of their own kind.
+// TestSwapped puts objects of each kind into the place of each kind, and of others of their own
+// kind.
 func TestSwapped(t *testing.T) {
 	rng := seeded(t)
 	all := targets(t, 2)
@@ -77,7 +78,8 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestReplayed puts objects of the same kind into the place of objects: of another page, another ledger, another device, another bucket with the same master key, and older ones.
+// TestReplayed puts objects of the same kind into the place of objects: of another page, another
+// ledger, another device, another bucket with the same master key, and older ones.
 func TestReplayed(t *testing.T) {
 	noticed := map[string]int{}
 	n := 0
@@ -128,8 +130,9 @@ func replays(in target, other *scene) (us []substitute) {
 	return us
 }
 
-// TestKeyringOfAnother shows the keyring of another bucket that was wrapped with the same master key: to a device that has another one, and to a new one, which
-// can only say that nothing here was sealed with it.
+// TestKeyringOfAnother shows the keyring of another bucket that was wrapped with the same master
+// key: to a device that has another one, and to a new one, which can only say that nothing here was
+// sealed with it.
 func TestKeyringOfAnother(t *testing.T) {
 	s := allScenes(t)[0]
 	other := makeScene(t, "another bucket", s.key, func(_ *stage, mid func()) { mid() })
@@ -157,7 +160,8 @@ func TestKeyringOfAnother(t *testing.T) {
 	}
 }
 
-// TestRolledBack shows a device that knows the end the middle, whole or of one page, and afterwards the end again.
+// TestRolledBack shows a device that knows the end the middle, whole or of one page, and afterwards
+// the end again.
 func TestRolledBack(t *testing.T) {
 	ctx := t.Context()
 	for _, s := range allScenes(t) {

@@ -24,7 +24,8 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// scene is a bucket that two devices have written, at two moments, and what is right of it. It never changes once it is made.
+// scene is a bucket that two devices have written, at two moments, and what is right of it. It
+// never changes once it is made.
 type scene struct {
 	name     string
 	key      string // file
@@ -57,7 +58,8 @@ func (s *scene) cloud() *ledger.Cloud {
 	return &ledger.Cloud{URL: "mem:hostile", KeyFile: s.key}
 }
 
-// clone makes a new device of what o shows. With an error of its first sync the device is there too.
+// clone makes a new device of what o shows. With an error of its first sync the device is there
+// too.
 func (s *scene) clone(ctx context.Context, o *owner) (*ledger.Repository, error) {
 	r, first, err := ledger.Clone(ctx, "", options(o), s.cloud())
 	return r, errors.Join(err, first.Err)
@@ -273,7 +275,8 @@ func allScenes(t testing.TB) []*scene {
 	return scenes.all
 }
 
-// writeEntries makes small commits, values that stand in entries, tags, a merge with an explanation, and a range.
+// writeEntries makes small commits, values that stand in entries, tags, a merge with an
+// explanation, and a range.
 func writeEntries(g *stage, mid func()) {
 	for i := range 35 {
 		g.put(g.a, targetLedger, targetName, fmt.Sprintf("key %d", i%7), fmt.Sprintf("value %d", i))

@@ -22,7 +22,8 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// maxHeapBytes is how much memory a device may take for what a hostile bucket sends, above what it takes anyway.
+// maxHeapBytes is how much memory a device may take for what a hostile bucket sends, above what it
+// takes anyway.
 const maxHeapBytes = 64 << 20
 
 // endless is a body that does not end.
@@ -52,7 +53,8 @@ func (s stalled) Read(p []byte) (n int, err error) {
 
 func (stalled) Close() error { return nil }
 
-// answers returns lies about the bodies of the objects that match; change gets what the honest bucket says.
+// answers returns lies about the bodies of the objects that match; change gets what the honest
+// bucket says.
 func answers(match func(name string) bool, change func(ctx context.Context, o bucket.Object, name string, off, n int64) (bucket.Object, error)) lies {
 	return lies{get: func(ctx context.Context, b bucket.Bucket, name string, off, n int64) (bucket.Object, error) {
 		o, err := b.Get(ctx, name, off, n)
@@ -121,7 +123,8 @@ var bodies = map[string]func(ctx context.Context, o bucket.Object, name string, 
 	},
 }
 
-// TestLyingBodies lies about the bodies of all objects of a page. A device says that something is corrupt, other pages go on, and memory is bounded.
+// TestLyingBodies lies about the bodies of all objects of a page. A device says that something is
+// corrupt, other pages go on, and memory is bounded.
 func TestLyingBodies(t *testing.T) {
 	for name, change := range bodies {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +181,8 @@ func heapPeak(t testing.TB, fn func()) int64 {
 	return <-ended
 }
 
-// TestStalledBodies has the bodies of a page give one byte and no more: whoever waits gives up with his context, and other pages have come.
+// TestStalledBodies has the bodies of a page give one byte and no more: whoever waits gives up with
+// his context, and other pages have come.
 func TestStalledBodies(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.mid)
@@ -277,7 +281,8 @@ func TestLyingLists(t *testing.T) {
 				if !everything() && (s.name == "diffs" || s.name == "packs" || s.name != "entries" && name == noEnd) {
 					continue
 				}
-				// Lists are for what a device does not know yet: an old device that needs none may be right with any of them.
+				// Lists are for what a device does not know yet: an old device that needs none may
+				// be right with any of them.
 				a := &attack{s: s, state: s.end, lies: lies{list: lie}, withheld: true}
 				strike := func() {
 					if fresh, old := a.newDevice(t), a.oldDevice(t); t.Failed() {
@@ -294,7 +299,8 @@ func TestLyingLists(t *testing.T) {
 	}
 }
 
-// TestLyingClocks shifts all times that a bucket tells, by years and to nonsense. Nothing but states and ages comes from them.
+// TestLyingClocks shifts all times that a bucket tells, by years and to nonsense. Nothing but
+// states and ages comes from them.
 func TestLyingClocks(t *testing.T) {
 	year := 365 * 24 * time.Hour
 	for name, shift := range map[string]func(time.Time) time.Time{
@@ -362,7 +368,8 @@ func writeUnder(t *testing.T, s *scene, l lies) {
 	}
 }
 
-// TestSuccessThenAbsent has the bucket say that it stored entries which it did not. The device notices that the bucket lacks what it has sent, keeps all, and makes it whole again.
+// TestSuccessThenAbsent has the bucket say that it stored entries which it did not. The device
+// notices that the bucket lacks what it has sent, keeps all, and makes it whole again.
 func TestSuccessThenAbsent(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.end)
@@ -391,7 +398,8 @@ func TestSuccessThenAbsent(t *testing.T) {
 	a.wantFresh(t, o, map[string]string{"long": long, "after": "x"})
 }
 
-// TestPackThenAbsent has the bucket say that it stored a pack which it shows later only. Nobody takes the entry without it, nothing is lost, and all is well when it is there.
+// TestPackThenAbsent has the bucket say that it stored a pack which it shows later only. Nobody
+// takes the entry without it, nothing is lost, and all is well when it is there.
 func TestPackThenAbsent(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.end)
@@ -428,7 +436,8 @@ func TestPackThenAbsent(t *testing.T) {
 	a.wantFresh(t, o, map[string]string{"long": long})
 }
 
-// swallow stores nothing below a part of names, but in kept if that is not nil, and says that it has.
+// swallow stores nothing below a part of names, but in kept if that is not nil, and says that it
+// has.
 func swallow(part string, kept map[string][]byte) lies {
 	return lies{put: func(ctx context.Context, b bucket.Bucket, name string, size int64, content io.Reader) error {
 		if !strings.Contains(name, part) {
@@ -458,7 +467,8 @@ func (a *attack) wantFresh(t *testing.T, o *owner, values map[string]string) {
 	}
 }
 
-// TestOnlyWritesRefused refuses every write: what others have written comes all the same, and what is here goes up when it may.
+// TestOnlyWritesRefused refuses every write: what others have written comes all the same, and what
+// is here goes up when it may.
 func TestOnlyWritesRefused(t *testing.T) {
 	s := allScenes(t)[0]
 	o := newOwner(s.mid)

@@ -147,7 +147,8 @@ func TestKillImport(t *testing.T) {
 	t.Logf("%d killed, %d ended", w.killed, w.ended)
 }
 
-// TestTwoSyncs runs two at once on one repository: one waits for the other, or says that it is there.
+// TestTwoSyncs runs two at once on one repository: one waits for the other, or says that it is
+// there.
 func TestTwoSyncs(t *testing.T) {
 	t.Parallel() // it waits for the disk more than it works
 	w := newWorld(t)

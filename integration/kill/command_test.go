@@ -141,8 +141,10 @@ func (w *world) noise(n int) []byte {
 	return b
 }
 
-// kill starts a command and kills it after a random part of the time that it takes, unless it has ended before; then it must have succeeded, and tells how long it takes now: that a
-// machine has more to do at one time than at another must not leave commands that always end, or that are killed in their beginnings only.
+// kill starts a command and kills it after a random part of the time that it takes, unless it has
+// ended before; then it must have succeeded, and tells how long it takes now: that a machine has
+// more to do at one time than at another must not leave commands that always end, or that are
+// killed in their beginnings only.
 func (w *world) kill(whole *time.Duration, args ...string) {
 	w.t.Helper()
 	var out bytes.Buffer
@@ -263,8 +265,9 @@ func (w *world) settle(a, b string) {
 	w.equal(a, b)
 }
 
-// packs says which packs are in the bucket for a page: those that an entry announces, and the rest. No piece may stand in two that are announced, but for index pieces: the pack
-// of one may arrive before that of a piece below it, and until both are there it counts as not sent.
+// packs says which packs are in the bucket for a page: those that an entry announces, and the rest.
+// No piece may stand in two that are announced, but for index pieces: the pack of one may arrive
+// before that of a piece below it, and until both are there it counts as not sent.
 func (w *world) packs(bucketDir, ledgerName string, page ledger.PageID) (announced, orphans int) {
 	w.t.Helper()
 	root := w.path(bucketDir)

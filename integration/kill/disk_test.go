@@ -20,7 +20,8 @@ func asNobody(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// TestReadOnlyBucket syncs with a bucket in a directory that may only be read: what is there comes, what is here is kept, and goes up when it may.
+// TestReadOnlyBucket syncs with a bucket in a directory that may only be read: what is there comes,
+// what is here is kept, and goes up when it may.
 func TestReadOnlyBucket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -36,7 +37,8 @@ func TestReadOnlyBucket(t *testing.T) {
 	w.put("b", "notes", "mine", []byte("three"))
 
 	binary := w.path("ledgerd") // where nobody may run it
-	// Who writes a program himself cannot run it while a process that another test is starting has the file open too.
+	// Who writes a program himself cannot run it while a process that another test is starting has
+	// the file open too.
 	if out, err := exec.Command("cp", ledgerd(t), binary).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
@@ -62,7 +64,8 @@ func TestReadOnlyBucket(t *testing.T) {
 	w.settle("b", "a")
 }
 
-// open returns a directory that everybody may enter. It says loudly when temporary files lie where that cannot be.
+// open returns a directory that everybody may enter. It says loudly when temporary files lie where
+// that cannot be.
 func open(t *testing.T) string {
 	t.Helper()
 	for above := filepath.Clean(os.TempDir()); os.Geteuid() == 0 && above != filepath.Dir(above); above = filepath.Dir(above) {
@@ -130,7 +133,8 @@ func (w *world) resize(name, size string) {
 	w.must(syscall.Mount("tmpfs", w.path(name), "tmpfs", syscall.MS_REMOUNT, "size="+size))
 }
 
-// TestFullBucket fills the disk of the bucket within an upload: it says so, nothing is lost, and it goes on when there is room.
+// TestFullBucket fills the disk of the bucket within an upload: it says so, nothing is lost, and it
+// goes on when there is room.
 func TestFullBucket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -172,7 +176,8 @@ func TestFullDevice(t *testing.T) {
 	w.settle("disk/b", "a")
 }
 
-// TestFullDisk fills the disk within a put. It says what failed, and the room is there again for smaller values.
+// TestFullDisk fills the disk within a put. It says what failed, and the room is there again for
+// smaller values.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
-// dirVariable names the directory of the repository for a process that is to write until it is killed.
+// dirVariable names the directory of the repository for a process that is to write until it is
+// killed.
 const dirVariable = "LEDGER_TEST_KILL_DIR"
 
 const writers = 4
@@ -37,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// write commits until it is killed, and says after each commit which it was. Segments are small and pages are opened anew now and
-// then, so that files are begun, folded and closed at all times.
+// write commits until it is killed, and says after each commit which it was. Segments are small and
+// pages are opened anew now and then, so that files are begun, folded and closed at all times.
 func write(ctx context.Context, dir string) error {
 	fmt.Println("opening")
 	repo, err := ledger.Open(ctx, dir, &ledger.Options{SegmentBytes: 256 << 10, LockTimeout: 5 * time.Minute})
@@ -128,7 +129,8 @@ func counter(ctx context.Context, g getter, key []byte) (int, error) {
 	return strconv.Atoi(string(b))
 }
 
-// victim says when a writer is killed: as it opens the repository, or after some acknowledged commits.
+// victim says when a writer is killed: as it opens the repository, or after some acknowledged
+// commits.
 type victim struct{ opening, acks int }
 
 // kill runs a writer until its time has come, and notes what it acknowledged.
@@ -263,7 +265,8 @@ func lookAt(ctx context.Context, s *ledger.Snapshot, w, acked int) error {
 	return nil
 }
 
-// TestKill kills a writer again and again in one directory: what it acknowledged is there, and no part of what it did not.
+// TestKill kills a writer again and again in one directory: what it acknowledged is there, and no
+// part of what it did not.
 func TestKill(t *testing.T) {
 	kills := tier.Of(6, 20, 200)
 	seed := tier.Seed()

@@ -33,7 +33,8 @@ func (w *world) injure(device string) {
 	w.must(os.WriteFile(name, b, 0o600))
 }
 
-// TestKillRepair kills repairs of a damaged page that the bucket has: the next one brings everything back.
+// TestKillRepair kills repairs of a damaged page that the bucket has: the next one brings
+// everything back.
 func TestKillRepair(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -65,7 +65,8 @@ func (w *world) overwrite(r *ledger.Repository, page string, commits int) {
 
 var lastOnly = ledger.CollectOptions{Retention: &ledger.Retention{Commits: 1}}
 
-// killing kills what a command does, at moments within the time that it takes alone, until it has been often enough.
+// killing kills what a command does, at moments within the time that it takes alone, until it has
+// been often enough.
 func (w *world) killing(whole time.Duration, prepare, look func(), args ...string) {
 	w.t.Helper()
 	n := rounds()
@@ -145,7 +146,8 @@ func TestKillCompact(t *testing.T) {
 	w.small("a")
 }
 
-// TestKillEvict kills evict: a page is there as a whole, or in the cloud only, and comes back from there.
+// TestKillEvict kills evict: a page is there as a whole, or in the cloud only, and comes back from
+// there.
 func TestKillEvict(t *testing.T) {
 	t.Parallel() // it waits for the disk more than it works
 	w := newWorld(t)

@@ -42,7 +42,8 @@ func openRoot(t *testing.T, o *ledger.Options) (*ledger.Repository, *ledger.Page
 // heapLimit is what the heap may hold while a value of any size passes through.
 const heapLimit = 64 << 20
 
-// watchHeap samples the live and dead objects of the heap until it is told to stop, and returns the greatest sum.
+// watchHeap samples the live and dead objects of the heap until it is told to stop, and returns the
+// greatest sum.
 func watchHeap(t *testing.T) (stop func() uint64) {
 	t.Helper()
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
@@ -69,8 +70,9 @@ func watchHeap(t *testing.T) (stop func() uint64) {
 	}
 }
 
-// TestValueLargerThanMemory streams a value through PutReader, its commit and the folds, and back through a ranged reader: 5 GiB with
-// LEDGER_TIER=2, 256 MiB without, which is four times what the heap may have.
+// TestValueLargerThanMemory streams a value through PutReader, its commit and the folds, and back
+// through a ranged reader: 5 GiB with LEDGER_TIER=2, 256 MiB without, which is four times what the
+// heap may have.
 func TestValueLargerThanMemory(t *testing.T) {
 	size := int64(256 << 20)
 	if tier.Nightly() {
@@ -141,7 +143,8 @@ func readBack(t *testing.T, s *ledger.Snapshot, key []byte, size int64, want []b
 	return nil
 }
 
-// TestTransactionLargerThanMemory puts more into one transaction than its memory, and finds it whole, or not at all.
+// TestTransactionLargerThanMemory puts more into one transaction than its memory, and finds it
+// whole, or not at all.
 func TestTransactionLargerThanMemory(t *testing.T) {
 	keys := 200_000
 	if tier.Nightly() {

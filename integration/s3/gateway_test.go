@@ -32,8 +32,8 @@ const (
 	secretKey    = "secret-of-the-test"
 )
 
-// TestMain is the gateway where the variables say so: it keeps package variables, changes the working
-// directory, and runs only once in a process.
+// TestMain is the gateway where the variables say so: it keeps package variables, changes the
+// working directory, and runs only once in a process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(dirVariable); dir != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -157,7 +157,8 @@ func TestConformance(t *testing.T) {
 	}, buckettest.Options{Paths: true, Hasty: true})
 }
 
-// TestEndpointOfTheEnvironment: the URL names bucket and prefix alone. Objects of others are passed over.
+// TestEndpointOfTheEnvironment: the URL names bucket and prefix alone. Objects of others are passed
+// over.
 func TestEndpointOfTheEnvironment(t *testing.T) {
 	endpoint, client := gateway(t)
 	t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)

@@ -75,7 +75,8 @@ func find(content []byte, canaries []canary) (found []string) {
 	return found
 }
 
-// unpacked returns content, and what comes of each place in it that looks like the beginning of a zstd frame.
+// unpacked returns content, and what comes of each place in it that looks like the beginning of a
+// zstd frame.
 func unpacked(t testing.TB, content []byte) [][]byte {
 	t.Helper()
 	const most = 4 << 20

@@ -44,7 +44,8 @@ func TestNothingReadable(t *testing.T) {
 					t.Errorf("nothing of kind %s was looked at", k)
 				}
 			}
-			// Who reads logs and states is on the device, where pages, tags and messages have names. Keys and values are for nobody's eyes.
+			// Who reads logs and states is on the device, where pages, tags and messages have
+			// names. Keys and values are for nobody's eyes.
 			if found := find(w.out.text.Bytes(), slices.Concat(w.keys, w.values())); found != nil {
 				t.Errorf("logs, errors, states or output show %v", found)
 				for line := range bytes.Lines(w.out.text.Bytes()) {
@@ -64,7 +65,8 @@ func TestNothingReadable(t *testing.T) {
 	}
 }
 
-// inRepositories looks for what opens the bucket in all files of the devices: their pages are not sealed, but keys are not there.
+// inRepositories looks for what opens the bucket in all files of the devices: their pages are not
+// sealed, but keys are not there.
 func (w *world) inRepositories() {
 	w.t.Helper()
 	clouds := 0
@@ -89,7 +91,8 @@ func (w *world) inRepositories() {
 	}
 }
 
-// watchTemporary collects what temporary files hold from time to time. The function that it returns ends that and returns it.
+// watchTemporary collects what temporary files hold from time to time. The function that it returns
+// ends that and returns it.
 func (w *world) watchTemporary() func() []byte {
 	var seen bytes.Buffer
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -134,7 +137,8 @@ func kindOf(name string) string {
 	return strings.Trim(name, "/=")
 }
 
-// TestPlaintextIsReadable is the control: without a master key the same search finds everything that goes into a bucket.
+// TestPlaintextIsReadable is the control: without a master key the same search finds everything
+// that goes into a bucket.
 func TestPlaintextIsReadable(t *testing.T) {
 	w := newWorld(t, "plaintext", 1)
 	w.calm = true
@@ -157,7 +161,8 @@ func TestPlaintextIsReadable(t *testing.T) {
 	}
 }
 
-// TestBucketsHaveNothingInCommon has two buckets with the same content: no 16 bytes stand in both, no name but those that all buckets have, and what is sealed looks like noise.
+// TestBucketsHaveNothingInCommon has two buckets with the same content: no 16 bytes stand in both,
+// no name but those that all buckets have, and what is sealed looks like noise.
 func TestBucketsHaveNothingInCommon(t *testing.T) {
 	const block = 16
 	blocks := map[[block]byte]string{}

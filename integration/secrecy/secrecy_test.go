@@ -187,7 +187,8 @@ func (w *world) write(r *ledger.Repository, round int) {
 	w.must(p.Close())
 }
 
-// put makes commits that are in conflict with those of others, and many, so that there is a range and a checkpoint.
+// put makes commits that are in conflict with those of others, and many, so that there is a range
+// and a checkpoint.
 func (w *world) put(r *ledger.Repository, n int) {
 	w.t.Helper()
 	ctx := context.Background()

@@ -27,7 +27,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// passing is the clock of the bucket and of what syncs: who waits has waited at once, and that time has passed for all.
+// passing is the clock of the bucket and of what syncs: who waits has waited at once, and that time
+// has passed for all.
 type passing struct {
 	w *World
 	d *device // whose clock it is; nil: the bucket's
@@ -88,22 +89,24 @@ func (w *World) newCloud(ctx context.Context) error {
 	return nil
 }
 
-// setFaults lets faults befall requests from now on. One write a second for each name is what the bucket itself keeps to.
+// setFaults lets faults befall requests from now on. One write a second for each name is what the
+// bucket itself keeps to.
 func (w *World) setFaults(f mem.Faults) {
 	w.cloud.b.SetFaults(mem.Faults{WriteInterval: f.WriteInterval})
 	f.WriteInterval = 0
 	w.cloud.faults = f
 }
 
-// connect reads the keyring, or makes one. Where the bucket takes one write a second for each name, it waits in the history's time: by the machine's clock that second never comes.
+// connect reads the keyring, or makes one. Where the bucket takes one write a second for each name,
+// it waits in the history's time: by the machine's clock that second never comes.
 func (w *World) connect(ctx context.Context, random io.Reader) (*seal.Keyring, error) {
 	b := bucket.NewRetry(w.cloud.b, bucket.RetryOptions{Clock: passing{w, nil}, Jitter: func() float64 { return 0 }})
 	ring, _, err := cloudsync.Connect(ctx, b, w.cloud.master, true, random)
 	return ring, err
 }
 
-// seeded returns random bytes for the part of a history. What is read by eight bytes is for pauses, of requests that may be made at the same time: it is
-// always the same.
+// seeded returns random bytes for the part of a history. What is read by eight bytes is for pauses,
+// of requests that may be made at the same time: it is always the same.
 func seeded(seed, part uint64) io.Reader {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -206,7 +209,8 @@ func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 	return d.merge(ctx, heads)
 }
 
-// learn notes the commits that have come from the bucket: the store's heads are commits that somebody made, above all that it had (S1).
+// learn notes the commits that have come from the bucket: the store's heads are commits that
+// somebody made, above all that it had (S1).
 func (d *device) learn(ctx context.Context) error {
 	if err := d.noticePruned(ctx); err != nil {
 		return err
@@ -248,10 +252,15 @@ func (d *device) learn(ctx context.Context) error {
 	return nil
 }
 
-// strangers holds the heads of a device to those that the graph gives it, and reports whether there are others. Where history was given up a head that it had may stand beside one that was made above it, when
-// others have given up what is between, since they did not wait for this device. So may one that it has only now read, on from where it stood, before it came to where the log passes it by: that is as if it
-// had synced between, and who has nothing stands at the beginning of a log that was put back, or at an older checkpoint since the newest could not be read. And when the bucket is not what it was, one may come back that was given up before the device came, or, also to who reads
-// the log anew, by Prune, of which the page takes no note: the device does not know it (S1).
+// strangers holds the heads of a device to those that the graph gives it, and reports whether there
+// are others. Where history was given up a head that it had may stand beside one that was made
+// above it, when others have given up what is between, since they did not wait for this device. So
+// may one that it has only now read, on from where it stood, before it came to where the log passes
+// it by: that is as if it had synced between, and who has nothing stands at the beginning of a log
+// that was put back, or at an older checkpoint since the newest could not be read. And when the
+// bucket is not what it was, one may come back that was given up before the device came, or, also
+// to who reads the log anew, by Prune, of which the page takes no note: the device does not know it
+// (S1).
 func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, err error) {
 	fail := func() (bool, error) {
 		return false, fmt.Errorf("S1: device %d has heads %s, want %s", d.index, ids(heads), nodeIDs(top))
@@ -277,7 +286,8 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 	return strange, nil
 }
 
-// needs reports whether by may know how far the device is, and that it has not read a commit, or what is built on it, which is in the log.
+// needs reports whether by may know how far the device is, and that it has not read a commit, or
+// what is built on it, which is in the log.
 func (d *device) needs(n *node, by *device) bool {
 	if !d.waitedFor() {
 		return false
@@ -382,9 +392,11 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	return nil, d.inStep(ctx, before)
 }
 
-// cheap holds a sync without faults to the model of what it may ask of the bucket (S10): a look, and what goes up and comes down, each with a place for who was first; beside that
-// what the first one of a process asks, what is asked once an hour and once a day, the entries of a range of 32, and the whole log where history is read for a tree. What a call asks again is not
-// counted: history is read more than once.
+// cheap holds a sync without faults to the model of what it may ask of the bucket (S10): a look,
+// and what goes up and comes down, each with a place for who was first; beside that what the first
+// one of a process asks, what is asked once an hour and once a day, the entries of a range of 32,
+// and the whole log where history is read for a tree. What a call asks again is not counted:
+// history is read more than once.
 func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked tally) error {
 	if d.w.cloud.faults != (mem.Faults{}) {
 		return nil
@@ -452,7 +464,8 @@ func (d *device) logBeyond() bool {
 	return false
 }
 
-// inStep is called after the bucket has told the device that everything is up and down. before is what the bucket had (S9).
+// inStep is called after the bucket has told the device that everything is up and down. before is
+// what the bucket had (S9).
 func (d *device) inStep(ctx context.Context, before set) error {
 	c := d.w.cloud
 	unsynced, err := d.s.Unsynced(ctx)

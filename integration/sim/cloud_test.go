@@ -13,7 +13,8 @@ var hazardsFlag = flag.String("hazards", "fclgbtspnydrk", "what may happen in hi
 // cloudSteps is the length of a history with a bucket.
 const cloudSteps = 24
 
-// TestCloudHistories runs random histories of devices that share a bucket. Every fiftieth has its stores checked.
+// TestCloudHistories runs random histories of devices that share a bucket. Every fiftieth has its
+// stores checked.
 func TestCloudHistories(t *testing.T) {
 	z := hazards()
 	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateCloud(seed, long(cloudSteps), z) })
@@ -32,8 +33,9 @@ func TestCloudHistories(t *testing.T) {
 // garbageSteps is the length of a history about garbage.
 const garbageSteps = 34
 
-// TestGarbage runs random histories of one or two devices on which garbage is collected, a step of the collector between any two: all that is reachable can be read,
-// all garbage is gone after two cycles, and nothing that is not in the bucket is lost. Every fiftieth has its stores checked.
+// TestGarbage runs random histories of one or two devices on which garbage is collected, a step of
+// the collector between any two: all that is reachable can be read, all garbage is gone after two
+// cycles, and nothing that is not in the bucket is lost. Every fiftieth has its stores checked.
 func TestGarbage(t *testing.T) {
 	z := hazards()
 	total := runSeeds(t, func(seed uint64) sim.History { return sim.GenerateGarbage(seed, long(garbageSteps), z) })

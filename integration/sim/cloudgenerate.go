@@ -8,7 +8,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// Hazards say what may happen in histories with a bucket beside edits, merges and syncs. The zero value is the calmest.
+// Hazards say what may happen in histories with a bucket beside edits, merges and syncs. The zero
+// value is the calmest.
 type Hazards struct {
 	// Faults befall requests in most histories.
 	Faults bool
@@ -22,7 +23,8 @@ type Hazards struct {
 	Backups bool
 	// Trouble wipes buckets and rolls them back.
 	Trouble bool
-	// Sweeping collects garbage on devices between any two steps, beside snapshots and transactions that take several steps.
+	// Sweeping collects garbage on devices between any two steps, beside snapshots and transactions
+	// that take several steps.
 	Sweeping bool
 	// Pruning gives up history.
 	Pruning bool
@@ -32,16 +34,19 @@ type Hazards struct {
 	Newcomers bool
 	// Years by which clocks are set forward and back.
 	Years bool
-	// Damage takes single objects out of the bucket, and wipes it or rolls it back while processes go on.
+	// Damage takes single objects out of the bucket, and wipes it or rolls it back while processes
+	// go on.
 	Damage bool
-	// Keeping sets how much history the bucket keeps: devices give up the rest, and later the bucket does, while others are away.
+	// Keeping sets how much history the bucket keeps: devices give up the rest, and later the
+	// bucket does, while others are away.
 	Keeping bool
 }
 
 // AllHazards is every one of them.
 var AllHazards = Hazards{true, true, true, true, true, true, true, true, true, true, true, true, true}
 
-// GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three to six devices on a page of 5 to 40 keys.
+// GenerateCloud returns the history of a seed in which devices share a bucket: steps steps of three
+// to six devices on a page of 5 to 40 keys.
 func GenerateCloud(seed uint64, steps int, z Hazards) History {
 	h := Generate(seed, 0)
 	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0xc10d)), devices: len(h.Devices)}}
@@ -71,7 +76,8 @@ func GenerateCloud(seed uint64, steps int, z Hazards) History {
 	return h
 }
 
-// GenerateGarbage returns the history of a seed in which one or two devices, most of them with a bucket, make garbage, in steps steps.
+// GenerateGarbage returns the history of a seed in which one or two devices, most of them with a
+// bucket, make garbage, in steps steps.
 func GenerateGarbage(seed uint64, steps int, z Hazards) History {
 	h := Generate(seed, 0)
 	g := cloudGenerator{generator: generator{rng: rand.New(rand.NewPCG(seed, 0x6a4ba6e))}}
@@ -139,7 +145,8 @@ func (g *cloudGenerator) add(n int, kinds ...Kind) {
 	}
 }
 
-// collection returns steps that make checkpoints, condemn all but two of them, and delete those a month later.
+// collection returns steps that make checkpoints, condemn all but two of them, and delete those a
+// month later.
 func (g *cloudGenerator) collection() (steps []Step) {
 	for i := range 4 {
 		steps = append(steps, Step{Kind: Edit, Changes: g.longChanges(2000 + i)}, Step{Kind: Checkpoint, Device: i % 2})

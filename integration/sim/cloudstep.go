@@ -81,7 +81,8 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 		c.kept = &keptBucket{c.b.State(), c.has, c.epoch}
 	case Rollback:
 		if c.kept != nil {
-			// Who has put packs there since, and no entry, does not notice: he announces them all the same, and nobody can read on until somebody uploads anew.
+			// Who has put packs there since, and no entry, does not notice: he announces them all
+			// the same, and nobody can read on until somebody uploads anew.
 			c.torn = true
 			return w.trouble(ctx, "rolled back", c.kept.has, s.Apart, func() { c.b.Rollback(c.kept.state) })
 		}
@@ -99,8 +100,10 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 	return nil
 }
 
-// trouble changes the bucket, which then has only some commits, and begins all processes anew, unless they go on: a device looks whether the bucket is the one that it knows when it
-// begins, and before it appends to a log at which it has not looked for an hour. Until then it may put entries above a hole.
+// trouble changes the bucket, which then has only some commits, and begins all processes anew,
+// unless they go on: a device looks whether the bucket is the one that it knows when it begins, and
+// before it appends to a log at which it has not looked for an hour. Until then it may put entries
+// above a hole.
 func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, change func()) error {
 	change()
 	w.cloud.epoch++
@@ -120,7 +123,8 @@ func (w *World) trouble(ctx context.Context, what string, has set, goOn bool, ch
 	return nil
 }
 
-// excuseEvicted excuses commits that only evicted pages had, when the bucket has lost them too: who evicts a page leaves what is in it to the bucket.
+// excuseEvicted excuses commits that only evicted pages had, when the bucket has lost them too: who
+// evicts a page leaves what is in it to the bucket.
 func (w *World) excuseEvicted() {
 	lost := w.evicted.minus(w.cloud.has)
 	for _, d := range w.devices {
@@ -149,7 +153,8 @@ func (w *World) lose(ctx context.Context, n int) error {
 	return w.cloud.b.Delete(ctx, name)
 }
 
-// clone makes a new device from what the bucket has. That it does not get all, or nothing, is no error.
+// clone makes a new device from what the bucket has. That it does not get all, or nothing, is no
+// error.
 func (w *World) clone(ctx context.Context) error {
 	if len(w.devices) >= maxDevices {
 		return nil
@@ -280,7 +285,8 @@ func (d *device) fetch(ctx context.Context, stop int) error {
 	return d.judge("fetch", err, append(d.unsent(), errStopped)...)
 }
 
-// unsent returns with what reading a value may end that others have and the bucket has lost, until they send it again.
+// unsent returns with what reading a value may end that others have and the bucket has lost, until
+// they send it again.
 func (d *device) unsent() []error {
 	if d.w.cloud.epoch == 0 {
 		return nil
@@ -382,7 +388,8 @@ func (d *device) base(ctx context.Context, n int) (*node, error) {
 	return d.heads[len(d.heads)-1], nil
 }
 
-// prunedAbove reports whether somebody has pruned a commit above n: what was n may be merged with what was above it, which has gone.
+// prunedAbove reports whether somebody has pruned a commit above n: what was n may be merged with
+// what was above it, which has gone.
 func (w *World) prunedAbove(n *node) bool {
 	for i := range w.pruned.all() {
 		if w.graph.nodes[i].above.has(n.index) {
@@ -411,13 +418,15 @@ func (d *device) giveUp(ctx context.Context, stop int) error {
 	return d.judge("give up", err, errStopped)
 }
 
-// simple reports whether what devices have told of themselves holds: no disk was exchanged, no bucket either, and nobody was silent for too long.
+// simple reports whether what devices have told of themselves holds: no disk was exchanged, no
+// bucket either, and nobody was silent for too long.
 func (w *World) simple() bool {
 	s := &w.cloud.stats
 	return s.Restored == 0 && s.Evictions == 0 && w.cloud.epoch == 0 && w.now.Load() < int64(170*24*time.Hour)
 }
 
-// noticePruned notes which commits the device has given up since the bucket keeps less. What is tagged and the heads stay (S12).
+// noticePruned notes which commits the device has given up since the bucket keeps less. What is
+// tagged and the heads stay (S12).
 func (d *device) noticePruned(ctx context.Context) error {
 	if !d.w.retained {
 		return nil
@@ -454,7 +463,8 @@ func (d *device) noticePruned(ctx context.Context) error {
 	return nil
 }
 
-// gaveUp notes that the device has given a commit up. Who is the first to do so waits for devices that have not read it (S12).
+// gaveUp notes that the device has given a commit up. Who is the first to do so waits for devices
+// that have not read it (S12).
 func (d *device) gaveUp(n *node) error {
 	if d.w.retained && d.w.simple() && !d.w.pruned.has(n.index) {
 		for _, other := range d.w.devices {
@@ -632,7 +642,8 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	return nil, err
 }
 
-// knows reports whether a commit is here, also one that was pruned and that the bucket has brought back.
+// knows reports whether a commit is here, also one that was pruned and that the bucket has brought
+// back.
 func (d *device) knows(ctx context.Context, id commit.ID) bool {
 	_, err := d.s.Commit(ctx, id)
 	return err == nil

@@ -19,7 +19,8 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// healCloud ends all faults, begins all processes anew, and lets everybody sync until nothing changes. It returns how many rounds that took (S4, S5, S10).
+// healCloud ends all faults, begins all processes anew, and lets everybody sync until nothing
+// changes. It returns how many rounds that took (S4, S5, S10).
 func (w *World) healCloud(ctx context.Context) (int, error) {
 	c := w.cloud
 	w.setFaults(mem.Faults{})
@@ -123,7 +124,8 @@ func (d *device) healStep(ctx context.Context) error {
 	return err
 }
 
-// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has any more.
+// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has
+// any more.
 func (w *World) waitsForValue(err error) (bool, error) {
 	d, needs, parseErr := w.needsValue(err)
 	if !needs || parseErr != nil {
@@ -137,8 +139,9 @@ func (w *World) waitsForValue(err error) (bool, error) {
 	return true, nil
 }
 
-// needsValue reports whether a merge has failed because its rule needs a value that is gone here, and which: it waits for somebody who has it, or for another rule. The bucket may have lost it, or given it up with a version
-// at which a device stands that was away for long.
+// needsValue reports whether a merge has failed because its rule needs a value that is gone here,
+// and which: it waits for somebody who has it, or for another rule. The bucket may have lost it, or
+// given it up with a version at which a device stands that was away for long.
 func (w *World) needsValue(err error) (d object.Digest, needs bool, parseErr error) {
 	piece := neededPiece.FindStringSubmatch(err.Error())
 	if !w.cloud.lossy && !(w.dropped && w.retained) || !errors.Is(err, base.ErrGone) || piece == nil {

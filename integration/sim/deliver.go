@@ -13,8 +13,9 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// deliver copies heads of a peer, and what they are made of, as sync will: commits parents first, each as its difference to a parent, from which
-// the tree is built anew, and the pieces and the explanation that it brings. It returns how many commits were new.
+// deliver copies heads of a peer, and what they are made of, as sync will: commits parents first,
+// each as its difference to a parent, from which the tree is built anew, and the pieces and the
+// explanation that it brings. It returns how many commits were new.
 func (d *device) deliver(ctx context.Context, from *device, heads []*node, apart bool) (int, error) {
 	var lacks set
 	for _, h := range heads {

@@ -24,7 +24,8 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// What makes a store small, so that histories of a few dozen steps begin segments, read nodes again, and, every fourth, fold while they run.
+// What makes a store small, so that histories of a few dozen steps begin segments, read nodes
+// again, and, every fourth, fold while they run.
 const (
 	segmentBytes = 32 << 10
 	foldRows     = 128
@@ -36,7 +37,8 @@ const pageDir = "repo/page"
 // errCrash is what operations of a file system report whose power has failed.
 var errCrash = errors.New("the power has failed")
 
-// device is one device: its page store, the clock that it reads, and what the model says that it holds.
+// device is one device: its page store, the clock that it reads, and what the model says that it
+// holds.
 type device struct {
 	Device
 	w     *World
@@ -222,8 +224,10 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 	}
 }
 
-// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had one of them: it was in a bucket that was lost, or on a disk that was replaced. Or whether it is the first commit, which
-// all have, and on which who has an empty page commits, while what was built on it is pruned.
+// lacksBases reports whether a common ancestor of heads is gone since it was pruned when nobody had
+// one of them: it was in a bucket that was lost, or on a disk that was replaced. Or whether it is
+// the first commit, which all have, and on which who has an empty page commits, while what was
+// built on it is pruned.
 func (d *device) lacksBases(heads []*node) bool {
 	if d.w.cloud == nil {
 		return false
@@ -401,7 +405,8 @@ func (d *device) checkExplanation(ctx context.Context, m *merge.Merged, left, ri
 
 func short(v string) string { return v[:min(len(v), 24)] }
 
-// content reads a whole tree. With a bucket, values that the model knows are not read: that may take the network.
+// content reads a whole tree. With a bucket, values that the model knows are not read: that may
+// take the network.
 func (d *device) content(ctx context.Context, root object.Digest) (map[string]string, error) {
 	out := map[string]string{}
 	c := d.tree(d.s, root).Cursor()

@@ -10,8 +10,9 @@ import (
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
-// TestInterleavings runs every order in which three devices can do (put, exchange) twice each: 34650, of which 5775 differ in more than the
-// devices' names. An exchange is what sync will be: take what the hub has, merge, and give the hub what is new.
+// TestInterleavings runs every order in which three devices can do (put, exchange) twice each:
+// 34650, of which 5775 differ in more than the devices' names. An exchange is what sync will be:
+// take what the hub has, merge, and give the hub what is new.
 func TestInterleavings(t *testing.T) {
 	const devices, actions = 3, 4
 	every := tier.Of(20, 1, 1)
@@ -40,7 +41,8 @@ func TestInterleavings(t *testing.T) {
 	t.Logf("one in %d of %d interleavings: %+v", every, len(all), total)
 }
 
-// orders returns all orders of what is left for each device. Devices are named in the order in which they come.
+// orders returns all orders of what is left for each device. Devices are named in the order in
+// which they come.
 func orders(done []int, left []int) (all [][]int) {
 	over := true
 	for d := range left {

@@ -32,7 +32,8 @@ func take(o merge.Outcome) decider {
 	}
 }
 
-// TestFaultsAreFound gives devices rules that are not those of the history: a simulator that says nothing then proves nothing.
+// TestFaultsAreFound gives devices rules that are not those of the history: a simulator that says
+// nothing then proves nothing.
 func TestFaultsAreFound(t *testing.T) {
 	for _, test := range []struct {
 		name   string

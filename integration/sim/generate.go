@@ -10,7 +10,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// Generate returns the history of a seed: steps steps of three to six devices on a page of 5 to 40 keys.
+// Generate returns the history of a seed: steps steps of three to six devices on a page of 5 to 40
+// keys.
 func Generate(seed uint64, steps int) History {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x5eed))}
 	h := History{Seed: seed, Disagree: g.one(4), Gossip: g.one(3), Cold: g.one(5)}

@@ -14,12 +14,15 @@ import (
 type graph struct {
 	nodes []*node // parents before children
 	byID  map[commit.ID]*node
-	// merges counts those of two different contents decided key by key, criss those with several bases.
+	// merges counts those of two different contents decided key by key, criss those with several
+	// bases.
 	merges, threeWay, criss, conflicts int
-	// back is set when a commit has a lesser timestamp than its parent. Then what a later write replaced may have won
-	// over others before, so that the order of merging has a part in what is left.
+	// back is set when a commit has a lesser timestamp than its parent. Then what a later write
+	// replaced may have won over others before, so that the order of merging has a part in what is
+	// left.
 	back bool
-	// recut tells that devices cut long values in different ways. Who wrote a value is then looked for by its cut, which the model does not know.
+	// recut tells that devices cut long values in different ways. Who wrote a value is then looked
+	// for by its cut, which the model does not know.
 	recut bool
 }
 
@@ -75,7 +78,8 @@ func (g *graph) add(c *commit.Commit, content map[string]string) (*node, error) 
 	return n, nil
 }
 
-// bases returns the commits of s that have no descendants in it, in the order of commit.Compare. s has the ancestors of all its commits.
+// bases returns the commits of s that have no descendants in it, in the order of commit.Compare. s
+// has the ancestors of all its commits.
 func (g *graph) bases(s set) []*node {
 	var out []*node
 	for s = slices.Clone(s); ; {

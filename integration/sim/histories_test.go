@@ -66,7 +66,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// runSeeds runs the history of the seed that the flag says, or those of many seeds from -from on, and returns what happened.
+// runSeeds runs the history of the seed that the flag says, or those of many seeds from -from on,
+// and returns what happened.
 func runSeeds(t *testing.T, generate func(seed uint64) sim.History) (total sim.Result) {
 	t.Helper()
 	if *seedFlag > 0 {

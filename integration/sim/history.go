@@ -10,19 +10,23 @@ import (
 
 // History says what happens in a world. It is data: equal histories give equal worlds.
 type History struct {
-	// Seed decides what the steps leave open: the noise in long values, what a crash tears, and the order in which the world heals.
+	// Seed decides what the steps leave open: the noise in long values, what a crash tears, and the
+	// order in which the world heals.
 	Seed uint64
 	// Devices are two or more.
 	Devices []Device
 	// Disagree lets the resolver of each device decide in its own way; otherwise all decide alike.
 	Disagree bool
-	// Gossip lets devices merge after each delivery while the world heals, instead of after all of them.
+	// Gossip lets devices merge after each delivery while the world heals, instead of after all of
+	// them.
 	Gossip bool
 	// Cold leaves the stores without a cache of nodes: they read again and again what they hold.
 	Cold bool
-	// Sweep lets the collector of the device that acts do a step after each step, and before the first request of each call and those that append to the log.
+	// Sweep lets the collector of the device that acts do a step after each step, and before the
+	// first request of each call and those that append to the log.
 	Sweep bool
-	// Cloud, if it is not nil, lets devices exchange commits through a bucket. Then there are no Deliver steps.
+	// Cloud, if it is not nil, lets devices exchange commits through a bucket. Then there are no
+	// Deliver steps.
 	Cloud *Cloud
 	// Steps happen one after another.
 	Steps []Step
@@ -32,7 +36,8 @@ type History struct {
 type Cloud struct {
 	// Plain leaves the bucket without a master key.
 	Plain bool
-	// Faults befall requests until the world heals. Which, follows from the seed, the device, and the name of the object.
+	// Faults befall requests until the world heals. Which, follows from the seed, the device, and
+	// the name of the object.
 	Faults mem.Faults
 }
 
@@ -46,7 +51,8 @@ type Device struct {
 	Table bool
 }
 
-// Step is one step of a device. Numbers that are too great are taken modulo what there is, so that a history stays one when steps are left out.
+// Step is one step of a device. Numbers that are too great are taken modulo what there is, so that
+// a history stays one when steps are left out.
 type Step struct {
 	Kind Kind
 	// After is the time that passes before the step.
@@ -57,16 +63,20 @@ type Step struct {
 	Peer int
 	// Changes are those of one transaction: Edit, Sibling and Crash.
 	Changes []Change
-	// Base says for a Sibling on which commit it is made: so many before the newest that the device has received; for a Prune how many commits are kept; for others see their kinds.
+	// Base says for a Sibling on which commit it is made: so many before the newest that the device
+	// has received; for a Prune how many commits are kept; for others see their kinds.
 	Base int
 	// Heads chooses heads for Deliver and Merge, bit by bit in their order; 0: all of them.
 	Heads uint64
-	// Apart has Deliver hand over each commit in a batch of its own, Begin keep in memory what it puts, and End give a transaction up.
+	// Apart has Deliver hand over each commit in a batch of its own, Begin keep in memory what it
+	// puts, and End give a transaction up.
 	Apart bool
-	// At says for a Crash, SyncCrash or SweepCrash after how many operations of the file system the power fails.
+	// At says for a Crash, SyncCrash or SweepCrash after how many operations of the file system the
+	// power fails.
 	At int
-	// Stop says for Sync, Reupload, Collect, Retain, GiveUp, Fetch, Build and Checkpoint at which request the context of the call ends, and for a SyncCrash at which the power
-	// fails: before the request is carried out, or, when Apart is set, after it. 0: at none.
+	// Stop says for Sync, Reupload, Collect, Retain, GiveUp, Fetch, Build and Checkpoint at which
+	// request the context of the call ends, and for a SyncCrash at which the power fails: before
+	// the request is carried out, or, when Apart is set, after it. 0: at none.
 	Stop int
 }
 
@@ -79,7 +89,8 @@ const (
 	Edit Kind = iota
 	// Sibling is a transaction on an older commit.
 	Sibling
-	// Deliver copies heads of a peer, with all their ancestors that the device lacks: as sync does, by their differences.
+	// Deliver copies heads of a peer, with all their ancestors that the device lacks: as sync does,
+	// by their differences.
 	Deliver
 	// Merge merges heads.
 	Merge
@@ -93,30 +104,37 @@ const (
 	SyncCrash
 	// Network takes the device's network away, or gives it back when Base is not 0.
 	Network
-	// Read reads the value of the key number Base of the newest head, and Fetch brings all values here.
+	// Read reads the value of the key number Base of the newest head, and Fetch brings all values
+	// here.
 	Read
 	Fetch
-	// Drop takes from the device the pieces that the bucket has, but for some of them if Heads is not 0.
+	// Drop takes from the device the pieces that the bucket has, but for some of them if Heads is
+	// not 0.
 	Drop
 	// Evict removes the page from the device, if it is wholly in the bucket. It is opened empty.
 	Evict
 	// Build builds the tree of the commit so many before the newest received one, as Base says.
 	Build
-	// Tag gives the tag number Peer to the commit so many before the newest received one, as Base says; a negative one removes the tag.
+	// Tag gives the tag number Peer to the commit so many before the newest received one, as Base
+	// says; a negative one removes the tag.
 	Tag
 	// Checkpoint writes a checkpoint, and Collect collects the garbage of the bucket.
 	Checkpoint
 	Collect
-	// Retain sets for all devices that so many of the newest commits are kept as Base says, 0: all; GiveUp takes from the device those that are not.
+	// Retain sets for all devices that so many of the newest commits are kept as Base says, 0: all;
+	// GiveUp takes from the device those that are not.
 	Retain
 	GiveUp
-	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of Peer, or of the next device that has one: with a new fingerprint if Apart
-	// is set, and always when it is another's.
+	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of
+	// Peer, or of the next device that has one: with a new fingerprint if Apart is set, and always
+	// when it is another's.
 	Backup
 	Restore
-	// Forget removes rows of what the device knows of the bucket: those that the bits of Heads choose, in their order; 0: all of them.
+	// Forget removes rows of what the device knows of the bucket: those that the bits of Heads
+	// choose, in their order; 0: all of them.
 	Forget
-	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it. Processes begin anew then, unless Apart is set.
+	// Keep remembers what the bucket holds, Rollback makes it hold that again, and Wipe empties it.
+	// Processes begin anew then, unless Apart is set.
 	Keep
 	Rollback
 	Wipe
@@ -126,19 +144,24 @@ const (
 	Clone
 	// Reset sets the clock of the device: it is then ahead by as many weeks as Base says.
 	Reset
-	// Lose takes an object of the log, a pack or a checkpoint out of the bucket: that with the number Base.
+	// Lose takes an object of the log, a pack or a checkpoint out of the bucket: that with the
+	// number Base.
 	Lose
-	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the power fails, after a Prune if Apart is set, and before a Compact if Heads is not 0.
+	// Sweep lets the collector do as many steps as Base says, and SweepCrash does so while the
+	// power fails, after a Prune if Apart is set, and before a Compact if Heads is not 0.
 	Sweep
 	SweepCrash
 	// Compact rewrites segments in which something is dead, or, if Apart is set, a half.
 	Compact
-	// Prune takes commits out of the history, except for so many of the newest as Base says, and for what is unsynced, tagged, or needed to merge with any device.
+	// Prune takes commits out of the history, except for so many of the newest as Base says, and
+	// for what is unsynced, tagged, or needed to merge with any device.
 	Prune
-	// Pin takes a snapshot of the commit so many before the newest received one, as Base says; Unpin reads the whole of the oldest snapshot and gives it up.
+	// Pin takes a snapshot of the commit so many before the newest received one, as Base says;
+	// Unpin reads the whole of the oldest snapshot and gives it up.
 	Pin
 	Unpin
-	// Begin begins a transaction on the newest head, or goes on with one, and lets its pieces go to the disk unless Apart is set; End makes its commit, or gives it up if Apart is set.
+	// Begin begins a transaction on the newest head, or goes on with one, and lets its pieces go to
+	// the disk unless Apart is set; End makes its commit, or gives it up if Apart is set.
 	Begin
 	End
 )
@@ -155,7 +178,8 @@ type Change struct {
 	Key string
 	// Text is the value of Set, the number of Add and Raise, the element of Insert and Erase.
 	Text string
-	// Size, if it is greater, is the length to which Set fills the value up with noise that follows from Text.
+	// Size, if it is greater, is the length to which Set fills the value up with noise that follows
+	// from Text.
 	Size int
 }
 

@@ -13,7 +13,8 @@ func set(key, text string, size int) []sim.Change {
 	return []sim.Change{{Op: sim.Set, Key: key, Text: text, Size: size}}
 }
 
-// TestKnownHistories runs histories that have failed once, cut down to what mattered. Seeds alone would not do: what a seed gives changes with the generator.
+// TestKnownHistories runs histories that have failed once, cut down to what mattered. Seeds alone
+// would not do: what a seed gives changes with the generator.
 func TestKnownHistories(t *testing.T) {
 	one, two := []sim.Device{{Name: "a"}}, []sim.Device{{Name: "a"}, {Name: "b"}}
 	away := []sim.Device{{Name: "a"}, {Name: "b", Skew: -90537091774899492}, {Name: "e", Skew: -9762839336154098}}

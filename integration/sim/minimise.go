@@ -6,8 +6,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 )
 
-// Minimise makes a history simpler as long as fails holds, which must hold for h: it leaves out steps, changes and devices, and what is not usual
-// about them. It asks at most limit times.
+// Minimise makes a history simpler as long as fails holds, which must hold for h: it leaves out
+// steps, changes and devices, and what is not usual about them. It asks at most limit times.
 func Minimise(h History, limit int, fails func(History) bool) History {
 	m := minimiser{h, limit, fails}
 	for again := true; again && m.limit > 0; {

@@ -11,14 +11,17 @@ import (
 // merged is what the model makes of two commits.
 type merged struct {
 	content map[string]string
-	// conflicts has the keys about which a rule must be asked because both sides changed them to different content.
+	// conflicts has the keys about which a rule must be asked because both sides changed them to
+	// different content.
 	conflicts map[string]bool
-	// either has keys whose value follows from what the model does not know: the order of virtual bases, the cuts of values. Any is right.
+	// either has keys whose value follows from what the model does not know: the order of virtual
+	// bases, the cuts of values. Any is right.
 	either map[string]bool
 	whole  bool // one side is taken as it is
 }
 
-// ancestor is the content of a common ancestor. Of several it is their merge, in which keys may be unknown.
+// ancestor is the content of a common ancestor. Of several it is their merge, in which keys may be
+// unknown.
 type ancestor struct {
 	content map[string]string
 	unknown map[string]bool
@@ -27,8 +30,9 @@ type ancestor struct {
 	time    int64 // the greatest timestamp
 }
 
-// merge merges two commits as opinion would have it. left is the lesser in the order of commit.Compare. It works on whole contents and knows no
-// shortcut beside the one of design section 10 that decides what comes out: a side without a commit of its own that is no merge.
+// merge merges two commits as opinion would have it. left is the lesser in the order of
+// commit.Compare. It works on whole contents and knows no shortcut beside the one of design section
+// 10 that decides what comes out: a side without a commit of its own that is no merge.
 func (g *graph) merge(opinion int, left, right *node) merged {
 	common := left.above.and(right.above)
 	leftOwn, rightOwn := g.own(left.above.minus(common)), g.own(right.above.minus(common))
@@ -129,10 +133,12 @@ func threeWay(unknown bool, b, l, r string) (v string, conflict bool) {
 	return "", true
 }
 
-// asksAlways reports whether the key's rule must see equal changes too: two devices that add 1 have added 2.
+// asksAlways reports whether the key's rule must see equal changes too: two devices that add 1 have
+// added 2.
 func asksAlways(key string) bool { return key[0] == 'c' }
 
-// byValue is what the rule on values of a key says, written once more. Only the maximum does without the base.
+// byValue is what the rule on values of a key says, written once more. Only the maximum does
+// without the base.
 func byValue(key string, unknown bool, b, l, r string) (string, bool) {
 	if unknown && key[0] != 'm' {
 		return "", false
@@ -201,7 +207,8 @@ func (g *graph) decide(opinion int, key string, left, right *node) string {
 	return r
 }
 
-// writer returns the newest commit of a side above what is common whose own change gave the key what it has there.
+// writer returns the newest commit of a side above what is common whose own change gave the key
+// what it has there.
 func (g *graph) writer(key string, side *node, common set) *node {
 	var w *node
 	want := side.value(key)
@@ -218,7 +225,8 @@ func (g *graph) writer(key string, side *node, common set) *node {
 	return w
 }
 
-// newest is the commit by which a side is measured, w being its writer of the key: the latest of those that wrote the key up to it.
+// newest is the commit by which a side is measured, w being its writer of the key: the latest of
+// those that wrote the key up to it.
 func (g *graph) newest(key string, w *node, common set) *node {
 	if w == nil {
 		return nil

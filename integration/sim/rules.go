@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Rules returns those of a device. The first letter of a key says what it holds and how it is merged:
+// Rules returns those of a device. The first letter of a key says what it holds and how it is
+// merged:
 //
 //	l  anything; the last one wins
 //	z  the same, and a long value comes from the bucket when it is read

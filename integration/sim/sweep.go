@@ -21,9 +21,11 @@ import (
 
 // SweepResult tells what was given up and collected on devices.
 type SweepResult struct {
-	// Steps counts steps of collectors, Deleted pieces and nodes that they took, Aborted those that were found to be wanted, and Abandoned journals.
+	// Steps counts steps of collectors, Deleted pieces and nodes that they took, Aborted those that
+	// were found to be wanted, and Abandoned journals.
 	Steps, Deleted, Aborted, Abandoned int
-	// Pruned counts commits, on each device that pruned them, and Snapshots those that were read to the end.
+	// Pruned counts commits, on each device that pruned them, and Snapshots those that were read to
+	// the end.
 	Pruned, Snapshots int
 	// Rewritten counts segments that were rewritten.
 	Rewritten int
@@ -101,7 +103,8 @@ func (d *device) sweepLocked(ctx context.Context) error {
 	return nil
 }
 
-// sweepBeside lets the collector do a step before a request of the device, unless the power is about to fail: when it does follows from what a call writes.
+// sweepBeside lets the collector do a step before a request of the device, unless the power is
+// about to fail: when it does follows from what a call writes.
 func (d *device) sweepBeside() {
 	d.power.Lock()
 	armed := d.fails >= 0
@@ -150,7 +153,8 @@ func (w *World) shopStep(ctx context.Context, d *device, s Step) error {
 	return nil
 }
 
-// prune gives up what the device does not keep: all but the newest commits, and what its own state or merging with others needs.
+// prune gives up what the device does not keep: all but the newest commits, and what its own state
+// or merging with others needs.
 func (d *device) prune(ctx context.Context, keep int) error {
 	ids, err := d.unwanted(ctx, keep)
 	if err != nil || len(ids) == 0 {
@@ -237,7 +241,8 @@ func (d *device) markPruned(ids []commit.ID) {
 	}
 }
 
-// uses reports whether Prune must pass a commit over. A transaction keeps what were heads when it began.
+// uses reports whether Prune must pass a commit over. A transaction keeps what were heads when it
+// began.
 func (d *device) uses(id commit.ID) bool {
 	n := d.w.graph.byID[id]
 	return slices.Contains(d.heads, n) || len(d.shop.open) > 0 || slices.ContainsFunc(d.shop.snapshots, func(s snapshot) bool { return s.n == n })
@@ -249,7 +254,8 @@ func (d *device) pinned(id commit.ID) bool {
 		slices.ContainsFunc(d.shop.open, func(t *transaction) bool { return t.parent.c.ID == id })
 }
 
-// mayLack reports whether a commit that the device must have is gone because it was pruned, here or in what others have sent.
+// mayLack reports whether a commit that the device must have is gone because it was pruned, here or
+// in what others have sent.
 func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 	if n.c.IsFirst() {
 		return false, nil
@@ -272,8 +278,10 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 	return false, fmt.Errorf("S1: device %d: %w", d.index, err)
 }
 
-// passesBy reports whether a commit may stay unknown to a device since it has read past what told of it: whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without what only that had; and
-// who has given history up takes what is sent again after a bucket was lost as it comes, and asks for no parents.
+// passesBy reports whether a commit may stay unknown to a device since it has read past what told
+// of it: whoever passes an entry that begins the log anew, and finds no checkpoint, goes on without
+// what only that had; and who has given history up takes what is sent again after a bucket was lost
+// as it comes, and asks for no parents.
 func (d *device) passesBy(n *node) bool {
 	if d.w.cloud == nil || d.has.has(n.index) {
 		return false
@@ -281,8 +289,10 @@ func (d *device) passesBy(n *node) bool {
 	return d.w.cloud.bereft || d.w.cloud.epoch > 0 && d.w.unnoted.last() >= 0
 }
 
-// strays reports whether a commit that the device never had, and does not get, is one to which nothing leads any more from what it has: what was built on it was pruned, and no tag is on it. Where there was
-// a tag when the rest was pruned it is kept until the next time; a checkpoint, which has what heads and tags lead to, does not have it.
+// strays reports whether a commit that the device never had, and does not get, is one to which
+// nothing leads any more from what it has: what was built on it was pruned, and no tag is on it.
+// Where there was a tag when the rest was pruned it is kept until the next time; a checkpoint,
+// which has what heads and tags lead to, does not have it.
 func (d *device) strays(ctx context.Context, n *node) (bool, error) {
 	if d.pruned.has(n.index) {
 		return true, nil
@@ -434,7 +444,8 @@ func (d *device) compact(ctx context.Context, half bool) error {
 	return nil
 }
 
-// readHeld reads what the device holds of a commit whose tree it has, and compares it with the model (S12). A piece that is not held must be in the bucket, unless it may be nowhere.
+// readHeld reads what the device holds of a commit whose tree it has, and compares it with the
+// model (S12). A piece that is not held must be in the bucket, unless it may be nowhere.
 func (d *device) readHeld(ctx context.Context, n *node, nowhere bool) error {
 	got := map[string]string{}
 	r := reach{d: d, all: map[object.Digest]bool{}, any: nowhere, entry: func(e *fb.Entry) error {
@@ -529,8 +540,10 @@ func (r *reach) value(ctx context.Context, d object.Digest) error {
 	return err
 }
 
-// absent is called for a piece that is neither held nor known to be in the bucket. It may be there where the page does not know the places of all: see readUnplaced. A device that dropped a value, and was away while others gave up the
-// versions that had it, may make a commit that has it still: then it is gone.
+// absent is called for a piece that is neither held nor known to be in the bucket. It may be there
+// where the page does not know the places of all: see readUnplaced. A device that dropped a value,
+// and was away while others gave up the versions that had it, may make a commit that has it still:
+// then it is gone.
 func (r *reach) absent(ctx context.Context, d object.Digest) error {
 	if r.d.w.dropped && r.d.w.retained && r.d.w.now.Load() > int64(30*24*time.Hour) {
 		return nil

@@ -22,7 +22,8 @@ func (g *graph) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 	return nil, fmt.Errorf("commit %s: %w", id.Short(), base.ErrNotFound)
 }
 
-// verifySwept ends what processes have under way and collects their garbage: what is kept can be read, and nothing else is there (S12).
+// verifySwept ends what processes have under way and collects their garbage: what is kept can be
+// read, and nothing else is there (S12).
 func (w *World) verifySwept(ctx context.Context) error {
 	for _, d := range w.devices {
 		d.clearShop()
@@ -60,7 +61,8 @@ func (d *device) readUnplaced(ctx context.Context, pieces []object.Digest) error
 	return nil
 }
 
-// readOld reads the whole of the oldest commits whose trees are not here: what only they need has not been collected, as far as it is in the bucket.
+// readOld reads the whole of the oldest commits whose trees are not here: what only they need has
+// not been collected, as far as it is in the bucket.
 func (d *device) readOld(ctx context.Context) error {
 	for left, i := 2, 0; d.link != nil && !d.w.lossy() && left > 0 && i < len(d.received); i++ {
 		n := d.received[i]
@@ -104,11 +106,14 @@ func (d *device) readOld(ctx context.Context) error {
 	return nil
 }
 
-// outlived reports whether a commit is one that somebody has given up with the bucket's leave, who knew of no use of it and no tag on it: a device that uses it, or has tagged it meanwhile, has it still, and
-// its checkpoints tell newcomers of it. Of its tree and its values they are promised nothing: the bucket has condemned the entries that brought them.
+// outlived reports whether a commit is one that somebody has given up with the bucket's leave, who
+// knew of no use of it and no tag on it: a device that uses it, or has tagged it meanwhile, has it
+// still, and its checkpoints tell newcomers of it. Of its tree and its values they are promised
+// nothing: the bucket has condemned the entries that brought them.
 func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
-// epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two cycles.
+// epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two
+// cycles.
 func (w *World) epochs() int {
 	if w.cloud != nil {
 		return 1

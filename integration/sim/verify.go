@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// heal delivers everything to everybody and lets everybody merge until nothing changes. It returns how many rounds that took (S4, S5).
+// heal delivers everything to everybody and lets everybody merge until nothing changes. It returns
+// how many rounds that took (S4, S5).
 func (w *World) heal(ctx context.Context) (int, error) {
 	var all set
 	for _, d := range w.devices {
@@ -40,7 +41,8 @@ func (w *World) heal(ctx context.Context) (int, error) {
 	return round, nil
 }
 
-// round lets every device receive from every other, and merge. It returns how many commits were delivered or merged.
+// round lets every device receive from every other, and merge. It returns how many commits were
+// delivered or merged.
 func (w *World) round(ctx context.Context) (int, error) {
 	moved := 0
 	mergeAll := func(d *device) error {
@@ -257,7 +259,8 @@ func missingElement(got string, ws []*write, criss bool) string {
 	return ""
 }
 
-// missingOnly demands the value of the only latest write of a key that has no other writes beside it.
+// missingOnly demands the value of the only latest write of a key that has no other writes beside
+// it.
 func missingOnly(got string, ws []*write) string {
 	last := ws[len(ws)-1]
 	for _, o := range ws {
@@ -276,8 +279,9 @@ func missingOnly(got string, ws []*write) string {
 	return ""
 }
 
-// missingWrite demands the value of one of the latest writes of a key: of the only one if there is one, and of the newest if newest is set. Where
-// values repeat, absence included, only a history without criss-cross allows that: with several bases, two devices may each have undone a write
+// missingWrite demands the value of one of the latest writes of a key: of the only one if there is
+// one, and of the newest if newest is set. Where values repeat, absence included, only a history
+// without criss-cross allows that: with several bases, two devices may each have undone a write
 // that the other one kept.
 func missingWrite(got string, ws []*write, newest, criss bool) string {
 	values := map[string]bool{absent: true}

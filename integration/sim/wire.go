@@ -21,7 +21,8 @@ const (
 	// requestTime is what a request takes, and timeOut what one takes that is given up.
 	requestTime = 20 * time.Millisecond
 	timeOut     = 30 * time.Second
-	// brokenTime is what a call takes that is broken off: how many requests it still made beside the last does not follow from the seed. For the same reason they are not counted.
+	// brokenTime is what a call takes that is broken off: how many requests it still made beside
+	// the last does not follow from the seed. For the same reason they are not counted.
 	brokenTime = time.Hour
 )
 
@@ -32,8 +33,9 @@ var (
 	errLost    = errors.New("connection lost")
 )
 
-// wire is the way from a device to the bucket. What befalls a request follows from the history's seed, the device, the call that it is made for, the kind of request, the
-// name of the object, and how often the call has asked for that: so requests that are made at the same time need no order.
+// wire is the way from a device to the bucket. What befalls a request follows from the history's
+// seed, the device, the call that it is made for, the kind of request, the name of the object, and
+// how often the call has asked for that: so requests that are made at the same time need no order.
 type wire struct {
 	d *device
 	b *mem.Bucket
@@ -52,7 +54,8 @@ type wire struct {
 
 var _ bucket.Bucket = (*wire)(nil)
 
-// tally counts requests: all of a kind, and of these the gets of packs, the puts of entries, packs and checkpoints, and what a call had asked for before.
+// tally counts requests: all of a kind, and of these the gets of packs, the puts of entries, packs
+// and checkpoints, and what a call had asked for before.
 type tally struct{ puts, gets, lists, deletes, read, entries, packs, checkpoints, again int }
 
 func (t tally) minus(o tally) tally {

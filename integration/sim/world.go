@@ -25,14 +25,17 @@ type Options struct {
 	Check bool
 	// Trace, if it is not nil, is told what happens.
 	Trace func(format string, args ...any)
-	// Rules, if it is not nil, replaces the rules that a device merges with, while the model keeps to History.Rules: a fault that must be found.
+	// Rules, if it is not nil, replaces the rules that a device merges with, while the model keeps
+	// to History.Rules: a fault that must be found.
 	Rules func(device int, r merge.Rules) merge.Rules
 }
 
-// Result tells what happened in a history, so that a test can say whether histories are worth their time.
+// Result tells what happened in a history, so that a test can say whether histories are worth their
+// time.
 type Result struct {
-	// Commits counts all commits; Merges those with two parents, ThreeWay those merged key by key, and CrissCross those with several common
-	// ancestors. A merge that several devices make counts once, but for ThreeWay and Conflicts.
+	// Commits counts all commits; Merges those with two parents, ThreeWay those merged key by key,
+	// and CrissCross those with several common ancestors. A merge that several devices make counts
+	// once, but for ThreeWay and Conflicts.
 	Commits, Merges, ThreeWay, CrissCross int
 	// Conflicts counts the keys about which a rule was asked.
 	Conflicts int
@@ -47,11 +50,14 @@ type Result struct {
 
 // CloudResult tells what happened between devices and a bucket.
 type CloudResult struct {
-	// Syncs counts calls, Failed those that ended with an error; Reuploads those that were to make the bucket whole, and Evictions, Restored, Crashes what befell devices.
+	// Syncs counts calls, Failed those that ended with an error; Reuploads those that were to make
+	// the bucket whole, and Evictions, Restored, Crashes what befell devices.
 	Syncs, Failed, Reuploads, Evictions, Restored, Crashes int
-	// Requests counts requests, Packs, Checkpoints and Ranges what the bucket has of them in the end, and Deleted the objects that were collected.
+	// Requests counts requests, Packs, Checkpoints and Ranges what the bucket has of them in the
+	// end, and Deleted the objects that were collected.
 	Requests, Packs, Checkpoints, Ranges, Deleted int
-	// Read counts bytes that were read from values, Missing values that are lost with bucket and devices.
+	// Read counts bytes that were read from values, Missing values that are lost with bucket and
+	// devices.
 	Read, Missing int
 }
 
@@ -97,8 +103,8 @@ type World struct {
 	values       map[object.Digest]string // what the roots of long values stand for
 }
 
-// Run carries out a history, heals its world, and returns an error that names the promise when one is broken (see the package's comment). A panic is
-// an error, too.
+// Run carries out a history, heals its world, and returns an error that names the promise when one
+// is broken (see the package's comment). A panic is an error, too.
 func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	w := &World{
 		h: &h, o: o, rng: rand.New(rand.NewPCG(h.Seed, 0x0dd)), cache: storage.NewNodeCache(cacheBytes), graph: newGraph(),

@@ -12,7 +12,8 @@ import (
 
 const module = "github.com/ledgerd/ledger"
 
-// rule says what a package may import of the module, from bottom to top, and why it stands where it does.
+// rule says what a package may import of the module, from bottom to top, and why it stands where it
+// does.
 type rule struct {
 	pkg    string
 	allow  []string // packages of the module, "" is the root

@@ -13,8 +13,8 @@ import (
 var (
 	// ErrNotFound reports that a key, page, ledger, commit, tag or piece does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict reports that a condition on the present state does not hold: a PutIf whose entry is
-	// otherwise, or a commit on a base that is no longer the head.
+	// ErrConflict reports that a condition on the present state does not hold: a PutIf whose entry
+	// is otherwise, or a commit on a base that is no longer the head.
 	ErrConflict = errors.New("conflict")
 	// ErrLocked reports that another process holds the repository; see LockedError.
 	ErrLocked = errors.New("locked by another process")
@@ -28,8 +28,8 @@ var (
 	ErrGone = errors.New("no longer kept")
 	// ErrClosed reports the use of something after its Close.
 	ErrClosed = errors.New("closed")
-	// ErrReadOnly reports a change of something that is open for reading only, or that has become so
-	// because a write or sync failed.
+	// ErrReadOnly reports a change of something that is open for reading only, or that has become
+	// so because a write or sync failed.
 	ErrReadOnly = errors.New("read-only")
 	// ErrTooLarge reports an argument beyond its limit.
 	ErrTooLarge = errors.New("too large")
@@ -43,9 +43,11 @@ var (
 	ErrTxDone = errors.New("transaction is over")
 	// ErrNoRepository reports that a directory holds no repository.
 	ErrNoRepository = errors.New("no repository")
-	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed, or none where one is needed.
+	// ErrWrongKey reports a key or passphrase that is not the one with which the cloud is sealed,
+	// or none where one is needed.
 	ErrWrongKey = errors.New("wrong key")
-	// ErrShutOut reports a key or device that was shut out of the cloud: what was written since is closed to it. It matches ErrWrongKey.
+	// ErrShutOut reports a key or device that was shut out of the cloud: what was written since is
+	// closed to it. It matches ErrWrongKey.
 	ErrShutOut = fmt.Errorf("this key or device was shut out of the cloud: %w", ErrWrongKey)
 	// ErrNoCloud reports that the repository has no cloud.
 	ErrNoCloud = errors.New("no cloud is set")
@@ -63,7 +65,8 @@ func (e *classed) Unwrap() []error { return []error{e.err, e.class} }
 type CorruptError struct {
 	// Where is the place: a file with an offset, or a row family.
 	Where string
-	// Key names the row or object, shortened to 64 characters; it never carries a user's key or value.
+	// Key names the row or object, shortened to 64 characters; it never carries a user's key or
+	// value.
 	Key string
 	// Want and Got say what was expected and found; either may be empty.
 	Want, Got string
@@ -143,8 +146,8 @@ func (e *FormatError) Error() string {
 // Is reports whether target is ErrUnsupported.
 func (e *FormatError) Is(target error) bool { return target == ErrUnsupported }
 
-// Kind tells a caller what to do about an error. Kinds are append-only; their numbers are part of the
-// daemon's protocol.
+// Kind tells a caller what to do about an error. Kinds are append-only; their numbers are part of
+// the daemon's protocol.
 type Kind uint8
 
 // The kinds.

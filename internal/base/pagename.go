@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// PageName names a page for people as the command line does: LEDGER for the root page, whose id is zero,
-// LEDGER/PAGE for a page with a human name, and LEDGER/ID else. A byte that would be read otherwise, or that is
-// not printable, is written %XX, so that different pages have different names.
+// PageName names a page for people as the command line does: LEDGER for the root page, whose id is
+// zero, LEDGER/PAGE for a page with a human name, and LEDGER/ID else. A byte that would be read
+// otherwise, or that is not printable, is written %XX, so that different pages have different
+// names.
 func PageName(ledger, page string, id [16]byte) string {
 	name := escape(ledger, false)
 	switch {
@@ -26,8 +27,8 @@ func PageName(ledger, page string, id [16]byte) string {
 	return name + "/" + second
 }
 
-// escape writes every byte as %XX that is no part of a printable character, or is a space or a percent sign; a
-// slash only where it does not stand by itself.
+// escape writes every byte as %XX that is no part of a printable character, or is a space or a
+// percent sign; a slash only where it does not stand by itself.
 func escape(s string, slash bool) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {

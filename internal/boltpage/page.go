@@ -15,12 +15,13 @@ import (
 //	meta     page header, magic u32, version u32, page size u32, flags u32, root bucket (page u64,
 //	         sequence u64), page of the list of free pages u64, number of pages u64,
 //	         transaction u64, FNV-1a of the 56 bytes before
-//	branch   page header, count elements (offset from the element u32, key length u32, page u64), keys
-//	leaf     page header, count elements (flags u32, offset u32, key length u32, value length u32),
-//	         then key and value of each in turn
+//	branch   page header, count elements (offset from the element u32, key length u32, page u64),
+//	         keys
+//	leaf     page header, count elements (flags u32, offset u32, key length u32, value length
+//	         u32), then key and value of each in turn
 //	free     page header, count ids u64; with count 0xffff the first of them is the count
-//	bucket   value of an element with flag 1 in the root tree: page u64, sequence u64; with page 0 a
-//	         leaf follows
+//	bucket   value of an element with flag 1 in the root tree: page u64, sequence u64; with page 0
+//	         a leaf follows
 const (
 	// HeaderBytes is the length of what a page begins with.
 	HeaderBytes  = 16
@@ -224,7 +225,8 @@ func (p Page) Verify(b Bounds) error {
 	return nil
 }
 
-// verifyElement checks that the content of element i stands at offset at, and returns where it ends.
+// verifyElement checks that the content of element i stands at offset at, and returns where it
+// ends.
 func (p Page) verifyElement(i, at int, isLeaf bool, b Bounds) (end int, err error) {
 	var pos, key, val int
 	if isLeaf {

@@ -11,11 +11,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Arguments that can never be right end with ExitUsage. The library says which they are: a verb has what it was given
-// verified by ledger.ValidateKey and its like before it opens anything, and wrong makes a usage error of what they say. No error
-// of work that was begun becomes one: the library reports ErrInvalid also for what is no argument.
+// Arguments that can never be right end with ExitUsage. The library says which they are: a verb has
+// what it was given verified by ledger.ValidateKey and its like before it opens anything, and wrong
+// makes a usage error of what they say. No error of work that was begun becomes one: the library
+// reports ErrInvalid also for what is no argument.
 
-// flagRules verify the values of flags that mean the same for all verbs, by name. An empty value means that there is none.
+// flagRules verify the values of flags that mean the same for all verbs, by name. An empty value
+// means that there is none.
 var flagRules = map[string]func(string) error{
 	"message": ledger.ValidateMessage,
 	"at":      ledger.ValidateRevision,
@@ -75,7 +77,8 @@ func wrong(cmd *cobra.Command, err error) error {
 	return &usageError{&classed{bareText(err), err}, cmd.CommandPath()}
 }
 
-// bareText is the text of an error without the sentinel at its end, where what stands before says it all.
+// bareText is the text of an error without the sentinel at its end, where what stands before says
+// it all.
 func bareText(err error) string {
 	text := err.Error()
 	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {

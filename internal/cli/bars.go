@@ -16,7 +16,8 @@ const (
 	sizeColumn = 12
 )
 
-// barLines draws pages as bars, the largest first, in lines of at most width columns. A page that is in the cloud only is drawn, as what it took, with part.
+// barLines draws pages as bars, the largest first, in lines of at most width columns. A page that
+// is in the cloud only is drawn, as what it took, with part.
 func barLines(pages []ledger.PageUsage, width int, full, part string) []string {
 	type bar struct {
 		name  string

@@ -21,17 +21,17 @@ const programName = "ledgerd"
 
 // Process is what a run of the program sees of the world. Nil fields have no default except Clock.
 type Process struct {
-	// Program is how the program was called, such as ./ledgerd, for the commands that messages propose; ""
-	// means ledgerd.
+	// Program is how the program was called, such as ./ledgerd, for the commands that messages
+	// propose; "" means ledgerd.
 	Program string
 	// Args are the arguments without the name of the program.
 	Args []string
-	// Stdin, Stdout and Stderr are the standard streams. Progress is shown when Stderr is an *os.File on a
-	// terminal.
+	// Stdin, Stdout and Stderr are the standard streams. Progress is shown when Stderr is an
+	// *os.File on a terminal.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Asks says that a person answers on Stdin what is asked on Stderr. It need not be set where both are
-	// an *os.File on a terminal.
+	// Asks says that a person answers on Stdin what is asked on Stderr. It need not be set where
+	// both are an *os.File on a terminal.
 	Asks bool
 	// LookupEnv reads the environment, as os.LookupEnv does.
 	LookupEnv func(string) (string, bool)
@@ -44,8 +44,8 @@ type Process struct {
 	workDir string             // the directory that relative paths mean, when it is not that of this process
 }
 
-// Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing to the
-// repository once ctx has ended, except what is already being made durable.
+// Main runs one command and returns the exit code of the process (see ExitCode). It writes nothing
+// to the repository once ctx has ended, except what is already being made durable.
 func Main(ctx context.Context, p Process) int {
 	if p.Program == "" {
 		p.Program = programName
@@ -127,7 +127,8 @@ type app struct {
 	cautioned map[string]bool // of cautionModes, by path
 }
 
-// output is the buffered standard output. It keeps the first error, so that callers may leave errors to Flush.
+// output is the buffered standard output. It keeps the first error, so that callers may leave
+// errors to Flush.
 type output struct {
 	*bufio.Writer
 	below *touchedWriter

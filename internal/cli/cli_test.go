@@ -30,7 +30,8 @@ func run(t testing.TB, dir, stdin string, args ...string) (stdout, stderr string
 	return out.String(), errs.String(), code
 }
 
-// environment has a repository, and patience with others who look at it: on a busy machine a moment may take seconds.
+// environment has a repository, and patience with others who look at it: on a busy machine a moment
+// may take seconds.
 func environment(dir string) func(string) (string, bool) {
 	all := map[string]string{"LEDGER_DIR": dir, "LEDGER_LOCK_TIMEOUT": "5m"}
 	return func(name string) (string, bool) { v, ok := all[name]; return v, ok }
@@ -90,7 +91,8 @@ func hostilePage(t *testing.T) (dir, name string) {
 	return dir, "ledger%1B%5B31m%0A/page%07/x"
 }
 
-// hostileMerge makes two heads that are in conflict about hostile values, and a merge of them by a rule with a hostile name.
+// hostileMerge makes two heads that are in conflict about hostile values, and a merge of them by a
+// rule with a hostile name.
 func hostileMerge(t *testing.T, page *ledger.Page) {
 	t.Helper()
 	heads, err := page.Heads(t.Context())
@@ -137,7 +139,8 @@ func watching(page string) [][]string {
 	return [][]string{{"watch", page, "--from", "none", "-n", "1"}, {"watch", page, "--from", "HEAD~1", "-n", "1"}}
 }
 
-// C3: no verb lets a control character of a page through, neither to the output nor in errors and warnings.
+// C3: no verb lets a control character of a page through, neither to the output nor in errors and
+// warnings.
 func TestTextIsPrintable(t *testing.T) {
 	dir, page := hostilePage(t)
 	all := append(reading(t, page), watching(page)...)

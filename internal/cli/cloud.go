@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// passphraseVariable is the environment variable of the passphrase itself, which is no flag: others see the arguments of a process.
+// passphraseVariable is the environment variable of the passphrase itself, which is no flag: others
+// see the arguments of a process.
 const passphraseVariable = "LEDGER_PASSPHRASE"
 
 // cloudFlags name a cloud's key and credentials.

@@ -7,8 +7,8 @@ import (
 	"github.com/ledgerd/ledger"
 )
 
-// Prices in US dollars of Google Cloud Storage, standard class, one region, for the estimate of status: what requests and
-// downloads cost, not storing.
+// Prices in US dollars of Google Cloud Storage, standard class, one region, for the estimate of
+// status: what requests and downloads cost, not storing.
 const (
 	priceClassA  = 0.005 / 1000  // a put or list
 	priceClassB  = 0.0004 / 1000 // a get

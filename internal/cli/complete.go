@@ -51,8 +51,9 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
-// completing calls fn with the repository, when there is one that can be read now. A serve that holds it completes the whole line instead. What goes wrong gives no
-// completions: there is nobody to tell.
+// completing calls fn with the repository, when there is one that can be read now. A serve that
+// holds it completes the whole line instead. What goes wrong gives no completions: there is nobody
+// to tell.
 func (a *app) completing(cmd *cobra.Command, fn func(context.Context, *ledger.Repository) error) {
 	if a.fromEnvironment(cmd) != nil {
 		return
@@ -183,7 +184,8 @@ func (a *app) completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionF
 	_ = cmd.RegisterFlagCompletionFunc(flag, fn) // fails only for a flag that is not there
 }
 
-// completeRevisionFlag completes a flag that takes a revision of the page that is the first argument.
+// completeRevisionFlag completes a flag that takes a revision of the page that is the first
+// argument.
 func (a *app) completeRevisionFlag(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// dryRun is the flag of a verb that can say what it would do. Such a verb has one function for both: it finds out what there is to do,
-// prints that with the flag, and does it without.
+// dryRun is the flag of a verb that can say what it would do. Such a verb has one function for
+// both: it finds out what there is to do, prints that with the flag, and does it without.
 type dryRun struct{ dry bool }
 
 func (d *dryRun) add(cmd *cobra.Command) {
@@ -33,9 +33,9 @@ func (c *consent) add(cmd *cobra.Command) {
 }
 
 // destroy runs a destructive verb. do(true) prints what the verb would do and changes nothing, and
-// do(false) does it. With --dry-run the statement is all. With --yes, or without a danger, the verb just
-// runs. On a terminal the user reads the statement and decides. Elsewhere the verb is refused, and danger
-// says why.
+// do(false) does it. With --dry-run the statement is all. With --yes, or without a danger, the verb
+// just runs. On a terminal the user reads the statement and decides. Elsewhere the verb is refused,
+// and danger says why.
 //
 // No repository is held open while the user thinks, so do opens its own.
 func (a *app) destroy(ctx context.Context, cmd *cobra.Command, c consent, danger string, do func(dry bool) error) error {
@@ -77,8 +77,8 @@ func (a *app) ask(ctx context.Context, danger string, state func() error) error 
 // maxAnswer bounds the line that answers a question, in bytes.
 const maxAnswer = 1 << 10
 
-// asks reports whether a person answers questions on the standard input and reads them on the standard
-// error.
+// asks reports whether a person answers questions on the standard input and reads them on the
+// standard error.
 func (a *app) asks() bool {
 	if a.process.Asks {
 		return true

@@ -23,8 +23,8 @@ var destructive = map[string]struct {
 	"erase":            {[]string{"delete", "notes", "--from-history", "a"}, "notes: 1 commit would be given up"},
 }
 
-// TestDestructiveVerbsAsk runs each destructive verb beside nothing and through serve: with no, yes and
-// no answer on a terminal, elsewhere, and dry.
+// TestDestructiveVerbsAsk runs each destructive verb beside nothing and through serve: with no, yes
+// and no answer on a terminal, elsewhere, and dry.
 func TestDestructiveVerbsAsk(t *testing.T) {
 	for name, verb := range destructive {
 		for _, served := range []bool{false, true} {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// stateOf is everything below directories that a verb could change: names, modes and contents. What a repository notes of its use,
-// and its indexes, may change by a look.
+// stateOf is everything below directories that a verb could change: names, modes and contents. What
+// a repository notes of its use, and its indexes, may change by a look.
 func stateOf(t *testing.T, dirs ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -39,8 +39,8 @@ func stateOf(t *testing.T, dirs ...string) string {
 	return b.String()
 }
 
-// TestDryRunsDoNothing runs verbs that change something with --dry-run, beside nothing and through serve: they say what they would do, and then
-// do that when it is not dry.
+// TestDryRunsDoNothing runs verbs that change something with --dry-run, beside nothing and through
+// serve: they say what they would do, and then do that when it is not dry.
 func TestDryRunsDoNothing(t *testing.T) {
 	for name, verb := range map[string]struct {
 		args       []string

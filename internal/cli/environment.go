@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// environmentFlags are the flags that a variable of the environment can set, by name. A variable acts
-// on commands that its user has forgotten it for, so no flag is here that deletes, discards, confirms,
-// or selects what a verb works on.
+// environmentFlags are the flags that a variable of the environment can set, by name. A variable
+// acts on commands that its user has forgotten it for, so no flag is here that deletes, discards,
+// confirms, or selects what a verb works on.
 var environmentFlags = map[string]string{
 	"dir":          "LEDGER_DIR",
 	"device":       "LEDGER_DEVICE",
@@ -20,8 +20,8 @@ var environmentFlags = map[string]string{
 	"json":         "LEDGER_JSON",
 }
 
-// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and settles
-// the directory. A flag keeps Changed only when the command line has it.
+// fromEnvironment gives each of environmentFlags that was not set the value of its variable, and
+// settles the directory. A flag keeps Changed only when the command line has it.
 func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -47,7 +47,8 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	return err
 }
 
-// defaultDir is the data directory of the platform; "" when the environment does not say where it is.
+// defaultDir is the data directory of the platform; "" when the environment does not say where it
+// is.
 func (a *app) defaultDir() string {
 	env := func(name string) string {
 		v, _ := a.process.LookupEnv(name)

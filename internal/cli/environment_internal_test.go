@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestEnvironmentSetsNothingElse gives every flag of every verb a variable, and wants those alone set
-// that are documented. A flag that deletes, discards, confirms or selects must never be among them.
+// TestEnvironmentSetsNothingElse gives every flag of every verb a variable, and wants those alone
+// set that are documented. A flag that deletes, discards, confirms or selects must never be among
+// them.
 func TestEnvironmentSetsNothingElse(t *testing.T) {
 	env := func(name string) (string, bool) {
 		switch {

@@ -127,7 +127,8 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 	return err
 }
 
-// classed is an error whose text says everything, and that matches a sentinel of package ledger for programs.
+// classed is an error whose text says everything, and that matches a sentinel of package ledger for
+// programs.
 type classed struct {
 	text     string
 	sentinel error
@@ -243,7 +244,8 @@ func absentHint(err error) string {
 	return ""
 }
 
-// permissionHint names the file that an error is about; "" when it names none as such: then its text says more.
+// permissionHint names the file that an error is about; "" when it names none as such: then its
+// text says more.
 func (a *app) permissionHint(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		if in, err := inside(e.Path, a.dir); a.dir != "" && err == nil && in {
@@ -379,8 +381,8 @@ func (a *app) told(at time.Time, text, hint string) {
 	fmt.Fprintf(a.process.Stderr, "ledgerd: %s %s\n", stamp, printable(text))
 }
 
-// marshal encodes v on one line: without the escapes that are for web pages, and with those for what acts on
-// a terminal.
+// marshal encodes v on one line: without the escapes that are for web pages, and with those for
+// what acts on a terminal.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

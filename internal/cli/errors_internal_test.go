@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/dir"
 )
 
-// TestPartlyIsNotNothing gives errors behind what was done an exit code of their own, unless the error has one.
+// TestPartlyIsNotNothing gives errors behind what was done an exit code of their own, unless the
+// error has one.
 func TestPartlyIsNotNothing(t *testing.T) {
 	full := fmt.Errorf("collect garbage: %w", ledger.ErrNoSpace)
 	for _, c := range []struct {
@@ -36,7 +37,8 @@ func TestPartlyIsNotNothing(t *testing.T) {
 	}
 }
 
-// TestHintOfADirectoryThatIsGone looks into a bucket whose directory has gone away, as that of a disk which is not mounted.
+// TestHintOfADirectoryThatIsGone looks into a bucket whose directory has gone away, as that of a
+// disk which is not mounted.
 func TestHintOfADirectoryThatIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bucket")
 	b, err := dir.Open(t.Context(), path, dir.Options{})

@@ -211,7 +211,8 @@ func (a *app) evictRefused(e *ledger.EvictResult) error {
 	return err
 }
 
-// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or without iB. "" is 0.
+// parseSize reads a number of bytes with a unit: K, M, G or T, which are powers of 1024, with or
+// without iB. "" is 0.
 func parseSize(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

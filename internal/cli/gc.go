@@ -156,8 +156,8 @@ func (a *app) collected(c ledger.PageCollection, dry bool) error {
 	return nil
 }
 
-// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for weeks, y for years of
-// 365 days. "" is 0.
+// parseAge reads a duration with units that time.ParseDuration does not know: d for days, w for
+// weeks, y for years of 365 days. "" is 0.
 func parseAge(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

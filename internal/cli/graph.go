@@ -2,23 +2,25 @@ package cli
 
 import "strings"
 
-// graph draws a history beside the lines that describe its commits. Commits come as commit.Walk gives them: each before its
-// parents. A column is a line that goes down to a commit which was not drawn yet; no two columns go to the same one.
+// graph draws a history beside the lines that describe its commits. Commits come as commit.Walk
+// gives them: each before its parents. A column is a line that goes down to a commit which was not
+// drawn yet; no two columns go to the same one.
 //
 //   - a commit
 //     |    a line that goes on; / and \ one that moves by a column
 //
-// Where two lines cross, the one that moves goes straight on: of |/| the middle stroke comes from the / at its upper right.
+// Where two lines cross, the one that moves goes straight on: of |/| the middle stroke comes from
+// the / at its upper right.
 type graph[ID comparable] struct {
 	columns []ID
 	ended   int // the column of the commit before, plus one, when it has no parent
 }
 
-// rows are the drawing of one commit: that of the commit itself, then the moves of lines below it. Further lines of text stand
-// beside rest.
+// rows are the drawing of one commit: that of the commit itself, then the moves of lines below it.
+// Further lines of text stand beside rest.
 type rows struct {
-	// gap tells that the commit stands below one that is not its child: a line without it must come between. The line
-	// is above.
+	// gap tells that the commit stands below one that is not its child: a line without it must come
+	// between. The line is above.
 	gap   bool
 	above string
 	drawn []string

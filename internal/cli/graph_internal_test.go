@@ -123,8 +123,9 @@ type stroke struct {
 	character byte
 }
 
-// follow reads a drawing as a person does and returns the parents of each commit: | goes straight down, a / or \ takes a whole line with it when
-// none stands where it comes from, goes on with one that came from there in the row above, and is else a line of the last commit.
+// follow reads a drawing as a person does and returns the parents of each commit: | goes straight
+// down, a / or \ takes a whole line with it when none stands where it comes from, goes on with one
+// that came from there in the row above, and is else a line of the last commit.
 func follow(lines []string) (map[string][]string, error) {
 	parents := map[string][]string{}
 	down := map[int][]string{}      // the children whose lines come down at a place, into the row

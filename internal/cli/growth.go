@@ -14,7 +14,8 @@ import (
 // watchEvery is how often the growth of a backup is looked at.
 const watchEvery = time.Second
 
-// directorySize returns the length and number of the files in a directory. Files that vanish meanwhile do not count.
+// directorySize returns the length and number of the files in a directory. Files that vanish
+// meanwhile do not count.
 func directorySize(dir fs.FS) (bytes, files int64, err error) {
 	err = fs.WalkDir(dir, ".", func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -38,7 +39,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// watch shows how dir grows towards the size of the pages of repo. The function returned ends it and waits.
+// watch shows how dir grows towards the size of the pages of repo. The function returned ends it
+// and waits.
 func (p *progress) watch(ctx context.Context, dir string, repo *ledger.Repository) (stop func()) {
 	if p == nil {
 		return func() {}

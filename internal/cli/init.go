@@ -80,8 +80,9 @@ func (a *app) createForImport(ctx context.Context) (created bool, err error) {
 	return created, err
 }
 
-// hasRepository reports whether there is something of a repository in the directory. A directory that is not there, or empty, or in which
-// a process has died before it had made the repository, has none. Other files are an error: they are somebody else's.
+// hasRepository reports whether there is something of a repository in the directory. A directory
+// that is not there, or empty, or in which a process has died before it had made the repository,
+// has none. Other files are an error: they are somebody else's.
 func (a *app) hasRepository() (bool, error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +116,8 @@ func holdsRepository(dir string, entries []fs.DirEntry) bool {
 	return false
 }
 
-// inAnother returns an error when the directory lies in another repository, whose files are its own.
+// inAnother returns an error when the directory lies in another repository, whose files are its
+// own.
 func (a *app) inAnother() error {
 	at, err := absolute(a.dir)
 	if err != nil {

@@ -357,7 +357,8 @@ type refsJSON struct {
 	References   int64  `json:"references"`
 }
 
-// inspectRefs sums up the reference rows: how many destinations have 1, 2 to 3, 4 to 7, ... references.
+// inspectRefs sums up the reference rows: how many destinations have 1, 2 to 3, 4 to 7, ...
+// references.
 func (a *app) inspectRefs(ctx context.Context, page *ledger.Page) error {
 	kinds := []string{"object/eager", "object/lazy", "commit"}
 	counts := map[string]map[int]*refsJSON{}

@@ -55,8 +55,8 @@ nothing is changed. The commit before it keeps what was there.
 	return cmd
 }
 
-// jsckIssueJSON is a problem as jsck --json prints it. Rows are hexadecimal digits; values that are missing, or
-// that a repair removes, are absent.
+// jsckIssueJSON is a problem as jsck --json prints it. Rows are hexadecimal digits; values that are
+// missing, or that a repair removes, are absent.
 type jsckIssueJSON struct {
 	Issue    string  `json:"issue"`
 	Key      string  `json:"key"`

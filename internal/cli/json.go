@@ -7,7 +7,8 @@ import (
 	"github.com/ledgerd/ledger/filetree"
 )
 
-// jsonBytes are bytes as --json prints them: a string when they are UTF-8, {"base64":"..."} otherwise.
+// jsonBytes are bytes as --json prints them: a string when they are UTF-8, {"base64":"..."}
+// otherwise.
 type jsonBytes []byte
 
 // MarshalJSON implements json.Marshaler.

@@ -77,7 +77,8 @@ func (f *passphraseFlag) ofKeyFile(ctx context.Context, a *app, path string) ([]
 	return pass, err
 }
 
-// ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the file, the environment, or the terminal.
+// ofCloud makes the passphrase known that the repository's cloud or its key file needs: from the
+// file, the environment, or the terminal.
 func (f *passphraseFlag) ofCloud(ctx context.Context, a *app) error {
 	pass, err := a.passphrase(f.file)
 	if err != nil || len(pass) > 0 || a.process.served != nil || !a.asks() {

@@ -297,7 +297,8 @@ func copyRange(ctx context.Context, w io.Writer, entry ledger.Entry, offset, len
 	return err
 }
 
-// writeFile replaces the file at path in one step by what fn writes. A device or pipe is written directly.
+// writeFile replaces the file at path in one step by what fn writes. A device or pipe is written
+// directly.
 func writeFile(path string, fn func(io.Writer) error) (err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// layerRules are the rules by which every page merges: those of record layers that have a namespace of their own.
+// layerRules are the rules by which every page merges: those of record layers that have a namespace
+// of their own.
 func layerRules() *ledger.MergeRules {
 	return &ledger.MergeRules{Namespaces: []ledger.NamespaceRule{catalog.Rule(), indexeddbpages.MergeRule()}}
 }
@@ -39,7 +40,8 @@ var mergeRules = []mergeRule{
 	{"permazen", func(prefix []byte) ledger.Strategy { return pages.MergeRule(prefix).Strategy }},
 }
 
-// side takes every conflict from one side. Right is always the newer of the two commits that are merged.
+// side takes every conflict from one side. Right is always the newer of the two commits that are
+// merged.
 func side(name string, r ledger.Resolution) ledger.Strategy {
 	return ledger.Automatic(ledger.ResolverFunc(func(context.Context, *ledger.MergeConflict) (ledger.Resolution, error) {
 		return r.WithRule(name), nil

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// cautionModes warns, once in a run, when others than its owner may read or write a file or directory that is
-// meant to be private. What cannot be looked at is told by the error of its use.
+// cautionModes warns, once in a run, when others than its owner may read or write a file or
+// directory that is meant to be private. What cannot be looked at is told by the error of its use.
 func (a *app) cautionModes(what, path string) {
 	if runtime.GOOS == "windows" || a.cautioned[path] {
 		return

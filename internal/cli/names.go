@@ -20,7 +20,8 @@ type pageName struct {
 	id     *ledger.PageID // when PAGE was 32 hexadecimal digits
 }
 
-// parsePageName reads LEDGER or LEDGER/PAGE: the first slash divides, then %XX in either part stands for a byte.
+// parsePageName reads LEDGER or LEDGER/PAGE: the first slash divides, then %XX in either part
+// stands for a byte.
 func parsePageName(cmd *cobra.Command, text string) (pageName, error) {
 	n := pageName{text: text}
 	first, second, hasPage := strings.Cut(text, "/")
@@ -121,8 +122,8 @@ func (a *app) key(cmd *cobra.Command, text string) ([]byte, error) {
 	return key, wrong(cmd, ledger.ValidateKey(key))
 }
 
-// keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go; or as
-// hexadecimal digits with --hex.
+// keyText returns a key as it is printed: as it stands when it is printable, else quoted as in Go;
+// or as hexadecimal digits with --hex.
 func (a *app) keyText(key []byte) string {
 	if a.hex {
 		return hex.EncodeToString(key)
@@ -142,8 +143,8 @@ func (a *app) shortKey(key []byte) string {
 	return string([]rune(s)[:maxKeyText]) + "..."
 }
 
-// quoted returns s as it stands when every character is printable and it cannot be taken for something else, and
-// quoted otherwise.
+// quoted returns s as it stands when every character is printable and it cannot be taken for
+// something else, and quoted otherwise.
 func quoted(s string) string {
 	if s == "" || s[0] == '"' || s[0] == ' ' || s[len(s)-1] == ' ' || !isPrintable(s) {
 		return strconv.Quote(s)

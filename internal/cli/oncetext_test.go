@@ -19,11 +19,12 @@ import (
 	"github.com/ledgerd/ledger/internal/cli"
 )
 
-// riddles are what no error may show: ids of root pages, names of objects and directories, and suggestions cut short.
+// riddles are what no error may show: ids of root pages, names of objects and directories, and
+// suggestions cut short.
 var riddles = regexp.MustCompile(`0{32}|[0-9a-v]{40}|; ;|: : |\\t`)
 
-// TestErrorsSayItOnce provokes errors of all verbs. None says one thing twice, and none names a page otherwise
-// than its user does.
+// TestErrorsSayItOnce provokes errors of all verbs. None says one thing twice, and none names a
+// page otherwise than its user does.
 func TestErrorsSayItOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// pageFiles tells whether a page was written, by the files in its directory: every commit makes a segment longer.
+// pageFiles tells whether a page was written, by the files in its directory: every commit makes a
+// segment longer.
 type pageFiles struct {
 	dir  string
 	seen string // what note has found
@@ -24,7 +25,8 @@ func (f *pageFiles) forget() { f.seen = "forgotten" }
 // changed reports whether the files differ from what note has found.
 func (f *pageFiles) changed() bool { return f.describe() != f.seen }
 
-// describe lists the segments with their lengths and times; "" when there is nothing that can be read.
+// describe lists the segments with their lengths and times; "" when there is nothing that can be
+// read.
 func (f *pageFiles) describe() string {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -45,7 +47,8 @@ func (f *pageFiles) describe() string {
 // lowerHex32 is the encoding of names of directories.
 var lowerHex32 = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-// pageDir is the directory of a page, which need not exist. docs/format/repository.md has the layout.
+// pageDir is the directory of a page, which need not exist. docs/format/repository.md has the
+// layout.
 func pageDir(repository string, name pageName) string {
 	const version, maxPlainName = "1", 150
 	l := lowerHex32.EncodeToString([]byte(name.ledger))

@@ -20,7 +20,8 @@ type closedOutput struct{}
 
 func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe does is an error.
+// TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe
+// does is an error.
 func TestBrokenPipe(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
 	do(t, 0, "", "--dir", dir, "init")

@@ -38,7 +38,8 @@ type progress struct {
 	drawn bool     // only used by the drawing goroutine, and after it has ended
 }
 
-// startProgress begins to show progress, when the standard error is a terminal and nobody has asked for silence.
+// startProgress begins to show progress, when the standard error is a terminal and nobody has asked
+// for silence.
 func (a *app) startProgress(ctx context.Context, verb, noun string) *progress {
 	f, ok := isTerminal(a.process.Stderr, term.IsTerminal)
 	if !ok || a.quiet || a.json || a.noProgress {
@@ -107,7 +108,8 @@ func (p *progress) draw() {
 	p.drawn = true
 }
 
-// progressLine is what is shown: numbers, rate, time left, and what is at hand, cut to width columns.
+// progressLine is what is shown: numbers, rate, time left, and what is at hand, cut to width
+// columns.
 func progressLine(verb, noun string, c counters, elapsed time.Duration, width int) string {
 	var parts []string
 	if c.files > 0 || c.totalFiles > 0 {

@@ -78,8 +78,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch, and short enough for a
-// person to wait.
+// defaultLockTimeout is long enough for a verb that runs for a moment, such as the looks of watch,
+// and short enough for a person to wait.
 const defaultLockTimeout = 3 * time.Second
 
 const (
@@ -108,14 +108,16 @@ func version() string {
 	return "(devel)"
 }
 
-// A verb that waits for the repository looks whether who holds it answers now: often at first, and then less.
+// A verb that waits for the repository looks whether who holds it answers now: often at first, and
+// then less.
 const (
 	socketSoon  = 50 * time.Millisecond
 	socketEvery = 500 * time.Millisecond
 )
 
-// open opens the repository. While another process holds it, it looks for that one's socket too, as long as it may wait: a serve that has just begun holds the repository
-// before it answers. It returns a *forwarded when that has run the verb.
+// open opens the repository. While another process holds it, it looks for that one's socket too, as
+// long as it may wait: a serve that has just begun holds the repository before it answers. It
+// returns a *forwarded when that has run the verb.
 func (a *app) open(ctx context.Context, o ledger.Options) (*ledger.Repository, error) {
 	if a.dir == "" {
 		return nil, a.noDirectory()
@@ -182,7 +184,8 @@ func (a *app) with(ctx context.Context, o ledger.Options, fn func(*ledger.Reposi
 	return errors.Join(err, repo.Close())
 }
 
-// absentPage says of a page that a verb was given and that is not there what the user has called it.
+// absentPage says of a page that a verb was given and that is not there what the user has called
+// it.
 func (a *app) absentPage(ctx context.Context, repo *ledger.Repository, err error) error {
 	if !errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrNoCloud) {
 		return err
@@ -233,8 +236,8 @@ func (a *app) page(ctx context.Context, cmd *cobra.Command, text string, how acc
 	return a.fetching(ctx, how, do)
 }
 
-// pageIn calls fn with a page of an open repository and closes it. When fn fails, a page that was made for it, and into which nothing
-// was put, goes again.
+// pageIn calls fn with a page of an open repository and closes it. When fn fails, a page that was
+// made for it, and into which nothing was put, goes again.
 func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName, how access, fn func(*ledger.Page) error) error {
 	l, err := repo.Ledger(name.ledger)
 	if err != nil {
@@ -252,7 +255,8 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 	if err == nil || has || how != creates {
 		return err
 	}
-	// The verb may have been interrupted, and a bucket that does not answer is no reason to keep anybody waiting.
+	// The verb may have been interrupted, and a bucket that does not answer is no reason to keep
+	// anybody waiting.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	ref := ledger.PageRef{Ledger: name.ledger, ID: name.pageID()}
@@ -266,8 +270,9 @@ func (a *app) pageIn(ctx context.Context, repo *ledger.Repository, name pageName
 // dropTimeout bounds how long a verb that has failed removes the page that was made for it.
 const dropTimeout = 5 * time.Second
 
-// fetching calls do for a verb that reads. A repository that is open for reading fetches nothing: where a verb needs what is only in the cloud, the
-// repository is opened for writing, so that what comes stays.
+// fetching calls do for a verb that reads. A repository that is open for reading fetches nothing:
+// where a verb needs what is only in the cloud, the repository is opened for writing, so that what
+// comes stays.
 func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Repository) error) error {
 	readOnly, writable := ledger.Options{ReadOnly: true}, ledger.Options{MustExist: true}
 	cloud := false

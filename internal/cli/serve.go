@@ -21,7 +21,8 @@ import (
 // servedPages is how many pages serve has held open to sync them.
 const servedPages = 1024
 
-// runsHere reports whether a verb never runs in the process of serve: it is about another place than the repository, or about serve itself.
+// runsHere reports whether a verb never runs in the process of serve: it is about another place
+// than the repository, or about serve itself.
 func runsHere(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {
@@ -128,7 +129,8 @@ func (a *app) serve(ctx context.Context, cmd *cobra.Command, f serveFlags) error
 	return errors.Join(a.serveRepository(ctx, repo), repo.Close())
 }
 
-// errServeStops is the cause with which the context of a verb ends when the serve stops that runs it.
+// errServeStops is the cause with which the context of a verb ends when the serve stops that runs
+// it.
 var errServeStops = errors.New("serve has stopped")
 
 func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) error {
@@ -161,7 +163,8 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 	return err
 }
 
-// report tells of the syncing that fails, until ctx ends, and ends serve where nothing can be synced.
+// report tells of the syncing that fails, until ctx ends, and ends serve where nothing can be
+// synced.
 func (a *app) report(ctx context.Context, repo *ledger.Repository, stop func(error)) {
 	log := newServeLog(a)
 	for ctx.Err() == nil {
@@ -185,7 +188,8 @@ type forwarded struct{ code int }
 
 func (f *forwarded) Error() string { return fmt.Sprintf("exit code %d", f.code) }
 
-// forward has the process that serves the repository run the command. It returns nil when there is none, a *forwarded when that was done, or why it could not be.
+// forward has the process that serves the repository run the command. It returns nil when there is
+// none, a *forwarded when that was done, or why it could not be.
 func (a *app) forward(ctx context.Context, cmd *cobra.Command) error {
 	if a.process.served != nil || a.dir == "" || cmd == nil || runsHere(cmd) { // without a verb it is about completions
 		return nil
@@ -225,7 +229,8 @@ func (a *app) environment() map[string]string {
 	return env
 }
 
-// path returns where a path that the user has given lies: in his directory, when another process runs the verb.
+// path returns where a path that the user has given lies: in his directory, when another process
+// runs the verb.
 func (a *app) path(p string) string {
 	if a.process.workDir == "" || p == "" || p == "-" || filepath.IsAbs(p) {
 		return p

@@ -112,7 +112,8 @@ func TestVerbsGoThroughServe(t *testing.T) {
 	}
 }
 
-// forServe makes a directory with a short name, since a socket stands in it, for the repository repo on which run calls the program.
+// forServe makes a directory with a short name, since a socket stands in it, for the repository
+// repo on which run calls the program.
 func forServe(t *testing.T) (dir, repo string, run func(code int, args ...string) string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -127,7 +128,8 @@ func forServe(t *testing.T) (dir, repo string, run func(code int, args ...string
 	}
 }
 
-// TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are none.
+// TestServeKeepsItsBounds lets serve evict a page because of a quota, and refuses bounds that are
+// none.
 func TestServeKeepsItsBounds(t *testing.T) {
 	dir, repo, run := forServe(t)
 	run(0, "init")
@@ -147,7 +149,8 @@ func TestServeKeepsItsBounds(t *testing.T) {
 	}
 }
 
-// TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself, and keeps it again when somebody uses it.
+// TestEvictBesideServe: serve gives a page up that is evicted, does not bring it back by itself,
+// and keeps it again when somebody uses it.
 func TestEvictBesideServe(t *testing.T) {
 	dir, repo, run := forServe(t)
 	run(0, "init")
@@ -180,7 +183,8 @@ func TestEvictBesideServe(t *testing.T) {
 	}
 }
 
-// TestVerbWaitsForTheSocket runs a verb while a process holds the repository that answers on no socket yet: it goes through that as soon as it does. Who may not wait says who holds the
+// TestVerbWaitsForTheSocket runs a verb while a process holds the repository that answers on no
+// socket yet: it goes through that as soon as it does. Who may not wait says who holds the
 // repository.
 func TestVerbWaitsForTheSocket(t *testing.T) {
 	_, repo, run := forServe(t)
@@ -223,7 +227,8 @@ func TestVerbWaitsForTheSocket(t *testing.T) {
 	}
 }
 
-// TestCompletionBesideServe asks for completions while a process holds the repository: serve gives them, and where nobody answers there are none.
+// TestCompletionBesideServe asks for completions while a process holds the repository: serve gives
+// them, and where nobody answers there are none.
 func TestCompletionBesideServe(t *testing.T) {
 	_, repo, run := forServe(t)
 	run(0, "init")
@@ -260,7 +265,8 @@ func TestCompletionBesideServe(t *testing.T) {
 	}
 }
 
-// TestWatchGoesOnThroughServe has a serve begin beside a watch: that goes on behind what it has told, though it learns of serve by a change that serve has made.
+// TestWatchGoesOnThroughServe has a serve begin beside a watch: that goes on behind what it has
+// told, though it learns of serve by a change that serve has made.
 func TestWatchGoesOnThroughServe(t *testing.T) {
 	_, repo, run := forServe(t)
 	run(0, "init")
@@ -291,7 +297,8 @@ func TestWatchGoesOnThroughServe(t *testing.T) {
 	stop()
 }
 
-// TestServeCreatesNothing refuses a directory that has no repository, one that is not there among them.
+// TestServeCreatesNothing refuses a directory that has no repository, one that is not there among
+// them.
 func TestServeCreatesNothing(t *testing.T) {
 	dir, repo, run := forServe(t)
 	run(10, "serve")

@@ -14,8 +14,8 @@ import (
 // reportEvery is how often serve looks whether syncing fails.
 const reportEvery = 10 * time.Second
 
-// A failure that lasts is told again after remindFirst, and then after twice as long each time, up to
-// remindLast.
+// A failure that lasts is told again after remindFirst, and then after twice as long each time, up
+// to remindLast.
 const (
 	remindFirst = time.Minute
 	remindLast  = 4 * time.Hour
@@ -24,8 +24,8 @@ const (
 // maxNamed is how many pages one line names that fail for one reason.
 const maxNamed = 3
 
-// serveLog tells what serve has to say of syncing, a line each, with the time. Its methods may be called
-// concurrently.
+// serveLog tells what serve has to say of syncing, a line each, with the time. Its methods may be
+// called concurrently.
 type serveLog struct {
 	app *app
 
@@ -33,7 +33,8 @@ type serveLog struct {
 	failing map[string]*failure // guarded by mu; by the name of the page, otherPages for the list of pages
 }
 
-// otherPages stands for a page where looking for the pages of other devices fails. No page has that name.
+// otherPages stands for a page where looking for the pages of other devices fails. No page has that
+// name.
 const otherPages = ""
 
 // failure is a page that cannot be synced.
@@ -44,8 +45,8 @@ type failure struct {
 
 func newServeLog(a *app) *serveLog { return &serveLog{app: a, failing: map[string]*failure{}} }
 
-// look tells which pages have begun to fail, which fail still when that is due, and which are synced again. listErr is
-// why the pages of other devices could not be looked for.
+// look tells which pages have begun to fail, which fail still when that is due, and which are
+// synced again. listErr is why the pages of other devices could not be looked for.
 func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +80,8 @@ func (l *serveLog) look(states []ledger.SyncState, listErr error) {
 	}
 }
 
-// tellFailing tells those failures that are due. Pages that fail with the same advice share a line. mu is held.
+// tellFailing tells those failures that are due. Pages that fail with the same advice share a line.
+// mu is held.
 func (l *serveLog) tellFailing(now time.Time, errs map[string]error) {
 	due := map[string][]string{} // by advice
 	since := map[string]time.Time{}

@@ -19,7 +19,8 @@ func (c *setClock) After(time.Duration) (<-chan time.Time, func()) {
 	return nil, func() {}
 }
 
-// TestServeTellsOfFailures follows pages that fail, fail on, are mended and leave, on a clock of its own.
+// TestServeTellsOfFailures follows pages that fail, fail on, are mended and leave, on a clock of
+// its own.
 func TestServeTellsOfFailures(t *testing.T) {
 	var out bytes.Buffer
 	c := &setClock{now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}

@@ -31,7 +31,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// TestVerbsWhileServeStops calls verbs while serve stops: each has done what it says, through serve, after it, or not at all.
+// TestVerbsWhileServeStops calls verbs while serve stops: each has done what it says, through
+// serve, after it, or not at all.
 func TestVerbsWhileServeStops(t *testing.T) {
 	repo := filepath.Join(shortDir(t), "r")
 	do(t, 0, "", "--dir", repo, "init")
@@ -70,7 +71,8 @@ func TestVerbsWhileServeStops(t *testing.T) {
 	do(t, 0, "", "--dir", repo, "check")
 }
 
-// stuckBucket is a bucket whose puts of packs end when their caller leaves, and tell when one begins.
+// stuckBucket is a bucket whose puts of packs end when their caller leaves, and tell when one
+// begins.
 type stuckBucket struct {
 	bucket.Bucket
 	begun chan struct{}
@@ -86,7 +88,8 @@ func (b stuckBucket) PutIfAbsent(ctx context.Context, name string, size int64, c
 	return bucket.NewError(ctx, bucket.OpPut, name, true, ctx.Err())
 }
 
-// TestServeStopsWithinAnUpload interrupts serve while it uploads: it ends soon, and the next sync brings up what is missing.
+// TestServeStopsWithinAnUpload interrupts serve while it uploads: it ends soon, and the next sync
+// brings up what is missing.
 func TestServeStopsWithinAnUpload(t *testing.T) {
 	dir := shortDir(t)
 	repo, key := filepath.Join(dir, "r"), filepath.Join(dir, "key")
@@ -160,7 +163,8 @@ func (b deafLister) PutIfAbsent(ctx context.Context, name string, size int64, co
 	return err
 }
 
-// TestServeKeepsPagesWhileItLists: a bucket that does not answer when it is asked for pages keeps no page that is here from being synced.
+// TestServeKeepsPagesWhileItLists: a bucket that does not answer when it is asked for pages keeps
+// no page that is here from being synced.
 func TestServeKeepsPagesWhileItLists(t *testing.T) {
 	dir := shortDir(t)
 	repo, key := filepath.Join(dir, "r"), filepath.Join(dir, "key")

@@ -18,7 +18,8 @@ import (
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
-// TestServeEndsWhenNothingCanBeSynced takes from serve what it needs to sync, and wants an error that says so.
+// TestServeEndsWhenNothingCanBeSynced takes from serve what it needs to sync, and wants an error
+// that says so.
 func TestServeEndsWhenNothingCanBeSynced(t *testing.T) {
 	for name, c := range map[string]struct {
 		take func(t *testing.T, dir, repo string) error

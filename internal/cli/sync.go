@@ -100,7 +100,8 @@ func (p *progress) followSync(ctx context.Context, repo *ledger.Repository) (sto
 	})
 }
 
-// syncTotal is how far the pages are that were synced since it was made, also those that are closed again.
+// syncTotal is how far the pages are that were synced since it was made, also those that are closed
+// again.
 type syncTotal map[ledger.PageRef][2]ledger.SyncProgress
 
 // add takes note of the present states, and returns the sum of both directions of all pages.

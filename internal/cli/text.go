@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// printf prints to the standard output. An error is kept by the output and comes back from its Flush.
+// printf prints to the standard output. An error is kept by the output and comes back from its
+// Flush.
 func (a *app) printf(format string, args ...any) {
 	fmt.Fprintf(a.out, format, args...)
 }

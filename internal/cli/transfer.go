@@ -202,8 +202,8 @@ func nothingIn(path string) error {
 	return withHint(classedf(ledger.ErrNotFound, "import %s: there is nothing to import in it", quoted(path)), "see whether its disk is mounted")
 }
 
-// refuseEmpty returns an error for the import of an empty directory onto a page that has nothing of a directory. Whether it may empty a
-// page that has is for the import to say.
+// refuseEmpty returns an error for the import of an empty directory onto a page that has nothing of
+// a directory. Whether it may empty a page that has is for the import to say.
 func refuseEmpty(ctx context.Context, page *ledger.Page, path string) error {
 	snap, err := page.At(ctx, ledger.CommitID{})
 	if err != nil {
@@ -245,7 +245,8 @@ type importDryJSON struct {
 	DryRun    bool   `json:"dryRun"`
 }
 
-// importDry says what an import would do. A page that is not there, maybe nor its repository, is as an empty one.
+// importDry says what an import would do. A page that is not there, maybe nor its repository, is as
+// an empty one.
 func (a *app) importDry(ctx context.Context, cmd *cobra.Command, name, path string, o *filetree.ImportOptions, empty bool) error {
 	o.Exclude = a.ownDirectory()
 	foresee := func(page *ledger.Page) error {
@@ -508,7 +509,8 @@ func (a *app) exportPage(ctx context.Context, cmd *cobra.Command, args []string,
 	})
 }
 
-// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and nothing is made of it.
+// hasPrefix returns an error when no key begins with a prefix that was given: it is a mistake, and
+// nothing is made of it.
 func (a *app) hasPrefix(ctx context.Context, page *ledger.Page, snap *ledger.Snapshot, prefix []byte) error {
 	if len(prefix) == 0 {
 		return nil
@@ -572,8 +574,8 @@ func (a *app) exported(page *ledger.Page, path string, r filetree.ExportResult, 
 	return nil
 }
 
-// interruptible gives what r gives and ends with ctx, also while r waits for a person. The goroutine of the read that
-// is then left ends with the process.
+// interruptible gives what r gives and ends with ctx, also while r waits for a person. The
+// goroutine of the read that is then left ends with the process.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		type result struct {

@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/internal/cli"
 )
 
-// TestUnfitBucketIsNoDamage refuses buckets that lie, in one line each, with a hint that is about buckets and not about the repository.
+// TestUnfitBucketIsNoDamage refuses buckets that lie, in one line each, with a hint that is about
+// buckets and not about the repository.
 func TestUnfitBucketIsNoDamage(t *testing.T) {
 	for _, liar := range buckettest.Liars() {
 		if strings.HasPrefix(liar.Name, "has an empty object") {
@@ -43,7 +44,8 @@ func TestUnfitBucketIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestTroubleOfABucketIsNotOfThisDisk takes rights and room away in a bucket: the hint is about that.
+// TestTroubleOfABucketIsNotOfThisDisk takes rights and room away in a bucket: the hint is about
+// that.
 func TestTroubleOfABucketIsNotOfThisDisk(t *testing.T) {
 	for want, trouble := range map[string]error{"rights in the bucket": fs.ErrPermission, "room in the bucket": ledger.ErrNoSpace} {
 		b := mem.New(mem.Options{Clock: mem.NewAutoClock(time.Unix(2e9, 0))})

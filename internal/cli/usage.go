@@ -64,6 +64,7 @@ type pageUsageJSON struct {
 	Other     int64  `json:"other"`
 	Garbage   int64  `json:"garbage"`
 	Open      bool   `json:"open,omitempty"`
+	Away      bool   `json:"inCloudOnly,omitempty"` // beside sizeBefore
 	AwaySize  int64  `json:"sizeBefore,omitempty"`
 	Unsynced  int    `json:"unsynced"`
 	Evictable bool   `json:"evictable"`
@@ -75,7 +76,7 @@ type pageUsageJSON struct {
 func newPageUsageJSON(p *ledger.PageUsage) pageUsageJSON {
 	j := pageUsageJSON{
 		pageJSON: newPageJSON(p.PageInfo), Values: p.Kinds.Values, Nodes: p.Kinds.Nodes, Commits: p.Kinds.Commits, Rest: p.Kinds.Rest,
-		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.State == ledger.PageOpen, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
+		Index: p.Kinds.Index, Other: p.Kinds.Other, Garbage: p.Garbage, Open: p.State == ledger.PageOpen, Away: p.State == ledger.PageEvicted, AwaySize: p.EvictedBytes, Unsynced: p.Unsynced,
 		Evictable: p.Bar == ledger.EvictFree, Reason: p.Reason,
 	}
 	if p.Bar != ledger.EvictFree {
@@ -191,7 +192,8 @@ func (a *app) usageSums(u *ledger.Usage) {
 // plainWidth is how wide bars are drawn where there is no terminal.
 const plainWidth = 80
 
-// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is none.
+// drawBars draws the pages as bars that fill the width of the terminal; in ASCII when the output is
+// none.
 func (a *app) drawBars(pages []ledger.PageUsage) {
 	width, full, part := plainWidth, "#", "-"
 	if f, ok := isTerminal(a.process.Stdout, term.IsTerminal); ok {

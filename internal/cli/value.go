@@ -11,7 +11,8 @@ import (
 // maxValueText is how many bytes of a value a line shows.
 const maxValueText = 64
 
-// valueText is what a key has, for people: a short value quoted, of a longer one size and object or beginning; nil is no entry.
+// valueText is what a key has, for people: a short value quoted, of a longer one size and object or
+// beginning; nil is no entry.
 func valueText(ctx context.Context, e *ledger.Entry) (string, error) {
 	switch {
 	case e == nil:

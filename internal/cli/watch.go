@@ -15,8 +15,8 @@ import (
 // lookEvery is how often watch looks at the files of a page.
 const lookEvery = 200 * time.Millisecond
 
-// looksAgain is how many more looks a change is worth in the process that serves. The files change before the
-// commit can be seen there, so that a look may come too early.
+// looksAgain is how many more looks a change is worth in the process that serves. The files change
+// before the commit can be seen there, so that a look may come too early.
 const looksAgain = 10
 
 // fromNone is the --from of watch that means the empty page.
@@ -72,15 +72,16 @@ one that was interrupted begins anew with --from and its "base".`,
 	return cmd
 }
 
-// What a look at a page may bring at most, so that memory does not follow the length of a notification.
+// What a look at a page may bring at most, so that memory does not follow the length of a
+// notification.
 const (
 	maxPending     = 1 << 20 // bytes of output
 	maxPartEntries = ledger.DefaultWatchEntries
 	maxPartBytes   = ledger.DefaultWatchBytes
 )
 
-// watcher is a watch between its looks at the page. What a look finds is printed when the repository is closed again: whoever reads it may
-// be slow, and may want to write to the page.
+// watcher is a watch between its looks at the page. What a look finds is printed when the
+// repository is closed again: whoever reads it may be slow, and may want to write to the page.
 type watcher struct {
 	app    *app
 	name   pageName
@@ -179,7 +180,8 @@ func (w *watcher) wait(ctx context.Context) error {
 	}
 }
 
-// again returns the flags with which a serve that has begun in the meantime goes on, behind what was told. A notification of which only a part was told it tells anew.
+// again returns the flags with which a serve that has begun in the meantime goes on, behind what
+// was told. A notification of which only a part was told it tells anew.
 func (w *watcher) again() []string {
 	var flags []string
 	switch {
@@ -236,7 +238,8 @@ func (w *watcher) start(ctx context.Context, page *ledger.Page) error {
 	return err
 }
 
-// news finds what the page has behind the last commit that was told. It reports whether there is more.
+// news finds what the page has behind the last commit that was told. It reports whether there is
+// more.
 func (w *watcher) news(ctx context.Context, page *ledger.Page) (more bool, err error) {
 	tell := w.tellText
 	if w.app.json {
@@ -340,7 +343,8 @@ type watchedJSON struct {
 	Value *jsonBytes `json:"value,omitempty"`
 }
 
-// tellJSON tells one part of what differs, as a ledger.Notification has it. It reports whether it was the last one.
+// tellJSON tells one part of what differs, as a ledger.Notification has it. It reports whether it
+// was the last one.
 func (w *watcher) tellJSON(ctx context.Context, page *ledger.Page) (whole bool, err error) {
 	j := notificationJSON{
 		Commit: w.to.ID.String(), Base: w.from.String(), Time: timeText(w.to.Time), Device: w.to.Device, Message: w.to.Message,

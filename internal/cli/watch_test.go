@@ -39,8 +39,9 @@ func (w *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// Whoever watches, is interrupted again and again, and goes on from the last commit that was printed, sees every change exactly
-// once and in order, while others write, make siblings and merge.
+// Whoever watches, is interrupted again and again, and goes on from the last commit that was
+// printed, sees every change exactly once and in order, while others write, make siblings and
+// merge.
 func TestWatchIsExact(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
 	runs(t, dir, "", "init")
@@ -92,7 +93,8 @@ func TestWatchIsExact(t *testing.T) {
 	}
 }
 
-// write changes the page in many ways, and in the end so that it has one head, which no other equals.
+// write changes the page in many ways, and in the end so that it has one head, which no other
+// equals.
 func write(t *testing.T, dir string, round int) {
 	r := rand.New(rand.NewPCG(1, uint64(round)))
 	for i := range 6 {
@@ -118,8 +120,8 @@ func write(t *testing.T, dir string, round int) {
 	}
 }
 
-// watchOnce watches from a commit, is interrupted at the first line or when stop is closed, and returns the last commit that was
-// printed.
+// watchOnce watches from a commit, is interrupted at the first line or when stop is closed, and
+// returns the last commit that was printed.
 func watchOnce(t *testing.T, dir, last string, page map[string]string, stop <-chan struct{}) string {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())

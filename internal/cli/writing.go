@@ -63,8 +63,8 @@ type mergedJSON struct {
 	Conflicts int    `json:"conflicts,omitempty"`
 }
 
-// mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has done its work: what goes wrong
-// here is a warning, but for damage.
+// mergeAfter merges the heads of a page behind a verb, and says what that decided. The verb has
+// done its work: what goes wrong here is a warning, but for damage.
 func (a *app) mergeAfter(ctx context.Context, page *ledger.Page, f writeFlags) (mergedJSON, error) {
 	heads, err := page.Heads(ctx)
 	if err != nil || len(heads) == 1 {

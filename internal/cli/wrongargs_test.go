@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/internal/cli"
 )
 
-// TestWrongArgumentsAreUsageErrors gives verbs arguments that can never be right, some of which only the library knows to be so.
+// TestWrongArgumentsAreUsageErrors gives verbs arguments that can never be right, some of which
+// only the library knows to be so.
 func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "repo")

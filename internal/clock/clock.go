@@ -1,5 +1,5 @@
-// Package clock is the only place that reads the wall clock. Everything else takes a Clock, so that a
-// test decides what time it is.
+// Package clock is the only place that reads the wall clock. Everything else takes a Clock, so that
+// a test decides what time it is.
 package clock
 
 import "time"
@@ -8,7 +8,8 @@ import "time"
 type Clock interface {
 	// Now returns the present time.
 	Now() time.Time
-	// After returns a channel that receives once d has passed, and a function that releases the timer.
+	// After returns a channel that receives once d has passed, and a function that releases the
+	// timer.
 	After(d time.Duration) (<-chan time.Time, func())
 }
 

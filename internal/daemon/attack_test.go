@@ -45,7 +45,8 @@ func ends(t *testing.T, what string, done <-chan struct{}) {
 	}
 }
 
-// TestStopWithClientThatDoesNotRead stops a server whose client takes nothing of what his command writes.
+// TestStopWithClientThatDoesNotRead stops a server whose client takes nothing of what his command
+// writes.
 func TestStopWithClientThatDoesNotRead(t *testing.T) {
 	dir := shortDir(t)
 	s, err := Listen(dir)
@@ -76,7 +77,8 @@ func TestStopWithClientThatDoesNotRead(t *testing.T) {
 	ends(t, "serving", done)
 }
 
-// TestEndIsNoticedBehindInput has clients who have sent input that nobody reads go away, and interrupt: the command ends.
+// TestEndIsNoticedBehindInput has clients who have sent input that nobody reads go away, and
+// interrupt: the command ends.
 func TestEndIsNoticedBehindInput(t *testing.T) {
 	for name, leave := range map[string]func(c net.Conn) error{
 		"gone":        net.Conn.Close,
@@ -164,8 +166,9 @@ func answers(t *testing.T, do func(c net.Conn)) string {
 	return dir
 }
 
-// TestServerThatHasNotBegun: when a server ends before it has begun with the command, it is as if there were none; after that it is not known how far the command went. What the system says of
-// the connection is no error of the output.
+// TestServerThatHasNotBegun: when a server ends before it has begun with the command, it is as if
+// there were none; after that it is not known how far the command went. What the system says of the
+// connection is no error of the output.
 func TestServerThatHasNotBegun(t *testing.T) {
 	r := Request{Args: []string{strings.Repeat("x", 1<<20)}} // more than a connection holds
 	dir := answers(t, func(net.Conn) {})

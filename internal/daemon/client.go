@@ -14,9 +14,12 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Run has the server of the repository in dir run a command, and returns its exit code. ok is false when there is no server, or it ends and has not begun with the command. ctx ends the command, not the wait
-// for it: the exit code says how it ended. stdin is read by a goroutine, when the command reads it; who reads it may be left waiting there when the command ends before.
-// Errors are those of stdin, stdout and stderr, and of the connection; then it is not known how far the command went.
+// Run has the server of the repository in dir run a command, and returns its exit code. ok is false
+// when there is no server, or it ends and has not begun with the command. ctx ends the command, not
+// the wait for it: the exit code says how it ended. stdin is read by a goroutine, when the command
+// reads it; who reads it may be left waiting there when the command ends before. Errors are those
+// of stdin, stdout and stderr, and of the connection; then it is not known how far the command
+// went.
 func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, ok bool, err error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: SocketPath(dir), Net: "unix"})
 	if err != nil {
@@ -49,12 +52,14 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	return code, true, err
 }
 
-// lostError says that the connection has ended. It does not match what the system says of that, which might be taken for an error of the output.
+// lostError says that the connection has ended. It does not match what the system says of that,
+// which might be taken for an error of the output.
 type lostError struct{ cause error }
 
 func (e *lostError) Error() string { return e.cause.Error() }
 
-// absent reports whether err says that nobody listens at a socket, or nobody who is this user's: others may not look there.
+// absent reports whether err says that nobody listens at a socket, or nobody who is this user's:
+// others may not look there.
 func absent(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.ENAMETOOLONG)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRunWhereNobodyMayLook looks for the server of a repository into which the user may not look. Whoever then opens the repository says what
-// is wrong with it.
+// TestRunWhereNobodyMayLook looks for the server of a repository into which the user may not look.
+// Whoever then opens the repository says what is wrong with it.
 func TestRunWhereNobodyMayLook(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/run", 0o700); err != nil {

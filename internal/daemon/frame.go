@@ -18,7 +18,8 @@ const (
 	maxRequest = 4 << 20
 )
 
-// window is how many frames of standard input may be on their way: what is sent is always taken at once, so that the client's interrupt, and his end, are not behind it.
+// window is how many frames of standard input may be on their way: what is sent is always taken at
+// once, so that the client's interrupt, and his end, are not behind it.
 const window = 4
 
 // The kinds of frames.

@@ -28,7 +28,8 @@ type Request struct {
 	Env map[string]string
 	// Dir is the directory of the client, absolute, which relative paths mean.
 	Dir string
-	// Asks says that a person at the client answers on standard input what the command asks on standard error.
+	// Asks says that a person at the client answers on standard input what the command asks on
+	// standard error.
 	Asks bool
 }
 
@@ -47,10 +48,12 @@ const maxSocketPath = 103
 // requestTime is how long a client may take for its request.
 const requestTime = 10 * time.Second
 
-// farewell is for how long a client is waited for that does not take what a command writes, when the server stops.
+// farewell is for how long a client is waited for that does not take what a command writes, when
+// the server stops.
 const farewell = 2 * time.Second
 
-// acceptPause is how long the server waits when there is not enough of something for one more connection.
+// acceptPause is how long the server waits when there is not enough of something for one more
+// connection.
 const acceptPause = 100 * time.Millisecond
 
 // Server answers on the socket of a repository.
@@ -64,8 +67,10 @@ type Server struct {
 // SocketPath returns the path of the socket of the repository in dir.
 func SocketPath(dir string) string { return filepath.Join(dir, socketDir, socketName) }
 
-// Listen makes the socket of the repository in dir, whose lock the caller holds: a socket that is there already was left by a process that has ended. Errors match
-// base.ErrUnsupported where a server cannot ask who is calling, base.ErrInvalid for a path that is too long for a socket, or are those of the file system.
+// Listen makes the socket of the repository in dir, whose lock the caller holds: a socket that is
+// there already was left by a process that has ended. Errors match base.ErrUnsupported where a
+// server cannot ask who is calling, base.ErrInvalid for a path that is too long for a socket, or
+// are those of the file system.
 func Listen(dir string) (*Server, error) {
 	if !peersKnown {
 		return nil, fmt.Errorf("listen in %s: the system does not tell who calls: %w", dir, base.ErrUnsupported)
@@ -98,7 +103,8 @@ func Listen(dir string) (*Server, error) {
 // Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Serve runs the commands of clients until ctx ends, lets those that run end, and removes the socket. It returns nil then, and else the error for which it can take no more.
+// Serve runs the commands of clients until ctx ends, lets those that run end, and removes the
+// socket. It returns nil then, and else the error for which it can take no more.
 func (s *Server) Serve(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer s.wg.Wait()
@@ -123,7 +129,8 @@ func (s *Server) Serve(ctx context.Context, h Handler) error {
 	}
 }
 
-// passes reports whether err says that there is not enough of something for one more connection: who is served gives some back.
+// passes reports whether err says that there is not enough of something for one more connection:
+// who is served gives some back.
 func passes(err error) bool {
 	for _, target := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, target) {
@@ -148,7 +155,8 @@ func pause(ctx context.Context) bool {
 // Close removes the socket of a server that does not serve.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// serve runs the command of one client. What goes wrong with the connection is the client's to tell.
+// serve runs the command of one client. What goes wrong with the connection is the client's to
+// tell.
 func serve(ctx context.Context, c *net.UnixConn, h Handler) {
 	if !samePeer(c) {
 		return
@@ -187,7 +195,8 @@ func serve(ctx context.Context, c *net.UnixConn, h Handler) {
 	<-read
 }
 
-// input is standard input as it comes in frames. It asks for it when it is first read, and for more when it has given something out.
+// input is standard input as it comes in frames. It asks for it when it is first read, and for more
+// when it has given something out.
 type input struct {
 	out   *wire
 	parts chan []byte // those that were asked for and came

@@ -2,20 +2,20 @@ package diff3
 
 import "slices"
 
-// Hunk is a part of a merge. Where both sides agree, or only one has changed the base, Merged has the
-// elements. In a conflict both have changed Base, which may be empty, to Left and Right.
+// Hunk is a part of a merge. Where both sides agree, or only one has changed the base, Merged has
+// the elements. In a conflict both have changed Base, which may be empty, to Left and Right.
 type Hunk[T comparable] struct {
 	Merged            []T
 	Conflict          bool
 	Base, Left, Right []T
 }
 
-// maxCells bounds the table of the comparison of two sequences. Longer ones, without what they have in
-// common at both ends, count as different wholly.
+// maxCells bounds the table of the comparison of two sequences. Longer ones, without what they have
+// in common at both ends, count as different wholly.
 const maxCells = 1 << 22
 
-// Merge returns the parts of which the merge of left and right consists, in order. It shares memory with
-// its arguments.
+// Merge returns the parts of which the merge of left and right consists, in order. It shares memory
+// with its arguments.
 func Merge[T comparable](base, left, right []T) []Hunk[T] {
 	inLeft, inRight := matches(base, left), matches(base, right)
 	var hunks []Hunk[T]

@@ -1,4 +1,5 @@
-// Package limits holds the bounds that several packages share. They are part of the formats or of the API.
+// Package limits holds the bounds that several packages share. They are part of the formats or of
+// the API.
 package limits
 
 const (
@@ -6,13 +7,15 @@ const (
 	MaxKeyBytes = 4096
 	// MaxPieceBytes is the greatest length of a piece.
 	MaxPieceBytes = 64 << 10
-	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. A node is larger than
-	// a piece only when its keys and inline values are many and long.
+	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. A node is larger
+	// than a piece only when its keys and inline values are many and long.
 	MaxNodeBytes = 64 << 20
-	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970 (design section 6).
+	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970 (design section
+	// 6).
 	MaxTimestamp = 1 << 62
-	// MaxAhead is how far the timestamp of a commit may be ahead of the clock of the device that makes it, in nanoseconds: so
-	// far a new commit follows a parent from the future. See commit.New.
+	// MaxAhead is how far the timestamp of a commit may be ahead of the clock of the device that
+	// makes it, in nanoseconds: so far a new commit follows a parent from the future. See
+	// commit.New.
 	MaxAhead = 24 * 60 * 60 * 1_000_000_000
 	// MaxMessageBytes bounds the message of a commit.
 	MaxMessageBytes = 16 << 10

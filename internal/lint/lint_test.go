@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const root = "../.."
@@ -67,6 +68,20 @@ func TestFileSizes(t *testing.T) {
 	sources(t, func(path string, lines []string) {
 		if len(lines) > 800 {
 			t.Errorf("%s has %d lines, limit 800", path, len(lines))
+		}
+	})
+}
+
+// commentWidth is how many columns a comment may take, with four for a tab.
+const commentWidth = 100
+
+func TestCommentWidth(t *testing.T) {
+	sources(t, func(path string, lines []string) {
+		for i, line := range lines {
+			wide := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")) > commentWidth
+			if wide && strings.HasPrefix(strings.TrimSpace(line), "//") && !strings.Contains(line, "://") && !strings.HasPrefix(strings.TrimSpace(line), "//go:") {
+				t.Errorf("%s:%d: a comment above %d columns", path, i+1, commentWidth)
+			}
 		}
 	})
 }

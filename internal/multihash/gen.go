@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Command gen writes blocks_amd64.s: SHA-256 of 16 messages side by side (FIPS 180-4, section 6.2), word t of all 16 in one
-// register of 512 bits.
+// Command gen writes blocks_amd64.s: SHA-256 of 16 messages side by side (FIPS 180-4, section 6.2),
+// word t of all 16 in one register of 512 bits.
 package main
 
 import (
@@ -61,10 +61,11 @@ func main() {
 	}
 }
 
-// transpose loads block DX of each message and leaves word t of all of them in register schedule+t. It uses all registers but swap.
+// transpose loads block DX of each message and leaves word t of all of them in register schedule+t.
+// It uses all registers but swap.
 //
-// Rows go to Z8 to Z23. Z0 to Z7 and Z24 to Z30 are 15 registers, one less than the steps would take at once: they work on
-// halves and quarters of the rows in place, with four registers between.
+// Rows go to Z8 to Z23. Z0 to Z7 and Z24 to Z30 are 15 registers, one less than the steps would
+// take at once: they work on halves and quarters of the rows in place, with four registers between.
 func transpose() {
 	row := func(i int) int { return schedule + i }
 	for i := range 16 {
@@ -72,7 +73,8 @@ func transpose() {
 		emit("VMOVDQU32 (AX)(DX*1), Z%d", row(i))
 		emit("VPSHUFB Z%d, Z%d, Z%d", swap, row(i), row(i))
 	}
-	// In each group of four rows: the words 4L+j of all four come to part L (of four) of register j of the group.
+	// In each group of four rows: the words 4L+j of all four come to part L (of four) of register j
+	// of the group.
 	for g := 0; g < 16; g += 4 {
 		r := [4]int{row(g), row(g + 1), row(g + 2), row(g + 3)}
 		emit("VPUNPCKLDQ Z%d, Z%d, Z0", r[1], r[0])
@@ -137,7 +139,8 @@ func round(t int) {
 	emit("VPADDD Z%d, Z%d, Z%d", t1, h, h)
 }
 
-// constants writes the constants of the rounds: the first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+// constants writes the constants of the rounds: the first 32 bits of the fractional parts of the
+// cube roots of the first 64 primes.
 func constants() {
 	t := 0
 	for n := int64(2); t < 64; n++ {

@@ -21,7 +21,8 @@ type Message struct {
 // fewMessages are summed one after another faster.
 const fewMessages = 3
 
-// Width returns how many messages are summed side by side: 1 where there is nothing to gain by having more of them.
+// Width returns how many messages are summed side by side: 1 where there is nothing to gain by
+// having more of them.
 func Width() int {
 	if available {
 		return lanes
@@ -71,8 +72,8 @@ type bench struct {
 	lane  [lanes]lane
 }
 
-// lane is a message that is being summed: at first its prefix with the beginning of the content, then as much of the content as makes
-// whole blocks, in place, and then the rest with the padding.
+// lane is a message that is being summed: at first its prefix with the beginning of the content,
+// then as much of the content as makes whole blocks, in place, and then the rest with the padding.
 type lane struct {
 	message *Message // nil: nothing to do
 	part    int      // partHead to partTail
@@ -126,8 +127,8 @@ func (b *bench) run(messages []Message) {
 	b.next = [lanes]*byte{}
 }
 
-// step returns how many blocks all lanes can take. A lane without a message reads what another one reads: any memory that is long
-// enough will do.
+// step returns how many blocks all lanes can take. A lane without a message reads what another one
+// reads: any memory that is long enough will do.
 func (b *bench) step() int {
 	n := 0
 	for i := range b.lane {

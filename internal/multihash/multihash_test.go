@@ -28,7 +28,8 @@ func check(t *testing.T, contents [][]byte) {
 	}
 }
 
-// TestSumEveryLength has every length around the borders of blocks, in groups that fill the lanes in part, wholly and more than once.
+// TestSumEveryLength has every length around the borders of blocks, in groups that fill the lanes
+// in part, wholly and more than once.
 func TestSumEveryLength(t *testing.T) {
 	all := random(1, 1<<10)
 	for _, group := range []int{1, 2, fewMessages, 15, 16, 17, 33} {

@@ -13,8 +13,9 @@ const redacted = "[secret]"
 
 // Bytes is a secret. The zero value is an empty one. It is not comparable with ==; Equal compares.
 //
-// I1: the bytes stand in a closure, because package fmt prints unexported fields by reflection, without asking
-// their methods, and follows pointers when a verb does not fit; of a function it can print no more than the address.
+// I1: the bytes stand in a closure, because package fmt prints unexported fields by reflection,
+// without asking their methods, and follows pointers when a verb does not fit; of a function it can
+// print no more than the address.
 type Bytes struct {
 	get func() []byte
 }
@@ -28,7 +29,8 @@ func New(b []byte) Bytes {
 // FromString returns a secret with the bytes of s. s itself stays in memory until it is collected.
 func FromString(s string) Bytes { return New([]byte(s)) }
 
-// Expose returns the bytes themselves. They must not be changed, printed, or kept longer than the secret.
+// Expose returns the bytes themselves. They must not be changed, printed, or kept longer than the
+// secret.
 func (s Bytes) Expose() []byte {
 	if s.get == nil {
 		return nil
@@ -42,7 +44,8 @@ func (s Bytes) Len() int { return len(s.Expose()) }
 // IsZero reports whether there are no bytes.
 func (s Bytes) IsZero() bool { return s.Len() == 0 }
 
-// Equal reports whether both secrets have the same bytes, in a time that depends on their lengths alone.
+// Equal reports whether both secrets have the same bytes, in a time that depends on their lengths
+// alone.
 func (s Bytes) Equal(other Bytes) bool {
 	a, b := sha256.Sum256(s.Expose()), sha256.Sum256(other.Expose())
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
@@ -66,5 +69,6 @@ func (Bytes) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // MarshalJSON implements json.Marshaler without the bytes.
 func (Bytes) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
-// MarshalBinary implements encoding.BinaryMarshaler without the bytes, so that encoding/gob does not look for another way.
+// MarshalBinary implements encoding.BinaryMarshaler without the bytes, so that encoding/gob does
+// not look for another way.
 func (Bytes) MarshalBinary() ([]byte, error) { return []byte(redacted), nil }

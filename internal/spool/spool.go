@@ -22,13 +22,15 @@ type Spool struct {
 	size         int64
 }
 
-// New returns an empty Spool that holds up to limit bytes in memory, and more of them in a temporary file in dir, which is made when it is not there, with a name after pattern as
+// New returns an empty Spool that holds up to limit bytes in memory, and more of them in a
+// temporary file in dir, which is made when it is not there, with a name after pattern as
 // os.CreateTemp has it. Without a dir all stays in memory.
 func New(dir, pattern string, limit int) *Spool {
 	return &Spool{dir: dir, pattern: pattern, limit: limit}
 }
 
-// Write adds p, which is not retained. It may wait for the disk. Errors are those of the disk; the Spool is of no use after one, but for Close.
+// Write adds p, which is not retained. It may wait for the disk. Errors are those of the disk; the
+// Spool is of no use after one, but for Close.
 func (s *Spool) Write(p []byte) (n int, err error) {
 	if s.file == nil && s.dir != "" && s.buf.Len()+len(p) > s.limit {
 		if err := s.toFile(); err != nil {
@@ -63,7 +65,8 @@ func (s *Spool) toFile() error {
 // Size returns how many bytes were written.
 func (s *Spool) Size() int64 { return s.size }
 
-// Reader returns a reader of all that was written, from its beginning. It is good until the next call of Reader, Write or Close. Errors are those of the disk.
+// Reader returns a reader of all that was written, from its beginning. It is good until the next
+// call of Reader, Write or Close. Errors are those of the disk.
 func (s *Spool) Reader() (io.ReadSeeker, error) {
 	if s.file == nil {
 		return bytes.NewReader(s.buf.Bytes()), nil
@@ -78,7 +81,8 @@ func (s *Spool) Reader() (io.ReadSeeker, error) {
 	return s.file, nil
 }
 
-// Close gives everything up and removes the file. What it returns is for who has no other error. It is idempotent.
+// Close gives everything up and removes the file. What it returns is for who has no other error. It
+// is idempotent.
 func (s *Spool) Close() error {
 	s.buf = bytes.Buffer{}
 	if s.file == nil {

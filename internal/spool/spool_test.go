@@ -35,8 +35,9 @@ func files(t interface{ Fatal(args ...any) }, dir string) []os.DirEntry {
 	return list
 }
 
-// TestSpoolGivesWhatItTook: what was written is read, any number of times and with more written between, and stands in a file if and only if there is a directory and it is longer
-// than the limit. No file is left.
+// TestSpoolGivesWhatItTook: what was written is read, any number of times and with more written
+// between, and stands in a file if and only if there is a directory and it is longer than the
+// limit. No file is left.
 func TestSpoolGivesWhatItTook(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "when needed")
 	rapid.Check(t, func(t *rapid.T) {
@@ -77,7 +78,8 @@ func TestSpoolGivesWhatItTook(t *testing.T) {
 	})
 }
 
-// TestSpoolTellsTrouble: that there is no room for a file is told by Write, that it is gone by Close.
+// TestSpoolTellsTrouble: that there is no room for a file is told by Write, that it is gone by
+// Close.
 func TestSpoolTellsTrouble(t *testing.T) {
 	dir := t.TempDir()
 	notDir := filepath.Join(dir, "file")

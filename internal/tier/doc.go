@@ -5,5 +5,6 @@
 //	2      .ci/nightly: hours
 //	3      before a release
 //
-// A higher tier tries everything that a lower one tries. Only tests import the package. It may change with any release.
+// A higher tier tries everything that a lower one tries. Only tests import the package. It may
+// change with any release.
 package tier

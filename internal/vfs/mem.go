@@ -13,11 +13,12 @@ import (
 	"syscall"
 )
 
-// maxMemFile bounds the length of a file in memory, so that sums of offsets and lengths do not overflow.
+// maxMemFile bounds the length of a file in memory, so that sums of offsets and lengths do not
+// overflow.
 const maxMemFile = 1 << 40
 
-// Mem is a file system in memory, for repositories that nothing outlives. The working directory is its root. The zero
-// Mem is not usable; see NewMem.
+// Mem is a file system in memory, for repositories that nothing outlives. The working directory is
+// its root. The zero Mem is not usable; see NewMem.
 type Mem struct {
 	mu   sync.RWMutex
 	root memDir // guarded by mu, with everything below it
@@ -58,7 +59,8 @@ func (m *Mem) parentLocked(op, name string) (memDir, string, error) {
 	return d, elems[last], nil
 }
 
-// findLocked returns what stands under a name, a memDir or a *memContent, with its directory and last element.
+// findLocked returns what stands under a name, a memDir or a *memContent, with its directory and
+// last element.
 func (m *Mem) findLocked(op, name string) (n any, d memDir, last string, err error) {
 	d, last, err = m.parentLocked(op, name)
 	if err != nil {
@@ -255,8 +257,8 @@ type memFile struct {
 	closed   atomic.Bool
 }
 
-// check refuses an operation on a closed file, a change through a file that was opened for reading, and an offset
-// beyond what a file may have.
+// check refuses an operation on a closed file, a change through a file that was opened for reading,
+// and an offset beyond what a file may have.
 func (f *memFile) check(op string, change bool, off, n int64) error {
 	switch {
 	case f.closed.Load():

@@ -4,7 +4,8 @@ import (
 	"os"
 )
 
-// OS is the file system of the machine. Files are made with mode 0600 and directories with 0700, before umask.
+// OS is the file system of the machine. Files are made with mode 0600 and directories with 0700,
+// before umask.
 var OS FS = osFS{}
 
 type osFS struct{}

@@ -25,7 +25,8 @@ func preallocate(f *os.File, size int64) error {
 	return err
 }
 
-// onFD calls fn with the descriptor of f, again when a signal interrupts it. f cannot be closed meanwhile.
+// onFD calls fn with the descriptor of f, again when a signal interrupts it. f cannot be closed
+// meanwhile.
 func onFD(f *os.File, op string, fn func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

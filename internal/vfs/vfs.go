@@ -9,11 +9,11 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// FS is a file system. Names are paths of the machine; relative ones are relative to the working directory. All
-// methods block for the disk and cannot be abandoned.
+// FS is a file system. Names are paths of the machine; relative ones are relative to the working
+// directory. All methods block for the disk and cannot be abandoned.
 type FS interface {
-	// Create makes an empty file and opens it for reading and writing. It fails with fs.ErrExist when the name is
-	// taken. The name is durable after SyncDir of its directory.
+	// Create makes an empty file and opens it for reading and writing. It fails with fs.ErrExist
+	// when the name is taken. The name is durable after SyncDir of its directory.
 	Create(name string) (File, error)
 	// Open opens an existing file for reading and writing.
 	Open(name string) (File, error)
@@ -23,7 +23,8 @@ type FS interface {
 	Remove(name string) error
 	// RemoveAll removes name and all below it. It returns nil when name does not exist.
 	RemoveAll(name string) error
-	// Rename gives old the name new and replaces a file of that name. It is atomic when both lie in one directory.
+	// Rename gives old the name new and replaces a file of that name. It is atomic when both lie in
+	// one directory.
 	Rename(old, new string) error
 	// MkdirAll makes a directory and those above it. It returns nil when dir exists.
 	MkdirAll(dir string) error
@@ -33,24 +34,27 @@ type FS interface {
 	ReadDir(dir string) ([]Info, error)
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
-	// SyncDir makes the names in dir durable: when it returns nil, files created, renamed and removed there before
-	// stay so after a power cut. It does nothing on systems that cannot sync a directory.
+	// SyncDir makes the names in dir durable: when it returns nil, files created, renamed and
+	// removed there before stay so after a power cut. It does nothing on systems that cannot sync a
+	// directory.
 	SyncDir(dir string) error
 }
 
-// File is an open file. ReadAt and WriteAt are as in package io; a WriteAt beyond the end fills the gap with zeros.
+// File is an open file. ReadAt and WriteAt are as in package io; a WriteAt beyond the end fills the
+// gap with zeros.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
-	// Sync makes the content and size durable when it returns nil. After an error nothing is known about what was
-	// written since the last Sync, not even when a later Sync returns nil.
+	// Sync makes the content and size durable when it returns nil. After an error nothing is known
+	// about what was written since the last Sync, not even when a later Sync returns nil.
 	Sync() error
 	// Truncate cuts or grows the file to size bytes.
 	Truncate(size int64) error
 	// Size returns the length in bytes.
 	Size() (int64, error)
-	// Preallocate reserves disk space for the first size bytes without changing the length. It is advisory: it
-	// returns nil where that cannot be done, except that a full disk gives base.ErrNoSpace.
+	// Preallocate reserves disk space for the first size bytes without changing the length. It is
+	// advisory: it returns nil where that cannot be done, except that a full disk gives
+	// base.ErrNoSpace.
 	Preallocate(size int64) error
 	// Close releases the file. It syncs nothing.
 	Close() error
@@ -68,8 +72,9 @@ type Info struct {
 	Modified time.Time
 }
 
-// WriteFile creates name with the given content and makes the content durable; the name is when its directory has been synced, after it was renamed to where
-// it belongs. It fails with fs.ErrExist when the name is taken. After an error a part of the file may be there.
+// WriteFile creates name with the given content and makes the content durable; the name is when its
+// directory has been synced, after it was renamed to where it belongs. It fails with fs.ErrExist
+// when the name is taken. After an error a part of the file may be there.
 func WriteFile(fsys FS, name string, content []byte) (err error) {
 	f, err := fsys.Create(name)
 	if err != nil {
@@ -85,7 +90,8 @@ func WriteFile(fsys FS, name string, content []byte) (err error) {
 	return nil
 }
 
-// ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer than maxBytes.
+// ReadFile returns the content of name, or an error that matches base.ErrTooLarge when it is longer
+// than maxBytes.
 func ReadFile(fsys FS, name string, maxBytes int64) (content []byte, err error) {
 	f, err := fsys.OpenRead(name)
 	if err != nil {

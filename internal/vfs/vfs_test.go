@@ -45,7 +45,8 @@ func create(t testing.TB, fsys vfs.FS, name, content string) vfs.File {
 	return f
 }
 
-// eachFS runs a test on the machine's file system, on Mem, and on the Mem of tests, alone and behind both wrappers.
+// eachFS runs a test on the machine's file system, on Mem, and on the Mem of tests, alone and
+// behind both wrappers.
 func eachFS(t *testing.T, fn func(t *testing.T, fsys vfs.FS, dir string)) {
 	t.Run("os", func(t *testing.T) { fn(t, vfs.OS, t.TempDir()) })
 	for name, fsys := range map[string]vfs.FS{"mem": vfs.NewMem(), "crashing": vfstest.NewMem()} {

@@ -218,8 +218,9 @@ func (p pool) step(t *testing.T, rt *rapid.T, m *metabase.Tx, put, deleted map[m
 // everybody's in the second round. It is no law that devices come to rest which send a merge only
 // after the others have merged again: each merges what is no head any more, for as long as they go
 // on. They may even have other rows meanwhile, as the merges of three commits need not have the
-// content of each other: what is the same addition on two sides, and is then removed on one, is gone
-// where they were merged before it was removed, and stays where that is merged with the other side.
+// content of each other: what is the same addition on two sides, and is then removed on one, is
+// gone where they were merged before it was removed, and stays where that is merged with the other
+// side.
 func TestLawsOfMerging(t *testing.T) {
 	objects, key := newPool(t), filepath.Join(t.TempDir(), "key")
 	must(t, ledger.CreateKeyFile(key))

@@ -5,8 +5,8 @@
 //
 //	E1  Decode(Append(v)) gives v, and Append(Decode(b)) gives b for every canonical b.
 //	E2  Bytes of values sort as the natural order of their type, where the type has one.
-//	E3  Len accepts canonical forms alone. Decode accepts also what Permazen reads and never writes:
-//	    integers with more bytes than needed, and other forms of NaN.
+//	E3  Len accepts canonical forms alone. Decode accepts also what Permazen reads and never
+//	    writes: integers with more bytes than needed, and other forms of NaN.
 //	E4  No input makes a decoder panic, or take memory beyond a small multiple of the input.
 //
 // Encodings are values without state, safe for concurrent use. The package imports internal/base

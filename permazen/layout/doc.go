@@ -7,9 +7,10 @@
 //	00 02 storage id                   SchemaId, as a string
 //	00 80 schema index, object id      empty
 //	00 ff ...                          of the app
-//	object id                          schema index, and a byte of flags that may be missing and is 0
-//	object id, field                   value of a simple field, unless it is the default; of a counter
-//	                                   always: 8 bytes, big-endian
+//	object id                          schema index, and a byte of flags that may be missing and
+//	                                   is 0
+//	object id, field                   value of a simple field, unless it is the default; of a
+//	                                   counter always: 8 bytes, big-endian
 //	object id, set field, element      empty
 //	object id, list field, index       element
 //	object id, map field, key          value

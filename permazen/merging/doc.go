@@ -9,7 +9,8 @@
 //
 //	one value     that of the side that wrote the object last
 //	counter       what both sides have added
-//	set, map      by element: added and removed as on either side; a changed entry beats a removed one
+//	set, map      by element: added and removed as on either side; a changed entry beats a removed
+//	              one
 //	list          diff3; where both changed the same elements, those of the side that wrote last;
 //	              elements that both put into one place all stay
 //

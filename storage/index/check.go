@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/internal/boltpage"
 )
 
-// precheck verifies what bbolt reads when it opens the file, which is also what it would trust blindly:
-// the meta pages, the length of the file, and the list of free pages.
+// precheck verifies what bbolt reads when it opens the file, which is also what it would trust
+// blindly: the meta pages, the length of the file, and the list of free pages.
 func (f *File) precheck() error {
 	err := f.checkOpening()
 	if !errors.Is(err, base.ErrCorrupt) {
@@ -84,8 +84,8 @@ func (f *File) opening(err error) error {
 	return nil
 }
 
-// walk verifies the branches of every tree and the leaves of the root tree, and that no page belongs to
-// two places. Afterwards seen holds exactly the pages that need not be verified again.
+// walk verifies the branches of every tree and the leaves of the root tree, and that no page
+// belongs to two places. Afterwards seen holds exactly the pages that need not be verified again.
 func (f *File) walk() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	b, err := f.bolt.Begin(false)
@@ -122,8 +122,8 @@ func (w *walker) root(id uint64) error {
 	return w.visit(t, id, nil, nil, -1, 0)
 }
 
-// visit verifies the page id and what is below it. levels is the number of levels below that are known
-// to hold branches, -1 when it is not known. Every leaf of a tree is at the same level.
+// visit verifies the page id and what is below it. levels is the number of levels below that are
+// known to hold branches, -1 when it is not known. Every leaf of a tree is at the same level.
 func (w *walker) visit(t *tree, id uint64, lo, hi []byte, levels, depth int) error {
 	if err := w.claim(id); err != nil {
 		return err
@@ -203,7 +203,8 @@ func (w *walker) buckets(t *tree, p page) error {
 	return nil
 }
 
-// prefetchFirst has the first child of a branch read ahead. Damage is found when the branch is visited.
+// prefetchFirst has the first child of a branch read ahead. Damage is found when the branch is
+// visited.
 func (w *walker) prefetchFirst(id uint64) {
 	if p, err := w.im.page(id); err == nil && p.Flags() == boltpage.BranchFlag && p.Count() > 0 {
 		w.im.prefetch(p.Child(0))

@@ -2,8 +2,8 @@ package index
 
 import "bytes"
 
-// mover is a position in sorted rows. next and prev are called only when the last call returned a row
-// and nothing was changed since; they need not keep the position when they return nil.
+// mover is a position in sorted rows. next and prev are called only when the last call returned a
+// row and nothing was changed since; they need not keep the position when they return nil.
 type mover interface {
 	first() (k, v []byte)
 	last() (k, v []byte)
@@ -12,8 +12,8 @@ type mover interface {
 	seek(k []byte) (key, v []byte)
 }
 
-// cursor gives every mover the same rules (I5): it remembers the key that it stands at, and finds its
-// place again when the rows have changed or the mover has run off an end.
+// cursor gives every mover the same rules (I5): it remembers the key that it stands at, and finds
+// its place again when the rows have changed or the mover has run off an end.
 type cursor struct {
 	m       mover
 	changes *uint64 // counts the changes of the bucket; nil when there are none

@@ -129,8 +129,8 @@ func check(t *testing.T, what string, err error) {
 // unforeseen counts what was noticed only by bbolt's panics.
 var unforeseen = map[string]int{}
 
-// TestDamage changes bytes of a file one at a time, and cuts it: what comes of using it is an error or
-// other data, but never a panic, a fault or a loop without end (I1, I2). It tries a sample; with
+// TestDamage changes bytes of a file one at a time, and cuts it: what comes of using it is an error
+// or other data, but never a panic, a fault or a loop without end (I1, I2). It tries a sample; with
 // LEDGER_TIER=2 every byte of headers and elements, with LEDGER_TIER=3 every byte.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.db")

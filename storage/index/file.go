@@ -22,8 +22,8 @@ import (
 // lockWait is how long OpenFile waits for another process to let go of the file.
 const lockWait = time.Second
 
-// File is a DB in a bbolt file. It is safe for concurrent use. While it is open, no other process can
-// open the file for writing; when it is open for writing, none can open it at all.
+// File is a DB in a bbolt file. It is safe for concurrent use. While it is open, no other process
+// can open the file for writing; when it is open for writing, none can open it at all.
 type File struct {
 	path     string
 	readOnly bool
@@ -49,8 +49,8 @@ type File struct {
 // o.ReadOnly. It reads the branch pages, the bucket headers and the list of free pages, so its time
 // follows the size of the file only slowly. It waits at most one second for the file's lock.
 //
-// Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; what the file system
-// says.
+// Errors: *base.CorruptError with the file's base name as Where; base.ErrLocked; what the file
+// system says.
 func OpenFile(path string, o Options) (*File, error) {
 	f := &File{path: path, readOnly: o.ReadOnly, noSync: o.NoSync}
 	if err := f.precheck(); err != nil {
@@ -99,7 +99,8 @@ func (f *File) open(o Options) (err error) {
 	return fmt.Errorf("open index %s: %w", f.path, spaceError(err))
 }
 
-// View runs fn on the last committed state; see DB. Rows come straight from the mapping, without bbolt.
+// View runs fn on the last committed state; see DB. Rows come straight from the mapping, without
+// bbolt.
 func (f *File) View(fn func(Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	f.mu.RLock()
@@ -129,8 +130,8 @@ func (f *File) beginView() (_ *viewTx, err error) {
 	return tx, nil
 }
 
-// image is the mapping as far as b sees it. It is valid while b is open, because bbolt maps the file
-// elsewhere only when no reader is there, and in an Update only when it commits.
+// image is the mapping as far as b sees it. It is valid while b is open, because bbolt maps the
+// file elsewhere only when no reader is there, and in an Update only when it commits.
 func (f *File) image(b *bbolt.Tx) image {
 	info := f.bolt.Info()
 	size := b.Size()
@@ -203,8 +204,8 @@ func (f *File) commit(tx *updateTx) (err error) {
 	return nil
 }
 
-// end rolls b back unless it is over. bbolt may fall over a damaged file here too, and then keeps its
-// locks.
+// end rolls b back unless it is over. bbolt may fall over a damaged file here too, and then keeps
+// its locks.
 func (f *File) end(err *error, b *bbolt.Tx) {
 	var end error
 	func() {
@@ -241,8 +242,8 @@ func (f *File) Close() (err error) {
 	}
 	f.closed = true
 	if f.stuck.Load() {
-		// bbolt holds its own locks and its Close would never return. The descriptor, and with it the
-		// lock on the file, is given back; the mapping stays until the process ends.
+		// bbolt holds its own locks and its Close would never return. The descriptor, and with it
+		// the lock on the file, is given back; the mapping stays until the process ends.
 		return f.file.Close()
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -240,7 +240,8 @@ func TestOpenMissing(t *testing.T) {
 	must(t, open(t, empty).Close())
 }
 
-// TestGetVerifies: the first thing that a reopened file is asked for is found, and its leaf verified then.
+// TestGetVerifies: the first thing that a reopened file is asked for is found, and its leaf
+// verified then.
 func TestGetVerifies(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.db")
 	sample(t, path)
@@ -256,8 +257,8 @@ func TestGetVerifies(t *testing.T) {
 	}))
 }
 
-// TestLastOfEmptied: a bucket of several leaves whose rows were all deleted has no last row, and looking
-// for it returns.
+// TestLastOfEmptied: a bucket of several leaves whose rows were all deleted has no last row, and
+// looking for it returns.
 func TestLastOfEmptied(t *testing.T) {
 	each(t, func(t *testing.T, db index.DB) {
 		must(t, db.Update(func(tx index.Tx) error { return fill(tx, "b", 300, 200) }))

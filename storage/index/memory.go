@@ -40,8 +40,8 @@ func NewMemory() *Memory {
 	return m
 }
 
-// Clone returns a database with the same rows; later changes of one are not seen by the other. It takes
-// time for the number of buckets, not of rows. It waits for an Update that is running.
+// Clone returns a database with the same rows; later changes of one are not seen by the other. It
+// takes time for the number of buckets, not of rows. It waits for an Update that is running.
 func (m *Memory) Clone() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 
 var errRollback = errors.New("roll back")
 
-// TestModel runs the same transactions on a file and in memory and compares every result, cursors that
-// move while rows change included (I5). The file is reopened now and then.
+// TestModel runs the same transactions on a file and in memory and compares every result, cursors
+// that move while rows change included (I5). The file is reopened now and then.
 func TestModel(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -2,8 +2,8 @@ package index
 
 import "golang.org/x/sys/unix"
 
-// prefetch asks the kernel to read pages of the mapping ahead. bbolt maps its file for random access, so that each page
-// would be waited for by itself.
+// prefetch asks the kernel to read pages of the mapping ahead. bbolt maps its file for random
+// access, so that each page would be waited for by itself.
 func prefetch(b []byte) {
 	_ = unix.Madvise(b, unix.MADV_WILLNEED) // only advice
 }

@@ -11,9 +11,9 @@ import (
 // page is a page of a file; see boltpage.
 type page = boltpage.Page
 
-// seen remembers which pages of the file as it was opened have been verified. Pages that this process
-// has added are beyond it and need none. A page that this process has written in the place of a free
-// one is verified once more, which does no harm.
+// seen remembers which pages of the file as it was opened have been verified. Pages that this
+// process has added are beyond it and need none. A page that this process has written in the place
+// of a free one is verified once more, which does no harm.
 type seen struct {
 	pages uint64
 	words []atomic.Uint64
@@ -82,7 +82,8 @@ func (im *image) verified(id uint64, lo, hi []byte, buckets bool) (page, error) 
 	return p, nil
 }
 
-// tree is one bucket of an image, or the root tree. root is 0 when the whole bucket is the leaf inline.
+// tree is one bucket of an image, or the root tree. root is 0 when the whole bucket is the leaf
+// inline.
 type tree struct {
 	im      *image
 	root    uint64
@@ -219,7 +220,8 @@ func (s *stack) edge(last bool) error {
 	}
 }
 
-// sibling goes to the near end of the next (step 1) or previous (step -1) leaf; false when there is none.
+// sibling goes to the near end of the next (step 1) or previous (step -1) leaf; false when there is
+// none.
 func (s *stack) sibling(step int) (bool, error) {
 	for n := len(s.levels) - 2; n >= 0; n-- {
 		i := s.levels[n].i + step
@@ -286,7 +288,8 @@ func (s *stack) move(step int) (bool, error) {
 	return s.settle(step)
 }
 
-// verifyAround verifies the leaf of k and the leaves beside it, and returns the key range of the leaf.
+// verifyAround verifies the leaf of k and the leaves beside it, and returns the key range of the
+// leaf.
 func (t *tree) verifyAround(k []byte) (lo, hi []byte, err error) {
 	s := stack{t: t}
 	if err := s.descend(k); err != nil {

@@ -18,8 +18,9 @@ import (
 // shrinkSuffix stands behind the name of the file that Shrink makes.
 const shrinkSuffix = ".new"
 
-// FreeBytes returns how many bytes of the file are free pages or behind the last page, and its length. It waits for an Update that is
-// running. Errors: base.ErrClosed, *base.CorruptError, what the file system says.
+// FreeBytes returns how many bytes of the file are free pages or behind the last page, and its
+// length. It waits for an Update that is running. Errors: base.ErrClosed, *base.CorruptError, what
+// the file system says.
 func (f *File) FreeBytes() (free, total int64, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -48,9 +49,11 @@ func (f *File) FreeBytes() (free, total int64, err error) {
 	return info.Size() - int64(m.Pages-n)*int64(m.PageBytes), info.Size(), nil
 }
 
-// Shrink writes the rows to a new file beside the old one, which takes its place: so free pages go back to the file system. Updates wait; views
-// go on until the files are exchanged. A crash leaves either file. After an error the old one is in use, unless the error is that of
-// every later call too. Errors: ctx, base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError, what the file system says.
+// Shrink writes the rows to a new file beside the old one, which takes its place: so free pages go
+// back to the file system. Updates wait; views go on until the files are exchanged. A crash leaves
+// either file. After an error the old one is in use, unless the error is that of every later call
+// too. Errors: ctx, base.ErrClosed, base.ErrReadOnly, base.ErrNoSpace, *base.CorruptError, what the
+// file system says.
 func (f *File) Shrink(ctx context.Context) error {
 	made := f.path + shrinkSuffix
 	f.mu.RLock()

@@ -13,9 +13,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// updateTx works through bbolt. Before bbolt reads a leaf, the leaf and those beside it (bbolt may merge
-// it with one of them) are verified in the tree as it was when the transaction began (I2); what the
-// transaction changes since then is in bbolt's memory.
+// updateTx works through bbolt. Before bbolt reads a leaf, the leaf and those beside it (bbolt may
+// merge it with one of them) are verified in the tree as it was when the transaction began (I2);
+// what the transaction changes since then is in bbolt's memory.
 type updateTx struct {
 	txState
 	open    map[string]*updateBucket
@@ -279,8 +279,8 @@ type updateMover struct {
 	at []byte // the row that the last move gave
 }
 
-// ready verifies what a move to k may read. After deletions bbolt may walk over any number of leaves
-// that have become empty, so then everything is verified, once.
+// ready verifies what a move to k may read. After deletions bbolt may walk over any number of
+// leaves that have become empty, so then everything is verified, once.
 func (m *updateMover) ready(k []byte) bool {
 	if !m.b.live() {
 		return false
@@ -330,7 +330,8 @@ func (m *updateMover) next() (k, v []byte) {
 	return m.landed(m.c.Next())
 }
 
-// prev looks further when bbolt finds nothing, because bbolt's Prev stops at a leaf that has become empty.
+// prev looks further when bbolt finds nothing, because bbolt's Prev stops at a leaf that has become
+// empty.
 func (m *updateMover) prev() (k, v []byte) {
 	defer m.b.tx.contain()
 	if !m.b.live() {

@@ -66,7 +66,8 @@ func (tx *txState) names() (names []string) {
 	}
 }
 
-// viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it is used.
+// viewTx reads the mapping itself: that is faster than bbolt, and every page is verified before it
+// is used.
 type viewTx struct {
 	txState
 	name string // of bucket

@@ -9,8 +9,9 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// Batch collects records that become durable together. It keeps one buffer with room for the frame before the
-// records, so that they are copied once and written with one call. A Batch has one user at a time.
+// Batch collects records that become durable together. It keeps one buffer with room for the frame
+// before the records, so that they are copied once and written with one call. A Batch has one user
+// at a time.
 type Batch struct {
 	buf    []byte // frame, records; while it is appended also ends and checksum
 	places []Place
@@ -19,8 +20,9 @@ type Batch struct {
 // NewBatch returns an empty batch.
 func NewBatch() *Batch { return &Batch{} }
 
-// Add appends a record whose payload is the concatenation of parts, and returns its index. The parts are copied. A
-// batch that grows beyond MaxBatchBytes or MaxBatchRecords is refused by Append.
+// Add appends a record whose payload is the concatenation of parts, and returns its index. The
+// parts are copied. A batch that grows beyond MaxBatchBytes or MaxBatchRecords is refused by
+// Append.
 func (b *Batch) Add(kind byte, parts ...[]byte) int {
 	if len(b.buf) == 0 {
 		b.buf = append(b.buf, make([]byte, frameBytes)...)
@@ -49,10 +51,12 @@ func (b *Batch) Grow(n int) {
 // Len returns the count of records.
 func (b *Batch) Len() int { return len(b.places) }
 
-// Bytes returns the length of the records so far, their kinds and lengths included, which MaxBatchBytes bounds.
+// Bytes returns the length of the records so far, their kinds and lengths included, which
+// MaxBatchBytes bounds.
 func (b *Batch) Bytes() int { return max(len(b.buf)-frameBytes, 0) }
 
-// Reset empties the batch and keeps its buffer. The Places of what was appended are no longer valid.
+// Reset empties the batch and keeps its buffer. The Places of what was appended are no longer
+// valid.
 func (b *Batch) Reset() {
 	b.buf = b.buf[:0]
 	b.places = b.places[:0]
@@ -67,8 +71,8 @@ func (b *Batch) check() error {
 	return nil
 }
 
-// encode completes the batch for its place and returns all its bytes, which are valid until the next call. The batch
-// itself stays as it is, so that it can be appended again after a failure.
+// encode completes the batch for its place and returns all its bytes, which are valid until the
+// next call. The batch itself stays as it is, so that it can be appended again after a failure.
 func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
 	if len(b.buf) == 0 {
 		b.buf = append(b.buf, make([]byte, frameBytes)...)
@@ -83,7 +87,8 @@ func (b *Batch) encode(page [16]byte, info *BatchInfo, ends []End) []byte {
 	return out
 }
 
-// placesAt returns the places of the records of a batch that lies at info. They are relative to the batch until then.
+// placesAt returns the places of the records of a batch that lies at info. They are relative to the
+// batch until then.
 func (b *Batch) placesAt(info BatchInfo) []Place {
 	out := make([]Place, len(b.places))
 	for i, p := range b.places {
@@ -92,7 +97,8 @@ func (b *Batch) placesAt(info BatchInfo) []Place {
 	return out
 }
 
-// Payload returns the payload of a record. It is valid until the next Add or Reset and must not be changed. It may be called while the batch is being appended.
+// Payload returns the payload of a record. It is valid until the next Add or Reset and must not be
+// changed. It may be called while the batch is being appended.
 func (b *Batch) Payload(i int) []byte {
 	p := b.places[i]
 	end := p.Offset + uint64(p.Length)

@@ -11,8 +11,9 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// BenchmarkAppend appends batches, each beside a plain write and fdatasync of as many bytes to another file, so that both
-// see the same disk; ratio is the time of a batch divided by that of the plain write.
+// BenchmarkAppend appends batches, each beside a plain write and fdatasync of as many bytes to
+// another file, so that both see the same disk; ratio is the time of a batch divided by that of the
+// plain write.
 //
 //	go test -run '^$' -bench Append -benchtime 300x ./storage/segment
 func BenchmarkAppend(b *testing.B) {
@@ -66,7 +67,8 @@ func benchmarkAppend(b *testing.B, size int) {
 	b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "us/append")
 }
 
-// BenchmarkOpen opens a log from its position with many segments beneath it: the cost is that of listing them, whatever they hold.
+// BenchmarkOpen opens a log from its position with many segments beneath it: the cost is that of
+// listing them, whatever they hold.
 //
 //	go test -run '^$' -bench Open -benchtime 200x ./storage/segment
 func BenchmarkOpen(b *testing.B) {

@@ -12,11 +12,12 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// ErrRetired reports a place in a segment that was replaced. The record is in the replacement, or nowhere when it was dead.
+// ErrRetired reports a place in a segment that was replaced. The record is in the replacement, or
+// nowhere when it was dead.
 var ErrRetired = errors.New("segment was replaced")
 
-// Rewrite is a replacement for some segments: a segment that has what is live in them. It ends with Install or Discard. A log has one at a
-// time.
+// Rewrite is a replacement for some segments: a segment that has what is live in them. It ends with
+// Install or Discard. A log has one at a time.
 type Rewrite struct {
 	l      *Log
 	id     uint32
@@ -34,13 +35,16 @@ type Rewrite struct {
 // writeBytes is how much of a replacement is written at once.
 const writeBytes = 1 << 20
 
-// Rewrite reads the batches of some segments, in the order of their numbers, and writes what is live of them to a replacement. fn adds to out,
-// which is empty, the live records of a batch, or others in their place; what it gets is valid during the call. Batches that stay empty
-// are left out, but for the last, which also names what the batches have named. Numbers stay. judged is a number up to which all
-// batches of the log, those of the segments among them, were reflected when fn decides.
+// Rewrite reads the batches of some segments, in the order of their numbers, and writes what is
+// live of them to a replacement. fn adds to out, which is empty, the live records of a batch, or
+// others in their place; what it gets is valid during the call. Batches that stay empty are left
+// out, but for the last, which also names what the batches have named. Numbers stay. judged is a
+// number up to which all batches of the log, those of the segments among them, were reflected when
+// fn decides.
 //
-// The segments must not be appended to (see Finish) and must have batches. Nothing changes before Install. Errors match base.ErrInvalid for other
-// segments, and when a Rewrite is under way or one was installed and not retired; else they are those of fn, ctx, of reading and the disk.
+// The segments must not be appended to (see Finish) and must have batches. Nothing changes before
+// Install. Errors match base.ErrInvalid for other segments, and when a Rewrite is under way or one
+// was installed and not retired; else they are those of fn, ctx, of reading and the disk.
 func (l *Log) Rewrite(ctx context.Context, segments []uint32, judged uint64, fn func(info BatchInfo, recs []Record, out *Batch) error) (*Rewrite, error) {
 	r := &Rewrite{l: l, inputs: slices.Sorted(slices.Values(segments)), ends: map[uint32]uint64{}}
 	r.judged, r.head.judged = judged, judged
@@ -145,7 +149,8 @@ func (r *Rewrite) write(ctx context.Context, fn func(BatchInfo, []Record, *Batch
 	return r.flush()
 }
 
-// lastEnds are those that the last batch names: what all that it stands for have named, as far as it is still there, and what is appended to.
+// lastEnds are those that the last batch names: what all that it stands for have named, as far as
+// it is still there, and what is appended to.
 func (r *Rewrite) lastEnds() []End {
 	l := r.l
 	l.mu.RLock()
@@ -191,8 +196,8 @@ func (r *Rewrite) Segment() uint32 { return r.id }
 // Bytes returns the length in bytes of the segments that are replaced, and that of the replacement.
 func (r *Rewrite) Bytes() (before, after uint64) { return r.in, r.off }
 
-// KeepsDead notes that records were taken over that count only together with others which took away what they store: then the replacement does not say
-// what it was judged by.
+// KeepsDead notes that records were taken over that count only together with others which took away
+// what they store: then the replacement does not say what it was judged by.
 func (r *Rewrite) KeepsDead() { r.head.judged = 0 }
 
 // Discard removes the replacement.
@@ -213,10 +218,11 @@ func (r *Rewrite) Discard() error {
 	return nil
 }
 
-// Install makes the replacement durable. From then on the log consists of it, and not of what it replaces. That can still be read, until Retire says
-// that the index does not point there any more: a Position that names it is still one of this log, and MapPosition makes it name the
-// replacement. After an error the log is what it was, unless it matches base.ErrReadOnly: then it is unknown which of the two will be there
-// when the log is opened anew.
+// Install makes the replacement durable. From then on the log consists of it, and not of what it
+// replaces. That can still be read, until Retire says that the index does not point there any more:
+// a Position that names it is still one of this log, and MapPosition makes it name the replacement.
+// After an error the log is what it was, unless it matches base.ErrReadOnly: then it is unknown
+// which of the two will be there when the log is opened anew.
 func (r *Rewrite) Install() error {
 	l := r.l
 	if err := l.begin(); err != nil {
@@ -261,8 +267,8 @@ func (r *Rewrite) Install() error {
 	return nil
 }
 
-// replace makes p name a replacement, which ends with the batch last and at end, instead of what that replaces. It reports false when p does
-// not reflect all of that.
+// replace makes p name a replacement, which ends with the batch last and at end, instead of what
+// that replaces. It reports false when p does not reflect all of that.
 func replace(p *Position, replaced []uint32, last BatchInfo, end uint64) bool {
 	n := len(p.Ends)
 	p.Ends = slices.DeleteFunc(p.Ends, func(e End) bool { return slices.Contains(replaced, e.Segment) })
@@ -278,9 +284,10 @@ func replace(p *Position, replaced []uint32, last BatchInfo, end uint64) bool {
 	return ok
 }
 
-// Moved returns the replacements whose replaced segments were not retired, ascending: those that were installed, or that Open found together
-// with a position of the index from before. Index and log agree again after the index points to them, its position is what MapPosition makes of
-// it, and Retire was called.
+// Moved returns the replacements whose replaced segments were not retired, ascending: those that
+// were installed, or that Open found together with a position of the index from before. Index and
+// log agree again after the index points to them, its position is what MapPosition makes of it, and
+// Retire was called.
 func (l *Log) Moved() ([]uint32, error) {
 	l.mu.RLock()
 	var old, segs []uint32
@@ -308,7 +315,8 @@ func (l *Log) Moved() ([]uint32, error) {
 	return out, nil
 }
 
-// Compacted reports whether a segment is a replacement. It reads headers once. Errors are those of that.
+// Compacted reports whether a segment is a replacement. It reads headers once. Errors are those of
+// that.
 func (l *Log) Compacted() (bool, error) {
 	l.mu.RLock()
 	known, compacted := l.headsKnown, l.compacted
@@ -334,14 +342,16 @@ func (l *Log) Compacted() (bool, error) {
 	return l.compacted, nil
 }
 
-// Replaces reports whether one segment replaces another. Errors are those of reading the header of the first.
+// Replaces reports whether one segment replaces another. Errors are those of reading the header of
+// the first.
 func (l *Log) Replaces(replacement, replaced uint32) (bool, error) {
 	h, err := l.header(replacement)
 	return err == nil && ids(h.replaces).has(replaced), err
 }
 
-// MapPosition returns a position that names replacements instead of what they replace. With both set it names both: an index that says so may
-// point into either (see Options.Moving). p must reflect all of what is replaced; else the error is ErrIndexMismatch.
+// MapPosition returns a position that names replacements instead of what they replace. With both
+// set it names both: an index that says so may point into either (see Options.Moving). p must
+// reflect all of what is replaced; else the error is ErrIndexMismatch.
 func (l *Log) MapPosition(p Position, both bool) (Position, error) {
 	moved, err := l.Moved()
 	if err != nil {
@@ -394,7 +404,8 @@ func (l *Log) lastBatch(id uint32, h header) (info BatchInfo, err error) {
 	return info, nil
 }
 
-// Retire gives up the segments that were replaced. Their files are removed when nobody reads them any more, or by the next Open.
+// Retire gives up the segments that were replaced. Their files are removed when nobody reads them
+// any more, or by the next Open.
 func (l *Log) Retire() {
 	l.mu.Lock()
 	var gone []uint32
@@ -436,14 +447,16 @@ func (l *Log) endCopy() {
 
 // Description is what the header of a segment and the frame of its first batch say.
 type Description struct {
-	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0 after KeepsDead and for other segments.
+	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0
+	// after KeepsDead and for other segments.
 	Replacement bool
 	Judged      uint64
 	// First is the number of the first batch, 0 when there is none.
 	First uint64
 }
 
-// Describe reads the description of a segment. Errors match base.ErrCorrupt or base.ErrClosed, or are those of the file system.
+// Describe reads the description of a segment. Errors match base.ErrCorrupt or base.ErrClosed, or
+// are those of the file system.
 func (l *Log) Describe(id uint32) (Description, error) {
 	var d Description
 	l.mu.RLock()
@@ -475,8 +488,9 @@ func (l *Log) Describe(id uint32) (Description, error) {
 	return d, nil
 }
 
-// Scan reads the batches of one segment, in order; what fn gets is valid during the call. Errors: *base.CorruptError at the first damage, what
-// fn returns, ctx, base.ErrClosed, those of the file system.
+// Scan reads the batches of one segment, in order; what fn gets is valid during the call. Errors:
+// *base.CorruptError at the first damage, what fn returns, ctx, base.ErrClosed, those of the file
+// system.
 func (l *Log) Scan(ctx context.Context, id uint32, fn func(BatchInfo, []Record) error) error {
 	h, err := l.header(id)
 	if err != nil {
@@ -512,7 +526,8 @@ func (l *Log) header(id uint32) (header, error) {
 	return head, errors.Join(err, l.files.put(h))
 }
 
-// FinishIdle makes the segments that no stream uses and that have batches ones that are not appended to any more.
+// FinishIdle makes the segments that no stream uses and that have batches ones that are not
+// appended to any more.
 func (l *Log) FinishIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -524,8 +539,8 @@ func (l *Log) FinishIdle() {
 	}
 }
 
-// Finish gives the segment of the stream back, if it has batches: it is not appended to any more. The stream goes on in another. It must
-// not be in use.
+// Finish gives the segment of the stream back, if it has batches: it is not appended to any more.
+// The stream goes on in another. It must not be in use.
 func (s *Stream) Finish() error {
 	if !s.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("finish a stream in use: %w", base.ErrInvalid)

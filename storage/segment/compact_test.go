@@ -286,7 +286,8 @@ func TestCopyPins(t *testing.T) {
 	}
 }
 
-// TestReadersOutliveRetire reads while segments are replaced: a reader gets the record, or is told to look again.
+// TestReadersOutliveRetire reads while segments are replaced: a reader gets the record, or is told
+// to look again.
 func TestReadersOutliveRetire(t *testing.T) {
 	m := vfstest.NewMem()
 	l, _, _ := open(t, options(m), nil)
@@ -462,7 +463,8 @@ func (h *rewriter) mapsAll(l *segment.Log, what string) {
 	}
 }
 
-// compare wants all live records of what was acknowledged, and of each batch nothing that was not in it.
+// compare wants all live records of what was acknowledged, and of each batch nothing that was not
+// in it.
 func (h *rewriter) compare(s *seen, pos *segment.Position, what string) {
 	h.t.Helper()
 	from := uint64(0)
@@ -491,7 +493,8 @@ func newRewriter(t testing.TB, seed uint64) *rewriter {
 	return h
 }
 
-// TestRewriteCrashEverywhere cuts the power after every operation of a history of appends and rewrites that changes something.
+// TestRewriteCrashEverywhere cuts the power after every operation of a history of appends and
+// rewrites that changes something.
 func TestRewriteCrashEverywhere(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
 		m := vfstest.NewMem()

@@ -12,8 +12,9 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// TestConcurrent appends through several streams, reads more segments than are kept open, takes positions, verifies and
-// closes, all at once. A crash clone taken at any time holds what was acknowledged before.
+// TestConcurrent appends through several streams, reads more segments than are kept open, takes
+// positions, verifies and closes, all at once. A crash clone taken at any time holds what was
+// acknowledged before.
 func TestConcurrent(t *testing.T) {
 	m := vfstest.NewMem()
 	o := options(m)

@@ -33,7 +33,8 @@ func writeSegment(t *testing.T, m *vfstest.Mem, id uint32, specs ...batchSpec) {
 	}
 }
 
-// TestCopies opens logs in which a number lies in two segments, named or not, with equal content and with another.
+// TestCopies opens logs in which a number lies in two segments, named or not, with equal content
+// and with another.
 func TestCopies(t *testing.T) {
 	one := batchSpec{number: 1, payload: "one"}
 	for _, tc := range []struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// history is a script of appends to several streams, with what must be there after a crash at any moment of it. The first
-// record of every batch begins with the id of the attempt.
+// history is a script of appends to several streams, with what must be there after a crash at any
+// moment of it. The first record of every batch begins with the id of the attempt.
 type history struct {
 	t      testing.TB
 	o      segment.Options
@@ -36,8 +36,8 @@ func newHistory(t testing.TB, o segment.Options, seed uint64) *history {
 	return &history{t: t, o: o, r: rand.New(rand.NewPCG(seed, 7)), acked: map[uint64][]rec{}, tried: map[string][]rec{}}
 }
 
-// run opens the log steps times, and appends to streams in between. tolerate are the errors that end an append or an
-// open without ending the test.
+// run opens the log steps times, and appends to streams in between. tolerate are the errors that
+// end an append or an open without ending the test.
 func (h *history) run(opens, appends int, tolerate error) {
 	for range opens {
 		l, _, err := segment.Open(context.Background(), h.o, h.pos, nil)
@@ -112,8 +112,8 @@ func (h *history) append(s *segment.Stream, tolerate error) (segment.Appended, b
 	return a, true
 }
 
-// takeBack takes some of the batches back that a stream has appended. They may be there after a crash, and none that is not
-// among them goes. It returns false when the disk failed.
+// takeBack takes some of the batches back that a stream has appended. They may be there after a
+// crash, and none that is not among them goes. It returns false when the disk failed.
 func (h *history) takeBack(l *segment.Log, s *segment.Stream, mine []segment.Appended, tolerate error) bool {
 	if len(mine) == 0 {
 		return true
@@ -148,7 +148,8 @@ func (h *history) takeBack(l *segment.Log, s *segment.Stream, mine []segment.App
 	return true
 }
 
-// check opens what a crash has left, as often as asked, and compares it with the history. It returns the batches.
+// check opens what a crash has left, as often as asked, and compares it with the history. It
+// returns the batches.
 func (h *history) check(m *vfstest.Mem, o segment.Options, pos *segment.Position, what string) map[uint64][]rec {
 	h.t.Helper()
 	var first map[uint64][]rec
@@ -211,8 +212,8 @@ func factor() int {
 	return tier.Of(1, 1, 20)
 }
 
-// TestCrashEverywhere cuts the power after every operation of a history that changes something, four times, and again
-// inside a tenth of the recoveries (design section 11, promise 1).
+// TestCrashEverywhere cuts the power after every operation of a history that changes something,
+// four times, and again inside a tenth of the recoveries (design section 11, promise 1).
 func TestCrashEverywhere(t *testing.T) {
 	recoveries, taken, cuts := 0, 0, 0
 	for seed := range uint64(3 * factor()) {
@@ -252,8 +253,8 @@ func (h *history) crashRecovery(m *vfstest.Mem, o segment.Options, what string) 
 	must(h.t, l.Close())
 }
 
-// TestCrashAndGoOn crashes many times in a row and appends in between: no acknowledged batch is ever lost, and the
-// segments do not grow with the number of crashes.
+// TestCrashAndGoOn crashes many times in a row and appends in between: no acknowledged batch is
+// ever lost, and the segments do not grow with the number of crashes.
 func TestCrashAndGoOn(t *testing.T) {
 	for seed := range uint64(4 * factor()) {
 		m := vfstest.NewMem()
@@ -392,8 +393,8 @@ func TestFailedSyncPoisons(t *testing.T) {
 	}
 }
 
-// TestBelievedAfterCopy is I5 for the worst disk: a failed sync marks pages clean that are not durable, the process dies,
-// the next one sees them. What it replays must survive a power cut.
+// TestBelievedAfterCopy is I5 for the worst disk: a failed sync marks pages clean that are not
+// durable, the process dies, the next one sees them. What it replays must survive a power cut.
 func TestBelievedAfterCopy(t *testing.T) {
 	for n := range 3 { // what a failed sync does depends on the number of the operation
 		m := vfstest.NewMem()

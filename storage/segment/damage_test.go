@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// smallLog is a closed log of five batches in one segment or in two, of which only the last is not named by another.
+// smallLog is a closed log of five batches in one segment or in two, of which only the last is not
+// named by another.
 type smallLog struct {
 	m     *vfstest.Mem
 	recs  map[uint64][]rec
@@ -67,8 +68,8 @@ func (s *smallLog) with(t *testing.T, name string, content []byte) *vfstest.Mem 
 	return c
 }
 
-// openDamaged opens without a position and checks that there is an error, or everything but, when lost is set, the last
-// batch.
+// openDamaged opens without a position and checks that there is an error, or everything but, when
+// lost is set, the last batch.
 func (s *smallLog) openDamaged(t *testing.T, m *vfstest.Mem, what string, wantErr, lost bool) {
 	t.Helper()
 	want := map[uint64][]rec{}
@@ -121,7 +122,8 @@ func checkSaved(t *testing.T, m *vfstest.Mem, rc *segment.Recovery, readOnly boo
 	}
 }
 
-// TestFlipEveryByte is I3: a flip before a named end is reported, one in the last batch loses that batch and no other.
+// TestFlipEveryByte is I3: a flip before a named end is reported, one in the last batch loses that
+// batch and no other.
 func TestFlipEveryByte(t *testing.T) {
 	for segments := 1; segments <= 2; segments++ {
 		s := newSmallLog(t, segments)
@@ -145,8 +147,8 @@ func (s *smallLog) flipEveryByte(t *testing.T) {
 	}
 }
 
-// verifyDamaged opens with the position, which reads nothing but the last batch's frame, and expects that Verify finds what
-// Open does not.
+// verifyDamaged opens with the position, which reads nothing but the last batch's frame, and
+// expects that Verify finds what Open does not.
 func (s *smallLog) verifyDamaged(t *testing.T, m *vfstest.Mem, what string) {
 	t.Helper()
 	l, _, err := segment.Open(context.Background(), options(m), &s.pos, nil)
@@ -159,7 +161,8 @@ func (s *smallLog) verifyDamaged(t *testing.T, m *vfstest.Mem, what string) {
 	}
 }
 
-// TestTwoFlips damages a batch and the one behind it, whose frame still proves that the first was synced.
+// TestTwoFlips damages a batch and the one behind it, whose frame still proves that the first was
+// synced.
 func TestTwoFlips(t *testing.T) {
 	s := newSmallLog(t, 1)
 	name := s.lastFile()
@@ -176,8 +179,8 @@ func TestTwoFlips(t *testing.T) {
 	}
 }
 
-// TestFinishedIsNamed damages the last batch of segments that are no longer appended to: a batch of another stream has
-// listed them (I3).
+// TestFinishedIsNamed damages the last batch of segments that are no longer appended to: a batch of
+// another stream has listed them (I3).
 func TestFinishedIsNamed(t *testing.T) {
 	m := vfstest.NewMem()
 	o := options(m)
@@ -278,7 +281,8 @@ func TestForeignSegments(t *testing.T) {
 	}
 }
 
-// TestRandomLogs appends random batches to random streams with random positions, and opens from any of them.
+// TestRandomLogs appends random batches to random streams with random positions, and opens from any
+// of them.
 func TestRandomLogs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := vfstest.NewMem()

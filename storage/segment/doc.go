@@ -1,21 +1,25 @@
-// Package segment is the log of a page: numbered batches of opaque records in append-only segment files. The log is
-// the truth of a page; the index is folded from it and can be rebuilt (design section 7).
+// Package segment is the log of a page: numbered batches of opaque records in append-only segment
+// files. The log is the truth of a page; the index is folded from it and can be rebuilt (design
+// section 7).
 //
-// A Stream appends batches to a segment of its own; streams append concurrently. A batch is one write and one sync, and
-// is there wholly or not at all. Open finds what is valid, sets torn tails aside, copies what may never have been
-// synced, and replays the batches in the order of their numbers.
+// A Stream appends batches to a segment of its own; streams append concurrently. A batch is one
+// write and one sync, and is there wholly or not at all. Open finds what is valid, sets torn tails
+// aside, copies what may never have been synced, and replays the batches in the order of their
+// numbers.
 //
-// The package knows nothing about the meaning of records. It imports internal/base, internal/vfs and the standard
-// library, and must not import storage, the index, or anything about pieces and commits.
+// The package knows nothing about the meaning of records. It imports internal/base, internal/vfs
+// and the standard library, and must not import storage, the index, or anything about pieces and
+// commits.
 //
 // # Format
 //
-// All integers are big-endian unless they are uvarints. See docs/format/segment.md. A segment is a header and batches
-// without gaps. Its file is named by its id, eight lower-case hexadecimal digits, and ".seg"; ids start at 1 and are
-// never used again.
+// All integers are big-endian unless they are uvarints. See docs/format/segment.md. A segment is a
+// header and batches without gaps. Its file is named by its id, eight lower-case hexadecimal
+// digits, and ".seg"; ids start at 1 and are never used again.
 //
 //	header      0   4  "LSEG"
-//	            4   4  format version: 1, 2 for a replacement, whose header goes on (see header.encode)
+//	            4   4  format version: 1, 2 for a replacement, whose header goes on (see
+//	                   header.encode)
 //	            8  16  page id
 //	           24   4  segment id
 //	           28   4  CRC-32C of bytes 0 to 27; these 32 bytes are the same in every version
@@ -34,35 +38,43 @@
 //	            1   n  length of the payload as the shortest uvarint
 //	          1+n      payload
 //
-//	seed            0  16  page id         the place of the batch, so that bytes that look like a batch
+//	seed            0  16  page id         the place of the batch, so that bytes that look like a
+//	                                       batch
 //	               16   4  segment id      count only where the batch was written
 //	               20   8  offset of the batch in the segment
 //
 // # Invariants
 //
-//	I1: numbers ascend within a segment. They are one sequence over all segments, in which numbers may be missing.
-//	I2: a segment has at most one batch that is not synced: the next is written when the sync has returned. So a frame
-//	    at an offset proves that everything before it in that segment was synced.
-//	I3: the ends that a batch lists are synced: those of every segment that is still appended to, its own included, and
-//	    of those that were finished since the last durable batch that listed them. An end that a batch lists, that
-//	    a frame follows, or that a Position holds is named. Invalid bytes before a named end are damage.
+//	I1: numbers ascend within a segment. They are one sequence over all segments, in which numbers
+//	    may be missing.
+//	I2: a segment has at most one batch that is not synced: the next is written when the sync has
+//	    returned. So a frame at an offset proves that everything before it in that segment was
+//	    synced.
+//	I3: the ends that a batch lists are synced: those of every segment that is still appended to,
+//	    its own included, and of those that were finished since the last durable batch that listed
+//	    them. An end that a batch lists, that a frame follows, or that a Position holds is named.
+//	    Invalid bytes before a named end are damage.
 //	I4: the header of a segment and its name are durable before a batch is written to it.
-//	I5: behind the last named end lie at most one valid batch and a torn tail. A writer believes neither: the tail is cut,
-//	    and the batch is copied behind synced bytes of another segment with its number, and synced, before it is cut.
-//	    All this is done before anything is appended.
-//	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops before it.
-//	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it. What it replaces counts no more from the
-//	    moment at which it has its name, and is kept until the index that points there was told (see Rewrite, Install, Retire).
+//	I5: behind the last named end lie at most one valid batch and a torn tail. A writer believes
+//	    neither: the tail is cut, and the batch is copied behind synced bytes of another segment
+//	    with its number, and synced, before it is cut. All this is done before anything is
+//	    appended.
+//	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops
+//	    before it.
+//	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it.
+//	    What it replaces counts no more from the moment at which it has its name, and is kept
+//	    until the index that points there was told (see Rewrite, Install, Retire).
 //
-//	I8: durable batches are taken back only from the ends of segments, and only when no durable batch that stays and no
-//	    Position names an end behind their beginning (see Forget). A power cut may bring them back, but none without
-//	    those whose ends it names.
+//	I8: durable batches are taken back only from the ends of segments, and only when no durable
+//	    batch that stays and no Position names an end behind their beginning (see Forget). A power
+//	    cut may bring them back, but none without those whose ends it names.
 //
 // # Concurrency
 //
-// A Log is safe for concurrent use. A Stream and a Batch have one user at a time. There are no goroutines. Locks: Log.mu
-// guards the table of segments and the numbers; handles.mu guards the open read handles. Neither is held during I/O or
-// a callback, and neither is taken under the other.
+// A Log is safe for concurrent use. A Stream and a Batch have one user at a time. There are no
+// goroutines. Locks: Log.mu guards the table of segments and the numbers; handles.mu guards the
+// open read handles. Neither is held during I/O or a callback, and neither is taken under the
+// other.
 //
 // It may change with any release.
 package segment

@@ -12,13 +12,15 @@ import (
 
 // Bounds of the format. A reader refuses what is beyond them before it allocates.
 const (
-	// MaxBatchBytes is the greatest length of the records of one batch, their kinds and lengths included.
+	// MaxBatchBytes is the greatest length of the records of one batch, their kinds and lengths
+	// included.
 	MaxBatchBytes = 64 << 20
 	// MaxBatchRecords is the greatest count of records in one batch.
 	MaxBatchRecords = 1 << 20
 	// maxBatchEnds is the greatest count of ends in one batch.
 	maxBatchEnds = 1 << 16
-	// maxBatchNumber is the greatest number of a batch, so that those that follow have numbers, too.
+	// maxBatchNumber is the greatest number of a batch, so that those that follow have numbers,
+	// too.
 	maxBatchNumber = 1 << 62
 )
 
@@ -42,7 +44,8 @@ type End struct {
 	Offset  uint64
 }
 
-// Place is where the payload of a record lies: its segment, its offset in the file and its length, in bytes.
+// Place is where the payload of a record lies: its segment, its offset in the file and its length,
+// in bytes.
 type Place struct {
 	Segment uint32
 	Length  uint32
@@ -56,7 +59,8 @@ type Record struct {
 	Place   Place
 }
 
-// BatchInfo says where a batch lies: in Segment, from offset Start to before offset End. CRC is its last four bytes.
+// BatchInfo says where a batch lies: in Segment, from offset Start to before offset End. CRC is its
+// last four bytes.
 type BatchInfo struct {
 	Number     uint64
 	Segment    uint32
@@ -70,8 +74,9 @@ func FileName(segment uint32) string { return fmt.Sprintf("%08x%s", segment, fil
 // noSegment is an id that no segment has, beside 0.
 const noSegment = math.MaxUint32
 
-// takeID returns the id of the next segment. When there is none left, which a file with a strange name can bring about, the error matches base.ErrTooLarge: a
-// segment without an id of its own would not be found again.
+// takeID returns the id of the next segment. When there is none left, which a file with a strange
+// name can bring about, the error matches base.ErrTooLarge: a segment without an id of its own
+// would not be found again.
 func takeID(next *uint32) (uint32, error) {
 	id := *next
 	if id == 0 || id == noSegment {
@@ -127,7 +132,8 @@ func (f frame) put(b []byte, seed uint32) {
 	binary.BigEndian.PutUint32(b[24:], crc32.Update(seed, castagnoli, b[:24]))
 }
 
-// parseFrame reads a frame from the first frameBytes of b. It reports false when there is none for this seed.
+// parseFrame reads a frame from the first frameBytes of b. It reports false when there is none for
+// this seed.
 func parseFrame(b []byte, seed uint32) (frame, bool) {
 	if len(b) < frameBytes || string(b[:4]) != batchMagic ||
 		crc32.Update(seed, castagnoli, b[:24]) != binary.BigEndian.Uint32(b[24:]) {
@@ -152,8 +158,8 @@ func appendEnds(b []byte, ends []End) []byte {
 	return b
 }
 
-// parseEnds reads ends that fill b and appends them to ends. It reports false when they do not ascend strictly, or one
-// is no end of a segment.
+// parseEnds reads ends that fill b and appends them to ends. It reports false when they do not
+// ascend strictly, or one is no end of a segment.
 func parseEnds(ends []End, b []byte) ([]End, bool) {
 	if len(b)%endBytes != 0 {
 		return ends, false
@@ -173,7 +179,8 @@ func parseEnds(ends []End, b []byte) ([]End, bool) {
 // maxOffset bounds offsets so that sums with lengths fit in an int64.
 const maxOffset = 1 << 62
 
-// parseRecords reads count records that fill b, which begins at offset of the segment, and appends them to recs.
+// parseRecords reads count records that fill b, which begins at offset of the segment, and appends
+// them to recs.
 func parseRecords(recs []Record, b []byte, count int, segment uint32, offset uint64) ([]Record, error) {
 	for pos := 0; pos < len(b); {
 		length, n := binary.Uvarint(b[pos+1:])
@@ -232,7 +239,8 @@ func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) er
 	return err
 }
 
-// sameContent reports whether two encoded batches differ in nothing but the checksums, which depend on the place.
+// sameContent reports whether two encoded batches differ in nothing but the checksums, which depend
+// on the place.
 func sameContent(a, b []byte) bool {
 	return len(a) == len(b) && len(a) >= minBatchBytes &&
 		string(a[:24]) == string(b[:24]) &&

@@ -26,7 +26,8 @@ func fuzzBatch(number uint64, start uint64, ends []End, payloads ...string) []by
 	return bytes.Clone(b.encode(fuzzPage, &BatchInfo{Number: number, Segment: 1, Start: start}, ends))
 }
 
-// FuzzDecodeBatch gives arbitrary bytes right checksums and decodes them: what is accepted must be canonical.
+// FuzzDecodeBatch gives arbitrary bytes right checksums and decodes them: what is accepted must be
+// canonical.
 func FuzzDecodeBatch(f *testing.F) {
 	f.Add(fuzzBatch(1, 32, nil))
 	f.Add(fuzzBatch(7, 32, []End{{1, 32}, {4, 9999}}, "a", "", "some longer payload"))
@@ -75,9 +76,10 @@ func mendChecksums(b []byte) {
 	}
 }
 
-// FuzzScanSegment opens arbitrary bytes as a segment. When a reader takes them, a writer does too and replays the same, also
-// when it opens again; unless a list names an end in the middle of a batch, which only a forger of checksums writes, and which
-// the writer may meet when it has moved the batch that hid it.
+// FuzzScanSegment opens arbitrary bytes as a segment. When a reader takes them, a writer does too
+// and replays the same, also when it opens again; unless a list names an end in the middle of a
+// batch, which only a forger of checksums writes, and which the writer may meet when it has moved
+// the batch that hid it.
 func FuzzScanSegment(f *testing.F) {
 	header := encodeHeader(fuzzPage, 1)
 	one := append(bytes.Clone(header), fuzzBatch(1, 32, []End{{1, 32}}, "one")...)
@@ -157,7 +159,8 @@ func FuzzDecodePosition(f *testing.F) {
 	})
 }
 
-// FuzzReadHeader reads arbitrary bytes, with right checksums, as the header of a segment: what is accepted is canonical.
+// FuzzReadHeader reads arbitrary bytes, with right checksums, as the header of a segment: what is
+// accepted is canonical.
 func FuzzReadHeader(f *testing.F) {
 	h := header{size: 1000, judged: 7, replaces: []idRange{{1, 1}, {3, 6}}}
 	f.Add(encodeHeader(fuzzPage, 9), uint32(9))

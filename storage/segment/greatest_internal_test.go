@@ -10,7 +10,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// TestGreatestNumbers has a batch with the greatest number, behind which others still have numbers, and refuses one above it though its checksums are right.
+// TestGreatestNumbers has a batch with the greatest number, behind which others still have numbers,
+// and refuses one above it though its checksums are right.
 func TestGreatestNumbers(t *testing.T) {
 	o := Options{Dir: "page", Page: fuzzPage}
 	for _, c := range []struct {
@@ -53,8 +54,8 @@ func TestGreatestNumbers(t *testing.T) {
 	}
 }
 
-// TestNoSegmentIsLeft has a file with the name of the last segment that can be. What would need another is refused: under the id that is never used, or under 0, no
-// segment would be found again.
+// TestNoSegmentIsLeft has a file with the name of the last segment that can be. What would need
+// another is refused: under the id that is never used, or under 0, no segment would be found again.
 func TestNoSegmentIsLeft(t *testing.T) {
 	m := vfstest.NewMem()
 	if err := m.MkdirAll("page"); err != nil {

@@ -44,7 +44,8 @@ func newHandles(fsys vfs.FS, dir string, page [16]byte) *handles {
 	return &handles{fs: fsys, dir: dir, page: page, byID: map[uint32]*handle{}, recent: list.New()}
 }
 
-// get returns the open file of a segment, whose header has been checked. The caller calls put when he is done.
+// get returns the open file of a segment, whose header has been checked. The caller calls put when
+// he is done.
 func (c *handles) get(id uint32) (*handle, error) {
 	if h, err := c.lookUp(id); h != nil || err != nil {
 		return h, err
@@ -154,8 +155,8 @@ func (c *handles) put(h *handle) error {
 	return err
 }
 
-// retire forgets a segment, and calls fn when nobody reads it any more: at once, or by the last reader. Who gets it none the less opens it for
-// himself.
+// retire forgets a segment, and calls fn when nobody reads it any more: at once, or by the last
+// reader. Who gets it none the less opens it for himself.
 func (c *handles) retire(id uint32, fn func() error) error {
 	c.mu.Lock()
 	if c.gone == nil {

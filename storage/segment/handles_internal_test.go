@@ -9,7 +9,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
 
-// TestHandles keeps a file in use while so many others are opened that it is dropped, and counts what is open.
+// TestHandles keeps a file in use while so many others are opened that it is dropped, and counts
+// what is open.
 func TestHandles(t *testing.T) {
 	m := vfstest.NewMem()
 	must := func(err error) {

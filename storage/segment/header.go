@@ -12,7 +12,8 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// The versions of the header. A segment that is appended to has the first, one that compaction has made the second.
+// The versions of the header. A segment that is appended to has the first, one that compaction has
+// made the second.
 const (
 	plainVersion       = 1
 	replacementVersion = 2
@@ -33,10 +34,11 @@ type header struct {
 	bytes uint64 // its length
 	// size is the length of the file: nothing is appended to a replacement.
 	size uint64
-	// judged is the number up to which all batches of the log were reflected in what decided which records are live, 0: not known;
-	// judgedByRepair says that what is replaced was damaged.
+	// judged is the number up to which all batches of the log were reflected in what decided which
+	// records are live, 0: not known; judgedByRepair says that what is replaced was damaged.
 	judged uint64
-	// replaces are the ids of the segments instead of which it stands, ascending, with gaps between the ranges. They are smaller than its own.
+	// replaces are the ids of the segments instead of which it stands, ascending, with gaps between
+	// the ranges. They are smaller than its own.
 	replaces []idRange
 }
 
@@ -81,9 +83,9 @@ func replacementHeaderBytes(ranges int) uint64 {
 	return uint64(replacementBytes + rangeBytes*ranges + crcBytes)
 }
 
-// readHeader reads the header of a segment. It reports false when there is none that is whole; that of a replacement, which had its name only
-// when it was durable, is damaged then. Errors are those of reading, and *base.CorruptError or *base.FormatError for a header of something
-// else.
+// readHeader reads the header of a segment. It reports false when there is none that is whole; that
+// of a replacement, which had its name only when it was durable, is damaged then. Errors are those
+// of reading, and *base.CorruptError or *base.FormatError for a header of something else.
 func readHeader(r io.ReaderAt, page [16]byte, segment uint32) (h header, whole bool, err error) {
 	fail := func(err error) (header, bool, error) {
 		return header{}, false, fmt.Errorf("read segment %s: %w", FileName(segment), err)
@@ -121,8 +123,9 @@ func readHeader(r io.ReaderAt, page [16]byte, segment uint32) (h header, whole b
 	return h, true, nil
 }
 
-// checkFixed reads what is the same in all headers. It reports false when b does not begin with a whole header, and returns an error when it is
-// one, but of another page, segment or a newer version.
+// checkFixed reads what is the same in all headers. It reports false when b does not begin with a
+// whole header, and returns an error when it is one, but of another page, segment or a newer
+// version.
 func checkFixed(b []byte, page [16]byte, segment uint32) (version uint32, whole bool, err error) {
 	if len(b) < headerBytes || string(b[:4]) != segmentMagic ||
 		crc32.Checksum(b[:headerBytes-crcBytes], castagnoli) != binary.BigEndian.Uint32(b[headerBytes-crcBytes:]) {
@@ -142,7 +145,8 @@ func checkFixed(b []byte, page [16]byte, segment uint32) (version uint32, whole 
 	return version, true, nil
 }
 
-// parseReplacement reads the header of a replacement, which fills b and whose first bytes have been checked.
+// parseReplacement reads the header of a replacement, which fills b and whose first bytes have been
+// checked.
 func parseReplacement(b []byte, segment uint32) (h header, ok bool) {
 	body := b[:len(b)-crcBytes]
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(b[len(body):]) {

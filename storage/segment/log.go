@@ -15,10 +15,12 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// DefaultSegmentBytes is the length at which a segment is finished when Options do not say otherwise.
+// DefaultSegmentBytes is the length at which a segment is finished when Options do not say
+// otherwise.
 const DefaultSegmentBytes = 64 << 20
 
-// maxIdle bounds the segments that an opened log goes on appending to; more of them are finished as they are.
+// maxIdle bounds the segments that an opened log goes on appending to; more of them are finished as
+// they are.
 const maxIdle = 16
 
 // Options say where a log is and how it is opened.
@@ -29,13 +31,15 @@ type Options struct {
 	Dir string
 	// Page is the id of the page, which the segments and checksums carry.
 	Page [16]byte
-	// ReadOnly opens without writing anything: torn tails are passed over, and every valid batch is believed.
+	// ReadOnly opens without writing anything: torn tails are passed over, and every valid batch is
+	// believed.
 	ReadOnly bool
-	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is DefaultSegmentBytes. A segment is
-	// longer by at most one batch.
+	// SegmentBytes is the length at which a stream goes on in a new segment; 0 is
+	// DefaultSegmentBytes. A segment is longer by at most one batch.
 	SegmentBytes int64
-	// Moving says that the position may name both replacements and what they replace (see Log.Install). Else Open takes what the position
-	// names for current when there are no other segments.
+	// Moving says that the position may name both replacements and what they replace (see
+	// Log.Install). Else Open takes what the position names for current when there are no other
+	// segments.
 	Moving bool
 	// Opened, if not nil, is told the log before the first call of replay, which may read from it.
 	Opened func(*Log)
@@ -89,15 +93,17 @@ type segment struct {
 	used   bool    // by a stream
 }
 
-// SegmentInfo describes a segment: its id, the length of its file and the end of what is durable, in bytes. The file is
-// longer than SyncedEnd while a batch is written, and in a log that was opened read-only with a torn tail.
+// SegmentInfo describes a segment: its id, the length of its file and the end of what is durable,
+// in bytes. The file is longer than SyncedEnd while a batch is written, and in a log that was
+// opened read-only with a torn tail.
 type SegmentInfo struct {
 	ID              uint32
 	Size, SyncedEnd uint64
 	Open            bool // it may be appended to
 }
 
-// Stats count what a log has done since it was opened: syncs of segment files, batches made durable, and bytes written.
+// Stats count what a log has done since it was opened: syncs of segment files, batches made
+// durable, and bytes written.
 type Stats struct{ Syncs, Batches, BytesWritten uint64 }
 
 // Main returns the stream for small batches. It is always the same.
@@ -106,10 +112,11 @@ func (l *Log) Main() *Stream { return l.main }
 // NewStream returns a stream that appends to a segment of its own. The caller releases it.
 func (l *Log) NewStream() *Stream { return &Stream{l: l} }
 
-// Read appends the payload at p to dst and returns it; dst itself after an error. The content is not checked beyond its
-// bounds: a payload proves itself by its digest. Errors: ErrRetired when the segment was replaced, or the batch was taken
-// back: the index has another place by now, or none;
-// *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and those of the file system.
+// Read appends the payload at p to dst and returns it; dst itself after an error. The content is
+// not checked beyond its bounds: a payload proves itself by its digest. Errors: ErrRetired when the
+// segment was replaced, or the batch was taken back: the index has another place by now, or none;
+// *base.CorruptError for a place that is none or a file that is too short, base.ErrClosed, and
+// those of the file system.
 func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	l.mu.RLock()
 	seg, closed, synced := l.segs[p.Segment], l.closed, uint64(0)
@@ -144,24 +151,25 @@ func (l *Log) Read(p Place, dst []byte) ([]byte, error) {
 	return out, nil
 }
 
-// goneLocked reports whether a place has become none: its segment was replaced and retired, or its batch was taken back.
+// goneLocked reports whether a place has become none: its segment was replaced and retired, or its
+// batch was taken back.
 func (l *Log) goneLocked(p Place) bool {
 	seg := l.segs[p.Segment]
 	return l.retired.has(p.Segment) || seg != nil && seg.cut && p.Offset+uint64(p.Length) > seg.synced
 }
 
-// Complete returns the greatest N such that each batch with a number up to N is durable, or has failed and will never be
-// there. It stops for ever before a batch whose sync has failed.
+// Complete returns the greatest N such that each batch with a number up to N is durable, or has
+// failed and will never be there. It stops for ever before a batch whose sync has failed.
 func (l *Log) Complete() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.numbers.complete
 }
 
-// Position returns the position for an index that reflects every batch with a number up to upTo, which is at most
-// Complete, else Complete counts. Positions are taken in ascending order: for an upTo below that of an earlier call, or
-// below what Open replayed, the result is a lower position than asked for, which is correct but makes the next Open
-// replay more.
+// Position returns the position for an index that reflects every batch with a number up to upTo,
+// which is at most Complete, else Complete counts. Positions are taken in ascending order: for an
+// upTo below that of an earlier call, or below what Open replayed, the result is a lower position
+// than asked for, which is correct but makes the next Open replay more.
 func (l *Log) Position(upTo uint64) Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,9 +219,10 @@ func (l *Log) Stats() Stats {
 	return Stats{Syncs: l.syncs.Load(), Batches: l.batches.Load(), BytesWritten: l.written.Load()}
 }
 
-// Verify reads every batch of every segment up to the present synced ends and calls fn with each, in the order of their
-// numbers; fn may be nil. What fn gets is valid during the call. It needs memory for one batch. Errors: *base.CorruptError
-// at the first damage, what fn returns, ctx, base.ErrClosed.
+// Verify reads every batch of every segment up to the present synced ends and calls fn with each,
+// in the order of their numbers; fn may be nil. What fn gets is valid during the call. It needs
+// memory for one batch. Errors: *base.CorruptError at the first damage, what fn returns, ctx,
+// base.ErrClosed.
 func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) error {
 	ends := l.Ends()
 	extents := make([]extent, len(ends))
@@ -249,8 +258,9 @@ func (l *Log) Verify(ctx context.Context, fn func(BatchInfo, []Record) error) er
 	return nil
 }
 
-// CopyTo copies the segments up to their synced ends at one moment. create is called for each with the name of its file and its length; CopyTo
-// closes what it returns. What is replaced meanwhile keeps its file until the copy is made. Errors: those of create and of its writers, ctx,
+// CopyTo copies the segments up to their synced ends at one moment. create is called for each with
+// the name of its file and its length; CopyTo closes what it returns. What is replaced meanwhile
+// keeps its file until the copy is made. Errors: those of create and of its writers, ctx,
 // base.ErrClosed.
 func (l *Log) CopyTo(ctx context.Context, create func(name string, size int64) (io.WriteCloser, error)) error {
 	l.mu.Lock()
@@ -289,8 +299,8 @@ func (l *Log) copySegment(ctx context.Context, e End, buf []byte, create func(st
 	return nil
 }
 
-// Close waits for appends that are under way and releases the files. It is idempotent; all other methods fail with
-// base.ErrClosed afterwards, or answer from memory.
+// Close waits for appends that are under way and releases the files. It is idempotent; all other
+// methods fail with base.ErrClosed afterwards, or answer from memory.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -21,8 +21,8 @@ type cursor struct {
 	next frame
 }
 
-// merger yields the batches of several extents in the order of their numbers. It holds one batch in memory, and the
-// frame of one for each extent.
+// merger yields the batches of several extents in the order of their numbers. It holds one batch in
+// memory, and the frame of one for each extent.
 type merger struct {
 	files *handles
 	page  [16]byte
@@ -72,8 +72,8 @@ func newMerger(files *handles, page [16]byte, extents []extent) (*merger, error)
 	return m, nil
 }
 
-// each calls fn for every batch. A number that lies in several places with equal content is yielded once, from the
-// segment with the smallest id. What fn gets is valid during the call.
+// each calls fn for every batch. A number that lies in several places with equal content is yielded
+// once, from the segment with the smallest id. What fn gets is valid during the call.
 func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
 	for len(m.heap) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -102,7 +102,8 @@ func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
 	return nil
 }
 
-// load reads the batch that c stands before, and sets c to the next. The result is valid until the next load.
+// load reads the batch that c stands before, and sets c to the next. The result is valid until the
+// next load.
 func (m *merger) load(c *cursor) ([]byte, error) {
 	size := c.next.size()
 	if size > c.to-c.from {

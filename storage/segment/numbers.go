@@ -2,8 +2,8 @@ package segment
 
 import "slices"
 
-// maxPending bounds the batches between the last Position and the newest that are remembered one by one. Beyond, a
-// Position for one of the oldest is a lower one.
+// maxPending bounds the batches between the last Position and the newest that are remembered one by
+// one. Beyond, a Position for one of the oldest is a lower one.
 const maxPending = 1 << 17
 
 // numbers hands out the numbers of batches, and knows which are done.
@@ -46,8 +46,8 @@ func (n *numbers) done(number uint64, s state, info BatchInfo) {
 	}
 }
 
-// forget takes back the batches that lie in a segment from start on, as if they had failed. No position reflects them. It
-// returns where they began, the last one first.
+// forget takes back the batches that lie in a segment from start on, as if they had failed. No
+// position reflects them. It returns where they began, the last one first.
 func (n *numbers) forget(segment uint32, start uint64) (begun []End) {
 	for i, e := range slices.Backward(n.pending) {
 		if e.state == durable && e.info.Segment == segment && e.info.Start >= start {

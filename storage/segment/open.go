@@ -18,10 +18,11 @@ import (
 
 // Recovery says what Open has found behind the last named ends.
 type Recovery struct {
-	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over them.
+	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over
+	// them.
 	Torn []Torn
-	// Copied is the count of batches that a writer has copied to another segment because they may never have been
-	// synced.
+	// Copied is the count of batches that a writer has copied to another segment because they may
+	// never have been synced.
 	Copied int
 }
 
@@ -31,8 +32,8 @@ type Torn struct {
 	Offset  uint64
 	// Bytes is its length.
 	Bytes uint64
-	// SavedAs is the path of the file where it was set aside. It is empty when the log was opened read-only, and when
-	// all bytes are zero.
+	// SavedAs is the path of the file where it was set aside. It is empty when the log was opened
+	// read-only, and when all bytes are zero.
 	SavedAs string
 }
 
@@ -53,18 +54,20 @@ type opener struct {
 	left     []uint32          // files of replaced segments that nothing needs
 }
 
-// Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay, which may be nil, is
-// called with every valid batch behind from, in the order of their numbers, once for each; what it gets is valid
-// during the call, and its error ends Open.
+// Open opens the log in o.Dir. from is the position that an index reflects, nil for none. replay,
+// which may be nil, is called with every valid batch behind from, in the order of their numbers,
+// once for each; what it gets is valid during the call, and its error ends Open.
 //
-// Segments that from covers wholly are not opened, let alone read: that from is of this log is known by its last
-// batch. Behind from everything is checked. A writer sets torn tails aside below o.Dir, and copies batches that may
-// never have been synced (I5); a crash while it does so is harmless. A log has one writer at a time, or any number of
-// readers beside none: the caller sees to that.
+// Segments that from covers wholly are not opened, let alone read: that from is of this log is
+// known by its last batch. Behind from everything is checked. A writer sets torn tails aside below
+// o.Dir, and copies batches that may never have been synced (I5); a crash while it does so is
+// harmless. A log has one writer at a time, or any number of readers beside none: the caller sees
+// to that.
 //
-// Errors: ErrIndexMismatch when from is not of this log; *base.CorruptError when bytes before a named end are invalid, which
-// also matches ErrIndexMismatch when only from says that they should be there; *base.FormatError for a segment of a newer
-// format; what replay returns; those of ctx and of the file system.
+// Errors: ErrIndexMismatch when from is not of this log; *base.CorruptError when bytes before a
+// named end are invalid, which also matches ErrIndexMismatch when only from says that they should
+// be there; *base.FormatError for a segment of a newer format; what replay returns; those of ctx
+// and of the file system.
 func Open(ctx context.Context, o Options, from *Position, replay func(BatchInfo, []Record) error) (*Log, *Recovery, error) {
 	o = o.withDefaults()
 	op := &opener{
@@ -148,7 +151,8 @@ func (op *opener) list() error {
 	return nil
 }
 
-// checkFrom makes sure that the position is one of this log: first its last batch, then the lengths of the segments.
+// checkFrom makes sure that the position is one of this log: first its last batch, then the lengths
+// of the segments.
 func (op *opener) checkFrom() error {
 	if !op.from.valid() {
 		return fmt.Errorf("position with batch %d: %w", op.from.Number, ErrIndexMismatch)
@@ -181,7 +185,8 @@ func (op *opener) checkFrom() error {
 	return nil
 }
 
-// checkLast compares the last batch of the position with what lies at its place, by its frame and checksum alone.
+// checkLast compares the last batch of the position with what lies at its place, by its frame and
+// checksum alone.
 func (op *opener) checkLast() error {
 	p := &op.from
 	if p.Number == 0 {
@@ -222,7 +227,8 @@ func (op *opener) scanAll(ctx context.Context) error {
 		var err error
 		switch moved := op.replacesOld(id); {
 		case from == 0 && !moved && op.from.Number > 0 && len(op.heads[id].replaces) > 0:
-			// It stands for batches that the index does not reflect, and has less than they had: rows that a fold which did not end has left may point there.
+			// It stands for batches that the index does not reflect, and has less than they had:
+			// rows that a fold which did not end has left may point there.
 			return fmt.Errorf("segment %s replaces others that the index does not know: %w", FileName(id), ErrIndexMismatch)
 		case from == 0 && moved:
 			err = op.scanMoved(ctx, sc)

@@ -11,20 +11,21 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// ErrIndexMismatch reports a Position that is not one of this log. The index that holds it must be rebuilt.
+// ErrIndexMismatch reports a Position that is not one of this log. The index that holds it must be
+// rebuilt.
 var ErrIndexMismatch = errors.New("index does not belong to this log")
 
-// Position is the part of a log that an index reflects: every batch with a number up to Number. The zero Position is
-// the beginning of any log.
+// Position is the part of a log that an index reflects: every batch with a number up to Number. The
+// zero Position is the beginning of any log.
 type Position struct {
-	// Number, CRC, Segment and Start identify the last batch, as in BatchInfo; all are 0 when there is none. It ends
-	// at the end of its segment in Ends.
+	// Number, CRC, Segment and Start identify the last batch, as in BatchInfo; all are 0 when there
+	// is none. It ends at the end of its segment in Ends.
 	Number  uint64
 	CRC     uint32
 	Segment uint32
 	Start   uint64
-	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number, those behind have
-	// greater ones.
+	// Ends are the ends of all segments, ascending: batches before them have numbers up to Number,
+	// those behind have greater ones.
 	Ends []End
 }
 
@@ -33,8 +34,8 @@ const (
 	positionBytes   = 1 + 8 + 4 + 4 + 8 + 4 // before the ends
 )
 
-// Add makes p reflect the batch b, which must have the next greater number in the log than all that p reflects. So who
-// follows a replay has a position at every batch.
+// Add makes p reflect the batch b, which must have the next greater number in the log than all that
+// p reflects. So who follows a replay has a position at every batch.
 func (p *Position) Add(b BatchInfo) {
 	p.Number, p.CRC, p.Segment, p.Start = b.Number, b.CRC, b.Segment, b.Start
 	p.setEnd(End{b.Segment, b.End})
@@ -92,8 +93,8 @@ func (p Position) Encode() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// DecodePosition reads what Encode wrote. It does not retain b. Errors: *base.CorruptError, and *base.FormatError for an
-// unknown newer version.
+// DecodePosition reads what Encode wrote. It does not retain b. Errors: *base.CorruptError, and
+// *base.FormatError for an unknown newer version.
 func DecodePosition(b []byte) (Position, error) {
 	bad := func(got string) (Position, error) {
 		return Position{}, &base.CorruptError{Where: "log position", Got: got}

@@ -18,8 +18,9 @@ const (
 	maxTornBytes = 64 << 20
 )
 
-// recover mends what a crash has left (I5). Its steps are such that a crash at any moment leaves something that the next
-// recovery understands: a tail is cut after it was set aside, and a batch is cut after its copy was synced.
+// recover mends what a crash has left (I5). Its steps are such that a crash at any moment leaves
+// something that the next recovery understands: a tail is cut after it was set aside, and a batch
+// is cut after its copy was synced.
 func (op *opener) recover() error {
 	for i := range op.rec.Torn {
 		if err := op.cutTail(&op.rec.Torn[i]); err != nil {
@@ -99,8 +100,8 @@ func saveBytes(fsys vfs.FS, logDir string, f vfs.File, t *Torn) (name string, er
 	return name, fsys.SyncDir(dir)
 }
 
-// remake writes the headers of the segments that have no batch and were never named: neither header nor name need
-// be durable.
+// remake writes the headers of the segments that have no batch and were never named: neither header
+// nor name need be durable.
 func (op *opener) remake() error {
 	remade := false
 	for _, id := range op.ids() {
@@ -142,8 +143,8 @@ type unsynced struct {
 	copy bool // no other place holds it
 }
 
-// moveUnsynced copies the valid batches behind the named ends, in the order of their numbers, and then cuts them off
-// where they were.
+// moveUnsynced copies the valid batches behind the named ends, in the order of their numbers, and
+// then cuts them off where they were.
 func (op *opener) moveUnsynced() error {
 	var all []unsynced
 	for _, id := range op.ids() {
@@ -174,8 +175,8 @@ func (op *opener) moveUnsynced() error {
 	return nil
 }
 
-// syncCuts makes the lengths of segments durable that are still appended to. A batch that was cut off one, without a sync,
-// would be there again after a power cut, and name ends that are cut now.
+// syncCuts makes the lengths of segments durable that are still appended to. A batch that was cut
+// off one, without a sync, would be there again after a power cut, and name ends that are cut now.
 func (op *opener) syncCuts() error {
 	for _, id := range op.ids() {
 		if op.scans[id].end >= uint64(op.o.SegmentBytes) {
@@ -192,8 +193,8 @@ func (op *opener) syncCuts() error {
 	return nil
 }
 
-// findCopies marks the batches that must be copied: one of each number, unless an earlier recovery has already put a copy
-// before a named end. Copies must be equal.
+// findCopies marks the batches that must be copied: one of each number, unless an earlier recovery
+// has already put a copy before a named end. Copies must be equal.
 func (op *opener) findCopies(all []unsynced) error {
 	for i := range all {
 		u := &all[i]
@@ -300,8 +301,8 @@ func (op *opener) copyUnsynced(all []unsynced) (err error) {
 	return nil
 }
 
-// target returns a segment to which batches from a number on can be copied: one that had neither a torn tail nor an
-// unsynced batch, so that what it holds is synced, or a new one.
+// target returns a segment to which batches from a number on can be copied: one that had neither a
+// torn tail nor an unsynced batch, so that what it holds is synced, or a new one.
 func (op *opener) target(number uint64) (*scanned, error) {
 	for _, id := range op.ids() {
 		sc := op.scans[id]

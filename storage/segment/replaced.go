@@ -60,7 +60,8 @@ func (op *opener) isReplaced(id uint32) (bool, error) {
 	return op.replaced.has(id), err
 }
 
-// repaired reports whether what stands for a segment was made by repair, so that it does not have all that an index may point to.
+// repaired reports whether what stands for a segment was made by repair, so that it does not have
+// all that an index may point to.
 func (op *opener) repaired(id uint32) bool {
 	for _, h := range op.heads {
 		if h.judged == judgedByRepair && ids(h.replaces).has(id) {
@@ -70,8 +71,9 @@ func (op *opener) repaired(id uint32) bool {
 	return false
 }
 
-// dropReplaced leaves the segments out that are replaced. Those that the position names are kept for reading: the index points into them
-// until it has been told. A reader cannot tell it, so that it does without.
+// dropReplaced leaves the segments out that are replaced. Those that the position names are kept
+// for reading: the index points into them until it has been told. A reader cannot tell it, so that
+// it does without.
 func (op *opener) dropReplaced() error {
 	unknown := op.o.Moving
 	for id := range op.sizes {
@@ -104,7 +106,8 @@ func (op *opener) dropReplaced() error {
 	return nil
 }
 
-// replacesOld reports whether the position reflects the batches of a segment by those that it replaces.
+// replacesOld reports whether the position reflects the batches of a segment by those that it
+// replaces.
 func (op *opener) replacesOld(id uint32) bool {
 	h := ids(op.heads[id].replaces)
 	for old := range op.old {
@@ -115,7 +118,8 @@ func (op *opener) replacesOld(id uint32) bool {
 	return false
 }
 
-// scanMoved scans a replacement whose batches the position reflects. The position must be no older than its last batch.
+// scanMoved scans a replacement whose batches the position reflects. The position must be no older
+// than its last batch.
 func (op *opener) scanMoved(ctx context.Context, sc *scanned) error {
 	s := &scanner{page: op.o.Page, named: func(e End) { op.named[e.Segment] = max(op.named[e.Segment], e.Offset) }}
 	if err := op.scan(ctx, s, sc); err != nil {

@@ -16,12 +16,13 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// judgedByRepair stands in the header of a replacement that repair has made: what it replaces was damaged, so that an index which points there is
-// of no use.
+// judgedByRepair stands in the header of a replacement that repair has made: what it replaces was
+// damaged, so that an index which points there is of no use.
 const judgedByRepair = math.MaxUint64
 
-// Damage is a part of a segment that is not what was written: from Start to before End. Number is that of the batch that lay there, as far as that is known or can be told from the
-// others, or 0. All of a segment whose file is gone is damage.
+// Damage is a part of a segment that is not what was written: from Start to before End. Number is
+// that of the batch that lay there, as far as that is known or can be told from the others, or 0.
+// All of a segment whose file is gone is damage.
 type Damage struct {
 	Segment    uint32
 	Start, End uint64
@@ -37,14 +38,16 @@ func (d Damage) Where() string {
 // Part is a batch of a log that is being salvaged, or what stands where a damaged one lay.
 type Part struct {
 	Info BatchInfo
-	// Damaged says that the batch is damaged: Records are what can be told apart there, and prove nothing but by themselves. A batch of which nothing is left has none.
+	// Damaged says that the batch is damaged: Records are what can be told apart there, and prove
+	// nothing but by themselves. A batch of which nothing is left has none.
 	Damaged bool
 	// Rewritten says that the batch lies in a segment that will be replaced.
 	Rewritten bool
 	Records   []Record
 }
 
-// Salvage reads what is left of a log that may be damaged, and can put one segment in the place of those that are. Nobody else may have the log open. It is not safe for concurrent use.
+// Salvage reads what is left of a log that may be damaged, and can put one segment in the place of
+// those that are. Nobody else may have the log open. It is not safe for concurrent use.
 type Salvage struct {
 	l       *Log
 	o       Options
@@ -80,8 +83,10 @@ type region struct {
 	got        string
 }
 
-// OpenSalvage reads all segments in o.Dir and finds what is damaged in them. known, which may be nil, is a position that an index has or had: what it names was there. verify, which may be nil, reports whether
-// a record in a whole batch is what it says; where it is not, the batch is damaged. Nothing is written, also when o does not say so. A torn tail is no damage.
+// OpenSalvage reads all segments in o.Dir and finds what is damaged in them. known, which may be
+// nil, is a position that an index has or had: what it names was there. verify, which may be nil,
+// reports whether a record in a whole batch is what it says; where it is not, the batch is damaged.
+// Nothing is written, also when o does not say so. A torn tail is no damage.
 //
 // Errors: *base.FormatError for a segment of a newer format; those of ctx and of the file system.
 func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Record) bool) (*Salvage, error) {
@@ -96,7 +101,8 @@ func OpenSalvage(ctx context.Context, o Options, known *Position, verify func(Re
 	return s, nil
 }
 
-// Rewrite says that a segment is to be replaced though it is not damaged, since something in it is of no use any more. One that is not there is passed over.
+// Rewrite says that a segment is to be replaced though it is not damaged, since something in it is
+// of no use any more. One that is not there is passed over.
 func (s *Salvage) Rewrite(id uint32) error {
 	if s.bad[id] != nil || s.l.segs[id] == nil {
 		return nil
@@ -369,7 +375,8 @@ func (s *Salvage) judge(all []*remains, sizes map[uint32]uint64) {
 	slices.Sort(s.all)
 }
 
-// assign gives each damaged batch a number that no other has, between those around it: its own, if that can be known.
+// assign gives each damaged batch a number that no other has, between those around it: its own, if
+// that can be known.
 func (s *Salvage) assign(all []*remains) {
 	used := map[uint64]bool{}
 	for _, id := range s.badIDs() {
@@ -393,7 +400,8 @@ func (s *Salvage) assign(all []*remains) {
 	}
 }
 
-// free returns the smallest number above prev, and below next if that is not 0, that no batch has; 0 when there is none.
+// free returns the smallest number above prev, and below next if that is not 0, that no batch has;
+// 0 when there is none.
 func (s *Salvage) free(prev, next uint64, used map[uint64]bool) uint64 {
 	i, _ := slices.BinarySearch(s.all, prev+1)
 	for n := prev + 1; next == 0 || n < next; n++ {
@@ -416,7 +424,8 @@ func (s *Salvage) badIDs() []uint32 {
 	return out
 }
 
-// Free returns the greatest number up to upTo that neither a whole batch nor a damaged one has, 0 when there is none.
+// Free returns the greatest number up to upTo that neither a whole batch nor a damaged one has, 0
+// when there is none.
 func (s *Salvage) Free(upTo uint64) uint64 {
 	used := map[uint64]bool{}
 	for _, d := range s.damage {
@@ -433,7 +442,8 @@ func (s *Salvage) Free(upTo uint64) uint64 {
 	return 0
 }
 
-// Each calls fn with every batch in the order of their numbers, and with what is left of damaged ones in their places. What fn gets is valid during the call. Errors: what fn returns, those of
+// Each calls fn with every batch in the order of their numbers, and with what is left of damaged
+// ones in their places. What fn gets is valid during the call. Errors: what fn returns, those of
 // ctx and of reading.
 func (s *Salvage) Each(ctx context.Context, fn func(Part) error) error {
 	var lost []Part
@@ -514,9 +524,12 @@ type Ahead struct {
 	Batch  *Batch
 }
 
-// Replace puts one new segment in the place of all that are damaged. choose adds to out, which is empty, what is to stay of a batch in one of them, whole or damaged; it is called in the order of Each. last are further batches, with ascending
-// numbers that no other has and, but for those at free numbers, above Last; there is at least one. The damaged parts are set aside first, as torn tails are. When Replace
-// returns nil the log is whole; before the new segment has its name it is what it was. An index from before is of no use then.
+// Replace puts one new segment in the place of all that are damaged. choose adds to out, which is
+// empty, what is to stay of a batch in one of them, whole or damaged; it is called in the order of
+// Each. last are further batches, with ascending numbers that no other has and, but for those at
+// free numbers, above Last; there is at least one. The damaged parts are set aside first, as torn
+// tails are. When Replace returns nil the log is whole; before the new segment has its name it is
+// what it was. An index from before is of no use then.
 func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) error, last []Ahead) (err error) {
 	if len(s.damage) == 0 {
 		return s.removeLeft()
@@ -544,7 +557,8 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 	return s.removeLeft()
 }
 
-// removeLeft removes the files of replaced segments. A crash before that leaves them to the next open, or the next Replace.
+// removeLeft removes the files of replaced segments. A crash before that leaves them to the next
+// open, or the next Replace.
 func (s *Salvage) removeLeft() error {
 	if err := s.l.files.close(); err != nil {
 		return err

@@ -33,8 +33,8 @@ func salvage(t *testing.T, m *vfstest.Mem, known *segment.Position) []segment.Da
 	return damage
 }
 
-// TestSalvage damages every byte of a log, cuts it everywhere, removes its files: what is left is a log with all batches but those that were damaged, and an
-// index from before is refused.
+// TestSalvage damages every byte of a log, cuts it everywhere, removes its files: what is left is a
+// log with all batches but those that were damaged, and an index from before is refused.
 func TestSalvage(t *testing.T) {
 	for _, segments := range []int{1, 2} {
 		s := newSmallLog(t, segments)

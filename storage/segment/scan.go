@@ -21,8 +21,8 @@ type window struct {
 	buf  []byte
 }
 
-// at returns the n bytes at off, n at most scanWindow, or fewer at the end of the file. They are valid until the next
-// call.
+// at returns the n bytes at off, n at most scanWindow, or fewer at the end of the file. They are
+// valid until the next call.
 func (w *window) at(off uint64, n int) ([]byte, error) {
 	if off >= w.size {
 		return nil, nil
@@ -52,10 +52,12 @@ type scanned struct {
 	head header // as far as the scan read it
 	from uint64 // where the scan began; what is before is known to be synced
 	end  uint64 // of the last valid batch, of the header, or 0
-	// first is the number of the first valid batch behind from, last the last one; both 0 when there is none.
+	// first is the number of the first valid batch behind from, last the last one; both 0 when
+	// there is none.
 	first uint64
 	last  BatchInfo
-	// proved is the offset of the last frame, up to which the segment itself proves to have been synced (I2).
+	// proved is the offset of the last frame, up to which the segment itself proves to have been
+	// synced (I2).
 	proved uint64
 }
 
@@ -67,9 +69,9 @@ type scanner struct {
 	ends  []End
 }
 
-// scan reads the segment id from the offset from, which is 0 or follows a batch or the header, up to the first invalid
-// byte. The memory that it needs does not depend on the file. Errors are those of reading, of a header of something
-// else, and of ctx; invalid bytes are no error.
+// scan reads the segment id from the offset from, which is 0 or follows a batch or the header, up
+// to the first invalid byte. The memory that it needs does not depend on the file. Errors are those
+// of reading, of a header of something else, and of ctx; invalid bytes are no error.
 func (s *scanner) scan(ctx context.Context, r io.ReaderAt, id uint32, size, from uint64) (scanned, error) {
 	w := &window{r: r, size: size}
 	out := scanned{id: id, size: size, from: from, end: from, proved: from}
@@ -180,8 +182,8 @@ func (s *scanner) readEnds(w *window, off uint64, count int, sum uint32) ([]byte
 	return all, crc32.Update(sum, castagnoli, all), nil
 }
 
-// lookBehind looks for the frame of a batch behind the invalid bytes at out.end: where one is, everything before it was
-// synced once (I2).
+// lookBehind looks for the frame of a batch behind the invalid bytes at out.end: where one is,
+// everything before it was synced once (I2).
 func (s *scanner) lookBehind(ctx context.Context, w *window, out *scanned) error {
 	const step = scanWindow - frameBytes
 	for off := out.end + 1; off < out.size; off += step {
@@ -212,7 +214,8 @@ func corruptOrder(id uint32, start, number, last uint64) error {
 	return corrupt(id, start, fmt.Sprintf("batch %d behind number %d", number, last))
 }
 
-// orShort makes a read without bytes and without an error one with an error: the file has become shorter.
+// orShort makes a read without bytes and without an error one with an error: the file has become
+// shorter.
 func orShort(err error) error {
 	if err == nil {
 		return io.ErrUnexpectedEOF

@@ -323,7 +323,8 @@ func TestIndexMismatch(t *testing.T) {
 			}
 		})
 	}
-	// The last batch is the log's, but a segment is not there: the index is right, and the log is damaged.
+	// The last batch is the log's, but a segment is not there: the index is right, and the log is
+	// damaged.
 	c := m.CrashClone(vfstest.KeepAll)
 	must(t, c.Remove("page/"+segment.FileName(p.Ends[0].Segment)))
 	_, _, err := segment.Open(t.Context(), options(c), &p, nil)

@@ -9,8 +9,9 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Stream appends batches one after another to a segment that no other stream uses, and goes on in another when that has
-// reached Options.SegmentBytes. It has one user at a time; streams are independent of each other.
+// Stream appends batches one after another to a segment that no other stream uses, and goes on in
+// another when that has reached Options.SegmentBytes. It has one user at a time; streams are
+// independent of each other.
 type Stream struct {
 	l    *Log
 	busy atomic.Bool
@@ -20,7 +21,8 @@ type Stream struct {
 	ends []End
 }
 
-// Appended says where a batch lies. Places are those of its records, by index; the caller owns them.
+// Appended says where a batch lies. Places are those of its records, by index; the caller owns
+// them.
 type Appended struct {
 	Number     uint64
 	Segment    uint32
@@ -29,13 +31,15 @@ type Appended struct {
 	Places     []Place
 }
 
-// Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one write and one sync, now
-// and then also for a new file. b is not changed and may be reset or appended again afterwards.
+// Append writes b as one batch and syncs it; it is durable when the error is nil. It blocks for one
+// write and one sync, now and then also for a new file. b is not changed and may be reset or
+// appended again afterwards.
 //
-// After a failed write the file is cut back, and the log goes on. After a failed sync, or when cutting back fails, it is
-// unknown whether the batch is there, and nothing is appended until the log is opened anew: this call and all later ones
-// return an error that matches base.ErrReadOnly and wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace,
-// base.ErrClosed, base.ErrInvalid for a stream that is in use or was released.
+// After a failed write the file is cut back, and the log goes on. After a failed sync, or when
+// cutting back fails, it is unknown whether the batch is there, and nothing is appended until the
+// log is opened anew: this call and all later ones return an error that matches base.ErrReadOnly
+// and wraps the cause. Other errors: base.ErrTooLarge, base.ErrNoSpace, base.ErrClosed,
+// base.ErrInvalid for a stream that is in use or was released.
 func (s *Stream) Append(b *Batch) (Appended, error) {
 	if !s.busy.CompareAndSwap(false, true) {
 		return Appended{}, fmt.Errorf("append to a stream in use: %w", base.ErrInvalid)
@@ -69,8 +73,8 @@ func (s *Stream) Append(b *Batch) (Appended, error) {
 	}, nil
 }
 
-// Release gives the segment of the stream back, for the next stream that needs one. The stream must not be in use and
-// cannot be used afterwards. The main stream is not released.
+// Release gives the segment of the stream back, for the next stream that needs one. The stream must
+// not be in use and cannot be used afterwards. The main stream is not released.
 func (s *Stream) Release() {
 	l := s.l
 	if s == l.main || !s.busy.CompareAndSwap(false, true) {
@@ -135,7 +139,8 @@ func (s *Stream) prepare() error {
 
 func (l *Log) fullLocked(s *segment) bool { return s.synced >= uint64(l.o.SegmentBytes) }
 
-// leave gives the segment of the stream back. An error of closing says nothing about what was synced.
+// leave gives the segment of the stream back. An error of closing says nothing about what was
+// synced.
 func (s *Stream) leave() {
 	l := s.l
 	if s.seg == nil {
@@ -213,7 +218,8 @@ func (s *Stream) write(frame []byte, info BatchInfo) error {
 	l := s.l
 	if _, err := s.file.WriteAt(frame, int64(info.Start)); err != nil {
 		err = fmt.Errorf("write batch %d to segment %s: %w", info.Number, FileName(info.Segment), err)
-		// The cut is synced, lest the batch be found whole after a power cut although later ones were acknowledged.
+		// The cut is synced, lest the batch be found whole after a power cut although later ones
+		// were acknowledged.
 		cut := s.file.Truncate(int64(info.Start))
 		if cut == nil {
 			cut = s.file.Sync()

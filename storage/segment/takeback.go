@@ -5,13 +5,15 @@ import (
 	"fmt"
 )
 
-// Forget takes back the durable batches that the stream has appended from starts on, but for those that others may know of: a
-// position reflects them, or a batch that stays names their ends. starts has the segments of these batches in the order in
-// which the stream has appended to them, each with the offset of its first one. It goes from the last batch to the first and
-// ends where one has to stay. From then on no place in what it has taken can be read, and no position reflects it.
+// Forget takes back the durable batches that the stream has appended from starts on, but for those
+// that others may know of: a position reflects them, or a batch that stays names their ends. starts
+// has the segments of these batches in the order in which the stream has appended to them, each
+// with the offset of its first one. It goes from the last batch to the first and ends where one has
+// to stay. From then on no place in what it has taken can be read, and no position reflects it.
 //
-// It returns where the batches began, the last one first, for Cut, which must follow: nothing when all stay, or while the log
-// is being copied. The stream may have been released. No stream may append until Cut has returned.
+// It returns where the batches began, the last one first, for Cut, which must follow: nothing when
+// all stay, or while the log is being copied. The stream may have been released. No stream may
+// append until Cut has returned.
 func (s *Stream) Forget(starts []End) (cut []End) {
 	l := s.l
 	l.mu.Lock()
@@ -39,10 +41,10 @@ func (s *Stream) Forget(starts []End) (cut []End) {
 	return cut
 }
 
-// Cut cuts the batches that Forget has taken back off their files. It makes each cut durable before the next, so that a batch
-// is never there without what it names or what lies before it, whatever a power cut leaves of a cut. When that fails nothing is
-// appended until the log is opened anew, and the batches that are left may be there then. Errors match base.ErrReadOnly and
-// wrap the cause.
+// Cut cuts the batches that Forget has taken back off their files. It makes each cut durable before
+// the next, so that a batch is never there without what it names or what lies before it, whatever a
+// power cut leaves of a cut. When that fails nothing is appended until the log is opened anew, and
+// the batches that are left may be there then. Errors match base.ErrReadOnly and wrap the cause.
 func (l *Log) Cut(ends []End) error {
 	for _, e := range ends {
 		f, err := l.o.FS.Open(l.path(e.Segment))

@@ -14,7 +14,8 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// TestTakeBack cuts what a stream has appended off its segment, but for what another segment names or a position reflects.
+// TestTakeBack cuts what a stream has appended off its segment, but for what another segment names
+// or a position reflects.
 func TestTakeBack(t *testing.T) {
 	for name, known := range map[string]func(l *segment.Log) error{
 		"nobody knows":    func(*segment.Log) error { return nil },
@@ -67,8 +68,8 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestTakeBackSegments takes back what a stream has appended to several segments, also after it was released, but for what
-// lies before an end that another stream has named.
+// TestTakeBackSegments takes back what a stream has appended to several segments, also after it was
+// released, but for what lies before an end that another stream has named.
 func TestTakeBackSegments(t *testing.T) {
 	for name, c := range map[string]struct {
 		known int // after so many batches another stream appends one

@@ -412,7 +412,8 @@ var concurrentChecks = []check{
 		})
 	}},
 	{"puts and deletes in one folder", func(k *kit) {
-		// Where names are paths, a folder that goes while a file comes or goes is an error of the store.
+		// Where names are paths, a folder that goes while a file comes or goes is an error of the
+		// store.
 		folderGone := func(err error) bool { return k.o.Paths && bucket.ClassOf(err) == bucket.ClassAmbiguous }
 		together(8, func(i int) {
 			for round := range 20 {

@@ -22,8 +22,8 @@ type Liar struct {
 	Wrap func(b bucket.Bucket) bucket.Bucket
 }
 
-// Liars returns one liar for each promise that stores are known, or easily imagined, to break. bucket.Probe must fail
-// each of them at one point or more.
+// Liars returns one liar for each promise that stores are known, or easily imagined, to break.
+// bucket.Probe must fail each of them at one point or more.
 func Liars() []Liar {
 	return slices.Concat(putLiars(), getLiars(), listLiars(), deleteLiars())
 }
@@ -141,8 +141,8 @@ func putLiars() []Liar {
 	}
 }
 
-// lookThenWrite returns a bucket that refuses existing names, unless several put one at once: then each that looked
-// before the first has written wins.
+// lookThenWrite returns a bucket that refuses existing names, unless several put one at once: then
+// each that looked before the first has written wins.
 func lookThenWrite(b bucket.Bucket) bucket.Bucket {
 	var putting atomic.Int64
 	return &liar{Bucket: b, put: func(ctx context.Context, name string, size int64, content io.Reader) error {

@@ -17,25 +17,25 @@ import (
 
 // Options are the options of RunWith. The zero value is that of Run.
 type Options struct {
-	// HoldsContent says that the bucket keeps objects in the memory of this process, so that the memory of a large put
-	// says nothing.
+	// HoldsContent says that the bucket keeps objects in the memory of this process, so that the
+	// memory of a large put says nothing.
 	HoldsContent bool
 	// LargeBytes is the length of the largest object; 64 MiB when 0.
 	LargeBytes int64
 	// Levels is how many parts the deepest name has, 512 when 0.
 	Levels int
-	// Paths says that names are paths of files: no name is the start of another one, with a slash, and no
-	// part of a name has more than 255 bytes.
+	// Paths says that names are paths of files: no name is the start of another one, with a slash,
+	// and no part of a name has more than 255 bytes.
 	Paths bool
-	// Hasty says that the store may refuse a put while the content is on its way, and close the connection:
-	// then its answer may be lost.
+	// Hasty says that the store may refuse a put while the content is on its way, and close the
+	// connection: then its answer may be lost.
 	Hasty bool
 	// MemoryBytes is how much memory a put and a get of it may take; 40 MiB when 0.
 	MemoryBytes uint64
 }
 
-// Run checks that the buckets that open returns keep every promise of bucket.Bucket. open is called once for each check
-// and returns a bucket without objects; it may use t.Cleanup.
+// Run checks that the buckets that open returns keep every promise of bucket.Bucket. open is called
+// once for each check and returns a bucket without objects; it may use t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) bucket.Bucket) { RunWith(t, open, Options{}) }
 
 // RunWith is Run with options.

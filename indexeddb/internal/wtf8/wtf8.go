@@ -11,8 +11,8 @@ const (
 	surrogateMin, surrogateLow, surrogateMax = 0xd800, 0xdc00, 0xdfff
 )
 
-// FromUTF16 returns the string whose code units b holds in the byte order given. An odd last byte is
-// ignored.
+// FromUTF16 returns the string whose code units b holds in the byte order given. An odd last byte
+// is ignored.
 func FromUTF16(b []byte, order binary.ByteOrder) string {
 	out := make([]byte, 0, len(b))
 	for i := 0; i+1 < len(b); i += 2 {
@@ -55,7 +55,8 @@ func IsASCII(b []byte) bool {
 	return true
 }
 
-// AppendUTF16 appends the code units of s in big-endian order. A byte that is not WTF-8 becomes U+FFFD.
+// AppendUTF16 appends the code units of s in big-endian order. A byte that is not WTF-8 becomes
+// U+FFFD.
 func AppendUTF16(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, n := decode(s[i:])

@@ -9,22 +9,25 @@ import (
 // KeepNone is a keep function for CrashClone: everything that is not durable is lost.
 func KeepNone() float64 { return 0 }
 
-// KeepAll is a keep function for CrashClone: everything is kept, but for what a failed sync has lost.
+// KeepAll is a keep function for CrashClone: everything is kept, but for what a failed sync has
+// lost.
 func KeepAll() float64 { return 1 }
 
-// KeepSome returns a keep function for CrashClone that loses, keeps and tears at random, the same for equal seeds.
+// KeepSome returns a keep function for CrashClone that loses, keeps and tears at random, the same
+// for equal seeds.
 func KeepSome(seed uint64) func() float64 {
 	return rand.New(rand.NewPCG(seed, 0x6c6f67)).Float64
 }
 
-// CrashClone returns what a power cut at this moment would leave, as a new file system in which everything is
-// durable. m is not changed, and the two share no state that either can change.
+// CrashClone returns what a power cut at this moment would leave, as a new file system in which
+// everything is durable. m is not changed, and the two share no state that either can change.
 //
-// keep decides: it is called once or more for everything that is not durable and returns a number from 0 to 1. A
-// change of a name is kept from 1/2 on; those that are kept take effect in the order in which they were made. What was
-// written to a file since its last sync is lost below 1/3, kept wholly from 2/3 on, and torn between: then keep is
-// asked for each sector of 512 bytes, and for the size. The calls come in an order that depends only on the history
-// of m. See KeepNone, KeepAll, KeepSome.
+// keep decides: it is called once or more for everything that is not durable and returns a number
+// from 0 to 1. A change of a name is kept from 1/2 on; those that are kept take effect in the order
+// in which they were made. What was written to a file since its last sync is lost below 1/3, kept
+// wholly from 2/3 on, and torn between: then keep is asked for each sector of 512 bytes, and for
+// the size. The calls come in an order that depends only on the history of m. See KeepNone,
+// KeepAll, KeepSome.
 func (m *Mem) CrashClone(keep func() float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

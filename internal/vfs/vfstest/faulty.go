@@ -66,19 +66,21 @@ type Op struct {
 // String names the operation for test failures.
 func (o Op) String() string { return fmt.Sprintf("op %d: %s %s", o.N, o.Kind, o.Name) }
 
-// NewFaulty returns fs with failures: inject is called before every operation, those of files included, and when it
-// returns an error the operation fails with an error that wraps it. It may be called concurrently.
+// NewFaulty returns fs with failures: inject is called before every operation, those of files
+// included, and when it returns an error the operation fails with an error that wraps it. It may be
+// called concurrently.
 //
-// A failing operation has no effect, with two exceptions that depend on the number N of the operation, as real disks do. A
-// failing write has written nothing, its first half, or all, as N modulo 3 is 0, 1 or 2. A failing sync has made all
-// durable when N modulo 3 is 2; when it is 0 nothing is durable, and on a Mem what was written counts as clean, so that
-// a later sync does not make it durable either; when it is 1 a later sync would.
+// A failing operation has no effect, with two exceptions that depend on the number N of the
+// operation, as real disks do. A failing write has written nothing, its first half, or all, as N
+// modulo 3 is 0, 1 or 2. A failing sync has made all durable when N modulo 3 is 2; when it is 0
+// nothing is durable, and on a Mem what was written counts as clean, so that a later sync does not
+// make it durable either; when it is 1 a later sync would.
 func NewFaulty(fsys vfs.FS, inject func(op Op) error) vfs.FS {
 	return &wrapped{fs: fsys, before: inject}
 }
 
-// NewHooked returns fs, and calls after behind every operation that changes something and has not failed, with no lock
-// held. It may be called concurrently.
+// NewHooked returns fs, and calls after behind every operation that changes something and has not
+// failed, with no lock held. It may be called concurrently.
 func NewHooked(fsys vfs.FS, after func(op Op)) vfs.FS {
 	return &wrapped{fs: fsys, after: after}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
-// Mem is a file system in memory that knows what a power cut would leave (see CrashClone). The working directory
-// is its root. The zero Mem is not usable; see NewMem.
+// Mem is a file system in memory that knows what a power cut would leave (see CrashClone). The
+// working directory is its root. The zero Mem is not usable; see NewMem.
 type Mem struct {
 	mu   sync.Mutex
 	root *dirNode // guarded by mu, with everything below it
@@ -27,14 +27,16 @@ func NewMem() *Mem { return &Mem{root: newDirNode()} }
 // A node is a file or a directory.
 type node interface{ isNode() }
 
-// dirNode is a directory: its names, those of them that are durable, and what was done to the names since.
+// dirNode is a directory: its names, those of them that are durable, and what was done to the names
+// since.
 type dirNode struct {
 	names   map[string]node
 	durable map[string]node
 	ops     []nameOp
 }
 
-// nameOp is one change of a directory's names: del goes away, then add stands for n. One of the two may be empty.
+// nameOp is one change of a directory's names: del goes away, then add stands for n. One of the two
+// may be empty.
 type nameOp struct {
 	del string
 	add string
@@ -192,8 +194,8 @@ func removeBelow(n node) {
 	}
 }
 
-// Rename implements vfs.FS. Within one directory a power cut leaves the old name or the new one; between two it may leave
-// both or none.
+// Rename implements vfs.FS. Within one directory a power cut leaves the old name or the new one;
+// between two it may leave both or none.
 func (m *Mem) Rename(oldName, newName string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,18 +14,19 @@ const (
 	maxMemFile  = 1 << 40
 )
 
-// page is a part of a file's content. It is written in place only by the file that owns it; whoever else shares it
-// copies it first.
+// page is a part of a file's content. It is written in place only by the file that owns it; whoever
+// else shares it copies it first.
 type page struct {
 	owner *epoch
 	b     [pageBytes]byte
 }
 
-// epoch is the time between two moments at which a file's pages become shared. It has a size, so that every epoch
-// has an address of its own.
+// epoch is the time between two moments at which a file's pages become shared. It has a size, so
+// that every epoch has an address of its own.
 type epoch struct{ _ byte }
 
-// fileNode is the content of a file: what readers see, and what is durable. A nil page is all zeros.
+// fileNode is the content of a file: what readers see, and what is durable. A nil page is all
+// zeros.
 type fileNode struct {
 	size        int64
 	pages       []*page
@@ -116,8 +117,8 @@ func (n *fileNode) sync() {
 	n.epoch = new(epoch)
 }
 
-// syncFailed is what a failed sync does on Linux: the pages count as clean, though they are not on the disk, so a later
-// sync returns nil and does not write them.
+// syncFailed is what a failed sync does on Linux: the pages count as clean, though they are not on
+// the disk, so a later sync returns nil and does not write them.
 func (n *fileNode) syncFailed() {
 	clear(n.dirty)
 	n.epoch = new(epoch)

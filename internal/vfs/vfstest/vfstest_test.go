@@ -31,7 +31,8 @@ func wantIs(t *testing.T, err, target error) {
 	}
 }
 
-// TestMemIsAFile compares a Mem file with a slice of bytes, and what survives with what was synced (I1).
+// TestMemIsAFile compares a Mem file with a slice of bytes, and what survives with what was synced
+// (I1).
 func TestMemIsAFile(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := vfstest.NewMem()

@@ -1,0 +1,65 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+// wantFold wakes the folder when enough is pending.
+func (s *Store) wantFold() {
+	if rows, bytes := s.over.pending(); rows >= s.o.FoldRows || bytes >= s.o.FoldBytes {
+		select {
+		case s.foldWanted <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// runFolder folds when it is told to, until ctx is done. Open starts it, Close stops it and waits
+// for it.
+func (s *Store) runFolder(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.foldWanted:
+		}
+		if err := s.Fold(ctx); err != nil && ctx.Err() == nil {
+			s.noteFoldFailure(err)
+		}
+	}
+}
+
+// noteFoldFailure makes writers fail who would wait for a fold that cannot be done. The log has
+// everything, so that readers go on, and the next open folds again.
+func (s *Store) noteFoldFailure(err error) {
+	s.o.Logger.Error("fold failed", "page", fmt.Sprintf("%x", s.o.Page), "error", err)
+	s.mu.Lock()
+	if s.poisoned == nil {
+		s.poisoned = fmt.Errorf("page is read-only until it is opened again: %w: fold: %w", base.ErrReadOnly, err)
+	}
+	s.mu.Unlock()
+	s.foldDone.tell()
+}
+
+// waitRoom waits while twice as much is pending as makes a fold begin.
+func (s *Store) waitRoom(ctx context.Context) error {
+	for {
+		told := s.foldDone.wait()
+		rows, bytes := s.over.pending()
+		if rows < 2*s.o.FoldRows && bytes < 2*s.o.FoldBytes {
+			return nil
+		}
+		if err := s.writable(); err != nil {
+			return err
+		}
+		s.wantFold()
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the index to catch up: %w", ctx.Err())
+		}
+	}
+}
