@@ -33,6 +33,8 @@ type session struct {
 	audited  bool      // the log was once read to its end, and audited
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
+
+	completed bool // the heads have trees, as far as the bucket has them
 }
 
 // Rows of metadata that only this package knows.
@@ -283,6 +285,9 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 	if err == nil {
 		err = p.tidy(ctx)
 	}
+	if err == nil {
+		err = p.complete(ctx)
+	}
 	p.ses.tip = time.Time{}
 	if err == nil {
 		p.ses.tip = p.s.o.Clock.Now()
@@ -380,6 +385,25 @@ func (p *Page) audit(ctx context.Context) error {
 	}
 	p.ses.audited = true
 	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
+}
+
+// complete builds the trees of heads of which a part is not here, once in a session: a repair that
+// could not ask the bucket leaves such. A tree that the bucket does not have stays as it is.
+func (p *Page) complete(ctx context.Context) error {
+	if p.ses.completed || !p.ses.log.Position().Joined() {
+		return nil
+	}
+	for _, h := range p.store.Heads() {
+		held, err := p.store.TreeHeld(ctx, h)
+		if err == nil && !held {
+			err = p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, []commit.ID{h.ID}) })
+		}
+		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrCorrupt) {
+			return fmt.Errorf("complete the tree of head %s: %w", h.ID.Short(), err)
+		}
+	}
+	p.ses.completed = true
+	return nil
 }
 
 // tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for, and

@@ -86,6 +86,8 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 // record takes a record.
 func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPlace) error {
 	switch r := r.(type) {
+	case *wire.Device:
+		b.p.o.Down.Expect(int64(r.Values), int64(r.Bytes))
 	case *wire.Gone:
 		b.gone = b.gone.Union(r.Commits)
 	case *wire.Pack:
@@ -128,9 +130,6 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	b.next.announce(b.e.Number, b.announce)
 	if slices.ContainsFunc(b.next.Pending.Packs, func(p wire.Pack) bool { return p.ID == w.ID }) {
 		return nil
-	}
-	if w.Eager {
-		b.p.o.Down.Expect(0, int64(w.Bytes))
 	}
 	return b.step.pack(ctx, w, w.Eager, false)
 }

@@ -125,7 +125,7 @@ func (p *Page) applyDiff(ctx context.Context, from, to object.Digest, d *wire.Di
 		return err
 	}
 	defer r.close()
-	root, err := btree.Tree{Page: p.o.Store.Page(), Source: source, Root: from}.Apply(ctx, sink, changes(r, want))
+	root, err := btree.Tree{Page: p.o.Store.Page(), Source: source, Root: from}.Apply(ctx, sink, p.counted(changes(r, want)))
 	if err != nil {
 		return treeError(err)
 	}
@@ -133,6 +133,20 @@ func (p *Page) applyDiff(ctx context.Context, from, to object.Digest, d *wire.Di
 		return &fault{r.name, fmt.Errorf("the difference leads to the tree %s, not to %s", root, to)}
 	}
 	return nil
+}
+
+// counted has the progress know of each value.
+func (p *Page) counted(of iter.Seq2[btree.Change, error]) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		for c, err := range of {
+			if err == nil && !c.Delete {
+				p.o.Down.Advance(1, 0)
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
 }
 
 // placeFrames is how many frames of a pack are opened at once.

@@ -316,12 +316,7 @@ func (e *entering) places(ctx context.Context) error {
 	n.setManifest(e.manifest)
 	n.forgetAnnounced()
 	n.setPending(Pending{})
-	for i := range e.manifest {
-		w := &e.manifest[i]
-		if w.Dropped == (epoch.ID{}) && !known(w.ID) && w.Eager && bare {
-			e.p.o.Down.Expect(0, int64(w.Bytes))
-		}
-	}
+	e.expect(bare, known)
 	for i := range e.manifest {
 		w := &e.manifest[i]
 		if w.Dropped != (epoch.ID{}) || known(w.ID) {
@@ -332,6 +327,21 @@ func (e *entering) places(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// expect says how much the epoch brings.
+func (e *entering) expect(bare bool, known func(epoch.ID) bool) {
+	if e.h == nil || !bare { // most of it is here
+		return
+	}
+	for _, s := range e.h.Snapshots {
+		e.p.o.Down.Expect(int64(s.Values), 0)
+	}
+	for _, w := range e.manifest {
+		if w.Dropped == (epoch.ID{}) && w.Eager && !known(w.ID) {
+			e.p.o.Down.Expect(0, int64(w.Bytes))
+		}
+	}
 }
 
 // settle makes the step durable.

@@ -232,7 +232,7 @@ func (p *Page) snapshot(ctx context.Context, s *step, h *checkpoint.Header, root
 		}
 		readers = append(readers, r)
 	}
-	got, err := btree.Tree{Page: p.o.Store.Page(), Source: s, Root: from}.Apply(ctx, s, composed(readers, s.want(ctx)))
+	got, err := btree.Tree{Page: p.o.Store.Page(), Source: s, Root: from}.Apply(ctx, s, p.counted(composed(readers, s.want(ctx))))
 	if err != nil {
 		return treeError(err)
 	}

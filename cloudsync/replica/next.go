@@ -95,17 +95,18 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 		clear(g.missing) // of commits that went up before
 	}
 	m.inline, m.missing = g.inline, slices.SortedFunc(maps.Keys(g.missing), object.Digest.Compare)
-	return p.seal(ctx, len(m.commits), false, func(w *wire.Writer) error { return m.write(ctx, w) })
+	values, _ := brings(m.deltas)
+	return p.seal(ctx, &Outgoing{Commits: len(m.commits)}, values, func(w *wire.Writer) error { return m.write(ctx, w) })
 }
 
 // Retain returns the body that says a retention, and nothing else.
 func (p *Page) Retain(ctx context.Context, r wire.Retention) (*Outgoing, error) {
-	return p.seal(ctx, 0, false, func(w *wire.Writer) error { return w.Write(&r) })
+	return p.seal(ctx, &Outgoing{}, 0, func(w *wire.Writer) error { return w.Write(&r) })
 }
 
 // announcePacks returns a body that only says which packs there are. What they are for comes later.
 func (p *Page) announcePacks(ctx context.Context) (*Outgoing, error) {
-	return p.seal(ctx, 0, true, p.writePacks)
+	return p.seal(ctx, &Outgoing{More: true}, 0, p.writePacks)
 }
 
 func (p *Page) writePacks(w *wire.Writer) error {
@@ -119,12 +120,19 @@ func (p *Page) writePacks(w *wire.Writer) error {
 	return nil
 }
 
-// seal seals the body that write writes, in its entry or as an object of its own.
-func (p *Page) seal(ctx context.Context, commits int, more bool, write func(*wire.Writer) error) (*Outgoing, error) {
+// seal seals the body that write writes, in its entry or as an object of its own. values is how many
+// keys get a value.
+func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*wire.Writer) error) (*Outgoing, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
 	w := wire.NewWriter(s, wire.Body)
-	err := w.Write(&wire.Device{ID: p.o.Device})
+	d := &wire.Device{ID: p.o.Device, Values: uint64(values)}
+	for _, pack := range p.state.Pending.Packs {
+		if pack.Eager {
+			d.Bytes += pack.Bytes
+		}
+	}
+	err := w.Write(d)
 	if err == nil {
 		err = write(w)
 	}
@@ -136,7 +144,6 @@ func (p *Page) seal(ctx context.Context, commits int, more bool, write func(*wir
 		return nil, err
 	}
 	e, id := p.state.At.Epoch, p.o.NewID()
-	o := &Outgoing{Commits: commits, More: more}
 	if s.Size() > wire.MaxBodyBytes {
 		o.Body = wire.LongBody(id)
 		return o, p.putLong(ctx, e, id, r)
@@ -404,13 +411,17 @@ func (p *Page) expect(ds []*delta) *progress.Tracker {
 	if len(ds) == 0 {
 		return nil
 	}
-	var values, bytes int64
+	p.o.Up.Begin(brings(ds))
+	return p.o.Up
+}
+
+// brings returns how many keys get a value, and the bytes of the values.
+func brings(ds []*delta) (values, bytes int64) {
 	for _, d := range ds {
 		values += d.tally.puts
 		bytes += d.tally.inline + int64(d.tally.valueBytes)
 	}
-	p.o.Up.Begin(values, bytes)
-	return p.o.Up
+	return values, bytes
 }
 
 // errEnough ends a walk.

@@ -49,7 +49,7 @@ func (e *proposing) snapshots(ctx context.Context) error {
 		if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
 			return fmt.Errorf("write a snapshot: %w", err)
 		}
-		chain = append(chain, wire.Snapshot{From: heads[0].Root, To: c.Root, Diff: *d.place})
+		chain = append(chain, wire.Snapshot{From: heads[0].Root, To: c.Root, Diff: *d.place, Values: uint64(d.tally.puts)})
 	}
 	for i := range chain {
 		chain[i].Order = uint32(i)
@@ -89,7 +89,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	fresh := spool.New(e.p.o.Store.TempDir(), "diff-*", spillBytes)
 	defer fresh.Close()
 	out := bufio.NewWriter(fresh)
-	bytes, _, err := e.p.encodeDiff(ctx, e.p.tree(from), e.p.tree(to), out)
+	bytes, t, err := e.p.encodeDiff(ctx, e.p.tree(from), e.p.tree(to), out)
 	if err == nil {
 		err = out.Flush()
 	}
@@ -119,16 +119,16 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		_, err = io.Copy(w, r)
 	case rest == 0: // what was removed need not be said
 		s.From = object.Digest{}
-		_, _, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
+		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
 	default:
 		s.From = chain[rest].From
-		err = e.compose(ctx, chain[rest:], format.NewChangeReader(r, int64(bytes)), w)
+		t.puts, err = e.compose(ctx, chain[rest:], format.NewChangeReader(r, int64(bytes)), w)
 	}
 	if err != nil {
 		return nil, err
 	}
 	place, err := w.finish(ctx)
-	s.Diff = *place
+	s.Diff, s.Values = *place, uint64(t.puts)
 	return append(slices.Clip(chain[:rest]), s), err
 }
 
@@ -150,8 +150,9 @@ func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error)
 	return false, nil
 }
 
-// compose writes snapshots, and the changes that come last, as one.
-func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *format.ChangeReader, w io.Writer) error {
+// compose writes snapshots, and the changes that come last, as one. It returns how many keys get a
+// value.
+func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *format.ChangeReader, w io.Writer) (puts int64, err error) {
 	var readers []*diffReader
 	defer func() {
 		for _, r := range readers {
@@ -161,7 +162,7 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *fo
 	for i := range chain {
 		r, err := e.p.openDiff(ctx, &wire.Diff{Place: &chain[i].Diff})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		readers = append(readers, r)
 	}
@@ -170,7 +171,7 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *fo
 	nothing := func(*format.Change) error { return nil }
 	for c, err := range composed(readers, nothing) {
 		if err != nil {
-			return err
+			return 0, err
 		}
 		x := format.Change{Key: c.Entry.Key, Removed: c.Delete}
 		switch {
@@ -181,8 +182,11 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *fo
 			x.Object, x.Size, x.Priority = c.Entry.Digest, c.Entry.Size, c.Entry.Priority
 		}
 		if err := cw.Write(&x); err != nil {
-			return err
+			return 0, err
+		}
+		if !c.Delete {
+			puts++
 		}
 	}
-	return nil
+	return puts, nil
 }

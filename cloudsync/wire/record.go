@@ -105,14 +105,37 @@ func newRecord(tag byte) Record {
 	return nil
 }
 
-// Device begins a body: it says which device made it.
-type Device struct{ ID epoch.ID }
+// Device begins a body: it says which device made it. Values is how many keys get a value, and Bytes
+// how long the eager packs are: for who shows how far a device is.
+type Device struct {
+	ID            epoch.ID
+	Values, Bytes uint64
+}
 
-func (*Device) tag() byte                  { return tagDevice }
-func (*Device) compare(Record) int         { return 0 }
-func (r *Device) check() error             { return notZero("id of the device", r.ID) }
-func (r *Device) read(d *decoder)          { r.ID = d.id() }
-func (r *Device) appendTo(b []byte) []byte { return append(b, r.ID[:]...) }
+func (*Device) tag() byte          { return tagDevice }
+func (*Device) compare(Record) int { return 0 }
+func (r *Device) check() error {
+	return errors.Join(notZero("id of the device", r.ID), display(r.Values), display(r.Bytes))
+}
+
+func (r *Device) read(d *decoder) {
+	r.ID = d.id()
+	r.Values, r.Bytes = d.uvarint("number of values", 0, maxDisplay), d.uvarint("bytes of packs", 0, maxDisplay)
+}
+
+func (r *Device) appendTo(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(append(b, r.ID[:]...), r.Values), r.Bytes)
+}
+
+// maxDisplay bounds figures that are only shown, so that sums of them do not overflow.
+const maxDisplay = 1 << 50
+
+func display(n uint64) error {
+	if n > maxDisplay {
+		return fmt.Errorf("a figure of %d", n)
+	}
+	return nil
+}
 
 // Base begins a checkpoint: it says for which entry the checkpoint stands. Hash is that of the
 // entry, zero where the checkpoint stands for nothing.
@@ -264,6 +287,7 @@ type Snapshot struct {
 	Order    uint32 // ascending from 0 on
 	From, To object.Digest
 	Diff     Place
+	Values   uint64 // keys that get a value: for who shows how far a device is
 }
 
 func (*Snapshot) tag() byte              { return tagSnapshot }
@@ -276,18 +300,19 @@ func (r *Snapshot) check() error {
 	case !isNode(r.To) || !r.From.IsZero() && !isNode(r.From):
 		return errors.New("a snapshot leads to what is no tree")
 	}
-	return r.Diff.check()
+	return errors.Join(r.Diff.check(), display(r.Values))
 }
 
 func (r *Snapshot) read(d *decoder) {
 	r.Order = uint32(d.uvarint("order of a snapshot", 0, math.MaxUint32))
 	r.From, r.To = d.digest(), d.digest()
 	r.Diff.read(d)
+	r.Values = d.uvarint("number of values", 0, maxDisplay)
 }
 
 func (r *Snapshot) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Order))
-	return r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...))
+	return binary.AppendUvarint(r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...)), r.Values)
 }
 
 // Gone are commits that are given up. Each Gone of a stream begins behind the end of the one

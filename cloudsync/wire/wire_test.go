@@ -90,7 +90,7 @@ func aCommit(t *rapid.T) *commit.Commit {
 func aRecord(t *rapid.T, tag byte) Record {
 	switch tag {
 	case tagDevice:
-		return &Device{anID(t)}
+		return &Device{anID(t), rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), rapid.Uint64Range(0, maxDisplay).Draw(t, "bytes")}
 	case tagBase:
 		return &Base{rapid.Uint64Range(0, MaxNumber).Draw(t, "number"), aHash(t)}
 	case tagRun:
@@ -98,7 +98,7 @@ func aRecord(t *rapid.T, tag byte) Record {
 		bytes := rapid.Uint64Range(1, 1<<40).Draw(t, "bytes")
 		return &Run{kind, rapid.Uint32().Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records")}
 	case tagSnapshot:
-		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t)}
+		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t), Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values")}
 		if rapid.Bool().Draw(t, "behind") {
 			r.From = object.Sum(object.NodeBit, []byte{2})
 		}
@@ -431,7 +431,7 @@ func sealers(t testing.TB) map[string]*seal.Sealer {
 func TestEntries(t *testing.T) {
 	e, other, id := epoch.ID{1}, epoch.ID{2}, epoch.ID{3}
 	previous := epoch.Hash{4}
-	stream, err := write(Body, []Record{&Device{id}, &Retention{Last: 10}})
+	stream, err := write(Body, []Record{&Device{ID: id}, &Retention{Last: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -662,12 +662,12 @@ func golden(t testing.TB) map[string][]byte {
 	commits := []Record{&Commit{Commit: a, Diff: Diff{Inline: []byte("diff")}}, &Commit{Commit: b, Near: epoch.Set{}, Treeless: true}}
 	slices.SortFunc(commits, Record.compare)
 	commits = append(commits, &Commit{Commit: m, Base: a.ID, Near: epoch.Set{7, 8}, Diff: Diff{Place: &place}})
-	body := append([]Record{&Device{epoch.ID{9}}, &Gone{epoch.Set{1, 2}}, &Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Pieces: 3, Eager: true},
+	body := append([]Record{&Device{epoch.ID{9}, 300, 1000}, &Gone{epoch.Set{1, 2}}, &Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Pieces: 3, Eager: true},
 		&Piece{Digest: object.Sum(object.Chunk, []byte("piece")), Content: []byte("piece")}, &Missing{object.Sum(object.Chunk, []byte("gone"))}}, commits...)
 	body = append(body, &Explanation{Root: root(4), Diff: Diff{Inline: []byte("why")}}, &Tag{Name: "v1", Commit: m.ID}, &Tag{Name: "v2"},
 		&Retention{Last: 10, Within: time.Hour})
 	checkpoint := []Record{&Base{70, epoch.Hash{1}}, &Run{Commits, 1, epoch.ID{1}, epoch.ID{2}, 1000, 20}, &Run{Commits, 0, epoch.ID{3}, epoch.ID{4}, 100, 2},
-		&Snapshot{Order: 0, To: root(5), Diff: place}, &Snapshot{Order: 1, From: root(5), To: root(3), Diff: place}, &Tag{Name: "v1", Commit: m.ID}, &Retention{}}
+		&Snapshot{Order: 0, To: root(5), Diff: place, Values: 300}, &Snapshot{Order: 1, From: root(5), To: root(3), Diff: place}, &Tag{Name: "v1", Commit: m.ID}, &Retention{}}
 	out := map[string][]byte{}
 	for name, s := range map[string]struct {
 		s Stream
