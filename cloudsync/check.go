@@ -86,6 +86,9 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	}
 	err = p.reupload(ctx, c.drop)
 	if err == nil {
+		err = c.dropEpoch(ctx)
+	}
+	if err == nil {
 		err = p.store.MissingPieces(ctx, func(object.Digest) error { r.Missing++; return nil })
 	}
 	if err != nil {
@@ -105,6 +108,7 @@ type checkRun struct {
 	report *CheckReport            // guarded by mu, as all below
 	packs  map[epoch.ID]string     // damaged or missing ones, with their names
 	spare  []string                // other objects that are damaged, and nobody needs
+	own    string                  // the epoch of the page, if it is damaged
 	named  map[string]placedObject // packs and differences that are to be checked
 }
 
@@ -247,8 +251,11 @@ func (c *checkRun) epochs(ctx context.Context) (own *epoch.Proposal, err error) 
 			return nil
 		}
 		bad := func() {
-			if name.Number < c.at.K {
+			switch {
+			case name.Number < c.at.K:
 				c.spare = append(c.spare, infos[i].Name)
+			case name.Number == c.at.K:
+				c.own = infos[i].Name
 			}
 		}
 		return c.object(ctx, infos[i].Name, bad, func(ctx context.Context) (int64, error) {
@@ -451,7 +458,20 @@ func (c *checkRun) drop(ctx context.Context) error {
 	for _, name := range c.packs {
 		c.spare = append(c.spare, name)
 	}
-	for _, name := range c.spare {
+	return c.delete(ctx, c.spare...)
+}
+
+// dropEpoch deletes the damaged epoch that the page was in, once it is past: until then it says that
+// the bucket is damaged, where one that is missing says that it was rolled back.
+func (c *checkRun) dropEpoch(ctx context.Context) error {
+	if c.own == "" || c.p.rep.Load().Position().K <= c.at.K {
+		return nil
+	}
+	return c.delete(ctx, c.own)
+}
+
+func (c *checkRun) delete(ctx context.Context, names ...string) error {
+	for _, name := range names {
 		if err := c.p.b.Delete(ctx, name); err != nil && !errors.Is(err, base.ErrNotFound) {
 			return fmt.Errorf("delete damaged object %s: %w", name, err)
 		}
