@@ -162,6 +162,9 @@ func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) 
 	if o.DryRun {
 		return nil
 	}
+	if err := cloudsync.Forget(ctx, p.store); err != nil { // a cloud that it had knows nothing of this
+		return err
+	}
 	kept, err := p.store.Prune(ctx, ids)
 	c.Pruned -= len(kept)
 	if errors.Is(err, ErrConflict) {

@@ -114,8 +114,13 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 			_, err := s.Erase(ctx, ids, values)
 			return err
 		})
-	} else if err = cloudsync.BeginErasing(ctx, p.store); err == nil {
-		_, err = p.store.Prune(ctx, ids)
+	} else {
+		if err = cloudsync.Forget(ctx, p.store); err == nil { // a cloud that it had knows nothing of this
+			err = cloudsync.BeginErasing(ctx, p.store)
+		}
+		if err == nil {
+			_, err = p.store.Prune(ctx, ids)
+		}
 	}
 	if err == nil {
 		err = p.clearFiles(ctx)

@@ -55,7 +55,7 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 		return err
 	}
 	if st.At.Joined() && st.Bucket != p.s.o.Keyring.BucketID() {
-		if err := p.forget(ctx); err != nil {
+		if err := forget(ctx, p.store); err != nil {
 			return err
 		}
 		p.connect()

@@ -105,19 +105,30 @@ func (p *Page) mistrust(ctx context.Context) error {
 		return nil
 	}
 	p.s.o.Logger.Warn("the position in the bucket is lost: everything here is compared with what the bucket has", "ledger", p.o.Ledger, "page", p.pageID())
-	return p.forget(ctx)
+	return forget(ctx, p.store)
 }
 
-// forget makes the page one that knows nothing of the bucket, but that there may be pieces which only
-// the bucket had.
-func (p *Page) forget(ctx context.Context) error {
-	if err := p.store.ForgetCloud(ctx, false); err != nil {
+// Forget makes a page without a Page one that knows nothing of a bucket, but that there may be pieces
+// which only the bucket has. What is here counts as unsynced then, and is compared with the bucket
+// when it syncs again. A page that gives history up by itself forgets its bucket before: there the
+// log alone says what is given up. It does nothing where the page knows of none. It returns when that
+// is durable. Errors: those of the disk and of ctx.
+func Forget(ctx context.Context, s *storage.Store) error {
+	at, err := replica.StandingOf(ctx, s)
+	if err != nil || !at.At.Joined() {
+		return err
+	}
+	return forget(ctx, s)
+}
+
+func forget(ctx context.Context, s *storage.Store) error {
+	if err := s.ForgetCloud(ctx, false); err != nil {
 		return fmt.Errorf("forget the bucket: %w", err)
 	}
 	errOne := errors.New("one is enough")
-	err := p.store.MissingPieces(ctx, func(object.Digest) error { return errOne })
+	err := s.MissingPieces(ctx, func(object.Digest) error { return errOne })
 	if errors.Is(err, errOne) { // who reads such a piece has it looked for
-		err = p.keep(ctx, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
+		err = keepRows(ctx, s, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}}, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
 	}
 	return err
 }
@@ -409,10 +420,15 @@ func (p *Page) complete(ctx context.Context) error {
 // tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for, and
 // prunes what was given up.
 func (p *Page) tidy(ctx context.Context) error {
+	rep := p.rep.Load()
+	if rep.Position().Joined() {
+		if err := rep.DropInner(ctx); err != nil {
+			return err
+		}
+	}
 	if err := p.fold(ctx); err != nil {
 		return err
 	}
-	rep := p.rep.Load()
 	if len(rep.State().GiveUp) == 0 && !p.folding() {
 		return nil
 	}

@@ -243,7 +243,7 @@ func (d *device) learn(ctx context.Context) error {
 		}
 		d.hold(n)
 	}
-	if d.w.retained || strange {
+	if d.w.retained || strange || d.w.unnoted.last() >= 0 {
 		d.heads = d.heads[:0:0]
 		for _, c := range heads {
 			d.heads = append(d.heads, d.w.graph.byID[c.ID])

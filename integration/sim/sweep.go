@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/btree"
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/gc"
@@ -160,6 +161,9 @@ func (d *device) prune(ctx context.Context, keep int) error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
+	if err := d.forsake(ctx); err != nil {
+		return err
+	}
 	before := d.pruned
 	d.markPruned(ids)
 	kept, err := d.s.Prune(ctx, ids)
@@ -228,6 +232,19 @@ func (d *device) unwanted(ctx context.Context, keep int) ([]commit.ID, error) {
 		}
 	}
 	return ids, err
+}
+
+// forsake forgets the bucket, as a page does before it gives history up by itself.
+func (d *device) forsake(ctx context.Context) error {
+	if d.link == nil {
+		return nil
+	}
+	if err := d.leave(); err != nil {
+		return err
+	}
+	err := cloudsync.Forget(ctx, d.s)
+	d.join()
+	return err
 }
 
 func (d *device) markPruned(ids []commit.ID) {
@@ -408,6 +425,9 @@ func (d *device) sweepCrash(ctx context.Context, s Step) error {
 	var err error
 	if s.Apart {
 		if gone, err = d.unwanted(ctx, s.Base); err != nil {
+			return err
+		}
+		if err = d.forsake(ctx); err != nil {
 			return err
 		}
 		d.markPruned(gone)
