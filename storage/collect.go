@@ -69,7 +69,8 @@ type CollectStats struct {
 // beginning of the cycle before nothing of sync has come and no journal is open that is older. So
 // what only this device has stays while it is not known who needs it: a piece may have come on
 // account of an index piece that is not held, and have been condemned in the bucket. Chunks that
-// the bucket has are dropped meanwhile: their place stays.
+// the bucket has are dropped meanwhile: their place stays. With MetadataPlaced only pieces that the
+// bucket has wait so.
 //
 // A Collector belongs to one goroutine; a page has at most one that is in use. It needs no end.
 type Collector struct {
@@ -417,6 +418,7 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 	noOlder := w.oldest > c.lastQuiet.journal
 	if !c.trees.here(tx) || c.lastBlind || c.blind {
 		k.drop = noOlder
+		k.local = noOlder && hasKey(tx.Bucket(bucketMetadata), []byte(MetadataPlaced))
 		return k
 	}
 	k.placed = noOlder

@@ -29,6 +29,11 @@ const MetadataLacks = "lacks"
 // has given up pieces with their places.
 const MetadataAdopted = "adopted"
 
+// MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log
+// need have a place, or are named as missing, whether their trees are here or not. Then a local piece
+// to which nothing here refers is garbage.
+const MetadataPlaced = "sent"
+
 // isMissing reports whether a piece is missing in a page that is known to lack some, or not to know
 // the places of all. With fold, it lets the index reflect the log first if there is no row of the
 // piece.

@@ -385,6 +385,9 @@ func (e *entering) settle(ctx context.Context) error {
 	n.Bucket = e.p.o.Sealer.Keyring().BucketID()
 	n.At, n.Entries, n.Bytes, n.EntryTime = e.to, 0, 0, e.x.Created
 	e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataLacks, Value: []byte{1}})
+	if e.x.Kind == epoch.Renewal { // see resend
+		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataPlaced})
+	}
 	err = e.submit(ctx)
 	if errors.Is(err, base.ErrInvalid) {
 		return &fault{err: err}
@@ -405,7 +408,7 @@ func (e *entering) setMissing() error {
 		if err != nil {
 			return err
 		}
-		if !st.held && (!st.placed || condemned[d]) {
+		if !st.placed || condemned[d] {
 			missing[d] = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -125,6 +126,19 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 		g.progress.Advance(1, 0)
 	}
 	return g.takeQueued(priority == object.Eager)
+}
+
+// pieces takes those pieces that are local.
+func (g *gatherer) pieces(ds iter.Seq[object.Digest]) error {
+	for d := range ds {
+		if err := g.enqueue(d, false); err != nil {
+			return err
+		}
+	}
+	if err := g.takeQueued(false); err != nil {
+		return err
+	}
+	return g.flush()
 }
 
 // walk queues the pieces below d, and d. depth is how many index pieces are above it. An index

@@ -429,15 +429,18 @@ var errEnough = errors.New("enough")
 
 // resend takes local pieces that commits of the log need, to packs alone: their place did not pass
 // to the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so
-// where there are some it goes through the values of all commits that have a tree here.
+// where there are some it goes through the values of all commits that have a tree here, and takes what
+// the log says that nobody has sent. Once behind a renewal it takes all: what only this device has may
+// be what a commit needs whose tree is not here.
 func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	if p.out.looked {
 		return nil
 	}
 	err := p.o.Store.LocalPieces(ctx, func(object.Digest) error { return errEnough })
 	if err == nil {
-		p.out.looked = true
-		return nil
+		err = p.resendAll(ctx, g)
+		p.out.looked = err == nil
+		return err
 	}
 	if !errors.Is(err, errEnough) {
 		return fmt.Errorf("look for local pieces: %w", err)
@@ -480,9 +483,35 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 		ds = append(ds, d)
 	}
 	g.forced = true
-	err = g.deltas(ds)
+	if err = g.deltas(ds); err == nil {
+		err = g.pieces(maps.Keys(p.state.Missing))
+	}
+	if err == nil {
+		err = p.resendAll(ctx, g)
+	}
 	p.out.looked = err == nil
 	return err
+}
+
+// resendAll takes all local pieces unless storage.MetadataPlaced says that this was done, and has it
+// say so.
+func (p *Page) resendAll(ctx context.Context, g *gatherer) error {
+	done, err := p.o.Store.Metadata(ctx, storage.MetadataPlaced)
+	if err != nil || done != nil {
+		return err
+	}
+	var all []object.Digest
+	err = p.o.Store.LocalPieces(ctx, func(d object.Digest) error {
+		all = append(all, d)
+		return nil
+	})
+	if err == nil {
+		err = g.pieces(slices.Values(all))
+	}
+	if err != nil {
+		return fmt.Errorf("send all pieces that the bucket lacks: %w", err)
+	}
+	return p.submitAlone(ctx, &storage.SyncBatch{Metadata: []storage.Metadata{{Type: storage.MetadataPlaced, Value: []byte{1}}}})
 }
 
 // write writes the body.

@@ -19,10 +19,12 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	logwire "github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -553,7 +555,8 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 	if err = d.s.LocalPieces(ctx, count); local == 0 || err != nil {
 		return err == nil, err
 	}
-	// What commits needed that were given up is not sent again. It goes when it is collected.
+	// What only commits needed that were given up is not sent again. It goes when it is collected,
+	// unless there are commits without trees, which may need it as far as a collector knows.
 	local = 0
 	for c := d.s.NewCollector(storage.CollectOptions{}); c.Stats().Cycles < 4 && err == nil; {
 		_, err = c.Step(ctx)
@@ -561,7 +564,57 @@ func (d *device) inBucket(ctx context.Context) (bool, error) {
 	if err == nil {
 		err = d.s.LocalPieces(ctx, count)
 	}
+	if local == 0 || err != nil {
+		return err == nil, err
+	}
+	needed, err := d.needed(ctx)
+	if err != nil {
+		return false, err
+	}
+	local = 0
+	err = d.s.LocalPieces(ctx, func(p object.Digest) error {
+		if needed[p] {
+			local++
+		}
+		return nil
+	})
 	return local == 0, err
+}
+
+// needed returns the pieces of the trees and explanations that are here.
+func (d *device) needed(ctx context.Context) (map[object.Digest]bool, error) {
+	all := map[object.Digest]bool{}
+	values := func(root object.Digest) error {
+		return d.walkValues(ctx, root, func(e *fb.Entry) error {
+			err := split.Walk(ctx, d.s, e.Digest, func(p object.Digest, _ uint64, _ bool) error { all[p] = true; return nil })
+			if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNeedsFetch) {
+				return nil
+			}
+			return err
+		})
+	}
+	ids, err := d.s.FindCommits(ctx, nil, false, 1<<30)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		var c *commit.Commit
+		var root object.Digest
+		held := false
+		if c, err = d.s.Commit(ctx, id); err == nil {
+			held, err = d.s.TreeHeld(ctx, c)
+		}
+		if err == nil && held {
+			err = values(c.Root)
+		}
+		if err == nil {
+			root, held, err = d.s.Explanation(ctx, id)
+		}
+		if err == nil && held {
+			err = values(root)
+		}
+	}
+	return all, err
 }
 
 // restart ends the process of the device, and begins it on another disk.

@@ -25,7 +25,7 @@ func TestCloudHistories(t *testing.T) {
 	// Without these the histories would prove little.
 	c := total.Cloud
 	if n >= 500 && *hazardsFlag == flag.Lookup("hazards").DefValue && (c.Failed < n/2 || c.Reuploads < n/10 || c.Evictions < n/20 || c.Restored < n/20 || c.Crashes < n/2 || c.Packs < n/10 ||
-		c.Checkpoints < n/10 || c.Ranges < n/50 || c.Deleted < n/50 || c.Read < n<<16) {
+		c.Checkpoints < n/10 || c.Deleted < n/50 || c.Read < n<<16) {
 		t.Errorf("%d histories have too little trouble to prove anything: %+v", n, c)
 	}
 }
