@@ -420,15 +420,10 @@ func (p *Page) complete(ctx context.Context) error {
 // tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for, and
 // prunes what was given up.
 func (p *Page) tidy(ctx context.Context) error {
-	rep := p.rep.Load()
-	if rep.Position().Joined() {
-		if err := rep.DropInner(ctx); err != nil {
-			return err
-		}
-	}
 	if err := p.fold(ctx); err != nil {
 		return err
 	}
+	rep := p.rep.Load()
 	if len(rep.State().GiveUp) == 0 && !p.folding() {
 		return nil
 	}

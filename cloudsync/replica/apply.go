@@ -53,7 +53,8 @@ type bodyStep struct {
 	// and size is how long the commits of the batch are.
 	below, explained map[commit.ID]bool
 	size             int
-	last             *wire.Commit // for the explanation behind it
+	alone            []*commit.Commit // orphans before the step
+	last             *wire.Commit     // for the explanation behind it
 	lastNew          bool
 }
 
@@ -68,6 +69,9 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
 		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
+	}
+	if b.alone, err = s.orphans(ctx); err != nil {
+		return err
 	}
 	r, closer, err := e.Body(ctx)
 	if err != nil {
@@ -375,7 +379,9 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	if err := b.giveUpGone(ctx); err != nil {
 		return err
 	}
-	b.covered()
+	if err := b.covered(ctx); err != nil {
+		return err
+	}
 	n := b.next
 	b.leavePending()
 	if len(b.placed) > 0 {
@@ -455,8 +461,19 @@ func (b *bodyStep) lacks() error {
 }
 
 // covered has commits count as no heads on which commits of the entry stand whose parents were
-// given up.
-func (b *bodyStep) covered() {
+// given up, or commits that were here already.
+func (b *bodyStep) covered(ctx context.Context) error {
+	whole, err := b.rejoin(ctx, b.alone)
+	if err != nil {
+		return err
+	}
+	if len(whole) > 0 {
+		near := maps.Clone(b.next.Near)
+		for _, c := range whole {
+			delete(near, short(c.ID))
+		}
+		b.next.setNear(near)
+	}
 	heads := b.p.headsHere()
 	for _, near := range b.near {
 		for _, id := range near {
@@ -467,6 +484,7 @@ func (b *bodyStep) covered() {
 			}
 		}
 	}
+	return nil
 }
 
 // headsHere returns the heads of the page, durable ones and others, by their short names.
@@ -572,7 +590,9 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 		}
 	}
 	b.next.setNear(near)
-	b.covered()
+	if err := b.covered(ctx); err != nil {
+		return err
+	}
 	b.next.setRetention(b.p.state.Retention)
 	b.b.Unsynced = b.adopted
 	return b.submit(ctx)

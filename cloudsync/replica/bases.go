@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/storage"
 )
 
 // maxBases bounds how many heads a difference is tried from.
@@ -92,74 +90,6 @@ func (p *Page) nearest(ctx context.Context, c *commit.Commit) (out []*commit.Com
 		}
 	}
 	return out, nil
-}
-
-// DropInner has heads count as none that are ancestors of others: they came when what is built on them
-// was here already. It reads the commits above the lowest head. Those that were here without their
-// parents have these now.
-func (p *Page) DropInner(ctx context.Context) error {
-	heads := p.o.Store.Heads()
-	if len(heads) < 2 {
-		return nil
-	}
-	isHead := map[commit.ID]bool{}
-	for _, h := range heads {
-		isHead[h.ID] = true
-	}
-	low := slices.MinFunc(heads, commit.CompareGeneration).Generation
-	n, b, seen := p.state.Next(), &storage.SyncBatch{}, map[commit.ID]bool{}
-	for next := slices.Clone(heads); len(next) > 0; {
-		c := next[len(next)-1]
-		next = next[:len(next)-1]
-		near, err := p.rejoined(ctx, c, n)
-		if err != nil {
-			return fmt.Errorf("look for heads below others: %w", err)
-		}
-		for _, a := range near {
-			if seen[a.ID] || a.Generation < low {
-				continue
-			}
-			if seen[a.ID] = true; isHead[a.ID] {
-				b.Inner = append(b.Inner, a.ID)
-			}
-			next = append(next, a)
-		}
-	}
-	if len(b.Inner) == 0 && len(n.Near) == len(p.state.Near) {
-		return nil
-	}
-	return p.write(ctx, nil, b, n)
-}
-
-// rejoined is nearest, but for a commit whose parents are all here again, and not given up: n has no
-// other ancestors of it then.
-func (p *Page) rejoined(ctx context.Context, c *commit.Commit, n *State) ([]*commit.Commit, error) {
-	near, err := p.nearest(ctx, c)
-	set, ok := n.Near[short(c.ID)]
-	if err != nil || !ok || len(near) < len(set) {
-		return near, err
-	}
-	parents := near[:0:0]
-	for _, id := range c.Parents {
-		a, err := p.o.Store.Commit(ctx, id)
-		if isPruned(err) {
-			return near, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
-		}
-		if !a.IsFirst() {
-			parents = append(parents, a)
-		}
-	}
-	givenUp := func(c *commit.Commit) bool { return slices.Contains(p.state.GiveUp, c.ID) }
-	if slices.ContainsFunc(near, givenUp) || slices.ContainsFunc(parents, givenUp) {
-		return near, nil
-	}
-	all := maps.Clone(n.Near)
-	delete(all, short(c.ID))
-	n.setNear(all)
-	return parents, nil
 }
 
 // isPruned reports whether a commit was not found since it was given up.

@@ -369,7 +369,9 @@ func (e *entering) settle(ctx context.Context) error {
 	if err := e.sendAgain(ctx); err != nil {
 		return err
 	}
-	e.setNear()
+	if err := e.setNear(ctx); err != nil {
+		return err
+	}
 	n.addGone(e.j.Memory)
 	n.setSend(e.j.Send)
 	n.setFold(e.p.foldOf(&e.j, e.st, e.p.state.Fold, e.near, e.headIDs()))
@@ -483,7 +485,7 @@ func (e *entering) sendAgain(ctx context.Context) error {
 
 // setNear notes the nearest ancestors of unsynced commits of which a parent was given up. Those
 // that wait for a fold have their parents.
-func (e *entering) setNear() {
+func (e *entering) setNear(ctx context.Context) error {
 	all := e.j.View.Set()
 	for _, n := range e.j.Unsynced {
 		i, _ := e.view.Index(n.ID)
@@ -499,4 +501,13 @@ func (e *entering) setNear() {
 		}
 		e.near[n.ID] = n.Near
 	}
+	alone, err := e.orphans(ctx)
+	if err != nil {
+		return err
+	}
+	whole, err := e.rejoin(ctx, alone)
+	for _, c := range whole {
+		delete(e.near, short(c.ID))
+	}
+	return err
 }

@@ -106,6 +106,47 @@ func (s *step) publish() {
 	s.p.shared.Store(&c)
 }
 
+// orphans returns the unsynced commits that are here without all their parents.
+func (s *step) orphans(ctx context.Context) (out []*commit.Commit, err error) {
+	for id := range s.unsynced {
+		if _, ok := s.p.state.Near[short(id)]; !ok {
+			continue
+		}
+		c, err := s.p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// rejoin has commits of the step count as no heads that are parents of orphans, and returns the
+// orphans that have all their parents now.
+func (s *step) rejoin(ctx context.Context, orphans []*commit.Commit) (whole []*commit.Commit, err error) {
+	fresh := map[commit.ID]bool{}
+	for i := range s.b.Commits {
+		fresh[s.b.Commits[i].Commit.ID] = true
+	}
+	for _, c := range orphans {
+		came, lacks := false, false
+		for _, parent := range c.Parents {
+			if fresh[parent] {
+				s.b.Inner, came = append(s.b.Inner, parent), true
+				continue
+			}
+			_, err := s.p.o.Store.Commit(ctx, parent)
+			if lacks = lacks || isPruned(err) || s.giveUp[parent]; err != nil && !isPruned(err) {
+				return nil, fmt.Errorf("read commit %s: %w", parent.Short(), err)
+			}
+		}
+		if came && !lacks {
+			whole = append(whole, c)
+		}
+	}
+	return whole, nil
+}
+
 // find returns a commit that is here or comes with the batch, nil for none. A commit that was given
 // up is none once it was pruned.
 func (s *step) find(ctx context.Context, id commit.ID) (c *commit.Commit, here bool, err error) {
