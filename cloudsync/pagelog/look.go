@@ -183,11 +183,20 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	return nil
 }
 
-// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad.
+// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad, or
+// all of it where another entry stands at the position than the one that was applied.
 func (l *Log) adopt(ctx context.Context) error {
 	var numbers []uint64
-	e := l.at.Epoch
-	err := l.list(ctx, l.o.Names.Entry(e, l.at.Number), l.o.Names.Log(e), func(info bucket.Info) bool {
+	e, from := l.at.Epoch, l.at.Number
+	var other *DamageError
+	err := l.prove(ctx)
+	if errors.As(err, &other) {
+		from, err = 0, nil
+	}
+	if err != nil {
+		return err
+	}
+	err = l.list(ctx, l.o.Names.Entry(e, from), l.o.Names.Log(e), func(info bucket.Info) bool {
 		if name, ok := l.o.Names.Parse(info.Name); ok {
 			numbers = append(numbers, name.Number)
 		}
