@@ -44,8 +44,8 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 	return p.barrier(ctx, held)
 }
 
-// startOver renews the log. A page that was synced with another bucket forgets that first, but for the
-// retention (see carry).
+// startOver renews the log. A page that was synced with another bucket, or that has nothing, forgets
+// that first, but for the retention (see carry).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err
@@ -54,7 +54,7 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if err != nil {
 		return err
 	}
-	if st.At.Joined() && st.Bucket != p.s.o.Keyring.BucketID() {
+	if st.At.Joined() && (st.Bucket != p.s.o.Keyring.BucketID() || p.isBare()) {
 		if err := forget(ctx, p.store); err != nil {
 			return err
 		}

@@ -135,12 +135,13 @@ func (e *entering) commits(ctx context.Context) error {
 	}
 	for _, id := range heads {
 		c := e.heads[id]
+		if e.caughtUp || e.unsynced[c.ID] {
+			continue
+		}
 		for _, p := range c.Parents {
 			parents[short(p)] = true
 		}
-		if !e.caughtUp && !e.unsynced[c.ID] {
-			e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
-		}
+		e.b.Commits = append(e.b.Commits, storage.ReceivedCommit{Commit: c, Shallow: true, Anew: true})
 	}
 	var below epoch.Set // what unsynced commits stand on
 	for _, n := range e.j.Unsynced {
