@@ -483,10 +483,11 @@ func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return p.withTurn(ctx, buildWhat(ids), func(ctx context.Context) error {
 		at := p.ses.log.Position()
 		err := p.withNewerKeys(ctx, func() error { return p.rep.Load().BuildTrees(ctx, ids) })
-		if !errors.Is(err, base.ErrGone) {
+		if !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) && !isDamage(err) {
 			return err
 		}
-		if _, err := p.download(ctx); err != nil { // it may stand elsewhere in a newer epoch
+		p.ses.looked = false // it may stand elsewhere in a newer epoch, or have gone with a past one
+		if _, err := p.download(ctx); err != nil {
 			return err
 		}
 		if p.ses.log.Position() == at {

@@ -53,8 +53,7 @@ type bodyStep struct {
 	// and size is how long the commits of the batch are.
 	below, explained map[commit.ID]bool
 	size             int
-	alone            []*commit.Commit // orphans before the step
-	last             *wire.Commit     // for the explanation behind it
+	last             *wire.Commit // for the explanation behind it
 	lastNew          bool
 }
 
@@ -69,9 +68,6 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 		step: s, e: e, adopts: adopts, short: map[epoch.Commit]*commit.Commit{},
 		near: map[epoch.Commit]epoch.Set{}, placed: map[epoch.Commit]wire.Commit{}, bare: map[commit.ID]bool{},
 		below: map[commit.ID]bool{}, explained: map[commit.ID]bool{},
-	}
-	if b.alone, err = s.orphans(ctx); err != nil {
-		return err
 	}
 	r, closer, err := e.Body(ctx)
 	if err != nil {
@@ -463,14 +459,14 @@ func (b *bodyStep) lacks() error {
 // covered has commits count as no heads on which commits of the entry stand whose parents were
 // given up, or commits that were here already.
 func (b *bodyStep) covered(ctx context.Context) error {
-	whole, err := b.rejoin(ctx, b.alone)
+	whole, err := b.rejoin(ctx)
 	if err != nil {
 		return err
 	}
 	if len(whole) > 0 {
 		near := maps.Clone(b.next.Near)
-		for _, c := range whole {
-			delete(near, short(c.ID))
+		for _, id := range whole {
+			delete(near, id)
 		}
 		b.next.setNear(near)
 	}

@@ -501,13 +501,9 @@ func (e *entering) setNear(ctx context.Context) error {
 		}
 		e.near[n.ID] = n.Near
 	}
-	alone, err := e.orphans(ctx)
-	if err != nil {
-		return err
-	}
-	whole, err := e.rejoin(ctx, alone)
-	for _, c := range whole {
-		delete(e.near, short(c.ID))
+	whole, err := e.rejoin(ctx)
+	for _, id := range whole {
+		delete(e.near, id)
 	}
 	return err
 }

@@ -50,6 +50,8 @@ type Page struct {
 	// erase is what the next cut erases: see SetErase.
 	erase Erase
 	out   outgoing
+	// orphans are commits of State.Near.
+	orphans map[epoch.Commit]*commit.Commit
 }
 
 var _ pagelog.Page = (*Page)(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -106,33 +107,49 @@ func (s *step) publish() {
 	s.p.shared.Store(&c)
 }
 
-// orphans returns the unsynced commits that are here without all their parents.
-func (s *step) orphans(ctx context.Context) (out []*commit.Commit, err error) {
-	for id := range s.unsynced {
-		if _, ok := s.p.state.Near[short(id)]; !ok {
-			continue
-		}
-		c, err := s.p.o.Store.Commit(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("read commit %s: %w", id.Short(), err)
-		}
-		out = append(out, c)
+// orphan returns a commit of State.Near, nil for one that is not here. They are remembered: every
+// step asks for all of them.
+func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, error) {
+	if c := p.orphans[id]; c != nil {
+		return c, nil
 	}
-	return out, nil
+	full, ok, err := p.find(ctx, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	c, err := p.o.Store.Commit(ctx, full)
+	if err != nil {
+		return nil, fmt.Errorf("read commit %s: %w", full.Short(), err)
+	}
+	if p.orphans == nil || len(p.orphans) > 2*len(p.state.Near) {
+		p.orphans = map[epoch.Commit]*commit.Commit{}
+	}
+	p.orphans[id] = c
+	return c, nil
 }
 
-// rejoin has commits of the step count as no heads that are parents of orphans, and returns the
-// orphans that have all their parents now.
-func (s *step) rejoin(ctx context.Context, orphans []*commit.Commit) (whole []*commit.Commit, err error) {
+// rejoin has commits of the step count as no heads on which others stand that were here without them.
+// It returns those of these that have all their parents now.
+func (s *step) rejoin(ctx context.Context) (whole []epoch.Commit, err error) {
 	fresh := map[commit.ID]bool{}
 	for i := range s.b.Commits {
 		fresh[s.b.Commits[i].Commit.ID] = true
 	}
-	for _, c := range orphans {
-		came, lacks := false, false
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	for id := range s.p.state.Near {
+		c, err := s.p.orphan(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if c == nil || !slices.ContainsFunc(c.Parents, func(parent commit.ID) bool { return fresh[parent] }) {
+			continue
+		}
+		lacks := false
 		for _, parent := range c.Parents {
 			if fresh[parent] {
-				s.b.Inner, came = append(s.b.Inner, parent), true
+				s.b.Inner = append(s.b.Inner, parent)
 				continue
 			}
 			_, err := s.p.o.Store.Commit(ctx, parent)
@@ -140,8 +157,8 @@ func (s *step) rejoin(ctx context.Context, orphans []*commit.Commit) (whole []*c
 				return nil, fmt.Errorf("read commit %s: %w", parent.Short(), err)
 			}
 		}
-		if came && !lacks {
-			whole = append(whole, c)
+		if !lacks {
+			whole = append(whole, id)
 		}
 	}
 	return whole, nil
