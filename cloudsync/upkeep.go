@@ -14,10 +14,10 @@ const (
 	// cutEntries is after how many entries the log is cut.
 	cutEntries = 1024
 	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
-	minCutBytes = 256 << 10
+	minCutBytes = 128 << 10
 	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a checkpoint,
 	// which has all of the content itself.
-	firstParts, laterParts = 15, 4
+	firstParts, laterParts = 15, 3
 	// cutPause is how long a device waits after a cut has failed.
 	cutPause = 10 * time.Minute
 )

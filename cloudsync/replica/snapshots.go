@@ -96,11 +96,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if err != nil {
 		return nil, err
 	}
-	var lengths []uint64
-	for _, s := range slices.Backward(chain) {
-		lengths = append(lengths, s.Diff.Bytes)
-	}
-	rest := len(chain) - wire.MergeRuns(lengths, bytes)
+	rest := kept(chain, bytes)
 	r, err := fresh.Reader()
 	if err != nil {
 		return nil, err
@@ -130,6 +126,24 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	place, err := w.finish(ctx)
 	s.Diff, s.Values = *place, uint64(t.puts)
 	return append(slices.Clip(chain[:rest]), s), err
+}
+
+// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them. Those
+// that lead on from the whole page are not longer than half of it, as all are read by who comes
+// new.
+func kept(chain []wire.Snapshot, fresh uint64) int {
+	var lengths []uint64
+	more := fresh
+	for i, s := range slices.Backward(chain) {
+		lengths = append(lengths, s.Diff.Bytes)
+		if i > 0 {
+			more += s.Diff.Bytes
+		}
+	}
+	if len(chain) > 0 && more > chain[0].Diff.Bytes/2 {
+		return 0
+	}
+	return len(chain) - wire.MergeRuns(lengths, fresh)
 }
 
 // holds reports whether the tree of the last snapshot is here: it is that of a head of the
