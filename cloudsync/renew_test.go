@@ -95,7 +95,8 @@ func TestReuploadBehindAHole(t *testing.T) {
 			if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
 				t.Fatalf("%d missing, %v", missing, err)
 			}
-			// A checkpoint, some runs and differences, a closing entry, an epoch, and an entry with commits.
+			// A checkpoint, some runs and differences, a closing entry, an epoch, and an entry with
+			// commits.
 			if n := len(w.b.Names()) - before; n > 12 {
 				t.Errorf("%d objects more", n)
 			}
@@ -333,8 +334,8 @@ func TestReuploadAtOnce(t *testing.T) {
 	}
 }
 
-// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later one. A new
-// device begins an epoch with what it has read, and others send what that lacks.
+// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later
+// one. A new device begins an epoch with what it has read, and others send what that lacks.
 func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

@@ -168,7 +168,8 @@ func TestRetentionEndToEnd(t *testing.T) {
 	sameContent(t, a, last)
 }
 
-// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their trees are built from that.
+// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their
+// trees are built from that.
 func TestRetentionOfAWindow(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -471,8 +472,9 @@ func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	}
 }
 
-// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on, for every n, and erases again on a device that was opened anew: the pack with the value goes, also when
-// the commits are given up already.
+// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on,
+// for every n, and erases again on a device that was opened anew: the pack with the value goes,
+// also when the commits are given up already.
 func TestEraseIsTakenUpAgain(t *testing.T) {
 	again := 0
 	for n := 0; ; n++ {

@@ -120,8 +120,8 @@ func (p *Page) writePacks(w *wire.Writer) error {
 	return nil
 }
 
-// seal seals the body that write writes, in its entry or as an object of its own. values is how many
-// keys get a value.
+// seal seals the body that write writes, in its entry or as an object of its own. values is how
+// many keys get a value.
 func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*wire.Writer) error) (*Outgoing, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
