@@ -78,7 +78,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	defer leave()
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[epoch.ID]string{}, named: map[string]placedObject{}}
 	if err := c.run(ctx); err != nil {
-		return nil, p.outward(fmt.Errorf("check the bucket: %w", err))
+		return nil, p.outward(err)
 	}
 	r := c.report
 	if !o.Repair || len(r.Damaged) == 0 {

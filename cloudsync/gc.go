@@ -138,8 +138,8 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 // CollectGarbage gives up what the bucket's retention does, and deletes what past epochs have left
 // in the bucket for 30 days and the present one does not name. It cuts the log when there is
 // history to give up, or packs that nothing needs, or when a cut is due. Of a page that is deleted
-// for all devices it deletes everything but the epochs. It syncs the page first. Ages are by the
-// bucket's clock. Errors: as Sync.
+// for all devices it deletes everything but the epochs, and refuses a retention with ErrDeleted. It
+// syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	var err error
 	switch {
@@ -153,7 +153,7 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 	default:
 		err = p.Sync(ctx)
 	}
-	deleted := errors.Is(err, ErrDeleted)
+	deleted := errors.Is(err, ErrDeleted) && o.Retention == nil
 	if err != nil && !deleted {
 		return nil, err
 	}
