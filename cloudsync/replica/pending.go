@@ -47,7 +47,7 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	}
 	b := &storage.SyncBatch{}
 	for i := range placed {
-		b.Condemned = append(b.Condemned, placed[i].Digest)
+		b.Unplaced = append(b.Unplaced, placed[i].Digest)
 	}
 	n := p.state.Next()
 	q.Packs = slices.DeleteFunc(slices.Clone(q.Packs), func(w wire.Pack) bool { return lost[w.ID] })
