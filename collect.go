@@ -21,8 +21,8 @@ import (
 type Retention struct {
 	// Commits keeps the newest so many; 0: the rule is not there.
 	Commits int
-	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by
-	// the timestamps of commits, with one by the bucket's clock.
+	// Age keeps the commits of so long a time, by their timestamps; 0: the rule is not there. It
+	// counts back from now, with a cloud from the newest head, so that all devices keep the same.
 	Age time.Duration
 }
 
