@@ -28,7 +28,7 @@ func (a Activity) String() string {
 	if a > NeedsUser {
 		return fmt.Sprintf("activity %d", uint8(a))
 	}
-	return [...]string{"idle", "pending", "in progress", "error", "needs the user"}[a]
+	return [...]string{"idle", "pending", "in progress", "failing", "needs the user"}[a]
 }
 
 // PageState is the state of one page.
