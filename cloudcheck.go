@@ -29,15 +29,14 @@ type CloudCheckReport struct {
 	Err error
 }
 
-// CheckCloud reads everything that the bucket has of the pages that are here, or of those that are
-// named, and that a device may need, and verifies it: every entry and range of the logs, every
-// piece of the packs, diffs and checkpoints. It names what is damaged, and what is missing as far
-// as anything tells. It costs a read of the bucket, and holds a few objects of up to 64 MiB. Sync
-// goes on meanwhile.
+// CheckCloud reads everything that the present epochs of the pages that are here, or of those that
+// are named, have in the bucket, and verifies it: epochs, checkpoints with their runs, every entry,
+// every piece of the packs, differences. It names what is damaged or missing. It costs a read of
+// the bucket, and holds a few objects of up to 64 MiB. Sync goes on meanwhile.
 //
-// With Repair a page with damage then does what Reupload does, and its log begins anew behind the
-// damage: other devices follow by themselves, and send what they have of what was damaged. Without
-// damage nothing is written.
+// With Repair a page with damage then begins a new epoch with what this device has: other devices
+// enter it by themselves, and send what they have of what was damaged. Without damage nothing is
+// written.
 //
 // Damage is no error. A page that cannot be checked keeps no other from it: its report has the
 // error, which comes with the reports too. Errors: those of Sync.

@@ -21,9 +21,9 @@ type CloudGCReport struct {
 	cloudsync.GCReport
 }
 
-// CollectCloud gives up in the bucket what its retention does not keep, for all devices, and deletes what the pages
-// have not needed for 30 days by the bucket's own clock, for the pages that are here. Other devices may write
-// meanwhile. Errors: those of Sync.
+// CollectCloud gives up in the bucket what its retention does not keep, for all devices, and
+// deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
+// are here. Other devices may write meanwhile. Errors: those of Sync.
 func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
 	keys, err := r.pageDirs()
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 type Retention struct {
 	// Commits keeps the newest so many; 0: the rule is not there.
 	Commits int
-	// Age keeps the commits of so long a time; 0: the rule is not there. Without a cloud it goes by
-	// the timestamps of commits, with one by the bucket's clock.
+	// Age keeps the commits of so long a time, by their timestamps; 0: the rule is not there. It
+	// counts back from now, with a cloud from the newest head, so that all devices keep the same.
 	Age time.Duration
 }
 
@@ -31,7 +31,8 @@ type Retention struct {
 type CollectOptions struct {
 	// Pages are the pages, nil all.
 	Pages []PageRef
-	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the setting of the page in the bucket, for all devices, and takes effect there at once.
+	// Retention, when not nil, gives up history first. For a repository with a cloud it becomes the
+	// setting of the page in the bucket, for all devices, and takes effect there at once.
 	Retention *Retention
 	// DryRun only counts the commits that would be given up.
 	DryRun bool
@@ -47,17 +48,24 @@ type PageCollection struct {
 	Name string
 	// Pruned counts the commits that were given up.
 	Pruned int
-	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives it back.
+	// Pieces and Nodes count what was deleted, Bytes what that takes in the segments: Compact gives
+	// it back.
 	Pieces, Nodes int
 	Bytes         int64
-	// InBucket reports that the retention was made the bucket's setting, or would be. What the bucket has had of the commits is deleted by CollectCloud.
+	// InBucket reports that the retention was made the bucket's setting, or would be. What the
+	// bucket has had of the commits is deleted by CollectCloud.
 	InBucket bool
 }
 
-// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what transactions have left that did not come to an end. With a retention it prunes commits first. Readers, writers and
-// open snapshots go on meanwhile and keep what they see; what they hold is collected later. Space comes back to the system with Compact.
-// It returns what was done also with an error; the last page is then the one that failed, if something was done there.
-// Errors: ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device), ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history is given up in the bucket, for all devices, so a retention needs the network there.
+// Collect deletes what nothing refers to any more: what pruned commits alone reached, and what
+// transactions have left that did not come to an end. With a retention it prunes commits first.
+// Readers, writers and open snapshots go on meanwhile and keep what they see; what they hold is
+// collected later. Space comes back to the system with Compact. It returns what was done also with
+// an error; the last page is then the one that failed, if something was done there. Errors:
+// ErrClosed, ErrReadOnly, ErrInvalid, ErrNotFound (of a page that is named and not on this device),
+// ErrCorrupt (then Check says more, and nothing is deleted on account of what is damaged), those of
+// the disk and of ctx; with a cloud and a retention those of Sync. With a cloud, history is given
+// up in the bucket, for all devices, so a retention needs the network there.
 func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageCollection, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -127,7 +135,8 @@ func (p *Page) collect(ctx context.Context, o CollectOptions, c *PageCollection)
 	})
 }
 
-// followBucket makes a retention the bucket's, and gives up there what it gives up, for all devices.
+// followBucket makes a retention the bucket's, and gives up there what it gives up, for all
+// devices.
 func (p *Page) followBucket(ctx context.Context, o CollectOptions, c *PageCollection) error {
 	if o.Retention == nil {
 		return nil

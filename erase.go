@@ -23,7 +23,8 @@ type Erasure struct {
 	Commits int
 	// Bytes is by how much the page has become smaller on the disk.
 	Bytes int64
-	// InBucket reports that it was erased in the bucket, too: CollectCloud deletes it there after 30 days.
+	// InBucket reports that it was erased in the bucket, too: CollectCloud deletes it there after
+	// 30 days.
 	InBucket bool
 }
 
@@ -40,9 +41,13 @@ type EraseOptions struct {
 // devices give the commits up when they sync next, and the bucket is rid of them 30 days after, by
 // CollectCloud; what is tagged elsewhere meanwhile stays there.
 //
-// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up as well. What the page has set aside of damage goes too. After an error, or a crash, it is to be called again, and goes on;
-// it may have no commit to give up any more then.
-// Errors: ErrNotFound (no such page, or no commit in which the key had anything else; also then the files are rid of what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot or another handle, or a transaction is open that may need it), ErrReadOnly, ErrClosed, those of Sync and of the disk.
+// Trees that are only in the cloud are fetched. A commit whose tree is nowhere any more is given up
+// as well. What the page has set aside of damage goes too. After an error, or a crash, it is to be
+// called again, and goes on; it may have no commit to give up any more then. Errors: ErrNotFound
+// (no such page, or no commit in which the key had anything else; also then the files are rid of
+// what was given up before), ErrConflict (such a commit is tagged, a head, or in use by a snapshot
+// or another handle, or a transaction is open that may need it), ErrReadOnly, ErrClosed, those of
+// Sync and of the disk.
 func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []byte, o EraseOptions) (Erasure, error) {
 	e := Erasure{PageRef: page}
 	if err := r.enter(); err != nil {

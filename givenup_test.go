@@ -82,7 +82,8 @@ func TestHistoryThatWasGivenUp(t *testing.T) {
 	checkClean(t, r)
 }
 
-// TestRetentionOfTheBucket sets the retention on one device: it gives up what that does at once, the other with its next sync, and what only one has not sent stays.
+// TestRetentionOfTheBucket sets the retention on one device: it gives up what that does at once,
+// the other with its next sync, and what only one has not sent stays.
 func TestRetentionOfTheBucket(t *testing.T) {
 	ctx := t.Context()
 	w := newCloudWorld(t)

@@ -216,7 +216,8 @@ func (run *mergeRun) rollback() {
 	}
 }
 
-// take takes the heads that are to be merged. Where the bucket has begun an epoch without commits on which something here stands, those of its log are merged first.
+// take takes the heads that are to be merged. Where the bucket has begun an epoch without commits
+// on which something here stands, those of its log are merged first.
 func (run *mergeRun) take(ctx context.Context, heads []*commit.Commit) (err error) {
 	if run.cloud, err = cloudsync.StandingOf(ctx, run.m.s.store); err != nil {
 		return fmt.Errorf("merge: %w", err)
@@ -496,7 +497,8 @@ func (p *Page) mergeView() *merge.View {
 	}
 }
 
-// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers who do not stay entered.
+// nearCommits gives the nearest ancestors of a commit of which a parent was given up, for callers
+// who do not stay entered.
 type nearCommits struct {
 	commit.Getter
 	p *Page

@@ -68,7 +68,7 @@ type SyncState struct {
 	OldestUnsynced time.Time
 	// LastSuccess is when all commits were last known to be up and all entries down, by this
 	// device's clock; zero: not since the page was opened. Pieces that go up a second time, since
-	// their place was condemned, do not count.
+	// their place is gone, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry of the page's log in the bucket that is here.
 	Position uint64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,24 +17,20 @@ import (
 
 // Kinds of objects in a bucket.
 const (
-	kindEntry = iota
-	kindRange
-	kindPack // and diffs that are objects of their own
-	kindCheckpoint
+	kindEntry      = iota
+	kindPack       // and differences that are objects of their own
+	kindCheckpoint // and runs, and epochs
 	kindOther
 	kinds
 )
 
 func kindOf(name string) int {
-	dir, last := filepath.Split(name)
 	switch {
-	case strings.HasSuffix(dir, "/log/") && strings.Contains(last, "-"):
-		return kindRange
-	case strings.HasSuffix(dir, "/log/"):
+	case strings.Contains(name, "/log/"):
 		return kindEntry
-	case strings.HasSuffix(dir, "/packs/"):
+	case strings.Contains(name, "/packs/"):
 		return kindPack
-	case strings.HasSuffix(dir, "/checkpoints/"):
+	case strings.Contains(name, "/checkpoints/"), strings.Contains(name, "/epochs/"):
 		return kindCheckpoint
 	}
 	return kindOther
@@ -74,8 +71,10 @@ type tally struct {
 
 	mu  sync.Mutex
 	sum usage // guarded by mu
-	// beforeCheckpoint, if not nil, is called before a checkpoint is put.
+	// beforeCheckpoint, if not nil, is called before the first part of a checkpoint is put, and
+	// checkpoints is the directory of the last one.
 	beforeCheckpoint func()
+	checkpoints      string
 }
 
 func (t *tally) count(fn func(u *usage)) {
@@ -91,7 +90,8 @@ func (t *tally) usage() (u usage) {
 
 func (t *tally) PutIfAbsent(ctx context.Context, name string, size int64, content io.Reader) error {
 	kind := kindOf(name)
-	if kind == kindCheckpoint && t.beforeCheckpoint != nil {
+	if dir := path.Dir(name); strings.Contains(dir, "/checkpoints/") && dir != t.checkpoints && t.beforeCheckpoint != nil {
+		t.checkpoints = dir
 		t.beforeCheckpoint()
 	}
 	t.count(func(u *usage) {

@@ -40,8 +40,8 @@ type CheckOptions struct {
 type CheckReport struct {
 	Objects int
 	Bytes   int64
-	// Damaged are the objects that are damaged, or not there though they should be, of which so many
-	// more there are that are not named.
+	// Damaged are the objects that are damaged, or not there though they should be, of which so
+	// many more there are that are not named.
 	Damaged []DamagedObject
 	More    int
 	// Newer are objects that say that a newer version has written them. That may be damage too, of
@@ -49,8 +49,8 @@ type CheckReport struct {
 	Newer []DamagedObject
 	// Repaired says that a new epoch does without them.
 	Repaired bool
-	// Missing counts the pieces of values that are not here and that the bucket does not have; other
-	// devices may have them. It is counted after a repair alone.
+	// Missing counts the pieces of values that are not here and that the bucket does not have;
+	// other devices may have them. It is counted after a repair alone.
 	Missing int
 }
 
@@ -61,9 +61,9 @@ type DamagedObject struct {
 }
 
 // Check reads all that the present epoch of the page names, and verifies it: the epochs, the
-// checkpoint with its runs, the entries, packs piece by piece, and differences. So it also finds what
-// is missing. Objects that turn out to be damaged are read again before that is believed. It goes on
-// beside sync.
+// checkpoint with its runs, the entries, packs piece by piece, and differences. So it also finds
+// what is missing. Objects that turn out to be damaged are read again before that is believed. It
+// goes on beside sync.
 //
 // With Repair, and when there is something to repair, the page then does what Reupload does. Pieces
 // that stand in damaged packs are fetched before as far as they can be read; then these packs are
@@ -78,7 +78,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 	defer leave()
 	c := &checkRun{p: p, o: o, report: &CheckReport{}, packs: map[epoch.ID]string{}, named: map[string]placedObject{}}
 	if err := c.run(ctx); err != nil {
-		return nil, p.outward(fmt.Errorf("check the bucket: %w", err))
+		return nil, p.outward(err)
 	}
 	r := c.report
 	if !o.Repair || len(r.Damaged) == 0 {
@@ -168,8 +168,8 @@ func (c *checkRun) begin(ctx context.Context) (entries uint64, err error) {
 	return st.Entries, nil
 }
 
-// object checks an object with read, which returns how much it has read, until it is good or was bad
-// so often that this is believed. bad is called then.
+// object checks an object with read, which returns how much it has read, until it is good or was
+// bad so often that this is believed. bad is called then.
 func (c *checkRun) object(ctx context.Context, name string, bad func(), read func(ctx context.Context) (int64, error)) error {
 	var err error
 	var n, all int64
@@ -461,8 +461,8 @@ func (c *checkRun) drop(ctx context.Context) error {
 	return c.delete(ctx, c.spare...)
 }
 
-// dropEpoch deletes the damaged epoch that the page was in, once it is past: until then it says that
-// the bucket is damaged, where one that is missing says that it was rolled back.
+// dropEpoch deletes the damaged epoch that the page was in, once it is past: until then it says
+// that the bucket is damaged, where one that is missing says that it was rolled back.
 func (c *checkRun) dropEpoch(ctx context.Context) error {
 	if c.own == "" || c.p.rep.Load().Position().K <= c.at.K {
 		return nil
@@ -479,8 +479,8 @@ func (c *checkRun) delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these can
-// be read.
+// salvage fetches the pieces that are not here from damaged packs, block by block, as far as these
+// can be read.
 func (c *checkRun) salvage(ctx context.Context) error {
 	placed, err := c.p.store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return at.Entry == 0 && c.packs[epoch.ID(at.Pack)] != "" })
 	if err != nil {

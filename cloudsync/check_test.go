@@ -32,7 +32,8 @@ var kinds = map[string]struct {
 	"3rd checkpoint": {"/checkpoints/", 2, false},
 }
 
-// named returns the names of objects with a part, of entries and checkpoints those of the present epoch.
+// named returns the names of objects with a part, of entries and checkpoints those of the present
+// epoch.
 func (p *page) named(part string) (names []string) {
 	st, err := cloudsync.StandingOf(p.d.w.t.Context(), p.store)
 	if err != nil {
@@ -191,8 +192,9 @@ func TestCheckTellsOfNewerObjects(t *testing.T) {
 	}
 }
 
-// TestRepairBySomebodyWithoutTheValue damages a pack with a lazy value, which is repaired by a device that never read it. What can still be read of it stays; the device that has the rest
-// sends it by itself.
+// TestRepairBySomebodyWithoutTheValue damages a pack with a lazy value, which is repaired by a
+// device that never read it. What can still be read of it stays; the device that has the rest sends
+// it by itself.
 func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()

@@ -164,8 +164,8 @@ func TestCheckpointOfLongHistory(t *testing.T) {
 	}
 }
 
-// TestBadCheckpointIsRepaired damages what a checkpoint has: a new device says which object it is, and one
-// that has the page repairs it.
+// TestBadCheckpointIsRepaired damages what a checkpoint has: a new device says which object it is,
+// and one that has the page repairs it.
 func TestBadCheckpointIsRepaired(t *testing.T) {
 	for i := 0; ; i++ {
 		w := newWorld(t)

@@ -13,10 +13,11 @@ import (
 )
 
 // DeleteEverywhere deletes the page for all devices: the newest epoch says so from then on, and for
-// ever, and the announcement of the page goes. What the bucket has of it is deleted by CollectGarbage
-// after the grace. Every device, this one too, keeps what it has; its calls that need the log end with
-// ErrDeleted once it has read so far. A page that is deleted already is no error. Errors: those of the
-// bucket and of ctx, base.ErrClosed; ErrBucketRolledBack and ErrBucketReplaced.
+// ever, and the announcement of the page goes. What the bucket has of it is deleted by
+// CollectGarbage after the grace. Every device, this one too, keeps what it has; its calls that
+// need the log end with ErrDeleted once it has read so far. A page that is deleted already is no
+// error. Errors: those of the bucket and of ctx, base.ErrClosed; ErrBucketRolledBack and
+// ErrBucketReplaced.
 func (p *Page) DeleteEverywhere(ctx context.Context) error {
 	return p.withTurn(ctx, "delete the page for all", func(ctx context.Context) error {
 		err := p.withNewerKeys(ctx, func() error { return p.ses.log.Delete(ctx) })
@@ -59,8 +60,9 @@ func (s *Syncer) DeleteEverywhere(ctx context.Context, ledger string, page [16]b
 	return s.outward(err)
 }
 
-// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without that
-// it is here; nil when it is not deleted. Errors: those of the bucket and of ctx, base.ErrClosed.
+// SweepDeleted does what CollectGarbage does for a page that is deleted for all devices, without
+// that it is here; nil when it is not deleted. Errors: those of the bucket and of ctx,
+// base.ErrClosed.
 func (s *Syncer) SweepDeleted(ctx context.Context, ledger string, page [16]byte, o GCOptions) (*GCReport, error) {
 	report, err := s.sweepDeleted(ctx, wire.NamesOf(s.o.Keyring, ledger, page), o)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestDeleteEverywhere deletes a page for all devices: nothing local goes, nothing is sent any
-// more, and the bucket is emptied after the grace, but for the floor.
+// more, and the bucket is emptied after the grace, but for the epochs.
 func TestDeleteEverywhere(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -100,7 +100,7 @@ func TestDeleteEverywhereOnceMore(t *testing.T) {
 	}
 }
 
-// TestDeletedPageIsNoticedByTheNextLook deletes a page while others have looked for floors a moment
+// TestDeletedPageIsNoticedByTheNextLook deletes a page while others have listed the epochs a moment
 // ago: who looks for entries, and who sends one, learns of it at once.
 func TestDeletedPageIsNoticedByTheNextLook(t *testing.T) {
 	for name, remove := range map[string]func(p *page) error{

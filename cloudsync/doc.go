@@ -27,9 +27,10 @@
 // Every request is made again as bucket.RetryTable says. What fails after that is what callers get.
 // In the background it is tried again for ever: after MinPoll, then after pauses that double up to
 // MaxPoll. When only the user can help (rights, quota, a bucket that was wiped, rolled back or
-// replaced) it is tried after an hour, or when somebody calls Sync or Resume. A bucket that has lost
-// or changed something is repaired by the next device that notices (pagelog.Log.Renew), if that has
-// a page to repair it from. Nothing local is ever given up because of what a bucket does not hold.
+// replaced) it is tried after an hour, or when somebody calls Sync or Resume. A bucket that has
+// lost or changed something is repaired by the next device that notices (pagelog.Log.Renew), if
+// that has a page to repair it from. Nothing local is ever given up because of what a bucket does
+// not hold.
 //
 // # Invariants, cited by the tests
 //

@@ -21,8 +21,8 @@ var (
 	// ErrBucketWiped reports a bucket without a keyring, such as an empty one. It matches
 	// ErrBucketRolledBack too.
 	ErrBucketWiped = fmt.Errorf("the bucket has no keyring: it is empty, or not one of Ledger: %w", ErrBucketRolledBack)
-	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which sync
-	// of a page cannot go on, and that this device cannot repair it; the error names it.
+	// ErrBucketDamaged reports that something in the bucket is missing or damaged without which
+	// sync of a page cannot go on, and that this device cannot repair it; the error names it.
 	// Page.Reupload on a device that has what was in it mends that. It comes with base.ErrCorrupt,
 	// base.ErrGone or base.ErrNotFound.
 	ErrBucketDamaged = pack.ErrDamaged

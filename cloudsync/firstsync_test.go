@@ -111,8 +111,8 @@ func TestCheckpointCostsReadersLittle(t *testing.T) {
 	}
 }
 
-// TestDeadPartsOfPacksAreNotRead has a pack of 10 MB of which a part in the middle is dead for the head. What
-// a new device reads of it stays below twice the content.
+// TestDeadPartsOfPacksAreNotRead has a pack of 10 MB of which a part in the middle is dead for the
+// head. What a new device reads of it stays below twice the content.
 func TestDeadPartsOfPacksAreNotRead(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()

@@ -46,13 +46,14 @@ type Standing = replica.Standing
 // MetadataPosition is the type of the row of sync_metadata with the position.
 const MetadataPosition = replica.MetadataPosition
 
-// StandingOf reads the Standing of a store. Errors: *base.CorruptError; those of the store and of ctx.
+// StandingOf reads the Standing of a store. Errors: *base.CorruptError; those of the store and of
+// ctx.
 func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return replica.StandingOf(ctx, store)
 }
 
-// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing is
-// given up. Errors: those of the store and of ctx.
+// RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing
+// is given up. Errors: those of the store and of ctx.
 func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {
 	st, err := replica.StandingOf(ctx, store)
 	if err == nil && st.Retention == (Retention{}) {
@@ -64,11 +65,12 @@ func RetentionOf(ctx context.Context, store *storage.Store) (Retention, error) {
 	return st.Retention, nil
 }
 
-// metadataCarried is the type of the row with the retention of another bucket, as long as the present
-// one does not say it: number 8, nanoseconds 8.
+// metadataCarried is the type of the row with the retention of another bucket, as long as the
+// present one does not say it: number 8, nanoseconds 8.
 const metadataCarried = "carried"
 
-// carriedOf returns the retention of another bucket that is to become that of this one, zero for none.
+// carriedOf returns the retention of another bucket that is to become that of this one, zero for
+// none.
 func carriedOf(ctx context.Context, store *storage.Store) (r Retention, err error) {
 	b, err := store.Metadata(ctx, metadataCarried)
 	if err != nil || len(b) != 16 {
@@ -89,7 +91,8 @@ func (p *Page) keepCarried(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataCarried, Value: row})
 }
 
-// carry sets the retention that the page had in another bucket, where the present one has nothing yet.
+// carry sets the retention that the page had in another bucket, where the present one has nothing
+// yet.
 func (p *Page) carry(ctx context.Context) error {
 	r, err := carriedOf(ctx, p.store)
 	if err != nil || r == (Retention{}) {
@@ -103,8 +106,8 @@ func (p *Page) carry(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataCarried})
 }
 
-// SetRetention writes the bucket's retention into the page's log, for all devices. It takes effect with
-// the next cut. Errors: as Sync; base.ErrInvalid.
+// SetRetention writes the bucket's retention into the page's log, for all devices. It takes effect
+// with the next cut. Errors: as Sync; base.ErrInvalid.
 func (p *Page) SetRetention(ctx context.Context, r Retention) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
@@ -132,10 +135,11 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 	return pagelog.ErrContended
 }
 
-// CollectGarbage gives up what the bucket's retention does, and deletes what past epochs have left in
-// the bucket for 30 days and the present one does not name. It cuts the log when there is history to
-// give up, or packs that nothing needs, or when a cut is due. Of a page that is deleted for all devices it deletes everything but
-// the epochs. It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
+// CollectGarbage gives up what the bucket's retention does, and deletes what past epochs have left
+// in the bucket for 30 days and the present one does not name. It cuts the log when there is
+// history to give up, or packs that nothing needs, or when a cut is due. Of a page that is deleted
+// for all devices it deletes everything but the epochs, and refuses a retention with ErrDeleted. It
+// syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	var err error
 	switch {
@@ -149,7 +153,7 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 	default:
 		err = p.Sync(ctx)
 	}
-	deleted := errors.Is(err, ErrDeleted)
+	deleted := errors.Is(err, ErrDeleted) && o.Retention == nil
 	if err != nil && !deleted {
 		return nil, err
 	}
@@ -188,8 +192,8 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 	return p.cut(ctx)
 }
 
-// spare reports whether the manifest has a pack that nothing needs and that was announced so long ago
-// that nothing will.
+// spare reports whether the manifest has a pack that nothing needs and that was announced so long
+// ago that nothing will.
 func (p *Page) spare() bool {
 	st := p.rep.Load().State()
 	old := st.EntryTime.Add(-epoch.Grace) // by which a cut decides

@@ -21,8 +21,8 @@ func (w *world) packs() (names []string) {
 	return names
 }
 
-// TestGarbageIsDeletedAfterTheGrace deletes what past epochs have left, 30 days after they ended: entries,
-// checkpoints, and packs that nobody has ever named.
+// TestGarbageIsDeletedAfterTheGrace deletes what past epochs have left, 30 days after they ended:
+// entries, checkpoints, and packs that nobody has ever named.
 func TestGarbageIsDeletedAfterTheGrace(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
@@ -75,8 +75,8 @@ func TestGarbageIsDeletedAfterTheGrace(t *testing.T) {
 	sameContent(t, a, c)
 }
 
-// TestPackBesideACut uploads a pack, and has another device cut the log before its entry, or just before
-// that: the pack is named all the same, or uploaded again.
+// TestPackBesideACut uploads a pack, and has another device cut the log before its entry, or just
+// before that: the pack is named all the same, or uploaded again.
 func TestPackBesideACut(t *testing.T) {
 	for name, late := range map[string]bool{"before the entry": true, "between pack and entry": false} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestRetentionIsKept(t *testing.T) {
 	sameHeads(t, a, b, c)
 }
 
-// TestHoleBesideACollection has the bucket lose an entry before a device reads it, which then collects: what
-// the entries behind the hole brought comes back from the device that has it.
+// TestHoleBesideACollection has the bucket lose an entry before a device reads it, which then
+// collects: what the entries behind the hole brought comes back from the device that has it.
 func TestHoleBesideACollection(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)

@@ -180,7 +180,8 @@ func (p *page) reopen() {
 	p.d.page(p.ledger)
 }
 
-// merge merges the heads as the root package does, without rules. Trees that it needs and that are not here are built.
+// merge merges the heads as the root package does, without rules. Trees that it needs and that are
+// not here are built.
 func (p *page) merge(ctx context.Context, only []commit.ID) error {
 	err := p.mergeOnce(ctx, only)
 	for range 3 {

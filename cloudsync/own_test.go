@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// healed syncs pages until all that was damaged is mended, and checks that they and a new device are the
-// same.
+// healed syncs pages until all that was damaged is mended, and checks that they and a new device
+// are the same.
 func healed(t *testing.T, w *world, ps ...*page) {
 	t.Helper()
 	for range 3 {
@@ -17,10 +17,10 @@ func healed(t *testing.T, w *world, ps ...*page) {
 	same(t, append(ps, w.synced())...)
 }
 
-// TestHoleBelowOwnEntriesIsMended rolls the bucket back while a device is connected, which then puts
-// entries above what is missing. It is mended within the hour, or when its next session begins. The
-// other device stands before the hole, where nothing tells it that the log goes on: it finds the new
-// epoch by its own audit, within the hour after its entry.
+// TestHoleBelowOwnEntriesIsMended rolls the bucket back while a device is connected, which then
+// puts entries above what is missing. It is mended within the hour, or when its next session
+// begins. The other device stands before the hole, where nothing tells it that the log goes on: it
+// finds the new epoch by its own audit, within the hour after its entry.
 func TestHoleBelowOwnEntriesIsMended(t *testing.T) {
 	notice := map[string]func(w *world, a *page){
 		"an hour later":                 func(w *world, _ *page) { w.clock.Advance(time.Hour) },
@@ -63,8 +63,8 @@ func TestHoleBelowOwnEntriesIsMended(t *testing.T) {
 	}
 }
 
-// TestAuditCostsLittle has a device that is alone with its log: an audit is made once, an hour after the
-// first entry, and nothing that is there is found missing.
+// TestAuditCostsLittle has a device that is alone with its log: an audit is made once, an hour
+// after the first entry, and nothing that is there is found missing.
 func TestAuditCostsLittle(t *testing.T) {
 	w := newWorld(t)
 	a, _ := steady(t, w)
@@ -89,8 +89,8 @@ func TestAuditCostsLittle(t *testing.T) {
 	}
 }
 
-// TestHoleIsNoticedWithoutLooks has a device that puts entries all the time, so that it does not look for
-// those of others.
+// TestHoleIsNoticedWithoutLooks has a device that puts entries all the time, so that it does not
+// look for those of others.
 func TestHoleIsNoticedWithoutLooks(t *testing.T) {
 	w := newWorld(t)
 	a, _ := steady(t, w)
@@ -109,8 +109,8 @@ func TestHoleIsNoticedWithoutLooks(t *testing.T) {
 	same(t, a, c)
 }
 
-// TestHoleBelowTheLastEntryIsMended has the bucket lose the entry before the last one of a device, and
-// another device fill its place: what the last one stands behind is another entry then.
+// TestHoleBelowTheLastEntryIsMended has the bucket lose the entry before the last one of a device,
+// and another device fill its place: what the last one stands behind is another entry then.
 func TestHoleBelowTheLastEntryIsMended(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)

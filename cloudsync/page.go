@@ -28,22 +28,22 @@ type PageOptions struct {
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges heads into one: those of only, or all where that is nil. It is called by Sync and
-	// Reupload, for as long as it takes; the background goes on beside it. nil: nobody merges. Who
-	// merges by himself too asks replica.StandingOf first which heads are merged alone.
+	// Merge merges heads into one: those of only, or all where that is nil. It is called by Sync
+	// and Reupload, for as long as it takes; the background goes on beside it. nil: nobody merges.
+	// Who merges by himself too asks replica.StandingOf first which heads are merged alone.
 	Merge func(ctx context.Context, only []commit.ID) error
-	// Plain, if not nil, reports whether what a key has must go up without compression. A commit that
-	// changes such a key is not compressed, and neither is what has all keys of the page. It must
-	// return soon.
+	// Plain, if not nil, reports whether what a key has must go up without compression. A commit
+	// that changes such a key is not compressed, and neither is what has all keys of the page. It
+	// must return soon.
 	Plain func(key []byte) bool
 	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the
 	// Page.
 	Arrived func()
-	// InUse, if not nil, returns commits that are not pruned here, whatever was given up. It must not
-	// block, nor call the Page.
+	// InUse, if not nil, returns commits that are not pruned here, whatever was given up. It must
+	// not block, nor call the Page.
 	InUse func() []commit.ID
-	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes. It
-	// must not call the Page. Nil: the Page does so itself.
+	// Collect, if not nil, deletes in the store what nothing refers to, for as long as that takes.
+	// It must not call the Page. Nil: the Page does so itself.
 	Collect func(ctx context.Context) error
 }
 
@@ -211,8 +211,8 @@ func (n places) entry(ctx context.Context, number uint64) (map[object.Digest][]b
 	return nil, fmt.Errorf("read log entry %d before the log: %w", number, base.ErrNotFound)
 }
 
-// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. It is
-// idempotent.
+// Close ends it and waits; the store is the caller's. Calls under way end with base.ErrClosed. It
+// is idempotent.
 func (p *Page) Close() error {
 	p.mu.Lock()
 	first := !p.closing
@@ -477,8 +477,8 @@ func (p *Page) BuildTree(ctx context.Context, id commit.ID) error {
 	return p.BuildTrees(ctx, []commit.ID{id})
 }
 
-// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree; when
-// one is gone, all others that are not have been built.
+// BuildTrees makes the trees of several commits, as BuildTree does. Errors: those of BuildTree;
+// when one is gone, all others that are not have been built.
 func (p *Page) BuildTrees(ctx context.Context, ids []commit.ID) error {
 	return p.withTurn(ctx, buildWhat(ids), func(ctx context.Context) error {
 		at := p.ses.log.Position()

@@ -7,7 +7,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 )
 
-// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a bucket that has given up most of it: nothing goes up, also what is tagged meanwhile, and what was
+// TestWhatRetentionGaveUpIsNotSentAgain has a device with all of the history upload anew to a
+// bucket that has given up most of it: nothing goes up, also what is tagged meanwhile, and what was
 // deleted stays deleted.
 func TestWhatRetentionGaveUpIsNotSentAgain(t *testing.T) {
 	w := newWorld(t)

@@ -113,7 +113,8 @@ func TestReuploadFindsPlaces(t *testing.T) {
 
 // TestPieceThatIsGoneComesFromElsewhere has a device move a piece to a pack for a checkpoint that
 // no entry tells of, and go away until others have deleted that pack. What it has dropped of the
-// piece it finds in the log again: for an entry that needs it, or when it reads what was condemned.
+// piece it finds in the log again: for an entry that needs it, or when it reads what had its place
+// there.
 func TestPieceThatIsGoneComesFromElsewhere(t *testing.T) {
 	for name, entry := range map[string]bool{"an entry needs it": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {

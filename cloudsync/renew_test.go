@@ -95,7 +95,8 @@ func TestReuploadBehindAHole(t *testing.T) {
 			if missing, err := b.Reupload(t.Context()); err != nil || missing != 0 {
 				t.Fatalf("%d missing, %v", missing, err)
 			}
-			// A checkpoint, some runs and differences, a closing entry, an epoch, and an entry with commits.
+			// A checkpoint, some runs and differences, a closing entry, an epoch, and an entry with
+			// commits.
 			if n := len(w.b.Names()) - before; n > 12 {
 				t.Errorf("%d objects more", n)
 			}
@@ -333,8 +334,8 @@ func TestReuploadAtOnce(t *testing.T) {
 	}
 }
 
-// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later one. A new
-// device begins an epoch with what it has read, and others send what that lacks.
+// TestNewDeviceNoticesThatTheLogIsCut takes so many entries away that no read ahead meets a later
+// one. A new device begins an epoch with what it has read, and others send what that lacks.
 func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -360,7 +361,7 @@ func TestNewDeviceNoticesThatTheLogIsCut(t *testing.T) {
 }
 
 // TestDeviceNoticesThatTheNextEntryIsMissing has a device that reads along stand where entries were
-// lost, and others come behind: it notices with its next look at the floor, also as another
+// lost, and others come behind: it notices with its next look at the epochs, also as another
 // process, and after a look says so again and again.
 func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
 	for _, missing := range []uint64{1, 2, 8} {
@@ -370,7 +371,7 @@ func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
 			next := b.State().Position + 1
 			w.clock.Advance(25 * time.Hour)
 			if got := b.counts(func() { sync(t, b) }); got.A > 2 || got.B > 12 {
-				t.Errorf("a look at the floor and beyond cost %+v", got)
+				t.Errorf("a look at the epochs and beyond cost %+v", got)
 			}
 			for i := range 9 {
 				a.commit(edit{key(i): text("later")})

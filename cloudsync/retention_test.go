@@ -61,9 +61,9 @@ func sameContent(t *testing.T, ps ...*page) {
 	}
 }
 
-// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs are
-// condemned, and go after 30 days; devices follow, such as were there, such as come back late, and
-// new ones.
+// TestRetentionEndToEnd gives history up in the bucket: entries and packs that only that needs have
+// no name in the new epoch, and go after 30 days; devices follow, such as were there, such as come
+// back late, and new ones.
 func TestRetentionEndToEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b, away := w.device(), w.device(), w.device()
@@ -168,7 +168,8 @@ func TestRetentionEndToEnd(t *testing.T) {
 	sameContent(t, a, last)
 }
 
-// TestRetentionOfAWindow keeps many commits: the floor rises to a checkpoint below them, and their trees are built from that.
+// TestRetentionOfAWindow keeps many commits: a cut keeps them, and their trees are built
+// from its checkpoint.
 func TestRetentionOfAWindow(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -225,9 +226,9 @@ func TestSleepsOnAnEmptyPage(t *testing.T) {
 	sameContent(t, a, b)
 }
 
-// TestFloorIsOvertaken loses the race for the condemnation to an entry that is built on what would
-// be condemned.
-func TestFloorIsOvertaken(t *testing.T) {
+// TestCutIsOvertaken loses the race for the closing entry to an entry that is built on what the cut
+// would give up.
+func TestCutIsOvertaken(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
 	keepLast(t, a, 1)
@@ -238,7 +239,7 @@ func TestFloorIsOvertaken(t *testing.T) {
 		if !busy && fired < 2 && op == bucket.OpPut && strings.Contains(name, "/log/") {
 			busy = true
 			fired++
-			sync(t, b) // between the checkpoint and the condemnation
+			sync(t, b) // between the checkpoint and the closing entry
 			b.commit(edit{"b": fmt.Appendf(nil, "%d", fired)})
 			busy = false
 		}
@@ -471,8 +472,9 @@ func TestRetentionIsCarriedThroughACrash(t *testing.T) {
 	}
 }
 
-// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on, for every n, and erases again on a device that was opened anew: the pack with the value goes, also when
-// the commits are given up already.
+// TestEraseIsTakenUpAgain lets the bucket refuse everything from the nth request of an Erase on,
+// for every n, and erases again on a device that was opened anew: the pack with the value goes,
+// also when the commits are given up already.
 func TestEraseIsTakenUpAgain(t *testing.T) {
 	again := 0
 	for n := 0; ; n++ {

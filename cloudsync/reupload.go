@@ -8,13 +8,13 @@ import (
 	"github.com/ledgerd/ledger/object"
 )
 
-// Reupload makes the bucket whole again from what this device has. It begins an epoch that keeps all
-// that the device has (pagelog.Log.Renew), or enters the one that the bucket has where that is another
-// than the device has seen; then it sends what that lacks. The bucket must have the Syncer's keyring: a
-// device that meets ErrBucketWiped or another id connects anew first. missing is the number of pieces
-// of values that are not here and that nobody has sent yet: other devices may have them, and send them
-// when they sync. Reading one gives base.ErrGone until then. It may be called again after an error.
-// Errors: as Sync.
+// Reupload makes the bucket whole again from what this device has. It begins an epoch that keeps
+// all that the device has (pagelog.Log.Renew), or enters the one that the bucket has where that is
+// another than the device has seen; then it sends what that lacks. The bucket must have the
+// Syncer's keyring: a device that meets ErrBucketWiped or another id connects anew first. missing
+// is the number of pieces of values that are not here and that nobody has sent yet: other devices
+// may have them, and send them when they sync. Reading one gives base.ErrGone until then. It may be
+// called again after an error. Errors: as Sync.
 func (p *Page) Reupload(ctx context.Context) (missing int, err error) {
 	ctx, leave, err := p.enter(ctx)
 	if err != nil {
@@ -44,8 +44,8 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 	return p.barrier(ctx, held)
 }
 
-// startOver renews the log. A page that was synced with another bucket, or that has nothing, forgets
-// that first, but for the retention (see carry).
+// startOver renews the log. A page that was synced with another bucket, or that has nothing,
+// forgets that first, but for the retention (see carry).
 func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) error) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil { // before anything is forgotten (I2)
 		return err

@@ -16,7 +16,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// session is what a page knows of its log since it was opened. It belongs to the holder of the turn.
+// session is what a page knows of its log since it was opened. It belongs to the holder of the
+// turn.
 type session struct {
 	log       *pagelog.Log // nil: what the store knows was not read yet
 	looked    bool         // the epochs were listed
@@ -108,11 +109,11 @@ func (p *Page) mistrust(ctx context.Context) error {
 	return forget(ctx, p.store)
 }
 
-// Forget makes a page without a Page one that knows nothing of a bucket, but that there may be pieces
-// which only the bucket has. What is here counts as unsynced then, and is compared with the bucket
-// when it syncs again. A page that gives history up by itself forgets its bucket before: there the
-// log alone says what is given up. It does nothing where the page knows of none. It returns when that
-// is durable. Errors: those of the disk and of ctx.
+// Forget makes a page without a Page one that knows nothing of a bucket, but that there may be
+// pieces which only the bucket has. What is here counts as unsynced then, and is compared with the
+// bucket when it syncs again. A page that gives history up by itself forgets its bucket before:
+// there the log alone says what is given up. It does nothing where the page knows of none. It
+// returns when that is durable. Errors: those of the disk and of ctx.
 func Forget(ctx context.Context, s *storage.Store) error {
 	at, err := replica.StandingOf(ctx, s)
 	if err != nil || !at.At.Joined() {
@@ -206,8 +207,8 @@ func (p *Page) positioned() {
 const minReads = 3
 
 // withLog does what works on the log, again with newer keys where it needs them. Where the bucket
-// turns out to be damaged it repairs it from what the page has, and does it once more. A page that has
-// nothing leaves that to others.
+// turns out to be damaged it repairs it from what the page has, and does it once more. A page that
+// has nothing leaves that to others.
 func (p *Page) withLog(ctx context.Context, do func() error) error {
 	looked, renewed := false, false
 	for reads := 1; ; reads++ {
@@ -271,8 +272,8 @@ func (p *Page) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, ErrBucketRolledBack)
 }
 
-// holdBack is how long the background leaves what is to be sent until the heads are merged, when the
-// page has entered an epoch: then it goes up in one entry with the merge.
+// holdBack is how long the background leaves what is to be sent until the heads are merged, when
+// the page has entered an epoch: then it goes up in one entry with the merge.
 const holdBack = 10 * time.Minute
 
 // held reports whether what is to be sent waits for a merge.
@@ -280,8 +281,8 @@ func (p *Page) held() bool {
 	return p.several() && !p.ses.holdUntil.IsZero() && p.until(p.ses.holdUntil, p.s.o.Clock.Now()) > 0
 }
 
-// fresh reports whether the log had nothing new a short while ago, so that sending without a look is
-// worth it.
+// fresh reports whether the log had nothing new a short while ago, so that sending without a look
+// is worth it.
 func (p *Page) fresh() bool {
 	age := p.s.o.Clock.Now().Sub(p.ses.tip)
 	return !p.ses.tip.IsZero() && age >= 0 && age <= p.s.o.MaxPoll
@@ -314,8 +315,8 @@ func (p *Page) download(ctx context.Context) (bool, error) {
 	return came, err
 }
 
-// catchUp reads the log to its end. It lists the epochs when the session begins and once a day. Where
-// the bucket has nothing of the page it founds no log: that is for who has something to send.
+// catchUp reads the log to its end. It lists the epochs when the session begins and once a day.
+// Where the bucket has nothing of the page it founds no log: that is for who has something to send.
 func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	before := p.ses.log.Position().Epoch
 	if before == (epoch.ID{}) {
@@ -417,8 +418,8 @@ func (p *Page) complete(ctx context.Context) error {
 	return nil
 }
 
-// tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for, and
-// prunes what was given up.
+// tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for,
+// and prunes what was given up.
 func (p *Page) tidy(ctx context.Context) error {
 	if err := p.fold(ctx); err != nil {
 		return err

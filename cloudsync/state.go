@@ -28,7 +28,7 @@ func (a Activity) String() string {
 	if a > NeedsUser {
 		return fmt.Sprintf("activity %d", uint8(a))
 	}
-	return [...]string{"idle", "pending", "in progress", "error", "needs the user"}[a]
+	return [...]string{"idle", "pending", "in progress", "failing", "needs the user"}[a]
 }
 
 // PageState is the state of one page.
@@ -49,7 +49,7 @@ type PageState struct {
 	OldestUnsynced time.Time
 	// LastSuccess is when all commits were last known to be up and all entries down, by this
 	// device's clock; zero: never since the page was opened. Pieces that go up a second time, since
-	// their place was condemned, do not count.
+	// their place is gone, do not count.
 	LastSuccess time.Time
 	// Position is the number of the last entry applied.
 	Position uint64

@@ -128,8 +128,8 @@ func New(o Options) *Syncer {
 	return s
 }
 
-// Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It does not push what is not
-// synced: that is Sync's. It is idempotent.
+// Close stops everything and waits, also for calls of its pages, which end with base.ErrClosed. It
+// does not push what is not synced: that is Sync's. It is idempotent.
 func (s *Syncer) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -221,8 +221,8 @@ func (p *page) badEntry() (name string) {
 	return name
 }
 
-// TestEntryThatMakesNoSense has a member append an entry that is well sealed and makes no sense: a new
-// device, too, begins an epoch without it, once.
+// TestEntryThatMakesNoSense has a member append an entry that is well sealed and makes no sense: a
+// new device, too, begins an epoch without it, once.
 func TestEntryThatMakesNoSense(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)
@@ -514,8 +514,8 @@ func TestReuploadCountsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// entryNames returns the names of the entries in the order of their numbers, which go on from epoch to
-// epoch: the ids of epochs have no order.
+// entryNames returns the names of the entries in the order of their numbers, which go on from epoch
+// to epoch: the ids of epochs have no order.
 func (w *world) entryNames(dirOf string) (names []string) {
 	for _, n := range w.b.Names() {
 		if strings.Contains(n, "/log/") && !strings.Contains(n[strings.LastIndex(n, "/"):], "-") && strings.HasPrefix(n, dirOf) {

@@ -15,8 +15,8 @@ const (
 	cutEntries = 1024
 	// minCutBytes is the length of a log that is not cut for its bytes, however small the page.
 	minCutBytes = 128 << 10
-	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a checkpoint,
-	// which has all of the content itself.
+	// The log is cut when it has so many tenths of the content; firstParts in an epoch without a
+	// checkpoint, which has all of the content itself.
 	firstParts, laterParts = 15, 3
 	// cutPause is how long a device waits after a cut has failed.
 	cutPause = 10 * time.Minute
@@ -57,8 +57,8 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 	return p.cut(ctx)
 }
 
-// cutDue reports whether the log is to be cut for its length. Each device waits a little longer in its
-// own measure, so that one is usually first.
+// cutDue reports whether the log is to be cut for its length. Each device waits a little longer in
+// its own measure, so that one is usually first.
 func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	st := p.rep.Load().State()
 	if p.ses.log.Position().Deleted || p.folding() {
@@ -127,8 +127,8 @@ func (p *Page) cut(ctx context.Context) error {
 	return p.tidy(ctx)
 }
 
-// Checkpoint cuts the log now, after a Sync. It does nothing where the log has no entries. Errors: as
-// Sync; those of the store.
+// Checkpoint cuts the log now, after a Sync. It does nothing where the log has no entries. Errors:
+// as Sync; those of the store.
 func (p *Page) Checkpoint(ctx context.Context) error {
 	if err := p.Sync(ctx); err != nil {
 		return err

@@ -22,8 +22,8 @@ const (
 	maxOvertaken = 256
 )
 
-// barrier does what Sync promises. held says that the caller has the turn, which barrier gives back;
-// it does not hold it while heads are merged.
+// barrier does what Sync promises. held says that the caller has the turn, which barrier gives
+// back; it does not hold it while heads are merged.
 func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
 	p.unlock()

@@ -650,7 +650,7 @@ func (c *checker) absent(d *object.Digest, known bool) error {
 func (c *checker) noteSync(ops []op) {
 	for i := range ops {
 		switch ops[i].kind {
-		case recPlaces, recCondemned, recMetadata, recForgotten:
+		case recPlaces, recUnplaced, recMetadata, recForgotten:
 			c.report.synced = true
 		}
 	}

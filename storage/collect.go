@@ -68,7 +68,7 @@ type CollectStats struct {
 // others brought), no live index piece is not held, in a whole cycle and since, and since the
 // beginning of the cycle before nothing of sync has come and no journal is open that is older. So
 // what only this device has stays while it is not known who needs it: a piece may have come on
-// account of an index piece that is not held, and have been condemned in the bucket. Chunks that
+// account of an index piece that is not held, and have lost their place in the bucket. Chunks that
 // the bucket has are dropped meanwhile: their place stays. With MetadataPlaced only pieces that the
 // bucket has wait so.
 //

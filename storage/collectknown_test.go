@@ -62,10 +62,10 @@ func (w *world) receiveEntry(v lazyValue, size int) *commit.Commit {
 	return c
 }
 
-// TestCondemnedBehindUnheldIndex: a chunk that was condemned in the bucket, so that this device may
-// be the only one that has it, stays while an index piece that is not held may list it, though no
-// row refers to it (I8).
-func TestCondemnedBehindUnheldIndex(t *testing.T) {
+// TestUnplacedBehindUnheldIndex: a chunk that has lost its place in the bucket, so that this device
+// may be the only one that has it, stays while an index piece that is not held may list it, though
+// no row refers to it (I8).
+func TestUnplacedBehindUnheldIndex(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{Cache: storage.NewNodeCache(1)})
 	w.open()
 	long := noise(w.rng, 300<<10)
@@ -75,7 +75,7 @@ func TestCondemnedBehindUnheldIndex(t *testing.T) {
 	w.receiveEntry(v, len(long))
 	w.commit(edit{"a": nil})
 	w.pruneAll()
-	w.sync(nil, storage.SyncBatch{Condemned: []object.Digest{chunk}})
+	w.sync(nil, storage.SyncBatch{Unplaced: []object.Digest{chunk}})
 	wantState(t, w.s, chunk, true, nil)
 	c := w.s.NewCollector(storage.CollectOptions{})
 	cycles(t, c, 3)

@@ -149,7 +149,7 @@ func (k *judgement) decide(tx index.Tx, v *verdict, summary *op) (err error) {
 		} else {
 			v.keep = row != nil && bytes.Equal(row, metadataRow(o.sync.typ, o.sync.value))
 		}
-	case recPlaces, recCondemned, recDropped, recDeleted, recBuried:
+	case recPlaces, recUnplaced, recDropped, recDeleted, recBuried:
 		return k.pieces(tx, v, killed)
 	case recPruned:
 		o.sync.ids = slices.DeleteFunc(o.sync.ids, func(id commit.ID) bool {

@@ -30,8 +30,8 @@ const MetadataLacks = "lacks"
 const MetadataAdopted = "adopted"
 
 // MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log
-// need have a place, or are named as missing, whether their trees are here or not. Then a local piece
-// to which nothing here refers is garbage.
+// need have a place, or are named as missing, whether their trees are here or not. Then a local
+// piece to which nothing here refers is garbage.
 const MetadataPlaced = "sent"
 
 // isMissing reports whether a piece is missing in a page that is known to lack some, or not to know

@@ -236,7 +236,7 @@ func (p *plan) addRecord(tx index.Tx, m *mention) error {
 	case recStatus, recSummary:
 		p.history = append(p.history, plannedStep{o: o})
 		return nil
-	case recPlaces, recCondemned, recDropped:
+	case recPlaces, recUnplaced, recDropped:
 		return p.addTouches(tx, o)
 	case recForgotten:
 		return nil // see foldForgotten

@@ -217,7 +217,7 @@ func parseRecord(r segment.Record) (op, error) {
 		o.commit = c
 	case recTag, recTagReceived, recTagSynced:
 		return parseTag(o, p, bad)
-	case recPlaces, recCondemned, recDropped, recStatus, recMetadata, recForgotten:
+	case recPlaces, recUnplaced, recDropped, recStatus, recMetadata, recForgotten:
 		return parseSync(o, p, bad)
 	case recDeleted, recBuried, recPruned, recAbandoned:
 		return parseDeleting(o, p, bad)

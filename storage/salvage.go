@@ -422,7 +422,7 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 			return false, err
 		}
 		return explained || k.v.known[o.commit.ID], nil
-	case recTag, recTagReceived, recTagSynced, recExplain, recPlaces, recCondemned, recStatus, recMetadata:
+	case recTag, recTagReceived, recTagSynced, recExplain, recPlaces, recUnplaced, recStatus, recMetadata:
 		return explained && !k.covered, nil
 	}
 	return false, nil

@@ -337,7 +337,7 @@ func (r *oldRows) metadata() {
 // pieces restores the places and statuses of pieces of values.
 func (r *oldRows) pieces() error {
 	var places []PlacedPiece
-	var condemned, dropped []object.Digest
+	var unplaced, dropped []object.Digest
 	cur := r.have.Bucket(bucketObjects).Cursor()
 	for k, v := cur.First(); k != nil; k, v = cur.Next() {
 		d, ok := digestOf(k)
@@ -364,7 +364,7 @@ func (r *oldRows) pieces() error {
 		case placed && (!st.placed || st.place != place):
 			places = append(places, PlacedPiece{Digest: d, Place: place})
 		case !placed && st.placed:
-			condemned = append(condemned, d)
+			unplaced = append(unplaced, d)
 		case local && !isLocal && st.held:
 			r.add = append(r.add, op{kind: recUse, digest: d})
 		}
@@ -376,6 +376,6 @@ func (r *oldRows) pieces() error {
 		return cmp.Or(bytes.Compare(a.Place.Pack[:], b.Place.Pack[:]), cmp.Compare(a.Place.Entry, b.Place.Entry), cmp.Compare(a.Place.KeyIndex, b.Place.KeyIndex), a.Digest.Compare(b.Digest))
 	})
 	r.add = placeOps(r.add, places)
-	r.take = digestOps(digestOps(r.take, recCondemned, condemned), recDropped, dropped)
+	r.take = digestOps(digestOps(r.take, recUnplaced, unplaced), recDropped, dropped)
 	return nil
 }

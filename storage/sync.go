@@ -72,7 +72,7 @@ const (
 )
 
 // SyncBatch is what one step of sync changes, in one batch of the log: all of it is durable, or
-// nothing. Only when it has many places and condemned pieces do most of these go ahead in batches
+// nothing. Only when it has many places and unplaced pieces do most of these go ahead in batches
 // of their own (see SubmitSync).
 type SyncBatch struct {
 	// Commits have come from other devices, parents before children; they are synced from the
@@ -87,10 +87,10 @@ type SyncBatch struct {
 	// again.
 	Synced, Unsynced []commit.ID
 	// Places are pieces that the bucket holds: they become synced. A later place of a piece
-	// replaces an earlier one. Condemned are pieces whose place is gone, or will be: those held
-	// here become local, others have no place any more. Condemned counts before Places.
-	Places    []PlacedPiece
-	Condemned []object.Digest
+	// replaces an earlier one. Unplaced are pieces whose place is gone, or will be: those held
+	// here become local, others have no place any more. Unplaced counts before Places.
+	Places   []PlacedPiece
+	Unplaced []object.Digest
 	// Tags have come from other devices: they hold unless the tag was changed here and that change
 	// is unsynced. SyncedTags are changes made here that are in the bucket now; a tag that was
 	// changed again since stays unsynced. Tags count before SyncedTags: changes of one tag that

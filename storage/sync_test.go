@@ -82,7 +82,7 @@ func (w *world) each(check func(when string)) {
 	check("opened again")
 }
 
-// TestPieceInCloud follows a piece from local to synced, dropped, fetched, condemned and forgotten.
+// TestPieceInCloud follows a piece from local to synced, dropped, fetched, unplaced and forgotten.
 func TestPieceInCloud(t *testing.T) {
 	w := newWorld(t, 1, storage.Options{})
 	w.open()
@@ -131,7 +131,7 @@ func TestPieceInCloud(t *testing.T) {
 	state(true, &pack)
 	w.s.SetFetcher(nil)
 	read(nil)
-	w.sync(nil, storage.SyncBatch{Condemned: []object.Digest{d}})
+	w.sync(nil, storage.SyncBatch{Unplaced: []object.Digest{d}})
 	state(true, nil)
 	wantRows(t, w.s, "local/objects", name("local/objects"))
 	entry := entryPlace(7)
@@ -482,7 +482,7 @@ func TestSyncRefuses(t *testing.T) {
 		"offset in entry":   {place(d, storage.CloudPlace{Entry: 1, Offset: 1}), base.ErrInvalid},
 		"negative offset":   {place(d, storage.CloudPlace{Pack: [16]byte{1}, Offset: -1}), base.ErrInvalid},
 		"a long piece":      {place(d, storage.CloudPlace{Entry: 1, Bytes: 1<<16 + 1}), base.ErrInvalid},
-		"condemned node":    {storage.SyncBatch{Condemned: []object.Digest{node}}, base.ErrInvalid},
+		"unplaced node":     {storage.SyncBatch{Unplaced: []object.Digest{node}}, base.ErrInvalid},
 		"parent not here":   {storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: child}}}, base.ErrInvalid},
 		"child before":      {storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: child}, {Commit: orphan}}}, base.ErrInvalid},
 		"tag of no commit":  {storage.SyncBatch{Tags: []storage.TagChange{{Name: "x", Commit: commit.ID{1}}}}, base.ErrInvalid},
@@ -534,7 +534,7 @@ func TestSyncChanged(t *testing.T) {
 		{"tag", true, func() { w.must(w.setTag("x", c)) }},
 		{"received tag", false, func() { w.sync(nil, storage.SyncBatch{Tags: []storage.TagChange{{Name: "y", Commit: c.ID}}}) }},
 		{"metadata", false, func() { w.sync(nil, storage.SyncBatch{Metadata: []storage.Metadata{{Type: "x", Value: []byte("y")}}}) }},
-		{"condemned", true, func() { w.sync(nil, storage.SyncBatch{Condemned: []object.Digest{d}}) }},
+		{"unplaced", true, func() { w.sync(nil, storage.SyncBatch{Unplaced: []object.Digest{d}}) }},
 		{"unsynced", true, func() { w.sync(nil, storage.SyncBatch{Unsynced: []commit.ID{c.ID}}) }},
 		{"forgotten", true, func() { w.must(w.s.ForgetCloud(t.Context(), true)) }},
 		{"fold", false, func() { w.must(w.s.Fold(t.Context())) }},

@@ -89,8 +89,8 @@ func (p *plan) addTouches(tx index.Tx, o *op) (err error) {
 		switch o.kind {
 		case recPlaces:
 			t.put(o.sync.places[i].Place)
-		case recCondemned:
-			t.condemn()
+		case recUnplaced:
+			t.unplace()
 		case recDropped:
 			if t.drop(); !t.held {
 				t.stored = nil

@@ -203,7 +203,7 @@ func (p modelPiece) commit() modelPiece {
 	return p
 }
 
-func (p modelPiece) condemn() modelPiece {
+func (p modelPiece) unplace() modelPiece {
 	if p.placed {
 		p.placed, p.place, p.local = false, storage.CloudPlace{}, p.held
 	}

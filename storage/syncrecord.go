@@ -18,7 +18,7 @@ import (
 //	             also offset and sealed length, where in the plaintext, length: uvarints. The
 //	             container is 0 and the id of a pack (16), or 1 and the number of an entry
 //	             (uvarint).
-//	condemned    digests 33 of pieces whose place is gone
+//	unplaced     digests 33 of pieces whose place is gone
 //	dropped      digests 33 of pieces whose content is given up, as far as they have a place
 //	status       1: synced, 2: unsynced, 3: the tree is here now, 4: a part of it is not, 5: the
 //	             explanation of the merge is gone; then ids 32 of commits
@@ -29,7 +29,7 @@ import (
 //	             batch.
 const (
 	recPlaces      = 10
-	recCondemned   = 11
+	recUnplaced    = 11
 	recDropped     = 12
 	recStatus      = 13
 	recTagReceived = 14
@@ -65,7 +65,7 @@ const (
 // syncOp is what a record of sync says.
 type syncOp struct {
 	places  []PlacedPiece
-	digests []object.Digest // of condemned or dropped pieces
+	digests []object.Digest // of unplaced or dropped pieces
 	ids     []commit.ID
 	status  byte
 	typ     string // of metadata
@@ -96,7 +96,7 @@ func (y *syncOp) append(b []byte, kind byte) []byte {
 			b = append(b, y.places[i].Digest[:]...)
 			b = appendSpot(b, &y.places[i].Place)
 		}
-	case recCondemned, recDropped, recDeleted, recBuried:
+	case recUnplaced, recDropped, recDeleted, recBuried:
 		for i := range y.digests {
 			b = append(b, y.digests[i][:]...)
 		}
@@ -241,7 +241,7 @@ func parseSync(o op, p []byte, bad func(string) (op, error)) (op, error) {
 		if !y.parsePlaces(p) {
 			return bad("bad places of pieces")
 		}
-	case recCondemned, recDropped:
+	case recUnplaced, recDropped:
 		if !y.parseDigests(p, false) {
 			return bad("a bad list of pieces")
 		}

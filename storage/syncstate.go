@@ -42,8 +42,8 @@ func (st *pieceState) store(at located, fetched bool) {
 
 func (st *pieceState) put(p CloudPlace) { st.placed, st.place, st.local = true, p, false }
 
-// condemn takes the place away: what is held is local again.
-func (st *pieceState) condemn() {
+// unplace takes the place away: what is held is local again.
+func (st *pieceState) unplace() {
 	if st.placed {
 		st.placed, st.place, st.local = false, CloudPlace{}, st.held
 	}
@@ -76,8 +76,8 @@ func (st *pieceState) apply(events []pieceEvent, behind uint64) {
 			st.store(e.stored, false)
 		case recPlaces:
 			st.put(e.place)
-		case recCondemned, recForgotten:
-			st.condemn()
+		case recUnplaced, recForgotten:
+			st.unplace()
 		case recDropped:
 			st.drop()
 		case recDeleted, recBuried:

@@ -318,20 +318,20 @@ func (m *syncModel) knowMetadata(typ string) {
 // placeStep says where the bucket has some pieces, or that it has them no more.
 func (w *world) placeStep(rng *rand.Rand) error {
 	m := w.model
-	placed, condemned := m.some(rng, rng.IntN(12)), m.some(rng, rng.IntN(6))
+	placed, unplaced := m.some(rng, rng.IntN(12)), m.some(rng, rng.IntN(6))
 	if !m.lossy {
-		condemned = m.heldOnly(condemned)
+		unplaced = m.heldOnly(unplaced)
 	}
-	b := storage.SyncBatch{Condemned: condemned}
+	b := storage.SyncBatch{Unplaced: unplaced}
 	places := map[object.Digest]storage.CloudPlace{}
 	for _, d := range placed {
 		places[d] = m.newPlace(rng, len(m.contents[d]))
 		b.Places = append(b.Places, storage.PlacedPiece{Digest: d, Place: places[d]})
 	}
-	is := in(condemned)
+	is := in(unplaced)
 	return m.step(change{piece: func(d object.Digest, p modelPiece) modelPiece {
 		if is(d) {
-			p = p.condemn()
+			p = p.unplace()
 		}
 		if at, ok := places[d]; ok {
 			p.placed, p.place, p.local = true, at, false
@@ -403,7 +403,7 @@ func (w *world) forgetStep() error {
 		}
 	}
 	return m.step(change{
-		piece:  func(_ object.Digest, p modelPiece) modelPiece { return p.condemn() },
+		piece:  func(_ object.Digest, p modelPiece) modelPiece { return p.unplace() },
 		commit: func(_ commit.ID, c modelCommit) modelCommit { return modelCommit{treeless: c.treeless} },
 		tag: func(_ string, t modelTag) modelTag {
 			if t.id != (commit.ID{}) {

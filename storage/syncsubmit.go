@@ -16,7 +16,7 @@ import (
 // used afterwards. Places for pieces of j count after j. What is known of pieces and metadata
 // changes from then on; commits and tags are seen when they are durable, as with Submit.
 //
-// The last batch has j, commits, tags, metadata and up to 1024 of Condemned and Places. More of
+// The last batch has j, commits, tags, metadata and up to 1024 of Unplaced and Places. More of
 // those go ahead in batches of 1024, each of which is durable before the next: so a crash, or an
 // error, may leave some of them without the rest. That does no harm: a place is where the bucket
 // has a piece, whether the page knows a commit with it or not. Before them goes what j holds beyond
@@ -34,7 +34,7 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 	if err := s.ready(ctx, j, b.commits()); err != nil {
 		return nil, err
 	}
-	condemned, places, err := s.submitAhead(ctx, b)
+	unplaced, places, err := s.submitAhead(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +67,9 @@ func (s *Store) SubmitSync(ctx context.Context, j *Journal, b *SyncBatch) (*Pend
 			if j != nil {
 				ops = g.add(ops, j.explanationsOf(commitsOf(fresh)))
 			}
-			g.news = g.news || len(b.Unsynced) > 0 || len(b.Condemned) > 0
+			g.news = g.news || len(b.Unsynced) > 0 || len(b.Unplaced) > 0
 			s.syncs++
-			return g.add(ops, b.ops(condemned, places, known))
+			return g.add(ops, b.ops(unplaced, places, known))
 		},
 	})
 }
@@ -150,8 +150,8 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 			return fmt.Errorf("place of %s: %w", p.Digest.Short(), err)
 		}
 	}
-	for i := range b.Condemned {
-		if err := checkValueDigest(&b.Condemned[i]); err != nil {
+	for i := range b.Unplaced {
+		if err := checkValueDigest(&b.Unplaced[i]); err != nil {
 			return err
 		}
 	}
@@ -192,32 +192,32 @@ func (s *Store) checkSync(ctx context.Context, b *SyncBatch) error {
 	return nil
 }
 
-// onlyCondemned returns the condemned pieces that get no new place: the others go from one place to
+// onlyUnplaced returns the unplaced pieces that get no new place: the others go from one place to
 // the next, never without one between.
-func (b *SyncBatch) onlyCondemned() []object.Digest {
-	if len(b.Places) == 0 || len(b.Condemned) == 0 {
-		return b.Condemned
+func (b *SyncBatch) onlyUnplaced() []object.Digest {
+	if len(b.Places) == 0 || len(b.Unplaced) == 0 {
+		return b.Unplaced
 	}
 	placed := make(map[object.Digest]bool, len(b.Places))
 	for i := range b.Places {
 		placed[b.Places[i].Digest] = true
 	}
-	return slices.DeleteFunc(slices.Clone(b.Condemned), func(d object.Digest) bool { return placed[d] })
+	return slices.DeleteFunc(slices.Clone(b.Unplaced), func(d object.Digest) bool { return placed[d] })
 }
 
-// submitAhead writes condemned pieces and places that are too many for one batch, and returns the
+// submitAhead writes unplaced pieces and places that are too many for one batch, and returns the
 // rest.
 func (s *Store) submitAhead(ctx context.Context, b *SyncBatch) ([]object.Digest, []PlacedPiece, error) {
-	condemned, places := b.onlyCondemned(), b.Places
-	for len(condemned)+len(places) > s.maxTouches {
-		c := condemned[:min(len(condemned), s.maxTouches)]
+	unplaced, places := b.onlyUnplaced(), b.Places
+	for len(unplaced)+len(places) > s.maxTouches {
+		c := unplaced[:min(len(unplaced), s.maxTouches)]
 		p := places[:min(len(places), s.maxTouches-len(c))]
-		condemned, places = condemned[len(c):], places[len(p):]
-		if err := s.submitOps(ctx, placeOps(digestOps(nil, recCondemned, slices.Clone(c)), slices.Clone(p)), true); err != nil {
+		unplaced, places = unplaced[len(c):], places[len(p):]
+		if err := s.submitOps(ctx, placeOps(digestOps(nil, recUnplaced, slices.Clone(c)), slices.Clone(p)), true); err != nil {
 			return nil, nil, err
 		}
 	}
-	return condemned, places, nil
+	return unplaced, places, nil
 }
 
 // submitOps writes records of sync and returns when they are durable. With show they are seen
@@ -322,8 +322,8 @@ func withAnew(given, fresh []ReceivedCommit, anew map[commit.ID]bool) []Received
 
 // ops returns the records of a step that stand behind its commits. known are those about commits
 // that were here.
-func (b *SyncBatch) ops(condemned []object.Digest, places []PlacedPiece, known []op) []op {
-	ops := placeOps(digestOps(nil, recCondemned, slices.Clone(condemned)), slices.Clone(places))
+func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []op) []op {
+	ops := placeOps(digestOps(nil, recUnplaced, slices.Clone(unplaced)), slices.Clone(places))
 	ops = append(ops, known...)
 	ops = statusOps(ops, statusSynced, slices.Clone(b.Synced))
 	ops = statusOps(ops, statusUnsynced, slices.Clone(b.Unsynced))

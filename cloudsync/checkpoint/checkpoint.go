@@ -23,7 +23,7 @@ const MaxHeaderRecords = 1 << 20
 // spoolBytes is how much of a run is held in memory while it is written.
 const spoolBytes = 1 << 20
 
-// Options say where checkpoints are. All of them are needed but Dir.
+// Options say where checkpoints are. All of them are needed but Dir and Plain.
 type Options struct {
 	Bucket bucket.Bucket // with retries
 	Sealer *seal.Sealer
@@ -32,6 +32,8 @@ type Options struct {
 	NewID func() epoch.ID
 	// Dir is where temporary files are made; empty: what is written stays in memory.
 	Dir string
+	// Plain writes without compression, which mixes what is from different commits.
+	Plain bool
 }
 
 // Store has the checkpoints of a page.
@@ -384,7 +386,7 @@ func (s *Store) Put(ctx context.Context, e epoch.ID, h *Header) (id epoch.ID, by
 func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error), size *uint64) error {
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
-	sealed, err := s.o.Sealer.NewWriter(out, l, true)
+	sealed, err := s.o.Sealer.NewWriter(out, l, !s.o.Plain)
 	if err != nil {
 		return fmt.Errorf("seal %s: %w", name, err)
 	}

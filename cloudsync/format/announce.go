@@ -86,7 +86,8 @@ func sealSmall(s *seal.Sealer, l seal.Label, plain []byte) ([]byte, error) {
 	return stored, nil
 }
 
-// openSmall opens a single object of at most limit bytes, and lets read read it behind its version. Errors have the object's name.
+// openSmall opens a single object of at most limit bytes, and lets read read it behind its version.
+// Errors have the object's name.
 func openSmall(s *seal.Sealer, l seal.Label, where string, stored []byte, limit int, read func(d *decoder) error) error {
 	if most := seal.MaxSealed(limit); len(stored) > most {
 		return fmt.Errorf("open %s: %w", l.Name, corrupt(where, fmt.Errorf("%d bytes, at most %d", len(stored), most)))

@@ -69,7 +69,8 @@ func inline(key string, value []byte) format.Change {
 	return format.Change{Key: []byte(key), Inline: value, Size: uint64(len(value))}
 }
 
-// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what was opened.
+// mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what
+// was opened.
 func mustRefuse(t testing.TB, what, name string, err error) {
 	t.Helper()
 	if !isRefusal(err) {

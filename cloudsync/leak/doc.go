@@ -2,5 +2,5 @@
 // times of its objects, which is all that he sees without watching requests. It opens nothing and
 // needs no key.
 //
-// It imports cloudsync/bucket and cloudsync/seal of the module. It may change with any release.
+// It imports bucket, seal and wire of cloudsync. It may change with any release.
 package leak

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // Report is what the owner of a bucket can tell.
@@ -37,11 +38,12 @@ type Page struct {
 	// Entries is how many entries its log has had, by the greatest number. Each is a write by some
 	// device.
 	Entries uint64
-	// Packs are the objects with contents of values, or large differences; Checkpoints those with
-	// all of a page.
+	// Packs are the objects with contents of values, or with long differences and entries;
+	// Checkpoints those of which checkpoints are made.
 	Packs, Checkpoints int
-	// Devices is how many devices have left a note.
-	Devices int
+	// Epochs is how many epochs the log has had. Each is a checkpoint that a device has made, to
+	// make the log short, to give history up, or to repair the bucket.
+	Epochs int
 	// Lengths is how many different lengths the objects have.
 	Lengths int
 	// First and Last are when its oldest and newest objects were written, and Days on how many days
@@ -68,24 +70,25 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 		}
 		for _, info := range infos {
 			r.Objects, r.Bytes = r.Objects+1, r.Bytes+info.Size
-			ledger, page, kind, rest := cut(info.Name)
-			if !padded(kind, rest, info.Size) {
+			dir, name := cut(info.Name)
+			if !padded(info.Name, name.Kind, info.Size) {
 				if len(r.Odd) < maxOdd {
 					r.Odd = append(r.Odd, info.Name)
 				} else {
 					r.MoreOdd++
 				}
 			}
-			if page == "" {
+			if dir == "" {
 				continue
 			}
+			ledger, _, _ := strings.Cut(dir, "/")
 			ledgers[ledger] = true
-			s := pages[ledger+"/"+page]
+			s := pages[dir]
 			if s == nil {
-				s = &sight{Page: Page{Name: ledger + "/" + page}, lengths: map[int64]bool{}, days: map[time.Time]bool{}, devices: map[string]bool{}}
-				pages[s.Name] = s
+				s = &sight{Page: Page{Name: dir}, lengths: map[int64]bool{}, days: map[time.Time]bool{}}
+				pages[dir] = s
 			}
-			s.add(&info, kind, rest)
+			s.add(&info, name)
 		}
 		if len(infos) < bucket.MaxList {
 			break
@@ -94,36 +97,43 @@ func Look(ctx context.Context, b bucket.Bucket) (*Report, error) {
 	}
 	r.Ledgers = len(ledgers)
 	for _, s := range pages {
-		s.Lengths, s.Days, s.Devices = len(s.lengths), len(s.days), len(s.devices)
+		s.Lengths, s.Days = len(s.lengths), len(s.days)
 		r.Pages = append(r.Pages, s.Page)
 	}
 	slices.SortFunc(r.Pages, func(a, b Page) int { return strings.Compare(a.Name, b.Name) })
 	return r, nil
 }
 
-// cut returns the parts of a name: of a page's object its ledger, page and kind, of others the kind
-// alone.
-func cut(name string) (ledger, page, kind, rest string) {
-	parts := strings.SplitN(name, "/", 4)
-	if len(parts) == 4 {
-		return parts[0], parts[1], parts[2], parts[3]
+// cut returns the directory of the page to which an object belongs, and what its name says; "" for
+// an object of no page.
+func cut(name string) (dir string, parsed wire.Name) {
+	parts := strings.SplitN(name, "/", 3)
+	if len(parts) < 3 {
+		return "", wire.Name{}
 	}
-	return "", "", parts[0], ""
+	dir = parts[0] + "/" + parts[1]
+	parsed, ok := wire.Names{Dir: dir}.Parse(name)
+	if !ok {
+		return "", wire.Name{}
+	}
+	return dir, parsed
 }
 
-// padded reports whether an object can have its length. Ranges are not sealed; of keyrings the
-// length is known.
-func padded(kind, rest string, size int64) bool {
+// padded reports whether an object can have its length. What is no object of a page is an
+// announcement, or of the keyring, whose length is known.
+func padded(name string, kind wire.Kind, size int64) bool {
+	single := func(n int64) bool { return seal.Quarters(int(n)) == int(n) }
 	switch kind {
-	case "packs", "checkpoints":
+	case wire.KindPack, wire.KindCheckpoint:
 		plain := seal.StreamBytes(size)
 		return plain > 0 && seal.Padme(plain) == plain
-	case "log":
-		return strings.Contains(rest, "-") || size == 0 || seal.Quarters(int(size)) == int(size)
-	case "floor", "devices", "pages":
-		return seal.Quarters(int(size)) == int(size)
+	case wire.KindEntry: // the whole; a head alone, of a body that is an object; a head and an epoch
+		behind := size - wire.HeadBytes
+		return single(size) || behind == 0 || behind > 0 && single(behind)
+	case wire.KindEpoch:
+		return single(size)
 	}
-	return true
+	return !strings.HasPrefix(name, "pages/") || single(size)
 }
 
 // sight is a page that is looked at.
@@ -131,26 +141,20 @@ type sight struct {
 	Page
 	lengths map[int64]bool
 	days    map[time.Time]bool
-	devices map[string]bool
 }
 
-func (s *sight) add(info *bucket.Info, kind, rest string) {
+func (s *sight) add(info *bucket.Info, name wire.Name) {
 	s.Objects, s.Bytes = s.Objects+1, s.Bytes+info.Size
 	s.lengths[info.Size] = true
-	switch kind {
-	case "packs":
+	switch name.Kind {
+	case wire.KindEpoch:
+		s.Epochs++
+	case wire.KindEntry:
+		s.Entries = max(s.Entries, name.Number)
+	case wire.KindPack:
 		s.Packs++
-	case "checkpoints":
+	case wire.KindCheckpoint:
 		s.Checkpoints++
-	case "devices":
-		device, _, _ := strings.Cut(rest, "/")
-		s.devices[device] = true
-	case "log":
-		last := rest[strings.LastIndexByte(rest, '-')+1:]
-		var n uint64
-		if _, err := fmt.Sscan(strings.TrimLeft(last, "0"), &n); err == nil {
-			s.Entries = max(s.Entries, n)
-		}
 	}
 	at := info.Created.UTC()
 	if info.Created.IsZero() {

@@ -2,16 +2,17 @@ package leak_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/leak"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // listing is a bucket of which only the list is read.
@@ -37,20 +38,24 @@ func TestLook(t *testing.T) {
 	put := func(name string, size int64, hours int) {
 		l.infos = append(l.infos, bucket.Info{Name: name, Size: size, Created: start.Add(time.Duration(hours) * time.Hour)})
 	}
-	number := func(n int) string { return fmt.Sprintf("%020d", n) }
-	put("format", 232, 0)
+	names, e, id := wire.Names{Dir: "la/pa"}, epoch.ID{1}, epoch.ID{0xaa}
+	put("keys/00000000", 232, 0)
 	put("pages/0123", 512, 0)
-	for n := range 2500 { // more than one list
-		put("la/pa/log/"+number(n+1), 512, n)
+	put("pages/0124", 511, 0)
+	put(names.Epoch(0), 512, 0)
+	put(names.Epoch(1), 512, 1)
+	put(names.Epoch(2), 513, 1)
+	for n := range uint64(2500) { // more than one list
+		put(names.Entry(e, n+1), 512, int(n))
 	}
-	put("la/pa/log/"+number(1)+"-"+number(32), 12345, 0)
-	put("la/pa/packs/aa", seal.ObjectBytes(seal.Padme(1_000_000)), 0)
-	put("la/pa/packs/ab", seal.ObjectBytes(seal.Padme(1_000_000)+1), 0)
-	put("la/pa/devices/d1/"+number(1), 512, 0)
-	put("la/pa/devices/d1/"+number(2), 512, 0)
-	put("la/pa/devices/d2/"+number(2), 512, 0)
-	put("la/pb/log/"+number(7), 513, 5)
-	put("lb/pc/checkpoints/"+number(7), 1000, 5)
+	put(names.Entry(epoch.ID{2}, 2501), wire.HeadBytes, 0)     // a long body
+	put(names.Entry(epoch.ID{2}, 2502), wire.HeadBytes+512, 0) // a closing entry
+	put(names.Pack(e, id), seal.ObjectBytes(seal.Padme(1_000_000)), 0)
+	put(names.Pack(epoch.ID{2}, id), seal.ObjectBytes(seal.Padme(1_000_000)+1), 0)
+	put(names.Checkpoint(e, id), seal.ObjectBytes(seal.Padme(1000)), 0)
+	put("la/pa/devices/d1/00000000000000000001", 513, 0) // of nobody
+	put(wire.Names{Dir: "la/pb"}.Entry(e, 7), 513, 5)
+	put(wire.Names{Dir: "lb/pc"}.Checkpoint(e, id), 1000, 5)
 	slices.SortFunc(l.infos, func(a, b bucket.Info) int { return strings.Compare(a.Name, b.Name) })
 	r, err := leak.Look(t.Context(), l)
 	if err != nil {
@@ -59,11 +64,15 @@ func TestLook(t *testing.T) {
 	if r.Ledgers != 2 || len(r.Pages) != 3 || r.Objects != len(l.infos) {
 		t.Errorf("%d ledgers, %d pages, %d objects", r.Ledgers, len(r.Pages), r.Objects)
 	}
-	if want := []string{"la/pa/packs/ab", "la/pb/log/" + number(7), "lb/pc/checkpoints/" + number(7)}; !slices.Equal(r.Odd, want) || r.MoreOdd != 0 {
+	want := []string{names.Epoch(2), names.Pack(epoch.ID{2}, id), wire.Names{Dir: "la/pb"}.Entry(e, 7), wire.Names{Dir: "lb/pc"}.Checkpoint(e, id), "pages/0124"}
+	if !slices.Equal(r.Odd, want) || r.MoreOdd != 0 {
 		t.Errorf("odd: %v and %d, want %v", r.Odd, r.MoreOdd, want)
 	}
 	p := r.Pages[0]
-	if p.Name != "la/pa" || p.Entries != 2500 || p.Packs != 2 || p.Devices != 2 || p.Lengths != 4 || p.Days != 106 || !p.First.Equal(start) || !p.Last.Equal(start.Add(2499*time.Hour)) || p.Hours[0] != 105 {
+	if p.Name != "la/pa" || p.Objects != 2508 || p.Entries != 2502 || p.Packs != 2 || p.Epochs != 3 || p.Checkpoints != 1 || p.Lengths != 7 {
+		t.Errorf("%+v", p)
+	}
+	if p.Days != 106 || !p.First.Equal(start) || !p.Last.Equal(start.Add(2499*time.Hour)) || p.Hours[0] != 105 {
 		t.Errorf("%+v", p)
 	}
 }

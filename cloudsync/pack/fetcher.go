@@ -31,9 +31,9 @@ type Store interface {
 
 var _ Store = (*storage.Store)(nil)
 
-// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one block at one time cause one request, and all
-// pieces of a block that the page lacks are stored with the one that was asked for. Pieces that stand in log entries are read
-// from there. It is safe for concurrent use.
+// Fetcher gives pieces on demand: it implements storage.Fetcher. Readers of one block at one time
+// cause one request, and all pieces of a block that the page lacks are stored with the one that was
+// asked for. Pieces that stand in log entries are read from there. It is safe for concurrent use.
 type Fetcher struct {
 	o      FetchOptions
 	wg     sync.WaitGroup // calls, and flights
@@ -55,8 +55,9 @@ type FetchOptions struct {
 	Sealer *seal.Sealer
 	Names  Names
 	Store  Store
-	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors name
-	// the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an entry.
+	// Entries returns the pieces that stand in an entry of the log, each with its digest. Errors
+	// name the entry, and match base.ErrNotFound where there is none. nil: no piece stands in an
+	// entry.
 	Entries func(ctx context.Context, number uint64) (map[object.Digest][]byte, error)
 	// Gone is called by Fetch when the bucket has no object where a piece should stand, or the page
 	// knows no place of it: the worker catches up with the log, and searches it, so that the piece

@@ -11,8 +11,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a plaintext bucket. It returns what an honest table
-// of the blocks would give as ref and places.
+// forge seals blocks and a table as a pack of a page, as who has the keys can, and anybody in a
+// plaintext bucket. It returns what an honest table of the blocks would give as ref and places.
 func (w *world) forge(n names, blocks [][]piece, table []byte) (format.PackRef, []storage.PlacedPiece) {
 	w.t.Helper()
 	var b bytes.Buffer

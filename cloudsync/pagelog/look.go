@@ -183,8 +183,8 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	return nil
 }
 
-// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad, or
-// all of it where another entry stands at the position than the one that was applied.
+// adopt takes what the log of the epoch has behind the position, past whatever is missing or bad,
+// or all of it where another entry stands at the position than the one that was applied.
 func (l *Log) adopt(ctx context.Context) error {
 	var numbers []uint64
 	e, from := l.at.Epoch, l.at.Number

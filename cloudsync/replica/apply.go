@@ -49,8 +49,8 @@ type bodyStep struct {
 	near    map[epoch.Commit]epoch.Set
 	placed  map[epoch.Commit]wire.Commit
 	bare    map[commit.ID]bool // treeless commits without a child in the body
-	// below are commits on which others of the entry stand, explained those whose explanations came,
-	// and size is how long the commits of the batch are.
+	// below are commits on which others of the entry stand, explained those whose explanations
+	// came, and size is how long the commits of the batch are.
 	below, explained map[commit.ID]bool
 	size             int
 	last             *wire.Commit // for the explanation behind it
@@ -189,8 +189,8 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	return nil
 }
 
-// wanting reports whether a commit that is here has to be taken all the same: it was given up, or it
-// came ahead of a batch that did not come.
+// wanting reports whether a commit that is here has to be taken all the same: it was given up, or
+// it came ahead of a batch that did not come.
 func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 	if b.giveUp[r.Commit.ID] || r.Treeless {
 		return b.giveUp[r.Commit.ID], nil
@@ -202,8 +202,8 @@ func (b *bodyStep) wanting(ctx context.Context, r *wire.Commit) (bool, error) {
 	return !held, nil
 }
 
-// ahead makes commits durable on which others stand, as history, so that those which are left fit into
-// a batch.
+// ahead makes commits durable on which others stand, as history, so that those which are left fit
+// into a batch.
 func (b *bodyStep) ahead(ctx context.Context) error {
 	heads := b.p.headsHere()
 	batch, left := &storage.SyncBatch{}, b.b.Commits[:0:0]

@@ -119,8 +119,8 @@ func TestCut(t *testing.T) {
 	w.same()
 }
 
-// TestManyCommits: a body and a checkpoint with more commits than go into one batch of storage arrive
-// whole, and what came as history gets its trees.
+// TestManyCommits: a body and a checkpoint with more commits than go into one batch of storage
+// arrive whole, and what came as history gets its trees.
 func TestManyCommits(t *testing.T) {
 	ctx := context.Background()
 	w := newFleet(t, 4, 2)

@@ -22,8 +22,8 @@ import (
 // objects, which runs name, so that a run which is written again does not copy them.
 const inlineDiff = 16 << 10
 
-// runDiff is how long a difference may be that stands in a run, which every new device reads. Those that
-// are longer, and stood in an entry, share objects.
+// runDiff is how long a difference may be that stands in a run, which every new device reads. Those
+// that are longer, and stood in an entry, share objects.
 const runDiff = 512
 
 // spillBytes is how much of an object is held in memory before it goes to a file.

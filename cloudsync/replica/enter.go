@@ -347,12 +347,12 @@ func (e *entering) expect(bare bool, known func(epoch.ID) bool) {
 // settle makes the step durable.
 func (e *entering) settle(ctx context.Context) error {
 	n := e.step.next
-	condemned, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return !e.stays(at) })
+	unplaced, err := e.p.o.Store.PlacedIn(ctx, func(at storage.CloudPlace) bool { return !e.stays(at) })
 	if err != nil {
 		return err
 	}
-	for _, p := range condemned {
-		e.b.Condemned = append(e.b.Condemned, p.Digest)
+	for _, p := range unplaced {
+		e.b.Unplaced = append(e.b.Unplaced, p.Digest)
 	}
 	if err := e.setMissing(); err != nil {
 		return err
@@ -399,10 +399,10 @@ func (e *entering) settle(ctx context.Context) error {
 
 func (e *entering) setMissing() error {
 	missing := map[object.Digest]bool{}
-	condemned := map[object.Digest]bool{}
-	for _, d := range e.b.Condemned {
+	unplaced := map[object.Digest]bool{}
+	for _, d := range e.b.Unplaced {
 		if e.missing[d] {
-			condemned[d] = true
+			unplaced[d] = true
 		}
 	}
 	for d := range e.missing {
@@ -410,7 +410,7 @@ func (e *entering) setMissing() error {
 		if err != nil {
 			return err
 		}
-		if !st.placed || condemned[d] {
+		if !st.placed || unplaced[d] {
 			missing[d] = true
 		}
 	}

@@ -120,8 +120,8 @@ func (p *Page) writePacks(w *wire.Writer) error {
 	return nil
 }
 
-// seal seals the body that write writes, in its entry or as an object of its own. values is how many
-// keys get a value.
+// seal seals the body that write writes, in its entry or as an object of its own. values is how
+// many keys get a value.
 func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*wire.Writer) error) (*Outgoing, error) {
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
@@ -429,9 +429,9 @@ var errEnough = errors.New("enough")
 
 // resend takes local pieces that commits of the log need, to packs alone: their place did not pass
 // to the epoch, or was lost. Local ones that no commit needs any more are left to the collector, so
-// where there are some it goes through the values of all commits that have a tree here, and takes what
-// the log says that nobody has sent. Once behind a renewal it takes all: what only this device has may
-// be what a commit needs whose tree is not here.
+// where there are some it goes through the values of all commits that have a tree here, and takes
+// what the log says that nobody has sent. Once behind a renewal it takes all: what only this device
+// has may be what a commit needs whose tree is not here.
 func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	if p.out.looked {
 		return nil
@@ -493,8 +493,8 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 	return err
 }
 
-// resendAll takes all local pieces unless storage.MetadataPlaced says that this was done, and has it
-// say so.
+// resendAll takes all local pieces unless storage.MetadataPlaced says that this was done, and has
+// it say so.
 func (p *Page) resendAll(ctx context.Context, g *gatherer) error {
 	done, err := p.o.Store.Metadata(ctx, storage.MetadataPlaced)
 	if err != nil || done != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// ProvePending asks the bucket for the objects that were uploaded and that no entry names yet, with one
-// request for each, and forgets those that it has lost: an entry that names them would be damage. Their
-// content goes up again. It costs nothing when nothing is pending. Errors are those of the bucket and of
-// the store.
+// ProvePending asks the bucket for the objects that were uploaded and that no entry names yet, with
+// one request for each, and forgets those that it has lost: an entry that names them would be
+// damage. Their content goes up again. It costs nothing when nothing is pending. Errors are those
+// of the bucket and of the store.
 func (p *Page) ProvePending(ctx context.Context) error {
 	q := p.state.Pending
 	lost := map[epoch.ID]bool{}
@@ -47,7 +47,7 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	}
 	b := &storage.SyncBatch{}
 	for i := range placed {
-		b.Condemned = append(b.Condemned, placed[i].Digest)
+		b.Unplaced = append(b.Unplaced, placed[i].Digest)
 	}
 	n := p.state.Next()
 	q.Packs = slices.DeleteFunc(slices.Clone(q.Packs), func(w wire.Pack) bool { return lost[w.ID] })
@@ -78,8 +78,8 @@ func diffsOf(q Pending) iter.Seq[*wire.Place] {
 	}
 }
 
-// hasObject reports whether the bucket has an object, of a length unless that is 0: it is not known of
-// differences, which are padded.
+// hasObject reports whether the bucket has an object, of a length unless that is 0: it is not known
+// of differences, which are padded.
 func (p *Page) hasObject(ctx context.Context, name string, bytes uint64) (bool, error) {
 	o, err := p.o.Bucket.Get(ctx, name, 0, 0)
 	if errors.Is(err, base.ErrNotFound) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +119,28 @@ func TestACutThatKeepsAll(t *testing.T) {
 	c.cut()
 	a.mustSync()
 	wantSame(t, a, c)
+}
+
+// TestCheckpointsOfUncompressedKeys: where some key must not be compressed, no part of a checkpoint
+// is, since it has what is from different commits.
+func TestCheckpointsOfUncompressedKeys(t *testing.T) {
+	const commits, length = 100, 200
+	for _, plain := range []bool{false, true} {
+		w := newWorld(t)
+		a := w.device()
+		if a.close(); plain {
+			a.plain = func([]byte) bool { return true }
+		}
+		a.open()
+		for i := range commits {
+			a.commit(edit{fmt.Sprint(i): text(strings.Repeat("x", length))})
+		}
+		a.mustSync()
+		a.cut()
+		if _, bytes := w.objects(wire.KindCheckpoint); bytes > commits*length != plain {
+			t.Errorf("plain %v: the checkpoint has %d bytes, for %d of values", plain, bytes, commits*length)
+		}
+	}
 }
 
 func TestManyCutsMergeRunsAndSnapshots(t *testing.T) {

@@ -72,7 +72,9 @@ func Open(ctx context.Context, o Options) (*Page, error) {
 	}
 	p := &Page{
 		o: o, state: s,
-		runs: checkpoint.New(checkpoint.Options{Bucket: o.Bucket, Sealer: o.Sealer, Names: o.Names, NewID: o.NewID, Dir: o.Store.TempDir()}),
+		runs: checkpoint.New(checkpoint.Options{
+			Bucket: o.Bucket, Sealer: o.Sealer, Names: o.Names, NewID: o.NewID, Dir: o.Store.TempDir(), Plain: o.Plain != nil,
+		}),
 	}
 	p.shared.Store(s)
 	return p, nil

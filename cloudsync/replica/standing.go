@@ -13,8 +13,8 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// MetadataPosition is the type of the row of sync_metadata with the position. A page that has lost it
-// compares all that it has with the bucket.
+// MetadataPosition is the type of the row of sync_metadata with the position. A page that has lost
+// it compares all that it has with the bucket.
 const MetadataPosition = rowPosition
 
 // Standing is what a store knows of its bucket, for a reader without a Page.
@@ -92,8 +92,8 @@ func (s *Standing) Near(ctx context.Context, store *storage.Store, id commit.ID)
 	return near, ok, nil
 }
 
-// Over returns a Getter that gives what g gives, and the nearest ancestors that the Standing knows: a
-// merge.NearGetter.
+// Over returns a Getter that gives what g gives, and the nearest ancestors that the Standing knows:
+// a merge.NearGetter.
 func (s *Standing) Over(g commit.Getter, store *storage.Store) commit.Getter {
 	return nearCommits{g, s, store}
 }

@@ -102,9 +102,10 @@ func (s *step) known(ctx context.Context, d object.Digest) (pieceState, error) {
 	return st, bad("nobody has piece %s", d)
 }
 
-// FindPlaces takes the places of all pieces that stand in packs and entries that count: for a reader
-// who needs a piece without a place, which went when nothing here needed it. It reads the table of
-// each pack, and each entry of the epoch. Errors: those of the bucket, of the disk and of ctx.
+// FindPlaces takes the places of all pieces that stand in packs and entries that count: for a
+// reader who needs a piece without a place, which went when nothing here needed it. It reads the
+// table of each pack, and each entry of the epoch. Errors: those of the bucket, of the disk and of
+// ctx.
 func (p *Page) FindPlaces(ctx context.Context) error {
 	s, err := p.begin(ctx)
 	if err != nil {

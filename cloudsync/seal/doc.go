@@ -45,7 +45,7 @@
 //
 // A ring:
 //
-//	 0   1  format version: 1
+//	 0   1  format version: 2
 //	 1   1  algorithm
 //	 2   2  number of slots: 1 to 64, in plaintext 0
 //	 4  16  bucket id, random

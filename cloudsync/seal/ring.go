@@ -70,8 +70,8 @@ type Ring struct {
 // Bytes returns the ring as it stands in the bucket. The slice must not be changed.
 func (r *Ring) Bytes() []byte { return r.raw }
 
-// ParseRing reads what of a ring is readable without a key. b is not retained. Errors: *base.CorruptError, also for a
-// KDF out of bounds; *base.FormatError; ErrOldFormat.
+// ParseRing reads what of a ring is readable without a key. b is not retained. Errors:
+// *base.CorruptError, also for a KDF out of bounds; *base.FormatError; ErrOldFormat.
 func ParseRing(b []byte) (*Ring, error) {
 	const least = ringHeadBytes + 4 + ringTailBytes
 	if len(b) < least || len(b) > MaxKeyringBytes {

@@ -105,8 +105,8 @@ func newRecord(tag byte) Record {
 	return nil
 }
 
-// Device begins a body: it says which device made it. Values is how many keys get a value, and Bytes
-// how long the eager packs are: for who shows how far a device is.
+// Device begins a body: it says which device made it. Values is how many keys get a value, and
+// Bytes how long the eager packs are: for who shows how far a device is.
 type Device struct {
 	ID            epoch.ID
 	Values, Bytes uint64

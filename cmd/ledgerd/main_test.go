@@ -153,12 +153,7 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 			return err
 		}
 		info, err := e.Info()
-		last := e.Name()
-		if strings.Contains(args[1], "/") {
-			last = filepath.Base(filepath.Dir(path)) + "/" + last
-		}
-		match, _ := filepath.Match(args[1], last)
-		if err != nil || !match {
+		if err != nil || !matches(args[1], path) {
 			return err
 		}
 		// Of two that are about as large, one stands for the other: the newer one counts.
@@ -182,11 +177,18 @@ func removeAll(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: removeall DIR PATTERN")
 	}
 	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e os.DirEntry, err error) error {
-		if match, _ := filepath.Match(args[1], e.Name()); err == nil && match && !e.IsDir() {
+		if err == nil && !e.IsDir() && matches(args[1], path) {
 			return os.Remove(path)
 		}
 		return err
 	}))
+}
+
+// matches reports whether the end of a path, of as many parts as the pattern has, matches it.
+func matches(pattern, path string) bool {
+	parts := strings.Split(filepath.ToSlash(path), "/")
+	match, _ := filepath.Match(pattern, strings.Join(parts[max(0, len(parts)-1-strings.Count(pattern, "/")):], "/"))
+	return match
 }
 
 // fifo PATH makes a named pipe.

@@ -14,7 +14,7 @@ import (
 )
 
 // month makes everything in a bucket 31 days older by the bucket's clock, which is that of the
-// files. Every device must have read what was condemned until then: a real one that sleeps for a
+// files. Every device must have entered the epochs until then: a real one that sleeps for a
 // month knows by the clock that it has to look first.
 func (w *world) month(bucketDir string) {
 	w.t.Helper()
@@ -45,7 +45,7 @@ func (w *world) objects(bucketDir string) (count map[string]int, size int64) {
 			return err
 		}
 		size += info.Size()
-		for _, kind := range []string{"log", "packs", "checkpoints", "floor", "devices"} {
+		for _, kind := range []string{"log", "packs", "checkpoints", "epochs"} {
 			if strings.Contains(filepath.ToSlash(path), "/"+kind+"+/") {
 				count[kind]++
 			}
@@ -55,10 +55,10 @@ func (w *world) objects(bucketDir string) (count map[string]int, size int64) {
 	return count, size
 }
 
-// TestKillCloudGC kills cloud gc, and every third time delete --from-history, while it prunes,
-// writes checkpoints, condemns, raises the floor and deletes what was condemned a month ago. Two
-// devices take turns, and write between. Nothing that a device acknowledged is lost, both go on,
-// who comes anew gets everything, and in the end the bucket is small.
+// TestKillCloudGC kills cloud gc, and every third time delete --from-history, while it cuts
+// the log, writes checkpoints, and deletes what past epochs have left a month ago. Two devices take
+// turns, and write between. Nothing that a device acknowledged is lost, both go on, who comes anew
+// gets everything, and in the end the bucket is small.
 func TestKillCloudGC(t *testing.T) {
 	t.Parallel() // it waits for the disk more than it works
 	w := newWorld(t)
@@ -118,8 +118,8 @@ func TestKillCloudGC(t *testing.T) {
 	if w.killed < n {
 		t.Errorf("only %d of %d were killed, %d had ended", w.killed, n, w.ended)
 	}
-	// What was condemned last goes a month later, and a pack when its last value has gone: how soon
-	// all of that has been depends on where the kills have been.
+	// What the last cut has left goes a month later, and a pack when its last value has gone: how
+	// soon all of that has been depends on where the kills have been.
 	const most = 20
 	for cycles := 1; ; cycles++ {
 		w.inside("a", func(_ context.Context, r *ledger.Repository) { w.overwrite(r, "notes", 2) })

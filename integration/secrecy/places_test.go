@@ -39,8 +39,8 @@ func TestNothingReadable(t *testing.T) {
 				}
 			})
 			t.Log(kinds)
-			for _, k := range []string{"log", "range", "packs", "checkpoints", "devices", "pages", "keys"} {
-				if kinds[k] == 0 && (way == "key" || k != "range" && k != "checkpoints") {
+			for _, k := range []string{"epochs", "log", "packs", "checkpoints", "pages", "keys"} {
+				if kinds[k] == 0 && (way == "key" || k != "checkpoints") {
 					t.Errorf("nothing of kind %s was looked at", k)
 				}
 			}
@@ -126,11 +126,8 @@ func (w *world) watchTemporary() func() []byte {
 }
 
 func kindOf(name string) string {
-	for _, k := range []string{"log", "packs", "checkpoints", "devices", "pages", "floor", "keys"} {
+	for _, k := range []string{"log", "packs", "checkpoints", "epochs", "pages", "keys"} {
 		if strings.Contains(name, k+"+/") {
-			if k == "log" && strings.Contains(filepath.Base(name), "-") {
-				return "range"
-			}
 			return k
 		}
 	}
@@ -175,8 +172,8 @@ func TestBucketsHaveNothingInCommon(t *testing.T) {
 		total := 0
 		w.files(w.bucket, func(path string, content []byte) {
 			name := strings.TrimPrefix(path, w.bucket)
-			if k := kindOf(name); k == "range" || k == "keys" {
-				return // a repetition of entries behind a table of their lengths; zeros where a passphrase would have its salt
+			if kindOf(name) == "keys" {
+				return // zeros where a passphrase would have its salt
 			}
 			for _, part := range strings.Split(name, "/") {
 				if len(part) >= 33 && i == 1 && names[part] {

@@ -454,7 +454,8 @@ func (d *device) inNewest(ctx context.Context) (bool, error) {
 	return k == most, nil
 }
 
-// logBeyond reports whether there are entries behind the end of the log that the device has read: it stands before one that was lost, or has put another in its place.
+// logBeyond reports whether there are entries behind the end of the log that the device has read:
+// it stands before one that was lost, or has put another in its place.
 func (d *device) logBeyond() bool {
 	at := d.link.page.State().Position
 	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
@@ -520,7 +521,8 @@ func (d *device) reupload(ctx context.Context, stop int) error {
 	return d.inStep(ctx, set{}.with(0))
 }
 
-// renewed is called when there is another epoch that not all devices know: what was in the log is there as far as devices send it again.
+// renewed is called when there is another epoch that not all devices know: what was in the log is
+// there as far as devices send it again.
 func (w *World) renewed() {
 	var has set
 	for _, d := range w.devices {

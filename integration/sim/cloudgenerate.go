@@ -145,8 +145,7 @@ func (g *cloudGenerator) add(n int, kinds ...Kind) {
 	}
 }
 
-// collection returns steps that make checkpoints, condemn all but two of them, and delete those a
-// month later.
+// collection returns steps that cut the log, and delete what that leaves behind a month later.
 func (g *cloudGenerator) collection() (steps []Step) {
 	for i := range 4 {
 		steps = append(steps, Step{Kind: Edit, Changes: g.longChanges(2000 + i)}, Step{Kind: Checkpoint, Device: i % 2})
@@ -160,7 +159,7 @@ type cloudGenerator struct {
 	large   int    // one value in so many is of up to a MiB; 0: none
 	damages bool   // trouble comes while processes go on
 	bulky   bool   // most values have one of a few lengths, so that values and chunks come back
-	// collects lets garbage be condemned and, when its time has come, deleted.
+	// collects lets the log be cut and, when its time has come, garbage be deleted.
 	collects bool
 }
 

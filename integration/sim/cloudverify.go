@@ -64,8 +64,8 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 	return limit, fmt.Errorf("S4: after %d rounds device 0 has heads %s, device 1 %s", limit, nodeIDs(w.devices[0].heads), nodeIDs(w.devices[1].heads))
 }
 
-// mend lets one device make the bucket whole, one that has something if there is one, and begins all
-// processes anew.
+// mend lets one device make the bucket whole, one that has something if there is one, and begins
+// all processes anew.
 func (w *World) mend(ctx context.Context) error {
 	by := w.devices[w.rng.IntN(len(w.devices))]
 	for _, d := range w.devices {

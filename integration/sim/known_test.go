@@ -157,7 +157,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Reupload, Device: 4, Base: 12, Stop: 9},
 			{Kind: sim.Retain, Device: 4},
 		}}},
-		{"a value has chunks whose place was condemned below an index piece whose place was not", sim.History{Gossip: true, Sweep: true, Devices: two, Steps: []sim.Step{
+		{"a value has chunks whose place is gone below an index piece whose place is not", sim.History{Gossip: true, Sweep: true, Devices: two, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("l00", "1", 275092)},
 			{Kind: sim.Sync, Base: 2},
 			{Kind: sim.Checkpoint, Device: 1},
@@ -186,7 +186,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Retain, Device: 3},
 			{Kind: sim.Checkpoint, Base: 12},
 		}}},
-		{"places are condemned while commits are unsynced whose trees are not here", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
+		{"places go while commits are unsynced whose trees are not here", sim.History{Gossip: true, Devices: three, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("l00", "256", 0)},
 			{Kind: sim.Edit, Device: 2, Changes: set("l01", "272", 525471)},
 			{Kind: sim.Edit, Device: 2, Changes: set("l03", "379", 804940)},
@@ -597,7 +597,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sync, After: 98 * 24 * time.Hour, Base: 2, Stop: 1},
 			{Kind: sim.Collect, After: 98 * 24 * time.Hour, Device: 1, Base: 26},
 		}}},
-		{"a value of history that others have given up is read, and the bucket has condemned it", sim.History{Disagree: true, Sweep: true, Devices: four, Steps: []sim.Step{
+		{"a value of history that others have given up is read, and the bucket has deleted it", sim.History{Disagree: true, Sweep: true, Devices: four, Steps: []sim.Step{
 			{Kind: sim.Edit, Device: 3, Changes: set("l00", "8", 334318)},
 			{Kind: sim.Edit, Device: 2, Changes: set("l00", "80", 0)},
 			{Kind: sim.Collect, Device: 2},
@@ -636,7 +636,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Prune, Base: 2},
 			{Kind: sim.Forget},
 		}}},
-		{"the checkpoint of the floor has lost a pack, and the only other one stands for what was read", sim.History{Sweep: true, Devices: four, Steps: []sim.Step{
+		{"the checkpoint has lost a pack, and the only other one stands for what was read", sim.History{Sweep: true, Devices: four, Steps: []sim.Step{
 			{Kind: sim.Edit, Device: 3, Changes: set("l02", "2", 0)},
 			{Kind: sim.Edit, Device: 3, Changes: []sim.Change{{Op: sim.Insert, Key: "s+01", Text: "f"}}},
 			{Kind: sim.Reupload, Device: 3, Base: 15},

@@ -109,7 +109,7 @@ func (d *device) readOld(ctx context.Context) error {
 // outlived reports whether a commit is one that somebody has given up with the bucket's leave, who
 // knew of no use of it and no tag on it: a device that uses it, or has tagged it meanwhile, has it
 // still, and its checkpoints tell newcomers of it. Of its tree and its values they are promised
-// nothing: the bucket has condemned the entries that brought them.
+// nothing: the entries that brought them may be deleted.
 func (d *device) outlived(n *node) bool { return d.w.retained && d.w.pruned.has(n.index) }
 
 // epochs is 1 with a bucket: what may be in it is collected when nothing has come from it for two

@@ -305,13 +305,13 @@ func (a *app) cloudGCCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove from the bucket what no version needs",
-		Long: `Give up in the bucket what its retention does not keep, for all devices, and delete what nothing has needed for 30 days,
-by the bucket's own clock. Other devices may write meanwhile; one that was away for less than 30 days
-loses nothing, and one that comes back later begins with what is kept.
+		Long: `Give up what the retention of each page does not keep, for all devices, and delete what past epochs have left, 30 days after
+the first epoch began that does not need it, by the bucket's own clock. Other devices may write
+meanwhile. What a device has not synced yet it keeps, also when it comes back years later.
 
-Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a checkpoint of the page is
-written first, about as long as what changed since the last one. Of pages that were deleted for all devices
-everything goes after 30 days.`,
+Which history is kept gc --keep-last and gc --keep-within say. Where some is given up, a new epoch of
+the page begins, with a checkpoint that costs about what changed since the last one. Of pages that
+were deleted for all devices everything goes after 30 days.`,
 		Example: `  ledgerd cloud gc --dry-run
   ledgerd cloud gc`,
 		Args: cobra.NoArgs,

@@ -14,7 +14,7 @@ func (a *app) cloudLeakCommand() *cobra.Command {
 		Use:   "leak [URL]",
 		Short: "Say what the owner of the bucket can tell from it",
 		Long: `List the bucket of this repository, or the one at URL, and say what its owner can tell from names, lengths and times:
-how many pages there are and how large they are, when they are written, by how many devices. Nothing
+how many pages there are and how large they are, when they are written. Nothing
 is opened, and no key is needed: the owner has none. Objects whose lengths are not padded are named.
 
 What he can tell besides, by watching requests: from where they come, and which parts of packs are read.`,
@@ -66,7 +66,7 @@ type leakPageJSON struct {
 	Entries     uint64  `json:"entries"`
 	Packs       int     `json:"packs"`
 	Checkpoints int     `json:"checkpoints"`
-	Devices     int     `json:"devices"`
+	Epochs      int     `json:"epochs"`
 	Lengths     int     `json:"lengths"`
 	First       string  `json:"first,omitempty"`
 	Last        string  `json:"last,omitempty"`
@@ -78,7 +78,7 @@ func (a *app) printLeak(l *ledger.CloudLeak) error {
 	if a.json {
 		j := leakJSON{Ledgers: l.Ledgers, Objects: l.Objects, Bytes: l.Bytes, Pages: []leakPageJSON{}, Odd: append([]string{}, l.Odd...), MoreOdd: l.MoreOdd}
 		for _, p := range l.Pages {
-			q := leakPageJSON{Name: p.Name, Objects: p.Objects, Bytes: p.Bytes, Entries: p.Entries, Packs: p.Packs, Checkpoints: p.Checkpoints, Devices: p.Devices, Lengths: p.Lengths, Days: p.Days, Hours: p.Hours}
+			q := leakPageJSON{Name: p.Name, Objects: p.Objects, Bytes: p.Bytes, Entries: p.Entries, Packs: p.Packs, Checkpoints: p.Checkpoints, Epochs: p.Epochs, Lengths: p.Lengths, Days: p.Days, Hours: p.Hours}
 			if !p.First.IsZero() {
 				q.First, q.Last = timeText(p.First), timeText(p.Last)
 			}
@@ -91,9 +91,7 @@ func (a *app) printLeak(l *ledger.CloudLeak) error {
 		a.printf("\n%s\n", p.Name)
 		a.printf("  %s in %s of %s: about how much the page holds\n", sizeText(p.Bytes), countText(p.Objects, "object"), countText(p.Lengths, "different length"))
 		a.printf("  %s: how often it was written\n", countText(p.Entries, "log entry"))
-		if p.Devices > 0 {
-			a.printf("  notes of %s\n", countText(p.Devices, "device"))
-		}
+		a.printf("  %s: how often its log was shortened, history given up, or the bucket repaired\n", countText(p.Epochs, "epoch"))
 		if !p.First.IsZero() {
 			busiest := 0
 			for h, n := range p.Hours {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,10 +33,10 @@ with the page's files until ledgerd compact gives it back to the system.
 of the last D (such as 12h, 30d, 8w, 1y); what either rule keeps stays. The newest version, tagged
 commits and what merging needs stay always.
 
-With a cloud the rules become the setting of the page in the bucket. All devices follow it with
-their next gc, and ledgerd cloud gc removes from the bucket what it gives up. Without rules gc
-follows the setting that there is, whichever device has made it. What another device has not read
-stays until it has, or until it has not been heard of for 180 days.
+With a cloud the rules become the setting of the page in the bucket, and a new epoch gives the same
+commits up for all devices: each follows when it syncs next. What a device has not synced yet is
+kept. ledgerd cloud gc applies the setting again, and deletes from the bucket, 30 days later, what
+was given up. Without rules gc gives no history up.
 
 Before history is given up, gc says how much. On a terminal it then asks; elsewhere it wants --yes.
 --dry-run only says it.`,
@@ -83,33 +82,10 @@ func (a *app) gc(ctx context.Context, cmd *cobra.Command, args []string, f gcFla
 		o.Retention = &ledger.Retention{Commits: f.keepLast, Age: age}
 		danger = "history that is given up cannot be brought back"
 	}
-	if danger == "" && !f.yes && !f.dry {
-		gives, err := a.givesUp(ctx, o)
-		if err != nil {
-			return err
-		}
-		if gives {
-			danger = "history that a rule gives up, which another device has agreed on in the bucket, cannot be brought back"
-		}
-	}
 	return a.destroy(ctx, cmd, f.consent, danger, func(dry bool) error {
 		o.DryRun = dry
 		return a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error { return a.collect(ctx, repo, o) })
 	})
-}
-
-// givesUp reports whether the settings of the bucket would have history given up.
-func (a *app) givesUp(ctx context.Context, o ledger.CollectOptions) (gives bool, err error) {
-	o.DryRun = true
-	err = a.with(ctx, ledger.Options{MustExist: true}, func(repo *ledger.Repository) error {
-		if _, ok := repo.Cloud(); !ok {
-			return nil
-		}
-		pages, err := repo.Collect(ctx, o)
-		gives = slices.ContainsFunc(pages, func(c ledger.PageCollection) bool { return c.Pruned > 0 })
-		return err
-	})
-	return gives, err
 }
 
 func (a *app) collect(ctx context.Context, repo *ledger.Repository, o ledger.CollectOptions) error {

@@ -29,9 +29,10 @@ that are on their way.
 A page that cannot be synced does not keep the others: it is told, and the exit code is 3. An interrupted
 sync loses nothing: the next one goes on.
 
---reupload is for a bucket that was emptied, restored from an older copy, or replaced: everything is sent that the
-bucket lacks. Run it on each device. --pause has serve sync nothing by itself until --resume; sync
-itself works all the same.`,
+--reupload is for a bucket that was emptied, restored from an older copy, or replaced, and for packs that
+are missing: the device begins a new epoch with what it has, or enters the one that is there, and
+sends everything that the bucket lacks. Run it on each device that says so. --pause has serve sync
+nothing by itself until --resume; sync itself works all the same.`,
 		Example: `  ledgerd sync
   ledgerd sync notes media/films
   ledgerd sync --reupload`,

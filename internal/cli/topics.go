@@ -151,7 +151,7 @@ RFC 3339 in UTC, ids and objects are hexadecimal. Members with ? may be missing.
     cloud check      {"page","objects","bytes","damaged":[{"object","message"}],"more"?,
                       "newer"?:[{"object","message"}],"repaired":BOOL,"missing"?,"error"?}
     cloud leak       {"ledgers","objects","bytes","pages":[{"name","objects","bytes","entries","packs","checkpoints",
-                      "devices","lengths","first"?,"last"?,"days","hours":[24]}],"notPadded":[],"moreNotPadded"?}
+                      "epochs","lengths","first"?,"last"?,"days","hours":[24]}],"notPadded":[],"moreNotPadded"?}
     cloud gc         {"page","givenUpCommits","cut":BOOL,"deletedObjects","deletedBytes","waitingObjects",
                       "waitingBytes"}
     key init, show   {"path","id"}; key show without PATH is cloud show
