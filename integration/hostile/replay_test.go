@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // substitute is an object that stands in another one's place.
@@ -51,7 +51,7 @@ func TestSwapped(t *testing.T) {
 			if in.s != from.s && in.kind == from.kind || in.name == from.name {
 				continue // those of other buckets are replayed below
 			}
-			if in.kind == "diff" && !everything() && from.kind != format.KindPack && from.kind != format.KindEntry {
+			if in.costly() && !everything() && from.kind != kindPack && from.kind != kindEntry {
 				continue // each costs as much as thousands of keys
 			}
 			u := substitute{in, from.String(), from.s.content[from.name]}
@@ -71,7 +71,7 @@ func TestSwapped(t *testing.T) {
 		u.strike(t, i/2, noticed)
 	}
 	t.Logf("%d pairs, noticed %v", len(pairs), noticed)
-	for _, k := range []string{"keys", "announcement", "diff", format.KindEntry, format.KindPack} {
+	for _, k := range []string{kindKeys, kindAnnouncement, kindEpoch, kindEntry, kindPack, kindDiff, kindCheckpoint, kindRun} {
 		if noticed[k] == 0 {
 			t.Errorf("nothing in place of an object of kind %s was ever noticed", k)
 		}
@@ -96,35 +96,42 @@ func TestReplayed(t *testing.T) {
 // replays returns what can be replayed in the place of an object.
 func replays(in target, other *scene) (us []substitute) {
 	add := func(from string, with []byte) { us = append(us, substitute{in, from, with}) }
-	kindIn, numberIn, toIn, _, okIn := in.s.target.ParseName(in.name)
 	seen := map[string]bool{} // a few of each are enough
-	for _, n := range in.s.names {
-		rest, own := strings.CutPrefix(n, in.s.target.Dir+"/")
-		if _, after, ok := strings.Cut(n, "/"); !own && ok {
-			_, rest, _ = strings.Cut(after, "/")
+	once := func(from, name string) {
+		if !seen[from] {
+			seen[from] = true
+			add(from, in.s.content[name])
 		}
-		kind, number, to, _, ok := in.s.target.ParseName(in.s.target.Dir + "/" + rest)
-		dir := filepath.Dir(filepath.Dir(n))
+	}
+	at, ok := in.s.target.Parse(in.name)
+	for _, n := range in.s.names {
+		dir, own := in.s.target.Dir, strings.HasPrefix(n, in.s.target.Dir+"/")
+		if parts := strings.SplitN(n, "/", 3); !own && len(parts) == 3 {
+			dir = parts[0] + "/" + parts[1]
+		}
+		is, page := wire.Names{Dir: dir}.Parse(n)
 		switch {
-		case !okIn && in.kind == "announcement" && strings.HasPrefix(n, format.PagesPrefix):
+		case in.kind == kindAnnouncement && in.s.kindOf(n) == kindAnnouncement && n != in.name:
 			add("the announcement of another page", in.s.content[n])
-		case !ok || !okIn || kind != kindIn || n == in.name:
-		case !own && number == numberIn:
-			add("the same number of another page", in.s.content[n])
-		case !own && !seen[dir]:
-			seen[dir] = true
-			add("an object of another page", in.s.content[n])
-		case own && (number == numberIn-1 || number == numberIn+1 || number == numberIn && to != toIn):
+		case !ok || !page || is.Kind != at.Kind || n == in.name:
+		case !own && is.Number == at.Number && at.Number > 0:
+			once("the same number of another page "+dir, n)
+		case !own:
+			once("an object of another page "+dir, n)
+		case is.Epoch != at.Epoch && is.Number == at.Number:
+			once("an object of another epoch", n)
+		case is.Number+1 == at.Number || is.Number == at.Number+1:
 			add("a neighbour", in.s.content[n])
-		case own && kind == format.KindDevice && !seen["device"]:
-			seen["device"] = true
-			add("another device's note", in.s.content[n])
+		case is.ID != at.ID && in.s.kindOf(n) == in.kind:
+			once("another one of the epoch", n)
 		}
 	}
 	for _, n := range other.names {
-		kind, number, to, _, ok := other.target.ParseName(n)
-		if ok && okIn && kind == kindIn && number == numberIn && to == toIn {
-			add("the same object of another bucket", other.content[n])
+		is, page := other.target.Parse(n)
+		if page && ok && is.Kind == at.Kind && is.Number == at.Number {
+			once("an object of another bucket", n)
+			us[len(us)-1].with = other.content[n]
+			break
 		}
 	}
 	return us
