@@ -63,7 +63,21 @@ func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
 		o.Body.Close()
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	return wire.NewReader(s, wire.Body), o.Body, nil
+	return wire.NewReader(named{s, name}, wire.Body), o.Body, nil
+}
+
+// named is the stream of an object, which its errors name.
+type named struct {
+	r    io.Reader
+	name string
+}
+
+func (n named) Read(p []byte) (int, error) {
+	k, err := n.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("read %s: %w", n.name, err)
+	}
+	return k, err
 }
 
 // Epoch is an epoch of the bucket.

@@ -17,7 +17,9 @@ import (
 )
 
 // maxRequests is how often one bad object may be asked for by one call of Sync.
-const maxRequests = 8
+// It is read again before it is believed to be bad, and a device that begins an epoch looks before
+// each step whether another one has done so.
+const maxRequests = 16
 
 // attack is a bucket at the end of a scene that is not as it was left.
 type attack struct {
@@ -177,7 +179,7 @@ func (s *scene) complete(t testing.TB, state mem.State) mem.State {
 	for n, content := range s.content {
 		b.Replace(n, content)
 	}
-	o := newOwner(s.end)
+	o := newOwner(s.done)
 	r, err := s.clone(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

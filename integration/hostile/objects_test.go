@@ -80,8 +80,8 @@ func targets(t testing.TB, most int) (all []target) {
 				continue
 			}
 			names := kinds[k]
-			if n := len(names); !everything() && n > most {
-				names = names[n-most:]
+			if !everything() {
+				names = s.some(names, most)
 			}
 			for _, n := range names {
 				all = append(all, target{s, k, n})
@@ -89,6 +89,22 @@ func targets(t testing.TB, most int) (all []target) {
 		}
 	}
 	return all
+}
+
+// some returns the last ones of a kind that are read, and of a log the first and that in its midst.
+func (s *scene) some(names []string, most int) (some []string) {
+	read := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !s.read[n] })
+	if len(read) == 0 {
+		read = names
+	}
+	n := len(read)
+	if n <= most {
+		return read
+	}
+	if s.kindOf(read[0]) == kindEntry && s.name == "entries" {
+		some = []string{read[0], read[n*2/3]}
+	}
+	return append(some, read[n-most:]...)
 }
 
 func sortedKeys[V any](m map[string]V) (ks []string) {

@@ -23,6 +23,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
@@ -32,6 +33,7 @@ type scene struct {
 	name     string
 	key      string // file
 	mid, end mem.State
+	done     mem.State         // the end without what a device could not complete
 	content  map[string][]byte // of the objects at the end
 	names    []string          // of the objects at the end, sorted
 	ring     *seal.Keyring
@@ -92,6 +94,7 @@ func makeScene(t testing.TB, name, key string, write func(g *stage, mid func()))
 	g.put(g.b, targetLedger, otherName, "second", "2")
 	g.sync(g.a, g.b, g.a)
 	g.record()
+	s.done = g.o.b.State()
 	if g.last != nil {
 		g.last()
 	}
@@ -217,7 +220,7 @@ func (g *stage) record() {
 		p := g.page(g.a, info.Ledger, info.Name)
 		k := info.Ledger + "/" + info.Name
 		if g.s.known[k] == nil {
-			g.s.known[k] = map[ledger.CommitID]bool{}
+			g.s.known[k] = map[ledger.CommitID]bool{ledger.CommitID(commit.First().ID): true}
 		}
 		for c, err := range p.Log(ctx) {
 			g.must(err)
