@@ -66,15 +66,6 @@ func (o *owner) show(s mem.State, l lies) {
 	o.log.Reset()
 }
 
-// swap puts other content into the bucket, and goes on counting.
-func (o *owner) swap(s mem.State) {
-	b := mem.New(mem.Options{})
-	b.Rollback(s)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.b = b
-}
-
 // all returns the names that were asked for.
 func (o *owner) all() map[string]bool {
 	o.mu.Lock()

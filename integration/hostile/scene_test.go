@@ -117,14 +117,14 @@ func makeScene(t testing.TB, name, key string, write func(g *stage, mid func()))
 	return s
 }
 
-// note notes what a device asks for that begins with one state and meets the others.
+// note notes what a device asks for of the last of the states that it meets one after the other.
 func (g *stage) note(first mem.State, others ...mem.State) {
 	g.t.Helper()
 	o := newOwner(first)
 	r, err := g.s.clone(context.Background(), o)
 	g.must(err)
 	for _, other := range others {
-		o.swap(other)
+		o.show(other, lies{})
 		g.sync(r)
 	}
 	_, err = valuesOf(context.Background(), g.page(r, targetLedger, targetName))
