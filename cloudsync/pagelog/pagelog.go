@@ -204,21 +204,10 @@ func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
 
 // list calls each with the names behind after that begin with prefix, until it returns false.
 func (l *Log) list(ctx context.Context, after, prefix string, each func(bucket.Info) bool) error {
-	for {
-		infos, err := l.o.Bucket.List(ctx, after, prefix, bucket.MaxList)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", prefix, err)
-		}
-		for _, info := range infos {
-			if !each(info) {
-				return nil
-			}
-		}
-		if len(infos) < bucket.MaxList {
-			return nil
-		}
-		after = infos[len(infos)-1].Name
+	if err := bucket.Each(ctx, l.o.Bucket, after, prefix, each); err != nil {
+		return fmt.Errorf("list %s: %w", prefix, err)
 	}
+	return nil
 }
 
 // put stores an object. It reports whether the store has confirmed it, and when. An answer that is
