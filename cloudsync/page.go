@@ -66,6 +66,8 @@ type Page struct {
 
 	// rep is the page as its log sees it, nil until the first call has read what the store knows.
 	rep atomic.Pointer[replica.Page]
+	// stored is the page as the store knows it, for who reads a value before that first call.
+	stored atomic.Pointer[replica.Page]
 	// fetcher gives pieces to readers, and quiet to whoever has the turn already.
 	fetcher, quiet *pack.Fetcher
 
@@ -142,6 +144,7 @@ func (p *Page) start() {
 // connect begins a session with the log. The caller has the turn, or nobody else the page.
 func (p *Page) connect() {
 	p.rep.Store(nil)
+	p.stored.Store(nil)
 	p.ses = session{slack: p.s.random()}
 }
 
@@ -187,9 +190,24 @@ func (p *Page) loaded(ctx context.Context) error {
 // places says where pieces are, to a Fetcher that may be asked before the page has been read.
 type places struct{ p *Page }
 
+// page returns the page, nil where it was never synced with the bucket.
+func (n places) page() *replica.Page {
+	for _, known := range []*atomic.Pointer[replica.Page]{&n.p.rep, &n.p.stored} {
+		if r := known.Load(); r != nil {
+			return r
+		}
+	}
+	r, err := replica.Open(n.p.ctx, n.p.replicaOptions())
+	if err != nil || !r.Position().Joined() || r.State().Bucket != n.p.s.o.Keyring.BucketID() {
+		return nil // who reads catches up with the log, which says what is wrong
+	}
+	n.p.stored.Store(r)
+	return r
+}
+
 // Pack implements pack.Names.
 func (n places) Pack(id format.ID) string {
-	if r := n.p.rep.Load(); r != nil {
+	if r := n.page(); r != nil {
 		return r.PackNames().Pack(id)
 	}
 	return n.p.names.Pack(epoch.ID{}, epoch.ID(id))
@@ -197,7 +215,7 @@ func (n places) Pack(id format.ID) string {
 
 // PackLabelOf implements pack.Names.
 func (n places) PackLabelOf(id format.ID) seal.Label {
-	if r := n.p.rep.Load(); r != nil {
+	if r := n.page(); r != nil {
 		return r.PackNames().PackLabelOf(id)
 	}
 	return n.p.names.PackLabel(epoch.ID{})
@@ -205,7 +223,7 @@ func (n places) PackLabelOf(id format.ID) seal.Label {
 
 // entry is the Entries of a Fetcher.
 func (n places) entry(ctx context.Context, number uint64) (map[object.Digest][]byte, error) {
-	if r := n.p.rep.Load(); r != nil {
+	if r := n.page(); r != nil {
 		return r.EntryPieces(ctx, number)
 	}
 	return nil, fmt.Errorf("read log entry %d before the log: %w", number, base.ErrNotFound)

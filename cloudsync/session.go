@@ -46,12 +46,16 @@ const (
 
 const day = 24 * time.Hour
 
-// load reads what the store knows of the log. A page of another bucket is an error.
-func (p *Page) load(ctx context.Context) error {
-	o := replica.Options{
+func (p *Page) replicaOptions() replica.Options {
+	return replica.Options{
 		Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: p.quiet, Device: epoch.ID(p.s.o.Device), NewID: p.s.newID,
 		Plain: p.o.Plain, InUse: p.o.InUse, Up: p.up.progress, Down: p.down.progress,
 	}
+}
+
+// load reads what the store knows of the log. A page of another bucket is an error.
+func (p *Page) load(ctx context.Context) error {
+	o := p.replicaOptions()
 	rep, err := replica.Open(ctx, o)
 	if err == nil && !rep.Position().Joined() {
 		if err = errors.Join(p.mistrust(ctx), p.keepCarried(ctx)); err == nil {
@@ -389,7 +393,8 @@ func (p *Page) audit(ctx context.Context) error {
 	}
 	p.ses.auditAt = now.Add(day)
 	if len(holes) > 0 { // packs may be missing too
-		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(), "first", holes[0], "entries", len(holes))
+		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(),
+			"first", p.names.Entry(p.ses.log.Position().Epoch, holes[0]), "entries", len(holes))
 		return p.explain(ctx, p.renew(ctx))
 	}
 	if p.ses.audited {

@@ -214,13 +214,8 @@ const (
 	// maxAnnouncementBytes bounds a stored announcement: two names of ledgers at most, and the
 	// seal.
 	maxAnnouncementBytes = 64 << 10
-	// maxListedBytes bounds the memory for what one listing takes note of: some 150 000 packs,
-	// which have 2 TiB.
-	maxListedBytes = 32 << 20
 	// announcementReaders is how many announcements are read at once.
 	announcementReaders = 8
-	// infoBytes is what an object takes of it beside its name, also while the list grows.
-	infoBytes = 128
 )
 
 // Announced lists the pages that the bucket has, sorted by ledger and page. Announcements that are
@@ -313,24 +308,14 @@ func (s *Syncer) outward(err error) error {
 	return err
 }
 
-// listAll returns all objects below prefix behind after, in order. Errors: base.ErrCorrupt beyond
-// maxListedBytes, and for a list that does not go forward; those of the bucket.
+// listAll returns all objects below prefix behind after, in order. Errors: as bucket.Each.
 func listAll(ctx context.Context, b bucket.Bucket, prefix, after string) (all []bucket.Info, err error) {
-	for bytes := 0; ; {
-		infos, err := b.List(ctx, after, prefix, bucket.MaxList)
-		if err != nil {
-			return nil, err
-		}
-		for _, info := range infos {
-			bytes += infoBytes + len(info.Name)
-			if info.Name <= after || !strings.HasPrefix(info.Name, prefix) || bytes > maxListedBytes {
-				return nil, &base.CorruptError{Where: "list", Key: prefix, Want: fmt.Sprintf("names in order, at most %d bytes of them", maxListedBytes), Got: info.Name}
-			}
-			after = info.Name
-			all = append(all, info)
-		}
-		if len(infos) < bucket.MaxList {
-			return all, nil
-		}
+	err = bucket.Each(ctx, b, after, prefix, func(info bucket.Info) bool {
+		all = append(all, info)
+		return true
+	})
+	if err != nil {
+		return nil, err
 	}
+	return all, nil
 }

@@ -37,7 +37,7 @@ func (l *Log) lookAnd(ctx context.Context, force bool) error {
 			}
 		case epoch.Empty:
 			if l.at.Joined() {
-				return ErrWiped
+				return fmt.Errorf("look for %s: %w", l.o.Names.Epoch(l.at.K), ErrWiped)
 			}
 			if err := l.found(ctx); err != nil {
 				return err
@@ -47,7 +47,7 @@ func (l *Log) lookAnd(ctx context.Context, force bool) error {
 				if l.bad != nil {
 					return &DamageError{l.o.Names.Epoch(l.at.K), l.bad}
 				}
-				return ErrRolledBack
+				return fmt.Errorf("look for %s: %w", l.o.Names.Epoch(l.at.K), ErrRolledBack)
 			}
 			if err := l.enter(ctx, seen.Newest, seen.At); err != nil {
 				return err

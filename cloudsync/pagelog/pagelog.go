@@ -63,7 +63,21 @@ func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
 		o.Body.Close()
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	return wire.NewReader(s, wire.Body), o.Body, nil
+	return wire.NewReader(named{s, name}, wire.Body), o.Body, nil
+}
+
+// named is the stream of an object, which its errors name.
+type named struct {
+	r    io.Reader
+	name string
+}
+
+func (n named) Read(p []byte) (int, error) {
+	k, err := n.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("read %s: %w", n.name, err)
+	}
+	return k, err
 }
 
 // Epoch is an epoch of the bucket.
@@ -190,21 +204,10 @@ func (l *Log) fetch(ctx context.Context, name string, limit int64) (f fetched) {
 
 // list calls each with the names behind after that begin with prefix, until it returns false.
 func (l *Log) list(ctx context.Context, after, prefix string, each func(bucket.Info) bool) error {
-	for {
-		infos, err := l.o.Bucket.List(ctx, after, prefix, bucket.MaxList)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", prefix, err)
-		}
-		for _, info := range infos {
-			if !each(info) {
-				return nil
-			}
-		}
-		if len(infos) < bucket.MaxList {
-			return nil
-		}
-		after = infos[len(infos)-1].Name
+	if err := bucket.Each(ctx, l.o.Bucket, after, prefix, each); err != nil {
+		return fmt.Errorf("list %s: %w", prefix, err)
 	}
+	return nil
 }
 
 // put stores an object. It reports whether the store has confirmed it, and when. An answer that is

@@ -22,12 +22,16 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 		}
 		came = before != l.at.Epoch
 	}
-	for {
+	for stood := 0; ; {
 		if err := ctx.Err(); err != nil {
 			return came, context.Cause(ctx)
 		}
+		at := l.at
 		more, _, err := l.step(ctx)
 		came = came || more
+		if stood++; l.at.Epoch != at.Epoch || l.at.Number != at.Number {
+			stood = 0
+		}
 		switch {
 		case err != nil:
 			return came, err
@@ -35,9 +39,15 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 			return came, ErrDeleted
 		case !more:
 			return came, nil
+		case stood == maxStood:
+			return came, fmt.Errorf("log entry %d ends the epoch, and the bucket does not show %s: %w", l.at.Number+1, l.o.Names.Epoch(l.at.K+1), base.ErrUnsupported)
 		}
 	}
 }
+
+// maxStood is how often an epoch is put that a closing entry proposes, and that no list shows then. An
+// answer that got lost is the reason once, a store that does not list what it has for ever.
+const maxStood = 8
 
 // step reads the entry behind the position and does what it says. It reports whether there was one,
 // and the hash of one that was applied.

@@ -129,26 +129,28 @@ type directory struct {
 func (l *Log) past(ctx context.Context) (dirs []directory, err error) {
 	n, own := l.o.Names, l.at.Epoch
 	of := map[wire.Kind]func(epoch.ID) string{wire.KindCheckpoint: n.Checkpoints, wire.KindEntry: n.Log, wire.KindPack: n.Packs}
-	after := ""
+	w := bucket.Walk{Prefix: n.Dir + "/"}
 	for {
-		infos, err := l.o.Bucket.List(ctx, after, n.Dir+"/", 1)
+		infos, err := l.o.Bucket.List(ctx, w.After, w.Prefix, 1)
 		if err != nil {
 			return nil, fmt.Errorf("list what the bucket has of the page: %w", err)
 		}
 		if len(infos) == 0 {
 			return dirs, nil
 		}
+		if err := w.Next(infos[0]); err != nil {
+			return nil, fmt.Errorf("list what the bucket has of the page: %w", err)
+		}
 		name, ok := n.Parse(infos[0].Name)
 		switch prefix := of[name.Kind]; {
 		case !ok:
-			after = infos[0].Name
 		case name.Kind == wire.KindEpoch:
-			after = behind(n.Epochs())
+			w.After = behind(n.Epochs())
 		default:
 			if name.Epoch != own || l.at.Deleted {
 				dirs = append(dirs, directory{prefix(name.Epoch), name.Epoch})
 			}
-			after = behind(prefix(name.Epoch))
+			w.After = behind(prefix(name.Epoch))
 		}
 	}
 }

@@ -175,9 +175,9 @@ func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error 
 	if err != nil {
 		return err
 	}
+	var bad *DamageError
 	if seen.Any && !(seen.Own && seen.Newest == l.at.K) {
 		err := l.enter(ctx, seen.Newest, seen.At)
-		var bad *DamageError
 		if !errors.As(err, &bad) {
 			return err
 		}
@@ -188,6 +188,9 @@ func (l *Log) help(ctx context.Context, x *epoch.Proposal, sealed []byte) error 
 			return err
 		}
 	case epoch.Renew:
+		if bad != nil {
+			return bad
+		}
 		return &DamageError{l.o.Names.Epoch(seen.Newest), ErrUnjoinable}
 	}
 	return l.lookAnd(ctx, true)

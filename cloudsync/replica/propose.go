@@ -212,22 +212,17 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 
 // list notes the objects of a directory.
 func (e *proposing) list(ctx context.Context, dir string, sizes map[epoch.ID]uint64) error {
-	for after := ""; ; {
-		infos, err := e.p.o.Bucket.List(ctx, after, dir, bucket.MaxList)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", dir, err)
+	err := bucket.Each(ctx, e.p.o.Bucket, "", dir, func(info bucket.Info) bool {
+		if name, ok := e.p.o.Names.Parse(info.Name); ok {
+			e.shown[name.ID] = true
+			sizes[name.ID] = uint64(info.Size)
 		}
-		for _, info := range infos {
-			if name, ok := e.p.o.Names.Parse(info.Name); ok {
-				e.shown[name.ID] = true
-				sizes[name.ID] = uint64(info.Size)
-			}
-			after = info.Name
-		}
-		if len(infos) < bucket.MaxList {
-			return nil
-		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
 	}
+	return nil
 }
 
 // there reports whether the bucket has an object that the present epoch names, as far as that was

@@ -17,7 +17,9 @@ import (
 )
 
 // maxRequests is how often one bad object may be asked for by one call of Sync.
-const maxRequests = 8
+// It is read again before it is believed to be bad, and a device that begins an epoch looks before
+// each step whether another one has done so.
+const maxRequests = 16
 
 // attack is a bucket at the end of a scene that is not as it was left.
 type attack struct {
@@ -29,6 +31,9 @@ type attack struct {
 	// withheld says that something is not there: an older state, or a page that is missing, is no
 	// lie that a device could notice.
 	withheld bool
+	// back has the owner show the state before the attack again to a device that has begun an epoch
+	// meanwhile; else another device comes that has everything.
+	back bool
 }
 
 // newDevice has a new device come, judges what it has then, and whether it is well once the bucket
@@ -76,6 +81,7 @@ func (a *attack) oldDevice(t testing.TB) error {
 func (a *attack) strike(t testing.TB, turn int) (noticed bool, said string) {
 	t.Helper()
 	var fresh, old error
+	a.back = turn/2%2 == 1
 	if turn%2 == 0 {
 		fresh = a.newDevice(t)
 	}
@@ -104,19 +110,91 @@ func (a *attack) judge(t testing.TB, what string, o *owner, r *ledger.Repository
 	if err != nil {
 		a.judgeError(t, what, err)
 	}
-	all := a.content(t, what, r, err == nil && !a.withheld)
+	told := o.mended()
+	if told != "" && a.object != "" && !strings.Contains(told, a.object) {
+		t.Errorf("%s: the device has begun an epoch, and does not name %s: %s", what, a.object, told)
+	}
+	all := a.content(t, what, r, err == nil && !a.withheld && told == "")
 	if bystander := targetLedger + "/" + otherName; !slices.Equal(all[bystander], a.s.heads[bystander]) && a.othersGoOn(err) {
 		t.Errorf("%s: another page has not gone on: %v, after %v", what, all[bystander], err)
 	}
-	o.show(a.s.end, lies{})
+	a.heal(t, what, o, r, err)
+	if err == nil && told != "" {
+		err = fmt.Errorf("%w: %s", errMended, told)
+	}
+	return err
+}
+
+// errMended says that a device has noticed damage, and has begun an epoch without it: that is told
+// in its log, and is no error for who syncs.
+var errMended = errors.New("the bucket was mended")
+
+// heal has the bucket be well again, and wants everything on the device then. A device that has not
+// begun an epoch finds the state that was attacked. One that has needs others to send what it did
+// not have; or it finds that its epoch is gone, which needs the user.
+func (a *attack) heal(t testing.TB, what string, o *owner, r *ledger.Repository, before error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if _, healed := r.Sync(ctx); healed != nil {
-		t.Errorf("%s: sync with a healed bucket: %v, before: %v", what, healed, err)
-		return err
+	now := o.b.State()
+	begun := a.s.epochs(now) != a.s.epochs(a.state)
+	if begun && !a.back {
+		now = a.s.complete(t, now)
+	} else {
+		now = a.s.end
+	}
+	o.show(now, lies{})
+	_, err := r.Sync(ctx)
+	if begun && a.back {
+		if !errors.Is(err, ledger.ErrCloudRolledBack) {
+			t.Errorf("%s: the epoch of the device is gone: %v", what, err)
+		}
+		_, err = r.Reupload(ctx)
+	}
+	if err != nil {
+		t.Errorf("%s: sync with a healed bucket: %v, before: %v", what, err, before)
+		return
 	}
 	a.healed(t, r)
-	return err
+}
+
+// epochs returns the numbers of the target's epochs in a state.
+func (s *scene) epochs(state mem.State) (all string) {
+	b := mem.New(mem.Options{})
+	b.Rollback(state)
+	for _, n := range b.Names() {
+		if strings.HasPrefix(n, s.target.Epochs()) {
+			all += n + " "
+		}
+	}
+	return all
+}
+
+// complete has a device that knows the end come to a bucket with another epoch, in which nothing is
+// damaged any more, and returns what the bucket has then.
+func (s *scene) complete(t testing.TB, state mem.State) mem.State {
+	t.Helper()
+	b := mem.New(mem.Options{})
+	b.Rollback(state)
+	for n, content := range s.content {
+		b.Replace(n, content)
+	}
+	o := newOwner(s.done)
+	r, err := s.clone(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	p := openPage(t, r, targetLedger, targetName)
+	if _, err := valuesOf(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Close() // it was only read
+	o.show(b.State(), lies{})
+	if _, err := r.Sync(t.Context()); err != nil {
+		t.Errorf("a device that has everything: %v", err)
+	}
+	return o.b.State()
 }
 
 // othersGoOn reports whether an error leaves other pages alone: all do but those about the bucket

@@ -1,8 +1,10 @@
 package hostile_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -17,6 +19,27 @@ type owner struct {
 	lies  lies           // guarded by mu
 	gets  map[string]int // guarded by mu: requests by name since the last reset
 	lists int            // guarded by mu
+	log   bytes.Buffer   // guarded by mu: of the devices
+}
+
+// Write implements io.Writer for the log of a device.
+func (o *owner) Write(line []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.log.Write(line)
+}
+
+// mended returns what devices have told since the last show of damage from which they have made the
+// bucket whole, "" for none.
+func (o *owner) mended() (told string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for line := range strings.Lines(o.log.String()) {
+		if strings.Contains(line, "is repaired from what is here") || strings.Contains(line, "are replaced by a checkpoint") {
+			told += line
+		}
+	}
+	return told
 }
 
 // lies replace answers; nil ones are honest.
@@ -40,6 +63,18 @@ func (o *owner) show(s mem.State, l lies) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.b, o.lies, o.gets, o.lists = b, l, map[string]int{}, 0
+	o.log.Reset()
+}
+
+// all returns the names that were asked for.
+func (o *owner) all() map[string]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	names := map[string]bool{}
+	for n := range o.gets {
+		names[n] = true
+	}
+	return names
 }
 
 // asked returns how often an object was asked for.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledger"
-	"github.com/ledgerd/ledger/cloudsync/format"
 )
 
 // damage is a change of an object's bytes.
@@ -66,7 +65,10 @@ func (g target) String() string {
 
 // worth lists the kinds of objects that a scene is for; the others are attacked there only when
 // everything is.
-var worth = map[string][]string{"packs": {format.KindPack}, "diffs": {"diff"}, "checkpoints": {format.KindCheckpoint, format.KindFloor, format.KindPack}}
+var worth = map[string][]string{
+	"packs": {kindPack}, "diffs": {kindDiff}, "bodies": {kindBody},
+	"checkpoints": {kindEpoch, kindEntry, kindPack, kindCheckpoint, kindRun}, "turn": {kindClosing, kindCheckpoint, kindRun},
+}
 
 // targets returns the objects to be attacked: of each kind that a scene is for the last ones, or
 // all.
@@ -78,8 +80,8 @@ func targets(t testing.TB, most int) (all []target) {
 				continue
 			}
 			names := kinds[k]
-			if n := len(names); !everything() && n > most {
-				names = names[n-most:]
+			if !everything() {
+				names = s.some(names, most)
 			}
 			for _, n := range names {
 				all = append(all, target{s, k, n})
@@ -87,6 +89,22 @@ func targets(t testing.TB, most int) (all []target) {
 		}
 	}
 	return all
+}
+
+// some returns the last ones of a kind that are read, and of a log the first and that in its midst.
+func (s *scene) some(names []string, most int) (some []string) {
+	read := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !s.read[n] })
+	if len(read) == 0 {
+		read = names
+	}
+	n := len(read)
+	if n <= most {
+		return read
+	}
+	if s.kindOf(read[0]) == kindEntry && s.name == "entries" {
+		some = []string{read[0], read[n*2/3]}
+	}
+	return append(some, read[n-most:]...)
 }
 
 func sortedKeys[V any](m map[string]V) (ks []string) {
@@ -107,10 +125,6 @@ func sample[T any](rng *rand.Rand, all []T, n int) []T {
 	return all[:n]
 }
 
-// unread lists the kinds of objects that a device may do without: what is in them is elsewhere too,
-// is read later, or is nothing but a hint.
-var unread = map[string]bool{format.KindRange: true, format.KindDevice: true, format.KindFloor: true, format.KindCheckpoint: true}
-
 // TestDamaged changes the bytes of every kind of object.
 func TestDamaged(t *testing.T) {
 	rng := seeded(t)
@@ -118,7 +132,7 @@ func TestDamaged(t *testing.T) {
 	for _, g := range targets(t, 2) {
 		t.Run(g.String(), func(t *testing.T) {
 			n := 5
-			if g.s.name == "diffs" {
+			if g.costly() {
 				n = 2 // each costs as much as thousands of keys
 			}
 			for i, d := range sample(rng, damages(g.s.content[g.name]), n) {
@@ -129,7 +143,7 @@ func TestDamaged(t *testing.T) {
 				}
 				if cases[g.kind]++; found {
 					noticed[g.kind]++
-				} else if !unread[g.kind] && !g.elsewhere() && !g.lazy() {
+				} else if !g.elsewhere() && !g.lazy() {
 					t.Errorf("%s: nobody has noticed", d.name)
 				}
 			}
@@ -148,7 +162,7 @@ func TestWithheld(t *testing.T) {
 			if t.Failed() {
 				t.Fatalf("new device: %v; old device: %v", fresh, old)
 			}
-			if g.kind == "keys" && (!errors.Is(fresh, ledger.ErrNotFound) || !errors.Is(old, ledger.ErrCloudRolledBack)) {
+			if g.kind == kindKeys && (!errors.Is(fresh, ledger.ErrNotFound) || !errors.Is(old, ledger.ErrCloudRolledBack)) {
 				t.Errorf("new device: %v; old device: %v", fresh, old)
 			}
 		})
@@ -161,7 +175,7 @@ func TestNewerVersion(t *testing.T) {
 	for i, g := range targets(t, 1) {
 		c := bytes.Clone(g.s.content[g.name])
 		at := 0
-		if g.kind == format.KindEntry {
+		if g.kind == kindEntry || g.kind == kindClosing {
 			at = 4 // behind the length of the head
 		}
 		c[at] = 201
@@ -172,25 +186,13 @@ func TestNewerVersion(t *testing.T) {
 	}
 }
 
-// elsewhere reports whether an entry stands in a range or before a checkpoint too, so that a new
-// device does without it.
-func (g target) elsewhere() bool {
-	kind, number, _, _, ok := g.s.target.ParseName(g.name)
-	if !ok || kind != format.KindEntry {
-		return false
-	}
-	for _, n := range g.s.names {
-		kind, _, to, _, ok := g.s.target.ParseName(n)
-		if ok && number <= to && (kind == format.KindRange || kind == format.KindCheckpoint) {
-			return true
-		}
-	}
-	return false
-}
+// costly reports whether each device that meets the object costs as much as thousands of keys.
+func (g target) costly() bool { return g.s.name == "diffs" || g.s.name == "bodies" }
+
+// elsewhere reports whether neither a new device nor one of the middle of the scene asks for the
+// object, as what it has stands in a later checkpoint too.
+func (g target) elsewhere() bool { return !g.s.read[g.name] }
 
 // lazy reports whether a pack has only lazy pieces: of it the table is read, and its frames when
 // somebody asks for the values, as judge does.
-func (g target) lazy() bool {
-	_, _, _, id, ok := g.s.target.ParseName(g.name)
-	return ok && g.kind == format.KindPack && g.s.lazy[id]
-}
+func (g target) lazy() bool { return g.s.lazy[g.name] }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/wire"
 )
 
 // substitute is an object that stands in another one's place.
@@ -19,6 +19,9 @@ type substitute struct {
 	in   target
 	from string // says which it is
 	with []byte
+	// past says that it is an earlier epoch of the page, which has no number of its own. Its log ends
+	// with an entry that proposes the next one, so whoever is misled puts that again.
+	past bool
 }
 
 // strike shows the object to a new device and to one that knows the middle of the scene.
@@ -34,7 +37,7 @@ func (u substitute) strike(t *testing.T, turn int, noticed map[string]int) {
 	}
 	if found {
 		noticed[u.in.kind]++
-	} else if !unread[u.in.kind] && !u.in.elsewhere() && !u.in.lazy() {
+	} else if !u.in.elsewhere() && !u.in.lazy() && !u.past {
 		t.Errorf("%s in place of %s: nobody has noticed", u.from, u.in)
 	}
 }
@@ -51,10 +54,10 @@ func TestSwapped(t *testing.T) {
 			if in.s != from.s && in.kind == from.kind || in.name == from.name {
 				continue // those of other buckets are replayed below
 			}
-			if in.kind == "diff" && !everything() && from.kind != format.KindPack && from.kind != format.KindEntry {
+			if in.costly() && !everything() && from.kind != kindPack && from.kind != kindEntry {
 				continue // each costs as much as thousands of keys
 			}
-			u := substitute{in, from.String(), from.s.content[from.name]}
+			u := substitute{in: in, from: from.String(), with: from.s.content[from.name]}
 			pair := in.kind + " " + from.kind
 			if i, ok := last[pair]; ok && !everything() {
 				if rng.IntN(3) == 0 {
@@ -71,7 +74,7 @@ func TestSwapped(t *testing.T) {
 		u.strike(t, i/2, noticed)
 	}
 	t.Logf("%d pairs, noticed %v", len(pairs), noticed)
-	for _, k := range []string{"keys", "announcement", "diff", format.KindEntry, format.KindPack} {
+	for _, k := range []string{kindKeys, kindAnnouncement, kindEpoch, kindEntry, kindPack, kindDiff, kindCheckpoint, kindRun} {
 		if noticed[k] == 0 {
 			t.Errorf("nothing in place of an object of kind %s was ever noticed", k)
 		}
@@ -95,36 +98,44 @@ func TestReplayed(t *testing.T) {
 
 // replays returns what can be replayed in the place of an object.
 func replays(in target, other *scene) (us []substitute) {
-	add := func(from string, with []byte) { us = append(us, substitute{in, from, with}) }
-	kindIn, numberIn, toIn, _, okIn := in.s.target.ParseName(in.name)
+	add := func(from string, with []byte) { us = append(us, substitute{in: in, from: from, with: with}) }
 	seen := map[string]bool{} // a few of each are enough
-	for _, n := range in.s.names {
-		rest, own := strings.CutPrefix(n, in.s.target.Dir+"/")
-		if _, after, ok := strings.Cut(n, "/"); !own && ok {
-			_, rest, _ = strings.Cut(after, "/")
+	once := func(from, name string) {
+		if !seen[from] {
+			seen[from] = true
+			add(from, in.s.content[name])
 		}
-		kind, number, to, _, ok := in.s.target.ParseName(in.s.target.Dir + "/" + rest)
-		dir := filepath.Dir(filepath.Dir(n))
+	}
+	at, ok := in.s.target.Parse(in.name)
+	for _, n := range in.s.names {
+		dir, own := in.s.target.Dir, strings.HasPrefix(n, in.s.target.Dir+"/")
+		if parts := strings.SplitN(n, "/", 3); !own && len(parts) == 3 {
+			dir = parts[0] + "/" + parts[1]
+		}
+		is, page := wire.Names{Dir: dir}.Parse(n)
 		switch {
-		case !okIn && in.kind == "announcement" && strings.HasPrefix(n, format.PagesPrefix):
+		case in.kind == kindAnnouncement && in.s.kindOf(n) == kindAnnouncement && n != in.name:
 			add("the announcement of another page", in.s.content[n])
-		case !ok || !okIn || kind != kindIn || n == in.name:
-		case !own && number == numberIn:
-			add("the same number of another page", in.s.content[n])
-		case !own && !seen[dir]:
-			seen[dir] = true
-			add("an object of another page", in.s.content[n])
-		case own && (number == numberIn-1 || number == numberIn+1 || number == numberIn && to != toIn):
+		case !ok || !page || is.Kind != at.Kind || n == in.name:
+		case !own && is.Number == at.Number && at.Number > 0:
+			once("the same number of another page "+dir, n)
+		case !own:
+			once("an object of another page "+dir, n)
+		case is.Epoch != at.Epoch && is.Number == at.Number:
+			once("an object of another epoch", n)
+		case is.Number+1 == at.Number || is.Number == at.Number+1:
 			add("a neighbour", in.s.content[n])
-		case own && kind == format.KindDevice && !seen["device"]:
-			seen["device"] = true
-			add("another device's note", in.s.content[n])
+			us[len(us)-1].past = is.Kind == wire.KindEpoch
+		case is.ID != at.ID && in.s.kindOf(n) == in.kind:
+			once("another one of the epoch", n)
 		}
 	}
 	for _, n := range other.names {
-		kind, number, to, _, ok := other.target.ParseName(n)
-		if ok && okIn && kind == kindIn && number == numberIn && to == toIn {
-			add("the same object of another bucket", other.content[n])
+		is, page := other.target.Parse(n)
+		if page && ok && is.Kind == at.Kind && is.Number == at.Number {
+			once("an object of another bucket", n)
+			us[len(us)-1].with = other.content[n]
+			break
 		}
 	}
 	return us
@@ -161,7 +172,8 @@ func TestKeyringOfAnother(t *testing.T) {
 }
 
 // TestRolledBack shows a device that knows the end the middle, whole or of one page, and afterwards
-// the end again.
+// the end again. A device whose epoch is gone asks the user. One whose epoch has lost entries mends
+// the bucket with another epoch, and tells so.
 func TestRolledBack(t *testing.T) {
 	ctx := t.Context()
 	for _, s := range allScenes(t) {
@@ -178,16 +190,18 @@ func TestRolledBack(t *testing.T) {
 				if r, err = s.clone(ctx, o); err != nil {
 					t.Fatal(err)
 				}
+				knew := o.b.State()
 				o.show(state, lies{})
 				put(t, r, "while it was rolled back", what)
 				_, err := r.Sync(ctx)
-				if !errors.Is(err, ledger.ErrCloudRolledBack) && !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCorrupt) {
+				mended := o.mended() != ""
+				if !mended && !errors.Is(err, ledger.ErrCloudRolledBack) && !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCorrupt) {
 					t.Errorf("%s: sync with an older state: %v", what, err)
 				}
 				a.s = &scene{known: withAll(t, s, r), heads: s.heads, values: s.values}
 				a.content(t, what, r, false)
-				o.show(s.end, lies{})
-				if _, err := r.Sync(ctx); err != nil {
+				o.show(knew, lies{})
+				if err := comeBack(ctx, r, mended); err != nil {
 					t.Errorf("%s: sync with the state again that it knew: %v", what, err)
 				}
 				fresh, err := s.clone(ctx, o)
@@ -202,6 +216,20 @@ func TestRolledBack(t *testing.T) {
 			closeIt(t, r)
 		})
 	}
+}
+
+// comeBack syncs a device with a bucket that has forgotten the epoch by which it was mended, where it
+// was: that needs the user.
+func comeBack(ctx context.Context, r *ledger.Repository, mended bool) error {
+	_, err := r.Sync(ctx)
+	if !mended {
+		return err
+	}
+	if !errors.Is(err, ledger.ErrCloudRolledBack) {
+		return fmt.Errorf("the epoch of the device is gone: %w", err)
+	}
+	_, err = r.Reupload(ctx)
+	return err
 }
 
 // pageAt returns the state at the end with the target's objects as they were.
@@ -282,6 +310,7 @@ func read(t testing.TB, r *ledger.Repository, key string) (value string) {
 }
 
 // TestForked shows two devices different logs after the same beginning, and then each the other's.
+// Each notices that the last entry is not its own, and begins an epoch with what it has.
 func TestForked(t *testing.T) {
 	s := allScenes(t)[0]
 	ctx := t.Context()
@@ -305,10 +334,12 @@ func TestForked(t *testing.T) {
 		}
 		devices[i], ends[i] = r, owners[i].b.State()
 	}
+	var mended [2]bool
 	for i, r := range devices {
 		owners[i].show(ends[1-i], lies{})
 		_, err := r.Sync(ctx)
-		if !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCloudRolledBack) {
+		mended[i] = owners[i].mended() != ""
+		if !mended[i] && !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCloudRolledBack) {
 			t.Errorf("device %d was shown the other side: %v", i, err)
 		}
 		if got := read(t, r, "fork"); got != fmt.Sprint("side ", i) {
@@ -316,15 +347,11 @@ func TestForked(t *testing.T) {
 		}
 	}
 	// Both sides come together in what the owner shows at last.
-	for range 2 {
+	for round := range 2 {
 		for i, r := range devices {
 			owners[i].show(ends[1], lies{})
-			if i == 0 {
-				if _, err := r.Reupload(ctx); err != nil {
-					t.Fatalf("upload anew: %v", err)
-				}
-			} else if _, err := r.Sync(ctx); err != nil {
-				t.Fatal(err)
+			if err := comeBack(ctx, r, mended[i] && round == 0); err != nil {
+				t.Fatalf("device %d: %v", i, err)
 			}
 			ends[1] = owners[i].b.State()
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,8 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
@@ -30,14 +33,16 @@ type scene struct {
 	name     string
 	key      string // file
 	mid, end mem.State
+	done     mem.State         // the end without what a device could not complete
 	content  map[string][]byte // of the objects at the end
 	names    []string          // of the objects at the end, sorted
 	ring     *seal.Keyring
-	target   format.PageNames                    // of the page that is attacked
+	target   wire.Names                          // of the page that is attacked
 	known    map[string]map[ledger.CommitID]bool // all commits ever, by page
 	heads    map[string][]ledger.CommitID        // at the end, by page
 	values   map[string]map[string][32]byte      // at the end, by page and key
-	lazy     map[format.ID]bool                  // packs without eager pieces
+	lazy     map[string]bool                     // packs without eager pieces, by name
+	read     map[string]bool                     // objects that a new device or one of the middle asks for
 }
 
 const (
@@ -49,7 +54,7 @@ const (
 func options(o *owner) *ledger.Options {
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return o, nil }
 	return &ledger.Options{
-		InMemory: true, Merge: ledger.MergeOptions{Manual: true},
+		InMemory: true, Logger: slog.New(slog.NewTextHandler(o, nil)), Merge: ledger.MergeOptions{Manual: true},
 		Buckets: map[string]ledger.BucketOpener{"mem": open}, Sync: ledger.SyncOptions{Manual: true},
 	}
 }
@@ -71,6 +76,7 @@ type stage struct {
 	s    *scene
 	o    *owner
 	a, b *ledger.Repository
+	last func() // what a device does that does not end any more, at the end
 }
 
 // makeScene has two devices write: write until the moment mid, and then to the end.
@@ -82,33 +88,49 @@ func makeScene(t testing.TB, name, key string, write func(g *stage, mid func()))
 	g.put(g.a, targetLedger, otherName, "first", "1")
 	write(g, func() {
 		g.sync(g.a, g.b, g.a)
+		g.record()
 		s.mid = g.o.b.State()
 	})
 	g.put(g.b, targetLedger, otherName, "second", "2")
 	g.sync(g.a, g.b, g.a)
 	g.record()
-	g.must(g.a.Close()) // which leaves a note of the device
+	s.done = g.o.b.State()
+	if g.last != nil {
+		g.last()
+	}
+	g.must(g.a.Close())
 	g.must(g.b.Close())
 	s.ring = g.keyring()
-	s.target = format.NamesOf(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
+	s.target = wire.NamesOf(s.ring, targetLedger, ledger.DerivePageID(targetLedger, targetName))
 	s.end = g.o.b.State()
 	s.names = g.o.b.Names()
-	s.content, s.lazy = map[string][]byte{}, map[format.ID]bool{}
+	s.content, s.lazy = map[string][]byte{}, map[string]bool{}
 	for _, n := range s.names {
 		s.content[n], _ = g.o.b.Content(n)
 	}
 	for _, n := range s.names {
-		kind, number, _, _, _ := s.target.ParseName(n)
-		if kind != format.KindEntry {
-			continue
-		}
-		e, err := format.OpenEntry(seal.NewSealer(s.ring, nil), s.target, number, s.content[n])
-		g.must(err)
-		for _, p := range e.Body.Packs {
-			s.lazy[p.ID] = !p.Eager
-		}
+		s.findLazy(n)
 	}
+	s.read = map[string]bool{}
+	g.note(s.mid, s.end)
+	g.note(s.end)
 	return s
+}
+
+// note notes what a device asks for of the last of the states that it meets one after the other.
+func (g *stage) note(first mem.State, others ...mem.State) {
+	g.t.Helper()
+	o := newOwner(first)
+	r, err := g.s.clone(context.Background(), o)
+	g.must(err)
+	for _, other := range others {
+		o.show(other, lies{})
+		g.sync(r)
+	}
+	_, err = valuesOf(context.Background(), g.page(r, targetLedger, targetName))
+	g.must(err)
+	maps.Copy(g.s.read, o.all())
+	g.must(r.Close())
 }
 
 func (g *stage) must(err error) {
@@ -188,7 +210,7 @@ func (g *stage) keyring() *seal.Keyring {
 	return ring
 }
 
-// record notes what is right at the end: both devices have it.
+// record notes what is right now: both devices have it. Commits that were given up later are known.
 func (g *stage) record() {
 	g.t.Helper()
 	ctx := context.Background()
@@ -197,7 +219,9 @@ func (g *stage) record() {
 	for _, info := range infos {
 		p := g.page(g.a, info.Ledger, info.Name)
 		k := info.Ledger + "/" + info.Name
-		g.s.known[k] = map[ledger.CommitID]bool{}
+		if g.s.known[k] == nil {
+			g.s.known[k] = map[ledger.CommitID]bool{ledger.CommitID(commit.First().ID): true}
+		}
 		for c, err := range p.Log(ctx) {
 			g.must(err)
 			g.s.known[k][c.ID] = true
@@ -266,17 +290,19 @@ func allScenes(t testing.TB) []*scene {
 			makeScene(t, "entries", key, writeEntries),
 			makeScene(t, "packs", key, writePacks),
 			makeScene(t, "diffs", key, writeDiffs),
+			makeScene(t, "bodies", key, writeBodies),
 			makeScene(t, "checkpoints", key, writeCheckpoints),
+			makeScene(t, "turn", key, writeTurn),
 		}
 	})
-	if len(scenes.all) != 4 {
+	if len(scenes.all) != 6 {
 		t.Fatal("the scenes could not be made")
 	}
 	return scenes.all
 }
 
 // writeEntries makes small commits, values that stand in entries, tags, a merge with an
-// explanation, and a range.
+// explanation.
 func writeEntries(g *stage, mid func()) {
 	for i := range 35 {
 		g.put(g.a, targetLedger, targetName, fmt.Sprintf("key %d", i%7), fmt.Sprintf("value %d", i))
@@ -344,47 +370,164 @@ func writeDiffs(g *stage, mid func()) {
 	g.put(g.a, targetLedger, targetName, "key", "after")
 }
 
-// writeCheckpoints has values replaced until the log is longer than what the page holds.
+// writeBodies makes an entry whose body is an object of its own.
+func writeBodies(g *stage, mid func()) {
+	g.put(g.a, targetLedger, targetName, "key", "value")
+	mid()
+	value := noise(21, 240)
+	for i := range 580 { // of 15 KiB each, which stands with its commit
+		g.update(g.a, targetLedger, targetName, func(tx *ledger.Tx) (err error) {
+			for row := range 60 {
+				value[row]++
+				err = errors.Join(err, tx.Put(context.Background(), fmt.Appendf(nil, "row %d", (i+row)%90), value))
+			}
+			return err
+		})
+	}
+	g.sync(g.a)
+	g.put(g.a, targetLedger, targetName, "key", "after")
+}
+
+// writeCheckpoints cuts the log before the middle and after it, and gives history up with both. So
+// checkpoints stand on runs and packs of several epochs, and an old device is an epoch behind, at a
+// commit that the page does not have any more.
 func writeCheckpoints(g *stage, mid func()) {
 	for i := range 12 {
 		g.put(g.a, targetLedger, targetName, "replaced", string(noise(30+uint64(i), 60<<10)), fmt.Sprint("kept ", i), "x")
+		switch i {
+		case 0:
+			g.putLazy(g.a, "lazy", noise(29, 1050<<10))
+			g.tag("one", true)
+		case 4:
+			g.must(g.retain())
+		case 5:
+			mid()
+		case 9:
+			g.sync(g.a)
+			g.record()
+			_, err := g.a.CollectCloud(context.Background(), ledger.CloudGCOptions{})
+			g.must(err)
+		}
 		g.sync(g.a)
-		if i == 2 {
+	}
+}
+
+// retain gives history up, which begins an epoch.
+func (g *stage) retain() error {
+	_, err := g.a.Collect(context.Background(), ledger.CollectOptions{Retention: &ledger.Retention{Commits: 3}})
+	return err
+}
+
+// writeTurn has a device die in the midst of a cut: the log has a closing entry, and the bucket not
+// the epoch that it proposes. Whoever reads it completes the cut.
+func writeTurn(g *stage, mid func()) {
+	for i := range 6 {
+		g.put(g.a, targetLedger, targetName, fmt.Sprint("key ", i), string(noise(50+uint64(i), 20<<10)))
+		g.sync(g.a)
+		if i == 3 {
 			mid()
 		}
 	}
-	names := format.NamesOf(g.keyring(), targetLedger, ledger.DerivePageID(targetLedger, targetName))
-	sealer := seal.NewSealer(g.keyring(), nil)
-	stored, err := format.SealFloor(sealer, names, format.Floor{K: 1, Low: 1})
-	g.must(err)
-	g.o.b.Replace(names.Floor(1), stored)
+	g.last = func() {
+		died := errors.New("the device has died")
+		g.o.show(g.o.b.State(), lies{put: func(ctx context.Context, b bucket.Bucket, name string, size int64, content io.Reader) error {
+			if strings.Contains(name, "/epochs/") {
+				return died
+			}
+			return b.PutIfAbsent(ctx, name, size, content)
+		}})
+		if err := g.retain(); !errors.Is(err, died) {
+			g.t.Fatalf("a cut that cannot end: %v", err)
+		}
+	}
 }
+
+// The kinds of objects of a bucket.
+const (
+	kindKeys         = "keys" // the first ring
+	kindRing         = "ring" // another one
+	kindAnnouncement = "announcement"
+	kindEpoch        = "epoch"
+	kindEntry        = "entry"
+	kindClosing      = "closing entry"
+	kindBody         = "long body"
+	kindPack         = "pack"
+	kindDiff         = "difference"
+	kindCheckpoint   = "checkpoint"
+	kindRun          = "run"
+)
 
 // kindOf says which kind of object a name stands for.
 func (s *scene) kindOf(name string) string {
 	switch {
 	case name == format.FirstRing:
-		return "keys"
+		return kindKeys
 	case strings.HasPrefix(name, format.KeysPrefix):
-		return "ring"
+		return kindRing
 	case strings.HasPrefix(name, format.PagesPrefix):
-		return "announcement"
+		return kindAnnouncement
 	}
-	kind, _, _, id, ok := format.PageNames{Dir: strings.Join(strings.Split(name, "/")[:2], "/")}.ParseName(name)
+	names := wire.Names{Dir: strings.Join(strings.Split(name, "/")[:2], "/")}
+	n, ok := names.Parse(name)
 	if !ok {
 		return "unknown"
 	}
-	if kind == format.KindPack {
-		sealer := seal.NewSealer(s.ring, nil)
-		r, err := sealer.NewStream(bytes.NewReader(s.content[name]), s.target.DiffLabel(id))
-		if err == nil {
-			_, err = io.Copy(io.Discard, r)
+	switch n.Kind {
+	case wire.KindEpoch:
+		return kindEpoch
+	case wire.KindEntry:
+		e, err := wire.OpenEntry(seal.NewSealer(s.ring, nil), names, n.Epoch, n.Number, s.content[name])
+		if err == nil && e.Closing != nil {
+			return kindClosing
 		}
-		if err == nil {
-			return "diff"
+		return kindEntry
+	case wire.KindPack:
+		if s.opens(name, names.DiffLabel(n.Epoch, n.ID)) {
+			return kindDiff
+		}
+		if s.opens(name, names.LongBodyLabel(n.Epoch, n.ID)) {
+			return kindBody
+		}
+		return kindPack
+	}
+	if s.opens(name, names.CheckpointLabel(n.Epoch, n.ID)) {
+		return kindCheckpoint
+	}
+	return kindRun
+}
+
+// opens reports whether an object is the one that a label says.
+func (s *scene) opens(name string, l seal.Label) bool {
+	r, err := seal.NewSealer(s.ring, nil).NewStream(bytes.NewReader(s.content[name]), l)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+	}
+	return err == nil
+}
+
+// findLazy notes the packs without eager pieces that an entry announces.
+func (s *scene) findLazy(name string) {
+	n, ok := s.target.Parse(name)
+	if !ok || n.Kind != wire.KindEntry {
+		return
+	}
+	sealer := seal.NewSealer(s.ring, nil)
+	e, err := wire.OpenEntry(sealer, s.target, n.Epoch, n.Number, s.content[name])
+	if err != nil || e.Closing != nil {
+		return
+	}
+	var body io.Reader = bytes.NewReader(e.Body)
+	if e.Long != [16]byte{} {
+		body, err = sealer.NewStream(bytes.NewReader(s.content[s.target.Pack(n.Epoch, e.Long)]), s.target.LongBodyLabel(n.Epoch, e.Long))
+	}
+	for r := wire.NewReader(body, wire.Body); err == nil; {
+		var record wire.Record
+		if record, err = r.Next(); err == nil {
+			if p, ok := record.(*wire.Pack); ok {
+				s.lazy[s.target.Pack(p.Epoch, p.ID)] = !p.Eager
+			}
 		}
 	}
-	return kind
 }
 
 // byKind returns the target's objects, and those of the whole bucket, by kind.
@@ -430,7 +573,7 @@ func TestScenes(t *testing.T) {
 		}
 	}
 	t.Log(kinds)
-	for _, k := range []string{"keys", "announcement", "diff", format.KindEntry, format.KindRange, format.KindPack, format.KindCheckpoint, format.KindFloor, format.KindDevice} {
+	for _, k := range []string{kindKeys, kindAnnouncement, kindEpoch, kindEntry, kindClosing, kindBody, kindPack, kindDiff, kindCheckpoint, kindRun} {
 		if kinds[k] == 0 {
 			t.Errorf("no object of kind %s", k)
 		}

@@ -1,0 +1,58 @@
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+const (
+	// MaxListed bounds what one listing gives: infoBytes and the name of each object, some 150 000
+	// packs, which have 2 TiB.
+	MaxListed = 32 << 20
+	infoBytes = 128
+)
+
+// Walk proves that a listing goes forward and ends, whatever a store answers.
+type Walk struct {
+	// Prefix is what all names begin with, and After what each is greater than. Next moves After,
+	// and the caller may.
+	Prefix, After string
+	bytes         int
+}
+
+// Next takes the next object. The error matches base.ErrCorrupt for a name that is not behind After
+// or does not begin with Prefix, and beyond MaxListed.
+func (w *Walk) Next(info Info) error {
+	w.bytes += infoBytes + len(info.Name)
+	if info.Name <= w.After || !strings.HasPrefix(info.Name, w.Prefix) || w.bytes > MaxListed {
+		return &base.CorruptError{Where: "list", Key: w.Prefix, Want: fmt.Sprintf("names in order, at most %d bytes of them", MaxListed), Got: info.Name}
+	}
+	w.After = info.Name
+	return nil
+}
+
+// Each calls fn with the objects of b whose names begin with prefix and are greater than after, in
+// order, until it returns false. Errors: as Walk.Next, with the objects before; those of b.
+func Each(ctx context.Context, b Bucket, after, prefix string, fn func(Info) bool) error {
+	w := Walk{Prefix: prefix, After: after}
+	for {
+		infos, err := b.List(ctx, w.After, prefix, MaxList)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if err := w.Next(info); err != nil {
+				return err
+			}
+			if !fn(info) {
+				return nil
+			}
+		}
+		if len(infos) < MaxList {
+			return nil
+		}
+	}
+}
