@@ -380,7 +380,7 @@ func (p *Page) join(ctx context.Context) error {
 // audit proves that the log of the epoch lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
-	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
+	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= 2*day { // else the clock was set back
 		return nil
 	}
 	var holes []uint64
@@ -391,7 +391,7 @@ func (p *Page) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit the log: %w", err)
 	}
-	p.ses.auditAt = now.Add(day)
+	p.ses.auditAt = p.nextAudit(now)
 	if len(holes) > 0 { // packs may be missing too
 		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(),
 			"first", p.names.Entry(p.ses.log.Position().Epoch, holes[0]), "entries", len(holes))
@@ -402,6 +402,17 @@ func (p *Page) audit(ctx context.Context) error {
 	}
 	p.ses.audited = true
 	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
+}
+
+// nextAudit returns when the next audit is due: in a day, but not when the epochs are listed, so that
+// no hour has both.
+func (p *Page) nextAudit(now time.Time) time.Time {
+	next := now.Add(day)
+	looked := time.Unix(0, int64(p.ses.log.Position().Looked))
+	if apart := next.Sub(looked) % day; apart < day/8 || apart > day*7/8 {
+		next = next.Add(day / 2)
+	}
+	return next
 }
 
 // complete builds the trees of heads of which a part is not here, once in a session: a repair that
