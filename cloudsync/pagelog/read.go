@@ -162,31 +162,37 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	return &Entry{Entry: *e, Created: f.created, log: l}, nil
 }
 
-// fetchAhead reads entry n and some behind it at once: more of them, the more were there.
+// fetchAhead reads entry n and some behind it at once: more of them, the more were there. A long one
+// waits for its turn.
 func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 	got := make([]fetched, l.window)
 	var wg sync.WaitGroup
 	for i := range got {
-		wg.Go(func() { got[i] = l.fetch(ctx, l.o.Names.Entry(l.at.Epoch, n+uint64(i)), wire.MaxEntryBytes) })
+		limit := int64(maxAheadBytes)
+		if i == 0 {
+			limit = wire.MaxEntryBytes
+		}
+		wg.Go(func() { got[i] = l.fetch(ctx, l.o.Names.Entry(l.at.Epoch, n+uint64(i)), limit) })
 	}
 	wg.Wait()
 	l.ahead = map[uint64]fetched{}
-	size := 0
+	long := len(got[0].stored) > maxAheadBytes
 	for i, f := range got {
 		if i == 0 || f.err == nil {
 			l.ahead[n+uint64(i)] = f
 		}
-		size = max(size, len(f.stored))
+		long = long || f.err != nil
 	}
 	if l.hits++; l.hits > 1 { // a single entry is what comes most often
 		l.window = min(2*l.window, l.o.Ahead)
 	}
-	if size > maxAheadBytes {
+	if long {
 		l.window = 1
 	}
 }
 
-// maxAheadBytes is the length of an entry beyond which the next ones are read one by one.
+// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are read one
+// by one.
 const maxAheadBytes = 1 << 20
 
 // forget forgets what was read ahead.

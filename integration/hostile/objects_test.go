@@ -170,7 +170,8 @@ func TestWithheld(t *testing.T) {
 }
 
 // TestNewerVersion has each kind of object say that it is of a later version: that too is no reason
-// to keep other pages.
+// to keep other pages, nor to begin an epoch without it, as it may be true. The user who knows better
+// uploads anew, on a device that has what was in it.
 func TestNewerVersion(t *testing.T) {
 	for i, g := range targets(t, 1) {
 		c := bytes.Clone(g.s.content[g.name])
@@ -183,7 +184,41 @@ func TestNewerVersion(t *testing.T) {
 		if _, said := a.strike(t, i%2); t.Failed() {
 			t.Fatalf("%s: %s", g, said)
 		}
+		if strings.HasPrefix(g.name, g.s.target.Dir) {
+			a.reupload(t)
+		}
+		if t.Failed() {
+			t.Fatalf("%s: upload anew", g)
+		}
 	}
+}
+
+// reupload has a device that knows everything upload anew, and a new one come.
+func (a *attack) reupload(t *testing.T) {
+	t.Helper()
+	o := newOwner(a.s.done)
+	r, err := a.s.clone(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, r)
+	p := openPage(t, r, targetLedger, targetName)
+	if _, err := valuesOf(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Close() // it was only read
+	o.show(a.state, lies{})
+	if _, err := r.Reupload(t.Context()); err != nil {
+		t.Errorf("upload anew: %v", err)
+		return
+	}
+	fresh, err := a.s.clone(t.Context(), o)
+	if err != nil {
+		t.Errorf("clone: %v", err)
+		return
+	}
+	defer closeIt(t, fresh)
+	a.healed(t, fresh)
 }
 
 // costly reports whether each device that meets the object costs as much as thousands of keys.
