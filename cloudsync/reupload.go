@@ -71,5 +71,5 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 		return err
 	}
 	p.ses.announced = false // it may be gone
-	return p.explain(ctx, p.renew(ctx))
+	return p.explain(ctx, p.renew(ctx, true))
 }

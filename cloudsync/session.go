@@ -238,19 +238,20 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 			return damagedError{err}
 		}
 		p.complain(ctx, "the bucket is damaged, and is repaired from what is here", err)
-		if renewErr := p.renew(ctx); renewErr != nil {
+		if renewErr := p.renew(ctx, false); renewErr != nil {
 			return damagedError{fmt.Errorf("%w: repair the bucket: %w", err, p.explain(ctx, renewErr))}
 		}
 		renewed = true
 	}
 }
 
-// renew repairs the bucket, or enters the epoch of another device that has done so.
-func (p *Page) renew(ctx context.Context) error {
+// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that of
+// pagelog.Log.Renew.
+func (p *Page) renew(ctx context.Context, anyway bool) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
 		return err
 	}
-	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx) })
+	err := p.withNewerKeys(ctx, func() error { return p.ses.log.Renew(ctx, anyway) })
 	if err == nil {
 		p.ses.looked = true
 		err = p.announce(ctx)
@@ -395,7 +396,7 @@ func (p *Page) audit(ctx context.Context) error {
 	if len(holes) > 0 { // packs may be missing too
 		p.s.o.Logger.Warn("entries of the log are missing, and are replaced by a checkpoint", "ledger", p.o.Ledger, "page", p.pageID(),
 			"first", p.names.Entry(p.ses.log.Position().Epoch, holes[0]), "entries", len(holes))
-		return p.explain(ctx, p.renew(ctx))
+		return p.explain(ctx, p.renew(ctx, false))
 	}
 	if p.ses.audited {
 		return nil

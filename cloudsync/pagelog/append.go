@@ -67,7 +67,7 @@ func (l *Log) close(ctx context.Context, n uint64, previous epoch.Hash, sealed [
 		if err == nil {
 			return there.Hash == hash, nil
 		}
-		return false, damaged(name, err)
+		return false, l.damaged(name, err)
 	}
 	return false, ErrContended
 }

@@ -127,18 +127,23 @@ func (l *Log) epoch(ctx context.Context, k uint64) (*Epoch, error) {
 		x, err = wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
 	}
 	if err != nil {
-		return nil, damaged(name, err)
+		return nil, l.damaged(name, err)
 	}
 	return &Epoch{K: k, Proposal: x, Sealed: f.stored, Created: f.created}, nil
 }
 
 // damaged returns a *DamageError for bytes that are bad, and other errors, such as that of a newer
 // version, as they are.
-func damaged(name string, err error) error {
-	if errors.Is(err, base.ErrCorrupt) {
+func (l *Log) damaged(name string, err error) error {
+	if l.isBad(err) {
 		return &DamageError{name, err}
 	}
 	return fmt.Errorf("open %s: %w", name, err)
+}
+
+// isBad reports whether err says that an object is bad.
+func (l *Log) isBad(err error) bool {
+	return errors.Is(err, base.ErrCorrupt) || l.newer && errors.Is(err, base.ErrUnsupported)
 }
 
 // enter enters epoch k, which a look found to be the newest.
@@ -170,7 +175,7 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	}
 	next := x.At(x.K, looked)
 	err := l.o.Page.Enter(ctx, x, next)
-	if errors.Is(err, ErrUnjoinable) {
+	if errors.Is(err, ErrUnjoinable) || l.isBad(err) {
 		return &DamageError{l.o.Names.Checkpoint(x.ID, x.Checkpoint), err}
 	}
 	if err != nil {
@@ -208,13 +213,13 @@ func (l *Log) adopt(ctx context.Context) error {
 	for _, n := range numbers {
 		f := l.fetch(ctx, l.o.Names.Entry(e, n), wire.MaxEntryBytes)
 		entry, err := l.open(n, f)
-		if f.missing || errors.Is(err, base.ErrCorrupt) || err == nil && entry.Closing != nil {
+		if f.missing || l.isBad(err) || err == nil && entry.Closing != nil {
 			continue
 		}
 		if err == nil {
 			err = l.o.Page.Adopt(ctx, entry)
 		}
-		if err != nil && !errors.Is(err, base.ErrCorrupt) {
+		if err != nil && !l.isBad(err) {
 			return fmt.Errorf("adopt log entry %d: %w", n, err)
 		}
 	}

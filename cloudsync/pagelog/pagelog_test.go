@@ -48,7 +48,7 @@ func (w *world) heal(t *testing.T) {
 			}
 			if err != nil {
 				t.Logf("%s renews: %v", d.name, err)
-				if err := d.log.Renew(ctx); err != nil && !expected(err) {
+				if err := d.log.Renew(ctx, false); err != nil && !expected(err) {
 					t.Fatal(err)
 				}
 				if err := d.sync(ctx); err != nil && !expected(err) {
@@ -151,7 +151,7 @@ func (w *world) history(t *testing.T, steps int, faults bool) {
 			}
 		case 19:
 			if faults && w.random.IntN(3) == 0 {
-				err = d.log.Renew(ctx)
+				err = d.log.Renew(ctx, false)
 			}
 		}
 		if testing.Verbose() {
@@ -347,11 +347,11 @@ func TestHostile(t *testing.T) {
 			}
 			old := *d
 			old.open()
-			if err := old.log.Renew(ctx); err != nil {
+			if err := old.log.Renew(ctx, false); err != nil {
 				t.Errorf("%s %s: renew: %v", name, what, err)
 			}
 			fresh.open()
-			if err := fresh.log.Renew(ctx); err != nil {
+			if err := fresh.log.Renew(ctx, false); err != nil {
 				t.Errorf("%s %s: enter: %v", name, what, err)
 			}
 			if err := fresh.sync(ctx); err != nil || fmt.Sprint(fresh.state.Kept) != fmt.Sprint(old.state.Kept) {

@@ -77,8 +77,11 @@ func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked)
 // Renew repairs the bucket: it begins an epoch that keeps all that the device has, or enters one
 // that does so already. It takes what the bucket has as it is, also where that was wiped or is in
 // an older state. A page without a position enters what is there, and where that cannot be entered,
-// begins an epoch without commits: other devices send again what they have. Errors: as Look.
-func (l *Log) Renew(ctx context.Context) error {
+// begins an epoch without commits: other devices send again what they have. With anyway it does so
+// where objects say that they are of a newer version, too. Errors: as Look.
+func (l *Log) Renew(ctx context.Context, anyway bool) error {
+	l.newer = anyway
+	defer func() { l.newer = false }()
 	for range maxRounds {
 		before := l.at.Epoch
 		err := l.lookAnd(ctx, true)

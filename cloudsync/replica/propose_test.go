@@ -282,7 +282,7 @@ func TestARenewalRepairs(t *testing.T) {
 					}
 				}
 			}
-			if err := a.log.Renew(t.Context()); err != nil {
+			if err := a.log.Renew(t.Context(), false); err != nil {
 				t.Fatal(err)
 			}
 			a.mustSync()

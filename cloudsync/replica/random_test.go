@@ -86,7 +86,7 @@ func (w *fleet) history(steps int, faults bool) {
 			}
 		case 19:
 			if faults && w.random.IntN(3) == 0 {
-				err = d.log.Renew(ctx)
+				err = d.log.Renew(ctx, false)
 			}
 		case 20:
 			_, err = d.page.Prune(ctx)
@@ -148,7 +148,7 @@ func (w *fleet) heal() {
 			if !expected(err) {
 				w.t.Fatalf("%s: %v", d.name, err)
 			}
-			if err := d.log.Renew(ctx); err != nil && !expected(err) {
+			if err := d.log.Renew(ctx, false); err != nil && !expected(err) {
 				w.t.Fatalf("%s renews: %v", d.name, err)
 			}
 			if err := d.sync(ctx); !expected(err) {
