@@ -204,7 +204,7 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 		}
 	}
 	err := e.p.runs.Each(ctx, e.h, wire.Commits, func(wire.Record) error { return nil })
-	if errors.Is(err, base.ErrCorrupt) {
+	if errors.Is(err, base.ErrCorrupt) || errors.Is(err, base.ErrUnsupported) { // it was readable once
 		e.h.Runs, err = nil, nil
 	}
 	return err

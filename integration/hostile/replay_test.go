@@ -19,8 +19,8 @@ type substitute struct {
 	in   target
 	from string // says which it is
 	with []byte
-	// past says that it is an earlier epoch of the page, which has no number of its own. Its log ends
-	// with an entry that proposes the next one, so whoever is misled puts that again.
+	// past says that it is an earlier epoch of the page, which has no number of its own. Its log
+	// ends with an entry that proposes the next one, so whoever is misled puts that again.
 	past bool
 }
 
@@ -218,8 +218,8 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// comeBack syncs a device with a bucket that has forgotten the epoch by which it was mended, where it
-// was: that needs the user.
+// comeBack syncs a device with a bucket that has forgotten the epoch by which it was mended, where
+// it was: that needs the user.
 func comeBack(ctx context.Context, r *ledger.Repository, mended bool) error {
 	_, err := r.Sync(ctx)
 	if !mended {

@@ -23,7 +23,8 @@ import (
 )
 
 // maxHeapBytes is how much memory a device may take for what a hostile bucket sends, above what it
-// takes anyway: an entry or an epoch of 21 MiB, and those that were read before it and not collected.
+// takes anyway: an entry or an epoch of 21 MiB, and those that were read before it and not
+// collected.
 const maxHeapBytes = 96 << 20
 
 // endless is a body that does not end.
