@@ -13,7 +13,7 @@
 // appended. Else the log is read on (one get) MinPoll after something has happened, and twice as
 // long after each read that finds nothing, up to MaxPoll. The epochs are listed when a session
 // begins and once a day. The log is audited when a session begins, an hour after its first entry,
-// and every day, or day and a half: not when the epochs are listed. The keyring is verified when a
+// and every day, some hours before the epochs are listed. The keyring is verified when a
 // session begins, every six hours, and before an append when an hour has passed.
 //
 // # Cuts

@@ -245,8 +245,8 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 	}
 }
 
-// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that of
-// pagelog.Log.Renew.
+// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that
+// of pagelog.Log.Renew.
 func (p *Page) renew(ctx context.Context, anyway bool) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
 		return err
@@ -381,7 +381,7 @@ func (p *Page) join(ctx context.Context) error {
 // audit proves that the log of the epoch lacks nothing, when that is due, and repairs it.
 func (p *Page) audit(ctx context.Context) error {
 	now := p.s.o.Clock.Now()
-	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= 2*day { // else the clock was set back
+	if wait := p.ses.auditAt.Sub(now); !p.ses.log.Position().Joined() || wait > 0 && wait <= day { // else the clock was set back
 		return nil
 	}
 	var holes []uint64
@@ -405,13 +405,13 @@ func (p *Page) audit(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
 }
 
-// nextAudit returns when the next audit is due: in a day, but not when the epochs are listed, so that
-// no hour has both.
+// nextAudit returns when the next audit is due: in a day, or some hours less, so that no hour has
+// both an audit and the list of the epochs.
 func (p *Page) nextAudit(now time.Time) time.Time {
 	next := now.Add(day)
 	looked := time.Unix(0, int64(p.ses.log.Position().Looked))
-	if apart := next.Sub(looked) % day; apart < day/8 || apart > day*7/8 {
-		next = next.Add(day / 2)
+	if apart := next.Sub(looked) % day; apart < day/12 || apart > day*11/12 {
+		next = next.Add(-day / 6)
 	}
 	return next
 }

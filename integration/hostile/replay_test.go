@@ -218,7 +218,7 @@ func TestRolledBack(t *testing.T) {
 	}
 }
 
-// comeBack syncs a device with a bucket that has forgotten the epoch by which it was mended, where
+// comeBack syncs a device with a bucket that has forgotten the epoch which has mended it, where
 // it was: that needs the user.
 func comeBack(ctx context.Context, r *ledger.Repository, mended bool) error {
 	_, err := r.Sync(ctx)
