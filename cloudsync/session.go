@@ -245,8 +245,8 @@ func (p *Page) withLog(ctx context.Context, do func() error) error {
 	}
 }
 
-// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that of
-// pagelog.Log.Renew.
+// renew repairs the bucket, or enters the epoch of another device that has done so. anyway is that
+// of pagelog.Log.Renew.
 func (p *Page) renew(ctx context.Context, anyway bool) error {
 	if err := p.s.checkKeys(ctx, p.b, proofAnew, true); err != nil {
 		return err
@@ -405,8 +405,8 @@ func (p *Page) audit(ctx context.Context) error {
 	return p.keep(ctx, storage.Metadata{Type: metadataAudited, Value: []byte{1}})
 }
 
-// nextAudit returns when the next audit is due: in a day, but not when the epochs are listed, so that
-// no hour has both.
+// nextAudit returns when the next audit is due: in a day, but not when the epochs are listed, so
+// that no hour has both.
 func (p *Page) nextAudit(now time.Time) time.Time {
 	next := now.Add(day)
 	looked := time.Unix(0, int64(p.ses.log.Position().Looked))

@@ -45,8 +45,8 @@ func (l *Log) CatchUp(ctx context.Context) (came bool, err error) {
 	}
 }
 
-// maxStood is how often an epoch is put that a closing entry proposes, and that no list shows then. An
-// answer that got lost is the reason once, a store that does not list what it has for ever.
+// maxStood is how often an epoch is put that a closing entry proposes, and that no list shows then.
+// An answer that got lost is the reason once, a store that does not list what it has for ever.
 const maxStood = 8
 
 // step reads the entry behind the position and does what it says. It reports whether there was one,
@@ -162,8 +162,8 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 	return &Entry{Entry: *e, Created: f.created, log: l}, nil
 }
 
-// fetchAhead reads entry n and some behind it at once: more of them, the more were there. A long one
-// waits for its turn.
+// fetchAhead reads entry n and some behind it at once: more of them, the more were there. A long
+// one waits for its turn.
 func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 	got := make([]fetched, l.window)
 	var wg sync.WaitGroup
@@ -191,8 +191,8 @@ func (l *Log) fetchAhead(ctx context.Context, n uint64) {
 	}
 }
 
-// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are read one
-// by one.
+// maxAheadBytes is the length beyond which an entry is not read ahead, and the next ones are read
+// one by one.
 const maxAheadBytes = 1 << 20
 
 // forget forgets what was read ahead.

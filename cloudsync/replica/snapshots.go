@@ -128,9 +128,9 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	return append(slices.Clip(chain[:rest]), s), err
 }
 
-// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them. Those
-// that lead on from the whole page are not longer than half of it, as all are read by who comes
-// new.
+// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them.
+// Those that lead on from the whole page are not longer than half of it, as all are read by who
+// comes new.
 func kept(chain []wire.Snapshot, fresh uint64) int {
 	var lengths []uint64
 	more := fresh

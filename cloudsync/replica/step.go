@@ -128,8 +128,8 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	return c, nil
 }
 
-// rejoin has commits of the step count as no heads on which others stand that were here without them.
-// It returns those of these that have all their parents now.
+// rejoin has commits of the step count as no heads on which others stand that were here without
+// them. It returns those of these that have all their parents now.
 func (s *step) rejoin(ctx context.Context) (whole []epoch.Commit, err error) {
 	fresh := map[commit.ID]bool{}
 	for i := range s.b.Commits {
