@@ -64,6 +64,42 @@ func (w *world) grow(a *page, values, length, checkpoints int) (states *[]mem.St
 	return states, content
 }
 
+// TestFirstSyncAfterManyCuts rewrites a page again and again: what a new device reads stays within
+// twice the content, however many cuts there were.
+func TestFirstSyncAfterManyCuts(t *testing.T) {
+	const keys, length = 2000, 200
+	w := newWorld(t)
+	a := w.device()
+	first := edit{}
+	for i := range keys {
+		first[key(i)] = noise(uint64(i), length)
+	}
+	a.commit(first)
+	sync(t, a)
+	want := func(content int64) {
+		t.Helper()
+		c := w.device()
+		if got := c.counts(func() { sync(t, c) }); got.Down > 2*content {
+			t.Errorf("after %d cuts: a first sync reads %d bytes for %d", w.cuts(), got.Down, content)
+		}
+		sameHeads(t, a, c)
+	}
+	for i := range 1000 {
+		e := edit{}
+		for k := range 8 {
+			e[key((8*i+k)%keys)] = noise(uint64(10_000+8*i+k), length)
+		}
+		a.commit(e)
+		sync(t, a)
+		if i%25 == 24 {
+			want(keys * (length + 10))
+		}
+	}
+	if n := w.cuts(); n < 8 {
+		t.Errorf("only %d cuts", n)
+	}
+}
+
 // TestFirstSyncAtTheWorstMoment lets a device begin just before a checkpoint is written, when the
 // log is longest. What does not stand in the entries themselves counts as well: the first commit is
 // a diff, or a pack, of its own.

@@ -113,8 +113,8 @@ type Log struct {
 	// hits is how many entries were there since the last that was not, and window how many the next
 	// read fetches.
 	hits, window int
-	// newer says that an object that is of a newer version is damaged, for as long as Renew works for
-	// a user who knows that.
+	// newer says that an object that is of a newer version is damaged, for as long as Renew works
+	// for a user who knows that.
 	newer bool
 	// bad says what is wrong with the object of the page's own epoch, as the last look found it.
 	bad error
