@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -309,6 +310,14 @@ func read(t testing.TB, r *ledger.Repository, key string) (value string) {
 	return value
 }
 
+// targetHeads returns the heads of the target.
+func targetHeads(t testing.TB, r *ledger.Repository) ([]ledger.CommitID, error) {
+	t.Helper()
+	p := openPage(t, r, targetLedger, targetName)
+	heads, err := headsOf(context.Background(), p)
+	return heads, errors.Join(err, p.Close())
+}
+
 // TestForked shows two devices different logs after the same beginning, and then each the other's.
 // Each notices that the last entry is not its own, and begins an epoch with what it has.
 func TestForked(t *testing.T) {
@@ -317,6 +326,7 @@ func TestForked(t *testing.T) {
 	var owners [2]*owner
 	var devices [2]*ledger.Repository
 	var ends [2]mem.State
+	var own [2]ledger.CommitID
 	for i := range owners {
 		owners[i] = newOwner(s.end)
 		r, err := s.clone(ctx, owners[i])
@@ -333,6 +343,11 @@ func TestForked(t *testing.T) {
 			t.Fatal(err)
 		}
 		devices[i], ends[i] = r, owners[i].b.State()
+		heads, err := targetHeads(t, r)
+		if err != nil || len(heads) != 1 {
+			t.Fatalf("device %d has the heads %v, %v", i, heads, err)
+		}
+		own[i] = heads[0]
 	}
 	var mended [2]bool
 	for i, r := range devices {
@@ -342,8 +357,9 @@ func TestForked(t *testing.T) {
 		if !mended[i] && !errors.Is(err, ledger.ErrCloudReplaced) && !errors.Is(err, ledger.ErrCloudRolledBack) {
 			t.Errorf("device %d was shown the other side: %v", i, err)
 		}
-		if got := read(t, r, "fork"); got != fmt.Sprint("side ", i) {
-			t.Errorf("device %d has %q", i, got)
+		now, err := targetHeads(t, r)
+		if err != nil || !slices.Contains(now, own[i]) { // beside the other side's head, where it took that too
+			t.Errorf("device %d has the heads %v, %v, and had %v", i, now, err, own[i])
 		}
 	}
 	// Both sides come together in what the owner shows at last.
