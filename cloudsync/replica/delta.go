@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/spool"
 	"github.com/ledgerd/ledger/object"
 )
@@ -36,6 +37,8 @@ type tally struct {
 	puts        int64  // keys that get a value
 	inline      int64  // bytes of values that stand with their keys
 	plain       bool   // there are keys that must not be compressed
+	// grown is by about how much a difference from the empty tree is longer with it.
+	grown int64
 }
 
 // add counts a change. plain is Options.Plain.
@@ -84,6 +87,17 @@ func changeOf(d *btree.DiffEntry, c *format.Change) {
 	}
 }
 
+// changeBytes returns about how long the change is that puts an entry.
+func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
+	switch {
+	case !has:
+		return 0
+	case e.Inline:
+		return int64(len(key)+len(e.Value)) + 4
+	}
+	return int64(len(key)) + object.DigestSize + 8
+}
+
 // encodeDiff writes the difference of two trees to w.
 func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
 	cw := format.NewChangeWriter(w)
@@ -94,6 +108,7 @@ func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer)
 		}
 		changeOf(&d, &c)
 		t.add(&c, p.o.Plain)
+		t.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
 		if err := cw.Write(&c); err != nil {
 			return 0, t, err
 		}

@@ -394,3 +394,28 @@ func TestCostOfOneKeyCommits(t *testing.T) {
 		t.Fatalf("%d bytes a commit", up/int64(commits))
 	}
 }
+
+// TestSnapshotsOfAPageThatShrinks removes most of a page: who comes new does not read what is gone.
+func TestSnapshotsOfAPageThatShrinks(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	all, most := edit{}, edit{}
+	for i := range 200 {
+		k := fmt.Sprintf("key %03d", i)
+		if all[k] = text("a value"); i%4 > 0 {
+			most[k] = nil
+		}
+	}
+	for i, e := range []edit{all, most} {
+		a.commit(e)
+		a.mustSync()
+		a.cut()
+		if s := a.page.State().Header.Snapshots; len(s) != 1 || !s[0].From.IsZero() || s[0].Whole != s[0].Diff.Bytes {
+			t.Errorf("cut %d: %+v", i, s)
+		}
+	}
+	b := w.device()
+	b.mustSync()
+	wantSame(t, a, b)
+}

@@ -36,6 +36,7 @@ func (e *proposing) snapshots(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write a snapshot: %w", err)
 	}
+	whole := int64(chain[len(chain)-1].Whole)
 	led := map[object.Digest]bool{}
 	for _, s := range chain {
 		led[s.To] = true
@@ -49,7 +50,9 @@ func (e *proposing) snapshots(ctx context.Context) error {
 		if err := e.p.uploadDiff(ctx, e.x.ID, d); err != nil {
 			return fmt.Errorf("write a snapshot: %w", err)
 		}
-		chain = append(chain, wire.Snapshot{From: heads[0].Root, To: c.Root, Diff: *d.place, Values: uint64(d.tally.puts)})
+		chain = append(chain, wire.Snapshot{
+			From: heads[0].Root, To: c.Root, Diff: *d.place, Values: uint64(d.tally.puts), Whole: uint64(max(0, whole+d.tally.grown)),
+		})
 	}
 	for i := range chain {
 		chain[i].Order = uint32(i)
@@ -96,7 +99,11 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if err != nil {
 		return nil, err
 	}
-	rest := kept(chain, bytes)
+	whole := int64(bytes)
+	if len(chain) > 0 {
+		whole = max(0, int64(chain[len(chain)-1].Whole)+t.grown)
+	}
+	rest := kept(chain, bytes, uint64(whole))
 	r, err := fresh.Reader()
 	if err != nil {
 		return nil, err
@@ -124,23 +131,24 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		return nil, err
 	}
 	place, err := w.finish(ctx)
-	s.Diff, s.Values = *place, uint64(t.puts)
+	if rest == 0 {
+		whole = int64(place.Bytes)
+	}
+	s.Diff, s.Values, s.Whole = *place, uint64(t.puts), uint64(whole)
 	return append(slices.Clip(chain[:rest]), s), err
 }
 
-// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them.
-// Those that lead on from the whole page are not longer than half of it, as all are read by who
-// comes new.
-func kept(chain []wire.Snapshot, fresh uint64) int {
+// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them, and the
+// whole page has so many. All of them are at most half as long again as the page, as who comes new
+// reads them all.
+func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 	var lengths []uint64
-	more := fresh
-	for i, s := range slices.Backward(chain) {
+	all := fresh
+	for _, s := range slices.Backward(chain) {
 		lengths = append(lengths, s.Diff.Bytes)
-		if i > 0 {
-			more += s.Diff.Bytes
-		}
+		all += s.Diff.Bytes
 	}
-	if len(chain) > 0 && more > chain[0].Diff.Bytes/2 {
+	if all > whole/2*3 {
 		return 0
 	}
 	return len(chain) - wire.MergeRuns(lengths, fresh)

@@ -127,7 +127,7 @@ func (r *Device) appendTo(b []byte) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(append(b, r.ID[:]...), r.Values), r.Bytes)
 }
 
-// maxDisplay bounds figures that are only shown, so that sums of them do not overflow.
+// maxDisplay bounds figures on which nothing depends, so that sums of them do not overflow.
 const maxDisplay = 1 << 50
 
 func display(n uint64) error {
@@ -288,6 +288,7 @@ type Snapshot struct {
 	From, To object.Digest
 	Diff     Place
 	Values   uint64 // keys that get a value: for who shows how far a device is
+	Whole    uint64 // about how long a difference from the empty tree to To would be
 }
 
 func (*Snapshot) tag() byte              { return tagSnapshot }
@@ -300,19 +301,20 @@ func (r *Snapshot) check() error {
 	case !isNode(r.To) || !r.From.IsZero() && !isNode(r.From):
 		return errors.New("a snapshot leads to what is no tree")
 	}
-	return errors.Join(r.Diff.check(), display(r.Values))
+	return errors.Join(r.Diff.check(), display(r.Values), display(r.Whole))
 }
 
 func (r *Snapshot) read(d *decoder) {
 	r.Order = uint32(d.uvarint("order of a snapshot", 0, math.MaxUint32))
 	r.From, r.To = d.digest(), d.digest()
 	r.Diff.read(d)
-	r.Values = d.uvarint("number of values", 0, maxDisplay)
+	r.Values, r.Whole = d.uvarint("number of values", 0, maxDisplay), d.uvarint("length of a page", 0, maxDisplay)
 }
 
 func (r *Snapshot) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Order))
-	return binary.AppendUvarint(r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...)), r.Values)
+	b = r.Diff.appendTo(append(append(b, r.From[:]...), r.To[:]...))
+	return binary.AppendUvarint(binary.AppendUvarint(b, r.Values), r.Whole)
 }
 
 // Gone are commits that are given up. Each Gone of a stream begins behind the end of the one

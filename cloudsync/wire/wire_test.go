@@ -98,7 +98,8 @@ func aRecord(t *rapid.T, tag byte) Record {
 		bytes := rapid.Uint64Range(1, 1<<40).Draw(t, "bytes")
 		return &Run{kind, rapid.Uint32().Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records")}
 	case tagSnapshot:
-		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t), Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values")}
+		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t),
+			Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), Whole: rapid.Uint64Range(0, maxDisplay).Draw(t, "whole")}
 		if rapid.Bool().Draw(t, "behind") {
 			r.From = object.Sum(object.NodeBit, []byte{2})
 		}
@@ -667,7 +668,7 @@ func golden(t testing.TB) map[string][]byte {
 	body = append(body, &Explanation{Root: root(4), Diff: Diff{Inline: []byte("why")}}, &Tag{Name: "v1", Commit: m.ID}, &Tag{Name: "v2"},
 		&Retention{Last: 10, Within: time.Hour})
 	checkpoint := []Record{&Base{70, epoch.Hash{1}}, &Run{Commits, 1, epoch.ID{1}, epoch.ID{2}, 1000, 20}, &Run{Commits, 0, epoch.ID{3}, epoch.ID{4}, 100, 2},
-		&Snapshot{Order: 0, To: root(5), Diff: place, Values: 300}, &Snapshot{Order: 1, From: root(5), To: root(3), Diff: place}, &Tag{Name: "v1", Commit: m.ID}, &Retention{}}
+		&Snapshot{Order: 0, To: root(5), Diff: place, Values: 300, Whole: 5}, &Snapshot{Order: 1, From: root(5), To: root(3), Diff: place}, &Tag{Name: "v1", Commit: m.ID}, &Retention{}}
 	out := map[string][]byte{}
 	for name, s := range map[string]struct {
 		s Stream
