@@ -454,19 +454,6 @@ func (d *device) inNewest(ctx context.Context) (bool, error) {
 	return k == most, nil
 }
 
-// logBeyond reports whether there are entries behind the end of the log that the device has read:
-// it stands before one that was lost, or has put another in its place.
-func (d *device) logBeyond() bool {
-	at := d.link.page.State().Position
-	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page) // what another keyring has named is no part of the log
-	for _, name := range d.w.cloud.b.Names() {
-		if n, ok := names.Parse(name); ok && n.Kind == logwire.KindEntry && n.Number > at {
-			return true
-		}
-	}
-	return false
-}
-
 // inStep is called after the bucket has told the device that everything is up and down. before is
 // what the bucket had (S9).
 func (d *device) inStep(ctx context.Context, before set) error {

@@ -218,10 +218,6 @@ func (w *wire) PutIfAbsent(ctx context.Context, name string, size int64, content
 	}
 	var created time.Time
 	err := w.b.PutIfAbsent(bucket.WithCreated(ctx, &created), name, size, content)
-	if err == nil && strings.Contains(name, "/log/") {
-		w.mu.Lock()
-		w.mu.Unlock()
-	}
 	if err = w.ended(ctx, bucket.OpPut, name, &f, err); err == nil {
 		bucket.ReportCreated(ctx, created)
 	}
