@@ -59,6 +59,7 @@ func TestSwapped(t *testing.T) {
 				continue // each costs as much as thousands of keys
 			}
 			u := substitute{in: in, from: from.String(), with: from.s.content[from.name]}
+			u.past = in.s == from.s && in.kind == kindEpoch && from.kind == kindEpoch
 			pair := in.kind + " " + from.kind
 			if i, ok := last[pair]; ok && !everything() {
 				if rng.IntN(3) == 0 {
