@@ -113,7 +113,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.quiet = pack.NewFetcher(f)
 	f.Gone = p.gone
 	p.fetcher = pack.NewFetcher(f)
-	p.store.SetFetcher(reading{p})
+	p.store.SetFetcher(p.fetcher)
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -146,45 +146,6 @@ func (p *Page) connect() {
 	p.rep.Store(nil)
 	p.stored.Store(nil)
 	p.ses = session{slack: p.s.random()}
-}
-
-// reading is the Fetcher of the store: it knows where pieces are when the page has been read.
-type reading struct{ p *Page }
-
-// Fetch implements storage.Fetcher.
-func (r reading) Fetch(ctx context.Context, d object.Digest, at storage.CloudPlace) ([]byte, error) {
-	if err := r.p.loaded(ctx); err != nil {
-		return nil, err
-	}
-	return r.p.fetcher.Fetch(ctx, d, at)
-}
-
-// FetchAll implements storage.Fetcher.
-func (r reading) FetchAll(ctx context.Context, ds []object.Digest) (int64, error) {
-	if err := r.p.loaded(ctx); err != nil {
-		return 0, err
-	}
-	return r.p.fetcher.FetchAll(ctx, ds)
-}
-
-// loaded reads what the store knows of the log, unless that was done.
-func (p *Page) loaded(ctx context.Context) error {
-	if p.rep.Load() != nil || ctx.Value(holder{}) == p {
-		return nil
-	}
-	ctx, leave, err := p.enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if err := p.lockSoon(ctx); err != nil {
-		return p.outward(fmt.Errorf("look where pieces are: %w", err))
-	}
-	defer p.unlock()
-	if p.ses.log != nil {
-		return nil
-	}
-	return p.outward(p.load(context.WithValue(ctx, holder{}, p)))
 }
 
 // places says where pieces are, to a Fetcher that may be asked before the page has been read.
@@ -419,7 +380,7 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (int64, error)
 		return 0, err
 	}
 	defer leave()
-	n, err := reading{p}.FetchAll(ctx, pieces)
+	n, err := p.fetcher.FetchAll(ctx, pieces)
 	if !errors.Is(err, base.ErrGone) {
 		return n, p.outward(err)
 	}
