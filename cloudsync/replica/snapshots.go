@@ -138,9 +138,9 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	return append(slices.Clip(chain[:rest]), s), err
 }
 
-// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them, and the
-// whole page has so many. All of them are at most half as long again as the page, as who comes new
-// reads them all.
+// kept returns how many snapshots of a chain stay when one of so many bytes comes behind them, and
+// the whole page has so many. All of them are at most half as long again as the page, as who comes
+// new reads them all.
 func kept(chain []wire.Snapshot, fresh, whole uint64) int {
 	var lengths []uint64
 	all := fresh

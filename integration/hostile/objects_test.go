@@ -234,7 +234,8 @@ func (g target) costly() bool { return g.s.name == "diffs" || g.s.name == "bodie
 func (g target) elsewhere() bool { return !g.s.read[g.name] }
 
 // behind reports whether only what stands behind the last block of a difference differs: a reader
-// takes the blocks that the place names, each sealed by itself, and the tree proves that they are all.
+// takes the blocks that the place names, each sealed by itself, and the tree proves that they are
+// all.
 func (g target) behind(content []byte) bool {
 	well := g.s.content[g.name]
 	n := len(well) - trailerBytes
