@@ -21,7 +21,7 @@ import (
 
 // inlineDiff is how long a difference may be that stands with its commit. Those that are longer are
 // objects, which runs name, so that a run which is written again does not copy them.
-const inlineDiff = 16 << 10
+const inlineDiff = 128 << 10
 
 // runDiff is how long a difference may be that stands in a run, which every new device reads. Those
 // that are longer, and stood in an entry, share objects.
