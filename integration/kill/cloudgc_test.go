@@ -128,8 +128,9 @@ func TestKillCloudGC(t *testing.T) {
 		w.run(gc(0)...)
 		count, size := w.objects("bucket")
 		t.Logf("after %d months the bucket has %v of %d bytes", cycles, count, size)
-		// Where it comes to rest: the versions of some months, 200 KiB each, and what checkpoints say;
-		// of some 10 MiB. Packs are those of values, and differences to the trees of the heads.
+		// Where it comes to rest: the versions of some months, 200 KiB each, and what checkpoints
+		// say; of some 10 MiB. Packs are those of values, and differences to the trees of the
+		// heads.
 		if size <= 3<<19 && count["log"] <= 10 && count["packs"] <= 10 {
 			break
 		}
