@@ -141,13 +141,14 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 // for all devices it deletes everything but the epochs, and refuses a retention with ErrDeleted. It
 // syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
-	var err error
+	err := p.withTurn(ctx, "read the log", func(ctx context.Context) (err error) {
+		if p.ses.looked = false; o.DryRun { // the sweep goes by the epochs that there are now
+			_, err = p.download(ctx)
+		}
+		return err
+	})
 	switch {
-	case o.DryRun:
-		err = p.withTurn(ctx, "read the log", func(ctx context.Context) error {
-			_, err := p.download(ctx)
-			return err
-		})
+	case err != nil, o.DryRun:
 	case o.Retention != nil:
 		err = p.SetRetention(ctx, *o.Retention)
 	default:

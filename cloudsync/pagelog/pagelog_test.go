@@ -139,6 +139,9 @@ func (w *world) history(t *testing.T, steps int, faults bool) {
 			w.clock.Advance([]time.Duration{time.Hour, 23 * time.Hour, 2 * 24 * time.Hour, 31 * 24 * time.Hour}[w.random.IntN(4)])
 		case 16:
 			if d.at.Joined() {
+				if err = d.log.Look(ctx); err != nil {
+					break
+				}
 				_, err = d.log.Sweep(ctx, d.named, d.state.Dropped, false)
 			}
 		case 17:
@@ -280,6 +283,9 @@ func TestDeletedPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.Advance(31 * 24 * time.Hour)
+	if err := a.log.Look(ctx); !errors.Is(err, pagelog.ErrDeleted) {
+		t.Fatal(err)
+	}
 	if _, err := a.log.Sweep(ctx, nil, nil, false); err != nil {
 		t.Fatal(err)
 	}
@@ -302,6 +308,7 @@ func TestSweep(t *testing.T) {
 		must(d.log.Cut(ctx))
 		w.clock.Advance(16 * 24 * time.Hour)
 	}
+	must(d.log.Look(ctx))
 	s, err := d.log.Sweep(ctx, d.named, nil, true)
 	if err != nil || s.Objects == 0 || s.Waiting == 0 {
 		t.Fatalf("%+v %v", s, err)

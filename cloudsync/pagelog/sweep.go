@@ -92,65 +92,48 @@ type Swept struct {
 // Sweep deletes what past epochs have left and the present one does not name, epoch.Grace after the
 // first of them began that does not name it. named are the packs, runs and checkpoints of past
 // epochs that the present one names, and dropped are those that one before it was the first not to
-// name. With dry it deletes nothing. It looks first. A bucket without past epochs costs a few
-// requests, whatever its log has.
-func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (s Swept, err error) {
-	if err := l.Look(ctx); err != nil && !errors.Is(err, ErrDeleted) {
-		return s, err
+// name. With dry it deletes nothing. Time is that of the last look, which the caller has made just
+// before. Where there is nothing to delete it costs a list for each thousand objects, but for those
+// of the present epoch.
+func (l *Log) Sweep(ctx context.Context, named []epoch.ID, dropped []epoch.Drop, dry bool) (Swept, error) {
+	s := &sweeper{l: l, d: epoch.Deletion{Named: named, Dropped: dropped}, named: map[epoch.ID]bool{}, dry: dry}
+	for _, id := range named {
+		s.named[id] = true
 	}
-	own, err := l.epoch(ctx, l.at.K)
-	if err != nil {
-		return s, err
-	}
-	past, err := l.past(ctx)
-	if err != nil || len(past) == 0 {
-		return s, err
-	}
-	lineage, err := l.lineage(ctx, own)
-	if err != nil {
-		return s, err
-	}
-	d := &epoch.Deletion{Lineage: lineage, Kind: own.Kind, Named: named, Dropped: dropped}
-	for _, dir := range past {
-		if err := l.sweepDir(ctx, d, dir, dry, &s); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
-}
-
-// directory is one of an epoch: its prefix, and the epoch.
-type directory struct {
-	prefix string
-	of     epoch.ID
-}
-
-// past returns the directories in the bucket of other epochs than the present one.
-func (l *Log) past(ctx context.Context) (dirs []directory, err error) {
-	n, own := l.o.Names, l.at.Epoch
+	n := l.o.Names
 	of := map[wire.Kind]func(epoch.ID) string{wire.KindCheckpoint: n.Checkpoints, wire.KindEntry: n.Log, wire.KindPack: n.Packs}
 	w := bucket.Walk{Prefix: n.Dir + "/"}
+	dir, skip := "", ""
 	for {
-		infos, err := l.o.Bucket.List(ctx, w.After, w.Prefix, 1)
+		infos, err := l.o.Bucket.List(ctx, max(w.After, skip), w.Prefix, bucket.MaxList)
 		if err != nil {
-			return nil, fmt.Errorf("list what the bucket has of the page: %w", err)
+			return s.swept, fmt.Errorf("list what the bucket has of the page: %w", err)
 		}
-		if len(infos) == 0 {
-			return dirs, nil
-		}
-		if err := w.Next(infos[0]); err != nil {
-			return nil, fmt.Errorf("list what the bucket has of the page: %w", err)
-		}
-		name, ok := n.Parse(infos[0].Name)
-		switch prefix := of[name.Kind]; {
-		case !ok:
-		case name.Kind == wire.KindEpoch:
-			w.After = behind(n.Epochs())
-		default:
-			if name.Epoch != own || l.at.Deleted {
-				dirs = append(dirs, directory{prefix(name.Epoch), name.Epoch})
+		for _, info := range infos {
+			if err := w.Next(info); err != nil {
+				return s.swept, fmt.Errorf("list what the bucket has of the page: %w", err)
 			}
-			w.After = behind(prefix(name.Epoch))
+			name, ok := n.Parse(info.Name)
+			if !ok || info.Name < skip {
+				continue
+			}
+			prefix := n.Epochs()
+			if in := of[name.Kind]; in != nil {
+				prefix = in(name.Epoch)
+			}
+			if name.Kind == wire.KindEpoch || name.Epoch == l.at.Epoch && !l.at.Deleted {
+				skip = behind(prefix)
+				continue
+			}
+			if prefix != dir { // each has as many objects as a walk may have
+				dir, w = prefix, bucket.Walk{Prefix: w.Prefix, After: w.After}
+			}
+			if err := s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID}); err != nil {
+				return s.swept, err
+			}
+		}
+		if len(infos) < bucket.MaxList {
+			return s.swept, nil
 		}
 	}
 }
@@ -158,6 +141,47 @@ func (l *Log) past(ctx context.Context) (dirs []directory, err error) {
 // behind returns what is greater than all names that begin with a prefix that ends with a slash,
 // and not greater than any other name behind them.
 func behind(prefix string) string { return prefix[:len(prefix)-1] + "0" }
+
+// sweeper sweeps.
+type sweeper struct {
+	l     *Log
+	d     epoch.Deletion // its lineage is read when there is something that is not named
+	named map[epoch.ID]bool
+	dry   bool
+	swept Swept
+}
+
+// object deletes an object of a past epoch, if it may.
+func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) error {
+	if o.ID != (epoch.ID{}) && s.named[o.ID] {
+		return nil
+	}
+	if s.d.Lineage == nil {
+		own, err := s.l.epoch(ctx, s.l.at.K)
+		if err != nil {
+			return err
+		}
+		s.d.Kind = own.Kind
+		if s.d.Lineage, err = s.l.lineage(ctx, own); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !s.d.May(o, math.MaxInt64):
+		return nil
+	case !s.d.May(o, s.l.at.Looked):
+		s.swept.Waiting++
+		s.swept.WaitingBytes += info.Size
+		return nil
+	case !s.dry:
+		if err := s.l.o.Bucket.Delete(ctx, info.Name); err != nil {
+			return fmt.Errorf("delete %s: %w", info.Name, err)
+		}
+	}
+	s.swept.Objects++
+	s.swept.Bytes += info.Size
+	return nil
+}
 
 // lineage returns x and the epochs from which it descends, as far as the bucket shows them.
 func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
@@ -194,38 +218,6 @@ func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch)) error {
 			return err
 		}
 		each(e)
-	}
-	return nil
-}
-
-// sweepDir deletes what may be deleted of one directory.
-func (l *Log) sweepDir(ctx context.Context, d *epoch.Deletion, dir directory, dry bool, s *Swept) error {
-	var infos []bucket.Info
-	now := l.at.Looked
-	err := l.list(ctx, "", dir.prefix, func(info bucket.Info) bool {
-		infos = append(infos, info)
-		return true
-	})
-	if err != nil {
-		return err
-	}
-	for _, info := range infos {
-		name, ok := l.o.Names.Parse(info.Name)
-		o := epoch.Object{Dir: dir.of, ID: name.ID}
-		switch {
-		case !ok || !d.May(o, math.MaxInt64):
-			continue
-		case !d.May(o, now):
-			s.Waiting++
-			s.WaitingBytes += info.Size
-			continue
-		case !dry:
-			if err := l.o.Bucket.Delete(ctx, info.Name); err != nil {
-				return fmt.Errorf("delete %s: %w", info.Name, err)
-			}
-		}
-		s.Objects++
-		s.Bytes += info.Size
 	}
 	return nil
 }
