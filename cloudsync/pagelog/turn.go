@@ -78,8 +78,8 @@ func (l *Log) propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked)
 // that does so already. It takes what the bucket has as it is, also where that was wiped or is in
 // an older state. A page without a position enters what is there, and where that cannot be entered,
 // begins an epoch without commits: other devices send again what they have. With anyway, for a user
-// who knows that the bucket is damaged, another cut does not do, and objects that say that they are
-// of a newer version are damaged. Errors: as Look.
+// who knows that the bucket is damaged, the epoch of another device does not do, and objects that
+// say that they are of a newer version are damaged. Errors: as Look.
 func (l *Log) Renew(ctx context.Context, anyway bool) error {
 	l.newer = anyway
 	defer func() { l.newer = false }()
@@ -90,7 +90,7 @@ func (l *Log) Renew(ctx context.Context, anyway bool) error {
 		if err != nil && !errors.Is(err, ErrWiped) && !errors.As(err, &bad) {
 			return err
 		}
-		if err == nil && l.at.Epoch != before.Epoch && (!anyway || !before.Joined() || l.at.Renewed != before.Renewed) {
+		if err == nil && l.at.Epoch != before.Epoch && (!anyway || !before.Joined()) {
 			return nil
 		}
 		done, err := l.renewal(ctx)
