@@ -181,6 +181,14 @@ func (m *madeCommits) Commit(ctx context.Context, id commit.ID) (*commit.Commit,
 	return m.Getter.Commit(ctx, id)
 }
 
+// Near implements NearGetter.
+func (m *madeCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	if g, ok := m.Getter.(NearGetter); ok {
+		return g.Near(ctx, id)
+	}
+	return nil, false, nil
+}
+
 // merge merges two commits.
 func (s *pass) merge(ctx context.Context, a, b *commit.Commit) (Merged, error) {
 	if err := ctx.Err(); err != nil {

@@ -149,3 +149,37 @@ func TestMergeOfMergesWithoutTheirParents(t *testing.T) {
 		t.Errorf("content %v, %d", got, m.How)
 	}
 }
+
+// reduced is a shallow page that knows the nearest ancestors of commits of which a parent is gone.
+type reduced struct {
+	shallow
+	near map[commit.ID][]commit.ID
+}
+
+// Near implements merge.NearGetter.
+func (r reduced) Near(_ context.Context, id commit.ID) ([]commit.ID, bool, error) {
+	near, ok := r.near[id]
+	return near, ok, nil
+}
+
+// TestMergeByNearestAncestors merges sides of which one stands on a commit that was given up: their
+// base is the one that both had, not the empty page.
+func TestMergeByNearestAncestors(t *testing.T) {
+	p := newTestPage()
+	low := p.commit(t, 1, edit{"kept": "1", "left": "1", "right": "1", "removed": "1"})
+	left := p.commit(t, 2, edit{"left": "2", "removed": gone}, low)
+	between := p.commit(t, 3, edit{"right": "2"}, low)
+	right := p.commit(t, 4, edit{"more": "1"}, between)
+	page := reduced{shallow{p, setOf(between), nil}, map[commit.ID][]commit.ID{right.ID: {low.ID}}}
+	env := page.env()
+	env.View = *page.view()
+	env.View.Commits = page
+	m, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"kept": "1", "left": "2", "right": "2", "more": "1"}
+	if got := p.content(t, m[0].Commit.Root); !maps.Equal(got, want) || m[0].Conflicts != 0 {
+		t.Errorf("content %v with %d conflicts, want %v with none", got, m[0].Conflicts, want)
+	}
+}

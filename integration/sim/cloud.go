@@ -14,6 +14,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	turns "github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -62,9 +63,10 @@ type cloud struct {
 	epoch  int // how often the bucket was wiped or rolled back
 	kept   *keptBucket
 	tags   map[string]map[commit.ID]bool
-	torn   bool // objects are missing in the midst of what is there
-	bereft bool // of a checkpoint after something else, which it may have stood for
-	lossy  bool // values may be lost: devices have given up theirs, and the bucket too
+	seen   map[string]bool // the contents of epochs that noticeRenewal has seen
+	torn   bool            // objects are missing in the midst of what is there
+	bereft bool            // of a checkpoint after something else, which it may have stood for
+	lossy  bool            // values may be lost: devices have given up theirs, and the bucket too
 	stats  CloudResult
 }
 
@@ -75,7 +77,7 @@ type keptBucket struct {
 }
 
 func (w *World) newCloud(ctx context.Context) error {
-	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, nil}}), has: set{}.with(0), tags: map[string]map[commit.ID]bool{}}
+	c := &cloud{b: mem.New(mem.Options{Name: "sim", Clock: passing{w, nil}}), has: set{}.with(0), seen: map[string]bool{}, tags: map[string]map[commit.ID]bool{}}
 	w.cloud = c
 	random := seeded(w.h.Seed, 1<<32)
 	var err error
@@ -215,6 +217,9 @@ func (d *device) mergeThese(ctx context.Context, only []commit.ID) error {
 // somebody made, above all that it had (S1).
 func (d *device) learn(ctx context.Context) error {
 	if err := d.noticePruned(ctx); err != nil {
+		return err
+	}
+	if err := d.noticeRenewal(); err != nil {
 		return err
 	}
 	var has set
@@ -435,6 +440,26 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	return nil
 }
 
+// noticeRenewal notes that a device has renewed the log, which it does where it reads wrong bytes
+// again and again: what was in the log is there as far as devices send it again.
+func (d *device) noticeRenewal() error {
+	c := d.w.cloud
+	names := logwire.NamesOf(d.link.ring, "ledger", d.w.page)
+	for _, name := range c.b.Names() {
+		n, ok := names.Parse(name)
+		stored, _ := c.b.Content(name)
+		if !ok || n.Kind != logwire.KindEpoch || n.Number == 0 || c.seen[string(stored)] {
+			continue
+		}
+		c.seen[string(stored)] = true
+		if x, err := logwire.OpenEpoch(seal.NewSealer(d.link.ring, nil), names, stored); err == nil && x.Kind == turns.Renewal {
+			c.has = set{}.with(0)
+			d.w.trace("device %d notices renewal %d", d.index, n.Number)
+		}
+	}
+	return nil
+}
+
 // inNewest reports whether the device is in the newest epoch of the bucket. It looks once a day.
 func (d *device) inNewest(ctx context.Context) (bool, error) {
 	row, err := d.s.Metadata(ctx, cloudsync.MetadataPosition)
@@ -469,7 +494,7 @@ func (d *device) inStep(ctx context.Context, before set) error {
 	if !newest || d.link.session != c.epoch || c.torn { // the device, or another one, notices within a day
 		return nil
 	}
-	if lacks := before.minus(d.has); lacks.last() >= 0 {
+	if lacks := before.and(c.has).minus(d.has); lacks.last() >= 0 {
 		return fmt.Errorf("S9: device %d has synced, and lacks commit %s", d.index, d.w.graph.nodes[lacks.last()].c.ID.Short())
 	}
 	c.has = c.has.or(d.has)
@@ -523,6 +548,7 @@ func (w *World) renewed() {
 	w.cloud.has = set{}.with(0)
 	w.cloud.epoch++
 	w.cloud.lossy = w.cloud.lossy || w.dropped
+	w.forgetful = w.forgetful || w.retained // each device merges with the history that it has left
 	w.trace("the log begins anew")
 }
 

@@ -59,7 +59,7 @@ func (w *World) cloudStep(ctx context.Context, d *device, s Step) error {
 			return err
 		})
 	case Retain:
-		w.retained, w.forgetful = true, true
+		w.retained, w.graph.short = true, true
 		return d.upkeep(ctx, "set retention", s.Stop, func(ctx context.Context) error {
 			return d.link.page.SetRetention(ctx, cloudsync.Retention{Last: uint64(s.Base)})
 		})
@@ -629,7 +629,7 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	for _, q := range t.d.w.graph.nodes {
 		if c := q.c; c.Root == id && !t.d.lost[c.ID] && t.d.knows(ctx, c.ID) {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
-				if errors.Is(err, base.ErrGone) && (t.d.w.cloud.epoch > 0 || t.d.w.retained) {
+				if errors.Is(err, base.ErrGone) && t.d.w.cloud.epoch > 0 {
 					t.d.lost[c.ID] = true
 					t.d.w.forgetful = true
 					err = errTreeLost

@@ -233,7 +233,7 @@ func (d *device) lacksBases(heads []*node) bool {
 		return false
 	}
 	gone := func(n *node) bool {
-		return d.w.cloud.epoch > 0 && d.pruned.has(n.index) || n.c.IsFirst() && d.w.prunedAbove(n)
+		return d.w.cloud.epoch > 0 && d.pruned.has(n.index)
 	}
 	for i, a := range heads {
 		for _, b := range heads[:i] {

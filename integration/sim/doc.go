@@ -77,11 +77,12 @@
 // nor tags it. Retain lets the bucket itself say what is kept, and GiveUp, Collect and what others
 // have condemned take the rest: then anybody commits on what he has, and tags it; who is the first
 // to give a commit up waits for all who have told that they have not read what is built on it;
-// heads stay, and so do commits that are tagged where they are given up. Merges have the bases that
-// there are: S2, S3, S5 and S7 are not asked for, and tags may differ where one gave up what
-// another tagged meanwhile. A bucket that is lost or put back may bring a head back to a device
-// that came when it had been given up. Where a tree went with a bucket, merges make do without,
-// each device with what it has: then S2, S3, S5 and S7 are not asked for.
+// heads stay, and so do commits that are tagged where they are given up. Who wrote a value last may
+// be gone then: where that decides, either side is right (docs/sync.md). A bucket that is lost or
+// put back may bring a head back to a device that came when it had been given up. Where history was
+// given up and a bucket is lost, or where a tree went with a bucket, devices merge with what each
+// has left: then S2, S3, S5 and S7 are not asked for (docs/sync.md, what a lost bucket costs). Tags
+// may differ where one device gave up what another tagged meanwhile.
 //
 // Not simulated here: several syncs of one page at a time, the background and several pages (see
 // package background; devices take turns), and a move to a bucket with other keys by choice.

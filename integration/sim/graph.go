@@ -24,6 +24,9 @@ type graph struct {
 	// recut tells that devices cut long values in different ways. Who wrote a value is then looked
 	// for by its cut, which the model does not know.
 	recut bool
+	// short tells that history is given up. Who wrote a value last is then looked for in what is
+	// kept, which the model does not know.
+	short bool
 }
 
 // node is a commit with what the model knows of it.

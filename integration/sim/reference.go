@@ -55,7 +55,9 @@ func (g *graph) merge(opinion int, left, right *node) merged {
 		if conflict || asksAlways(k) {
 			var ok bool
 			if v, ok = byValue(k, base.unknown[k], b, l, r); !ok {
-				v = g.decide(opinion, k, left, right)
+				if v = g.decide(opinion, k, left, right); g.short && k[0] != 'r' {
+					m.either = with(m.either, k)
+				}
 			}
 		}
 		if v != absent {

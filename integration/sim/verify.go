@@ -191,7 +191,7 @@ func (w *World) missing(key, got string, ws []*write) string {
 	case 'f', 'r':
 		return missingOnly(got, ws)
 	}
-	return missingWrite(got, ws, (key[0] == 'l' || key[0] == 'z') && w.graph.criss == 0 && !w.graph.back, w.graph.criss > 0)
+	return missingWrite(got, ws, (key[0] == 'l' || key[0] == 'z') && w.graph.criss == 0 && !w.graph.back && !w.graph.short, w.graph.criss > 0)
 }
 
 func missingSum(got string, ws []*write) string {
