@@ -377,7 +377,7 @@ func (s *Store) replayLog(ctx context.Context, from *segment.Position) (batches 
 		return batches, err
 	}
 	s.log = log
-	s.recovery.Torn, s.recovery.CopiedBatches = rec.Torn, rec.Copied
+	s.recovery.Torn, s.recovery.RewrittenBatches = rec.Torn, rec.Rewritten
 	return batches, nil
 }
 

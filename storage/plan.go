@@ -24,8 +24,7 @@ type plan struct {
 	numbers *numberCache
 	next    uint64 // next piece number
 	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not
-	// end: what they say may no longer be so, since opening moves batches that may not have been
-	// synced.
+	// end: others that belong to them may be missing.
 	reflected *segment.Position
 
 	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)

@@ -77,9 +77,9 @@ type Recovery struct {
 	// Torn lists what was cut from the ends of segments: bytes that were being written when the
 	// machine or the process stopped, and that no reported commit needs.
 	Torn []segment.Torn
-	// CopiedBatches counts the batches that were written again and synced, because they might not
+	// RewrittenBatches counts the batches that were written again and synced, because they might not
 	// have been.
-	CopiedBatches int
+	RewrittenBatches int
 	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
 	IndexRebuilt string
 }

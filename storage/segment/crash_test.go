@@ -388,14 +388,14 @@ func TestFailedSyncPoisons(t *testing.T) {
 	}
 	must(t, l.Close())
 	_, rc, s := open(t, options(m), nil)
-	if s.recs[5] != nil && rc.Copied == 0 {
-		t.Fatal("a batch whose sync failed was believed without a copy")
+	if s.recs[5] != nil && rc.Rewritten == 0 {
+		t.Fatal("a batch whose sync failed was believed and not written again")
 	}
 }
 
-// TestBelievedAfterCopy is I5 for the worst disk: a failed sync marks pages clean that are not
+// TestBelievedWhenWrittenAgain is I5 for the worst disk: a failed sync marks pages clean that are not
 // durable, the process dies, the next one sees them. What it replays must survive a power cut.
-func TestBelievedAfterCopy(t *testing.T) {
+func TestBelievedWhenWrittenAgain(t *testing.T) {
 	for n := range 3 { // what a failed sync does depends on the number of the operation
 		m := vfstest.NewMem()
 		inject := false
@@ -416,8 +416,8 @@ func TestBelievedAfterCopy(t *testing.T) {
 		wantIs(t, err, errInjected)
 		must(t, l.Close())
 		_, rc, s := open(t, options(m), nil)
-		if len(s.numbers) != 2 || rc.Copied != 1 {
-			t.Fatalf("replayed %v, copied %d", s.numbers, rc.Copied)
+		if len(s.numbers) != 2 || rc.Rewritten != 1 {
+			t.Fatalf("replayed %v, written again %d", s.numbers, rc.Rewritten)
 		}
 		_, _, s = open(t, options(m.CrashClone(vfstest.KeepNone)), nil)
 		if d := cmp.Diff(map[uint64][]rec{1: {{1, "first"}}, 2: {{1, "second"}}}, s.recs); d != "" {

@@ -21,9 +21,9 @@ type Recovery struct {
 	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over
 	// them.
 	Torn []Torn
-	// Copied is the count of batches that a writer has copied to another segment because they may
-	// never have been synced.
-	Copied int
+	// Rewritten is the count of batches that a writer has written again and synced, because they
+	// may never have been synced.
+	Rewritten int
 }
 
 // Torn is a torn tail: what a crash has left of a batch that was never acknowledged.
@@ -60,7 +60,7 @@ type opener struct {
 //
 // Segments that from covers wholly are not opened, let alone read: that from is of this log is
 // known by its last batch. Behind from everything is checked. A writer sets torn tails aside below
-// o.Dir, and copies batches that may never have been synced (I5); a crash while it does so is
+// o.Dir, and syncs batches that may never have been synced (I5); a crash while it does so is
 // harmless. A log has one writer at a time, or any number of readers beside none: the caller sees
 // to that.
 //

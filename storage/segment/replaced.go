@@ -129,6 +129,5 @@ func (op *opener) scanMoved(ctx context.Context, sc *scanned) error {
 		return fmt.Errorf("segment %s replaces others up to batch %d, index reflects %d: %w", FileName(sc.id), sc.last.Number, op.from.Number, ErrIndexMismatch)
 	}
 	sc.from = sc.end
-	sc.first = 0
 	return nil
 }

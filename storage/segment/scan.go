@@ -48,14 +48,11 @@ func (w *window) at(off uint64, n int) ([]byte, error) {
 // scanned is what a scan has found in a segment.
 type scanned struct {
 	id   uint32
-	size uint64 // of the file
-	head header // as far as the scan read it
-	from uint64 // where the scan began; what is before is known to be synced
-	end  uint64 // of the last valid batch, of the header, or 0
-	// first is the number of the first valid batch behind from, last the last one; both 0 when
-	// there is none.
-	first uint64
-	last  BatchInfo
+	size uint64    // of the file
+	head header    // as far as the scan read it
+	from uint64    // where the scan began; what is before is known to be synced
+	end  uint64    // of the last valid batch, of the header, or 0
+	last BatchInfo // the last valid batch behind from; its number is 0 when there is none
 	// proved is the offset of the last frame, up to which the segment itself proves to have been
 	// synced (I2).
 	proved uint64
@@ -103,9 +100,6 @@ func (s *scanner) batches(ctx context.Context, w *window, out *scanned) error {
 		info, ok, err := s.batch(w, out, last)
 		if err != nil || !ok {
 			return err
-		}
-		if out.first == 0 {
-			out.first = info.Number
 		}
 		last, out.last, out.end = info.Number, info, info.End
 	}

@@ -123,7 +123,7 @@ func appendTo(t testing.TB, s *segment.Stream, recs ...rec) segment.Appended {
 func TestAppendReadReplay(t *testing.T) {
 	m := vfstest.NewMem()
 	l, rc, s := open(t, options(m), nil)
-	if len(s.numbers) != 0 || rc.Copied != 0 || len(rc.Torn) != 0 {
+	if len(s.numbers) != 0 || rc.Rewritten != 0 || len(rc.Torn) != 0 {
 		t.Fatalf("an empty log has %v, %v", s.numbers, rc)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
