@@ -23,12 +23,10 @@ type Rewrite struct {
 	id     uint32
 	inputs []uint32
 	head   header
-	judged uint64
 	f      vfs.File
 	buf    []byte // not written yet
 	off    uint64 // where it goes
 	ends   map[uint32]uint64
-	last   BatchInfo
 	in     uint64
 }
 
@@ -47,7 +45,7 @@ const writeBytes = 1 << 20
 // was installed and not retired; else they are those of fn, ctx, of reading and the disk.
 func (l *Log) Rewrite(ctx context.Context, segments []uint32, judged uint64, fn func(info BatchInfo, recs []Record, out *Batch) error) (*Rewrite, error) {
 	r := &Rewrite{l: l, inputs: slices.Sorted(slices.Values(segments)), ends: map[uint32]uint64{}}
-	r.judged, r.head.judged = judged, judged
+	r.head.judged = judged
 	if err := r.begin(); err != nil {
 		return nil, fmt.Errorf("rewrite segments: %w", err)
 	}
@@ -91,8 +89,8 @@ func (r *Rewrite) begin() (err error) {
 		}
 		r.in += s.synced
 	}
-	if r.judged > l.numbers.complete {
-		return fmt.Errorf("judged at batch %d of %d: %w", r.judged, l.numbers.complete, base.ErrInvalid)
+	if r.head.judged > l.numbers.complete {
+		return fmt.Errorf("judged at batch %d of %d: %w", r.head.judged, l.numbers.complete, base.ErrInvalid)
 	}
 	if r.id, err = takeID(&l.nextSeg); err == nil {
 		l.work = r
@@ -123,8 +121,8 @@ func (r *Rewrite) write(ctx context.Context, fn func(BatchInfo, []Record, *Batch
 	}
 	out := NewBatch()
 	err = m.each(ctx, func(b *batch) error {
-		if b.info.Number > r.judged {
-			return fmt.Errorf("batch %d, judged at %d: %w", b.info.Number, r.judged, base.ErrInvalid)
+		if b.info.Number > r.head.judged {
+			return fmt.Errorf("batch %d, judged at %d: %w", b.info.Number, r.head.judged, base.ErrInvalid)
 		}
 		for _, e := range b.ends {
 			r.ends[e.Segment] = max(r.ends[e.Segment], e.Offset)
@@ -174,7 +172,6 @@ func (r *Rewrite) append(number uint64, b *Batch, ends []End) error {
 	}
 	info := BatchInfo{Number: number, Segment: r.id, Start: r.off + uint64(len(r.buf))}
 	r.buf = append(r.buf, b.encode(r.l.o.Page, &info, ends)...)
-	r.last = info
 	if len(r.buf) < writeBytes {
 		return nil
 	}
@@ -189,9 +186,6 @@ func (r *Rewrite) flush() error {
 	r.buf = r.buf[:0]
 	return nil
 }
-
-// Segment returns the id of the replacement.
-func (r *Rewrite) Segment() uint32 { return r.id }
 
 // Bytes returns the length in bytes of the segments that are replaced, and that of the replacement.
 func (r *Rewrite) Bytes() (before, after uint64) { return r.in, r.off }
@@ -261,9 +255,6 @@ func (r *Rewrite) Install() error {
 		l.old[id] = s
 	}
 	l.addLocked(&segment{id: r.id, size: r.off, synced: r.off, named: r.off})
-	l.numbers.fold(r.judged)
-	l.numbers.origin = Position{}
-	replace(&l.numbers.base, r.inputs, r.last, r.off)
 	return nil
 }
 
@@ -447,10 +438,9 @@ func (l *Log) endCopy() {
 
 // Description is what the header of a segment and the frame of its first batch say.
 type Description struct {
-	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0
-	// after KeepsDead and for other segments.
-	Replacement bool
-	Judged      uint64
+	// Judged is what Rewrite was told when it made the segment, 0 after KeepsDead and for other
+	// segments.
+	Judged uint64
 	// First is the number of the first batch, 0 when there is none.
 	First uint64
 }
@@ -470,7 +460,7 @@ func (l *Log) Describe(id uint32) (Description, error) {
 	if err != nil {
 		return d, err
 	}
-	if d.Replacement = h.replacement(); h.judged != judgedByRepair {
+	if h.judged != judgedByRepair {
 		d.Judged = h.judged
 	}
 	if end <= h.bytes {

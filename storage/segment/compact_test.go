@@ -198,7 +198,7 @@ func TestRewriteAgain(t *testing.T) {
 		l.Retire()
 		d, err := l.Describe(r.Segment())
 		must(t, err)
-		if want := (segment.Description{Replacement: true, Judged: uint64(i + 1), First: uint64(i + 1)}); d != want {
+		if want := (segment.Description{Judged: uint64(i + 1), First: uint64(i + 1)}); d != want {
 			t.Fatalf("description %v, want %v", d, want)
 		}
 		if n := len(l.Segments()); n != 1 {
@@ -370,7 +370,10 @@ func (h *rewriter) step(l *segment.Log, streams []*segment.Stream) bool {
 }
 
 func (h *rewriter) rewrite(l *segment.Log, ids []uint32) bool {
-	p := l.Position(l.Complete())
+	p, err := l.PositionOf(l.Complete())
+	if err != nil {
+		return false
+	}
 	h.pos, h.moving = &p, false
 	r, err := l.Rewrite(context.Background(), ids, p.Number, keepLive)
 	if err != nil {

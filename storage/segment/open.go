@@ -351,9 +351,9 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 		return fmt.Errorf("replay log: %w", err)
 	}
 	n := &l.numbers
-	n.origin, n.base = op.from.Clone(), op.from
+	n.last = op.from.Number
 	err = m.each(ctx, func(b *batch) error {
-		n.base.Add(b.info)
+		n.last = b.info.Number
 		if fn == nil {
 			return nil
 		}
@@ -362,10 +362,7 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 	if err != nil {
 		return fmt.Errorf("replay log: %w", err)
 	}
-	for _, s := range l.segs {
-		n.base.setEnd(End{s.id, s.synced})
-	}
-	n.upTo, n.complete = n.base.Number, n.base.Number
+	n.complete = n.last
 	return nil
 }
 
