@@ -315,10 +315,8 @@ func (c *Collector) abandon(ctx context.Context) error {
 	}
 	if err = find(); err == nil && len(stale) > 0 { // now all that is durable is in the rows
 		var ops []op
-		for rest := stale; len(rest) > 0; {
-			n := min(len(rest), maxRecordEntries)
-			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: rest[:n:n]}})
-			rest = rest[n:]
+		for some := range slices.Chunk(stale, maxRecordEntries) {
+			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: some}})
 		}
 		err = c.s.appendAloneOps(ops)
 	}

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -125,8 +124,7 @@ func (g *garbageCount) follow(ctx context.Context) error {
 // onlyGarbage reports whether all that refers to a piece is garbage.
 func (g *garbageCount) onlyGarbage(tx index.Tx, dest uint64) (bool, error) {
 	prefix := appendNumber(nil, dest)
-	c := tx.Bucket(bucketRefs).Cursor()
-	for key, v := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, v = c.Next() {
+	for key, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
 		if len(key) != numberSize+1+numberSize {
 			return false, nil // a commit
 		}

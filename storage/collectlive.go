@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"encoding/hex"
 
 	"github.com/ledgerd/ledger/storage/index"
@@ -49,8 +48,7 @@ func (k *judge) isLive(number uint64) (bool, error) {
 // or too many.
 func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
 	prefix := appendNumber(nil, dest)
-	c := tx.Bucket(bucketRefs).Cursor()
-	for key, v := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, v = c.Next() {
+	for key, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
 		bad := func() error { return badRow(bucketRefs, hex.EncodeToString(key), "bad row") }
 		if len(key) != numberSize+1+numberSize || key[numberSize] == refCommit {
 			return nil, false, nil

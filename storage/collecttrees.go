@@ -61,8 +61,7 @@ func (c *Collector) lookAtTrees(ctx context.Context) error {
 
 // here reports whether all commits have their trees.
 func (t *trees) here(tx index.Tx) bool {
-	rows := tx.Bucket(bucketTreeless).Cursor()
-	for k, _ := rows.First(); k != nil; k, _ = rows.Next() {
+	for k := range rowsOf(tx, bucketTreeless) {
 		if len(k) != commit.IDSize || !t.whole[commit.ID(k)] {
 			return false
 		}

@@ -85,12 +85,9 @@ func pieceBytes(row *objectRow) int64 { return int64(row.place.Length) - object.
 // been read since a minute, 0: whenever; and after behind some of them.
 func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Digest, *objectRow), after func() error) error {
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
-		if len(k) != numberSize {
-			return badRow(bucketCloud, fmt.Sprintf("%x", k), "bad key")
-		}
-		d, ok := numberDigest(tx, readNumber(k))
-		if !ok {
-			return badRow(bucketCloud, fmt.Sprintf("%x", k), "a number that stands for nothing")
+		d, err := keyDigest(tx, bucketCloud, k)
+		if err != nil {
+			return err
 		}
 		if d.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&d, since) {
 			return nil

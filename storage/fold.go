@@ -203,7 +203,7 @@ var straysKey = []byte("strays")
 // after a crash gives none of them to another digest (I6). first reports that no fold before was
 // left in the midst.
 func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
-	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+	err = writeIndex(db, func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
@@ -216,7 +216,7 @@ func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 		}
 		st.next = max(st.next, next)
 		return b.Put(stateKey, st.encode())
-	}}})
+	})
 	return first, err
 }
 
@@ -278,6 +278,31 @@ func (w *planWriter) finish(last func(index.Tx) error) error {
 const spreadFill = 0.8
 
 var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
+
+// writeIndex runs one step in a transaction.
+func writeIndex(db index.DB, run func(index.Tx) error) error { return runSteps(db, []step{{run, 1}}) }
+
+// writeInParts calls fn in one transaction after the other, until it says that there is no more.
+func writeInParts(ctx context.Context, db index.DB, fn func(tx index.Tx) (more bool, err error)) error {
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("fold: %w", err)
+		}
+		err := writeIndex(db, func(tx index.Tx) (err error) {
+			more, err = fn(tx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeState writes the row that says what the index reflects.
+func writeState(db index.DB, st *state) error {
+	return writeIndex(db, func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) })
+}
 
 func runSteps(db index.DB, steps []step) error {
 	err := db.Update(func(tx index.Tx) error {
@@ -522,20 +547,10 @@ func (p *plan) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for len(noted) > 0 {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("fold: %w", err)
-		}
-		more := false
-		err := p.db.Update(func(tx index.Tx) (err error) {
-			more, err = p.settleJournal(tx, noted[0], p.s.foldTxRows)
-			return err
-		})
+	for _, j := range noted {
+		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, p.s.foldTxRows) })
 		if err != nil {
-			return fmt.Errorf("write the index: %w", err)
-		}
-		if !more {
-			noted = noted[1:]
+			return err
 		}
 	}
 	return nil

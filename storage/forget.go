@@ -70,17 +70,23 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 // It folds first. fn may call the page; its error ends LocalPieces and is returned. Other errors
 // match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
-	var some []object.Digest
-	return s.eachRow(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) error {
-		if len(k) != numberSize {
-			return badRow(bucketLocal, fmt.Sprintf("%x", k), "bad key")
-		}
-		d, ok := numberDigest(tx, readNumber(k))
-		if !ok {
-			return badRow(bucketLocal, fmt.Sprintf("%x", k), "a number that stands for nothing")
+	return s.eachPiece(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
+		d, err := keyDigest(tx, bucketLocal, k)
+		if err != nil {
+			return d, false, err
 		}
 		row, _, err := readObjectRow(tx, &d)
-		if err == nil && row.held {
+		return d, row.held, err
+	}, fn)
+}
+
+// eachPiece calls fn with the pieces that pick names of the rows of a family, as eachRow gives
+// these, when no transaction is open.
+func (s *Store) eachPiece(ctx context.Context, family string, pick func(tx index.Tx, k, v []byte) (object.Digest, bool, error), fn func(object.Digest) error) error {
+	var some []object.Digest
+	return s.eachRow(ctx, family, func(tx index.Tx, k, v []byte) error {
+		d, ok, err := pick(tx, k, v)
+		if ok && err == nil {
 			some = append(some, d)
 		}
 		return err

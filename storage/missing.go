@@ -77,7 +77,7 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 	}
 	err = s.view(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
-		known = err == nil && ok && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
+		known = err == nil && ok && isMissingRow(tx, d, &row)
 		return err
 	})
 	return known, err
@@ -90,28 +90,20 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 // error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed,
 // or are those of the disk or of ctx.
 func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error) error {
-	var some []object.Digest
-	return s.eachRow(ctx, bucketObjects, func(tx index.Tx, k, v []byte) error {
+	return s.eachPiece(ctx, bucketObjects, func(tx index.Tx, k, v []byte) (object.Digest, bool, error) {
 		d, ok := digestOf(k)
 		if !ok {
-			return badRow(bucketObjects, fmt.Sprintf("%x", k), "bad key")
+			return d, false, badRow(bucketObjects, fmt.Sprintf("%x", k), "bad key")
 		}
 		row, ok := parseObjectRow(v)
 		if !ok {
-			return badRow(bucketObjects, d.String(), "bad value")
+			return d, false, badRow(bucketObjects, d.String(), "bad value")
 		}
-		if d.Kind().IsNode() || row.held || hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) || !referred(tx, row.number) {
-			return nil
-		}
-		some = append(some, d)
-		return nil
-	}, func() error {
-		for _, d := range some {
-			if err := fn(d); err != nil {
-				return err
-			}
-		}
-		some = some[:0]
-		return nil
-	})
+		return d, isMissingRow(tx, &d, &row), nil
+	}, fn)
+}
+
+// isMissingRow reports whether the row of a piece says that it is missing.
+func isMissingRow(tx index.Tx, d *object.Digest, row *objectRow) bool {
+	return !d.Kind().IsNode() && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
 }

@@ -413,8 +413,7 @@ func (s *Store) readHeads() ([]*commit.Commit, error) {
 	var ids []commit.ID
 	sum := state{}
 	err := s.viewOnce(func(tx index.Tx) error {
-		c := tx.Bucket(bucketHeads).Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		for k := range rowsOf(tx, bucketHeads) {
 			if len(k) != len(commit.ID{}) {
 				return badRow(bucketHeads, hex.EncodeToString(k), "bad key")
 			}

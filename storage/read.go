@@ -632,8 +632,7 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
 	err := s.view(func(tx index.Tx) error {
 		ids = nil
-		c := tx.Bucket(bucketMerges).Cursor()
-		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		for k := range rowsWith(tx.Bucket(bucketMerges), prefix) {
 			if len(k) != len(prefix)+len(commit.ID{}) {
 				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
 			}

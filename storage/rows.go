@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
@@ -381,6 +382,25 @@ func digestOf(v []byte) (object.Digest, bool) {
 	return d, err == nil
 }
 
+// rowsOf yields the rows of a family in the order of their keys. Keys and values are valid as long as
+// the transaction.
+func rowsOf(tx index.Tx, family string) iter.Seq2[[]byte, []byte] {
+	return rowsWith(tx.Bucket(family), nil)
+}
+
+// rowsWith yields the rows whose keys begin with a prefix, in their order. Rows may be changed
+// meanwhile.
+func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		c := b.Cursor()
+		for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
 // eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
 // after behind each. A transaction may be repeated when the index is made anew meanwhile: rows come
 // at least once.
@@ -418,6 +438,18 @@ func (s *Store) eachRow(ctx context.Context, family string, fn func(tx index.Tx,
 func hasKey(b index.Bucket, k []byte) bool {
 	found, _ := b.Cursor().Seek(k)
 	return bytes.Equal(found, k)
+}
+
+// keyDigest returns the digest of the piece that the key of a row stands for, which is its number.
+func keyDigest(tx index.Tx, family string, k []byte) (object.Digest, error) {
+	if len(k) != numberSize {
+		return object.Digest{}, badRow(family, hex.EncodeToString(k), "bad key")
+	}
+	d, ok := numberDigest(tx, readNumber(k))
+	if !ok {
+		return d, badRow(family, hex.EncodeToString(k), "a number that stands for nothing")
+	}
+	return d, nil
 }
 
 func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {

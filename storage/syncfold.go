@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -303,20 +301,16 @@ func aloneKind(parts [][]op) byte {
 func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
 	sweeps := []func(tx index.Tx, from []byte, most int) (next []byte, err error){forgetPieces, forgetCommits, forgetTags, forgetMetadata}
 	for _, sweep := range sweeps {
-		for from := []byte{}; from != nil; {
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("fold: %w", err)
-			}
-			err := db.Update(func(tx index.Tx) (err error) {
-				from, err = sweep(tx, from, max(1, s.foldTxRows/pieceWeight))
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("write the index: %w", err)
-			}
+		from := []byte{}
+		err := writeInParts(ctx, db, func(tx index.Tx) (more bool, err error) {
+			from, err = sweep(tx, from, max(1, s.foldTxRows/pieceWeight))
+			return from != nil, err
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) }}})
+	return writeState(db, st)
 }
 
 // someRows returns up to most rows from a key on, and the key to go on from, nil at the end.
@@ -339,12 +333,9 @@ func someRows(b index.Bucket, from []byte, most int) (rows []row, next []byte) {
 func forgetPieces(tx index.Tx, from []byte, most int) ([]byte, error) {
 	rows, next := someRows(tx.Bucket(bucketCloud), from, most)
 	for _, r := range rows {
-		if len(r.key) != numberSize {
-			return nil, badRow(bucketCloud, hex.EncodeToString(r.key), "bad key")
-		}
-		d, ok := numberDigest(tx, readNumber(r.key))
-		if !ok {
-			return nil, badRow(bucketCloud, hex.EncodeToString(r.key), "a number that stands for nothing")
+		d, err := keyDigest(tx, bucketCloud, r.key)
+		if err != nil {
+			return nil, err
 		}
 		row, _, err := readObjectRow(tx, &d)
 		if err != nil {

@@ -45,12 +45,9 @@ func readCloudRow(tx index.Tx, d *object.Digest, number uint64) (CloudPlace, boo
 
 // readCloudRowAt reads a row of bucket cloud by its key.
 func readCloudRowAt(tx index.Tx, k, v []byte) (PlacedPiece, error) {
-	if len(k) != numberSize {
-		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "bad key")
-	}
-	d, ok := numberDigest(tx, readNumber(k))
-	if !ok {
-		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "a number that stands for nothing")
+	d, err := keyDigest(tx, bucketCloud, k)
+	if err != nil {
+		return PlacedPiece{}, err
 	}
 	p, err := parseCloudRow(&d, v)
 	return PlacedPiece{Digest: d, Place: p}, err

@@ -274,16 +274,14 @@ func (ts *tagState) apply(o *op) {
 func (s *Store) readTags() (ts tagState, err error) {
 	err = s.viewPending(false, ofTags, func(tx index.Tx, pending []pendingOp) error {
 		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
-		c := tx.Bucket(bucketTags).Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
+		for k, v := range rowsOf(tx, bucketTags) {
 			id, err := parseTagRow(string(k), v)
 			if err != nil {
 				return err
 			}
 			ts.tags[string(k)] = id
 		}
-		c = tx.Bucket(bucketNewTags).Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
+		for k, v := range rowsOf(tx, bucketNewTags) {
 			t, err := parseNewTagRow(string(k), v)
 			if err != nil {
 				return err
@@ -347,8 +345,7 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	var unsynced map[commit.ID]bool
 	err := s.viewPending(false, ofCommits, func(tx index.Tx, pending []pendingOp) error {
 		unsynced = map[commit.ID]bool{}
-		c := tx.Bucket(bucketUnsynced).Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		for k := range rowsOf(tx, bucketUnsynced) {
 			if len(k) != len(commit.ID{}) {
 				return badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
 			}
@@ -419,8 +416,7 @@ func (s *Store) applyStatuses(tx index.Tx, pending []pendingOp, unsynced map[com
 				delete(come, id)
 			}
 		case o.kind == recForgotten:
-			c := rows.Cursor()
-			for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			for k := range rowsWith(rows, nil) {
 				if len(k) != len(commit.ID{}) {
 					return badRow(bucketCommits, hex.EncodeToString(k), "bad key")
 				}

@@ -123,13 +123,7 @@ func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	g.inner = append(g.inner, ids...)
 	s.chained = withoutCommits(s.chained, ids)
-	for len(ids) > 0 {
-		n := min(len(ids), maxRecordEntries)
-		o := op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}}
-		addRecord(g.batch, &o, nil)
-		ops, ids = append(ops, o), ids[n:]
-	}
-	return ops
+	return g.add(nil, idOps(nil, recSummary, ids))
 }
 
 func commitsOf(rs []ReceivedCommit) []*commit.Commit {
