@@ -382,8 +382,8 @@ func digestOf(v []byte) (object.Digest, bool) {
 	return d, err == nil
 }
 
-// rowsOf yields the rows of a family in the order of their keys. Keys and values are valid as long as
-// the transaction.
+// rowsOf yields the rows of a family in the order of their keys. Keys and values are valid as long
+// as the transaction.
 func rowsOf(tx index.Tx, family string) iter.Seq2[[]byte, []byte] {
 	return rowsWith(tx.Bucket(family), nil)
 }

@@ -77,8 +77,8 @@ type Recovery struct {
 	// Torn lists what was cut from the ends of segments: bytes that were being written when the
 	// machine or the process stopped, and that no reported commit needs.
 	Torn []segment.Torn
-	// RewrittenBatches counts the batches that were written again and synced, because they might not
-	// have been.
+	// RewrittenBatches counts the batches that were written again and synced, because they might
+	// not have been.
 	RewrittenBatches int
 	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
 	IndexRebuilt string

@@ -406,8 +406,8 @@ func TestFailedSyncPoisons(t *testing.T) {
 	}
 }
 
-// TestBelievedWhenWrittenAgain is I5 for the worst disk: a failed sync marks pages clean that are not
-// durable, the process dies, the next one sees them. What it replays must survive a power cut.
+// TestBelievedWhenWrittenAgain is I5 for the worst disk: a failed sync marks pages clean that are
+// not durable, the process dies, the next one sees them. What it replays must survive a power cut.
 func TestBelievedWhenWrittenAgain(t *testing.T) {
 	for n := range 3 { // what a failed sync does depends on the number of the operation
 		m := vfstest.NewMem()

@@ -136,8 +136,8 @@ func (op *opener) writeHeader(id uint32, open func(string) (vfs.File, error)) (e
 	return f.Sync()
 }
 
-// syncUnsynced makes the valid batches behind the named ends durable: each is written again where it
-// is, since a sync that has failed leaves bytes that look written and are not on the disk, and
+// syncUnsynced makes the valid batches behind the named ends durable: each is written again where
+// it is, since a sync that has failed leaves bytes that look written and are not on the disk, and
 // synced. Whatever a power cut takes of such a write, sector by sector, the bytes are the same.
 //
 // It also syncs the other segments that may be appended to. A batch that was cut off one, without a
