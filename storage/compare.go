@@ -252,39 +252,6 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 	return nil
 }
 
-func commitSources(tx index.Tx, dest uint64) [][]byte {
-	prefix := refPrefix(dest, refCommit)
-	var ids [][]byte
-	for k := range rowsWith(tx.Bucket(bucketRefs), prefix) {
-		ids = append(ids, k[len(prefix):])
-	}
-	return ids
-}
-
-// objectSources returns the digests of the pieces that refer to a destination, sorted.
-func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) {
-	prefix := refPrefix(dest, typ)
-	var out []object.Digest
-	for k, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
-		if len(k) != len(prefix)+numberSize {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
-		}
-		sources, ok := parseSources(nil, readNumber(k[len(prefix):]), v)
-		if !ok {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad sources")
-		}
-		for _, n := range sources {
-			d, ok := numberDigest(tx, n)
-			if !ok {
-				return nil, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
-			}
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, object.Digest.Compare)
-	return out, nil
-}
-
 // compareStatus compares the rows of one status.
 func (c *checker) compareStatus(family string, have, want index.Tx) error {
 	n, m := 0, 0

@@ -49,11 +49,6 @@ type plan struct {
 	skip      map[uint64]bool                 // numbers of those that the index has
 }
 
-type refKey struct {
-	dest uint64
-	typ  byte
-}
-
 // plannedObject is a digest to get a row: with the record that stores the piece, or nil for one
 // that was mentioned only.
 type plannedObject struct {
@@ -62,22 +57,6 @@ type plannedObject struct {
 	number uint64
 	base   uint64
 	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
-}
-
-// plannedRef is a reference from a source to a destination. A plan has many: a dozen for each node.
-type plannedRef struct {
-	packed uint64 // the key: destination, which has numberSize bytes, and type
-	source uint64
-}
-
-func newRef(k refKey, source uint64) plannedRef { return plannedRef{k.dest<<8 | uint64(k.typ), source} }
-
-func (r plannedRef) dest() uint64 { return r.packed >> 8 }
-
-func (r plannedRef) key() refKey { return refKey{r.dest(), byte(r.packed)} }
-
-func compareRefs(a, b plannedRef) int {
-	return cmp.Or(cmp.Compare(a.packed, b.packed), cmp.Compare(a.source, b.source))
 }
 
 // plannedStep is a record of a commit, with the number of its root, or of statuses of commits.

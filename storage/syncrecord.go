@@ -223,16 +223,6 @@ func checkValueDigest(d *object.Digest) error {
 	return nil
 }
 
-func checkMetadata(typ string, value []byte) error {
-	if typ == "" || len(typ) > maxMetadataTypeBytes {
-		return fmt.Errorf("metadata whose type has %d bytes: %w", len(typ), base.ErrInvalid)
-	}
-	if len(value) > maxMetadataBytes {
-		return fmt.Errorf("metadata %q of %d bytes, limit %d: %w", typ, len(value), maxMetadataBytes, base.ErrTooLarge)
-	}
-	return nil
-}
-
 // parseSync reads the payload of a record of sync.
 func parseSync(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	y := &syncOp{}

@@ -332,17 +332,6 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 	return ops
 }
 
-func tagOps(ops []op, kind byte, tags []TagChange) []op {
-	for _, t := range tags {
-		tag := &tagChange{name: t.Name, deleted: t.Removed}
-		if !t.Removed {
-			tag.id = t.Commit
-		}
-		ops = append(ops, op{kind: kind, tag: tag})
-	}
-	return ops
-}
-
 // SyncChanged returns a channel that is closed when there is something new to upload (a durable
 // commit or tag change made here, a piece that lost its place, a commit to be sent again) or the
 // page closes. Who takes it before he looks misses nothing. For a page that is closed it is closed.
