@@ -156,7 +156,8 @@ func (s *Store) foldInto(
 // none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
-	st.next, p.given = p.next, digestTable{}
+	st.next = p.next
+	p.numbers.trim()
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
