@@ -542,16 +542,16 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 // removeLeft removes the files of replaced segments. A crash before that leaves them to the next
 // open, or the next Replace.
 func (s *Salvage) removeLeft() error {
-	if err := s.l.files.close(); err != nil {
+	if err := s.l.files.close(); err != nil || len(s.left) == 0 {
+		return err
+	}
+	if err := s.o.FS.SyncDir(s.o.Dir); err != nil { // the name of what replaces them may not be durable
 		return err
 	}
 	for _, id := range s.left {
 		if err := s.o.FS.Remove(s.l.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
 		}
-	}
-	if len(s.left) == 0 {
-		return nil
 	}
 	return s.o.FS.SyncDir(s.o.Dir)
 }
