@@ -543,8 +543,8 @@ func TestRewriteFaultEverywhere(t *testing.T) {
 }
 
 // TestUnsyncedNameOfReplacement opens a log after the sync of the name of a replacement has failed,
-// as the next process does, and has the index point to the replacement. A power cut takes nothing of
-// that.
+// as the next process does, and has the index point to the replacement. A power cut takes nothing
+// of that.
 func TestUnsyncedNameOfReplacement(t *testing.T) {
 	for name, known := range map[string]bool{"an index": true, "no index": false} {
 		t.Run(name, func(t *testing.T) {
