@@ -139,7 +139,7 @@ func (u *PageUsage) fill(ctx context.Context, r *Repository, store *storage.Stor
 	}
 	u.Garbage = garbage.Bytes
 	u.Kinds = SpaceKinds{
-		Values: s.Pieces.Bytes, Nodes: s.Nodes.Bytes + s.Deltas.Bytes + s.NodeParts.Bytes + s.Bases.Bytes, Commits: s.Commits.Bytes,
+		Values: s.Pieces.Bytes, Nodes: s.Nodes.Bytes + s.Bases.Bytes, Commits: s.Commits.Bytes,
 		Rest: s.Other, Index: s.IndexBytes,
 	}
 	u.Kinds.Other = max(0, u.SizeBytes-s.SegmentBytes-s.IndexBytes)

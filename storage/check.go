@@ -31,7 +31,7 @@ type CheckOptions struct {
 // CheckReport is what Check has found.
 type CheckReport struct {
 	// What was verified.
-	Segments, Batches, Records, Pieces, Nodes, Values, Commits, Explanations, Rows, Tags int
+	Pieces, Nodes, Commits, Explanations, Rows int
 	// Bytes is the length of the segments.
 	Bytes int64
 	// Problems are errors that match base.ErrCorrupt and name a row, an object or a place. More
@@ -111,6 +111,7 @@ type checker struct {
 	ctx       context.Context
 	report    *CheckReport
 	fresh     index.DB // folded anew
+	tx        index.Tx // of fresh, once all of the log is in it
 	build     *rebuilder
 	folded    bool             // all that was durable when the check began is in page.db, so that no fold has ended half way
 	ahead     bool             // see compareRows
@@ -158,7 +159,6 @@ func (c *checker) run() error {
 		return c.compareRows(ahead)
 	}
 	for _, g := range s.log.Segments() {
-		c.report.Segments++
 		c.report.Bytes += int64(g.SyncedEnd)
 	}
 	var done int64
@@ -185,18 +185,19 @@ func (c *checker) run() error {
 		// damaged.
 		return c.problem(err)
 	}
-	return c.history()
+	return c.fresh.View(func(tx index.Tx) error {
+		c.tx = tx
+		return c.history()
+	})
 }
 
 // batch verifies the records of a batch and hands them to the index that is folded anew.
 func (c *checker) batch(info segment.BatchInfo, records []segment.Record) error {
-	c.report.Batches++
 	for _, r := range records {
 		o, err := parseRecord(r)
 		if err != nil {
 			return err
 		}
-		c.report.Records++
 		switch o.kind {
 		case recPiece, recNode:
 			c.report.Pieces++
@@ -238,8 +239,11 @@ func (c *checker) explains(o *op, ops []op) error {
 		cm = find(c.build.parts[i])
 	}
 	if cm == nil {
-		var err error
-		if cm, err = c.lookUp(*o.merge); err != nil {
+		err := c.fresh.View(func(tx index.Tx) (err error) {
+			cm, err = lookUpCommit(tx, *o.merge)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("explanation at %s: %w", placeString(o.place), err)
 		}
 	}
@@ -251,9 +255,9 @@ func (c *checker) explains(o *op, ops []op) error {
 
 // history verifies the commits, and the trees and values that they reach.
 func (c *checker) history() error {
-	ids, err := c.commitIDs()
-	if err != nil {
-		return err
+	var ids []commit.ID
+	for k := range rowsOf(c.tx, bucketCommits) {
+		ids = append(ids, commit.ID(k))
 	}
 	// Those with holes come first: commits that were made on them have the same holes.
 	for _, holes := range []bool{true, false} {
@@ -276,7 +280,7 @@ func (c *checker) history() error {
 		return err
 	}
 	for _, h := range c.heads {
-		if _, err := c.lookUp(h.ID); err != nil {
+		if _, err := lookUpCommit(c.tx, h.ID); err != nil {
 			if err := c.problem(fmt.Errorf("head %s: %w", h.ID, err)); err != nil {
 				return err
 			}
@@ -287,28 +291,17 @@ func (c *checker) history() error {
 
 // explanations verifies the trees of decisions.
 func (c *checker) explanations() error {
-	roots := map[commit.ID]object.Digest{}
-	err := c.fresh.View(func(tx index.Tx) error {
-		cur := tx.Bucket(bucketConflicts).Cursor()
-		for k, v := cur.First(); k != nil; k, v = cur.Next() {
-			root, err := parseConflictRow(k, v)
-			if err != nil {
-				return err
-			}
-			roots[commit.ID(k)] = root
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for id, root := range roots {
+	for k, v := range rowsOf(c.tx, bucketConflicts) {
 		if err := c.ctx.Err(); err != nil {
 			return fmt.Errorf("check: %w", err)
 		}
+		root, err := parseConflictRow(k, v)
+		if err != nil {
+			return err
+		}
 		c.report.Explanations++
-		_, err := c.lookUp(id)
-		if err == nil {
+		id := commit.ID(k)
+		if _, err = lookUpCommit(c.tx, id); err == nil {
 			err = c.tree(root)
 		}
 		if err != nil {
@@ -322,25 +315,13 @@ func (c *checker) explanations() error {
 
 // tags verifies that what the tags point to is there.
 func (c *checker) tags() error {
-	tags := map[string]commit.ID{}
-	err := c.fresh.View(func(tx index.Tx) error {
-		cur := tx.Bucket(bucketTags).Cursor()
-		for k, v := cur.First(); k != nil; k, v = cur.Next() {
-			id, err := parseTagRow(string(k), v)
-			if err != nil {
-				return err
-			}
-			tags[string(k)] = id
+	for k, v := range rowsOf(c.tx, bucketTags) {
+		id, err := parseTagRow(string(k), v)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for name, id := range tags {
-		c.report.Tags++
-		if _, err := c.lookUp(id); err != nil {
-			if err := c.problem(fmt.Errorf("tag %q: %w", name, err)); err != nil {
+		if _, err := lookUpCommit(c.tx, id); err != nil {
+			if err := c.problem(fmt.Errorf("tag %q: %w", k, err)); err != nil {
 				return err
 			}
 		}
@@ -348,39 +329,23 @@ func (c *checker) tags() error {
 	return nil
 }
 
-// lookUp returns a commit by the index that was folded anew. The page's own index may be damaged,
-// and would be made anew by whoever meets that, for which he would wait for the fold turn that the
-// check holds.
-func (c *checker) lookUp(id commit.ID) (cm *commit.Commit, err error) {
+// lookUpCommit returns a commit by an index that was folded anew. The page's own index may be
+// damaged, and would be made anew by whoever meets that, for which he would wait for the fold turn
+// that the check holds.
+func lookUpCommit(tx index.Tx, id commit.ID) (*commit.Commit, error) {
 	if first := commit.First(); id == first.ID {
 		return first, nil
 	}
-	err = c.fresh.View(func(tx index.Tx) error {
-		v := tx.Bucket(bucketCommits).Get(id[:])
-		if v == nil {
-			return &base.CorruptError{Where: "commit", Key: id.String(), Got: "the commit is missing"}
-		}
-		cm, err = parseCommitRow(id[:], v)
-		return err
-	})
-	return cm, err
-}
-
-func (c *checker) commitIDs() ([]commit.ID, error) {
-	var ids []commit.ID
-	err := c.fresh.View(func(tx index.Tx) error {
-		cur := tx.Bucket(bucketCommits).Cursor()
-		for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
-			ids = append(ids, commit.ID(k))
-		}
-		return nil
-	})
-	return ids, err
+	v := tx.Bucket(bucketCommits).Get(id[:])
+	if v == nil {
+		return nil, &base.CorruptError{Where: "commit", Key: id.String(), Got: "the commit is missing"}
+	}
+	return parseCommitRow(id[:], v)
 }
 
 // commit verifies one commit: that it follows from its parents, its tree, and the values in it.
 func (c *checker) commit(id commit.ID) error {
-	cm, err := c.lookUp(id)
+	cm, err := lookUpCommit(c.tx, id)
 	if err != nil {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
@@ -391,7 +356,7 @@ func (c *checker) commit(id commit.ID) error {
 			shallow = true
 			continue
 		}
-		if parents[i], err = c.lookUp(p); err != nil {
+		if parents[i], err = lookUpCommit(c.tx, p); err != nil {
 			return fmt.Errorf("check commit %s: parent: %w", id, err)
 		}
 	}
@@ -419,13 +384,7 @@ func (c *checker) commit(id commit.ID) error {
 }
 
 // treeless reports whether the tree of a commit need not be here, or not all of it.
-func (c *checker) treeless(id commit.ID) (treeless bool) {
-	err := c.fresh.View(func(tx index.Tx) error {
-		treeless = hasKey(tx.Bucket(bucketTreeless), id[:])
-		return nil
-	})
-	return err == nil && treeless
-}
+func (c *checker) treeless(id commit.ID) bool { return hasKey(c.tx.Bucket(bucketTreeless), id[:]) }
 
 // hole notes a commit with a hole in its tree.
 func (c *checker) hole(id commit.ID) {
@@ -435,25 +394,17 @@ func (c *checker) hole(id commit.ID) {
 }
 
 // pruned reports whether the parent of a commit was pruned.
-func (c *checker) pruned(parent, child commit.ID) (pruned bool) {
-	err := c.fresh.View(func(tx index.Tx) error {
-		pruned = tx.Bucket(bucketCommits).Get(parent[:]) == nil && hasKey(tx.Bucket(bucketShallow), shallowKey(parent, child))
-		return nil
-	})
-	return err == nil && pruned
+func (c *checker) pruned(parent, child commit.ID) bool {
+	return c.tx.Bucket(bucketCommits).Get(parent[:]) == nil && hasKey(c.tx.Bucket(bucketShallow), shallowKey(parent, child))
 }
 
 // treeAbsent reports whether a commit came without its tree and that was not rebuilt.
-func (c *checker) treeAbsent(cm *commit.Commit) (absent bool, err error) {
-	err = c.fresh.View(func(tx index.Tx) error {
-		if !hasKey(tx.Bucket(bucketTreeless), cm.ID[:]) {
-			return nil
-		}
-		row, _, err := readObjectRow(tx, &cm.Root)
-		absent = !row.held && cm.Root != btree.EmptyRoot
-		return err
-	})
-	return absent, err
+func (c *checker) treeAbsent(cm *commit.Commit) (bool, error) {
+	if !c.treeless(cm.ID) {
+		return false, nil
+	}
+	row, _, err := readObjectRow(c.tx, &cm.Root)
+	return !row.held && cm.Root != btree.EmptyRoot, err
 }
 
 // tree verifies a tree and the values in it, as far as they have not been.
@@ -470,7 +421,7 @@ func (c *checker) tree(root object.Digest) error {
 				continue
 			}
 			e := n.Entry(i)
-			if err := c.problem(c.value(&e)); err != nil {
+			if err := c.problem(c.piece(&e.Digest, e.Size, 0)); err != nil {
 				return false, err
 			}
 		}
@@ -487,29 +438,19 @@ func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error)
 
 // visit notes that the piece with this digest is being verified and reports whether it was before.
 func (c *checker) visit(d *object.Digest) (known bool, err error) {
-	var row objectRow
-	var ok bool
-	err = c.fresh.View(func(tx index.Tx) error {
-		row, ok, err = readObjectRow(tx, d)
-		return err
-	})
+	row, ok, err := readObjectRow(c.tx, d)
 	if err != nil || !ok {
 		return false, err
 	}
 	return c.known.set(row.number), nil
 }
 
-// value verifies that the pieces of a value are there, that their sizes add up, and that their
-// status is that of a piece in a commit.
-func (c *checker) value(e *fb.Entry) error {
-	c.report.Values++
-	return c.piece(&e.Digest, e.Size, 0)
-}
-
 // maxIndexDepth bounds how deep index pieces refer to each other: two children each would make 2^64
 // bytes long before.
 const maxIndexDepth = 64
 
+// piece verifies that a piece of a value and those below it are there, that their sizes add up, and
+// that their status is that of a piece in a commit.
 func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
 	bad := func(what string) error {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: what}
@@ -584,30 +525,23 @@ func (c *checker) contentSize(l *located) (uint64, error) {
 // page that lacks pieces, or does not know the places of all: it was missing there when a
 // transaction put it that has not ended with a commit.
 func (c *checker) status(d *object.Digest) error {
-	return c.fresh.View(func(tx index.Tx) error {
-		row, ok, err := readObjectRow(tx, d)
-		if err != nil || !ok {
-			return err
-		}
-		k := appendNumber(nil, row.number)
-		if tx.Bucket(bucketLocal).Get(k) == nil && tx.Bucket(bucketSynced).Get(k) == nil {
-			if may := tx.Bucket(bucketMetadata); may.Get([]byte(MetadataLacks)) != nil || may.Get([]byte(MetadataAdopted)) != nil {
-				return nil
-			}
-			return badRow(bucketLocal, d.String(), "a piece that a commit reaches is neither local nor synced")
-		}
+	row, ok, err := readObjectRow(c.tx, d)
+	if err != nil || !ok {
+		return err
+	}
+	k := appendNumber(nil, row.number)
+	may := c.tx.Bucket(bucketMetadata)
+	if hasKey(c.tx.Bucket(bucketLocal), k) || hasKey(c.tx.Bucket(bucketSynced), k) ||
+		hasKey(may, []byte(MetadataLacks)) || hasKey(may, []byte(MetadataAdopted)) {
 		return nil
-	})
+	}
+	return badRow(bucketLocal, d.String(), "a piece that a commit reaches is neither local nor synced")
 }
 
 // placed reports whether the bucket has a piece.
-func (c *checker) placed(d *object.Digest) (placed bool) {
-	err := c.fresh.View(func(tx index.Tx) error {
-		st, _, err := readPieceState(tx, d, nil)
-		placed = st.placed
-		return err
-	})
-	return err == nil && placed
+func (c *checker) placed(d *object.Digest) bool {
+	st, _, err := readPieceState(c.tx, d, nil)
+	return err == nil && st.placed
 }
 
 // bitset is a set of piece numbers.

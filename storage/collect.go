@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -315,10 +314,8 @@ func (c *Collector) abandon(ctx context.Context) error {
 	}
 	if err = find(); err == nil && len(stale) > 0 { // now all that is durable is in the rows
 		var ops []op
-		for rest := stale; len(rest) > 0; {
-			n := min(len(rest), maxRecordEntries)
-			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: rest[:n:n]}})
-			rest = rest[n:]
+		for some := range slices.Chunk(stale, maxRecordEntries) {
+			ops = append(ops, op{kind: recAbandoned, sync: &syncOp{journals: some}})
 		}
 		err = c.s.appendAloneOps(ops)
 	}
@@ -370,9 +367,6 @@ func (c *Collector) walk(ctx context.Context) (ended bool, err error) {
 	return ended, nil
 }
 
-// walkBlocks is how many blocks are looked at with one transaction.
-const walkBlocks = 64
-
 // dropStrays removes numbers that a fold has given which did not end, and that stand for nothing.
 func (c *Collector) dropStrays(strays []uint64) error {
 	if len(strays) == 0 {
@@ -386,165 +380,6 @@ func (c *Collector) dropStrays(strays []uint64) error {
 	db := c.s.index
 	c.s.indexMu.RUnlock()
 	return runSteps(db, steps)
-}
-
-// judge decides by the rows what is garbage.
-type judge struct {
-	c        *Collector
-	tx       index.Tx
-	refs     index.Cursor
-	numbers  index.Cursor
-	w        *wantedNow
-	local    bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
-	placed   bool // and those that the bucket has
-	drop     bool // of those that the bucket has, chunks may be dropped if they must not go
-	idle     []object.Digest
-	garbage  []candidate
-	rows     []objectRow // of garbage
-	strays   []uint64
-	blind    bool
-	keepRows bool
-}
-
-func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
-	k := &judge{c: c, tx: tx, w: w, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor()}
-	s := c.s
-	s.mu.Lock()
-	calm := c.lastQuiet.known && s.syncs == c.lastQuiet.syncs
-	s.mu.Unlock()
-	if !calm {
-		return k
-	}
-	noOlder := w.oldest > c.lastQuiet.journal
-	if !c.trees.here(tx) || c.lastBlind || c.blind {
-		k.drop = noOlder
-		k.local = noOlder && hasKey(tx.Bucket(bucketMetadata), []byte(MetadataPlaced))
-		return k
-	}
-	k.placed = noOlder
-	k.local = k.placed || !syncs(tx) // in a page that syncs with nothing, journals say what they rely on
-	return k
-}
-
-// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync.
-func syncs(tx index.Tx) bool {
-	rows := tx.Bucket(bucketMetadata).Cursor()
-	typ, _ := rows.First()
-	if string(typ) == MetadataErasing {
-		typ, _ = rows.Next()
-	}
-	return typ != nil
-}
-
-// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It
-// goes from one block that has numbers to the next: the end, of which a row says where it is, may
-// be anywhere.
-func (k *judge) walk(from, end uint64) (next uint64, err error) {
-	for range walkBlocks {
-		key, _ := k.numbers.Seek(appendNumber(nil, from))
-		switch {
-		case from >= end || key == nil:
-			return max(from, end), nil
-		case len(key) != numberSize:
-			return from, badNumber(key)
-		case readNumber(key) >= end:
-			return end, nil
-		}
-		if err := k.block(blockOf(readNumber(key)), nil); err != nil {
-			return from, err
-		}
-		from = (blockOf(readNumber(key)) + 1) * sumBlock
-	}
-	return from, nil
-}
-
-func badNumber(key []byte) error { return badRow(bucketNumbers, hex.EncodeToString(key), "bad key") }
-
-// block looks at the numbers of a block, or at those of them that are asked for, which ascend.
-func (k *judge) block(n uint64, only []uint64) error {
-	b, err := readBlock(k.tx, k.refs, n)
-	if err != nil {
-		return err
-	}
-	first := n * sumBlock
-	if only != nil {
-		for _, number := range only {
-			key := appendNumber(nil, number)
-			if v := k.tx.Bucket(bucketNumbers).Get(key); v != nil {
-				if err := k.number(&b, number, number-first, v); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	for key, v := k.numbers.Seek(appendNumber(nil, first)); key != nil; key, v = k.numbers.Next() {
-		if len(key) != numberSize {
-			return badNumber(key)
-		}
-		number := readNumber(key)
-		if number >= first+sumBlock {
-			break
-		}
-		if err := k.number(&b, number, number-first, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// number looks at one piece.
-func (k *judge) number(b *block, number, at uint64, v []byte) error {
-	d, ok := digestOf(v)
-	if !ok {
-		return badRow(bucketNumbers, fmt.Sprint(number), "no digest")
-	}
-	if b.referred[at] && (d.Kind() != object.IndexBit || k.blind) {
-		return nil
-	}
-	row, ok, err := readObjectRow(k.tx, &d)
-	if err != nil {
-		return err
-	}
-	switch {
-	case b.referred[at]:
-		if !ok || !row.held {
-			k.blind, err = k.isLive(number)
-		}
-		return err
-	case !ok || row.number != number:
-		if !b.base[at] {
-			k.strays = append(k.strays, number)
-		}
-		return nil
-	case row.dead && b.base[at], row.held && inSpans(k.w.spans, row.place):
-		return nil
-	case !d.Kind().IsNode() && !k.local && hasKey(k.tx.Bucket(bucketLocal), appendNumber(nil, number)):
-		return nil
-	case !d.Kind().IsNode() && !k.placed && hasKey(k.tx.Bucket(bucketCloud), appendNumber(nil, number)):
-		if k.drop && row.held && d.Kind() == object.Chunk && !k.inJournal(number) {
-			k.idle = append(k.idle, d)
-		}
-		return nil
-	}
-	if k.inJournal(number) {
-		return nil
-	}
-	k.garbage = append(k.garbage, candidate{d, number, row.held && b.base[at] && d.Kind() == object.NodeBit})
-	if k.keepRows {
-		k.rows = append(k.rows, row)
-	}
-	return nil
-}
-
-// inJournal reports whether a piece belongs to a journal that is not committed.
-func (k *judge) inJournal(number uint64) bool {
-	for _, j := range k.w.journals {
-		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
-			return true
-		}
-	}
-	return false
 }
 
 // lookAgain looks at candidates once more. It returns those that are garbage, sorted by digest, and

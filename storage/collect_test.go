@@ -175,7 +175,7 @@ func TestCollectSharedValues(t *testing.T) {
 	}
 	r, err := w.s.Space(t.Context())
 	w.must(err)
-	if r.Pieces.Count != 0 || r.Nodes.Count+r.Deltas.Count != 0 || r.Commits.Count != 1 || len(r.Segments) == 0 {
+	if r.Pieces.Count != 0 || r.Nodes.Count != 0 || r.Commits.Count != 1 || r.SegmentBytes == 0 {
 		t.Errorf("space %+v", r)
 	}
 	w.close()

@@ -73,13 +73,13 @@ func (s *Store) writePosition(moving bool) error {
 	}
 	st := s.state.clone()
 	st.position = p
-	err = runSteps(s.writableIndex(), []step{{weight: 1, run: func(tx index.Tx) error {
+	err = writeIndex(s.writableIndex(), func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		if err := setRow(b, movingKey, moving, []byte{}); err != nil {
 			return err
 		}
 		return b.Put(stateKey, st.encode())
-	}}})
+	})
 	if err == nil {
 		s.state = st
 	}
@@ -139,7 +139,7 @@ func (s *Store) moveSome(id uint32, some []movedPiece) error {
 	}
 	slices.SortFunc(some, func(a, b movedPiece) int { return a.digest.Compare(b.digest) })
 	var bases []uint64
-	err := runSteps(s.writableIndex(), []step{{weight: 1, run: func(tx index.Tx) error {
+	err := writeIndex(s.writableIndex(), func(tx index.Tx) error {
 		bases = bases[:0]
 		for i := range some {
 			base, err := s.moveRow(tx, id, &some[i])
@@ -151,7 +151,7 @@ func (s *Store) moveSome(id uint32, some []movedPiece) error {
 			}
 		}
 		return nil
-	}}})
+	})
 	if err == nil {
 		s.freed = append(s.freed, bases[:min(len(bases), maxFreed-min(len(s.freed), maxFreed))]...)
 	}

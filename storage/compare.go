@@ -97,16 +97,14 @@ func (c *checker) compareRaw(family string, have, want index.Bucket) error {
 // compareObjects compares the rows of objects and, for each, the references to it.
 func (c *checker) compareObjects(have, want index.Tx) error {
 	hb, wb := have.Bucket(bucketObjects), want.Bucket(bucketObjects)
-	hc := hb.Cursor()
-	for k, _ := hc.First(); k != nil; k, _ = hc.Next() {
+	for k := range rowsWith(hb, nil) {
 		if wb.Get(k) == nil && !c.ahead && !c.saysNothing(have, k) {
 			if err := c.problemRow(bucketObjects, hex.EncodeToString(k), "a row that the log does not give"); err != nil {
 				return err
 			}
 		}
 	}
-	wc := wb.Cursor()
-	for k, v := wc.First(); k != nil; k, v = wc.Next() {
+	for k, v := range rowsWith(wb, nil) {
 		c.report.Rows++
 		if err := c.compareObject(k, v, have, want); err != nil {
 			return err
@@ -166,8 +164,7 @@ func (c *checker) compareObject(k, wantRow []byte, have, want index.Tx) error {
 
 // checkState finds rows beside the state that nothing has put there.
 func (c *checker) checkState(have index.Tx) error {
-	cur := have.Bucket(bucketState).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(have, bucketState) {
 		c.report.Rows++
 		known := bytes.Equal(k, stateKey) || len(v) == 0 && (bytes.Equal(k, movingKey) || bytes.Equal(k, straysKey))
 		if known {
@@ -188,8 +185,7 @@ func (c *checker) checkNumbers(have index.Tx) error {
 		return c.problem(err)
 	}
 	strays := c.ahead || hasKey(have.Bucket(bucketState), straysKey)
-	cur := have.Bucket(bucketNumbers).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(have, bucketNumbers) {
 		c.report.Rows++
 		what := ""
 		d, ok := digestOf(v)
@@ -256,47 +252,11 @@ func (c *checker) compareRefs(d object.Digest, have, want index.Tx, hn, wn uint6
 	return nil
 }
 
-func commitSources(tx index.Tx, dest uint64) [][]byte {
-	prefix := refPrefix(dest, refCommit)
-	var ids [][]byte
-	c := tx.Bucket(bucketRefs).Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		ids = append(ids, k[len(prefix):])
-	}
-	return ids
-}
-
-// objectSources returns the digests of the pieces that refer to a destination, sorted.
-func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) {
-	prefix := refPrefix(dest, typ)
-	var out []object.Digest
-	c := tx.Bucket(bucketRefs).Cursor()
-	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
-		if len(k) != len(prefix)+numberSize {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
-		}
-		sources, ok := parseSources(nil, readNumber(k[len(prefix):]), v)
-		if !ok {
-			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad sources")
-		}
-		for _, n := range sources {
-			d, ok := numberDigest(tx, n)
-			if !ok {
-				return nil, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
-			}
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, object.Digest.Compare)
-	return out, nil
-}
-
 // compareStatus compares the rows of one status.
 func (c *checker) compareStatus(family string, have, want index.Tx) error {
 	n, m := 0, 0
 	wb := want.Bucket(family)
-	cur := have.Bucket(family).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(have, family) {
 		n++
 		c.report.Rows++
 		if len(k) < numberSize {
@@ -320,8 +280,7 @@ func (c *checker) compareStatus(family string, have, want index.Tx) error {
 			}
 		}
 	}
-	cur = wb.Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+	for range rowsWith(wb, nil) {
 		m++
 	}
 	if n != m {

@@ -109,7 +109,7 @@ func (c *crasher) recovers(mem *vfstest.Mem, ix *index.Memory, p promise, rng *r
 		return fmt.Errorf("open: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if r := s.Recovery(); len(r.Torn) > 0 || r.CopiedBatches > 0 || r.IndexRebuilt != "" {
+	if r := s.Recovery(); len(r.Torn) > 0 || r.RewrittenBatches > 0 || r.IndexRebuilt != "" {
 		c.partial.Add(1)
 	}
 	if err := c.w.verify(s, p, rng); err != nil {
@@ -176,7 +176,7 @@ func (c *crasher) again(s *storage.Store, mem *vfstest.Mem, ix *index.Memory, rn
 		return fmt.Errorf("open again: %w", err)
 	}
 	defer func() { err = errors.Join(err, s2.Close()) }()
-	if r := s2.Recovery(); closed && (len(r.Torn) > 0 || r.CopiedBatches > 0 || r.IndexRebuilt != "") {
+	if r := s2.Recovery(); closed && (len(r.Torn) > 0 || r.RewrittenBatches > 0 || r.IndexRebuilt != "") {
 		return fmt.Errorf("recovery after closing: %+v", r)
 	}
 	if also != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -157,7 +156,8 @@ func (s *Store) foldInto(
 // none is given twice (I6), and the state last (I4).
 func (p *plan) write(ctx context.Context, st *state) error {
 	firstNew := st.next
-	st.next, p.given = p.next, digestTable{}
+	st.next = p.next
+	p.numbers.trim()
 	w := &planWriter{ctx: ctx, db: p.db, most: p.s.foldTxRows, next: p.next}
 	w.addNumbers(p, firstNew)
 	w.addObjects(p, firstNew)
@@ -203,7 +203,7 @@ var straysKey = []byte("strays")
 // after a crash gives none of them to another digest (I6). first reports that no fold before was
 // left in the midst.
 func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
-	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+	err = writeIndex(db, func(tx index.Tx) error {
 		b := tx.Bucket(bucketState)
 		st, err := parseState(bytes.Clone(b.Get(stateKey)))
 		if err != nil {
@@ -216,7 +216,7 @@ func reserveNumbers(db index.DB, next uint64) (first bool, err error) {
 		}
 		st.next = max(st.next, next)
 		return b.Put(stateKey, st.encode())
-	}}})
+	})
 	return first, err
 }
 
@@ -278,6 +278,31 @@ func (w *planWriter) finish(last func(index.Tx) error) error {
 const spreadFill = 0.8
 
 var spreadFamilies = []string{bucketCommits, bucketUnsynced, bucketObjects, bucketRefs}
+
+// writeIndex runs one step in a transaction.
+func writeIndex(db index.DB, run func(index.Tx) error) error { return runSteps(db, []step{{run, 1}}) }
+
+// writeInParts calls fn in one transaction after the other, until it says that there is no more.
+func writeInParts(ctx context.Context, db index.DB, fn func(tx index.Tx) (more bool, err error)) error {
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("fold: %w", err)
+		}
+		err := writeIndex(db, func(tx index.Tx) (err error) {
+			more, err = fn(tx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeState writes the row that says what the index reflects.
+func writeState(db index.DB, st *state) error {
+	return writeIndex(db, func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) })
+}
 
 func runSteps(db index.DB, steps []step) error {
 	err := db.Update(func(tx index.Tx) error {
@@ -380,104 +405,6 @@ func (w *planWriter) addRefs(p *plan, firstNew uint64) {
 	}
 }
 
-// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are
-// sorted and of one block, and adds what it returns to the sum of the block.
-func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
-	block, sum := blockOf(refs[0].dest()), uint64(0)
-	for len(refs) > 0 {
-		n := 1
-		for n < len(refs) && refs[n].packed == refs[0].packed {
-			n++
-		}
-		sources := make([]uint64, n)
-		for i, r := range refs[:n] {
-			sources[i] = r.source
-		}
-		more, err := fn(tx.Bucket(bucketRefs), refs[0].key(), slices.Compact(sources))
-		if err != nil {
-			return err
-		}
-		sum, refs = sum+more, refs[n:]
-	}
-	return addSum(tx, block, sum)
-}
-
-func sumOf(k refKey, sources []uint64) (sum uint64) {
-	for _, s := range sources {
-		sum += refHash(k, s)
-	}
-	return sum
-}
-
-// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
-// that adds to the sum.
-func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
-	prefix := refPrefix(k.dest, k.typ)
-	for len(sources) > 0 {
-		chunk, next, err := sourceChunk(b, prefix, sources[0])
-		if err != nil {
-			return 0, err
-		}
-		n := len(sources)
-		if next != 0 {
-			n, _ = slices.BinarySearch(sources, next)
-		}
-		sum += sumOf(k, without(sources[:n], chunk))
-		merged := slices.Concat(chunk, sources[:n])
-		slices.Sort(merged)
-		merged = slices.Compact(merged)
-		if len(chunk) > 0 && merged[0] != chunk[0] {
-			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
-				return 0, err
-			}
-		}
-		if err := putSources(b, prefix, merged); err != nil {
-			return 0, err
-		}
-		sources = sources[n:]
-	}
-	return sum, nil
-}
-
-// putSources writes sources in rows of at most maxSources.
-func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
-	for len(sources) > 0 {
-		part := sources[:min(maxSources, len(sources))]
-		if err := b.Put(appendNumber(bytes.Clone(prefix), part[0]), appendSources(nil, part)); err != nil {
-			return err
-		}
-		sources = sources[len(part):]
-	}
-	return nil
-}
-
-// sourceChunk returns the sources of the row into which source belongs, which is the last that does
-// not begin after it or else the first, and where the row after it begins (0: there is none).
-func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
-	c := b.Cursor()
-	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
-	var v []byte
-	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
-	if own(k) {
-		next = readNumber(k[len(prefix):])
-		k, v = c.Prev()
-	} else if k, v = c.Prev(); k == nil {
-		k, v = c.Last()
-	}
-	if !own(k) {
-		return nil, next, nil
-	}
-	first := readNumber(k[len(prefix):])
-	if first > source {
-		return nil, next, nil
-	}
-	chunk, ok := parseSources(nil, first, v)
-	if !ok {
-		return nil, 0, badRow(bucketRefs, fmt.Sprintf("%x", k), "bad sources")
-	}
-	return chunk, next, nil
-}
-
 func (w *planWriter) addStatuses(p *plan) {
 	journals := make([]uint64, 0, len(p.transient))
 	for j := range p.transient {
@@ -522,20 +449,10 @@ func (p *plan) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for len(noted) > 0 {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("fold: %w", err)
-		}
-		more := false
-		err := p.db.Update(func(tx index.Tx) (err error) {
-			more, err = p.settleJournal(tx, noted[0], p.s.foldTxRows)
-			return err
-		})
+	for _, j := range noted {
+		err := writeInParts(ctx, p.db, func(tx index.Tx) (bool, error) { return p.settleJournal(tx, j, p.s.foldTxRows) })
 		if err != nil {
-			return fmt.Errorf("write the index: %w", err)
-		}
-		if !more {
-			noted = noted[1:]
+			return err
 		}
 	}
 	return nil
@@ -567,175 +484,9 @@ func (p *plan) settleJournal(tx index.Tx, journal uint64, most int) (more bool, 
 	return len(keys) == most, nil
 }
 
-// writeHistory brings commits and their statuses to the index.
-func (p *plan) writeHistory(tx index.Tx, st *state) error {
-	for _, h := range p.history {
-		var err error
-		switch h.o.kind {
-		case recStatus:
-			if h.o.sync.status == statusUnexplained {
-				continue // once explanations are written
-			}
-			err = writeStatus(tx, h.o.sync)
-		case recSummary:
-			err = dropHeads(tx, st, h.o.sync.ids)
-		default:
-			err = writeCommit(tx, st, h.o, h.root)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
-	c := o.commit
-	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
-		return promoteCommit(tx, st, o)
-	}
-	if o.origin == originAhead {
-		return addCommit(tx, o, root)
-	}
-	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
-		return err
-	}
-	st.addHead(c.ID)
-	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
-		return err
-	}
-	return addCommit(tx, o, root)
-}
-
-// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes
-// again as one that does.
-func promoteCommit(tx index.Tx, st *state, o *op) error {
-	c, treeless := o.commit, tx.Bucket(bucketTreeless)
-	if o.origin == originAhead || !bytes.Equal(treeless.Get(c.ID[:]), aheadRow) {
-		return nil
-	}
-	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
-		return err
-	}
-	st.addHead(c.ID)
-	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
-		return err
-	}
-	if o.origin == originTreeless {
-		return treeless.Put(c.ID[:], nil)
-	}
-	return treeless.Delete(c.ID[:])
-}
-
-// addCommit writes the rows of a commit, but for those about heads.
-func addCommit(tx index.Tx, o *op, root uint64) error {
-	c := o.commit
-	rows := []row{{bucketCommits, c.ID[:], c.Encode()}}
-	if o.origin == originLocal {
-		rows = append(rows, row{bucketUnsynced, c.ID[:], unsyncedRow(c)})
-	}
-	if o.origin == originTreeless {
-		rows = append(rows, row{bucketTreeless, c.ID[:], nil})
-	}
-	if o.origin == originAhead {
-		rows = append(rows, row{bucketTreeless, c.ID[:], aheadRow})
-	}
-	if len(c.Parents) == 2 {
-		rows = append(rows, row{bucketMerges, mergeKey(c.Parents[0], c.Parents[1], c.ID), nil})
-	}
-	for _, parent := range c.Parents {
-		if parent != commit.First().ID && tx.Bucket(bucketCommits).Get(parent[:]) == nil { // it was pruned
-			rows = append(rows, row{bucketShallow, shallowKey(parent, c.ID), nil})
-		}
-	}
-	for _, r := range rows {
-		if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
-			return err
-		}
-	}
-	if err := dropShallow(tx, c.ID); err != nil {
-		return err
-	}
-	return putCommitRef(tx, root, c.ID)
-}
-
 type row struct {
 	bucket     string
 	key, value []byte
-}
-
-func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
-
-// writeExplanations gives each merge the first of its explanations. That the merge is there is for
-// Check to say: what the log holds decides about the rows, however it is parted.
-func (p *plan) writeExplanations(tx index.Tx) error {
-	b := tx.Bucket(bucketConflicts)
-	for _, e := range p.explained {
-		merge := *e.o.merge
-		if b.Get(merge[:]) != nil {
-			continue
-		}
-		if err := b.Put(merge[:], conflictRow(merge, &e.o.digest)); err != nil {
-			return err
-		}
-		if err := putCommitRef(tx, e.root, merge); err != nil {
-			return err
-		}
-	}
-	for _, h := range p.history {
-		if h.o.kind != recStatus || h.o.sync.status != statusUnexplained {
-			continue
-		}
-		for _, id := range h.o.sync.ids {
-			if err := dropExplanation(tx, id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all
-// explanations that it knows of.
-func dropExplanation(tx index.Tx, merge commit.ID) error {
-	b := tx.Bucket(bucketConflicts)
-	v := b.Get(merge[:])
-	if v == nil {
-		return nil
-	}
-	root, err := parseConflictRow(merge[:], v)
-	if err != nil {
-		return err
-	}
-	row, ok, err := readObjectRow(tx, &root)
-	if err != nil {
-		return err
-	}
-	c, err := parseCommitRow(merge[:], tx.Bucket(bucketCommits).Get(merge[:]))
-	if err != nil {
-		return err
-	}
-	if ok && c.Root != root {
-		if err := dropCommitRef(tx, row.number, merge); err != nil {
-			return err
-		}
-	}
-	return b.Delete(bytes.Clone(merge[:]))
-}
-
-// dropHeads makes commits no heads.
-func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
-	heads := tx.Bucket(bucketHeads)
-	for _, id := range ids {
-		if heads.Get(id[:]) == nil {
-			continue
-		}
-		if err := heads.Delete(append([]byte(nil), id[:]...)); err != nil {
-			return err
-		}
-		st.removeHead(id)
-	}
-	return nil
 }
 
 // foldAll folds what is durable. The caller holds the fold turn.

@@ -3,50 +3,11 @@ package storage
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-// DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index
-// pieces stay, since they say what a value refers to. Pieces that are not synced, or not held, are
-// passed over, also when they become so before the drop is durable. It writes batches of 1024
-// pieces and returns about how many bytes of content will be free after compaction, also when it
-// ends with an error. Errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or
-// of ctx.
-func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
-	given := map[object.Digest]bool{}
-	for len(pieces) > 0 {
-		var batch []object.Digest
-		var bytes int64
-		for len(pieces) > 0 && len(batch) < s.maxTouches {
-			d := pieces[0]
-			pieces = pieces[1:]
-			if d.Kind() != object.Chunk || given[d] {
-				continue
-			}
-			given[d] = true
-			st, err := s.stateOf(&d)
-			if err != nil {
-				return free, fmt.Errorf("drop pieces: %w", err)
-			}
-			if st.held && st.placed && st.at.content == nil {
-				batch = append(batch, d)
-				bytes += int64(st.at.place.Length) - object.DigestSize - 1
-			}
-		}
-		if len(batch) == 0 {
-			break
-		}
-		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), false); err != nil {
-			return free, fmt.Errorf("drop pieces: %w", err)
-		}
-		free += bytes
-	}
-	return free, s.writable()
-}
 
 // PlacedIn returns, in any order, the pieces whose place in says is one that it looks for. It reads
 // all cloud rows: it folds first and may take long. in must not call the page. Errors match
@@ -70,47 +31,15 @@ func (s *Store) PlacedIn(ctx context.Context, in func(CloudPlace) bool) ([]Place
 // It folds first. fn may call the page; its error ends LocalPieces and is returned. Other errors
 // match base.ErrCorrupt or base.ErrClosed, or are those of the disk or of ctx.
 func (s *Store) LocalPieces(ctx context.Context, fn func(object.Digest) error) error {
-	var some []object.Digest
-	return s.eachRow(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) error {
-		if len(k) != numberSize {
-			return badRow(bucketLocal, fmt.Sprintf("%x", k), "bad key")
-		}
-		d, ok := numberDigest(tx, readNumber(k))
-		if !ok {
-			return badRow(bucketLocal, fmt.Sprintf("%x", k), "a number that stands for nothing")
+	return s.eachPiece(ctx, bucketLocal, func(tx index.Tx, k, _ []byte) (object.Digest, bool, error) {
+		d, err := keyDigest(tx, bucketLocal, k)
+		if err != nil {
+			return d, false, err
 		}
 		row, _, err := readObjectRow(tx, &d)
-		if err == nil && row.held {
-			some = append(some, d)
-		}
-		return err
-	}, func() error {
-		for _, d := range some {
-			if err := fn(d); err != nil {
-				return err
-			}
-		}
-		some = some[:0]
-		return nil
-	})
+		return d, row.held, err
+	}, fn)
 }
-
-// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket:
-// MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which
-// commits were given up here.
-const (
-	MetadataRetention = "retention"
-	MetadataGivenUp   = "givenup"
-)
-
-// staysForgotten reports whether ForgetCloud leaves the row of a type.
-func staysForgotten(typ string) bool {
-	return typ == MetadataRetention || strings.HasPrefix(typ, MetadataGivenUp)
-}
-
-// MetadataErasing is the type of a metadata row that a page may have without a bucket, while a
-// value is erased from its history: it does not make it one that syncs.
-const MetadataErasing = "erasing"
 
 // ForgetCloud makes everything local and unsynced again, and removes all metadata of sync but
 // MetadataRetention and what begins with MetadataGivenUp, as one record of the log: for another
@@ -182,4 +111,91 @@ func (s *Store) allHeld(ctx context.Context) error {
 		}
 		return err
 	}, func() error { return nil })
+}
+
+// foldForgotten carries a record out that forgets the bucket, in transactions of bounded size. What
+// it has done of it does not matter when it is done again: each of its steps leads to where the
+// record leads, whether it is the first time or not.
+func (s *Store) foldForgotten(ctx context.Context, db index.DB, st *state) error {
+	sweeps := []func(tx index.Tx, from []byte, most int) (next []byte, err error){forgetPieces, forgetCommits, forgetTags, forgetMetadata}
+	for _, sweep := range sweeps {
+		from := []byte{}
+		err := writeInParts(ctx, db, func(tx index.Tx) (more bool, err error) {
+			from, err = sweep(tx, from, max(1, s.foldTxRows/pieceWeight))
+			return from != nil, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return writeState(db, st)
+}
+
+// forgetPieces takes the places of some pieces away: those that are held are local again.
+func forgetPieces(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketCloud), from, most)
+	for _, r := range rows {
+		d, err := keyDigest(tx, bucketCloud, r.key)
+		if err != nil {
+			return nil, err
+		}
+		row, _, err := readObjectRow(tx, &d)
+		if err != nil {
+			return nil, err
+		}
+		for _, bucket := range []string{bucketCloud, bucketSynced} {
+			if err := tx.Bucket(bucket).Delete(r.key); err != nil {
+				return nil, err
+			}
+		}
+		if row.held {
+			if err := tx.Bucket(bucketLocal).Put(r.key, nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return next, nil
+}
+
+// forgetCommits makes some commits unsynced.
+func forgetCommits(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketCommits), from, most)
+	for _, r := range rows {
+		c, err := parseCommitRow(r.key, r.value)
+		if err != nil {
+			return nil, err
+		}
+		if err := setRow(tx.Bucket(bucketUnsynced), r.key, true, unsyncedRow(c)); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// forgetTags makes some tags unsynced.
+func forgetTags(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketTags), from, most)
+	for _, r := range rows {
+		id, err := parseTagRow(string(r.key), r.value)
+		if err != nil {
+			return nil, err
+		}
+		if err := tx.Bucket(bucketNewTags).Put(r.key, newTagRow(&tagChange{name: string(r.key), id: id})); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+func forgetMetadata(tx index.Tx, from []byte, most int) ([]byte, error) {
+	rows, next := someRows(tx.Bucket(bucketMetadata), from, most)
+	for _, r := range rows {
+		if staysForgotten(string(r.key)) {
+			continue
+		}
+		if err := tx.Bucket(bucketMetadata).Delete(r.key); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
 }

@@ -2,12 +2,10 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -16,15 +14,6 @@ import (
 // has the same tree; or repair has found holes in the tree, nodes that were damaged. What is left
 // of such a tree stays, and when the nodes have been stored anew, for whichever commit, it is whole
 // again.
-
-// gotMissing is what errors about pieces say that are not here and should be.
-const gotMissing = "the piece is missing"
-
-// isMissingPiece reports whether an error is about a piece that is not here.
-func isMissingPiece(err error) bool {
-	c, ok := errors.AsType[*base.CorruptError](err)
-	return ok && c.Where == "object" && c.Got == gotMissing
-}
 
 // hasTreelessRow reports whether the rows say that a commit is treeless. Holes are noted by repair
 // only, whose records no open page has pending.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/base"
@@ -18,21 +19,6 @@ import (
 func notSent(d *object.Digest) error {
 	return fmt.Errorf("read piece %s, which is not here and which nobody has sent to the bucket: %w", d.Short(), base.ErrGone)
 }
-
-// MetadataLacks is the type of the metadata row that says that values of the page may have missing
-// pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
-// looked for in the page's log, by making the index anew.
-const MetadataLacks = "lacks"
-
-// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page
-// may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or
-// has given up pieces with their places.
-const MetadataAdopted = "adopted"
-
-// MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log
-// need have a place, or are named as missing, whether their trees are here or not. Then a local
-// piece to which nothing here refers is garbage.
-const MetadataPlaced = "sent"
 
 // isMissing reports whether a piece is missing in a page that is known to lack some, or not to know
 // the places of all. With fold, it lets the index reflect the log first if there is no row of the
@@ -77,7 +63,7 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 	}
 	err = s.view(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
-		known = err == nil && ok && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
+		known = err == nil && ok && isMissingRow(tx, d, &row)
 		return err
 	})
 	return known, err
@@ -90,28 +76,37 @@ func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
 // error ends MissingPieces and is returned. Other errors match base.ErrCorrupt or base.ErrClosed,
 // or are those of the disk or of ctx.
 func (s *Store) MissingPieces(ctx context.Context, fn func(object.Digest) error) error {
-	var some []object.Digest
-	return s.eachRow(ctx, bucketObjects, func(tx index.Tx, k, v []byte) error {
+	return s.eachPiece(ctx, bucketObjects, func(tx index.Tx, k, v []byte) (object.Digest, bool, error) {
 		d, ok := digestOf(k)
 		if !ok {
-			return badRow(bucketObjects, fmt.Sprintf("%x", k), "bad key")
+			return d, false, badRow(bucketObjects, fmt.Sprintf("%x", k), "bad key")
 		}
 		row, ok := parseObjectRow(v)
 		if !ok {
-			return badRow(bucketObjects, d.String(), "bad value")
+			return d, false, badRow(bucketObjects, d.String(), "bad value")
 		}
-		if d.Kind().IsNode() || row.held || hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) || !referred(tx, row.number) {
-			return nil
-		}
-		some = append(some, d)
-		return nil
-	}, func() error {
-		for _, d := range some {
-			if err := fn(d); err != nil {
-				return err
-			}
-		}
-		some = some[:0]
-		return nil
-	})
+		return d, isMissingRow(tx, &d, &row), nil
+	}, fn)
+}
+
+// isMissingRow reports whether the row of a piece says that it is missing.
+func isMissingRow(tx index.Tx, d *object.Digest, row *objectRow) bool {
+	return !d.Kind().IsNode() && !row.held && !hasKey(tx.Bucket(bucketCloud), appendNumber(nil, row.number)) && referred(tx, row.number)
+}
+
+// isMissingPiece reports whether an error is about a piece that is not here.
+func isMissingPiece(err error) bool {
+	c, ok := errors.AsType[*base.CorruptError](err)
+	return ok && c.Where == "object" && c.Got == gotMissing
+}
+
+// gotMissing is what errors about pieces say that are not here and should be.
+const gotMissing = "the piece is missing"
+
+func missing(d *object.Digest) error {
+	return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
+}
+
+func needsFetch(d *object.Digest) error {
+	return fmt.Errorf("read piece %s, which is in the bucket only: %w", d.Short(), base.ErrNeedsFetch)
 }

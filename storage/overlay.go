@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -19,7 +18,6 @@ type overlay struct {
 	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
 	merges  map[parentPair][]commit.ID   // guarded by mu; the merges among commits
 	parents map[commit.ID]int            // guarded by mu; how many of commits have it as parent
-	outer   map[commit.ID]struct{}       // guarded by mu; parents that are not in commits, without the first commit
 	explain map[commit.ID]*op            // guarded by mu; explanations of merges, durable and chained ones
 	more    map[object.Digest][]*op      // guarded by mu; further records that store a piece in pieces
 	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
@@ -53,7 +51,7 @@ type pendingBatch struct {
 func newOverlay() *overlay {
 	return &overlay{
 		commits: map[commit.ID]*commit.Commit{},
-		merges:  map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, outer: map[commit.ID]struct{}{}, explain: map[commit.ID]*op{},
+		merges:  map[parentPair][]commit.ID{}, parents: map[commit.ID]int{}, explain: map[commit.ID]*op{},
 		more: map[object.Digest][]*op{}, touched: map[object.Digest]*touch{}, pruned: map[commit.ID]*op{},
 	}
 }
@@ -121,14 +119,6 @@ func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool
 	return ov.commits[id], ov.parents[id] > 0
 }
 
-// outerParents returns the parents of commits here that are not here themselves, but for the first
-// commit. The slice is the caller's.
-func (ov *overlay) outerParents() []commit.ID {
-	ov.mu.RLock()
-	defer ov.mu.RUnlock()
-	return slices.Collect(maps.Keys(ov.outer))
-}
-
 // mergesOf returns the merges of two commits. The slice is the caller's.
 func (ov *overlay) mergesOf(p parentPair) []commit.ID {
 	ov.mu.RLock()
@@ -163,11 +153,8 @@ func (ov *overlay) showLocked(ops []op) {
 			delete(ov.pruned, c.ID)
 			if ov.commits[c.ID] == nil {
 				ov.commits[c.ID] = c
-				delete(ov.outer, c.ID)
 				for _, p := range c.Parents {
-					if ov.parents[p]++; ov.commits[p] == nil && p != commit.First().ID {
-						ov.outer[p] = struct{}{}
-					}
+					ov.parents[p]++
 				}
 				if len(c.Parents) == 2 {
 					p := parentPair(c.Parents)
@@ -239,13 +226,9 @@ func (ov *overlay) hideLocked(ops []op) {
 		case o.kind == recCommit:
 			if c := o.commit; ov.commits[c.ID] == c {
 				delete(ov.commits, c.ID)
-				if ov.parents[c.ID] > 0 {
-					ov.outer[c.ID] = struct{}{}
-				}
 				for _, p := range c.Parents {
 					if ov.parents[p]--; ov.parents[p] == 0 {
 						delete(ov.parents, p)
-						delete(ov.outer, p)
 					}
 				}
 				if len(c.Parents) == 2 {

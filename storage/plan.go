@@ -24,12 +24,10 @@ type plan struct {
 	numbers *numberCache
 	next    uint64 // next piece number
 	// reflected is what the index says it reflects. Rows beyond it were left by a fold that did not
-	// end: what they say may no longer be so, since opening moves batches that may not have been
-	// synced.
+	// end: others that belong to them may be missing.
 	reflected *segment.Position
 
 	order     []object.Digest // that got numbers from this plan, in order; the first has number next-len(order)
-	given     digestTable     // of order
 	objects   []plannedObject
 	refs      []plannedRef
 	transient map[uint64][]uint64 // journal -> numbers
@@ -50,11 +48,6 @@ type plan struct {
 	skip      map[uint64]bool                 // numbers of those that the index has
 }
 
-type refKey struct {
-	dest uint64
-	typ  byte
-}
-
 // plannedObject is a digest to get a row: with the record that stores the piece, or nil for one
 // that was mentioned only.
 type plannedObject struct {
@@ -63,22 +56,6 @@ type plannedObject struct {
 	number uint64
 	base   uint64
 	old    *objectRow // of a node that was kept as a base only: it is held again, where it was; nil for others
-}
-
-// plannedRef is a reference from a source to a destination. A plan has many: a dozen for each node.
-type plannedRef struct {
-	packed uint64 // the key: destination, which has numberSize bytes, and type
-	source uint64
-}
-
-func newRef(k refKey, source uint64) plannedRef { return plannedRef{k.dest<<8 | uint64(k.typ), source} }
-
-func (r plannedRef) dest() uint64 { return r.packed >> 8 }
-
-func (r plannedRef) key() refKey { return refKey{r.dest(), byte(r.packed)} }
-
-func compareRefs(a, b plannedRef) int {
-	return cmp.Or(cmp.Compare(a.packed, b.packed), cmp.Compare(a.source, b.source))
 }
 
 // plannedStep is a record of a commit, with the number of its root, or of statuses of commits.
@@ -365,9 +342,6 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 	if n := p.numbers.get(d); n != 0 {
 		return n, nil
 	}
-	if i, ok := p.given.find(p.order, d); ok {
-		return p.next - uint64(len(p.order)-i), nil
-	}
 	row, ok, err := readObjectRow(tx, d)
 	if err != nil {
 		return 0, err
@@ -380,101 +354,58 @@ func (p *plan) number(tx index.Tx, d *object.Digest) (uint64, error) {
 		}
 		p.next++
 		p.order = append(p.order, *d)
-		p.given.add(p.order)
 	}
 	p.numbers.put(d, n)
 	return n, nil
 }
 
-// digestTable finds digests in a list: a table of 1 + where they are, at most half full. Digests
-// are random, so that four of their bytes say where one belongs.
-type digestTable struct{ slots []uint32 }
-
-// slot returns where a digest of the list stands in the table, or would.
-func (t *digestTable) slot(list []object.Digest, d *object.Digest) int {
-	at := int(binary.LittleEndian.Uint32(d[1:])) & (len(t.slots) - 1)
-	for t.slots[at] != 0 && list[t.slots[at]-1] != *d {
-		at = (at + 1) & (len(t.slots) - 1)
-	}
-	return at
-}
-
-// find returns where in the list a digest is.
-func (t *digestTable) find(list []object.Digest, d *object.Digest) (int, bool) {
-	if len(t.slots) == 0 {
-		return 0, false
-	}
-	i := t.slots[t.slot(list, d)]
-	return int(i) - 1, i != 0
-}
-
-// add adds the last of the list, which is not there before.
-func (t *digestTable) add(list []object.Digest) {
-	from := len(list) - 1
-	if 2*len(list) > len(t.slots) {
-		t.slots, from = make([]uint32, max(64, 2*len(t.slots))), 0
-	}
-	for i := from; i < len(list); i++ {
-		t.slots[t.slot(list, &list[i])] = uint32(i) + 1
-	}
-}
-
-// numberCache remembers the numbers of digests that were asked for, in a table where a new one
-// takes the place of an older one. The table grows with what is put into it, up to a fixed size, so
-// that many small pages can be open.
+// numberCache remembers the numbers of digests: all that the plan in the making has asked for, and
+// of plans before as many as maxNumbers. Digests are random, so that eight of their bytes tell them
+// apart; those that are alike there, by somebody's work, are in more.
 type numberCache struct {
-	slots []numberSlot
-	used  int
+	of   map[uint64]numbered
+	more map[object.Digest]uint64
 }
 
-type numberSlot struct {
+type numbered struct {
 	digest object.Digest
 	number uint64
 }
 
-const (
-	minNumberSlots = 1 << 8
-	maxNumberSlots = 1 << 16
-)
+const maxNumbers = 1 << 15
 
-func (c *numberCache) slot(d *object.Digest) *numberSlot {
-	return &c.slots[(uint32(d[1])|uint32(d[2])<<8|uint32(d[3])<<16)%uint32(len(c.slots))]
-}
+func shortDigest(d *object.Digest) uint64 { return binary.LittleEndian.Uint64(d[1:]) }
 
 func (c *numberCache) get(d *object.Digest) uint64 {
-	if len(c.slots) == 0 {
-		return 0
+	if e, ok := c.of[shortDigest(d)]; ok && e.digest == *d {
+		return e.number
 	}
-	if s := c.slot(d); s.digest == *d {
-		return s.number
-	}
-	return 0
+	return c.more[*d]
 }
 
 func (c *numberCache) put(d *object.Digest, n uint64) {
-	if 2*c.used >= len(c.slots) && len(c.slots) < maxNumberSlots {
-		old := c.slots
-		c.slots, c.used = make([]numberSlot, max(minNumberSlots, 4*len(old))), 0
-		for i := range old {
-			if old[i].number != 0 {
-				c.put(&old[i].digest, old[i].number)
-			}
-		}
+	if c.of == nil {
+		c.of, c.more = map[uint64]numbered{}, map[object.Digest]uint64{}
 	}
-	s := c.slot(d)
-	if s.number == 0 {
-		c.used++
+	if e, ok := c.of[shortDigest(d)]; ok && e.digest != *d {
+		c.more[*d] = n
+		return
 	}
-	*s = numberSlot{*d, n}
+	c.of[shortDigest(d)] = numbered{*d, n}
 }
 
 // forget forgets the number of a digest that has none any more.
 func (c *numberCache) forget(d *object.Digest) {
-	if len(c.slots) == 0 {
-		return
+	delete(c.more, *d)
+	if c.of[shortDigest(d)].digest == *d {
+		delete(c.of, shortDigest(d))
 	}
-	if s := c.slot(d); s.digest == *d {
-		s.digest = object.Digest{} // the slot stays in use
+}
+
+// trim forgets everything when that is much. A plan calls it that gives no more numbers.
+func (c *numberCache) trim() {
+	if len(c.of) > maxNumbers {
+		c.clear()
 	}
 }
 

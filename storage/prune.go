@@ -60,24 +60,6 @@ func (s *Store) Prune(ctx context.Context, ids []commit.ID) (kept []commit.ID, e
 	return nil, nil
 }
 
-// IsShallow reports whether there is a commit whose parent was given up. Errors match
-// base.ErrCorrupt or base.ErrClosed, or are those of the disk.
-func (s *Store) IsShallow() (is bool, err error) {
-	s.over.mu.RLock()
-	is = len(s.over.pruned) > 0
-	s.over.mu.RUnlock()
-	if is {
-		return true, nil
-	}
-	outer := s.over.outerParents()
-	err = s.view(func(tx index.Tx) error {
-		k, _ := tx.Bucket(bucketShallow).Cursor().First()
-		is = k != nil || slices.ContainsFunc(outer, func(id commit.ID) bool { return tx.Bucket(bucketCommits).Get(id[:]) == nil }) // such as were given up before their children came
-		return nil
-	})
-	return is, err
-}
-
 // noteParents says where the parents of commits are noted that become durable, nil: nowhere.
 func (s *Store) noteParents(in map[commit.ID]bool) {
 	s.mu.Lock()
@@ -203,7 +185,7 @@ func (s *Store) usedCommitsLocked() map[commit.ID]bool {
 
 // foldPruned takes commits out of the index, in one transaction.
 func foldPruned(db index.DB, st *state, parts [][]op) error {
-	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+	return writeIndex(db, func(tx index.Tx) error {
 		for _, ops := range parts {
 			for i := range ops {
 				if err := pruneRows(tx, st, ops[i].sync); err != nil {
@@ -212,7 +194,7 @@ func foldPruned(db index.DB, st *state, parts [][]op) error {
 			}
 		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
-	}}})
+	})
 }
 
 // pruneRows removes the rows of pruned commits. One that is not there is passed over. One may be a

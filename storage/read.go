@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/btree"
-	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -272,14 +269,6 @@ func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err erro
 	}
 }
 
-func missing(d *object.Digest) error {
-	return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}
-}
-
-func needsFetch(d *object.Digest) error {
-	return fmt.Errorf("read piece %s, which is in the bucket only: %w", d.Short(), base.ErrNeedsFetch)
-}
-
 // errVanished marks a piece that was given up while it was being read.
 var errVanished = errors.New("given up since it was found")
 
@@ -507,185 +496,6 @@ func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator)
 		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
 	}
 	return buf.Bytes(), nil
-}
-
-func gone(id commit.ID) error { return fmt.Errorf("commit %s was pruned: %w", id, base.ErrGone) }
-
-// Commit returns a durable or submitted commit. The first commit, which is implied, is known.
-// Errors match base.ErrGone for the parent of a commit that is here, when the parent was pruned;
-// else base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
-func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
-	if first := commit.First(); id == first.ID {
-		return first, nil
-	}
-	if s.over.isPruned(id) {
-		return nil, gone(id)
-	}
-	c, isParent := s.over.commitOrParent(id)
-	if c != nil {
-		return c, nil
-	}
-	c, err := s.foldedCommit(id)
-	if isParent && errors.Is(err, base.ErrNotFound) { // it was given up before its child came
-		return nil, gone(id)
-	}
-	return c, err
-}
-
-// foldedCommit returns a commit as the rows have it.
-func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
-	err = s.view(func(tx index.Tx) error {
-		v := tx.Bucket(bucketCommits).Get(id[:])
-		if v == nil && prunedParent(tx, id) {
-			return gone(id)
-		}
-		if v == nil {
-			return fmt.Errorf("commit %s: %w", id, base.ErrNotFound)
-		}
-		var err error
-		c, err = parseCommitRow(id[:], v)
-		return err
-	})
-	return c, err
-}
-
-// Known returns a commit that must be there, because a commit, head or tag names it. When it is
-// not, the index is made anew from the log, and when it is not there either, the error is a
-// *base.CorruptError. Else it is as Commit.
-func (s *Store) Known(ctx context.Context, id commit.ID) (*commit.Commit, error) {
-	c, err := s.Commit(ctx, id)
-	if errors.Is(err, base.ErrNotFound) && s.reindex("commit "+id.String()+" has no row") {
-		c, err = s.Commit(ctx, id)
-	}
-	if errors.Is(err, base.ErrNotFound) {
-		err = badRow(bucketCommits, id.String(), "the commit is missing")
-	}
-	return c, err
-}
-
-func parseCommitRow(k, v []byte) (*commit.Commit, error) {
-	c, err := commit.Parse(bytes.Clone(v))
-	if err != nil || !bytes.Equal(c.ID[:], k) {
-		return nil, &base.CorruptError{Where: "page.db row " + bucketCommits + "/", Key: hex.EncodeToString(k), Got: "another commit", Err: err}
-	}
-	return c, nil
-}
-
-// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When
-// half is set, only the upper four bits of the last byte of prefix count.
-func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
-	found := map[commit.ID]bool{commit.First().ID: true}
-	s.mu.Lock()
-	s.over.mu.RLock()
-	for id := range s.over.commits {
-		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
-			found[id] = true
-		}
-	}
-	s.over.mu.RUnlock()
-	s.mu.Unlock()
-	match := func(k []byte) bool {
-		if !half || len(prefix) == 0 {
-			return bytes.HasPrefix(k, prefix)
-		}
-		last := len(prefix) - 1
-		return bytes.HasPrefix(k, prefix[:last]) && k[last]&0xf0 == prefix[last]&0xf0
-	}
-	err := s.view(func(tx index.Tx) error {
-		c := tx.Bucket(bucketCommits).Cursor()
-		from := bytes.Clone(prefix)
-		if half && len(from) > 0 {
-			from[len(from)-1] &= 0xf0
-		}
-		n := 0
-		for k, _ := c.Seek(from); k != nil && len(k) == len(commit.ID{}) && match(k) && n < limit; k, _ = c.Next() {
-			if s.over.isPruned(commit.ID(k)) {
-				continue
-			}
-			found[commit.ID(k)] = true
-			n++
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var ids []commit.ID
-	for id := range found {
-		if match(id[:]) {
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, commit.ID.Compare)
-	return ids[:min(len(ids), limit)], nil
-}
-
-// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order:
-// durable and submitted ones, as Commit knows them. They are sorted, and the slice is the caller's.
-// Errors match base.ErrCorrupt or base.ErrClosed.
-func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
-	if a.Compare(b) > 0 {
-		a, b = b, a
-	}
-	pending := s.over.mergesOf(parentPair{a, b}) // read before the rows: a fold may move them there meanwhile
-	var ids []commit.ID
-	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
-	err := s.view(func(tx index.Tx) error {
-		ids = nil
-		c := tx.Bucket(bucketMerges).Cursor()
-		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-			if len(k) != len(prefix)+len(commit.ID{}) {
-				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
-			}
-			if id := commit.ID(k[len(prefix):]); !s.over.isPruned(id) {
-				ids = append(ids, id)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range pending {
-		if !s.over.isPruned(id) {
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, commit.ID.Compare)
-	return slices.Compact(ids), nil
-}
-
-// Explanation returns the root of the tree of decisions that explains a merge commit, durable or
-// submitted, and whether it has one. Errors match base.ErrCorrupt or base.ErrClosed.
-func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {
-	pending, isPending := s.over.explanation(merge) // read before the row: a fold may move it there meanwhile
-	err = s.view(func(tx index.Tx) (err error) {
-		root, ok = pending, isPending
-		if v := tx.Bucket(bucketConflicts).Get(merge[:]); v != nil { // the first counts
-			root, err = parseConflictRow(merge[:], v)
-			ok = err == nil
-		}
-		return err
-	})
-	if err != nil {
-		return object.Digest{}, false, err
-	}
-	return root, ok, nil
-}
-
-// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt
-// or base.ErrClosed.
-func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
-	ts, err := s.readTags()
-	return ts.tags, err
-}
-
-func (t *tagChange) apply(tags map[string]commit.ID) {
-	if t.deleted {
-		delete(tags, t.name)
-	} else {
-		tags[t.name] = t.id
-	}
 }
 
 // view reads the index. A damaged index is made anew from the log, once, and read again.

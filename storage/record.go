@@ -80,12 +80,6 @@ type op struct {
 	content []byte
 }
 
-type tagChange struct {
-	name    string
-	id      commit.ID
-	deleted bool
-}
-
 // stored reports whether o puts a piece into the log.
 func (o *op) stored() bool { return o.kind == recPiece || o.kind == recNode || o.kind == recDelta }
 
@@ -228,27 +222,6 @@ func parseRecord(r segment.Record) (op, error) {
 	default:
 		return op{}, fmt.Errorf("read record of kind %d at %s: %w", r.Kind, placeString(r.Place), base.ErrUnsupported)
 	}
-	return o, nil
-}
-
-func parseTag(o op, p []byte, bad func(string) (op, error)) (op, error) {
-	if len(p) == 0 || p[0] > 1 {
-		return bad("a bad tag")
-	}
-	t := &tagChange{deleted: p[0] == 0}
-	p = p[1:]
-	if !t.deleted {
-		if len(p) < len(t.id) {
-			return bad("a short tag")
-		}
-		copy(t.id[:], p)
-		p = p[len(t.id):]
-	}
-	if len(p) == 0 || len(p) > limits.MaxTagBytes {
-		return bad("a bad tag name")
-	}
-	t.name = string(p)
-	o.tag = t
 	return o, nil
 }
 

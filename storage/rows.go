@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
@@ -40,7 +41,7 @@ import (
 //	refcounts         base, 'd', first source                further nodes that are stored as
 //	                                                         differences to the base, as above
 //	refsums           block of destinations, a number        sum of the rows of refcounts in it, 8
-//	                                                         bytes (see collectsum.go)
+//	                                                         bytes (see refs.go)
 //	unsynced/commits  commit id 32                           generation, 8 bytes big-endian
 //	treeless/commits  commit id 32                           empty
 //	shallow/commits   pruned parent 32, commit id 32         empty
@@ -292,18 +293,6 @@ func (st *state) xorHead(id commit.ID) {
 	}
 }
 
-func tagRow(name string, id commit.ID) []byte {
-	return withSum([]byte(name), id[:])
-}
-
-func parseTagRow(name string, v []byte) (commit.ID, error) {
-	b, ok := cutSum([]byte(name), v)
-	if !ok || len(b) != commit.IDSize {
-		return commit.ID{}, badRow(bucketTags, "", "bad checksum")
-	}
-	return commit.ID(b), nil
-}
-
 // conflictRow is the value of a row of bucket conflicts.
 func conflictRow(merge commit.ID, root *object.Digest) []byte {
 	return withSum(merge[:], slices.Clone(root[:]))
@@ -328,8 +317,6 @@ func parseConflictRow(k, v []byte) (object.Digest, error) {
 	return root, nil
 }
 
-func headRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c.Timestamp)) }
-
 func mergeKey(a, b, m commit.ID) []byte {
 	if a.Compare(b) > 0 {
 		a, b = b, a
@@ -343,42 +330,31 @@ func transientKey(journal, number uint64) []byte {
 	return appendNumber(binary.BigEndian.AppendUint64(nil, journal), number)
 }
 
-// refPrefix is the start of the key of the reference rows of one destination and type.
-func refPrefix(dest uint64, typ byte) []byte { return append(appendNumber(nil, dest), typ) }
-
-func commitRefKey(dest uint64, id commit.ID) []byte {
-	return append(refPrefix(dest, refCommit), id[:]...)
-}
-
 // maxSources is the greatest number of sources in one reference row.
 const maxSources = 512
-
-// appendSources encodes the sources behind the first of a sorted list.
-func appendSources(b []byte, sources []uint64) []byte {
-	for i := 1; i < len(sources); i++ {
-		b = binary.AppendUvarint(b, sources[i]-sources[i-1])
-	}
-	return b
-}
-
-// parseSources appends the sources of a row to dst.
-func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
-	dst = append(dst, first)
-	for n := 1; len(v) > 0; n++ {
-		d, k := uvarint(v)
-		if k <= 0 || d == 0 || n >= maxSources || first > maxNumber || d > maxNumber-first {
-			return dst, false
-		}
-		first += d
-		dst = append(dst, first)
-		v = v[k:]
-	}
-	return dst, true
-}
 
 func digestOf(v []byte) (object.Digest, bool) {
 	d, err := object.ParseDigest(v)
 	return d, err == nil
+}
+
+// rowsOf yields the rows of a family in the order of their keys. Keys and values are valid as long
+// as the transaction.
+func rowsOf(tx index.Tx, family string) iter.Seq2[[]byte, []byte] {
+	return rowsWith(tx.Bucket(family), nil)
+}
+
+// rowsWith yields the rows whose keys begin with a prefix, in their order. Rows may be changed
+// meanwhile.
+func rowsWith(b index.Bucket, prefix []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		c := b.Cursor()
+		for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
 }
 
 // eachRow folds and then calls fn with the rows of a family, in transactions of some rows, and
@@ -420,6 +396,18 @@ func hasKey(b index.Bucket, k []byte) bool {
 	return bytes.Equal(found, k)
 }
 
+// keyDigest returns the digest of the piece that the key of a row stands for, which is its number.
+func keyDigest(tx index.Tx, family string, k []byte) (object.Digest, error) {
+	if len(k) != numberSize {
+		return object.Digest{}, badRow(family, hex.EncodeToString(k), "bad key")
+	}
+	d, ok := numberDigest(tx, readNumber(k))
+	if !ok {
+		return d, badRow(family, hex.EncodeToString(k), "a number that stands for nothing")
+	}
+	return d, nil
+}
+
 func numberDigest(tx index.Tx, n uint64) (object.Digest, bool) {
 	return digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, n)))
 }
@@ -439,4 +427,41 @@ func setRow(b index.Bucket, k []byte, set bool, v []byte) error {
 func hasPrefix(c index.Cursor, prefix []byte) bool {
 	k, _ := c.Seek(prefix)
 	return bytes.HasPrefix(k, prefix)
+}
+
+// someRows returns up to most rows from a key on, and the key to go on from, nil at the end.
+func someRows(b index.Bucket, from []byte, most int) (rows []row, next []byte) {
+	c := b.Cursor()
+	k, v := c.First()
+	if len(from) > 0 {
+		k, v = c.Seek(from)
+	}
+	for ; k != nil; k, v = c.Next() {
+		if len(rows) == most {
+			return rows, bytes.Clone(k)
+		}
+		rows = append(rows, row{key: bytes.Clone(k), value: bytes.Clone(v)})
+	}
+	return rows, nil
+}
+
+// eachPiece calls fn with the pieces that pick names of the rows of a family, as eachRow gives
+// these, when no transaction is open.
+func (s *Store) eachPiece(ctx context.Context, family string, pick func(tx index.Tx, k, v []byte) (object.Digest, bool, error), fn func(object.Digest) error) error {
+	var some []object.Digest
+	return s.eachRow(ctx, family, func(tx index.Tx, k, v []byte) error {
+		d, ok, err := pick(tx, k, v)
+		if ok && err == nil {
+			some = append(some, d)
+		}
+		return err
+	}, func() error {
+		for _, d := range some {
+			if err := fn(d); err != nil {
+				return err
+			}
+		}
+		some = some[:0]
+		return nil
+	})
 }

@@ -62,33 +62,6 @@ func TestReceivedWithoutParents(t *testing.T) {
 	w.must(w.s.Close())
 }
 
-// TestIsShallow asks whether history was given up, of a page to which nothing but commits came:
-// whole history first, then one whose parent was given up before.
-func TestIsShallow(t *testing.T) {
-	w := newWorld(t, 1, storage.Options{})
-	w.open()
-	parent := w.commit(small(1))
-	for i, p := range []*commit.Commit{parent, nil} {
-		if p == nil {
-			var err error
-			p, err = commit.New(commit.Params{Now: time.Unix(100, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{commit.First()}})
-			w.must(err)
-		}
-		c, err := commit.New(commit.Params{Now: time.Unix(200, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{p}})
-		w.must(err)
-		d, err := commit.New(commit.Params{Now: time.Unix(300, 0), Root: btree.EmptyRoot, Parents: []*commit.Commit{c}})
-		w.must(err)
-		w.sync(nil, storage.SyncBatch{Commits: []storage.ReceivedCommit{{Commit: c, Shallow: true}, {Commit: d}}})
-		w.each(func(when string) {
-			t.Helper()
-			if is, err := w.s.IsShallow(); err != nil || is != (i == 1) {
-				t.Errorf("%s: shallow %v after %d received chains, %v", when, is, i+1, err)
-			}
-		})
-	}
-	w.must(w.s.Close())
-}
-
 // TestPrunedComesAgain takes a commit that was pruned here while a child of it stayed: it is here
 // again, and no head.
 func TestPrunedComesAgain(t *testing.T) {
@@ -110,8 +83,8 @@ func TestPrunedComesAgain(t *testing.T) {
 		if h := w.s.Heads(); len(h) != 1 || h[0].ID != b.ID {
 			t.Errorf("%s: %d heads", when, len(h))
 		}
-		if is, err := w.s.IsShallow(); err != nil || is && when != "pending" {
-			t.Errorf("%s: shallow %v, %v", when, is, err)
+		for r, err := range w.s.Rows(t.Context(), "shallow/commits") {
+			t.Errorf("%s: row %v, %v", when, r, err)
 		}
 	})
 	w.must(w.s.Close())

@@ -77,9 +77,9 @@ type Recovery struct {
 	// Torn lists what was cut from the ends of segments: bytes that were being written when the
 	// machine or the process stopped, and that no reported commit needs.
 	Torn []segment.Torn
-	// CopiedBatches counts the batches that were written again and synced, because they might not
-	// have been.
-	CopiedBatches int
+	// RewrittenBatches counts the batches that were written again and synced, because they might
+	// not have been.
+	RewrittenBatches int
 	// IndexRebuilt says why page.db was made anew from the log; empty when it was not.
 	IndexRebuilt string
 }
@@ -188,53 +188,12 @@ func (o *Options) segmentOptions() segment.Options {
 	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Page, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
 }
 
-// Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
-// commits has the implied first one. The slice is the caller's.
-func (s *Store) Heads() []*commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.heads)
-}
-
 // Blank reports that neither the log nor the index knows of anything that was ever appended: nobody
 // has written to the page, or its files are gone or empty. It waits for a fold that runs.
 func (s *Store) Blank() bool {
 	s.foldTurn.lock()
 	defer s.foldTurn.release()
 	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
-}
-
-// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted
-// and are not durable yet. Who acts on it must wait for it with WaitDurable, or submit a commit on
-// it and wait for that.
-func (s *Store) NewestHead() *commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.chained[len(s.chained)-1]
-}
-
-// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not
-// durable yet count. They are sorted by (timestamp, id), and there is always one. The slice is the
-// caller's. What is said of NewestHead holds for each.
-func (s *Store) ChainedHeads() []*commit.Commit {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.chained)
-}
-
-// HeadsChanged returns a channel that is closed when the durable heads change next, or the page
-// closes. Who takes it before he calls Heads misses no change. For a page that is closed it is
-// closed.
-func (s *Store) HeadsChanged() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.headsChanged == nil {
-		s.headsChanged = make(chan struct{})
-		if s.closed {
-			close(s.headsChanged)
-		}
-	}
-	return s.headsChanged
 }
 
 // tellClosedLocked wakes who waits for the heads to change, or for something to upload.
@@ -345,31 +304,4 @@ func (s *Store) writableLocked() error {
 		return s.poisoned
 	}
 	return nil
-}
-
-func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
-
-// withCommit returns heads after c has been added to the page. The first commit is below every
-// other, also where what is between was given up.
-func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
-	out := make([]*commit.Commit, 0, len(heads)+1)
-	for _, h := range heads {
-		if h.ID == c.ID {
-			return heads
-		}
-		if !slices.Contains(c.Parents, h.ID) && !h.IsFirst() {
-			out = append(out, h)
-		}
-	}
-	out = append(out, c)
-	sortHeads(out)
-	return out
-}
-
-// withoutCommits returns heads without those that have children which were given up.
-func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit {
-	if len(inner) == 0 {
-		return heads
-	}
-	return slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(inner, c.ID) })
 }

@@ -223,7 +223,7 @@ func TestHistorySurvivesReopenAndRebuild(t *testing.T) {
 	closeStore(t, s)
 	s = open(t, o)
 	check("after reopening")
-	if r := s.Recovery(); r.IndexRebuilt != "" || len(r.Torn) > 0 || r.CopiedBatches > 0 {
+	if r := s.Recovery(); r.IndexRebuilt != "" || len(r.Torn) > 0 || r.RewrittenBatches > 0 {
 		t.Fatalf("recovery after a clean close: %+v", r)
 	}
 	closeStore(t, s)

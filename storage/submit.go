@@ -11,7 +11,6 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -254,48 +253,6 @@ func (g *group) add(ops, more []op) []op {
 	return append(ops, more...)
 }
 
-// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to
-// limits.MaxTagBytes bytes. Errors match base.ErrNotFound when there is no such commit, and
-// base.ErrInvalid.
-func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
-	if err := checkTagName(name); err != nil {
-		return err
-	}
-	epoch := s.epochNow()
-	release := s.Pin(id)
-	defer release()
-	if _, err := s.Commit(ctx, id); err != nil {
-		return fmt.Errorf("tag %q: %w", name, err)
-	}
-	return s.submitTag(ctx, &tagChange{name: name, id: id}, epoch)
-}
-
-// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when
-// there is none.
-func (s *Store) DeleteTag(ctx context.Context, name string) error {
-	if err := checkTagName(name); err != nil {
-		return err
-	}
-	tags, err := s.Tags(ctx)
-	if err != nil {
-		return err
-	}
-	if _, ok := tags[name]; !ok {
-		return fmt.Errorf("delete tag %q: %w", name, base.ErrNotFound)
-	}
-	return s.submitTag(ctx, &tagChange{name: name, deleted: true}, s.epochNow())
-}
-
-func checkTagName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("tag without a name: %w", base.ErrInvalid)
-	case len(name) > limits.MaxTagBytes:
-		return fmt.Errorf("tag name of %d bytes, limit %d: %w", len(name), limits.MaxTagBytes, base.ErrTooLarge)
-	}
-	return nil
-}
-
 // epochNow returns what changes with every failed group. Who has looked at what is not durable yet
 // compares it when he relies on that (I5).
 func (s *Store) epochNow() uint64 {
@@ -310,26 +267,6 @@ func (s *Store) epochLocked(epoch uint64) error {
 		return nil
 	}
 	return fmt.Errorf("commit on what an earlier failure took back: %w", s.failure)
-}
-
-// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have
-// been in it.
-func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
-	if err := s.ready(ctx, nil, nil); err != nil {
-		return err
-	}
-	p, err := s.submit(submission{
-		check: func() error { return s.epochLocked(epoch) },
-		add: func(g *group, ops []op) []op {
-			g.news = true
-			return g.add(ops, []op{{kind: recTag, tag: t}})
-		},
-		late: true,
-	})
-	if err != nil {
-		return err
-	}
-	return p.Wait()
 }
 
 // await returns when g is done. Whoever gets the append turn first writes the group for all of

@@ -57,12 +57,6 @@ type TagChange struct {
 	Removed bool
 }
 
-// Metadata is a row sync_metadata/{Type}. A nil Value removes it.
-type Metadata struct {
-	Type  string
-	Value []byte
-}
-
 // Bounds of what one call of sync takes. MaxSyncBytes bounds the commits, tags and metadata of a
 // SyncBatch as they are written, and the content of fetched pieces; MaxSyncPieces the count of
 // these.

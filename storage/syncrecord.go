@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -222,16 +223,6 @@ func checkValueDigest(d *object.Digest) error {
 	return nil
 }
 
-func checkMetadata(typ string, value []byte) error {
-	if typ == "" || len(typ) > maxMetadataTypeBytes {
-		return fmt.Errorf("metadata whose type has %d bytes: %w", len(typ), base.ErrInvalid)
-	}
-	if len(value) > maxMetadataBytes {
-		return fmt.Errorf("metadata %q of %d bytes, limit %d: %w", typ, len(value), maxMetadataBytes, base.ErrTooLarge)
-	}
-	return nil
-}
-
 // parseSync reads the payload of a record of sync.
 func parseSync(o op, p []byte, bad func(string) (op, error)) (op, error) {
 	y := &syncOp{}
@@ -330,20 +321,26 @@ func placeOps(ops []op, places []PlacedPiece) []op {
 
 // digestOps returns records of a kind for digests.
 func digestOps(ops []op, kind byte, digests []object.Digest) []op {
-	for len(digests) > 0 {
-		n := min(len(digests), maxRecordEntries)
-		ops = append(ops, op{kind: kind, sync: &syncOp{digests: digests[:n:n]}})
-		digests = digests[n:]
+	for some := range slices.Chunk(digests, maxRecordEntries) {
+		ops = append(ops, op{kind: kind, sync: &syncOp{digests: some}})
 	}
 	return ops
 }
 
 // statusOps returns records that give a status to commits.
 func statusOps(ops []op, status byte, ids []commit.ID) []op {
-	for len(ids) > 0 {
-		n := min(len(ids), maxRecordEntries)
-		ops = append(ops, op{kind: recStatus, sync: &syncOp{status: status, ids: ids[:n:n]}})
-		ids = ids[n:]
+	first := len(ops)
+	ops = idOps(ops, recStatus, ids)
+	for i := range ops[first:] {
+		ops[first+i].sync.status = status
+	}
+	return ops
+}
+
+// idOps returns records of a kind for commits.
+func idOps(ops []op, kind byte, ids []commit.ID) []op {
+	for some := range slices.Chunk(ids, maxRecordEntries) {
+		ops = append(ops, op{kind: kind, sync: &syncOp{ids: some}})
 	}
 	return ops
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -45,12 +44,9 @@ func readCloudRow(tx index.Tx, d *object.Digest, number uint64) (CloudPlace, boo
 
 // readCloudRowAt reads a row of bucket cloud by its key.
 func readCloudRowAt(tx index.Tx, k, v []byte) (PlacedPiece, error) {
-	if len(k) != numberSize {
-		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "bad key")
-	}
-	d, ok := numberDigest(tx, readNumber(k))
-	if !ok {
-		return PlacedPiece{}, badRow(bucketCloud, hex.EncodeToString(k), "a number that stands for nothing")
+	d, err := keyDigest(tx, bucketCloud, k)
+	if err != nil {
+		return PlacedPiece{}, err
 	}
 	p, err := parseCloudRow(&d, v)
 	return PlacedPiece{Digest: d, Place: p}, err
@@ -63,38 +59,6 @@ func (p *CloudPlace) String() string {
 	}
 	return fmt.Sprintf("pack %x, frame %d, offset %d, sealed length %d, at %d, length %d, key %d",
 		p.Pack, p.Block, p.Offset, p.StoredBytes, p.At, p.Bytes, p.KeyIndex)
-}
-
-// newTagRow is the value of a row of bucket unsynced/tags.
-func newTagRow(t *tagChange) []byte {
-	v := []byte{0}
-	if !t.deleted {
-		v = append([]byte{1}, t.id[:]...)
-	}
-	return withSum([]byte(t.name), v)
-}
-
-func parseNewTagRow(name string, v []byte) (*tagChange, error) {
-	b, ok := cutSum([]byte(name), v)
-	t := &tagChange{name: name, deleted: len(b) == 1 && b[0] == 0}
-	if !ok || !t.deleted && (len(b) != 1+len(commit.ID{}) || b[0] != 1) {
-		return nil, badRow(bucketNewTags, "", "bad value or checksum")
-	}
-	if !t.deleted {
-		copy(t.id[:], b[1:])
-	}
-	return t, nil
-}
-
-// metadataRow is the value of a row of bucket sync_metadata.
-func metadataRow(typ string, value []byte) []byte { return withSum([]byte(typ), bytes.Clone(value)) }
-
-func parseMetadataRow(typ string, v []byte) ([]byte, error) {
-	b, ok := cutSum([]byte(typ), v)
-	if !ok {
-		return nil, badRow(bucketMetadata, typ, "bad checksum")
-	}
-	return b, nil
 }
 
 // aheadRow is the value of the row of a treeless commit that came ahead (see ReceivedCommit).

@@ -123,13 +123,7 @@ func innerOf(rs []ReceivedCommit) (ids []commit.ID) {
 func (s *Store) dropInnerLocked(g *group, ids []commit.ID) (ops []op) {
 	g.inner = append(g.inner, ids...)
 	s.chained = withoutCommits(s.chained, ids)
-	for len(ids) > 0 {
-		n := min(len(ids), maxRecordEntries)
-		o := op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}}
-		addRecord(g.batch, &o, nil)
-		ops, ids = append(ops, o), ids[n:]
-	}
-	return ops
+	return g.add(nil, idOps(nil, recSummary, ids))
 }
 
 func commitsOf(rs []ReceivedCommit) []*commit.Commit {
@@ -334,17 +328,6 @@ func (b *SyncBatch) ops(unplaced []object.Digest, places []PlacedPiece, known []
 			y.value = append([]byte{}, m.Value...)
 		}
 		ops = append(ops, op{kind: recMetadata, sync: y})
-	}
-	return ops
-}
-
-func tagOps(ops []op, kind byte, tags []TagChange) []op {
-	for _, t := range tags {
-		tag := &tagChange{name: t.Name, deleted: t.Removed}
-		if !t.Removed {
-			tag.id = t.Commit
-		}
-		ops = append(ops, op{kind: kind, tag: tag})
 	}
 	return ops
 }

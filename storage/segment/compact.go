@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/vfs"
 )
 
 // ErrRetired reports a place in a segment that was replaced. The record is in the replacement, or
@@ -19,21 +18,12 @@ var ErrRetired = errors.New("segment was replaced")
 // Rewrite is a replacement for some segments: a segment that has what is live in them. It ends with
 // Install or Discard. A log has one at a time.
 type Rewrite struct {
+	replacementFile
 	l      *Log
-	id     uint32
 	inputs []uint32
-	head   header
-	judged uint64
-	f      vfs.File
-	buf    []byte // not written yet
-	off    uint64 // where it goes
 	ends   map[uint32]uint64
-	last   BatchInfo
 	in     uint64
 }
-
-// writeBytes is how much of a replacement is written at once.
-const writeBytes = 1 << 20
 
 // Rewrite reads the batches of some segments, in the order of their numbers, and writes what is
 // live of them to a replacement. fn adds to out, which is empty, the live records of a batch, or
@@ -46,8 +36,8 @@ const writeBytes = 1 << 20
 // Install. Errors match base.ErrInvalid for other segments, and when a Rewrite is under way or one
 // was installed and not retired; else they are those of fn, ctx, of reading and the disk.
 func (l *Log) Rewrite(ctx context.Context, segments []uint32, judged uint64, fn func(info BatchInfo, recs []Record, out *Batch) error) (*Rewrite, error) {
-	r := &Rewrite{l: l, inputs: slices.Sorted(slices.Values(segments)), ends: map[uint32]uint64{}}
-	r.judged, r.head.judged = judged, judged
+	r := &Rewrite{replacementFile: replacementFile{o: &l.o}, l: l, inputs: slices.Sorted(slices.Values(segments)), ends: map[uint32]uint64{}}
+	r.head.judged = judged
 	if err := r.begin(); err != nil {
 		return nil, fmt.Errorf("rewrite segments: %w", err)
 	}
@@ -77,8 +67,6 @@ func (r *Rewrite) begin() (err error) {
 		return fmt.Errorf("%d ranges of segments: %w", len(replaces), base.ErrInvalid)
 	}
 	r.head.replaces = replaces
-	r.head.bytes = replacementHeaderBytes(len(replaces))
-	r.off = r.head.bytes
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.work != nil || len(l.old) > 0 {
@@ -91,8 +79,8 @@ func (r *Rewrite) begin() (err error) {
 		}
 		r.in += s.synced
 	}
-	if r.judged > l.numbers.complete {
-		return fmt.Errorf("judged at batch %d of %d: %w", r.judged, l.numbers.complete, base.ErrInvalid)
+	if r.head.judged > l.numbers.complete {
+		return fmt.Errorf("judged at batch %d of %d: %w", r.head.judged, l.numbers.complete, base.ErrInvalid)
 	}
 	if r.id, err = takeID(&l.nextSeg); err == nil {
 		l.work = r
@@ -100,11 +88,9 @@ func (r *Rewrite) begin() (err error) {
 	return err
 }
 
-func (r *Rewrite) path() string { return r.l.path(r.id) + newSuffix }
-
 func (r *Rewrite) write(ctx context.Context, fn func(BatchInfo, []Record, *Batch) error) (err error) {
 	l := r.l
-	if r.f, err = l.o.FS.Create(r.path()); err != nil {
+	if err := r.create(); err != nil {
 		return err
 	}
 	var extents []extent
@@ -123,8 +109,8 @@ func (r *Rewrite) write(ctx context.Context, fn func(BatchInfo, []Record, *Batch
 	}
 	out := NewBatch()
 	err = m.each(ctx, func(b *batch) error {
-		if b.info.Number > r.judged {
-			return fmt.Errorf("batch %d, judged at %d: %w", b.info.Number, r.judged, base.ErrInvalid)
+		if b.info.Number > r.head.judged {
+			return fmt.Errorf("batch %d, judged at %d: %w", b.info.Number, r.head.judged, base.ErrInvalid)
 		}
 		for _, e := range b.ends {
 			r.ends[e.Segment] = max(r.ends[e.Segment], e.Offset)
@@ -168,31 +154,6 @@ func (r *Rewrite) lastEnds() []End {
 	return p.Ends[max(0, len(p.Ends)-maxBatchEnds):]
 }
 
-func (r *Rewrite) append(number uint64, b *Batch, ends []End) error {
-	if err := b.check(); err != nil {
-		return err
-	}
-	info := BatchInfo{Number: number, Segment: r.id, Start: r.off + uint64(len(r.buf))}
-	r.buf = append(r.buf, b.encode(r.l.o.Page, &info, ends)...)
-	r.last = info
-	if len(r.buf) < writeBytes {
-		return nil
-	}
-	return r.flush()
-}
-
-func (r *Rewrite) flush() error {
-	if _, err := r.f.WriteAt(r.buf, int64(r.off)); err != nil {
-		return err
-	}
-	r.off += uint64(len(r.buf))
-	r.buf = r.buf[:0]
-	return nil
-}
-
-// Segment returns the id of the replacement.
-func (r *Rewrite) Segment() uint32 { return r.id }
-
 // Bytes returns the length in bytes of the segments that are replaced, and that of the replacement.
 func (r *Rewrite) Bytes() (before, after uint64) { return r.in, r.off }
 
@@ -209,11 +170,11 @@ func (r *Rewrite) Discard() error {
 		l.work = nil
 	}
 	l.mu.Unlock()
-	if !mine || r.f == nil {
+	if !mine {
 		return nil
 	}
-	if err := errors.Join(r.f.Close(), l.o.FS.Remove(r.path())); err != nil {
-		return fmt.Errorf("discard a replacement: %w", err) // the next open removes it
+	if err := r.discard(); err != nil {
+		return fmt.Errorf("discard a replacement: %w", err)
 	}
 	return nil
 }
@@ -229,23 +190,14 @@ func (r *Rewrite) Install() error {
 		return errors.Join(fmt.Errorf("install a replacement: %w", err), r.Discard())
 	}
 	defer l.inflight.Done()
-	r.head.size = r.off
-	_, err := r.f.WriteAt(r.head.encode(l.o.Page, r.id), 0)
-	if err == nil {
-		err = r.f.Sync()
-	}
-	if err != nil {
+	if err := r.sync(); err != nil {
 		return errors.Join(fmt.Errorf("install a replacement: %w", err), r.Discard())
 	}
-	if err := r.f.Close(); err != nil {
+	if err := r.close(); err != nil {
 		return l.fail("close a replacement", err)
 	}
-	r.f = nil
-	if err := l.o.FS.Rename(r.path(), l.path(r.id)); err != nil {
-		return l.fail("rename a replacement", err)
-	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return l.fail("sync the name of a replacement", err)
+	if err := r.name(); err != nil {
+		return l.fail("name a replacement", err)
 	}
 	l.syncs.Add(1)
 	l.written.Add(r.off)
@@ -261,9 +213,6 @@ func (r *Rewrite) Install() error {
 		l.old[id] = s
 	}
 	l.addLocked(&segment{id: r.id, size: r.off, synced: r.off, named: r.off})
-	l.numbers.fold(r.judged)
-	l.numbers.origin = Position{}
-	replace(&l.numbers.base, r.inputs, r.last, r.off)
 	return nil
 }
 
@@ -447,10 +396,9 @@ func (l *Log) endCopy() {
 
 // Description is what the header of a segment and the frame of its first batch say.
 type Description struct {
-	// Replacement says that the segment was made by Rewrite. Judged is what Rewrite was told, 0
-	// after KeepsDead and for other segments.
-	Replacement bool
-	Judged      uint64
+	// Judged is what Rewrite was told when it made the segment, 0 after KeepsDead and for other
+	// segments.
+	Judged uint64
 	// First is the number of the first batch, 0 when there is none.
 	First uint64
 }
@@ -470,7 +418,7 @@ func (l *Log) Describe(id uint32) (Description, error) {
 	if err != nil {
 		return d, err
 	}
-	if d.Replacement = h.replacement(); h.judged != judgedByRepair {
+	if h.judged != judgedByRepair {
 		d.Judged = h.judged
 	}
 	if end <= h.bytes {

@@ -198,7 +198,7 @@ func TestRewriteAgain(t *testing.T) {
 		l.Retire()
 		d, err := l.Describe(r.Segment())
 		must(t, err)
-		if want := (segment.Description{Replacement: true, Judged: uint64(i + 1), First: uint64(i + 1)}); d != want {
+		if want := (segment.Description{Judged: uint64(i + 1), First: uint64(i + 1)}); d != want {
 			t.Fatalf("description %v, want %v", d, want)
 		}
 		if n := len(l.Segments()); n != 1 {
@@ -370,7 +370,10 @@ func (h *rewriter) step(l *segment.Log, streams []*segment.Stream) bool {
 }
 
 func (h *rewriter) rewrite(l *segment.Log, ids []uint32) bool {
-	p := l.Position(l.Complete())
+	p, err := l.PositionOf(l.Complete())
+	if err != nil {
+		return false
+	}
 	h.pos, h.moving = &p, false
 	r, err := l.Rewrite(context.Background(), ids, p.Number, keepLive)
 	if err != nil {
@@ -536,6 +539,50 @@ func TestRewriteFaultEverywhere(t *testing.T) {
 			h.check(m.CrashClone(vfstest.KeepNone), what+", power cut")
 			h.check(m, what)
 		}
+	}
+}
+
+// TestUnsyncedNameOfReplacement opens a log after the sync of the name of a replacement has failed,
+// as the next process does, and has the index point to the replacement. A power cut takes nothing
+// of that.
+func TestUnsyncedNameOfReplacement(t *testing.T) {
+	for name, known := range map[string]bool{"an index": true, "no index": false} {
+		t.Run(name, func(t *testing.T) {
+			m := vfstest.NewMem()
+			inject := false
+			o := options(vfstest.NewFaulty(m, func(op vfstest.Op) error {
+				if inject && op.Kind == vfstest.OpSyncDir {
+					return errInjected
+				}
+				return nil
+			}))
+			l, _, _ := open(t, o, nil)
+			appendTo(t, l.Main(), rec{1, "live"}, rec{2, "dead"})
+			finishAll(t, l)
+			pos := l.Position(1)
+			r, err := l.Rewrite(t.Context(), []uint32{1}, 1, keepLive)
+			must(t, err)
+			inject = true
+			wantIs(t, r.Install(), errInjected)
+			must(t, l.Close())
+			var from *segment.Position
+			if known {
+				from = &pos
+			}
+			l, _, _ = open(t, options(m), from)
+			if known {
+				pos, err = l.MapPosition(pos, false)
+				must(t, err)
+			}
+			l.Retire()
+			must(t, l.Close())
+			for _, keep := range keeps(1) {
+				_, _, s := open(t, options(m.CrashClone(keep)), from)
+				if got := s.all(); known == slices.Contains(got, "live") {
+					t.Fatalf("replayed %q", got)
+				}
+			}
+		})
 	}
 }
 

@@ -171,10 +171,11 @@ func TestTwoFlips(t *testing.T) {
 	damaged[s.last.End-1] ^= 1
 	s.openDamaged(t, s.with(t, name, damaged), "two flips", true, true)
 
-	// The frame of a torn batch alone names the end of the one before, which need not be copied.
+	// The frame of a torn batch alone names the end of the one before, which need not be written
+	// again.
 	cut := s.with(t, name, s.files[name][:s.last.Start+30])
 	_, rc, got := open(t, options(cut), nil)
-	if len(got.numbers) != 4 || rc.Copied != 0 || len(rc.Torn) != 1 {
+	if len(got.numbers) != 4 || rc.Rewritten != 0 || len(rc.Torn) != 1 {
 		t.Fatalf("batches %v, recovery %+v", got.numbers, rc)
 	}
 }

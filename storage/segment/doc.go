@@ -4,7 +4,7 @@
 //
 // A Stream appends batches to a segment of its own; streams append concurrently. A batch is one
 // write and one sync, and is there wholly or not at all. Open finds what is valid, sets torn tails
-// aside, copies what may never have been synced, and replays the batches in the order of their
+// aside, syncs what may never have been synced, and replays the batches in the order of their
 // numbers.
 //
 // The package knows nothing about the meaning of records. It imports internal/base, internal/vfs
@@ -56,9 +56,8 @@
 //	    Invalid bytes before a named end are damage.
 //	I4: the header of a segment and its name are durable before a batch is written to it.
 //	I5: behind the last named end lie at most one valid batch and a torn tail. A writer believes
-//	    neither: the tail is cut, and the batch is copied behind synced bytes of another segment
-//	    with its number, and synced, before it is cut. All this is done before anything is
-//	    appended.
+//	    neither: the tail is cut, and the batch is written again where it is, and synced. All
+//	    this is done before anything is appended.
 //	I6: a batch whose sync failed may or may not be there after the next Open. Complete stops
 //	    before it.
 //	I7: a file with the name of a replacement is whole and durable, and nothing is appended to it.

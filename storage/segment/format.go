@@ -238,21 +238,3 @@ func (d *batch) decode(b []byte, page [16]byte, segment uint32, start uint64) er
 	d.recs, err = parseRecords(d.recs[:0], body[frameBytes:endsAt], int(f.records), segment, start+frameBytes)
 	return err
 }
-
-// sameContent reports whether two encoded batches differ in nothing but the checksums, which depend
-// on the place.
-func sameContent(a, b []byte) bool {
-	return len(a) == len(b) && len(a) >= minBatchBytes &&
-		string(a[:24]) == string(b[:24]) &&
-		string(a[frameBytes:len(a)-crcBytes]) == string(b[frameBytes:len(b)-crcBytes])
-}
-
-// move gives an encoded batch the checksums of another place and returns its CRC.
-func move(b []byte, page [16]byte, segment uint32, start uint64) uint32 {
-	s := seed(page, segment, start)
-	binary.BigEndian.PutUint32(b[24:], crc32.Update(s, castagnoli, b[:24]))
-	body := b[:len(b)-crcBytes]
-	crc := crc32.Update(s, castagnoli, body)
-	binary.BigEndian.PutUint32(b[len(body):], crc)
-	return crc
-}

@@ -26,6 +26,14 @@ func fuzzBatch(number uint64, start uint64, ends []End, payloads ...string) []by
 	return bytes.Clone(b.encode(fuzzPage, &BatchInfo{Number: number, Segment: 1, Start: start}, ends))
 }
 
+// move gives an encoded batch the checksums of another place.
+func move(b []byte, page [16]byte, segment uint32, start uint64) {
+	s := seed(page, segment, start)
+	binary.BigEndian.PutUint32(b[24:], crc32.Update(s, castagnoli, b[:24]))
+	body := b[:len(b)-crcBytes]
+	binary.BigEndian.PutUint32(b[len(body):], crc32.Update(s, castagnoli, body))
+}
+
 // FuzzDecodeBatch gives arbitrary bytes right checksums and decodes them: what is accepted must be
 // canonical.
 func FuzzDecodeBatch(f *testing.F) {

@@ -166,22 +166,6 @@ func (l *Log) Complete() uint64 {
 	return l.numbers.complete
 }
 
-// Position returns the position for an index that reflects every batch with a number up to upTo,
-// which is at most Complete, else Complete counts. Positions are taken in ascending order: for an
-// upTo below that of an earlier call, or below what Open replayed, the result is a lower position
-// than asked for, which is correct but makes the next Open replay more.
-func (l *Log) Position(upTo uint64) Position {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.numbers.position(upTo)
-	for id := range l.segs {
-		if p.end(id) == 0 {
-			p.setEnd(End{id, headerBytes})
-		}
-	}
-	return p // a replacement is in it since it was installed
-}
-
 // Segments describes all segments, ascending by id.
 func (l *Log) Segments() []SegmentInfo {
 	l.mu.RLock()

@@ -28,7 +28,6 @@ type merger struct {
 	page  [16]byte
 	heap  cursors
 	buf   []byte
-	other []byte // a copy of a batch, for comparing
 	batch batch
 }
 
@@ -72,8 +71,7 @@ func newMerger(files *handles, page [16]byte, extents []extent) (*merger, error)
 	return m, nil
 }
 
-// each calls fn for every batch. A number that lies in several places with equal content is yielded
-// once, from the segment with the smallest id. What fn gets is valid during the call.
+// each calls fn for every batch. What fn gets is valid during the call.
 func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
 	for len(m.heap) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -90,10 +88,8 @@ func (m *merger) each(ctx context.Context, fn func(*batch) error) error {
 			return err
 		}
 		m.advance()
-		for len(m.heap) > 0 && m.heap[0].next.number == number {
-			if err := m.skipCopy(number, whole); err != nil {
-				return err
-			}
+		if len(m.heap) > 0 && m.heap[0].next.number == number {
+			return corrupt(m.heap[0].segment, m.heap[0].from, fmt.Sprintf("a batch %d, which is in segment %s, too", number, FileName(segment)))
 		}
 		if err := fn(&m.batch); err != nil {
 			return err
@@ -145,27 +141,6 @@ func (m *merger) advance() {
 	} else {
 		heap.Fix(&m.heap, 0)
 	}
-}
-
-// skipCopy passes the first cursor over a copy of the batch whole.
-func (m *merger) skipCopy(number uint64, whole []byte) error {
-	c := m.heap[0]
-	segment, start := c.segment, c.from
-	m.buf, m.other = m.other, m.buf // whole lies in what is now other
-	again, err := m.load(c)
-	if err == nil {
-		var b batch
-		err = b.decode(again, m.page, segment, start)
-	}
-	if err == nil && !sameContent(whole, again) {
-		err = corrupt(segment, start, fmt.Sprintf("a batch %d that is not the one with this number elsewhere", number))
-	}
-	m.buf, m.other = m.other, m.buf
-	if err != nil {
-		return err
-	}
-	m.advance()
-	return nil
 }
 
 // read appends n bytes of a segment to dst.

@@ -21,9 +21,9 @@ type Recovery struct {
 	// Torn are the torn tails, ascending by segment. A writer has cut them, a reader passes over
 	// them.
 	Torn []Torn
-	// Copied is the count of batches that a writer has copied to another segment because they may
-	// never have been synced.
-	Copied int
+	// Rewritten is the count of batches that a writer has written again and synced, because they
+	// may never have been synced.
+	Rewritten int
 }
 
 // Torn is a torn tail: what a crash has left of a batch that was never acknowledged.
@@ -60,7 +60,7 @@ type opener struct {
 //
 // Segments that from covers wholly are not opened, let alone read: that from is of this log is
 // known by its last batch. Behind from everything is checked. A writer sets torn tails aside below
-// o.Dir, and copies batches that may never have been synced (I5); a crash while it does so is
+// o.Dir, and syncs batches that may never have been synced (I5); a crash while it does so is
 // harmless. A log has one writer at a time, or any number of readers beside none: the caller sees
 // to that.
 //
@@ -351,9 +351,9 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 		return fmt.Errorf("replay log: %w", err)
 	}
 	n := &l.numbers
-	n.origin, n.base = op.from.Clone(), op.from
+	n.last = op.from.Number
 	err = m.each(ctx, func(b *batch) error {
-		n.base.Add(b.info)
+		n.last = b.info.Number
 		if fn == nil {
 			return nil
 		}
@@ -362,10 +362,7 @@ func (op *opener) replay(ctx context.Context, l *Log, fn func(BatchInfo, []Recor
 	if err != nil {
 		return fmt.Errorf("replay log: %w", err)
 	}
-	for _, s := range l.segs {
-		n.base.setEnd(End{s.id, s.synced})
-	}
-	n.upTo, n.complete = n.base.Number, n.base.Number
+	n.complete = n.last
 	return nil
 }
 

@@ -68,9 +68,6 @@ func (p Position) Clone() Position {
 	return p
 }
 
-// IsZero reports whether p is the beginning of the log.
-func (p Position) IsZero() bool { return p.Number == 0 && len(p.Ends) == 0 }
-
 // Encode returns the canonical bytes of p.
 //
 //	 0    1  version, 1

@@ -9,9 +9,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 )
 
-// newSuffix stands behind the name of the file of a replacement that is being written.
-const newSuffix = ".new"
-
 // header reads the header of a segment file. One that is not there, or not whole, is plain.
 func (op *opener) header(id uint32) (h header, err error) {
 	if h, ok := op.heads[id]; ok {
@@ -129,6 +126,5 @@ func (op *opener) scanMoved(ctx context.Context, sc *scanned) error {
 		return fmt.Errorf("segment %s replaces others up to batch %d, index reflects %d: %w", FileName(sc.id), sc.last.Number, op.from.Number, ErrIndexMismatch)
 	}
 	sc.from = sc.end
-	sc.first = 0
 	return nil
 }

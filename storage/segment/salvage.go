@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -322,27 +321,10 @@ func (s *Salvage) frame(r *remains, at uint64) (f frame, ok bool, err error) {
 // nextFrame returns the offset of the next frame from an offset on, or the size of the segment.
 func (s *Salvage) nextFrame(ctx context.Context, r *remains, from uint64) (uint64, error) {
 	var buf []byte
-	for off := from; off < r.size; off += scanWindow - frameBytes {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		var err error
-		if buf, err = readSegment(s.l.files, buf[:0], r.id, off, int(min(scanWindow, r.size-off))); err != nil {
-			return 0, err
-		}
-		for i := 0; i+frameBytes <= len(buf); i++ {
-			next := bytes.Index(buf[i:], []byte(batchMagic))
-			if next < 0 || i+next+frameBytes > len(buf) {
-				break
-			}
-			i += next
-			at := off + uint64(i)
-			if f, ok := parseFrame(buf[i:], seed(s.o.Page, r.id, at)); ok && f.number > r.last {
-				return at, nil
-			}
-		}
-	}
-	return r.size, nil
+	return findFrame(ctx, s.o.Page, r.id, from, r.size, r.last, func(off uint64, n int) (_ []byte, err error) {
+		buf, err = readSegment(s.l.files, buf[:0], r.id, off, n)
+		return buf, err
+	})
 }
 
 // judge tells damage from torn tails, and damaged segments from others.
@@ -539,7 +521,7 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 			return fmt.Errorf("set damaged bytes of segment %s aside: %w", FileName(d.Segment), err)
 		}
 	}
-	w := &salvageWriter{s: s}
+	w := &replacementFile{o: &s.o, head: header{judged: judgedByRepair}}
 	if w.id, err = takeID(&s.nextSeg); err != nil {
 		return err
 	}
@@ -550,7 +532,7 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 	if len(w.head.replaces) > maxRanges {
 		return fmt.Errorf("%d ranges of segments: %w", len(w.head.replaces), base.ErrTooLarge)
 	}
-	if err := w.write(ctx, choose, last); err != nil {
+	if err := s.write(ctx, w, choose, last); err != nil {
 		return fmt.Errorf("write what was salvaged: %w", err)
 	}
 	s.left = append(s.left, s.badIDs()...)
@@ -560,16 +542,16 @@ func (s *Salvage) Replace(ctx context.Context, choose func(p Part, out *Batch) e
 // removeLeft removes the files of replaced segments. A crash before that leaves them to the next
 // open, or the next Replace.
 func (s *Salvage) removeLeft() error {
-	if err := s.l.files.close(); err != nil {
+	if err := s.l.files.close(); err != nil || len(s.left) == 0 {
+		return err
+	}
+	if err := s.o.FS.SyncDir(s.o.Dir); err != nil { // the name of what replaces them may not be durable
 		return err
 	}
 	for _, id := range s.left {
 		if err := s.o.FS.Remove(s.l.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove replaced segment %s: %w", FileName(id), err)
 		}
-	}
-	if len(s.left) == 0 {
-		return nil
 	}
 	return s.o.FS.SyncDir(s.o.Dir)
 }
@@ -589,65 +571,39 @@ func (s *Salvage) setAside(d Damage) (err error) {
 	return err
 }
 
-// salvageWriter writes the segment that takes the place of damaged ones.
-type salvageWriter struct {
-	s    *Salvage
-	id   uint32
-	head header
-	f    vfs.File
-	off  uint64
-	ends []End
-}
-
-func (w *salvageWriter) write(ctx context.Context, choose func(Part, *Batch) error, last []Ahead) (err error) {
-	o := w.s.o
-	path := w.s.l.path(w.id)
-	if err := o.FS.Remove(path + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// write writes the segment that takes the place of damaged ones.
+func (s *Salvage) write(ctx context.Context, w *replacementFile, choose func(Part, *Batch) error, last []Ahead) error {
+	if err := s.o.FS.Remove(w.path() + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if w.f, err = o.FS.Create(path + newSuffix); err != nil {
+	if err := w.create(); err != nil {
 		return err
 	}
-	w.head.bytes = replacementHeaderBytes(len(w.head.replaces))
-	w.head.judged = judgedByRepair
-	w.off = w.head.bytes
-	if err = w.batches(ctx, choose, last); err == nil {
-		w.head.size = w.off
-		_, err = w.f.WriteAt(w.head.encode(o.Page, w.id), 0)
-	}
+	err := s.writeBatches(ctx, w, choose, last)
 	if err == nil {
-		err = w.f.Sync()
+		err = w.sync()
 	}
-	if err = errors.Join(err, w.f.Close()); err != nil {
-		return errors.Join(err, o.FS.Remove(path+newSuffix))
+	if err != nil {
+		return errors.Join(err, w.discard())
 	}
-	if err := o.FS.Rename(path+newSuffix, path); err != nil {
+	if err := w.close(); err != nil {
 		return err
 	}
-	return o.FS.SyncDir(o.Dir)
+	return w.name()
 }
 
-func (w *salvageWriter) batches(ctx context.Context, choose func(Part, *Batch) error, last []Ahead) error {
+func (s *Salvage) writeBatches(ctx context.Context, w *replacementFile, choose func(Part, *Batch) error, last []Ahead) error {
 	out := NewBatch()
-	put := func(number uint64, b *Batch, ends []End) error {
-		if err := b.check(); err != nil {
-			return err
-		}
-		info := BatchInfo{Number: number, Segment: w.id, Start: w.off}
-		_, err := w.f.WriteAt(b.encode(w.s.o.Page, &info, ends), int64(w.off))
-		w.off = info.End
-		return err
-	}
 	before := func(number uint64) error {
 		for len(last) > 1 && last[0].Number < number {
-			if err := put(last[0].Number, last[0].Batch, nil); err != nil {
+			if err := w.append(last[0].Number, last[0].Batch, nil); err != nil {
 				return err
 			}
 			last = last[1:]
 		}
 		return nil
 	}
-	err := w.s.Each(ctx, func(p Part) error {
+	err := s.Each(ctx, func(p Part) error {
 		if !p.Rewritten {
 			return nil
 		}
@@ -658,7 +614,7 @@ func (w *salvageWriter) batches(ctx context.Context, choose func(Part, *Batch) e
 		if err := before(p.Info.Number); err != nil {
 			return err
 		}
-		return put(p.Info.Number, out, nil)
+		return w.append(p.Info.Number, out, nil)
 	})
 	if err == nil {
 		err = before(math.MaxUint64)
@@ -666,11 +622,15 @@ func (w *salvageWriter) batches(ctx context.Context, choose func(Part, *Batch) e
 	if err != nil {
 		return err
 	}
-	for id, off := range w.s.named {
-		if w.s.bad[id] == nil {
-			w.ends = append(w.ends, End{id, off})
+	var ends []End
+	for id, off := range s.named {
+		if s.bad[id] == nil {
+			ends = append(ends, End{id, off})
 		}
 	}
-	slices.SortFunc(w.ends, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
-	return put(last[0].Number, last[0].Batch, w.ends[max(0, len(w.ends)-maxBatchEnds):])
+	slices.SortFunc(ends, func(a, b End) int { return cmp.Compare(a.Segment, b.Segment) })
+	if err := w.append(last[0].Number, last[0].Batch, ends[max(0, len(ends)-maxBatchEnds):]); err != nil {
+		return err
+	}
+	return w.flush()
 }

@@ -48,14 +48,11 @@ func (w *window) at(off uint64, n int) ([]byte, error) {
 // scanned is what a scan has found in a segment.
 type scanned struct {
 	id   uint32
-	size uint64 // of the file
-	head header // as far as the scan read it
-	from uint64 // where the scan began; what is before is known to be synced
-	end  uint64 // of the last valid batch, of the header, or 0
-	// first is the number of the first valid batch behind from, last the last one; both 0 when
-	// there is none.
-	first uint64
-	last  BatchInfo
+	size uint64    // of the file
+	head header    // as far as the scan read it
+	from uint64    // where the scan began; what is before is known to be synced
+	end  uint64    // of the last valid batch, of the header, or 0
+	last BatchInfo // the last valid batch behind from; its number is 0 when there is none
 	// proved is the offset of the last frame, up to which the segment itself proves to have been
 	// synced (I2).
 	proved uint64
@@ -103,9 +100,6 @@ func (s *scanner) batches(ctx context.Context, w *window, out *scanned) error {
 		info, ok, err := s.batch(w, out, last)
 		if err != nil || !ok {
 			return err
-		}
-		if out.first == 0 {
-			out.first = info.Number
 		}
 		last, out.last, out.end = info.Number, info, info.End
 	}
@@ -185,29 +179,40 @@ func (s *scanner) readEnds(w *window, off uint64, count int, sum uint32) ([]byte
 // lookBehind looks for the frame of a batch behind the invalid bytes at out.end: where one is,
 // everything before it was synced once (I2).
 func (s *scanner) lookBehind(ctx context.Context, w *window, out *scanned) error {
-	const step = scanWindow - frameBytes
-	for off := out.end + 1; off < out.size; off += step {
+	at, err := findFrame(ctx, s.page, out.id, out.end+1, out.size, max(s.after, out.last.Number), w.at)
+	if err != nil {
+		return fmt.Errorf("read segment %s: %w", FileName(out.id), err)
+	}
+	if at < out.size {
+		out.proved = at
+	}
+	return nil
+}
+
+// findFrame returns the offset of the first frame from an offset on whose number is greater than
+// last, or the size of the segment. read returns the bytes at an offset, valid until its next call.
+func findFrame(ctx context.Context, page [16]byte, id uint32, from, size, last uint64, read func(off uint64, n int) ([]byte, error)) (uint64, error) {
+	for off := from; off < size; off += scanWindow - frameBytes {
 		if err := ctx.Err(); err != nil {
-			return err
+			return 0, err
 		}
-		b, err := w.at(off, scanWindow)
+		b, err := read(off, int(min(scanWindow, size-off)))
 		if err != nil {
-			return fmt.Errorf("read segment %s at offset %d: %w", FileName(out.id), off, err)
+			return 0, err
 		}
 		for i := 0; i+frameBytes <= len(b); i++ {
 			next := bytes.Index(b[i:], []byte(batchMagic))
-			if next < 0 {
+			if next < 0 || i+next+frameBytes > len(b) {
 				break
 			}
 			i += next
 			at := off + uint64(i)
-			if f, ok := parseFrame(b[i:], seed(s.page, out.id, at)); ok && f.number > max(s.after, out.last.Number) {
-				out.proved = at
-				return nil
+			if f, ok := parseFrame(b[i:], seed(page, id, at)); ok && f.number > last {
+				return at, nil
 			}
 		}
 	}
-	return nil
+	return size, nil
 }
 
 func corruptOrder(id uint32, start, number, last uint64) error {

@@ -19,6 +19,7 @@ type Stream struct {
 	seg  *segment
 	file vfs.File
 	ends []End
+	made []End // where its batches begin, for Forget; guarded by Log.mu, and not kept of the main stream
 }
 
 // Appended says where a batch lies. Places are those of its records, by index; the caller owns
@@ -229,7 +230,7 @@ func (s *Stream) write(frame []byte, info BatchInfo) error {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.numbers.done(info.Number, failed, BatchInfo{})
+		l.numbers.finish(info.Number)
 		return err
 	}
 	if err := s.file.Sync(); err != nil {
@@ -270,5 +271,8 @@ func (s *Stream) publish(info BatchInfo) {
 			l.listLocked(seg)
 		}
 	}
-	l.numbers.done(info.Number, durable, info)
+	if s != l.main {
+		s.made = append(s.made, End{info.Segment, info.Start})
+	}
+	l.numbers.finish(info.Number)
 }

@@ -6,10 +6,10 @@ import (
 )
 
 // Forget takes back the durable batches that the stream has appended from starts on, but for those
-// that others may know of: a position reflects them, or a batch that stays names their ends. starts
-// has the segments of these batches in the order in which the stream has appended to them, each
-// with the offset of its first one. It goes from the last batch to the first and ends where one has
-// to stay. From then on no place in what it has taken can be read, and no position reflects it.
+// whose ends a batch names that stays. starts has the segments of these batches in the order in
+// which the stream has appended to them, each with the offset of its first one: the caller leaves
+// out what a Position reflects. It goes from the last batch to the first and ends where one has to
+// stay. From then on no place in what it has taken can be read. The main stream takes nothing back.
 //
 // It returns where the batches began, the last one first, for Cut, which must follow: nothing when
 // all stay, or while the log is being copied. The stream may have been released. No stream may
@@ -26,11 +26,13 @@ func (s *Stream) Forget(starts []End) (cut []End) {
 		if g == nil || g.writer != s {
 			break
 		}
-		from := max(starts[i].Offset, g.cited, l.numbers.base.end(g.id), headerBytes)
+		from := max(starts[i].Offset, g.cited, headerBytes)
 		if from >= g.synced {
 			break
 		}
-		cut = append(cut, l.numbers.forget(g.id, from)...)
+		for n := len(s.made); n > 0 && s.made[n-1].Segment == g.id && s.made[n-1].Offset >= from; n-- {
+			cut, s.made = append(cut, s.made[n-1]), s.made[:n-1]
+		}
 		g.synced, g.size, g.named, g.cut = from, from, min(g.named, from), true
 		g.open = g.open || !l.fullLocked(g)
 		l.listLocked(g)

@@ -14,12 +14,11 @@ import (
 	"github.com/ledgerd/ledger/storage/segment"
 )
 
-// TestTakeBack cuts what a stream has appended off its segment, but for what another segment names
-// or a position reflects.
+// TestTakeBack cuts what a stream has appended off its segment, but for what another segment
+// names.
 func TestTakeBack(t *testing.T) {
 	for name, known := range map[string]func(l *segment.Log) error{
 		"nobody knows":    func(*segment.Log) error { return nil },
-		"a position":      func(l *segment.Log) error { l.Position(l.Complete()); return nil },
 		"another segment": func(l *segment.Log) error { _, err := l.Main().Append(batchOf(rec{1, "commit"})); return err },
 	} {
 		t.Run(name, func(t *testing.T) {

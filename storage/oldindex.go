@@ -91,8 +91,7 @@ func (x *oldIndex) within(info segment.BatchInfo) (recs []segment.Record) {
 	}
 	// What a damaged page of the index has is passed over: these are only places where to look.
 	_ = x.db.View(func(tx index.Tx) error {
-		cur := tx.Bucket(bucketObjects).Cursor()
-		for k, v := cur.First(); k != nil; k, v = cur.Next() {
+		for _, v := range rowsOf(tx, bucketObjects) {
 			row, ok := parseObjectRow(v)
 			if ok && (row.held || row.dead) && row.place.Segment == info.Segment && row.place.Offset >= info.Start && row.place.Offset < info.End {
 				recs = append(recs, segment.Record{Kind: row.kind, Place: row.place})
@@ -138,11 +137,7 @@ func (v *salvage) compareOld(b *rebuilder) error {
 		v.restored = append(v.restored, r.take...)
 		r.addPruned()
 	}
-	for ids := r.summary; len(ids) > 0; {
-		n := min(len(ids), maxRecordEntries)
-		v.final = append(v.final, op{kind: recSummary, sync: &syncOp{ids: ids[:n:n]}}) // behind all commits
-		ids = ids[n:]
-	}
+	v.final = idOps(v.final, recSummary, r.summary) // behind all commits
 	v.report.Restored = len(v.restored)
 	return nil
 }
@@ -159,8 +154,7 @@ func (r *oldRows) run() error {
 // commits restores commits, parents before children.
 func (r *oldRows) commits() {
 	var missing []*commit.Commit
-	cur := r.have.Bucket(bucketCommits).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(r.have, bucketCommits) {
 		c, err := parseCommitRow(k, v)
 		if err != nil {
 			r.whole = false
@@ -195,8 +189,7 @@ func (r *oldRows) commits() {
 		r.whole = false
 		return
 	}
-	cur = r.want.Bucket(bucketHeads).Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+	for k := range rowsOf(r.want, bucketHeads) {
 		if id := commit.ID(k); !heads[id] && id != commit.First().ID {
 			r.summary = append(r.summary, id)
 		}
@@ -206,8 +199,7 @@ func (r *oldRows) commits() {
 // heads returns the heads of the old index, and whether they agree with their checksum.
 func (r *oldRows) heads() (heads map[commit.ID]bool, sure bool) {
 	heads, sum := map[commit.ID]bool{}, state{}
-	cur := r.have.Bucket(bucketHeads).Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+	for k := range rowsOf(r.have, bucketHeads) {
 		if len(k) != commit.IDSize {
 			return nil, false
 		}
@@ -220,8 +212,7 @@ func (r *oldRows) heads() (heads map[commit.ID]bool, sure bool) {
 // statuses restores those of commits that are in both, and finds commits that were pruned.
 func (r *oldRows) statuses() {
 	var synced, unsynced, treed, holes []commit.ID
-	cur := r.want.Bucket(bucketCommits).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(r.want, bucketCommits) {
 		c, err := parseCommitRow(k, v)
 		if err != nil {
 			continue // it was folded just now
@@ -261,8 +252,7 @@ func (r *oldRows) addPruned() {
 }
 
 func (r *oldRows) explanations() {
-	cur := r.have.Bucket(bucketConflicts).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(r.have, bucketConflicts) {
 		root, err := parseConflictRow(k, v)
 		if err != nil {
 			r.whole = false
@@ -279,8 +269,7 @@ func (r *oldRows) tags() {
 	names := map[string]bool{}
 	for _, tx := range []index.Tx{r.have, r.want} {
 		for _, b := range []string{bucketTags, bucketNewTags} {
-			cur := tx.Bucket(b).Cursor()
-			for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+			for k := range rowsOf(tx, b) {
 				names[string(k)] = true
 			}
 		}
@@ -314,8 +303,7 @@ func (r *oldRows) tags() {
 
 func (r *oldRows) metadata() {
 	have, want := r.have.Bucket(bucketMetadata), r.want.Bucket(bucketMetadata)
-	cur := have.Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsWith(have, nil) {
 		if bytes.Equal(v, want.Get(k)) {
 			continue
 		}
@@ -326,8 +314,7 @@ func (r *oldRows) metadata() {
 		}
 		r.add = append(r.add, op{kind: recMetadata, sync: &syncOp{typ: string(k), value: append([]byte{}, value...)}})
 	}
-	cur = want.Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+	for k := range rowsWith(want, nil) {
 		if have.Get(k) == nil {
 			r.take = append(r.take, op{kind: recMetadata, sync: &syncOp{typ: string(k), removed: true}})
 		}
@@ -338,8 +325,7 @@ func (r *oldRows) metadata() {
 func (r *oldRows) pieces() error {
 	var places []PlacedPiece
 	var unplaced, dropped []object.Digest
-	cur := r.have.Bucket(bucketObjects).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(r.have, bucketObjects) {
 		d, ok := digestOf(k)
 		row, good := parseObjectRow(v)
 		if !ok || !good {

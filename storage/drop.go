@@ -85,12 +85,9 @@ func pieceBytes(row *objectRow) int64 { return int64(row.place.Length) - object.
 // been read since a minute, 0: whenever; and after behind some of them.
 func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Digest, *objectRow), after func() error) error {
 	return s.eachRow(ctx, bucketCloud, func(tx index.Tx, k, _ []byte) error {
-		if len(k) != numberSize {
-			return badRow(bucketCloud, fmt.Sprintf("%x", k), "bad key")
-		}
-		d, ok := numberDigest(tx, readNumber(k))
-		if !ok {
-			return badRow(bucketCloud, fmt.Sprintf("%x", k), "a number that stands for nothing")
+		d, err := keyDigest(tx, bucketCloud, k)
+		if err != nil {
+			return err
 		}
 		if d.Kind() != object.Chunk || since > 0 && s.o.Recency.readSince(&d, since) {
 			return nil
@@ -101,4 +98,42 @@ func (s *Store) eachCold(ctx context.Context, since uint64, fn func(object.Diges
 		}
 		return err
 	}, after)
+}
+
+// DropPieces takes the content of synced pieces out of the page; it can be fetched again. Index
+// pieces stay, since they say what a value refers to. Pieces that are not synced, or not held, are
+// passed over, also when they become so before the drop is durable. It writes batches of 1024
+// pieces and returns about how many bytes of content will be free after compaction, also when it
+// ends with an error. Errors match base.ErrClosed or base.ErrReadOnly, or are those of the disk or
+// of ctx.
+func (s *Store) DropPieces(ctx context.Context, pieces []object.Digest) (free int64, err error) {
+	given := map[object.Digest]bool{}
+	for len(pieces) > 0 {
+		var batch []object.Digest
+		var bytes int64
+		for len(pieces) > 0 && len(batch) < s.maxTouches {
+			d := pieces[0]
+			pieces = pieces[1:]
+			if d.Kind() != object.Chunk || given[d] {
+				continue
+			}
+			given[d] = true
+			st, err := s.stateOf(&d)
+			if err != nil {
+				return free, fmt.Errorf("drop pieces: %w", err)
+			}
+			if st.held && st.placed && st.at.content == nil {
+				batch = append(batch, d)
+				bytes += int64(st.at.place.Length) - object.DigestSize - 1
+			}
+		}
+		if len(batch) == 0 {
+			break
+		}
+		if err := s.submitOps(ctx, digestOps(nil, recDropped, batch), false); err != nil {
+			return free, fmt.Errorf("drop pieces: %w", err)
+		}
+		free += bytes
+	}
+	return free, s.writable()
 }

@@ -23,22 +23,14 @@ func (s *Store) foldAbandoned(ctx context.Context, db index.DB, st *state, parts
 	for _, ops := range parts {
 		for i := range ops {
 			for _, j := range ops[i].sync.journals {
-				for more := true; more; {
-					if err := ctx.Err(); err != nil {
-						return fmt.Errorf("fold: %w", err)
-					}
-					err := db.Update(func(tx index.Tx) (err error) {
-						more, err = abandonSome(tx, j, s.foldTxRows)
-						return err
-					})
-					if err != nil {
-						return fmt.Errorf("write the index: %w", err)
-					}
+				err := writeInParts(ctx, db, func(tx index.Tx) (bool, error) { return abandonSome(tx, j, s.foldTxRows) })
+				if err != nil {
+					return err
 				}
 			}
 		}
 	}
-	return runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error { return tx.Bucket(bucketState).Put(stateKey, st.encode()) }}})
+	return writeState(db, st)
 }
 
 func abandonSome(tx index.Tx, journal uint64, most int) (more bool, err error) {
@@ -142,13 +134,13 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, numb
 		g.targets = t
 	}
 	d := deletion{numbers: numbers}
-	err = runSteps(db, []step{{weight: 1, run: func(tx index.Tx) error {
+	err = writeIndex(db, func(tx index.Tx) error {
 		d.freed, d.gone = d.freed[:0], d.gone[:0]
 		if err := d.run(tx, gone); err != nil {
 			return err
 		}
 		return tx.Bucket(bucketState).Put(stateKey, st.encode())
-	}}})
+	})
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package storage
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
@@ -224,4 +226,215 @@ func without(list, gone []uint64) (out []uint64) {
 		}
 	}
 	return out
+}
+
+type refKey struct {
+	dest uint64
+	typ  byte
+}
+
+// plannedRef is a reference from a source to a destination. A plan has many: a dozen for each node.
+type plannedRef struct {
+	packed uint64 // the key: destination, which has numberSize bytes, and type
+	source uint64
+}
+
+func newRef(k refKey, source uint64) plannedRef { return plannedRef{k.dest<<8 | uint64(k.typ), source} }
+
+func (r plannedRef) dest() uint64 { return r.packed >> 8 }
+
+func (r plannedRef) key() refKey { return refKey{r.dest(), byte(r.packed)} }
+
+func compareRefs(a, b plannedRef) int {
+	return cmp.Or(cmp.Compare(a.packed, b.packed), cmp.Compare(a.source, b.source))
+}
+
+// eachKey calls fn with the sources, which ascend, of each destination and type in refs, which are
+// sorted and of one block, and adds what it returns to the sum of the block.
+func eachKey(tx index.Tx, refs []plannedRef, fn func(index.Bucket, refKey, []uint64) (uint64, error)) error {
+	block, sum := blockOf(refs[0].dest()), uint64(0)
+	for len(refs) > 0 {
+		n := 1
+		for n < len(refs) && refs[n].packed == refs[0].packed {
+			n++
+		}
+		sources := make([]uint64, n)
+		for i, r := range refs[:n] {
+			sources[i] = r.source
+		}
+		more, err := fn(tx.Bucket(bucketRefs), refs[0].key(), slices.Compact(sources))
+		if err != nil {
+			return err
+		}
+		sum, refs = sum+more, refs[n:]
+	}
+	return addSum(tx, block, sum)
+}
+
+func sumOf(k refKey, sources []uint64) (sum uint64) {
+	for _, s := range sources {
+		sum += refHash(k, s)
+	}
+	return sum
+}
+
+// addSources adds sources, which ascend, to the reference rows of one destination. It returns what
+// that adds to the sum.
+func addSources(b index.Bucket, k refKey, sources []uint64) (sum uint64, err error) {
+	prefix := refPrefix(k.dest, k.typ)
+	for len(sources) > 0 {
+		chunk, next, err := sourceChunk(b, prefix, sources[0])
+		if err != nil {
+			return 0, err
+		}
+		n := len(sources)
+		if next != 0 {
+			n, _ = slices.BinarySearch(sources, next)
+		}
+		sum += sumOf(k, without(sources[:n], chunk))
+		merged := slices.Concat(chunk, sources[:n])
+		slices.Sort(merged)
+		merged = slices.Compact(merged)
+		if len(chunk) > 0 && merged[0] != chunk[0] {
+			if err := b.Delete(appendNumber(bytes.Clone(prefix), chunk[0])); err != nil {
+				return 0, err
+			}
+		}
+		if err := putSources(b, prefix, merged); err != nil {
+			return 0, err
+		}
+		sources = sources[n:]
+	}
+	return sum, nil
+}
+
+// putSources writes sources in rows of at most maxSources.
+func putSources(b index.Bucket, prefix []byte, sources []uint64) error {
+	for len(sources) > 0 {
+		part := sources[:min(maxSources, len(sources))]
+		if err := b.Put(appendNumber(bytes.Clone(prefix), part[0]), appendSources(nil, part)); err != nil {
+			return err
+		}
+		sources = sources[len(part):]
+	}
+	return nil
+}
+
+// sourceChunk returns the sources of the row into which source belongs, which is the last that does
+// not begin after it or else the first, and where the row after it begins (0: there is none).
+func sourceChunk(b index.Bucket, prefix []byte, source uint64) (chunk []uint64, next uint64, err error) {
+	c := b.Cursor()
+	own := func(k []byte) bool { return len(k) == len(prefix)+numberSize && bytes.HasPrefix(k, prefix) }
+	var v []byte
+	k, _ := c.Seek(appendNumber(bytes.Clone(prefix), source+1))
+	if own(k) {
+		next = readNumber(k[len(prefix):])
+		k, v = c.Prev()
+	} else if k, v = c.Prev(); k == nil {
+		k, v = c.Last()
+	}
+	if !own(k) {
+		return nil, next, nil
+	}
+	first := readNumber(k[len(prefix):])
+	if first > source {
+		return nil, next, nil
+	}
+	chunk, ok := parseSources(nil, first, v)
+	if !ok {
+		return nil, 0, badRow(bucketRefs, fmt.Sprintf("%x", k), "bad sources")
+	}
+	return chunk, next, nil
+}
+
+func commitSources(tx index.Tx, dest uint64) [][]byte {
+	prefix := refPrefix(dest, refCommit)
+	var ids [][]byte
+	for k := range rowsWith(tx.Bucket(bucketRefs), prefix) {
+		ids = append(ids, k[len(prefix):])
+	}
+	return ids
+}
+
+// objectSources returns the digests of the pieces that refer to a destination, sorted.
+func objectSources(tx index.Tx, dest uint64, typ byte) ([]object.Digest, error) {
+	prefix := refPrefix(dest, typ)
+	var out []object.Digest
+	for k, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
+		if len(k) != len(prefix)+numberSize {
+			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
+		}
+		sources, ok := parseSources(nil, readNumber(k[len(prefix):]), v)
+		if !ok {
+			return nil, badRow(bucketRefs, hex.EncodeToString(k), "bad sources")
+		}
+		for _, n := range sources {
+			d, ok := numberDigest(tx, n)
+			if !ok {
+				return nil, badRow(bucketRefs, hex.EncodeToString(k), "a source that no number stands for")
+			}
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, object.Digest.Compare)
+	return out, nil
+}
+
+// valueSources returns the index pieces that refer to a piece, and false when something else does,
+// or too many.
+func valueSources(tx index.Tx, dest uint64) (above []uint64, ok bool, err error) {
+	prefix := appendNumber(nil, dest)
+	for key, v := range rowsWith(tx.Bucket(bucketRefs), prefix) {
+		bad := func() error { return badRow(bucketRefs, hex.EncodeToString(key), "bad row") }
+		if len(key) != numberSize+1+numberSize || key[numberSize] == refCommit {
+			return nil, false, nil
+		}
+		sources, good := parseSources(nil, readNumber(key[numberSize+1:]), v)
+		if !good {
+			return nil, false, bad()
+		}
+		if above = append(above, sources...); len(above) > maxAncestry {
+			return nil, false, nil
+		}
+		for _, s := range sources {
+			d, known := numberDigest(tx, s)
+			if !known {
+				return nil, false, bad()
+			}
+			if d.Kind().IsNode() {
+				return nil, false, nil
+			}
+		}
+	}
+	return above, true, nil
+}
+
+// refPrefix is the start of the key of the reference rows of one destination and type.
+func refPrefix(dest uint64, typ byte) []byte { return append(appendNumber(nil, dest), typ) }
+
+func commitRefKey(dest uint64, id commit.ID) []byte {
+	return append(refPrefix(dest, refCommit), id[:]...)
+}
+
+// appendSources encodes the sources behind the first of a sorted list.
+func appendSources(b []byte, sources []uint64) []byte {
+	for i := 1; i < len(sources); i++ {
+		b = binary.AppendUvarint(b, sources[i]-sources[i-1])
+	}
+	return b
+}
+
+// parseSources appends the sources of a row to dst.
+func parseSources(dst []uint64, first uint64, v []byte) ([]uint64, bool) {
+	dst = append(dst, first)
+	for n := 1; len(v) > 0; n++ {
+		d, k := uvarint(v)
+		if k <= 0 || d == 0 || n >= maxSources || first > maxNumber || d > maxNumber-first {
+			return dst, false
+		}
+		first += d
+		dst = append(dst, first)
+		v = v[k:]
+	}
+	return dst, true
 }

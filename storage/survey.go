@@ -149,11 +149,7 @@ func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 		y.v.final = append(y.v.final, op{kind: recCommit, commit: next})
 		y.heads++
 	}
-	for len(ids) > 0 {
-		n := min(len(ids), maxRecordEntries)
-		y.v.prune = append(y.v.prune, op{kind: recPruned, sync: &syncOp{ids: ids[:n:n]}})
-		ids = ids[n:]
-	}
+	y.v.prune = idOps(y.v.prune, recPruned, ids)
 	return nil
 }
 
@@ -165,8 +161,7 @@ func clockOf(c *commit.Commit) time.Time {
 // commits returns all commits, the greatest generation first.
 func (y *surveyor) commits() ([]*commit.Commit, error) {
 	var all []*commit.Commit
-	cur := y.tx.Bucket(bucketCommits).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(y.tx, bucketCommits) {
 		c, err := parseCommitRow(k, v)
 		if err != nil {
 			return nil, err
@@ -306,8 +301,7 @@ func (y *surveyor) lose(d *object.Digest, key []byte, placed bool) {
 
 // tags removes tags whose commits are gone, here only.
 func (y *surveyor) tags() error {
-	cur := y.tx.Bucket(bucketTags).Cursor()
-	for k, v := cur.First(); k != nil; k, v = cur.Next() {
+	for k, v := range rowsOf(y.tx, bucketTags) {
 		id, err := parseTagRow(string(k), v)
 		if err != nil {
 			return err
@@ -352,8 +346,7 @@ func (y *surveyor) prune(gone map[commit.ID][]commit.ID) {
 
 // keepHead sees to it that there is a head: all that there were may be gone.
 func (y *surveyor) keepHead(all []*commit.Commit) error {
-	cur := y.tx.Bucket(bucketHeads).Cursor()
-	for k, _ := cur.First(); k != nil; k, _ = cur.Next() {
+	for k := range rowsOf(y.tx, bucketHeads) {
 		if !y.broken[commit.ID(k)] {
 			y.heads++
 		}

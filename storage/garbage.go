@@ -1,0 +1,127 @@
+package storage
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// garbageCount counts what is garbage.
+type garbageCount struct {
+	s    *Store
+	sum  SpaceCount
+	gone bitset // numbers of garbage
+	end  uint64 // of the numbers that were given
+}
+
+// Garbage counts the pieces and nodes that are held and that no commit and no open journal reaches,
+// and what they take in the segments: what a Collector will delete. It folds first, and reads all
+// rows of references, in transactions of some thousands, as often as garbage is deep. What is
+// deleted meanwhile may be counted. Errors match base.ErrCorrupt or base.ErrClosed, or are those of
+// the disk or of ctx.
+func (s *Store) Garbage(ctx context.Context) (SpaceCount, error) {
+	g := &garbageCount{s: s, end: 1}
+	err := s.readyRows(ctx)
+	if err == nil {
+		err = g.pass(ctx, g.walk)
+	}
+	for before := -1; err == nil && before < g.sum.Count; {
+		before = g.sum.Count
+		err = g.pass(ctx, g.follow)
+	}
+	if err != nil {
+		return SpaceCount{}, fmt.Errorf("count garbage: %w", err)
+	}
+	return g.sum, nil
+}
+
+// pass calls fn with all numbers, some at a time.
+func (g *garbageCount) pass(ctx context.Context, fn func(tx index.Tx, from uint64) (next uint64, err error)) error {
+	for from := uint64(0); from < g.end; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := g.s.viewOnce(func(tx index.Tx) (err error) {
+			from, err = fn(tx, from)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk looks at some numbers for pieces to which nothing refers. It returns where to go on.
+func (g *garbageCount) walk(tx index.Tx, from uint64) (next uint64, err error) {
+	w := g.s.wantedNow()
+	if _, err := w.ofRows(tx); err != nil {
+		return 0, err
+	}
+	w.journals = slices.DeleteFunc(w.journals, func(j uint64) bool { return !w.live[j] })
+	st, err := parseState(tx.Bucket(bucketState).Get(stateKey))
+	if err != nil {
+		return 0, err
+	}
+	g.end = st.next
+	k := &judge{
+		tx: tx, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor(), w: &w,
+		local: true, placed: true, blind: true, keepRows: true,
+	}
+	if next, err = k.walk(from, g.end); err != nil {
+		return 0, err
+	}
+	for i := range k.rows {
+		g.add(&k.rows[i])
+	}
+	return next, nil
+}
+
+func (g *garbageCount) add(row *objectRow) {
+	if row.held && !g.gone.set(row.number) {
+		g.sum.add(int(row.place.Length))
+	}
+}
+
+// follow looks at some numbers for pieces to which only garbage refers. It returns where to go on.
+func (g *garbageCount) follow(tx index.Tx, from uint64) (next uint64, err error) {
+	c := tx.Bucket(bucketRefs).Cursor()
+	k, v := c.Seek(appendNumber(nil, from))
+	for n := 0; k != nil; n++ {
+		if len(k) <= numberSize {
+			return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad key")
+		}
+		dest, referred, alive := readNumber(k), false, false
+		if n == walkBlocks*sumBlock || dest >= g.end {
+			return dest, nil
+		}
+		for ; len(k) > numberSize && readNumber(k) == dest; k, v = c.Next() {
+			if k[numberSize] == refBase {
+				continue
+			}
+			referred = true
+			alive = alive || k[numberSize] == refCommit || len(k) != numberSize+1+numberSize
+			if alive {
+				continue
+			}
+			sources, ok := parseSources(nil, readNumber(k[numberSize+1:]), v)
+			if !ok {
+				return 0, badRow(bucketRefs, hex.EncodeToString(k), "bad row")
+			}
+			alive = slices.ContainsFunc(sources, func(s uint64) bool { return !g.gone.has(s) })
+		}
+		if d, ok := numberDigest(tx, dest); ok && referred && !alive && !g.gone.has(dest) {
+			row, ok, err := readObjectRow(tx, &d)
+			if err != nil {
+				return 0, err
+			}
+			if ok && row.number == dest {
+				g.add(&row)
+			}
+		}
+	}
+	return g.end, nil
+}

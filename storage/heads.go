@@ -1,0 +1,135 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// Heads returns the durable heads, sorted by (timestamp, id). There is always one: a page without
+// commits has the implied first one. The slice is the caller's.
+func (s *Store) Heads() []*commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.heads)
+}
+
+// NewestHead returns the greatest head by (timestamp, id), including commits that were submitted
+// and are not durable yet. Who acts on it must wait for it with WaitDurable, or submit a commit on
+// it and wait for that.
+func (s *Store) NewestHead() *commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chained[len(s.chained)-1]
+}
+
+// ChainedHeads returns the heads as NewestHead sees them: commits that were submitted and are not
+// durable yet count. They are sorted by (timestamp, id), and there is always one. The slice is the
+// caller's. What is said of NewestHead holds for each.
+func (s *Store) ChainedHeads() []*commit.Commit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.chained)
+}
+
+// HeadsChanged returns a channel that is closed when the durable heads change next, or the page
+// closes. Who takes it before he calls Heads misses no change. For a page that is closed it is
+// closed.
+func (s *Store) HeadsChanged() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.headsChanged == nil {
+		s.headsChanged = make(chan struct{})
+		if s.closed {
+			close(s.headsChanged)
+		}
+	}
+	return s.headsChanged
+}
+
+func sortHeads(h []*commit.Commit) { slices.SortFunc(h, commit.Compare) }
+
+// withCommit returns heads after c has been added to the page. The first commit is below every
+// other, also where what is between was given up.
+func withCommit(heads []*commit.Commit, c *commit.Commit) []*commit.Commit {
+	out := make([]*commit.Commit, 0, len(heads)+1)
+	for _, h := range heads {
+		if h.ID == c.ID {
+			return heads
+		}
+		if !slices.Contains(c.Parents, h.ID) && !h.IsFirst() {
+			out = append(out, h)
+		}
+	}
+	out = append(out, c)
+	sortHeads(out)
+	return out
+}
+
+// withoutCommits returns heads without those that have children which were given up.
+func withoutCommits(heads []*commit.Commit, inner []commit.ID) []*commit.Commit {
+	if len(inner) == 0 {
+		return heads
+	}
+	return slices.DeleteFunc(slices.Clone(heads), func(c *commit.Commit) bool { return slices.Contains(inner, c.ID) })
+}
+
+// readHeads reads the heads that the index has and checks them against their checksum.
+func (s *Store) readHeads() ([]*commit.Commit, error) {
+	var ids []commit.ID
+	sum := state{}
+	err := s.viewOnce(func(tx index.Tx) error {
+		for k := range rowsOf(tx, bucketHeads) {
+			if len(k) != len(commit.ID{}) {
+				return badRow(bucketHeads, hex.EncodeToString(k), "bad key")
+			}
+			ids = append(ids, commit.ID(k))
+			sum.addHead(commit.ID(k))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if sum.nHeads != s.state.nHeads || sum.heads != s.state.heads {
+		return nil, badRow(bucketHeads, "", "heads that do not agree with the checksum of the state row")
+	}
+	heads := make([]*commit.Commit, 0, len(ids))
+	for _, id := range ids {
+		c := commit.First()
+		if id != c.ID {
+			c, err = s.foldedCommit(id) // what is pending may have pruned it
+		}
+		if errors.Is(err, base.ErrNotFound) {
+			err = badRow(bucketHeads, id.String(), "a head whose commit is missing")
+		}
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, c)
+	}
+	sortHeads(heads)
+	return heads, nil
+}
+
+// dropHeads makes commits no heads.
+func dropHeads(tx index.Tx, st *state, ids []commit.ID) error {
+	heads := tx.Bucket(bucketHeads)
+	for _, id := range ids {
+		if heads.Get(id[:]) == nil {
+			continue
+		}
+		if err := heads.Delete(append([]byte(nil), id[:]...)); err != nil {
+			return err
+		}
+		st.removeHead(id)
+	}
+	return nil
+}
+
+func headRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, uint64(c.Timestamp)) }

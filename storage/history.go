@@ -1,0 +1,330 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+func gone(id commit.ID) error { return fmt.Errorf("commit %s was pruned: %w", id, base.ErrGone) }
+
+// Commit returns a durable or submitted commit. The first commit, which is implied, is known.
+// Errors match base.ErrGone for the parent of a commit that is here, when the parent was pruned;
+// else base.ErrNotFound, base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) {
+	if first := commit.First(); id == first.ID {
+		return first, nil
+	}
+	if s.over.isPruned(id) {
+		return nil, gone(id)
+	}
+	c, isParent := s.over.commitOrParent(id)
+	if c != nil {
+		return c, nil
+	}
+	c, err := s.foldedCommit(id)
+	if isParent && errors.Is(err, base.ErrNotFound) { // it was given up before its child came
+		return nil, gone(id)
+	}
+	return c, err
+}
+
+// foldedCommit returns a commit as the rows have it.
+func (s *Store) foldedCommit(id commit.ID) (c *commit.Commit, err error) {
+	err = s.view(func(tx index.Tx) error {
+		v := tx.Bucket(bucketCommits).Get(id[:])
+		if v == nil && prunedParent(tx, id) {
+			return gone(id)
+		}
+		if v == nil {
+			return fmt.Errorf("commit %s: %w", id, base.ErrNotFound)
+		}
+		var err error
+		c, err = parseCommitRow(id[:], v)
+		return err
+	})
+	return c, err
+}
+
+// Known returns a commit that must be there, because a commit, head or tag names it. When it is
+// not, the index is made anew from the log, and when it is not there either, the error is a
+// *base.CorruptError. Else it is as Commit.
+func (s *Store) Known(ctx context.Context, id commit.ID) (*commit.Commit, error) {
+	c, err := s.Commit(ctx, id)
+	if errors.Is(err, base.ErrNotFound) && s.reindex("commit "+id.String()+" has no row") {
+		c, err = s.Commit(ctx, id)
+	}
+	if errors.Is(err, base.ErrNotFound) {
+		err = badRow(bucketCommits, id.String(), "the commit is missing")
+	}
+	return c, err
+}
+
+func parseCommitRow(k, v []byte) (*commit.Commit, error) {
+	c, err := commit.Parse(bytes.Clone(v))
+	if err != nil || !bytes.Equal(c.ID[:], k) {
+		return nil, &base.CorruptError{Where: "page.db row " + bucketCommits + "/", Key: hex.EncodeToString(k), Got: "another commit", Err: err}
+	}
+	return c, nil
+}
+
+// FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. When
+// half is set, only the upper four bits of the last byte of prefix count.
+func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
+	found := map[commit.ID]bool{commit.First().ID: true}
+	s.mu.Lock()
+	s.over.mu.RLock()
+	for id := range s.over.commits {
+		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
+			found[id] = true
+		}
+	}
+	s.over.mu.RUnlock()
+	s.mu.Unlock()
+	match := func(k []byte) bool {
+		if !half || len(prefix) == 0 {
+			return bytes.HasPrefix(k, prefix)
+		}
+		last := len(prefix) - 1
+		return bytes.HasPrefix(k, prefix[:last]) && k[last]&0xf0 == prefix[last]&0xf0
+	}
+	err := s.view(func(tx index.Tx) error {
+		c := tx.Bucket(bucketCommits).Cursor()
+		from := bytes.Clone(prefix)
+		if half && len(from) > 0 {
+			from[len(from)-1] &= 0xf0
+		}
+		n := 0
+		for k, _ := c.Seek(from); k != nil && len(k) == len(commit.ID{}) && match(k) && n < limit; k, _ = c.Next() {
+			if s.over.isPruned(commit.ID(k)) {
+				continue
+			}
+			found[commit.ID(k)] = true
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var ids []commit.ID
+	for id := range found {
+		if match(id[:]) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, commit.ID.Compare)
+	return ids[:min(len(ids), limit)], nil
+}
+
+// Merges returns the ids of the merge commits whose parents are exactly a and b, in any order:
+// durable and submitted ones, as Commit knows them. They are sorted, and the slice is the caller's.
+// Errors match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
+	if a.Compare(b) > 0 {
+		a, b = b, a
+	}
+	pending := s.over.mergesOf(parentPair{a, b}) // read before the rows: a fold may move them there meanwhile
+	var ids []commit.ID
+	prefix := mergeKey(a, b, commit.ID{})[:2*len(a)]
+	err := s.view(func(tx index.Tx) error {
+		ids = nil
+		for k := range rowsWith(tx.Bucket(bucketMerges), prefix) {
+			if len(k) != len(prefix)+len(commit.ID{}) {
+				return badRow(bucketMerges, hex.EncodeToString(k), "bad key")
+			}
+			if id := commit.ID(k[len(prefix):]); !s.over.isPruned(id) {
+				ids = append(ids, id)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range pending {
+		if !s.over.isPruned(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, commit.ID.Compare)
+	return slices.Compact(ids), nil
+}
+
+// Explanation returns the root of the tree of decisions that explains a merge commit, durable or
+// submitted, and whether it has one. Errors match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Explanation(_ context.Context, merge commit.ID) (root object.Digest, ok bool, err error) {
+	pending, isPending := s.over.explanation(merge) // read before the row: a fold may move it there meanwhile
+	err = s.view(func(tx index.Tx) (err error) {
+		root, ok = pending, isPending
+		if v := tx.Bucket(bucketConflicts).Get(merge[:]); v != nil { // the first counts
+			root, err = parseConflictRow(merge[:], v)
+			ok = err == nil
+		}
+		return err
+	})
+	if err != nil {
+		return object.Digest{}, false, err
+	}
+	return root, ok, nil
+}
+
+// writeHistory brings commits and their statuses to the index.
+func (p *plan) writeHistory(tx index.Tx, st *state) error {
+	for _, h := range p.history {
+		var err error
+		switch h.o.kind {
+		case recStatus:
+			if h.o.sync.status == statusUnexplained {
+				continue // once explanations are written
+			}
+			err = writeStatus(tx, h.o.sync)
+		case recSummary:
+			err = dropHeads(tx, st, h.o.sync.ids)
+		default:
+			err = writeCommit(tx, st, h.o, h.root)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeCommit(tx index.Tx, st *state, o *op, root uint64) error {
+	c := o.commit
+	if tx.Bucket(bucketCommits).Get(c.ID[:]) != nil {
+		return promoteCommit(tx, st, o)
+	}
+	if o.origin == originAhead {
+		return addCommit(tx, o, root)
+	}
+	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
+		return err
+	}
+	st.addHead(c.ID)
+	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
+		return err
+	}
+	return addCommit(tx, o, root)
+}
+
+// promoteCommit lets a commit that is here, and came ahead, count as if it were new, when it comes
+// again as one that does.
+func promoteCommit(tx index.Tx, st *state, o *op) error {
+	c, treeless := o.commit, tx.Bucket(bucketTreeless)
+	if o.origin == originAhead || !bytes.Equal(treeless.Get(c.ID[:]), aheadRow) {
+		return nil
+	}
+	if err := dropHeads(tx, st, append([]commit.ID{commit.First().ID}, c.Parents...)); err != nil {
+		return err
+	}
+	st.addHead(c.ID)
+	if err := tx.Bucket(bucketHeads).Put(c.ID[:], headRow(c)); err != nil {
+		return err
+	}
+	if o.origin == originTreeless {
+		return treeless.Put(c.ID[:], nil)
+	}
+	return treeless.Delete(c.ID[:])
+}
+
+// addCommit writes the rows of a commit, but for those about heads.
+func addCommit(tx index.Tx, o *op, root uint64) error {
+	c := o.commit
+	rows := []row{{bucketCommits, c.ID[:], c.Encode()}}
+	if o.origin == originLocal {
+		rows = append(rows, row{bucketUnsynced, c.ID[:], unsyncedRow(c)})
+	}
+	if o.origin == originTreeless {
+		rows = append(rows, row{bucketTreeless, c.ID[:], nil})
+	}
+	if o.origin == originAhead {
+		rows = append(rows, row{bucketTreeless, c.ID[:], aheadRow})
+	}
+	if len(c.Parents) == 2 {
+		rows = append(rows, row{bucketMerges, mergeKey(c.Parents[0], c.Parents[1], c.ID), nil})
+	}
+	for _, parent := range c.Parents {
+		if parent != commit.First().ID && tx.Bucket(bucketCommits).Get(parent[:]) == nil { // it was pruned
+			rows = append(rows, row{bucketShallow, shallowKey(parent, c.ID), nil})
+		}
+	}
+	for _, r := range rows {
+		if err := tx.Bucket(r.bucket).Put(r.key, r.value); err != nil {
+			return err
+		}
+	}
+	if err := dropShallow(tx, c.ID); err != nil {
+		return err
+	}
+	return putCommitRef(tx, root, c.ID)
+}
+
+func unsyncedRow(c *commit.Commit) []byte { return binary.BigEndian.AppendUint64(nil, c.Generation) }
+
+// writeExplanations gives each merge the first of its explanations. That the merge is there is for
+// Check to say: what the log holds decides about the rows, however it is parted.
+func (p *plan) writeExplanations(tx index.Tx) error {
+	b := tx.Bucket(bucketConflicts)
+	for _, e := range p.explained {
+		merge := *e.o.merge
+		if b.Get(merge[:]) != nil {
+			continue
+		}
+		if err := b.Put(merge[:], conflictRow(merge, &e.o.digest)); err != nil {
+			return err
+		}
+		if err := putCommitRef(tx, e.root, merge); err != nil {
+			return err
+		}
+	}
+	for _, h := range p.history {
+		if h.o.kind != recStatus || h.o.sync.status != statusUnexplained {
+			continue
+		}
+		for _, id := range h.o.sync.ids {
+			if err := dropExplanation(tx, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropExplanation takes the explanation of a merge out of the index. Repair writes so behind all
+// explanations that it knows of.
+func dropExplanation(tx index.Tx, merge commit.ID) error {
+	b := tx.Bucket(bucketConflicts)
+	v := b.Get(merge[:])
+	if v == nil {
+		return nil
+	}
+	root, err := parseConflictRow(merge[:], v)
+	if err != nil {
+		return err
+	}
+	row, ok, err := readObjectRow(tx, &root)
+	if err != nil {
+		return err
+	}
+	c, err := parseCommitRow(merge[:], tx.Bucket(bucketCommits).Get(merge[:]))
+	if err != nil {
+		return err
+	}
+	if ok && c.Root != root {
+		if err := dropCommitRef(tx, row.number, merge); err != nil {
+			return err
+		}
+	}
+	return b.Delete(bytes.Clone(merge[:]))
+}

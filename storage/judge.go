@@ -1,0 +1,273 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// maxAncestry bounds the pieces that are looked at to tell whether one index piece is alive. One
+// with more above it counts as alive.
+const maxAncestry = 1024
+
+// isLive reports whether an index piece that is not held may be reached from a node or a journal.
+// What only garbage refers to is not: without that a lazy value which was read in part would keep,
+// once it is garbage, all other garbage of the page that the bucket has. Every index piece above a
+// live one, up to the first that is not held, has its references in the rows: so when none of those
+// that are not held is live, no piece that is alive lacks a reference.
+func (k *judge) isLive(number uint64) (bool, error) {
+	seen := map[uint64]bool{number: true}
+	for open := []uint64{number}; len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		if k.inJournal(n) {
+			return true, nil
+		}
+		// A row that is missing must not make it look dead.
+		if _, err := readBlock(k.tx, k.tx.Bucket(bucketRefs).Cursor(), blockOf(n)); err != nil {
+			return false, err
+		}
+		above, ok, err := valueSources(k.tx, n)
+		if err != nil || !ok {
+			return true, err
+		}
+		for _, a := range above {
+			if seen[a] {
+				continue
+			}
+			if seen[a] = true; len(seen) > maxAncestry {
+				return true, nil
+			}
+			open = append(open, a)
+		}
+	}
+	return false, nil
+}
+
+// judge decides by the rows what is garbage.
+type judge struct {
+	c        *Collector
+	tx       index.Tx
+	refs     index.Cursor
+	numbers  index.Cursor
+	w        *wantedNow
+	local    bool // pieces of commits may go: nothing unknown refers to them, as far as this collector knows
+	placed   bool // and those that the bucket has
+	drop     bool // of those that the bucket has, chunks may be dropped if they must not go
+	idle     []object.Digest
+	garbage  []candidate
+	rows     []objectRow // of garbage
+	strays   []uint64
+	blind    bool
+	keepRows bool
+}
+
+func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
+	k := &judge{c: c, tx: tx, w: w, refs: tx.Bucket(bucketRefs).Cursor(), numbers: tx.Bucket(bucketNumbers).Cursor()}
+	s := c.s
+	s.mu.Lock()
+	calm := c.lastQuiet.known && s.syncs == c.lastQuiet.syncs
+	s.mu.Unlock()
+	if !calm {
+		return k
+	}
+	noOlder := w.oldest > c.lastQuiet.journal
+	if !c.trees.here(tx) || c.lastBlind || c.blind {
+		k.drop = noOlder
+		k.local = noOlder && hasKey(tx.Bucket(bucketMetadata), []byte(MetadataPlaced))
+		return k
+	}
+	k.placed = noOlder
+	k.local = k.placed || !syncs(tx) // in a page that syncs with nothing, journals say what they rely on
+	return k
+}
+
+// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync.
+func syncs(tx index.Tx) bool {
+	rows := tx.Bucket(bucketMetadata).Cursor()
+	typ, _ := rows.First()
+	if string(typ) == MetadataErasing {
+		typ, _ = rows.Next()
+	}
+	return typ != nil
+}
+
+// walk looks at some blocks, the first at a number or behind it, and returns where to go on. It
+// goes from one block that has numbers to the next: the end, of which a row says where it is, may
+// be anywhere.
+func (k *judge) walk(from, end uint64) (next uint64, err error) {
+	for range walkBlocks {
+		key, _ := k.numbers.Seek(appendNumber(nil, from))
+		switch {
+		case from >= end || key == nil:
+			return max(from, end), nil
+		case len(key) != numberSize:
+			return from, badNumber(key)
+		case readNumber(key) >= end:
+			return end, nil
+		}
+		if err := k.block(blockOf(readNumber(key)), nil); err != nil {
+			return from, err
+		}
+		from = (blockOf(readNumber(key)) + 1) * sumBlock
+	}
+	return from, nil
+}
+
+// walkBlocks is how many blocks are looked at with one transaction.
+const walkBlocks = 64
+
+func badNumber(key []byte) error { return badRow(bucketNumbers, hex.EncodeToString(key), "bad key") }
+
+// block looks at the numbers of a block, or at those of them that are asked for, which ascend.
+func (k *judge) block(n uint64, only []uint64) error {
+	b, err := readBlock(k.tx, k.refs, n)
+	if err != nil {
+		return err
+	}
+	first := n * sumBlock
+	if only != nil {
+		for _, number := range only {
+			key := appendNumber(nil, number)
+			if v := k.tx.Bucket(bucketNumbers).Get(key); v != nil {
+				if err := k.number(&b, number, number-first, v); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for key, v := k.numbers.Seek(appendNumber(nil, first)); key != nil; key, v = k.numbers.Next() {
+		if len(key) != numberSize {
+			return badNumber(key)
+		}
+		number := readNumber(key)
+		if number >= first+sumBlock {
+			break
+		}
+		if err := k.number(&b, number, number-first, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number looks at one piece.
+func (k *judge) number(b *block, number, at uint64, v []byte) error {
+	d, ok := digestOf(v)
+	if !ok {
+		return badRow(bucketNumbers, fmt.Sprint(number), "no digest")
+	}
+	if b.referred[at] && (d.Kind() != object.IndexBit || k.blind) {
+		return nil
+	}
+	row, ok, err := readObjectRow(k.tx, &d)
+	if err != nil {
+		return err
+	}
+	switch {
+	case b.referred[at]:
+		if !ok || !row.held {
+			k.blind, err = k.isLive(number)
+		}
+		return err
+	case !ok || row.number != number:
+		if !b.base[at] {
+			k.strays = append(k.strays, number)
+		}
+		return nil
+	case row.dead && b.base[at], row.held && inSpans(k.w.spans, row.place):
+		return nil
+	case !d.Kind().IsNode() && !k.local && hasKey(k.tx.Bucket(bucketLocal), appendNumber(nil, number)):
+		return nil
+	case !d.Kind().IsNode() && !k.placed && hasKey(k.tx.Bucket(bucketCloud), appendNumber(nil, number)):
+		if k.drop && row.held && d.Kind() == object.Chunk && !k.inJournal(number) {
+			k.idle = append(k.idle, d)
+		}
+		return nil
+	}
+	if k.inJournal(number) {
+		return nil
+	}
+	k.garbage = append(k.garbage, candidate{d, number, row.held && b.base[at] && d.Kind() == object.NodeBit})
+	if k.keepRows {
+		k.rows = append(k.rows, row)
+	}
+	return nil
+}
+
+// inJournal reports whether a piece belongs to a journal that is not committed.
+func (k *judge) inJournal(number uint64) bool {
+	for _, j := range k.w.journals {
+		if hasKey(k.tx.Bucket(bucketTransient), transientKey(j, number)) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxWhole bounds the commits that a collector knows to have their trees though they are said to be
+// treeless. More count as treeless.
+const maxWhole = 4096
+
+// trees is what a collector knows of treeless commits. Nobody takes note when a commit that came
+// without its tree gets it because another one brings the same nodes, as one does that takes a
+// change back: such a commit would keep all garbage that the bucket has, or may have, for good.
+type trees struct {
+	whole  map[commit.ID]bool // whose nodes are all here: they stay as long as the commit does, which refers to the root
+	hollow commit.ID          // one that has its root and not all else, which repair has found: it is looked at once
+}
+
+// lookAtTrees looks for treeless commits whose trees are here, up to the first one whose is not.
+// The caller does not hold the fold turn, and has folded.
+func (c *Collector) lookAtTrees(ctx context.Context) error {
+	c.trees.whole = nil
+	whole := map[commit.ID]bool{}
+	for last := []byte(nil); len(whole) < maxWhole; {
+		err := c.s.view(func(tx index.Tx) error {
+			rows := tx.Bucket(bucketTreeless).Cursor()
+			k, _ := rows.Seek(last)
+			if last != nil && bytes.Equal(k, last) {
+				k, _ = rows.Next()
+			}
+			last = bytes.Clone(k)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if len(last) != commit.IDSize || commit.ID(last) == c.trees.hollow {
+			break
+		}
+		absent, all, err := c.s.mendedTree(ctx, commit.ID(last))
+		if err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+			return err
+		}
+		if err != nil || !all {
+			if !absent {
+				c.trees.hollow = commit.ID(last)
+			}
+			break
+		}
+		whole[commit.ID(last)] = true
+	}
+	c.trees.whole = whole
+	return nil
+}
+
+// here reports whether all commits have their trees.
+func (t *trees) here(tx index.Tx) bool {
+	for k := range rowsOf(tx, bucketTreeless) {
+		if len(k) != commit.IDSize || !t.whole[commit.ID(k)] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,106 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// MetadataLacks is the type of the metadata row that says that values of the page may have missing
+// pieces. Without it, and without MetadataAdopted, a piece of which nothing is known is first
+// looked for in the page's log, by making the index anew.
+const MetadataLacks = "lacks"
+
+// MetadataAdopted is the type of the metadata row that is there, with the value 1, while the page
+// may not know the places of pieces that the bucket's log tells of: it began with a checkpoint, or
+// has given up pieces with their places.
+const MetadataAdopted = "adopted"
+
+// MetadataPlaced is the type of the metadata row that says that all pieces which commits of the log
+// need have a place, or are named as missing, whether their trees are here or not. Then a local
+// piece to which nothing here refers is garbage.
+const MetadataPlaced = "sent"
+
+// Types of the metadata rows that ForgetCloud leaves, since they are no knowledge of a bucket:
+// MetadataRetention has what a user has set, and types that begin with MetadataGivenUp which
+// commits were given up here.
+const (
+	MetadataRetention = "retention"
+	MetadataGivenUp   = "givenup"
+)
+
+// MetadataErasing is the type of a metadata row that a page may have without a bucket, while a
+// value is erased from its history: it does not make it one that syncs.
+const MetadataErasing = "erasing"
+
+// staysForgotten reports whether ForgetCloud leaves the row of a type.
+func staysForgotten(typ string) bool {
+	return typ == MetadataRetention || strings.HasPrefix(typ, MetadataGivenUp)
+}
+
+// Metadata is a row sync_metadata/{Type}. A nil Value removes it.
+type Metadata struct {
+	Type  string
+	Value []byte
+}
+
+// Metadata returns the value of a row of sync_metadata, durable or submitted, nil when there is
+// none. The slice is the caller's. Errors match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) Metadata(_ context.Context, typ string) (value []byte, err error) {
+	wanted := func(o *op) bool {
+		return o.kind == recForgotten && !staysForgotten(typ) || o.kind == recMetadata && o.sync.typ == typ
+	}
+	err = s.viewPending(true, wanted, func(tx index.Tx, pending []pendingOp) error {
+		value = nil
+		found := len(pending) > 0
+		if found {
+			value = bytes.Clone(pending[len(pending)-1].sync.value)
+		}
+		v := tx.Bucket(bucketMetadata).Get([]byte(typ))
+		if found || v == nil {
+			return nil
+		}
+		b, err := parseMetadataRow(typ, v)
+		value = append([]byte{}, b...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read metadata %q: %w", typ, err)
+	}
+	return value, nil
+}
+
+func checkMetadata(typ string, value []byte) error {
+	if typ == "" || len(typ) > maxMetadataTypeBytes {
+		return fmt.Errorf("metadata whose type has %d bytes: %w", len(typ), base.ErrInvalid)
+	}
+	if len(value) > maxMetadataBytes {
+		return fmt.Errorf("metadata %q of %d bytes, limit %d: %w", typ, len(value), maxMetadataBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// metadataRow is the value of a row of bucket sync_metadata.
+func metadataRow(typ string, value []byte) []byte { return withSum([]byte(typ), bytes.Clone(value)) }
+
+func parseMetadataRow(typ string, v []byte) ([]byte, error) {
+	b, ok := cutSum([]byte(typ), v)
+	if !ok {
+		return nil, badRow(bucketMetadata, typ, "bad checksum")
+	}
+	return b, nil
+}
+
+func (p *plan) writeMetadata(tx index.Tx) error {
+	b := tx.Bucket(bucketMetadata)
+	for _, o := range p.metadata {
+		if err := setRow(b, []byte(o.sync.typ), !o.sync.removed, metadataRow(o.sync.typ, o.sync.value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

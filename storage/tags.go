@@ -1,0 +1,266 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/storage/index"
+)
+
+// SetTag makes name point to a commit. It returns when that is durable. The name is 1 to
+// limits.MaxTagBytes bytes. Errors match base.ErrNotFound when there is no such commit, and
+// base.ErrInvalid.
+func (s *Store) SetTag(ctx context.Context, name string, id commit.ID) error {
+	if err := checkTagName(name); err != nil {
+		return err
+	}
+	epoch := s.epochNow()
+	release := s.Pin(id)
+	defer release()
+	if _, err := s.Commit(ctx, id); err != nil {
+		return fmt.Errorf("tag %q: %w", name, err)
+	}
+	return s.submitTag(ctx, &tagChange{name: name, id: id}, epoch)
+}
+
+// DeleteTag removes a tag. It returns when that is durable. Errors match base.ErrNotFound when
+// there is none.
+func (s *Store) DeleteTag(ctx context.Context, name string) error {
+	if err := checkTagName(name); err != nil {
+		return err
+	}
+	tags, err := s.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := tags[name]; !ok {
+		return fmt.Errorf("delete tag %q: %w", name, base.ErrNotFound)
+	}
+	return s.submitTag(ctx, &tagChange{name: name, deleted: true}, s.epochNow())
+}
+
+func checkTagName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("tag without a name: %w", base.ErrInvalid)
+	case len(name) > limits.MaxTagBytes:
+		return fmt.Errorf("tag name of %d bytes, limit %d: %w", len(name), limits.MaxTagBytes, base.ErrTooLarge)
+	}
+	return nil
+}
+
+// submitTag writes a change of a tag, unless a group has failed since epoch: the commit may have
+// been in it.
+func (s *Store) submitTag(ctx context.Context, t *tagChange, epoch uint64) error {
+	if err := s.ready(ctx, nil, nil); err != nil {
+		return err
+	}
+	p, err := s.submit(submission{
+		check: func() error { return s.epochLocked(epoch) },
+		add: func(g *group, ops []op) []op {
+			g.news = true
+			return g.add(ops, []op{{kind: recTag, tag: t}})
+		},
+		late: true,
+	})
+	if err != nil {
+		return err
+	}
+	return p.Wait()
+}
+
+// Tags returns all durable tags of the page. The map is the caller's. Errors match base.ErrCorrupt
+// or base.ErrClosed.
+func (s *Store) Tags(context.Context) (map[string]commit.ID, error) {
+	ts, err := s.readTags()
+	return ts.tags, err
+}
+
+// readTags returns the durable tags.
+func (s *Store) readTags() (ts tagState, err error) {
+	err = s.viewPending(false, ofTags, func(tx index.Tx, pending []pendingOp) error {
+		ts = tagState{map[string]commit.ID{}, map[string]*tagChange{}}
+		for k, v := range rowsOf(tx, bucketTags) {
+			id, err := parseTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			ts.tags[string(k)] = id
+		}
+		for k, v := range rowsOf(tx, bucketNewTags) {
+			t, err := parseNewTagRow(string(k), v)
+			if err != nil {
+				return err
+			}
+			ts.news[t.name] = t
+		}
+		for _, o := range pending {
+			ts.apply(o.op)
+		}
+		return nil
+	})
+	return ts, err
+}
+
+// UnsyncedTags returns the durable changes of tags that were made here and are not in the bucket,
+// sorted by name. Errors match base.ErrCorrupt or base.ErrClosed.
+func (s *Store) UnsyncedTags(context.Context) ([]TagChange, error) {
+	ts, err := s.readTags()
+	if err != nil {
+		return nil, fmt.Errorf("list unsynced tags: %w", err)
+	}
+	out := make([]TagChange, 0, len(ts.news))
+	for _, t := range ts.news {
+		out = append(out, TagChange{Name: t.name, Commit: t.id, Removed: t.deleted})
+	}
+	slices.SortFunc(out, func(a, b TagChange) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// tagState are the tags of a page and the changes of them that were made here and are not in the
+// bucket.
+type tagState struct {
+	tags map[string]commit.ID
+	news map[string]*tagChange
+}
+
+// apply lets the tags follow a record.
+func (ts *tagState) apply(o *op) {
+	switch o.kind {
+	case recTag:
+		o.tag.apply(ts.tags)
+		ts.news[o.tag.name] = o.tag
+	case recTagReceived:
+		if ts.news[o.tag.name] == nil {
+			o.tag.apply(ts.tags)
+		}
+	case recTagSynced:
+		if n := ts.news[o.tag.name]; n != nil && *n == *o.tag {
+			delete(ts.news, o.tag.name)
+		}
+	case recForgotten:
+		for name, id := range ts.tags {
+			ts.news[name] = &tagChange{name: name, id: id}
+		}
+	}
+}
+
+type tagChange struct {
+	name    string
+	id      commit.ID
+	deleted bool
+}
+
+func (t *tagChange) apply(tags map[string]commit.ID) {
+	if t.deleted {
+		delete(tags, t.name)
+	} else {
+		tags[t.name] = t.id
+	}
+}
+
+func tagOps(ops []op, kind byte, tags []TagChange) []op {
+	for _, t := range tags {
+		tag := &tagChange{name: t.Name, deleted: t.Removed}
+		if !t.Removed {
+			tag.id = t.Commit
+		}
+		ops = append(ops, op{kind: kind, tag: tag})
+	}
+	return ops
+}
+
+func parseTag(o op, p []byte, bad func(string) (op, error)) (op, error) {
+	if len(p) == 0 || p[0] > 1 {
+		return bad("a bad tag")
+	}
+	t := &tagChange{deleted: p[0] == 0}
+	p = p[1:]
+	if !t.deleted {
+		if len(p) < len(t.id) {
+			return bad("a short tag")
+		}
+		copy(t.id[:], p)
+		p = p[len(t.id):]
+	}
+	if len(p) == 0 || len(p) > limits.MaxTagBytes {
+		return bad("a bad tag name")
+	}
+	t.name = string(p)
+	o.tag = t
+	return o, nil
+}
+
+func tagRow(name string, id commit.ID) []byte {
+	return withSum([]byte(name), id[:])
+}
+
+func parseTagRow(name string, v []byte) (commit.ID, error) {
+	b, ok := cutSum([]byte(name), v)
+	if !ok || len(b) != commit.IDSize {
+		return commit.ID{}, badRow(bucketTags, "", "bad checksum")
+	}
+	return commit.ID(b), nil
+}
+
+// newTagRow is the value of a row of bucket unsynced/tags.
+func newTagRow(t *tagChange) []byte {
+	v := []byte{0}
+	if !t.deleted {
+		v = append([]byte{1}, t.id[:]...)
+	}
+	return withSum([]byte(t.name), v)
+}
+
+func parseNewTagRow(name string, v []byte) (*tagChange, error) {
+	b, ok := cutSum([]byte(name), v)
+	t := &tagChange{name: name, deleted: len(b) == 1 && b[0] == 0}
+	if !ok || !t.deleted && (len(b) != 1+len(commit.ID{}) || b[0] != 1) {
+		return nil, badRow(bucketNewTags, "", "bad value or checksum")
+	}
+	if !t.deleted {
+		copy(t.id[:], b[1:])
+	}
+	return t, nil
+}
+
+// writeTags lets the tags follow the records about them, as tagState.apply does.
+func (p *plan) writeTags(tx index.Tx) error {
+	for _, o := range p.tags {
+		if err := writeTag(tx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTag(tx index.Tx, o *op) error {
+	tags, news, t := tx.Bucket(bucketTags), tx.Bucket(bucketNewTags), o.tag
+	name := []byte(t.name)
+	pending := news.Get(name)
+	switch o.kind {
+	case recTagSynced:
+		if pending != nil && bytes.Equal(pending, newTagRow(t)) {
+			return news.Delete(name)
+		}
+		return nil
+	case recTagReceived:
+		if pending != nil {
+			return nil
+		}
+	default:
+		if err := news.Put(name, newTagRow(t)); err != nil {
+			return err
+		}
+	}
+	if t.deleted {
+		return tags.Delete(name)
+	}
+	return tags.Put(name, tagRow(t.name, t.id))
+}
