@@ -116,3 +116,36 @@ func TestChangeBehindANewNumber(t *testing.T) {
 		})
 	}
 }
+
+// TestLeftOut: what a unique index leaves out is counted exactly, until the record is written again
+// with a key that is free.
+func TestLeftOut(t *testing.T) {
+	all := newDevices(t, newKey(t), 3, func(d *device) { d.upgrade(items) })
+	defer func() {
+		for _, d := range all {
+			need(t, d.repo.Close())
+		}
+	}()
+	for i, d := range all {
+		d.put(nil, fmt.Sprint("item ", i), "same")
+		d.put(nil, fmt.Sprint("other ", i), fmt.Sprint("own ", i))
+	}
+	meet(all)
+	first := all[0]
+	want := func(leftOut int64) {
+		t.Helper()
+		if got := first.clean(); got.LeftOut != leftOut || got.Records == 0 {
+			t.Errorf("%d rows left out of %d records, want %d", got.LeftOut, got.Records, leftOut)
+		}
+	}
+	want(2)
+	at := first.numbers()
+	if len(at) != 6 {
+		t.Fatalf("%v, want 6 items", at)
+	}
+	for i := range 3 {
+		is := fmt.Sprint("item ", i)
+		first.put(at[is+" same"], is, fmt.Sprint("free ", i))
+	}
+	want(0)
+}

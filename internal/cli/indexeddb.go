@@ -286,6 +286,9 @@ func (a *app) checkProfile(ctx context.Context, cmd *cobra.Command, text string)
 	if result.StaleIndexRows > 0 {
 		a.printf("%s that count no longer\n", countText(result.StaleIndexRows, "index row"))
 	}
+	if result.LeftOut > 0 {
+		a.printf("%s that unique indexes leave out\n", countText(result.LeftOut, "index row"))
+	}
 	if result.Opaque > 0 {
 		a.printf("%s of an unknown or great value, which was not compared with the indexes\n", countText(result.Opaque, "record"))
 	}
