@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -70,18 +71,18 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 	if err != nil {
 		return err
 	}
-	top := strconv.Itoa(formatVersion)
+	top := strconv.Itoa(layout.FormatVersion)
 	ledger := ""
 	for _, info := range infos {
-		dir := path.Join(top, ledgersName, ledgerDirName(info.Ledger))
-		if info.Ledger != ledger && len(info.Ledger) > maxPlainName {
-			if err := writeTo(t, path.Join(dir, ledgerNameFile), []byte(info.Ledger)); err != nil {
+		dir := path.Join(top, layout.LedgersName, layout.LedgerDirName(info.Ledger))
+		if info.Ledger != ledger && !layout.SpelledOut(info.Ledger) {
+			if err := writeTo(t, path.Join(dir, layout.LedgerName), []byte(info.Ledger)); err != nil {
 				return err
 			}
 		}
 		ledger = info.Ledger
-		if err := r.backupPage(ctx, t, info, path.Join(dir, pageDirName(info.ID))); err != nil {
-			if r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
+		if err := r.backupPage(ctx, t, info, path.Join(dir, layout.PageDirName(info.ID))); err != nil {
+			if r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, err) {
 				continue
 			}
 			return fmt.Errorf("copy page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
@@ -90,14 +91,14 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 	if err := r.backupAway(ctx, t, infos); err != nil {
 		return err
 	}
-	if err := r.backupUsage(t, infos, path.Join(top, usageName)); err != nil {
+	if err := r.backupUsage(t, infos, path.Join(top, layout.UsageName)); err != nil {
 		return err
 	}
 	// The file that makes a repository of the directory comes last.
 	if err := t.sync(); err != nil {
 		return err
 	}
-	if err := writeTo(t, path.Join(top, repositoryName), r.identity.Load().encode()); err != nil {
+	if err := writeTo(t, path.Join(top, layout.IdentityName), r.identity.Load().Encode()); err != nil {
 		return err
 	}
 	return t.finish()
@@ -115,14 +116,14 @@ func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []Pag
 		named[info.Ledger] = true
 	}
 	for _, p := range away {
-		dir := path.Join(strconv.Itoa(formatVersion), ledgersName, ledgerDirName(p.key.ledger))
-		if len(p.key.ledger) > maxPlainName && !named[p.key.ledger] {
-			named[p.key.ledger] = true
-			if err := writeTo(t, path.Join(dir, ledgerNameFile), []byte(p.key.ledger)); err != nil {
+		dir := path.Join(strconv.Itoa(layout.FormatVersion), layout.LedgersName, layout.LedgerDirName(p.key.Ledger))
+		if !layout.SpelledOut(p.key.Ledger) && !named[p.key.Ledger] {
+			named[p.key.Ledger] = true
+			if err := writeTo(t, path.Join(dir, layout.LedgerName), []byte(p.key.Ledger)); err != nil {
 				return err
 			}
 		}
-		if err := writeTo(t, path.Join(dir, pageDirName(p.key.id)+awaySuffix), p.encode()); err != nil {
+		if err := writeTo(t, path.Join(dir, layout.AwayName(p.key.ID)), p.Encode()); err != nil {
 			return err
 		}
 	}
@@ -290,7 +291,9 @@ func (t *dirTarget) sync() error {
 
 // mark is the file that tells a backup that did not come to its end from a repository that has lost
 // its own file.
-func (t *dirTarget) mark() string { return path.Join(strconv.Itoa(formatVersion), incompleteName) }
+func (t *dirTarget) mark() string {
+	return path.Join(strconv.Itoa(layout.FormatVersion), layout.IncompleteName)
+}
 
 func (t *dirTarget) finish() error {
 	if err := t.sync(); err != nil {

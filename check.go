@@ -162,7 +162,7 @@ func (r *Repository) Check(ctx context.Context, o CheckOptions) (*CheckReport, e
 	for i, info := range chosen {
 		c := pageCheck{repo: r, o: o, ledger: &Ledger{repo: r, name: info.Ledger}, info: info, index: i, pages: len(chosen)}
 		if err := c.run(ctx); err != nil {
-			if o.Page == nil && r.hasLeft(pageKey{info.Ledger, info.ID}, err) {
+			if o.Page == nil && r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, err) {
 				continue
 			}
 			return nil, fmt.Errorf("check page %s: %w", base.PageName(info.Ledger, info.Name, info.ID), err)
@@ -304,12 +304,12 @@ func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err
 	if !blank {
 		return 0, nil
 	}
-	if _, err := r.fs.Stat(r.pageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
+	if _, err := r.fs.Stat(r.disk.PageDir(k)); errors.Is(err, fs.ErrNotExist) { // it was deleted
 		return 0, nil
 	} else if err != nil {
 		return 0, err
 	}
-	if had, err = r.usage.size(k.ledger, k.id); had <= size {
+	if had, err = r.usage.size(k.Ledger, k.ID); had <= size {
 		had = 0
 	}
 	return had, err
@@ -317,8 +317,8 @@ func (r *Repository) vanished(k pageKey, blank bool, size int64) (had int64, err
 
 // vanished reports a page whose files are all gone, or have nothing in them.
 func (c *pageCheck) vanished(report *PageReport, store *storage.Store) error {
-	key := pageKey{c.info.Ledger, c.info.ID}
-	size, err := dirSize(c.repo.fs, c.repo.pageDir(key))
+	key := pageKey{Ledger: c.info.Ledger, ID: c.info.ID}
+	size, err := c.repo.disk.PageSize(key)
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func (c *pageCheck) forgetVanished() error {
 	if !told || c.report.CloudErr != nil || c.report.InUse {
 		return nil
 	}
-	size, err := dirSize(c.repo.fs, c.repo.pageDir(pageKey{c.info.Ledger, c.info.ID}))
+	size, err := c.repo.disk.PageSize(pageKey{Ledger: c.info.Ledger, ID: c.info.ID})
 	if err != nil {
 		return err
 	}

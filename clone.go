@@ -82,7 +82,7 @@ func (r *Repository) fitForClone(_ context.Context, bucketID string) error {
 		}
 		return nil
 	}
-	pages, err := r.pageDirs()
+	pages, err := r.disk.Pages()
 	if err == nil && len(pages) > 0 {
 		err = fmt.Errorf("%s holds a repository with pages of its own: set the cloud there and sync: %w", r.dir, ErrConflict)
 	}

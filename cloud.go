@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/split"
 )
@@ -286,7 +287,7 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 			file.device = old.device
 		}
 	}
-	file.tie, file.pin = directoryTie(r.dir), ""
+	file.tie, file.pin = layout.Tie(r.dir), ""
 	if err := r.takeSecret(ring.ChunkingSecret()); err != nil {
 		return err
 	}
@@ -302,18 +303,18 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 
 // takeSecret has values that are written from now on cut with another secret.
 func (r *Repository) takeSecret(s secret.Bytes) error {
-	if string(r.identity.Load().secret[:]) == string(s.Expose()) {
+	if string(r.identity.Load().Secret[:]) == string(s.Expose()) {
 		return nil
 	}
 	next := *r.identity.Load()
-	if n := copy(next.secret[:], s.Expose()); n != len(next.secret) {
+	if n := copy(next.Secret[:], s.Expose()); n != len(next.Secret) {
 		return fmt.Errorf("take over the secret for chunking: it has %d bytes: %w", n, ErrCorrupt)
 	}
-	if err := writeIdentity(r.fs, r.root(), &next); err != nil {
+	if err := r.disk.WriteIdentity(&next); err != nil {
 		return fmt.Errorf("take over the secret for chunking: %w", err)
 	}
 	r.identity.Store(&next)
-	r.table.Store(split.NewTable(next.secret[:]))
+	r.table.Store(split.NewTable(next.Secret[:]))
 	return nil
 }
 

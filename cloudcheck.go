@@ -41,7 +41,7 @@ type CloudCheckReport struct {
 // Damage is no error. A page that cannot be checked keeps no other from it: its report has the
 // error, which comes with the reports too. Errors: those of Sync.
 func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only ...PageRef) ([]CloudCheckReport, error) {
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
@@ -54,7 +54,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 		return nil, fmt.Errorf("check the bucket: %w", err)
 	}
 	for _, ref := range only {
-		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+		if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
 			return nil, fmt.Errorf("check the bucket: page %s: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Repository) CheckCloud(ctx context.Context, o CloudCheckOptions, only .
 	var objects int
 	var bytes int64
 	for _, k := range keys {
-		report := CloudCheckReport{PageRef: PageRef{k.ledger, k.id}}
+		report := CloudCheckReport{PageRef: PageRef{k.Ledger, k.ID}}
 		if len(only) > 0 && !slices.Contains(only, report.PageRef) {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -76,6 +77,8 @@ const (
 	maxPlainKeys   = 1 << 16
 	cloudStateName = "cloud-state"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // hexOf returns an id as hexadecimal digits.
 func hexOf[ID ~[16]byte](id ID) string { return hex.EncodeToString(id[:]) }
@@ -258,13 +261,9 @@ func (f *cloudFile) check() error {
 	return nil
 }
 
-func (r *Repository) cloudPath(name string) string {
-	return filepath.Join(versionDir(r.root()), name)
-}
-
 // readCloudFile returns the file `cloud`, nil when there is none.
 func (r *Repository) readCloudFile() (*cloudFile, error) {
-	b, err := vfs.ReadFile(r.fs, r.cloudPath(cloudName), maxCloudFile)
+	b, err := vfs.ReadFile(r.fs, r.disk.File(cloudName), maxCloudFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -279,38 +278,24 @@ func (r *Repository) readCloudFile() (*cloudFile, error) {
 
 // writeCloudFile replaces the file `cloud`; nil removes it. It is durable when it returns nil.
 func (r *Repository) writeCloudFile(f *cloudFile) error {
-	path := r.cloudPath(cloudName)
+	path := r.disk.File(cloudName)
 	if f == nil {
 		if err := r.fs.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove file %s: %w", cloudName, err)
 		}
 		return r.fs.SyncDir(filepath.Dir(path))
 	}
-	if err := replaceFile(r.fs, path, f.encode()); err != nil {
+	if err := r.disk.Replace(path, f.encode()); err != nil {
 		return fmt.Errorf("write file %s: %w", cloudName, err)
 	}
 	return nil
-}
-
-// replaceFile gives path a new content, wholly or not at all, durable when it returns nil.
-func replaceFile(fsys vfs.FS, path string, content []byte) error {
-	if err := fsys.RemoveAll(path + ".new"); err != nil {
-		return err
-	}
-	if err := vfs.WriteFile(fsys, path+".new", content); err != nil {
-		return err
-	}
-	if err := fsys.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return fsys.SyncDir(filepath.Dir(path))
 }
 
 // settleDevice gives a copied directory a fingerprint of its own. A copy that kept the fingerprint
 // would do no harm to any page: the two would only be taken for one when it is looked how far
 // devices have read.
 func (r *Repository) settleDevice(f *cloudFile) error {
-	tie := directoryTie(r.dir)
+	tie := layout.Tie(r.dir)
 	if f.tie == tie {
 		return nil
 	}

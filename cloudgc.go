@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/layout"
 )
 
 // CloudGCOptions say how CollectCloud works.
@@ -25,13 +26,13 @@ type CloudGCReport struct {
 // deletes what the pages have not needed for 30 days by the bucket's own clock, for the pages that
 // are here. Other devices may write meanwhile. Errors: those of Sync.
 func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]CloudGCReport, error) {
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
 	}
 	var all []CloudGCReport
 	for _, k := range keys {
-		report := CloudGCReport{PageRef: PageRef{k.ledger, k.id}}
+		report := CloudGCReport{PageRef: PageRef{k.Ledger, k.ID}}
 		err := r.withPage(ctx, k, func(p *Page) error {
 			report.Name = p.Name()
 			return p.withSync(ctx, "collect the garbage of the bucket", func(ctx context.Context, s *cloudsync.Page) error {
@@ -65,19 +66,19 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
 	}
 	for _, p := range away {
-		if p.kind != absentDeleted {
+		if p.Kind != layout.Deleted {
 			continue
 		}
 		link, err := r.connect(ctx)
 		if err != nil {
 			return all, fmt.Errorf("collect the garbage of the bucket: %w", err)
 		}
-		got, err := link.syncer.SweepDeleted(ctx, p.key.ledger, p.key.id, cloudsync.GCOptions{DryRun: o.DryRun})
+		got, err := link.syncer.SweepDeleted(ctx, p.key.Ledger, p.key.ID, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
-			return all, &PageError{PageRef{p.key.ledger, p.key.id}, p.name, err}
+			return all, &PageError{PageRef{p.key.Ledger, p.key.ID}, p.Name, err}
 		}
 		if got != nil {
-			all = append(all, CloudGCReport{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, GCReport: *got})
+			all = append(all, CloudGCReport{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, GCReport: *got})
 		}
 	}
 	return all, nil

@@ -26,7 +26,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 	if err := r.bringBackOthers(ctx, id); err != nil {
 		return err
 	}
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 			return p.fetchEverything(ctx)
 		})
 		if err != nil {
-			return fmt.Errorf("leave the former cloud of page %s: %w", r.pageText(PageRef{k.ledger, k.id}), err)
+			return fmt.Errorf("leave the former cloud of page %s: %w", r.pageText(PageRef{k.Ledger, k.ID}), err)
 		}
 	}
 	if len(foreign) == 0 {
@@ -52,7 +52,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 	}
 	for _, k := range foreign {
 		if err := r.withPage(ctx, k, func(p *Page) error { return p.store.ForgetCloud(ctx, true) }); err != nil {
-			return fmt.Errorf("forget the former cloud of page %s: %w", r.pageText(PageRef{k.ledger, k.id}), err)
+			return fmt.Errorf("forget the former cloud of page %s: %w", r.pageText(PageRef{k.Ledger, k.ID}), err)
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (r *Repository) leaveOthers(ctx context.Context, id format.ID) error {
 
 // withPage calls fn with a handle of a page that exists here.
 func (r *Repository) withPage(ctx context.Context, k pageKey, fn func(*Page) error) error {
-	p, err := r.openPage(ctx, &Ledger{repo: r, name: k.ledger}, k.id, "", false)
+	p, err := r.openPage(ctx, &Ledger{repo: r, name: k.Ledger}, k.ID, "", false)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (p *Page) fetchEverything(ctx context.Context) error {
 	if len(trees) > 0 {
 		err := synced.BuildTrees(ctx, trees)
 		if errors.Is(err, ErrGone) {
-			p.ledger.repo.o.Logger.Warn("older versions are gone in the former cloud", "ledger", p.ledger.name, "page", p.shared.key.id.String(), "error", err)
+			p.ledger.repo.o.Logger.Warn("older versions are gone in the former cloud", "ledger", p.ledger.name, "page", PageID(p.shared.key.ID).String(), "error", err)
 		} else if err != nil {
 			return fmt.Errorf("fetch the trees of %d commits: %w", len(trees), err)
 		}

@@ -52,7 +52,7 @@ const (
 // readRecord returns the record of a bucket, a new one when there is none.
 func (r *Repository) readRecord(bucket string) *syncRecord {
 	fresh := &syncRecord{Version: recordVersion, Bucket: bucket, Since: r.clock.Now().UTC()}
-	b, err := vfs.ReadFile(r.fs, r.cloudPath(cloudStateName), maxRecordBytes)
+	b, err := vfs.ReadFile(r.fs, r.disk.File(cloudStateName), maxRecordBytes)
 	if err != nil {
 		return fresh
 	}
@@ -89,7 +89,7 @@ func (r *Repository) remember(link *cloudLink) {
 	b, err := json.Marshal(rec)
 	r.cloud.mu.Unlock()
 	if err == nil {
-		err = replaceFile(r.fs, r.cloudPath(cloudStateName), b)
+		err = r.disk.Replace(r.disk.File(cloudStateName), b)
 	}
 	if err != nil {
 		r.o.Logger.Warn("figures of sync could not be saved", "error", err)
@@ -128,7 +128,7 @@ func (rec *syncRecord) page(ledger string, id PageID) *pageRecord {
 	if p := rec.find(ledger, id); p != nil {
 		return p
 	}
-	rec.index[pageKey{ledger, id}] = len(rec.Pages)
+	rec.index[pageKey{Ledger: ledger, ID: id}] = len(rec.Pages)
 	rec.Pages = append(rec.Pages, pageRecord{Ledger: []byte(ledger), Page: id[:]})
 	return &rec.Pages[len(rec.Pages)-1]
 }
@@ -139,11 +139,11 @@ func (rec *syncRecord) find(ledger string, id PageID) *pageRecord {
 		rec.index = make(map[pageKey]int, len(rec.Pages))
 		for i, p := range rec.Pages {
 			if len(p.Page) == len(id) {
-				rec.index[pageKey{string(p.Ledger), PageID(p.Page)}] = i
+				rec.index[pageKey{Ledger: string(p.Ledger), ID: PageID(p.Page)}] = i
 			}
 		}
 	}
-	if i, ok := rec.index[pageKey{ledger, id}]; ok {
+	if i, ok := rec.index[pageKey{Ledger: ledger, ID: id}]; ok {
 		return &rec.Pages[i]
 	}
 	return nil

@@ -79,18 +79,18 @@ func (r *Repository) Collect(ctx context.Context, o CollectOptions) ([]PageColle
 			return nil, fmt.Errorf("collect garbage: %w", err)
 		}
 	}
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage: %w", err)
 	}
 	for _, ref := range o.Pages {
-		if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+		if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
 			return nil, fmt.Errorf("collect garbage: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
 	var all []PageCollection
 	for _, k := range keys {
-		ref := PageRef{k.ledger, k.id}
+		ref := PageRef{k.Ledger, k.ID}
 		if o.Pages != nil && !slices.Contains(o.Pages, ref) {
 			continue
 		}

@@ -374,7 +374,7 @@ func (r *Repository) toCollect() []*pageCollector {
 		c.mu.Unlock()
 	}
 	slices.SortFunc(open, func(a, b *pageCollector) int {
-		return cmp.Or(cmp.Compare(rounds[a], rounds[b]), cmp.Compare(a.s.key.ledger, b.s.key.ledger), a.s.key.id.Compare(b.s.key.id))
+		return cmp.Or(cmp.Compare(rounds[a], rounds[b]), a.s.key.Compare(b.s.key))
 	})
 	return open
 }

@@ -350,7 +350,7 @@ func TestFilesShrinkByThemselves(t *testing.T) {
 		check(t, err)
 		w.giveUp(p, 21<<20)
 		size := func() int64 {
-			n, err := dirSize(w.r.fs, w.r.pageDir(p.shared.key))
+			n, err := w.r.disk.PageSize(p.shared.key)
 			check(t, err)
 			return n
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -46,11 +47,11 @@ func (r *Repository) bringBackBy(ctx context.Context, k pageKey, connect func(co
 		return err
 	}
 	defer release()
-	if here, err := r.isHere(k); err != nil || here {
+	if here, err := r.disk.HasPage(k); err != nil || here {
 		return err
 	}
 	away, err := r.readAbsence(k)
-	if err != nil || away == nil || away.kind != absentEvicted {
+	if err != nil || away == nil || away.Kind != layout.Evicted {
 		return err
 	}
 	link, err := connect(ctx)
@@ -60,14 +61,14 @@ func (r *Repository) bringBackBy(ctx context.Context, k pageKey, connect func(co
 	if err != nil {
 		return &awayError{err}
 	}
-	r.o.Logger.Info("an evicted page came back", "ledger", k.ledger, "page", k.id.String())
+	r.o.Logger.Info("an evicted page came back", "ledger", k.Ledger, "page", PageID(k.ID).String())
 	return nil
 }
 
 // fetchPage makes the page anew from the bucket (A3). The caller has the page's turn.
-func (r *Repository) fetchPage(ctx context.Context, link *cloudLink, k pageKey, away *absence) error {
-	dir := r.pageDir(k)
-	coming := dir + comingSuffix
+func (r *Repository) fetchPage(ctx context.Context, link *cloudLink, k pageKey, away *layout.Absence) error {
+	dir := r.disk.PageDir(k)
+	coming := r.disk.ComingDir(k)
 	if err := r.fs.RemoveAll(coming); err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (r *Repository) fetchPage(ctx context.Context, link *cloudLink, k pageKey, 
 }
 
 // fillPage makes a page in the directory of o and syncs it.
-func (r *Repository) fillPage(ctx context.Context, link *cloudLink, k pageKey, away *absence, o storage.Options) (err error) {
+func (r *Repository) fillPage(ctx context.Context, link *cloudLink, k pageKey, away *layout.Absence, o storage.Options) (err error) {
 	if err := storage.Create(ctx, o); err != nil {
 		return err
 	}
@@ -108,30 +109,30 @@ func (r *Repository) fillPage(ctx context.Context, link *cloudLink, k pageKey, a
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	name := away.name
+	name := away.Name
 	if name == "" {
-		if name, _, err = r.usage.page(k.ledger, k.id); err != nil {
+		if name, _, err = r.usage.page(k.Ledger, k.ID); err != nil {
 			return err
 		}
 	}
-	synced := link.syncer.OpenPage(cloudsync.PageOptions{Store: store, Ledger: k.ledger, Name: name, Plain: r.plainKeys(k)})
+	synced := link.syncer.OpenPage(cloudsync.PageOptions{Store: store, Ledger: k.Ledger, Name: name, Plain: r.plainKeys(k)})
 	if err := errors.Join(synced.Sync(ctx), synced.Close()); err != nil {
 		return err
 	}
-	return away.proved(ctx, store, link.id())
+	return provedBack(ctx, away, store, link.id())
 }
 
-// proved returns an error when what came from a bucket is less than what was evicted.
-func (a *absence) proved(ctx context.Context, store *storage.Store, bucket format.ID) error {
+// provedBack returns an error when what came from a bucket is less than what was evicted.
+func provedBack(ctx context.Context, a *layout.Absence, store *storage.Store, bucket format.ID) error {
 	at, err := cloudsync.StandingOf(ctx, store)
 	if err != nil {
 		return err
 	}
 	switch {
 	case at.At.Number == 0:
-		return fmt.Errorf("bucket %s has nothing of the page, which bucket %s had: %w", hexOf(bucket), hexOf(a.bucket), ErrCloudRolledBack)
-	case a.bucket == bucket && at.At.Number < a.number:
-		return fmt.Errorf("the page's log in the bucket ends with entry %d, and had entry %d when the page was evicted: %w", at.At.Number, a.number, ErrCloudRolledBack)
+		return fmt.Errorf("bucket %s has nothing of the page, which bucket %s had: %w", hexOf(bucket), hexOf(a.Bucket), ErrCloudRolledBack)
+	case a.Bucket == bucket && at.At.Number < a.Number:
+		return fmt.Errorf("the page's log in the bucket ends with entry %d, and had entry %d when the page was evicted: %w", at.At.Number, a.Number, ErrCloudRolledBack)
 	}
 	return nil
 }
@@ -144,11 +145,11 @@ func (r *Repository) bringBackOthers(ctx context.Context, id format.ID) error {
 		return err
 	}
 	for _, p := range away {
-		if p.kind != absentEvicted || p.bucket == id {
+		if p.Kind != layout.Evicted || p.Bucket == id {
 			continue
 		}
 		if err := r.bringBackBy(ctx, p.key, r.connectInTurn); err != nil {
-			return fmt.Errorf("page %s was evicted: %w", p.key.text(p.name), err)
+			return fmt.Errorf("page %s was evicted: %w", p.key.Text(p.Name), err)
 		}
 	}
 	return nil

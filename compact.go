@@ -52,22 +52,22 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 	if r.o.ReadOnly {
 		return nil, fmt.Errorf("compact: the repository is open for reading: %w", ErrReadOnly)
 	}
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return nil, fmt.Errorf("compact: %w", err)
 	}
 	if o.Pages != nil {
 		for _, ref := range o.Pages {
-			if !slices.Contains(keys, pageKey{ref.Ledger, ref.ID}) {
+			if !slices.Contains(keys, pageKey{Ledger: ref.Ledger, ID: ref.ID}) {
 				return nil, fmt.Errorf("compact: page %s is not on this device: %w", r.pageText(ref), ErrNotFound)
 			}
 		}
-		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.ledger, k.id}) })
+		keys = slices.DeleteFunc(keys, func(k pageKey) bool { return !slices.Contains(o.Pages, PageRef{k.Ledger, k.ID}) })
 	}
 	var all []PageCompaction
 	var errs []error
 	for _, k := range keys {
-		c := PageCompaction{PageRef: PageRef{k.ledger, k.id}}
+		c := PageCompaction{PageRef: PageRef{k.Ledger, k.ID}}
 		err := r.withPage(ctx, k, func(p *Page) error {
 			if err := p.enter(); err != nil {
 				return err
@@ -79,7 +79,7 @@ func (r *Repository) Compact(ctx context.Context, o CompactOptions) ([]PageCompa
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("compact page %s: %w", k.text(c.Name), err))
+			errs = append(errs, fmt.Errorf("compact page %s: %w", k.Text(c.Name), err))
 		}
 		if err == nil || c.Freed != 0 {
 			all = append(all, c)

@@ -88,12 +88,12 @@ func cloneUncompressed(all []UncompressedKeys) []UncompressedKeys {
 func (r *Repository) plainKeys(k pageKey) func(key []byte) bool {
 	var prefixes [][]byte
 	if off := r.o.Compression.Off; off != nil {
-		for _, p := range off(k.ledger, k.id) {
+		for _, p := range off(k.Ledger, k.ID) {
 			prefixes = append(prefixes, bytes.Clone(p))
 		}
 	}
 	for _, u := range r.Uncompressed() {
-		if u.Page.Ledger == k.ledger && u.Page.ID == k.id {
+		if u.Page.Ledger == k.Ledger && u.Page.ID == k.ID {
 			prefixes = append(prefixes, u.Prefix)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/ledgerd/ledger/internal/layout"
 )
 
 // DeleteOptions say how pages are deleted.
@@ -54,7 +56,7 @@ func (r *Repository) DeletePage(ctx context.Context, page PageRef, o DeleteOptio
 func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOptions) ([]DeletedPage, error) {
 	var all []DeletedPage
 	err := r.deleting(ctx, o, func(ctx context.Context) error {
-		keys, err := r.pageDirs()
+		keys, err := r.disk.Pages()
 		if err != nil {
 			return err
 		}
@@ -63,17 +65,17 @@ func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOp
 			return err
 		}
 		for _, p := range away {
-			if p.kind == absentEvicted {
+			if p.Kind == layout.Evicted {
 				keys = append(keys, p.key)
 			}
 		}
 		found := false
 		for _, k := range keys {
-			if k.ledger != ledger {
+			if k.Ledger != ledger {
 				continue
 			}
 			found = true
-			d := DeletedPage{PageRef: PageRef{k.ledger, k.id}}
+			d := DeletedPage{PageRef: PageRef{k.Ledger, k.ID}}
 			if err := r.deletePage(ctx, &d, o); err != nil {
 				return err
 			}
@@ -125,8 +127,8 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 				d.Name, err = a.Name, nil
 			}
 		}
-		if a, absenceErr := r.readAbsence(pageKey{d.Ledger, d.ID}); absenceErr == nil && a != nil && a.number > 0 { // deleted here before
-			d.Name, err = a.name, nil
+		if a, absenceErr := r.readAbsence(pageKey{Ledger: d.Ledger, ID: d.ID}); absenceErr == nil && a != nil && a.Number > 0 { // deleted here before
+			d.Name, err = a.Name, nil
 		}
 		if err != nil {
 			return errors.Join(err, listErr)
@@ -146,7 +148,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 }
 
 func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
-	k := pageKey{d.Ledger, d.ID}
+	k := pageKey{Ledger: d.Ledger, ID: d.ID}
 	release, err := r.takeAway(ctx, k)
 	if err != nil {
 		return err
@@ -156,7 +158,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	if err != nil {
 		return err
 	}
-	if d.Name, _, err = r.usage.page(k.ledger, k.id); err != nil {
+	if d.Name, _, err = r.usage.page(k.Ledger, k.ID); err != nil {
 		return err
 	}
 	switch {
@@ -165,10 +167,10 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 	case !here:
 		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), ErrNotFound)
 	}
-	if d.Bytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
+	if d.Bytes, err = r.disk.PageSize(k); err != nil {
 		return fmt.Errorf("measure page %s: %w", r.pageText(d.PageRef), err)
 	}
-	dep := departure{kind: absentDeleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
+	dep := departure{kind: layout.Deleted, sizeBytes: d.Bytes, name: d.Name, discard: o.DiscardUnsynced, dry: o.DryRun}
 	if file, _ := r.cloud.get(); file != nil && !o.DiscardUnsynced && !o.DryRun {
 		dep.unproved = r.proveBucket(ctx)
 	}
@@ -191,12 +193,12 @@ func (r *Repository) deleteAway(k pageKey, d *DeletedPage, o DeleteOptions) erro
 	}
 	d.InCloud = true
 	if d.Name == "" {
-		d.Name = a.name
+		d.Name = a.Name
 	}
 	if o.DryRun {
 		return nil
 	}
-	a.kind = absentDeleted
+	a.Kind = layout.Deleted
 	defer r.pagesChanged()
-	return errors.Join(r.writeAbsence(k, a), r.usage.removed(k.ledger, k.id, true))
+	return errors.Join(r.disk.WriteAbsence(k, a), r.usage.removed(k.Ledger, k.ID, true))
 }

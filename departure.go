@@ -7,13 +7,14 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // departure says how a page leaves.
 type departure struct {
-	kind       absenceKind
+	kind       layout.AbsenceKind
 	sizeBytes  int64
 	name       string
 	unproved   error // why the bucket could not be asked
@@ -143,13 +144,13 @@ func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore,
 // judge says what becomes of a page that stands as st says.
 func (d *departure) judge(st *standing) departed {
 	done := departed{bar: st.bar, reason: st.reason}
-	if done.bar == EvictBlank && (d.blank || d.discard || d.kind == absentDeleted) {
+	if done.bar == EvictBlank && (d.blank || d.discard || d.kind == layout.Deleted) {
 		done = departed{}
 	}
 	if done.bar == EvictFree && !st.blank && d.unproved != nil {
 		done.bar, done.reason = EvictUnproved, "the bucket cannot be asked: "+d.unproved.Error()
 	}
-	if d.discard && done.bar.Discardable() || d.discard && d.kind == absentDeleted && done.bar == EvictDamaged {
+	if d.discard && done.bar.Discardable() || d.discard && d.kind == layout.Deleted && done.bar == EvictDamaged {
 		done = departed{discarded: true}
 	}
 	done.inCloud = st.at.At.Number > 0
@@ -183,7 +184,7 @@ func (r *Repository) standing(ctx context.Context, k pageKey) (*standing, error)
 		return nil, ctx.Err()
 	}
 	if errors.Is(err, ErrNotFound) {
-		if here, err := r.isHere(k); err != nil || !here {
+		if here, err := r.disk.HasPage(k); err != nil || !here {
 			st.bars(EvictAway, "it is not here any more")
 			return st, err
 		}

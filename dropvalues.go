@@ -83,7 +83,7 @@ func (e *evictor) dropValues(ctx context.Context, pages []*EvictResult, want int
 
 // withValues calls fn with a page whose values may be dropped.
 func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page) error) error {
-	err := e.repo.withPage(ctx, pageKey{c.Ledger, c.ID}, func(p *Page) error {
+	err := e.repo.withPage(ctx, pageKey{Ledger: c.Ledger, ID: c.ID}, func(p *Page) error {
 		if err := p.enter(); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page)
 
 // measureValues reports whether values of a page may be dropped, and how many bytes there are.
 func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, held int64, err error) {
-	if e.openOnly && !e.repo.isOpen(pageKey{c.Ledger, c.ID}) && !e.repo.isKept(pageKey{c.Ledger, c.ID}) {
+	if e.openOnly && !e.repo.isOpen(pageKey{Ledger: c.Ledger, ID: c.ID}) && !e.repo.isKept(pageKey{Ledger: c.Ledger, ID: c.ID}) {
 		return false, 0, nil
 	}
 	err = e.withValues(ctx, c, func(p *Page) error {

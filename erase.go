@@ -57,8 +57,8 @@ func (r *Repository) EraseFromHistory(ctx context.Context, page PageRef, key []b
 	if r.o.ReadOnly {
 		return e, fmt.Errorf("erase from history: the repository is open for reading: %w", ErrReadOnly)
 	}
-	k := pageKey{page.Ledger, page.ID}
-	here, err := r.isHere(k)
+	k := pageKey{Ledger: page.Ledger, ID: page.ID}
+	here, err := r.disk.HasPage(k)
 	if err == nil && !here {
 		err = ErrNotFound
 	}
@@ -110,7 +110,7 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 		e.Commits = len(ids)
 		return nil
 	}
-	before, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
+	before, err := p.ledger.repo.disk.PageSize(p.shared.key)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 	if err != nil {
 		return err
 	}
-	after, err := dirSize(p.ledger.repo.fs, p.ledger.repo.pageDir(p.shared.key))
+	after, err := p.ledger.repo.disk.PageSize(p.shared.key)
 	e.Commits, e.Bytes = len(ids), before-after
 	return err
 }

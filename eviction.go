@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/pageusage"
 )
 
@@ -235,7 +236,7 @@ func (e *evictor) candidates(ctx context.Context) ([]EvictResult, error) {
 	if len(e.o.Pages) > 0 {
 		return e.named(ctx)
 	}
-	keys, err := e.repo.pageDirs()
+	keys, err := e.repo.disk.Pages()
 	if err != nil {
 		return nil, err
 	}
@@ -255,8 +256,8 @@ func (e *evictor) candidates(ctx context.Context) ([]EvictResult, error) {
 }
 
 func (e *evictor) candidate(k pageKey) (c EvictResult, err error) {
-	c.PageRef = PageRef{k.ledger, k.id}
-	c.Name, c.LastClosed, err = e.repo.usage.page(k.ledger, k.id)
+	c.PageRef = PageRef{k.Ledger, k.ID}
+	c.Name, c.LastClosed, err = e.repo.usage.page(k.Ledger, k.ID)
 	return c, err
 }
 
@@ -267,7 +268,7 @@ func (e *evictor) named(context.Context) ([]EvictResult, error) {
 		if slices.ContainsFunc(out, func(c EvictResult) bool { return c.PageRef == ref }) {
 			continue
 		}
-		k := pageKey{ref.Ledger, ref.ID}
+		k := pageKey{Ledger: ref.Ledger, ID: ref.ID}
 		c, err := e.candidate(k)
 		if err != nil {
 			return nil, err
@@ -321,7 +322,7 @@ func (e *evictor) evict(ctx context.Context, candidates []EvictResult) (err erro
 		enough := e.o.FreeBytes > 0 && e.report.FreedBytes+expected >= e.o.FreeBytes
 		// A batch holds pages, so it must not wait for others: two that wait for each other's would
 		// wait for ever.
-		if enough || len(batch) >= evictBatch || e.repo.isBusy(pageKey{c.Ledger, c.ID}) {
+		if enough || len(batch) >= evictBatch || e.repo.isBusy(pageKey{Ledger: c.Ledger, ID: c.ID}) {
 			if err := end(); err != nil {
 				return err
 			}
@@ -350,17 +351,17 @@ type leaving struct {
 
 // prepare looks whether a page may go.
 func (e *evictor) prepare(ctx context.Context, c *EvictResult) (*leaver, error) {
-	k := pageKey{c.Ledger, c.ID}
+	k := pageKey{Ledger: c.Ledger, ID: c.ID}
 	var err error
-	if c.Bytes, err = dirSize(e.repo.fs, e.repo.pageDir(k)); err != nil {
-		return nil, fmt.Errorf("measure page %s: %w", k.text(c.Name), err)
+	if c.Bytes, err = e.repo.disk.PageSize(k); err != nil {
+		return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
 	}
 	l, err := e.repo.prepareToLeave(ctx, k, departure{
-		kind: absentEvicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
+		kind: layout.Evicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
 		usageStays: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("page %s: %w", k.text(c.Name), err)
+		return nil, fmt.Errorf("page %s: %w", k.Text(c.Name), err)
 	}
 	return l, nil
 }
@@ -377,7 +378,7 @@ func (e *evictor) leave(ctx context.Context, batch []*leaving) error {
 		c, l := b.c, b.l
 		switch {
 		case l.err != nil:
-			errs = append(errs, fmt.Errorf("page %s: %w", l.key.text(c.Name), l.err))
+			errs = append(errs, fmt.Errorf("page %s: %w", l.key.Text(c.Name), l.err))
 		case l.done.bar != EvictFree:
 			e.keep(c, l.done.bar, l.done.reason)
 		default:

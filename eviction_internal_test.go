@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,62 +11,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
-
-func anyAbsence(t *rapid.T) *absence {
-	a := &absence{
-		kind: absenceKind(rapid.IntRange(1, 2).Draw(t, "kind")), number: rapid.Uint64().Draw(t, "number"), since: rapid.Int64Min(0).Draw(t, "since"),
-		sizeBytes: rapid.Int64Min(0).Draw(t, "size"), name: rapid.StringN(0, -1, 1024).Draw(t, "name"),
-	}
-	copy(a.bucket[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket"))
-	return a
-}
-
-// TestAbsenceFile: what was written is read, and nothing else is.
-func TestAbsenceFile(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a := anyAbsence(t)
-		b := a.encode()
-		got, err := parseAbsence(b)
-		if err != nil || !cmp.Equal(a, got, cmp.AllowUnexported(absence{})) {
-			t.Fatalf("read %+v, %v; wrote %+v", got, err, a)
-		}
-		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")
-		b[i/8] ^= 1 << (i % 8)
-		if got, err := parseAbsence(b); err == nil {
-			t.Fatalf("with bit %d changed read %+v", i, got)
-		}
-		b[i/8] ^= 1 << (i % 8)
-		if got, err := parseAbsence(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
-			t.Fatalf("cut short read %+v", got)
-		}
-	})
-}
-
-func FuzzParseAbsence(f *testing.F) {
-	f.Add((&absence{kind: absentEvicted, number: 7, name: "name"}).encode())
-	f.Add((&absence{kind: absentDeleted}).encode())
-	f.Add([]byte(absenceMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := parseAbsence(b)
-		if err != nil {
-			if KindOf(err) != KindCorrupt && KindOf(err) != KindUnsupported {
-				t.Errorf("error of kind %d: %v", KindOf(err), err)
-			}
-			return
-		}
-		if !bytes.Equal(a.encode(), b) {
-			t.Error("read what encode would not write")
-		}
-	})
-}
 
 // evictWorld has one device whose files and stages tests look at.
 type evictWorld struct {
@@ -188,7 +136,7 @@ func TestEvictedAgainAtOnce(t *testing.T) {
 	if away, err := evictedPages(t.Context(), r); err != nil || len(away) != 0 {
 		t.Errorf("away are %+v, %v", away, err)
 	}
-	if _, err := w.mem.Stat(r.awayPath(pageKey{ref.Ledger, ref.ID})); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := w.mem.Stat(r.disk.AwayFile(pageKey{Ledger: ref.Ledger, ID: ref.ID})); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("why it was away stays: %v", err)
 	}
 }
@@ -199,7 +147,7 @@ func TestQuotaMeasures(t *testing.T) {
 	for _, noted := range []int64{1 << 50, math.MaxInt64} {
 		w := newEvictWorld(t)
 		r, ref := w.device(w.mem)
-		size, err := dirSize(r.fs, r.pageDir(pageKey{ref.Ledger, ref.ID}))
+		size, err := r.disk.PageSize(pageKey{Ledger: ref.Ledger, ID: ref.ID})
 		if err == nil {
 			err = r.usage.noteSize(ref.Ledger, ref.ID, noted)
 		}
@@ -357,7 +305,7 @@ func TestOpenAndEvictAtRandom(t *testing.T) {
 			if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
 				t.Error(err)
 			}
-			away, err := r.isAway(pageKey{ref.Ledger, ref.ID})
+			away, err := r.isAway(pageKey{Ledger: ref.Ledger, ID: ref.ID})
 			fail(err)
 			evicted = done && (len(report.Evicted) > 0 || away)
 		}
@@ -417,7 +365,7 @@ func TestCrashOfEviction(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		infos, err := fs.ReadDir(filepath.Dir(r.pageDir(pageKey{"l", p.ID()})))
+		infos, err := fs.ReadDir(filepath.Dir(r.disk.PageDir(pageKey{Ledger: "l", ID: p.ID()})))
 		if err == nil && len(infos) != 1 {
 			err = fmt.Errorf("left over: %+v", infos)
 		}

@@ -96,38 +96,3 @@ func failSync(t *testing.T, after int64) {
 		t.Errorf("check: %+v, %v", report, err)
 	}
 }
-
-func TestDirectoryNames(t *testing.T) {
-	for _, name := range []string{"a", "A", "\x00\xff", string(make([]byte, maxPlainName))} {
-		got, plain, ok := parseLedgerDirName(ledgerDirName(name))
-		if got != name || !plain || !ok || len(ledgerDirName(name)) > 240 {
-			t.Errorf("%q: %q %t %t", name, got, plain, ok)
-		}
-	}
-	if _, plain, ok := parseLedgerDirName(ledgerDirName(string(make([]byte, maxPlainName+1)))); plain || !ok {
-		t.Errorf("hashed name: %t %t", plain, ok)
-	}
-	for _, name := range []string{"", "x", "A", "zz", "c5o7", "0", "lost+found"} {
-		if l, _, ok := parseLedgerDirName(name); ok && ledgerDirName(l) != name {
-			t.Errorf("%q is taken for the directory of %q", name, l)
-		}
-	}
-}
-
-func FuzzParseIdentity(f *testing.F) {
-	f.Add(newIdentity().encode())
-	f.Add([]byte(identityMagic))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		i, err := parseIdentity(b)
-		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
-				t.Fatalf("got %v", err)
-			}
-			return
-		}
-		if string(i.encode()) != string(b) {
-			t.Fatal("another encoding was accepted")
-		}
-	})
-}

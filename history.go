@@ -91,7 +91,7 @@ func (s *completedNodes) Node(ctx context.Context, d object.Digest) (*fb.Node, e
 
 // tree returns the tree of a commit for callers who do not stay entered.
 func (p *Page) tree(c *commit.Commit) btree.Tree {
-	return btree.Tree{Page: p.shared.key.id, Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
+	return btree.Tree{Page: p.shared.key.ID, Source: &completedNodes{enteredNodes{p}, p, c}, Root: c.Root}
 }
 
 // rootsOf remembers which of the commits that were read last has which root: a tree is read soon
@@ -367,7 +367,7 @@ func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) 
 		return err
 	}
 	defer t.leave()
-	want := btree.Tree{Page: t.page.shared.key.id, Source: t.page.store, Root: target.Root}
+	want := btree.Tree{Page: t.page.shared.key.ID, Source: t.page.store, Root: target.Root}
 	for d, err := range diffTrees(ctx, t.tree(), want, DiffOptions{Prefix: prefix}) {
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)

@@ -111,7 +111,7 @@ func (k *keeper) holdPage(ctx context.Context, held []*Page, key pageKey) []*Pag
 	}
 	if p == nil {
 		var err error
-		p, err = r.keepPage(ctx, PageRef{key.ledger, key.id})
+		p, err = r.keepPage(ctx, PageRef{key.Ledger, key.ID})
 		if err != nil && ctx.Err() != nil {
 			return held
 		}
@@ -123,7 +123,7 @@ func (k *keeper) holdPage(ctx context.Context, held []*Page, key pageKey) []*Pag
 	held = append(held, p)
 	if len(held) > k.bound() {
 		if err := held[0].Close(); err != nil {
-			r.o.Logger.Warn("a page was closed with an error", "page", held[0].shared.key.text(""), "error", err)
+			r.o.Logger.Warn("a page was closed with an error", "page", held[0].shared.key.Text(""), "error", err)
 		}
 		held = held[1:]
 	}
@@ -154,9 +154,9 @@ func (k *keeper) troubles(open func(pageKey) bool) (all []SyncState) {
 		if open(key) {
 			continue
 		}
-		name, _, _ := k.repo.usage.page(key.ledger, key.id) // without it the id does
+		name, _, _ := k.repo.usage.page(key.Ledger, key.ID) // without it the id does
 		activity := activityOf(err)
-		all = append(all, SyncState{Ledger: key.ledger, Page: key.id, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err})
+		all = append(all, SyncState{Ledger: key.Ledger, Page: key.ID, Name: name, Upload: activity, Download: activity, UploadErr: err, DownloadErr: err})
 	}
 	return all
 }
@@ -262,7 +262,7 @@ func (k *keeper) round(ctx context.Context, list bool) error {
 		if i >= len(closed)-room {
 			k.use(key)
 		} else {
-			rest = append(rest, PageRef{key.ledger, key.id})
+			rest = append(rest, PageRef{key.Ledger, key.ID})
 		}
 	}
 	switch {
@@ -276,7 +276,7 @@ func (k *keeper) round(ctx context.Context, list bool) error {
 	for _, p := range pages {
 		failed = failed || p.Err != nil
 		if !errors.Is(p.Err, ErrClosed) { // it has given way
-			k.note(pageKey{p.Ledger, p.ID}, p.Err)
+			k.note(pageKey{Ledger: p.Ledger, ID: p.ID}, p.Err)
 		}
 	}
 	if failed || ctx.Err() != nil {
@@ -291,14 +291,14 @@ func (k *keeper) round(ctx context.Context, list bool) error {
 // closed returns the pages that are here and not open, the one that was closed last at the end.
 func (k *keeper) closed() ([]pageKey, error) {
 	r := k.repo
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return nil, err
 	}
 	at := map[pageKey]time.Time{}
 	keys = slices.DeleteFunc(keys, func(key pageKey) bool { return r.isOpen(key) || r.isKept(key) })
 	for _, key := range keys {
-		if _, at[key], err = r.usage.page(key.ledger, key.id); err != nil {
+		if _, at[key], err = r.usage.page(key.Ledger, key.ID); err != nil {
 			return nil, err
 		}
 	}

@@ -73,7 +73,7 @@ func (r *Repository) giveUpKept(k pageKey) error {
 		errs = append(errs, p.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("give page %s up: %w", r.pageText(PageRef{k.ledger, k.id}), err)
+		return fmt.Errorf("give page %s up: %w", r.pageText(PageRef{k.Ledger, k.ID}), err)
 	}
 	return nil
 }

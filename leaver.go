@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -146,13 +147,13 @@ func (r *Repository) judgeAgain(l *leaver) {
 // nobody has leaves nothing. One that is deleted always leaves the file: a bucket may have an older
 // page of this id, or get one from another device, and that is not wanted here.
 func (r *Repository) createAbsence(l *leaver) error {
-	if l.st.at.At.Number == 0 && l.d.kind != absentDeleted {
-		return r.removeAbsence(l.key)
+	if l.st.at.At.Number == 0 && l.d.kind != layout.Deleted {
+		return r.disk.RemoveAbsence(l.key)
 	}
-	a := &absence{
-		kind: l.d.kind, bucket: [16]byte(l.st.at.Bucket), number: l.st.at.At.Number, since: max(r.clock.Now().UnixNano(), 0), sizeBytes: l.d.sizeBytes, name: l.d.name,
+	a := &layout.Absence{
+		Kind: l.d.kind, Bucket: [16]byte(l.st.at.Bucket), Number: l.st.at.At.Number, Since: max(r.clock.Now().UnixNano(), 0), SizeBytes: l.d.sizeBytes, Name: l.d.name,
 	}
-	path := r.awayPath(l.key)
+	path := r.disk.AwayFile(l.key)
 	f, err := r.fs.Create(path)
 	if errors.Is(err, fs.ErrExist) { // of a page that came back, when it could not be removed
 		if err = r.fs.Remove(path); err == nil {
@@ -161,10 +162,10 @@ func (r *Repository) createAbsence(l *leaver) error {
 	}
 	if err == nil {
 		l.file = f
-		_, err = f.WriteAt(a.encode(), 0)
+		_, err = f.WriteAt(a.Encode(), 0)
 	}
 	if err != nil {
-		return fmt.Errorf("write why page %s is not here: %w", l.key.text(l.d.name), err)
+		return fmt.Errorf("write why page %s is not here: %w", l.key.Text(l.d.name), err)
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (l *leaver) syncAbsence() {
 		err = l.file.Sync()
 	}
 	if err = errors.Join(err, l.file.Close()); err != nil {
-		l.err = errors.Join(l.err, fmt.Errorf("write why page %s is not here: %w", l.key.text(l.d.name), err))
+		l.err = errors.Join(l.err, fmt.Errorf("write why page %s is not here: %w", l.key.Text(l.d.name), err))
 	}
 }
 
@@ -190,7 +191,7 @@ func (r *Repository) syncDirsOf(all []*leaver, what string) {
 		if !l.goes() {
 			continue
 		}
-		dir := filepath.Dir(r.pageDir(l.key))
+		dir := filepath.Dir(r.disk.PageDir(l.key))
 		err, done := synced[dir]
 		if !done {
 			err = r.fs.SyncDir(dir)
@@ -207,8 +208,8 @@ func (r *Repository) renameAway(l *leaver) {
 	if !l.goes() {
 		return
 	}
-	dir := r.pageDir(l.key)
-	gone := fmt.Sprintf("%s%s%d", dir, goneMark, r.departures.Add(1))
+	dir := r.disk.PageDir(l.key)
+	gone := r.disk.GoneDir(l.key, r.departures.Add(1))
 	if err := r.fs.Rename(dir, gone); err != nil {
 		l.err = fmt.Errorf("rename the directory of the page: %w", err)
 		return
@@ -219,12 +220,12 @@ func (r *Repository) renameAway(l *leaver) {
 // settleLeft ends what is in memory of a page that has left. One that stays gets its name back:
 // whether it is here after a power cut is not known then, so nothing of it may be removed.
 func (r *Repository) settleLeft(l *leaver) {
-	dir := r.pageDir(l.key)
+	dir := r.disk.PageDir(l.key)
 	if !l.goes() {
 		if l.gone != "" {
 			l.err = errors.Join(l.err, r.fs.Rename(l.gone, dir))
 		} else {
-			l.err = errors.Join(l.err, r.removeAbsence(l.key))
+			l.err = errors.Join(l.err, r.disk.RemoveAbsence(l.key))
 		}
 		return
 	}
@@ -235,7 +236,7 @@ func (r *Repository) settleLeft(l *leaver) {
 	if l.d.usageStays {
 		return
 	}
-	if err := r.usage.removed(l.key.ledger, l.key.id, l.d.kind == absentDeleted); err != nil {
-		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", l.key.ledger, "page", l.key.id.String(), "error", err)
+	if err := r.usage.removed(l.key.Ledger, l.key.ID, l.d.kind == layout.Deleted); err != nil {
+		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", l.key.Ledger, "page", PageID(l.key.ID).String(), "error", err)
 	}
 }

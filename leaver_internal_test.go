@@ -86,7 +86,7 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 		}
 	}
 	for i := range 2 {
-		dir := filepath.Dir(r.pageDir(pageKey{ledger: fmt.Sprint("l", i)}))
+		dir := filepath.Dir(r.disk.PageDir(pageKey{Ledger: fmt.Sprint("l", i)}))
 		infos, err := fs.ReadDir(dir)
 		if err == nil && len(infos) != (n+1-i)/2 {
 			err = fmt.Errorf("left over in %s: %+v", dir, infos)
@@ -166,7 +166,7 @@ func TestFaultInBatch(t *testing.T) {
 			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed, err, report)
 		}
 		for _, e := range report.Evicted {
-			if away, err := r.isAway(pageKey{e.Ledger, e.ID}); err != nil || !away {
+			if away, err := r.isAway(pageKey{Ledger: e.Ledger, ID: e.ID}); err != nil || !away {
 				t.Fatalf("operation %d: reported as evicted and away is %v, %v", at, away, err)
 			}
 		}
@@ -203,7 +203,7 @@ func TestOpenWhileBatchIsGathered(t *testing.T) {
 	w := newEvictWorld(t)
 	r, refs := w.devices(w.mem, 3)
 	w.onStage(func(stage string, k pageKey) {
-		if stage != "looking" || k.id != refs[1].ID {
+		if stage != "looking" || k.ID != refs[1].ID {
 			return
 		}
 		w.bucket.SetBefore(func(bucket.Op, string) error { return errDeath })
@@ -232,7 +232,7 @@ func TestCloudLeftWhileBatchIsGathered(t *testing.T) {
 	r, refs := w.devices(w.mem, 2)
 	file, _ := r.cloud.get()
 	w.onStage(func(stage string, k pageKey) {
-		if stage == "looking" && k.id == refs[1].ID {
+		if stage == "looking" && k.ID == refs[1].ID {
 			r.cloud.set(func(c *cloud) { c.file = nil })
 		}
 	})

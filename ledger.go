@@ -67,6 +67,6 @@ func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 		return false, err
 	}
 	defer l.repo.gate.leave()
-	here, away, err := l.repo.whereIs(pageKey{l.name, id})
+	here, away, err := l.repo.whereIs(pageKey{Ledger: l.name, ID: id})
 	return here || away, err
 }

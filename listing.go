@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ledgerd/ledger/internal/layout"
 )
 
 // PageState says where a page is. Values are only ever added.
@@ -76,15 +78,15 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 		return nil, fmt.Errorf("list evicted pages: %w", err)
 	}
 	for _, p := range away {
-		info := PageInfo{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, State: PageEvicted, EvictedBytes: p.sizeBytes}
-		if p.kind != absentEvicted || here[info.PageRef] { // it left since the others were listed
+		info := PageInfo{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, State: PageEvicted, EvictedBytes: p.SizeBytes}
+		if p.Kind != layout.Evicted || here[info.PageRef] { // it left since the others were listed
 			continue
 		}
-		if p.since > 0 {
-			info.EvictedAt = time.Unix(0, p.since).UTC()
+		if p.Since > 0 {
+			info.EvictedAt = time.Unix(0, p.Since).UTC()
 		}
 		if info.Name == "" {
-			if info.Name, _, err = r.usage.page(p.key.ledger, p.key.id); err != nil {
+			if info.Name, _, err = r.usage.page(p.key.Ledger, p.key.ID); err != nil {
 				return nil, err
 			}
 		}
@@ -98,7 +100,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 
 // pagesHere returns the pages that have a directory, sorted. The caller has entered.
 func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
-	dirs, err := r.pageDirs()
+	dirs, err := r.disk.Pages()
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +109,14 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
-		info := PageInfo{PageRef: PageRef{k.ledger, k.id}}
+		info := PageInfo{PageRef: PageRef{k.Ledger, k.ID}}
 		if r.isOpen(k) {
 			info.State = PageOpen
 		}
-		if info.Name, info.LastClosed, err = r.usage.page(k.ledger, k.id); err != nil {
+		if info.Name, info.LastClosed, err = r.usage.page(k.Ledger, k.ID); err != nil {
 			return nil, err
 		}
-		if info.SizeBytes, err = dirSize(r.fs, r.pageDir(k)); err != nil {
+		if info.SizeBytes, err = r.disk.PageSize(k); err != nil {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
 		infos = append(infos, info)

@@ -51,7 +51,7 @@ func newMerger(s *pageStore) *merger {
 		s: s, automatic: !r.o.Merge.Manual && !r.o.ReadOnly, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		jitter: randomBits, waiters: map[chan error]struct{}{},
 		page: &Page{
-			ledger: &Ledger{repo: r, name: s.key.ledger}, shared: s, store: s.store, gate: newGate(),
+			ledger: &Ledger{repo: r, name: s.key.Ledger}, shared: s, store: s.store, gate: newGate(),
 			txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
 		},
 	}

@@ -257,7 +257,7 @@ func (run *mergeRun) env() *merge.Env {
 	}
 	return &merge.Env{
 		View: merge.View{
-			Page: s.key.id, Commits: run.cloud.Over(commits, s.store), Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
+			Page: s.key.ID, Commits: run.cloud.Over(commits, s.store), Nodes: fetchingNodes{run, commits}, Pieces: run.sink, Explanation: s.store.Explanation,
 			Lost: run.m.isLost,
 		},
 		Sink: run.sink,
@@ -493,7 +493,7 @@ func (p *Page) explanation(ctx context.Context, id commit.ID) (root object.Diges
 func (p *Page) mergeView() *merge.View {
 	commits := newRootsOf(enteredCommits{p})
 	return &merge.View{
-		Page: p.shared.key.id, Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
+		Page: p.shared.key.ID, Commits: nearCommits{commits, p}, Nodes: fetchedRoots{enteredNodes{p}, commits.of}, Pieces: enteredPieces{p}, Explanation: p.explanation,
 	}
 }
 

@@ -45,7 +45,7 @@ type Page struct {
 }
 
 // ID returns the page's id.
-func (p *Page) ID() PageID { return p.shared.key.id }
+func (p *Page) ID() PageID { return p.shared.key.ID }
 
 // Name returns the human name under which the page was opened or is known, "" when there is none.
 func (p *Page) Name() string { return p.shared.name }
@@ -59,7 +59,7 @@ func (p *Page) Ledger() *Ledger { return p.ledger }
 func (p *Page) Close() error {
 	l, err := p.close()
 	if err := errors.Join(l.err(), err); err != nil {
-		return fmt.Errorf("close page %s: %w", p.shared.key.text(p.shared.name), err)
+		return fmt.Errorf("close page %s: %w", p.shared.key.Text(p.shared.name), err)
 	}
 	return nil
 }

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
 
 // pageKey names a page within a repository.
-type pageKey struct {
-	ledger string
-	id     PageID
-}
+type pageKey = layout.Page
 
 // pageStore is the open store of a page, which its handles share.
 type pageStore struct {
@@ -74,11 +70,11 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	defer r.gate.leave()
 	call := r.gate.context(ctx)
 	defer call.release()
-	key := pageKey{l.name, id}
+	key := pageKey{Ledger: l.name, ID: id}
 	back := false
 	for {
 		if err := call.Err(); err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", key.text(name), err))
+			return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
 		}
 		if leaving := r.departing(key); leaving != nil && kind == handleKept { // who keeps it gives way
 			select {
@@ -100,7 +96,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 			}
 		}
 		if err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", key.text(name), err))
+			return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
 		}
 		if p != nil {
 			if err := s.begin(p, kind); err != nil {
@@ -119,7 +115,7 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 func (s *pageStore) begin(p *Page, kind handleKind) error {
 	if kind == handleUse {
 		if err := s.noteUse(); err != nil {
-			return errors.Join(fmt.Errorf("open page %s: %w", s.key.text(s.name), err), p.Close())
+			return errors.Join(fmt.Errorf("open page %s: %w", s.key.Text(s.name), err), p.Close())
 		}
 	}
 	if kind != handleLook {
@@ -198,9 +194,9 @@ func (s *pageStore) noteUse() error {
 	used := s.users > 0
 	r.mu.Unlock()
 	if used {
-		return r.usage.opened(s.key.ledger, s.key.id)
+		return r.usage.opened(s.key.Ledger, s.key.ID)
 	}
-	return r.usage.closed(s.key.ledger, s.key.id, r.clock.Now())
+	return r.usage.closed(s.key.Ledger, s.key.ID, r.clock.Now())
 }
 
 // openStore opens the store of s and sets what came of it.
@@ -213,9 +209,9 @@ func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
 	}
 	s.merger, s.collector = newMerger(s), newPageCollector(s)
 	if s.name == "" {
-		name, _, err := r.usage.page(s.key.ledger, s.key.id)
+		name, _, err := r.usage.page(s.key.Ledger, s.key.ID)
 		if err != nil {
-			r.o.Logger.Warn("the name of a page cannot be read", "page", s.key.id.String(), "error", err)
+			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(s.key.ID).String(), "error", err)
 		}
 		s.name = name
 	}
@@ -226,32 +222,32 @@ func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
 
 func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool) (*storage.Store, error) {
 	o := r.storageOptions(s.key)
-	here, err := r.isHere(s.key)
+	here, err := r.disk.HasPage(s.key)
 	if err != nil {
 		return nil, err
 	}
-	var away *absence
+	var away *layout.Absence
 	if !here {
 		if away, err = r.readAbsence(s.key); err != nil {
 			return nil, err
 		}
 		if away == nil { // it may have come back in between; nothing leaves while its place is taken
-			if here, err = r.isHere(s.key); err != nil {
+			if here, err = r.disk.HasPage(s.key); err != nil {
 				return nil, err
 			}
 		}
 	}
 	switch {
-	case create && away != nil && away.kind == absentEvicted:
+	case create && away != nil && away.Kind == layout.Evicted:
 		return nil, errAway
 	case !here && (r.o.ReadOnly || !create):
 		return nil, ErrNotFound
 	}
-	if err := r.usage.named(s.key.ledger, s.key.id, s.name); err != nil {
+	if err := r.usage.named(s.key.Ledger, s.key.ID, s.name); err != nil {
 		return nil, err
 	}
 	if !r.o.ReadOnly {
-		if err := r.makeLedgerDir(s.key.ledger); err != nil {
+		if err := r.makeLedgerDir(s.key.Ledger); err != nil {
 			return nil, err
 		}
 	}
@@ -262,7 +258,7 @@ func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool)
 		defer r.pagesChanged() // once it has its name
 	}
 	if away != nil || here && s.back { // deleted here once, and wanted again; or evicted. While its place is taken it does not leave.
-		if err := r.removeAbsence(s.key); err != nil {
+		if err := r.disk.RemoveAbsence(s.key); err != nil {
 			return nil, err
 		}
 	}
@@ -276,12 +272,11 @@ func (r *Repository) makeLedgerDir(ledger string) error {
 	made := r.ledgerDirs[ledger]
 	r.mu.Unlock()
 	if made {
-		_, err := r.fs.Stat(filepath.Join(r.ledgersDir(), ledgerDirName(ledger)))
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if there, err := r.disk.HasLedger(ledger); err != nil || there {
 			return err
 		}
 	}
-	if err := makeLedgerDir(r.fs, r.ledgersDir(), ledger); err != nil {
+	if err := r.disk.MakeLedger(ledger); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -292,8 +287,8 @@ func (r *Repository) makeLedgerDir(ledger string) error {
 
 func (r *Repository) storageOptions(key pageKey) storage.Options {
 	o := storage.Options{
-		FS: r.fs, Dir: r.pageDir(key), Page: key.id, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
-		Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.ledger, "page", key.id.String()),
+		FS: r.fs, Dir: r.disk.PageDir(key), Page: key.ID, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
+		Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.Ledger, "page", PageID(key.ID).String()),
 	}
 	if r.o.InMemory {
 		r.mu.Lock()
@@ -390,24 +385,24 @@ func (r *Repository) isKept(key pageKey) bool {
 // noteSize notes what the page takes on disk, once it is closed; blank says what its store said
 // before.
 func (s *pageStore) noteSize(blank bool) error {
-	n, err := dirSize(s.repo.fs, s.repo.pageDir(s.key))
+	n, err := s.repo.disk.PageSize(s.key)
 	if err != nil {
 		return fmt.Errorf("measure page: %w", err)
 	}
 	if gone, err := s.repo.vanished(s.key, blank, n); err != nil || gone > 0 { // what was noted last tells a check
 		return err
 	}
-	return s.repo.usage.noteSize(s.key.ledger, s.key.id, n)
+	return s.repo.usage.noteSize(s.key.Ledger, s.key.ID, n)
 }
 
 func (s *pageStore) log() *slog.Logger {
-	return s.repo.o.Logger.With("ledger", s.key.ledger, "page", s.key.id.String())
+	return s.repo.o.Logger.With("ledger", s.key.Ledger, "page", PageID(s.key.ID).String())
 }
 
 // observe fills in where e happened and tells the observer.
 func (s *pageStore) observe(e Event) {
 	if o := s.repo.o.Observer; o != nil {
-		e.Ledger, e.Page = s.key.ledger, s.key.id
+		e.Ledger, e.Page = s.key.Ledger, s.key.ID
 		o.Observe(e)
 	}
 }

@@ -25,7 +25,7 @@ func (s *pageStore) openedForSync(ctx context.Context) {
 		return
 	}
 	if _, err := s.attach(ctx, link, false); err != nil {
-		r.o.Logger.Warn("a page cannot be synced", "ledger", s.key.ledger, "page", s.key.id.String(), "error", err)
+		r.o.Logger.Warn("a page cannot be synced", "ledger", s.key.Ledger, "page", PageID(s.key.ID).String(), "error", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *pageStore) forgetOther(ctx context.Context, id format.ID) error {
 
 func (s *pageStore) syncOptions() cloudsync.PageOptions {
 	o := &s.repo.o
-	p := cloudsync.PageOptions{Store: s.store, Ledger: s.key.ledger, Name: s.name, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
+	p := cloudsync.PageOptions{Store: s.store, Ledger: s.key.Ledger, Name: s.name, Arrived: func() { s.merger.want(true) }, InUse: s.positions,
 		Collect: func(ctx context.Context) error { return s.collector.all(ctx, func(storage.CollectStats) {}) }}
 	p.Plain = s.repo.plainKeys(s.key)
 	if !o.Merge.Manual || o.Sync.Merge {

@@ -122,13 +122,13 @@ func (r *Repository) excess(ctx context.Context) (over int64, err error) {
 	if r.o.Quota == 0 {
 		return over, nil
 	}
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return 0, err
 	}
 	sum, err := sumSizes(ctx, keys, r.sizeOf)
 	if err == nil && sum > r.o.Quota { // what was noted has no checksum, and all pages would go by one that was said to be without measure
-		sum, err = sumSizes(ctx, keys, func(k pageKey) (int64, error) { return dirSize(r.fs, r.pageDir(k)) })
+		sum, err = sumSizes(ctx, keys, func(k pageKey) (int64, error) { return r.disk.PageSize(k) })
 	}
 	if err != nil {
 		return 0, err
@@ -154,9 +154,9 @@ func sumSizes(ctx context.Context, keys []pageKey, sizeOf func(pageKey) (int64, 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
 func (r *Repository) sizeOf(k pageKey) (int64, error) {
 	if !r.isOpen(k) && !r.isKept(k) {
-		if n, err := r.usage.size(k.ledger, k.id); err != nil || n > 0 {
+		if n, err := r.usage.size(k.Ledger, k.ID); err != nil || n > 0 {
 			return n, err
 		}
 	}
-	return dirSize(r.fs, r.pageDir(k))
+	return r.disk.PageSize(k)
 }

@@ -1,19 +1,18 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
@@ -26,13 +25,14 @@ type Repository struct {
 	dir      string // "" in memory
 	o        Options
 	fs       vfs.FS
+	disk     layout.Dir
 	clock    clock.Clock
-	identity atomic.Pointer[identity]
+	identity atomic.Pointer[layout.Identity]
 	mended   *Problem // what Options.Mend has mended; set by open
 	table    atomic.Pointer[split.Table]
 	cache    *storage.NodeCache
 	recency  *storage.Recency
-	lock     *dirLock
+	lock     *layout.Lock
 	usage    *usageDB
 	gate     *gate
 	cloud    *cloud
@@ -136,6 +136,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		}
 		r.dir = dir
 	}
+	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
@@ -146,13 +147,13 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 }
 
 func (r *Repository) open(ctx context.Context) error {
-	if err := checkVersions(r.fs, r.root()); err != nil {
+	if err := r.disk.CheckVersions(); err != nil {
 		return err
 	}
 	if r.o.ReadOnly || r.o.MustExist {
-		_, err := r.fs.Stat(filepath.Join(versionDir(r.root()), repositoryName))
-		if errors.Is(err, fs.ErrNotExist) {
-			if err = identityLost(r.fs, r.root()); err == nil {
+		there, err := r.disk.HasIdentity()
+		if err == nil && !there {
+			if err = r.disk.IdentityLost(); err == nil {
 				return ErrNoRepository
 			}
 			if r.o.Mend && errors.Is(err, ErrCorrupt) { // once the lock is held
@@ -170,40 +171,40 @@ func (r *Repository) open(ctx context.Context) error {
 				return err
 			}
 		}
-		l, err := lockDir(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout, r.clock)
+		l, err := layout.TakeLock(ctx, r.dir, r.o.ReadOnly, r.o.LockTimeout, r.clock)
 		if err != nil {
 			return err
 		}
 		r.lock = l
-		usageDir = filepath.Join(versionDir(r.dir), usageName)
+		usageDir = r.disk.File(layout.UsageName)
 		// Another opener may have gone to a newer format while this one waited.
-		if err := checkVersions(r.fs, r.dir); err != nil {
+		if err := r.disk.CheckVersions(); err != nil {
 			return err
 		}
 	}
-	i, err := readIdentity(r.fs, r.root())
+	i, err := r.disk.ReadIdentity()
 	if errors.Is(err, fs.ErrNotExist) {
-		if lost := identityLost(r.fs, r.root()); lost != nil {
+		if lost := r.disk.IdentityLost(); lost != nil {
 			err = lost
 		}
 	}
 	switch {
 	case errors.Is(err, ErrCorrupt) && r.o.Mend:
-		r.mended = &Problem{Where: "file " + repositoryName, Message: problemText(err), Repaired: true}
-		i = newIdentity()
-		err = writeIdentity(r.fs, r.root(), i)
+		r.mended = &Problem{Where: "file " + layout.IdentityName, Message: problemText(err), Repaired: true}
+		i = layout.NewIdentity()
+		err = r.disk.WriteIdentity(i)
 	case errors.Is(err, fs.ErrNotExist) && !r.o.ReadOnly && !r.o.MustExist:
-		i, err = createIdentity(r.fs, r.root())
+		i, err = r.disk.CreateIdentity()
 	case err == nil && !r.o.ReadOnly:
-		err = settleIdentity(r.fs, r.root())
+		err = r.disk.SettleIdentity()
 	}
 	if err != nil {
 		return err
 	}
 	r.identity.Store(i)
-	r.table.Store(split.NewTable(i.secret[:]))
+	r.table.Store(split.NewTable(i.Secret[:]))
 	if !r.o.ReadOnly {
-		if err := r.clearLeftovers(); err != nil {
+		if err := r.disk.RemoveLeftovers(); err != nil {
 			return err
 		}
 	}
@@ -256,19 +257,11 @@ func (r *Repository) openUsage(dir string) error {
 	if !fresh {
 		return nil
 	}
-	pages, err := r.pageDirs()
+	pages, err := r.disk.Pages()
 	if err != nil || len(pages) == 0 {
 		return err
 	}
 	return u.reconcile(pages, now)
-}
-
-// root returns the directory of the repository on its file system.
-func (r *Repository) root() string {
-	if r.dir == "" {
-		return "/repository"
-	}
-	return r.dir
 }
 
 // release gives back what open took.
@@ -277,7 +270,7 @@ func (r *Repository) release() error {
 	if r.usage != nil {
 		err = r.usage.close()
 	}
-	return errors.Join(err, r.lock.release())
+	return errors.Join(err, r.lock.Release())
 }
 
 // Close closes all pages, waits for the calls that run, rolls open transactions back, and releases
@@ -368,88 +361,4 @@ func (r *Repository) Ledgers(ctx context.Context) ([]string, error) {
 		names = append(names, p.Ledger)
 	}
 	return slices.Compact(names), nil
-}
-
-// pageDirs returns the pages that have a directory, sorted.
-func (r *Repository) pageDirs() ([]pageKey, error) {
-	return r.pageNames(func(name string, dir bool) (PageID, bool) {
-		id, ok := parsePageDirName(name)
-		return id, ok && dir
-	})
-}
-
-// pageNames returns the pages to which names in the directories of ledgers belong, sorted.
-func (r *Repository) pageNames(parse func(name string, dir bool) (PageID, bool)) ([]pageKey, error) {
-	top := r.ledgersDir()
-	ledgers, err := r.fs.ReadDir(top)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list ledgers: %w", err)
-	}
-	var keys []pageKey
-	for _, l := range ledgers {
-		name, plain, ok := parseLedgerDirName(l.Name)
-		if !ok || !l.Dir {
-			continue
-		}
-		dir := filepath.Join(top, l.Name)
-		pages, err := r.fs.ReadDir(dir)
-		if err != nil {
-			return nil, fmt.Errorf("list pages: %w", err)
-		}
-		first := true
-		for _, p := range pages {
-			id, ok := parse(p.Name, p.Dir)
-			if !ok {
-				continue
-			}
-			if first && !plain {
-				if name, err = readLedgerName(r.fs, dir); err != nil {
-					return nil, fmt.Errorf("list pages: %w", err)
-				}
-			}
-			first = false
-			keys = append(keys, pageKey{name, id})
-		}
-	}
-	slices.SortFunc(keys, func(a, b pageKey) int {
-		if c := strings.Compare(a.ledger, b.ledger); c != 0 {
-			return c
-		}
-		return a.id.Compare(b.id)
-	})
-	return keys, nil
-}
-
-func (r *Repository) ledgersDir() string { return filepath.Join(versionDir(r.root()), ledgersName) }
-
-func (r *Repository) pageDir(k pageKey) string {
-	return filepath.Join(r.ledgersDir(), ledgerDirName(k.ledger), pageDirName(k.id))
-}
-
-// dirSize returns the sum of the sizes of the files below dir. Files that go away meanwhile do not
-// count.
-func dirSize(fsys vfs.FS, dir string) (int64, error) {
-	infos, err := fsys.ReadDir(dir)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return 0, nil
-		}
-		return 0, err
-	}
-	var sum int64
-	for _, i := range infos {
-		if !i.Dir {
-			sum += i.Size
-			continue
-		}
-		n, err := dirSize(fsys, filepath.Join(dir, i.Name))
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -42,7 +41,7 @@ func TestLedgerIsListedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir := filepath.Join(r.ledgersDir(), ledgerDirName("l"))
+	dir := r.disk.LedgerDir("l")
 	if n := fs.listed[dir]; n != 1 {
 		t.Errorf("listed %d times", n)
 	}

@@ -132,13 +132,13 @@ func readRing(ctx context.Context, b bucket.Bucket, name string) (ring *seal.Rin
 // announcedHere reports whether the bucket has an announcement of a page that is here, by the name
 // that the keyring gives it: then it is the bucket of that.
 func (r *Repository) announcedHere(ctx context.Context, b bucket.Bucket, link *cloudLink) (bool, error) {
-	keys, err := r.pageDirs()
+	keys, err := r.disk.Pages()
 	if err != nil {
 		return false, err
 	}
 	names := map[string]bool{}
 	for _, k := range keys {
-		names[format.AnnouncementName(link.ring, k.ledger, k.id)] = true
+		names[format.AnnouncementName(link.ring, k.Ledger, k.ID)] = true
 	}
 	for after := ""; ; {
 		infos, err := b.List(ctx, after, format.PagesPrefix, bucket.MaxList)

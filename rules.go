@@ -241,7 +241,7 @@ func (l *Ledger) SetMergeRules(r *MergeRules) {
 // SetMergeRules sets the rules for the page in this Repository, for all its handles, also those
 // opened later; nil goes back to those of the ledger. See Ledger.SetMergeRules.
 func (p *Page) SetMergeRules(r *MergeRules) {
-	p.ledger.repo.setRules(p.shared.key.ledger, &p.shared.key, r.clone())
+	p.ledger.repo.setRules(p.shared.key.Ledger, &p.shared.key, r.clone())
 }
 
 // AddMergeRule adds a rule to those that the page has in this Repository, in place of one with the
@@ -256,7 +256,7 @@ func (p *Page) AddMergeRule(n NamespaceRule) {
 		rules = &MergeRules{}
 	}
 	rules.Namespaces = append(rules.Namespaces, NamespaceRule{Prefix: bytes.Clone(n.Prefix), Strategy: n.Strategy})
-	repo.setRules(key.ledger, &key, &MergeRules{Default: rules.Default, Namespaces: (rules.namespaces())[1:]})
+	repo.setRules(key.Ledger, &key, &MergeRules{Default: rules.Default, Namespaces: (rules.namespaces())[1:]})
 }
 
 // setRules sets the rules of a page, or with nil of a ledger, and tells the open pages that they
@@ -275,7 +275,7 @@ func (r *Repository) setRules(ledger string, page *pageKey, rules *MergeRules) {
 		default:
 			continue
 		}
-		if s.err == nil && key.ledger == ledger && (page == nil || key == *page) {
+		if s.err == nil && key.Ledger == ledger && (page == nil || key == *page) {
 			concerned = append(concerned, s)
 		}
 	}
@@ -298,11 +298,11 @@ func (r *Repository) rules(key pageKey) *MergeRules {
 	r.mu.Lock()
 	rules := r.pageRules[key]
 	if rules == nil {
-		rules = r.ledgerRules[key.ledger]
+		rules = r.ledgerRules[key.Ledger]
 	}
 	r.mu.Unlock()
 	if rules == nil && r.o.Merge.Rules != nil {
-		rules = r.o.Merge.Rules(key.ledger, key.id).clone()
+		rules = r.o.Merge.Rules(key.Ledger, key.ID).clone()
 	}
 	return rules
 }

@@ -51,7 +51,7 @@ type snapshotState struct {
 // page.
 func (p *Page) newSnapshot(c *commit.Commit, release func(), managed bool) *Snapshot {
 	s := &snapshotState{page: p, commit: c, nodes: completedNodes{p.store, p, c}, values: p.store, release: release, managed: managed}
-	s.tree = btree.Tree{Page: p.shared.key.id, Source: &s.nodes, Root: c.Root}
+	s.tree = btree.Tree{Page: p.shared.key.ID, Source: &s.nodes, Root: c.Root}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.snapshots[s] = struct{}{}

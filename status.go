@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -93,14 +94,14 @@ func (r *Repository) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	st := Status{Dir: r.dir, ID: r.ID(), FormatVersion: formatVersion, ReadOnly: r.o.ReadOnly}
+	st := Status{Dir: r.dir, ID: r.ID(), FormatVersion: layout.FormatVersion, ReadOnly: r.o.ReadOnly}
 	st.Cloud = r.cloudStatus()
 	for _, info := range infos {
 		ps := r.pageStatus(ctx, info)
 		if err := ctx.Err(); err != nil {
 			return Status{}, fmt.Errorf("status: %w", err)
 		}
-		if r.hasLeft(pageKey{info.Ledger, info.ID}, ps.Err) {
+		if r.hasLeft(pageKey{Ledger: info.Ledger, ID: info.ID}, ps.Err) {
 			continue
 		}
 		st.Pages = append(st.Pages, ps)
@@ -187,7 +188,7 @@ func (ps *PageStatus) fillSync(ctx context.Context, p *Page, unsynced []commit.I
 	}
 	r.cloud.mu.Lock()
 	defer r.cloud.mu.Unlock()
-	if rec := r.cloud.record.find(p.shared.key.ledger, p.shared.key.id); rec != nil {
+	if rec := r.cloud.record.find(p.shared.key.Ledger, p.shared.key.ID); rec != nil {
 		if rec.Success.After(s.LastSuccess) {
 			s.LastSuccess = rec.Success
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/layout"
 )
 
 // syncParallel is how many pages Sync works on at once.
@@ -315,7 +316,7 @@ func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind handleK
 // not begin. link is nil when there is none.
 func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error) {
 	file, _ := r.cloud.get()
-	keys, listErr := r.pageDirs()
+	keys, listErr := r.disk.Pages()
 	if file == nil || listErr != nil || ctx.Err() != nil {
 		return // whoever wants to know syncs again
 	}
@@ -324,7 +325,7 @@ func (r *Repository) noteFailure(ctx context.Context, link *cloudLink, err error
 	}
 	r.cloud.mu.Lock()
 	for _, k := range keys {
-		r.cloud.record.page(k.ledger, k.id).Err = err.Error()
+		r.cloud.record.page(k.Ledger, k.ID).Err = err.Error()
 	}
 	r.cloud.mu.Unlock()
 	r.remember(link)
@@ -352,13 +353,13 @@ func (r *Repository) checkBucket(ctx context.Context, link *cloudLink) error {
 // pagesToSync returns the pages of a Sync. bad tells of pages in the bucket that are announced by
 // bytes which are not what was written; it keeps no other.
 func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []PageRef) (work []PageSync, bad, err error) {
-	here, err := r.pageDirs()
+	here, err := r.disk.Pages()
 	if err != nil {
 		return nil, nil, err
 	}
 	all := map[pageKey]*PageSync{}
 	for _, k := range here {
-		all[k] = &PageSync{PageRef: PageRef{k.ledger, k.id}}
+		all[k] = &PageSync{PageRef: PageRef{k.Ledger, k.ID}}
 	}
 	away, err := r.awayPages(ctx)
 	if err != nil {
@@ -367,14 +368,14 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 	isAway := map[pageKey]bool{}
 	for _, p := range away { // they come when they are named
 		isAway[p.key] = true
-		if slices.Contains(only, PageRef{p.key.ledger, p.key.id}) && p.kind == absentEvicted {
-			all[p.key] = &PageSync{PageRef: PageRef{p.key.ledger, p.key.id}, Name: p.name, Created: true}
+		if slices.Contains(only, PageRef{p.key.Ledger, p.key.ID}) && p.Kind == layout.Evicted {
+			all[p.key] = &PageSync{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, Created: true}
 		}
 	}
-	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.ledger, k.id}) }
+	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.Ledger, k.ID}) }
 	lookUp := len(only) == 0
 	for _, ref := range only {
-		lookUp = lookUp || all[pageKey{ref.Ledger, ref.ID}] == nil
+		lookUp = lookUp || all[pageKey{Ledger: ref.Ledger, ID: ref.ID}] == nil
 	}
 	if lookUp {
 		announced, err := link.syncer.Announced(ctx)
@@ -385,10 +386,10 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 			return nil, nil, bad
 		}
 		for _, a := range announced {
-			k := pageKey{a.Ledger, PageID(a.Page)}
-			named := slices.Contains(only, PageRef{k.ledger, k.id})
+			k := pageKey{Ledger: a.Ledger, ID: PageID(a.Page)}
+			named := slices.Contains(only, PageRef{k.Ledger, k.ID})
 			if all[k] == nil && (named || !isAway[k]) {
-				all[k] = &PageSync{PageRef: PageRef{k.ledger, k.id}, Name: a.Name, Created: true}
+				all[k] = &PageSync{PageRef: PageRef{k.Ledger, k.ID}, Name: a.Name, Created: true}
 			}
 		}
 	}
@@ -398,7 +399,7 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 		}
 	}
 	for _, ref := range only {
-		if all[pageKey{ref.Ledger, ref.ID}] == nil {
+		if all[pageKey{Ledger: ref.Ledger, ID: ref.ID}] == nil {
 			return nil, nil, fmt.Errorf("page %s is neither here nor in the bucket: %w", r.pageText(ref), ErrNotFound)
 		}
 	}
@@ -461,7 +462,7 @@ func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind handleKi
 	}
 	p, err := r.openHandle(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, kind)
 	if errors.Is(err, ErrNotFound) && !work.Created {
-		if away, _ := r.isAway(pageKey{work.Ledger, work.ID}); away {
+		if away, _ := r.isAway(pageKey{Ledger: work.Ledger, ID: work.ID}); away {
 			return nil // evicted since the pages were listed, so the bucket has all of it
 		}
 	}
@@ -491,7 +492,7 @@ func (r *Repository) attachAll(ctx context.Context, anyhow bool) error {
 	}
 	for _, s := range r.openStores() { // behind connecting: a page that is opened from now on sees the link
 		if _, err := s.attach(ctx, link, anyhow); err != nil {
-			return fmt.Errorf("begin to sync page %s: %w", s.key.text(s.name), err)
+			return fmt.Errorf("begin to sync page %s: %w", s.key.Text(s.name), err)
 		}
 	}
 	return nil

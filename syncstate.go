@@ -29,7 +29,7 @@ func activityOf(err error) SyncActivity { return SyncActivity(cloudsync.Activity
 
 // unattachedState returns the state of a page that is not being synced.
 func (s *pageStore) unattachedState() SyncState {
-	out := SyncState{Ledger: s.key.ledger, Name: s.name, Page: s.key.id}
+	out := SyncState{Ledger: s.key.Ledger, Name: s.name, Page: s.key.ID}
 	file, _ := s.repo.cloud.get()
 	if file == nil {
 		return out

@@ -129,7 +129,7 @@ func (t *Tx) pieces() split.Source { return t.sink }
 func (t *Tx) note(err error)       { t.page.note(err) }
 
 func (t *Tx) tree() btree.Tree {
-	return btree.Tree{Page: t.page.shared.key.id, Source: t.nodes, Root: t.root}
+	return btree.Tree{Page: t.page.shared.key.ID, Source: t.nodes, Root: t.root}
 }
 
 // find returns the entry of key as the transaction sees it.

@@ -158,7 +158,7 @@ func (t *Tx) apply(ctx context.Context) (object.Digest, error) {
 	if !t.managed { // else it holds the write turn, for which sync may wait
 		nodes = &completedNodes{nodes, t.page, t.base}
 	}
-	tree := btree.Tree{Page: t.page.shared.key.id, Source: nodes, Root: t.root}
+	tree := btree.Tree{Page: t.page.shared.key.ID, Source: nodes, Root: t.root}
 	root, err := tree.Apply(ctx, t.sink.j, t.journal.all())
 	if err != nil {
 		t.note(err)

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/pageusage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -42,7 +42,7 @@ func openUsage(dir string, readOnly bool, now time.Time, log *slog.Logger) (u *u
 func (u *usageDB) reconcile(exist []pageKey, now time.Time) error {
 	pages := make([]pageusage.Page, len(exist))
 	for i, k := range exist {
-		pages[i] = pageusage.Page{Ledger: k.ledger, ID: k.id}
+		pages[i] = pageusage.Page{Ledger: k.Ledger, ID: k.ID}
 	}
 	_, _, err := u.db.Reconcile(pages, now)
 	return err
@@ -53,7 +53,7 @@ func (u *usageDB) named(ledger string, id PageID, name string) error {
 	if u.readOnly {
 		return nil
 	}
-	if err := u.db.SetLedgerName(ledgerDirName(ledger), ledger); err != nil || name == "" {
+	if err := u.db.SetLedgerName(layout.LedgerDirName(ledger), ledger); err != nil || name == "" {
 		return err
 	}
 	return u.db.SetPageName(pageusage.Page{Ledger: ledger, ID: id}, name)
@@ -121,7 +121,7 @@ func (r *Repository) pageText(ref PageRef) string {
 	if err != nil {
 		name = "" // the id does as well
 	}
-	return pageKey{ref.Ledger, ref.ID}.text(name)
+	return pageKey{Ledger: ref.Ledger, ID: ref.ID}.Text(name)
 }
 
 // pageError says that err is about a page.
@@ -132,8 +132,5 @@ func (r *Repository) pageError(ref PageRef, err error) error {
 	}
 	return &PageError{ref, name, err}
 }
-
-// text names the page for people; name is its human name, "" when that is not known.
-func (k pageKey) text(name string) string { return base.PageName(k.ledger, name, k.id) }
 
 func (u *usageDB) close() error { return u.db.Close() }

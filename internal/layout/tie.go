@@ -1,4 +1,4 @@
-package ledger
+package layout
 
 import (
 	"crypto/sha256"
@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// directoryTie returns what tells a directory from a copy of it: a digest of its absolute path and,
+// Tie returns what tells a directory from a copy of it: a digest of its absolute path and,
 // where the system has such numbers, of the number under which the file system knows its version
 // directory. A copy has another path or another number, also when it was moved to the place of the
 // original. A directory that was moved counts as a copy, which costs nothing but a new fingerprint.
 // The image of a whole machine that is started twice is not told apart, nor a copy at the same path
 // on systems without such numbers. It is zero in memory.
-func directoryTie(dir string) (tie [sha256.Size]byte) {
+func Tie(dir string) (tie [sha256.Size]byte) {
 	if dir == "" {
 		return tie
 	}
@@ -22,6 +22,6 @@ func directoryTie(dir string) (tie [sha256.Size]byte) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	b := binary.BigEndian.AppendUint64(nil, fileNumber(versionDir(dir)))
+	b := binary.BigEndian.AppendUint64(nil, fileNumber(Dir{Path: dir}.version()))
 	return sha256.Sum256(append(b, dir...))
 }

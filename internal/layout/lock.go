@@ -1,4 +1,4 @@
-package ledger
+package layout
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
 )
 
@@ -28,14 +29,15 @@ const (
 	lockPoll    = 20 * time.Millisecond
 )
 
-// dirLock is a lock that is held.
-type dirLock struct {
+// Lock is the lock of a repository, held. A nil Lock holds nothing.
+type Lock struct {
 	f   *flock.Flock // nil when the directory allows no lock file to a reader
 	pid string       // the file with our process id, "" for a reader
 }
 
-// lockDir takes the lock of the repository in dir, waiting at most timeout.
-func lockDir(ctx context.Context, dir string, shared bool, timeout time.Duration, c clock.Clock) (*dirLock, error) {
+// TakeLock takes the lock of the repository in dir, a directory of the machine, waiting at most
+// timeout, and no longer than ctx. Errors: *base.LockedError, those of ctx and of the file system.
+func TakeLock(ctx context.Context, dir string, shared bool, timeout time.Duration, c clock.Clock) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	f := flock.New(path)
 	try := f.TryLock
@@ -47,16 +49,16 @@ func lockDir(ctx context.Context, dir string, shared bool, timeout time.Duration
 		ok, err := try()
 		switch {
 		case ok:
-			return newDirLock(f, dir, shared)
+			return newLock(f, dir, shared)
 		case err != nil && shared && unwritable(err):
 			// Nobody can have locked what nobody can write.
-			return &dirLock{}, nil
+			return &Lock{}, nil
 		case err != nil:
 			return nil, fmt.Errorf("lock repository: %w", errors.Join(err, f.Close()))
 		}
 		waited := c.Now().Sub(started)
 		if waited >= timeout {
-			e := &LockedError{Path: path, PID: holder(dir)}
+			e := &base.LockedError{Path: path, PID: holder(dir)}
 			if timeout > 0 {
 				e.Waited = waited
 			}
@@ -73,8 +75,8 @@ func lockDir(ctx context.Context, dir string, shared bool, timeout time.Duration
 	}
 }
 
-func newDirLock(f *flock.Flock, dir string, shared bool) (*dirLock, error) {
-	l := &dirLock{f: f}
+func newLock(f *flock.Flock, dir string, shared bool) (*Lock, error) {
+	l := &Lock{f: f}
 	if shared {
 		return l, nil
 	}
@@ -116,8 +118,8 @@ func holder(dir string) int {
 	return pid
 }
 
-// release gives the lock back. It is called once.
-func (l *dirLock) release() error {
+// Release gives the lock back. It is called once.
+func (l *Lock) Release() error {
 	if l == nil || l.f == nil {
 		return nil
 	}

@@ -1,0 +1,245 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// FormatVersion is the version of the format that this library writes, and the name of the
+// directory that holds it.
+const FormatVersion = 1
+
+// Names in the version directory.
+const (
+	IdentityName   = "repository"
+	LedgersName    = "ledgers"
+	UsageName      = "page_usage_db"
+	IncompleteName = "incomplete" // in a backup that has not come to its end
+)
+
+// LedgerName is the file in the directory of a ledger with a hashed name that holds the name
+// itself. The hash proves it.
+const LedgerName = "name"
+
+// Dir is the directory of a repository. Copies are the same Dir.
+type Dir struct {
+	FS   vfs.FS
+	Path string
+}
+
+func (d Dir) version() string { return filepath.Join(d.Path, strconv.Itoa(FormatVersion)) }
+func (d Dir) ledgers() string { return d.File(LedgersName) }
+
+// File returns the path of a file in the directory of the format version.
+func (d Dir) File(name string) string { return filepath.Join(d.version(), name) }
+
+// LedgerDir returns the directory of a ledger.
+func (d Dir) LedgerDir(ledger string) string {
+	return filepath.Join(d.ledgers(), LedgerDirName(ledger))
+}
+
+// PageDir returns the directory of a page.
+func (d Dir) PageDir(p Page) string { return filepath.Join(d.LedgerDir(p.Ledger), PageDirName(p.ID)) }
+
+// CheckVersions refuses a directory that holds a newer format than this library knows. Errors:
+// *base.FormatError, those of the file system.
+func (d Dir) CheckVersions() error {
+	infos, err := d.FS.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for a repository: %w", err)
+	}
+	for _, info := range infos {
+		n, err := strconv.ParseUint(info.Name, 10, 64)
+		if info.Dir && err == nil && n > FormatVersion && strconv.FormatUint(n, 10) == info.Name {
+			return &base.FormatError{What: "repository", Found: n, Supported: FormatVersion}
+		}
+	}
+	return nil
+}
+
+// MakeLedger makes the directory of a ledger, with the name in it where the directory's does not
+// spell it out. It is durable when MakeLedger returns nil.
+func (d Dir) MakeLedger(ledger string) error {
+	dir := d.LedgerDir(ledger)
+	infos, err := d.FS.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = d.FS.MkdirAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	// An empty one may be there because a process died before it had synced the name.
+	if len(infos) == 0 {
+		if err := d.FS.SyncDir(d.ledgers()); err != nil {
+			return err
+		}
+	}
+	if SpelledOut(ledger) {
+		return nil
+	}
+	path := filepath.Join(dir, LedgerName)
+	if b, err := vfs.ReadFile(d.FS, path, limits.MaxLedgerNameBytes); err == nil && string(b) == ledger {
+		return nil
+	}
+	return d.Replace(path, []byte(ledger))
+}
+
+// HasLedger reports whether the directory of a ledger is there.
+func (d Dir) HasLedger(ledger string) (bool, error) { return d.has(d.LedgerDir(ledger)) }
+
+// HasPage reports whether the directory of a page is there.
+func (d Dir) HasPage(p Page) (bool, error) {
+	here, err := d.has(d.PageDir(p))
+	if err != nil {
+		err = fmt.Errorf("look for page %s: %w", p.Text(""), err)
+	}
+	return here, err
+}
+
+func (d Dir) has(path string) (bool, error) {
+	_, err := d.FS.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// readLedgerName reads the name of a ledger with a hashed directory.
+func (d Dir) readLedgerName(dir string) (string, error) {
+	b, err := vfs.ReadFile(d.FS, filepath.Join(dir, LedgerName), limits.MaxLedgerNameBytes)
+	if err == nil && LedgerDirName(string(b)) == filepath.Base(dir) {
+		return string(b), nil
+	}
+	return "", &base.CorruptError{
+		Where: "file " + LedgerName, Key: filepath.Base(dir),
+		Got: "not the name of its ledger; open the ledger by name to mend it", Err: err,
+	}
+}
+
+// Pages returns the pages that have a directory, sorted. Errors: *base.CorruptError, those of the
+// file system.
+func (d Dir) Pages() ([]Page, error) {
+	return d.pages(func(i vfs.Info) ([16]byte, bool) {
+		id, ok := parsePageDirName(i.Name)
+		return id, ok && i.Dir
+	})
+}
+
+// AwayPages returns the pages that have a file {page}.away, sorted. Where a page also has its
+// directory, that file says nothing. Errors: as Pages.
+func (d Dir) AwayPages() ([]Page, error) {
+	return d.pages(func(i vfs.Info) ([16]byte, bool) {
+		name, ok := strings.CutSuffix(i.Name, awaySuffix)
+		if !ok || i.Dir {
+			return [16]byte{}, false
+		}
+		return parsePageDirName(name)
+	})
+}
+
+// pages returns the pages to which names in the directories of ledgers belong, sorted.
+func (d Dir) pages(parse func(vfs.Info) ([16]byte, bool)) (pages []Page, err error) {
+	err = d.eachLedger(func(dir, name string, plain bool) error {
+		infos, err := d.FS.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		first := true
+		for _, i := range infos {
+			id, ok := parse(i)
+			if !ok {
+				continue
+			}
+			if first && !plain {
+				if name, err = d.readLedgerName(dir); err != nil {
+					return err
+				}
+			}
+			first = false
+			pages = append(pages, Page{name, id})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pages: %w", err)
+	}
+	slices.SortFunc(pages, Page.Compare)
+	return pages, nil
+}
+
+// eachLedger calls fn with the directories of ledgers, and their names where these are plain.
+func (d Dir) eachLedger(fn func(dir, name string, plain bool) error) error {
+	ledgers, err := d.FS.ReadDir(d.ledgers())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, l := range ledgers {
+		name, plain, ok := parseLedgerDirName(l.Name)
+		if !ok || !l.Dir {
+			continue
+		}
+		if err := fn(filepath.Join(d.ledgers(), l.Name), name, plain); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PageSize returns the sum of the sizes of the files of a page, 0 when it is not here. Files that
+// go away meanwhile do not count.
+func (d Dir) PageSize(p Page) (int64, error) { return d.sizeBelow(d.PageDir(p)) }
+
+func (d Dir) sizeBelow(dir string) (int64, error) {
+	infos, err := d.FS.ReadDir(dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	var sum int64
+	for _, i := range infos {
+		if !i.Dir {
+			sum += i.Size
+			continue
+		}
+		n, err := d.sizeBelow(filepath.Join(dir, i.Name))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// Replace gives the file at path a new content, wholly or not at all, durable when it returns nil.
+func (d Dir) Replace(path string, content []byte) error {
+	if err := d.FS.RemoveAll(path + newSuffix); err != nil {
+		return err
+	}
+	if err := vfs.WriteFile(d.FS, path+newSuffix, content); err != nil {
+		return err
+	}
+	if err := d.FS.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return d.FS.SyncDir(filepath.Dir(path))
+}
+
+// newSuffix stands behind the name of a file that is about to replace another.
+const newSuffix = ".new"

@@ -1,0 +1,18 @@
+// Package layout knows where a repository keeps its files, and the formats of the small ones.
+//
+// A Dir is the directory of a repository on its file system. Below the directory of the format
+// version lie
+//
+//	repository            id and secret, see Identity
+//	page_usage_db/        when pages were used
+//	cloud, cloud-state    what is remembered of the bucket
+//	ledgers/{ledger}/     the pages of a ledger
+//	  name                its name, where the directory's name is a hash; see LedgerName
+//	  {page}/             the files of a page
+//	  {page}.away         why a page is not here, see Absence
+//
+// Dir lists pages (Pages, Absences), names their paths (PageDir, AwayFile) and reads and writes the
+// small files. It holds no state and no lock: callers see to it that nobody else changes what they
+// change. Errors name the file; damage is a *base.CorruptError, a newer format a
+// *base.FormatError.
+package layout

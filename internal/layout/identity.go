@@ -1,0 +1,161 @@
+package layout
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// Identity is the content of the file `repository`, all integers big-endian:
+//
+//	offset  bytes  content
+//	0       8      "ledgrepo"
+//	8       4      format version
+//	12      16     random id of the repository
+//	28      32     secret from which the table for cutting values is made
+//	60      4      CRC-32C of all before
+type Identity struct {
+	ID     [16]byte
+	Secret [32]byte
+}
+
+const (
+	identityMagic = "ledgrepo"
+	identitySize  = 64
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// NewIdentity draws the identity of a new repository.
+func NewIdentity() *Identity {
+	i := new(Identity)
+	// crypto/rand never fails: it ends the process when the system has no randomness.
+	_, _ = rand.Read(i.ID[:])
+	_, _ = rand.Read(i.Secret[:])
+	return i
+}
+
+// String returns the id as 32 hexadecimal digits.
+func (i *Identity) String() string { return hex.EncodeToString(i.ID[:]) }
+
+// Encode returns the content of the file.
+func (i *Identity) Encode() []byte {
+	b := make([]byte, 0, identitySize)
+	b = append(b, identityMagic...)
+	b = binary.BigEndian.AppendUint32(b, FormatVersion)
+	b = append(b, i.ID[:]...)
+	b = append(b, i.Secret[:]...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// ParseIdentity reads the file `repository`. It is strict: only what Encode writes is accepted.
+// Errors: *base.CorruptError, *base.FormatError.
+func ParseIdentity(b []byte) (*Identity, error) {
+	damaged := func(got string) error { return &base.CorruptError{Where: "file " + IdentityName, Got: got} }
+	if len(b) < len(identityMagic)+4 || string(b[:len(identityMagic)]) != identityMagic {
+		return nil, damaged("no repository file")
+	}
+	version := binary.BigEndian.Uint32(b[8:])
+	if version > FormatVersion {
+		return nil, &base.FormatError{What: "repository", Found: uint64(version), Supported: FormatVersion}
+	}
+	if len(b) != identitySize {
+		return nil, damaged(fmt.Sprintf("%d bytes, want %d", len(b), identitySize))
+	}
+	i := new(Identity)
+	copy(i.ID[:], b[12:28])
+	copy(i.Secret[:], b[28:60])
+	if !bytes.Equal(i.Encode(), b) {
+		return nil, damaged("bytes that do not match their checksum")
+	}
+	return i, nil
+}
+
+// HasIdentity reports whether the file `repository` is there. Errors: those of the file system.
+func (d Dir) HasIdentity() (bool, error) {
+	_, err := d.FS.Stat(d.File(IdentityName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// ReadIdentity reads the file `repository`. Errors: fs.ErrNotExist when there is none,
+// *base.CorruptError, *base.FormatError.
+func (d Dir) ReadIdentity() (*Identity, error) {
+	b, err := vfs.ReadFile(d.FS, d.File(IdentityName), 1<<16)
+	if errors.Is(err, base.ErrTooLarge) {
+		return nil, &base.CorruptError{Where: "file " + IdentityName, Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseIdentity(b)
+}
+
+// CreateIdentity makes the version directory and the file `repository`, which appears whole or not
+// at all. Where pages are but no such file, nothing is made: with another secret values would be
+// cut differently. Errors: as IdentityLost, those of the file system.
+func (d Dir) CreateIdentity() (*Identity, error) {
+	if err := d.IdentityLost(); err != nil {
+		return nil, err
+	}
+	if err := d.FS.MkdirAll(d.ledgers()); err != nil {
+		return nil, err
+	}
+	i := NewIdentity()
+	if err := d.WriteIdentity(i); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// IdentityLost returns a *base.CorruptError when there are pages, for callers that have found no
+// file `repository`. What a backup has left that did not come to its end was never a repository:
+// the error then matches base.ErrNoRepository.
+func (d Dir) IdentityLost() error {
+	if _, err := d.FS.Stat(d.File(IncompleteName)); err == nil {
+		return fmt.Errorf("a backup that did not come to its end: %w", base.ErrNoRepository)
+	}
+	if infos, err := d.FS.ReadDir(d.ledgers()); err == nil && len(infos) > 0 {
+		return &base.CorruptError{Where: "file " + IdentityName, Got: "it is missing, but there are pages"}
+	}
+	return nil
+}
+
+// WriteIdentity replaces the file `repository`, durably.
+func (d Dir) WriteIdentity(i *Identity) error {
+	if err := d.Replace(d.File(IdentityName), i.Encode()); err != nil {
+		return err
+	}
+	return d.syncNames()
+}
+
+// syncNames makes the names of the repository, its version and its identity durable.
+func (d Dir) syncNames() error {
+	for _, dir := range []string{d.version(), d.Path, filepath.Dir(d.Path)} {
+		if err := d.FS.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SettleIdentity makes an identity durable that a process may have left which died while it made
+// the repository: then there are no ledgers yet.
+func (d Dir) SettleIdentity() error {
+	infos, err := d.FS.ReadDir(d.ledgers())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(infos) > 0 {
+		return err
+	}
+	return d.syncNames()
+}

@@ -1,0 +1,95 @@
+package layout
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledger/internal/base"
+)
+
+func anyAbsence(t *rapid.T) *Absence {
+	a := &Absence{
+		Kind: AbsenceKind(rapid.IntRange(1, 2).Draw(t, "kind")), Number: rapid.Uint64().Draw(t, "number"), Since: rapid.Int64Min(0).Draw(t, "since"),
+		SizeBytes: rapid.Int64Min(0).Draw(t, "size"), Name: rapid.StringN(0, -1, 1024).Draw(t, "name"),
+	}
+	copy(a.Bucket[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket"))
+	return a
+}
+
+// TestAbsenceFile: what was written is read, and nothing else is.
+func TestAbsenceFile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := anyAbsence(t)
+		b := a.Encode()
+		got, err := ParseAbsence(b)
+		if err != nil || !cmp.Equal(a, got) {
+			t.Fatalf("read %+v, %v; wrote %+v", got, err, a)
+		}
+		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := ParseAbsence(b); err == nil {
+			t.Fatalf("with bit %d changed read %+v", i, got)
+		}
+		b[i/8] ^= 1 << (i % 8)
+		if got, err := ParseAbsence(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
+			t.Fatalf("cut short read %+v", got)
+		}
+	})
+}
+
+func FuzzParseAbsence(f *testing.F) {
+	f.Add((&Absence{Kind: Evicted, Number: 7, Name: "name"}).Encode())
+	f.Add((&Absence{Kind: Deleted}).Encode())
+	f.Add([]byte(absenceMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := ParseAbsence(b)
+		if err != nil {
+			if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		if !bytes.Equal(a.Encode(), b) {
+			t.Error("read what encode would not write")
+		}
+	})
+}
+
+func TestDirectoryNames(t *testing.T) {
+	for _, name := range []string{"a", "A", "\x00\xff", string(make([]byte, maxPlainName))} {
+		got, plain, ok := parseLedgerDirName(LedgerDirName(name))
+		if got != name || !plain || !ok || len(LedgerDirName(name)) > 240 {
+			t.Errorf("%q: %q %t %t", name, got, plain, ok)
+		}
+	}
+	if _, plain, ok := parseLedgerDirName(LedgerDirName(string(make([]byte, maxPlainName+1)))); plain || !ok {
+		t.Errorf("hashed name: %t %t", plain, ok)
+	}
+	for _, name := range []string{"", "x", "A", "zz", "c5o7", "0", "lost+found"} {
+		if l, _, ok := parseLedgerDirName(name); ok && LedgerDirName(l) != name {
+			t.Errorf("%q is taken for the directory of %q", name, l)
+		}
+	}
+}
+
+func FuzzParseIdentity(f *testing.F) {
+	f.Add(NewIdentity().Encode())
+	f.Add([]byte(identityMagic))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i, err := ParseIdentity(b)
+		if err != nil {
+			if !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, base.ErrUnsupported) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if string(i.Encode()) != string(b) {
+			t.Fatal("another encoding was accepted")
+		}
+	})
+}
