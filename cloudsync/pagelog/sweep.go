@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -185,20 +186,19 @@ func (s *sweeper) object(ctx context.Context, info bucket.Info, o epoch.Object) 
 
 // lineage returns x and the epochs from which it descends, as far as the bucket shows them.
 func (l *Log) lineage(ctx context.Context, x *Epoch) ([]epoch.Began, error) {
-	all := map[epoch.ID]*Epoch{}
-	err := l.eachEpoch(ctx, func(e *Epoch) { all[e.ID] = e })
-	if err != nil {
-		return nil, err
-	}
-	line := []epoch.Began{{Epoch: x.ID, At: x.Created}}
-	for e := all[x.Parent]; e != nil && len(line) <= len(all); e = all[e.Parent] {
-		line = append(line, epoch.Began{Epoch: e.ID, At: e.Created})
-	}
-	return line, nil
+	line, parent := []epoch.Began{{Epoch: x.ID, At: x.Created}}, x.Parent
+	err := l.eachEpoch(ctx, func(e *Epoch) bool {
+		if e.ID == parent {
+			line, parent = append(line, epoch.Began{Epoch: e.ID, At: e.Created}), e.Parent
+		}
+		return true
+	})
+	return line, err
 }
 
-// eachEpoch reads the epochs of the bucket, past those that are bad.
-func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch)) error {
+// eachEpoch reads the epochs of the bucket from the newest down, past those that are bad, for as
+// long as each returns true.
+func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch) bool) error {
 	var numbers []uint64
 	err := l.list(ctx, "", l.o.Names.Epochs(), func(info bucket.Info) bool {
 		if name, ok := l.o.Names.Parse(info.Name); ok {
@@ -209,7 +209,7 @@ func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch)) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range numbers {
+	for _, k := range slices.Backward(numbers) {
 		e, err := l.epoch(ctx, k)
 		if errors.Is(err, base.ErrCorrupt) {
 			continue
@@ -217,7 +217,9 @@ func (l *Log) eachEpoch(ctx context.Context, each func(*Epoch)) error {
 		if err != nil {
 			return err
 		}
-		each(e)
+		if !each(e) {
+			break
+		}
 	}
 	return nil
 }
