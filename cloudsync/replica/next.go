@@ -69,7 +69,13 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 		return nil, err
 	}
 	for _, c := range m.commits {
-		if err := m.add(ctx, c); err != nil {
+		err := m.add(ctx, c)
+		if errors.Is(err, errBarren) {
+			if err = p.giveUp(ctx, c.ID); err == nil {
+				return p.Next(ctx)
+			}
+		}
+		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", c.ID.Short(), err)
 		}
 	}
@@ -323,6 +329,9 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 			return false, nil
 		}
 		if errors.Is(err, base.ErrGone) {
+			if _, head := m.p.headsHere()[short(c.ID)]; !head {
+				return false, errBarren
+			}
 			err = base.ErrNeedsFetch
 		}
 	}
@@ -330,6 +339,53 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 		return false, fmt.Errorf("look for its tree: %w", err)
 	}
 	return held, nil
+}
+
+// errBarren reports an unsynced commit that has no tree, and on which only commits of the log stand.
+var errBarren = errors.New("the tree is nowhere, and what stands on it is in the log")
+
+// giveUp gives up, for all devices, an unsynced commit that has no tree, and its tags. Its bucket
+// was lost after the page had let the tree go: nobody could read it.
+func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
+	g, _, err := p.graph(ctx)
+	if err != nil {
+		return err
+	}
+	one := epoch.Set{short(id)}
+	near := maps.Clone(p.state.Near)
+	if near == nil {
+		near = map[epoch.Commit]epoch.Set{}
+	}
+	for _, n := range g.Reduce(g.Set().Without(one).Without(setOf(p.state.GiveUp))) {
+		if i, _ := g.Index(n.ID); len(g[i].Near.And(one)) > 0 {
+			near[n.ID] = n.Near
+		}
+	}
+	n := p.state.Next()
+	n.addGone(one)
+	n.setSend(n.Send.Union(one))
+	n.setGiveUp(append(slices.Clone(n.GiveUp), id))
+	n.setNear(near)
+	b := &storage.SyncBatch{Synced: []commit.ID{id}}
+	if err := p.untag(ctx, b, one); err != nil {
+		return err
+	}
+	return p.write(ctx, nil, b, n)
+}
+
+// untag takes away the unsynced tags of commits that are given up.
+func (p *Page) untag(ctx context.Context, b *storage.SyncBatch, gone epoch.Set) error {
+	tags, err := p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return fmt.Errorf("read the tags: %w", err)
+	}
+	for _, t := range tags {
+		if !t.Removed && gone.Has(short(t.Commit)) {
+			b.SyncedTags = append(b.SyncedTags, t)
+			b.Tags = append(b.Tags, storage.TagChange{Name: t.Name, Removed: true})
+		}
+	}
+	return nil
 }
 
 // delta makes the difference of a commit, or takes the one that was uploaded.
