@@ -141,7 +141,8 @@ func (l *Log) stop(ctx context.Context, sealed []byte) (bool, error) {
 	return l.close(ctx, n+1, previous, sealed)
 }
 
-// erased returns what any epoch that the bucket shows has erased. A renewal says it of all below it.
+// erased returns what any epoch that the bucket shows has erased. A renewal says it of all below
+// it.
 func (l *Log) erased(ctx context.Context) (all epoch.Set, err error) {
 	err = l.eachEpoch(ctx, func(e *Epoch) bool {
 		all = all.Union(e.Erased)

@@ -341,7 +341,8 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	return held, nil
 }
 
-// errBarren reports an unsynced commit that has no tree, and on which only commits of the log stand.
+// errBarren reports an unsynced commit that has no tree, and on which only commits of the log
+// stand.
 var errBarren = errors.New("the tree is nowhere, and what stands on it is in the log")
 
 // giveUp gives up, for all devices, an unsynced commit that has no tree, and its tags. Its bucket
