@@ -71,7 +71,7 @@ func scene(t *testing.T) (w *world, a, b, behind *page) {
 		a.commit(edit{key(i): noise(uint64(50+i), 400)})
 		sync(t, a)
 	}
-	a.commit(edit{"eager, later": noise(4, 1_100_000)})
+	a.commit(edit{"eager, later": noise(4, 700_000)})
 	sync(t, a)
 	for i := range 3 {
 		a.commit(edit{key(i): noise(uint64(90+i), 400)})

@@ -66,9 +66,10 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if err := drop(ctx); err != nil {
 		return err
 	}
-	if p.isBare() { // it has nothing to repair with
-		_, err := p.catchUp(ctx)
-		return err
+	if !p.ses.log.Position().Joined() { // what it has not read it would not carry over
+		if _, err := p.catchUp(ctx); err != nil || p.isBare() {
+			return err
+		}
 	}
 	p.ses.announced = false // it may be gone
 	return p.explain(ctx, p.renew(ctx, true))

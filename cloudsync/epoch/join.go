@@ -34,13 +34,15 @@ type Fold struct {
 
 // Join says what becomes of what a device has when it enters an epoch whose checkpoint stands for
 // s. The same commits of the device have the same fate, whether they were synced or not and by
-// whom: one that the checkpoint has is synced, one that s lists as gone is given up, and each other
-// one is sent.
+// whom: one that the checkpoint has is synced, one that s lists as gone is given up, and so is one
+// that the device has given up before. Each other one is sent.
 func Join(l Local, s State) Joined {
 	ids, kept := l.View.Set(), s.Kept.Set()
 	rest := ids.Without(kept)
-	j := Joined{GivenUp: rest.And(s.Gone), Memory: l.Memory.Union(s.Gone)}
+	j := Joined{Memory: l.Memory.Union(s.Gone)}
 	j.Send = j.Memory.Without(s.Gone)
+	s.Gone = s.Gone.Union(l.Memory.Without(kept))
+	j.GivenUp = rest.And(s.Gone)
 	unsynced := rest.Without(s.Gone)
 	history := l.View.With(s.Kept...)
 	for _, n := range history.Reduce(kept.Union(unsynced)) {

@@ -44,8 +44,8 @@ type entering struct {
 	x  *pagelog.Epoch
 	to epoch.Position
 	h  *checkpoint.Header // nil: none
-	// caughtUp says that the page is where the checkpoint stands, so that only runs that are new to
-	// it say anything new.
+	// caughtUp says that the page is where a cut was made, so that only runs that are new to it say
+	// anything new. A renewal may lack what its device had given up.
 	caughtUp bool
 	view     epoch.Graph // of the page
 	st       epoch.State // with which the epoch begins
@@ -70,7 +70,7 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	at := p.state.At
 	e := &entering{
 		step: s, x: x, to: next, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
-		caughtUp: at.Joined() && !at.Deleted && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
+		caughtUp: at.Joined() && x.Kind == epoch.Cut && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
 	}
 	for _, read := range []func(context.Context) error{e.read, e.join, e.rescue, e.places, e.trees, e.commits, e.tags, e.settle} {
 		if err := read(ctx); err != nil {
@@ -279,17 +279,8 @@ func (e *entering) readMissing(ctx context.Context) error {
 
 // join decides what becomes of the commits of the page.
 func (e *entering) join(context.Context) error {
-	e.j = join(e.p.state, e.view, e.st)
+	e.j = epoch.Join(epoch.Local{View: e.view, Memory: e.p.state.memory()}, e.st)
 	return nil
-}
-
-// join is epoch.Join for a page that still has commits that were given up before.
-func join(s *State, view epoch.Graph, st epoch.State) epoch.Joined {
-	real := st.Gone
-	st.Gone = st.Gone.Union(setOf(s.GiveUp).Without(st.Kept.Set()))
-	j := epoch.Join(epoch.Local{View: view, Memory: s.memory()}, st)
-	j.Send = j.Memory.Without(real)
-	return j
 }
 
 // rescue makes sure of what unsynced commits need and is lost otherwise: trees that the checkpoint

@@ -58,7 +58,7 @@ func (p *Page) refold(ctx context.Context) error {
 			st.Kept = append(st.Kept, n)
 		}
 	}
-	j := join(p.state, g, st)
+	j := epoch.Join(epoch.Local{View: g, Memory: p.state.memory()}, st)
 	var heads []commit.ID
 	for _, c := range st.Heads().Without(p.state.Send) {
 		id, ok, err := p.find(ctx, c)

@@ -88,11 +88,11 @@ func (e *proposing) begin(ctx context.Context, seen epoch.Looked) error {
 	for _, id := range slices.Concat(ids, p.state.GiveUp) {
 		outside[id] = true
 	}
-	e.outside = func(id commit.ID) bool { return outside[id] }
+	renews := e.x.Kind == epoch.Renewal
+	e.outside = func(id commit.ID) bool { return outside[id] || renews && p.state.Send.Has(short(id)) }
 	if e.heads, err = p.logHeads(ctx, tips, e.outside); err != nil {
 		return err
 	}
-	renews := e.x.Kind == epoch.Renewal
 	if renews {
 		if err := e.survey(ctx, seen); err != nil {
 			return err
@@ -129,6 +129,9 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	}
 	var next epoch.State
 	if e.x.Kind == epoch.Renewal {
+		// The page may have no tree of what it is to give up. The entry that gives it up brings what
+		// stands on it. Until then other devices send it again.
+		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
 		_, next = st.Renewal(e.x.ID, p.state.At, seen, e.x.Erased, nil)
 	} else {
 		erase := setOf(p.erase.Commits).Without(st.Heads())
@@ -199,7 +202,7 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 		}
 	}
 	for _, r := range e.old.Runs {
-		if r.Kind == wire.Commits {
+		if r.Kind == wire.Commits && len(s.Send) == 0 { // these have what is to be given up
 			e.h.Runs = append(e.h.Runs, r)
 		}
 	}
