@@ -129,8 +129,8 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 	}
 	var next epoch.State
 	if e.x.Kind == epoch.Renewal {
-		// The page may have no tree of what it is to give up. The entry that gives it up brings what
-		// stands on it. Until then other devices send it again.
+		// The page may have no tree of what it is to give up. The entry that gives it up brings
+		// what stands on it. Until then other devices send it again.
 		st.Kept = st.Kept.Reduce(st.Kept.Set().Without(p.state.Send))
 		_, next = st.Renewal(e.x.ID, p.state.At, seen, e.x.Erased, nil)
 	} else {
