@@ -15,10 +15,10 @@ const (
 // greatest commit, by (generation, timestamp, id), of that side above the bases whose own change
 // gave the key what it has there; a merge commit counts only where it has what none of its parents
 // has. A side is measured by the greatest commit, by (timestamp, id), among the writer and those
-// commits of the side above the bases that wrote the key and on which the writer is built: what is
-// written over a value is no older than that, whatever clocks said. Where no clock was set back,
-// that is the writer. A side without a writer yields to the side that has one; if neither has, the
-// greater head counts.
+// commits of a later time of the side above the bases that wrote the key and on which the writer is
+// built: what is written over a value is no older than that, whatever clocks said. Where no clock
+// was set back, that is the writer. A side without a writer yields to the side that has one; if
+// neither has, the greater head counts.
 func LastOneWins() Decider { return lastOneWins{} }
 
 type lastOneWins struct{}

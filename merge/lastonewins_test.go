@@ -323,7 +323,7 @@ func (h *history) newest(w, other *commit.Commit, key string) *commit.Commit {
 		for _, p := range c.Parents {
 			own = own && value(h.content[p], key) != value(h.content[id], key)
 		}
-		if own && commit.Compare(c, newest) > 0 {
+		if own && c.Timestamp > w.Timestamp && commit.Compare(c, newest) > 0 {
 			newest = c
 		}
 	}

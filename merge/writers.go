@@ -125,7 +125,7 @@ func (p *Pair) findNewest(ctx context.Context, keys *[2][]wanted, found *[2][]wr
 		}
 		var older []wanted // keys whose newest writer is older
 		for i, f := range found[side] {
-			if f.writer != nil && a.Generation < f.writer.Generation && commit.Compare(a.Commit, f.newest) > 0 {
+			if f.writer != nil && a.Generation < f.writer.Generation && a.Timestamp > f.writer.Timestamp && commit.Compare(a.Commit, f.newest) > 0 {
 				older = append(older, wanted{key: keys[side][i].key, any: true, at: i})
 			}
 		}
