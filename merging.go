@@ -222,16 +222,10 @@ func (run *mergeRun) take(ctx context.Context, heads []*commit.Commit) (err erro
 	if run.cloud, err = cloudsync.StandingOf(ctx, run.m.s.store); err != nil {
 		return fmt.Errorf("merge: %w", err)
 	}
-	run.heads = run.alone(heads)
-	return nil
-}
-
-// alone returns those of the heads that are merged before others, all where there are no such.
-func (run *mergeRun) alone(heads []*commit.Commit) []*commit.Commit {
-	if run.cloud.Fold == nil {
-		return heads
+	if run.heads, err = run.cloud.First(ctx, run.m.s.store, heads); err != nil {
+		return fmt.Errorf("merge: %w", err)
 	}
-	return slices.DeleteFunc(slices.Clone(heads), func(h *commit.Commit) bool { return !slices.Contains(run.cloud.Fold, h.ID) })
+	return nil
 }
 
 // compute makes the merges of run.heads in the journal.
@@ -326,7 +320,11 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 		return nil, err
 	}
 	defer unlock()
-	if run.moved() {
+	moved, err := run.moved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if moved {
 		if len(store.ChainedHeads()) == 1 {
 			return nil, nil
 		}
@@ -359,8 +357,12 @@ func (run *mergeRun) submit(ctx context.Context) (*storage.Pending, error) {
 
 // moved reports whether there are other heads than those that have been merged. The caller holds
 // the write turn.
-func (run *mergeRun) moved() bool {
-	return !slices.EqualFunc(run.alone(run.m.s.store.ChainedHeads()), run.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
+func (run *mergeRun) moved(ctx context.Context) (bool, error) {
+	heads, err := run.cloud.First(ctx, run.m.s.store, run.m.s.store.ChainedHeads())
+	if err != nil {
+		return false, fmt.Errorf("merge: %w", err)
+	}
+	return !slices.EqualFunc(heads, run.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID }), nil
 }
 
 // again merges the heads anew while nobody can commit.

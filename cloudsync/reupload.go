@@ -2,8 +2,10 @@ package cloudsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/object"
 )
@@ -66,11 +68,15 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	if err := drop(ctx); err != nil {
 		return err
 	}
-	if !p.ses.log.Position().Joined() { // what it has not read it would not carry over
-		if _, err := p.catchUp(ctx); err != nil || p.isBare() {
-			return err
-		}
+	if _, err := p.catchUp(ctx); p.isBare() || err != nil && !mended(err) {
+		return err // what it has not read it would not carry over
 	}
 	p.ses.announced = false // it may be gone
 	return p.explain(ctx, p.renew(ctx, true))
+}
+
+// mended reports whether a renewal is what helps against an error.
+func mended(err error) bool {
+	var bad *pagelog.DamageError
+	return errors.As(err, &bad) || errors.Is(err, pagelog.ErrWiped) || errors.Is(err, pagelog.ErrRolledBack)
 }

@@ -438,7 +438,7 @@ func (p *Page) complete(ctx context.Context) error {
 // tidy does what an epoch that was entered leaves to do: it takes note of merges that it asks for,
 // and prunes what was given up.
 func (p *Page) tidy(ctx context.Context) error {
-	if err := p.fold(ctx); err != nil {
+	if _, err := p.fold(ctx); err != nil {
 		return err
 	}
 	rep := p.rep.Load()
@@ -473,54 +473,14 @@ func (p *Page) collect(ctx context.Context) error {
 // their heads are merged with those of the log.
 func (p *Page) folding() bool { return p.rep.Load().State().Fold != nil }
 
-// fold takes note of the commit that merges the heads of the log, once there is one.
-func (p *Page) fold(ctx context.Context) error {
-	rep := p.rep.Load()
-	heads := rep.Folding()
-	if heads == nil {
-		return nil
+// fold takes note of the commit that merges what is merged first, once there is one, and reports
+// whether there was.
+func (p *Page) fold(ctx context.Context) (noted bool, err error) {
+	if noted, err = p.rep.Load().Folded(ctx); err != nil {
+		return false, fmt.Errorf("look for the merge that the epoch asks for: %w", err)
 	}
-	one, ok, err := p.mergeOf(ctx, heads)
-	if err != nil || !ok {
-		return err
-	}
-	if err := rep.Folded(ctx, one); err != nil {
-		return fmt.Errorf("take note of the merge %s: %w", one.Short(), err)
-	}
-	p.ses.arrived = true // there is more to merge
-	return nil
-}
-
-// mergeOf returns the first commit that descends from all of heads, or is the only one.
-func (p *Page) mergeOf(ctx context.Context, heads []commit.ID) (one commit.ID, ok bool, err error) {
-	if len(heads) == 1 {
-		return heads[0], true, nil
-	}
-	unsynced, err := p.store.Unsynced(ctx) // a merge is, and stands behind its parents
-	if err != nil {
-		return one, false, fmt.Errorf("look for the merge of the log's heads: %w", err)
-	}
-	above := map[commit.ID]map[commit.ID]bool{}
-	for _, h := range heads {
-		above[h] = map[commit.ID]bool{h: true}
-	}
-	for _, id := range unsynced {
-		c, err := p.store.Commit(ctx, id)
-		if err != nil {
-			return one, false, fmt.Errorf("look for the merge of the log's heads: %w", err)
-		}
-		all := map[commit.ID]bool{}
-		for _, parent := range c.Parents {
-			for h := range above[parent] {
-				all[h] = true
-			}
-		}
-		if len(all) == len(heads) {
-			return id, true, nil
-		}
-		above[id] = all
-	}
-	return one, false, nil
+	p.ses.arrived = p.ses.arrived || noted // there is more to merge
+	return noted, nil
 }
 
 // tellArrived tells the page's owner of heads that came.

@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -53,12 +54,20 @@ func (p *Page) barrier(ctx, held context.Context) error {
 // several reports whether there are heads that somebody can merge.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }
 
-// merge merges the heads: first those of the log alone where the epoch asks for that.
+// merge merges the heads, first those that the epoch asks for.
 func (p *Page) merge(ctx context.Context) error {
-	if !p.several() {
-		return nil
-	}
-	if only := p.rep.Load().Folding(); only != nil {
+	for p.several() {
+		first, err := p.rep.Load().Folding(ctx)
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			return p.o.Merge(ctx, nil)
+		}
+		var only []commit.ID
+		for _, h := range first {
+			only = append(only, h.ID)
+		}
 		if err := p.o.Merge(ctx, only); err != nil {
 			return err
 		}
@@ -66,13 +75,13 @@ func (p *Page) merge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = p.fold(held)
+		noted, err := p.fold(held)
 		p.unlock()
-		if err != nil || !p.several() {
+		if err != nil || !noted {
 			return err
 		}
 	}
-	return p.o.Merge(ctx, nil)
+	return nil
 }
 
 // reach brings down what there is, unless there is something to send that will prove that there is

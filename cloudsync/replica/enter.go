@@ -365,7 +365,11 @@ func (e *entering) settle(ctx context.Context) error {
 	}
 	n.addGone(e.j.Memory)
 	n.setSend(e.j.Send)
-	n.setFold(e.p.foldOf(&e.j, e.st, e.p.state.Fold, e.near, e.headIDs()))
+	f, err := e.p.foldOf(ctx, &e.j, e.st, e.p.state.Fold, e.near, e.headIDs())
+	if err != nil {
+		return err
+	}
+	n.setFold(f)
 	n.setNear(e.near)
 	n.setHeader(e.h)
 	n.setPlaced(nil)

@@ -15,27 +15,32 @@ import (
 
 // foldOf returns the fold that a join asks for, nil for none, and has near edges lead to its bases
 // where the log has one head. heads are those of the log.
-func (p *Page) foldOf(j *epoch.Joined, st epoch.State, before *Fold, near map[epoch.Commit]epoch.Set, heads []commit.ID) *Fold {
-	var f *Fold
-	if len(j.Folds) > 0 || before != nil {
-		f = &Fold{Heads: heads}
+func (p *Page) foldOf(ctx context.Context, j *epoch.Joined, st epoch.State, before *Fold, near map[epoch.Commit]epoch.Set, heads []commit.ID) (*Fold, error) {
+	if len(j.Folds) == 0 && before == nil {
+		return nil, nil
 	}
+	f := &Fold{Heads: heads}
 	if before != nil {
 		f.Bases = before.Bases
 	}
 	for _, of := range j.Folds {
 		f.Bases = f.Bases.Union(of.Bases.Without(j.View.Set()))
+		id, ok, err := p.find(ctx, of.Head)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			f.Waiting = append(f.Waiting, id)
+		}
 	}
-	if f == nil || len(heads) != 1 {
-		return f
+	if len(heads) != 1 {
+		return f, nil
 	}
 	head := short(heads[0])
-	i, ok := st.Kept.Index(head)
-	if !ok {
-		return f
+	if i, ok := st.Kept.Index(head); ok {
+		near[head] = st.Kept[i].Near.Union(f.Bases)
 	}
-	near[head] = st.Kept[i].Near.Union(f.Bases)
-	return f
+	return f, nil
 }
 
 // refold looks for unsynced commits that came, while an epoch was entered, on what it has given up.
@@ -73,7 +78,10 @@ func (p *Page) refold(ctx context.Context) error {
 	if near == nil {
 		near = map[epoch.Commit]epoch.Set{}
 	}
-	f := p.foldOf(&j, st, nil, near, heads)
+	f, err := p.foldOf(ctx, &j, st, nil, near, heads)
+	if err != nil {
+		return err
+	}
 	if f == nil {
 		for _, n := range j.Unsynced {
 			i, _ := g.Index(n.ID)
@@ -88,35 +96,84 @@ func (p *Page) refold(ctx context.Context) error {
 	return p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
-// Folding returns the heads of the log that have to be merged into one, as all devices do, before
-// anything else is merged; nil: nothing has to be.
-func (p *Page) Folding() []commit.ID {
-	if f := p.state.Fold; f != nil && len(f.Heads) > 1 {
-		return slices.Clone(f.Heads)
+// next returns the commits that are merged into one before anything else is, nil for none.
+func (f *Fold) next() []commit.ID {
+	switch {
+	case f == nil:
+		return nil
+	case len(f.Heads) > 1:
+		return f.Heads
+	case len(f.Waiting) > 0:
+		return slices.Concat(f.Heads, f.Waiting)
 	}
 	return nil
 }
 
-// Folded takes note that the heads that Folding returned were merged into one. From then on that
-// stands on what the log has given up and unsynced commits stand on.
-func (p *Page) Folded(ctx context.Context, head commit.ID) error {
+// first returns those of some heads that have to be merged into one before anything else is: what
+// next returns, or what was built on that. one is a head that is above all of these, nil for none.
+// Where nothing has to be merged first it returns heads.
+func (f *Fold) first(ctx context.Context, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, one *commit.Commit, err error) {
+	ids := f.next()
+	if ids == nil {
+		return heads, nil, nil
+	}
+	for _, h := range heads {
+		above := 0
+		for _, id := range ids {
+			c, err := store.Commit(ctx, id)
+			if err != nil {
+				return nil, nil, fmt.Errorf("read what is merged first: %w", err)
+			}
+			ok, err := commit.IsAncestor(ctx, store, c, h)
+			if err != nil && !errors.Is(err, base.ErrGone) {
+				return nil, nil, fmt.Errorf("look for what is merged first: %w", err)
+			}
+			if ok {
+				above++
+			}
+		}
+		if above > 0 {
+			first = append(first, h)
+		}
+		if above == len(ids) {
+			one = h
+		}
+	}
+	return first, one, nil
+}
+
+// Folding returns the heads that have to be merged into one, as all devices do, before anything
+// else is merged; nil: nothing has to be. See Standing.First.
+func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
+	if p.state.Fold.next() == nil {
+		return nil, nil
+	}
+	first, _, err := p.state.Fold.first(ctx, p.o.Store, p.o.Store.Heads())
+	return first, err
+}
+
+// Folded takes note, once there is a commit that merges what is merged first, and reports whether
+// there was. When that were the heads of the log, it stands on what the log has given up and
+// unsynced commits stand on.
+func (p *Page) Folded(ctx context.Context) (bool, error) {
 	f := p.state.Fold
-	if f == nil || len(f.Heads) < 2 {
-		return nil
+	_, one, err := f.first(ctx, p.o.Store, p.o.Store.Heads())
+	if err != nil || one == nil {
+		return false, err
 	}
-	c, err := p.o.Store.Commit(ctx, head)
-	if err != nil {
-		return fmt.Errorf("fold the heads of the log: %w", err)
-	}
-	near := maps.Clone(p.state.Near)
-	if near == nil {
-		near = map[epoch.Commit]epoch.Set{}
-	}
-	near[short(head)] = p.state.node(c).Near.Union(f.Bases)
+	next := &Fold{Heads: []commit.ID{one.ID}, Bases: f.Bases}
 	n := p.state.Next()
-	n.setNear(near)
-	n.setFold(&Fold{Heads: []commit.ID{head}, Bases: f.Bases})
-	return p.write(ctx, nil, &storage.SyncBatch{}, n)
+	if len(f.Heads) > 1 {
+		next.Waiting = f.Waiting
+		near := maps.Clone(p.state.Near)
+		if near == nil {
+			near = map[epoch.Commit]epoch.Set{}
+		}
+		near[short(one.ID)] = p.state.node(one).Near.Union(f.Bases)
+		n.setNear(near)
+	}
+	n.setFold(next)
+	return true, p.write(ctx, nil, &storage.SyncBatch{}, n)
 }
 
 // Prune takes commits of State.GiveUp out of storage, as far as nothing needs them, and returns how
@@ -129,7 +186,7 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 		return 0, err
 	}
 	if p.state.Fold != nil {
-		if len(p.o.Store.Heads()) > 1 || len(p.state.Fold.Heads) > 1 {
+		if len(p.o.Store.Heads()) > 1 || p.state.Fold.next() != nil {
 			return 0, nil
 		}
 		if err := p.unfold(ctx); err != nil {

@@ -281,8 +281,10 @@ func (d *member) sync(ctx context.Context) error {
 		if _, err := d.log.CatchUp(ctx); err != nil {
 			return err
 		}
-		if err := d.fold(ctx); err != nil {
+		if ok, err := d.fold(ctx); err != nil {
 			return err
+		} else if ok {
+			continue
 		}
 		if h := d.store.Heads(); len(h) > 1 {
 			d.merge(h[0], h[1])
@@ -321,24 +323,17 @@ func (d *member) body(ctx context.Context) (*wire.SealedBody, error) {
 	return out.Body, nil
 }
 
-// fold merges the heads of the log.
-func (d *member) fold(ctx context.Context) error {
-	ids := d.page.Folding()
-	if len(ids) == 0 {
-		return nil
+// fold merges what has to be merged before anything else, and reports whether there was something.
+func (d *member) fold(ctx context.Context) (bool, error) {
+	first, err := d.page.Folding(ctx)
+	if err != nil || len(first) == 0 {
+		return false, err
 	}
-	c, err := d.store.Commit(ctx, ids[0])
-	for _, id := range ids[1:] {
-		var o *commit.Commit
-		if err == nil {
-			o, err = d.store.Commit(ctx, id)
-		}
-		if err != nil {
-			return err
-		}
+	c := first[0]
+	for _, o := range first[1:] {
 		c = d.merge(c, o)
 	}
-	return d.page.Folded(ctx, c.ID)
+	return d.page.Folded(ctx)
 }
 
 func short(id commit.ID) (c epoch.Commit) {

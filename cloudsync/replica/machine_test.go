@@ -241,21 +241,16 @@ func (d *device) commit(e edit) *commit.Commit {
 func (d *device) merge() {
 	d.t.Helper()
 	for h := d.s.Heads(); len(h) > 1; h = d.s.Heads() {
-		if only := d.page.Folding(); only != nil {
-			h = nil
-			for _, id := range only {
-				c, err := d.s.Commit(d.t.Context(), id)
-				if err != nil {
-					d.t.Fatal(err)
-				}
-				h = append(h, c)
-			}
+		first, err := d.page.Folding(d.t.Context())
+		if err != nil {
+			d.t.Fatal(err)
 		}
-		m := d.commitOn(edit{}, nil, h[0], h[1])
-		if d.page.Folding() != nil && len(h) == 2 {
-			if err := d.page.Folded(d.t.Context(), m.ID); err != nil {
-				d.t.Fatal(err)
-			}
+		if first != nil {
+			h = first
+		}
+		d.commitOn(edit{}, nil, h[0], h[1])
+		if _, err := d.page.Folded(d.t.Context()); err != nil {
+			d.t.Fatal(err)
 		}
 	}
 }

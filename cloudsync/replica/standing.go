@@ -25,10 +25,8 @@ type Standing struct {
 	EntryTime epoch.Time // when the last entry was created that was applied
 	// Retention is the bucket's; that of the one before where the page was never synced with it.
 	Retention wire.Retention
-	// Fold are the heads of the log that are merged into one before anything else is merged: see
-	// Page.Folding. nil: nothing waits for that.
-	Fold []commit.ID
-	near map[epoch.Commit]epoch.Set
+	near      map[epoch.Commit]epoch.Set
+	fold      *Fold
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -58,11 +56,15 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 			return nil, badRow(row, err)
 		}
 	}
-	out := &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near}
-	if s.Fold != nil && len(s.Fold.Heads) > 1 {
-		out.Fold = s.Fold.Heads
-	}
-	return out, nil
+	return &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near, fold: s.Fold}, nil
+}
+
+// First returns those of some heads of a store that are merged into one before anything else is
+// merged, as an epoch has given up what unsynced heads stand on: heads, where there is no need. It
+// keeps no slice. Errors are those of the store.
+func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
+	first, _, err := s.fold.first(ctx, store, heads)
+	return first, err
 }
 
 // readRow returns the value of a row with all its parts, nil for none.

@@ -328,7 +328,7 @@ func (d *device) madeMerge(ctx context.Context, m *merge.Merged) error {
 	if left == nil || right == nil || !newer(right, left) {
 		return fmt.Errorf("S2: merge %s of parents that are unknown or in the wrong order", m.Commit.ID.Short())
 	}
-	want := d.w.graph.merge(d.w.h.opinion(d.index), left, right)
+	want := d.w.graph.merge(d.w.h.opinion(d.index), left, right, d.pruned)
 	got, err := d.content(ctx, m.Commit.Root)
 	if err != nil {
 		return fmt.Errorf("read merge %s: %w", m.Commit.ID.Short(), err)

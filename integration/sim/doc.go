@@ -74,11 +74,10 @@
 //
 // Prune gives up what gc.Prune says, with the heads of all devices and backups in mind: as if the
 // bucket told how far each device is. Nobody commits on something above which others have pruned,
-// nor tags it. Retain lets the bucket itself say what is kept, and GiveUp, Collect and what others
-// have condemned take the rest: then anybody commits on what he has, and tags it; who is the first
-// to give a commit up waits for all who have told that they have not read what is built on it;
-// heads stay, and so do commits that are tagged where they are given up. Who wrote a value last may
-// be gone then: where that decides, either side is right (docs/sync.md). A bucket that is lost or
+// nor tags it. Retain lets the bucket itself say what is kept, and each cut gives up the rest: then
+// anybody commits on what he has, and tags it; heads stay, and so do commits that are tagged where
+// they are given up. Who wrote a value last may be gone when history is given up or pruned: where
+// that decides, either side is right (docs/sync.md). A bucket that is lost or
 // put back may bring a head back to a device that came when it had been given up. Where history was
 // given up and a bucket is lost, or where a tree went with a bucket, devices merge with what each
 // has left: then S2, S3, S5 and S7 are not asked for (docs/sync.md, what a lost bucket costs). Tags

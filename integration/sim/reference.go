@@ -32,8 +32,9 @@ type ancestor struct {
 
 // merge merges two commits as opinion would have it. left is the lesser in the order of
 // commit.Compare. It works on whole contents and knows no shortcut beside the one of design section
-// 10 that decides what comes out: a side without a commit of its own that is no merge.
-func (g *graph) merge(opinion int, left, right *node) merged {
+// 10 that decides what comes out: a side without a commit of its own that is no merge. pruned are
+// commits that may be gone.
+func (g *graph) merge(opinion int, left, right *node, pruned set) merged {
 	common := left.above.and(right.above)
 	leftOwn, rightOwn := g.own(left.above.minus(common)), g.own(right.above.minus(common))
 	switch {
@@ -43,6 +44,7 @@ func (g *graph) merge(opinion int, left, right *node) merged {
 		return merged{content: left.content, whole: true}
 	}
 	base := g.virtual(g.bases(common))
+	g.short = g.short || left.above.or(right.above).minus(common).and(pruned).last() >= 0
 	m := merged{content: map[string]string{}, conflicts: map[string]bool{}, either: base.either}
 	for _, k := range keys(base.content, left.content, right.content) {
 		b, l, r := value(base.content, k), left.value(k), right.value(k)
@@ -228,7 +230,7 @@ func (g *graph) writer(key string, side *node, common set) *node {
 }
 
 // newest is the commit by which a side is measured, w being its writer of the key: the latest of
-// those that wrote the key up to it.
+// those of a later time that wrote the key up to it.
 func (g *graph) newest(key string, w *node, common set) *node {
 	if w == nil {
 		return nil
@@ -240,7 +242,7 @@ func (g *graph) newest(key string, w *node, common set) *node {
 		for _, p := range n.parents {
 			own = own && p.value(key) != n.value(key)
 		}
-		if own && newer(n, newest) {
+		if own && n.c.Timestamp > w.c.Timestamp && newer(n, newest) {
 			newest = n
 		}
 	}
