@@ -690,7 +690,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Checkpoint},
 			{Kind: sim.Edit, Device: 2, Changes: set("z01", "0", 2862)},
 		}}},
-		{"what an older state of the bucket keeps is none of a renewal by a device that had given it up", sim.History{Cold: true, Devices: five, Steps: []sim.Step{
+		{"what an older state of the bucket keeps is none of a renewal by a device that had given it up", sim.History{Seed: 9000374, Cold: true, Devices: five, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: set("l04", "56", 0)},
 			{Kind: sim.Edit, Device: 4, Changes: set("m01", "74", 0)},
 			{Kind: sim.Retain, Device: 2, Base: 1},
@@ -700,7 +700,7 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Rollback, Device: 3},
 			{Kind: sim.Edit, Device: 4, Changes: set("m01", "168", 0)},
 		}}},
-		{"who uploads anew without a position repairs what only others would miss", sim.History{Disagree: true, Gossip: true, Sweep: true, Devices: two, Steps: []sim.Step{
+		{"who uploads anew without a position repairs what only others would miss", sim.History{Seed: 9103277, Disagree: true, Gossip: true, Sweep: true, Devices: two, Steps: []sim.Step{
 			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Raise, Key: "m+00", Text: "90"}}},
 			{Kind: sim.Reupload, Base: 20},
 			{Kind: sim.Checkpoint, Device: 1, Base: 3},
