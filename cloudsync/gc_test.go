@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/tier"
 )
 
 // packs returns the names of the packs.
@@ -73,6 +74,24 @@ func TestGarbageIsDeletedAfterTheGrace(t *testing.T) {
 	sync(t, c)
 	sameHeads(t, a, c)
 	sameContent(t, a, c)
+}
+
+// TestRequestsOfIdleCollection counts what a collection with nothing to do asks for, however many
+// entries there have been.
+func TestRequestsOfIdleCollection(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	for i := range tier.Of(100, 100, 3000) {
+		a.commit(edit{key(i % 500): noise(uint64(i), 30)})
+		sync(t, a)
+	}
+	w.clock.Advance(31 * 24 * time.Hour)
+	for range 2 {
+		collectBucket(t, a, cloudsync.GCOptions{})
+	}
+	if n := a.counts(func() { collectBucket(t, a, cloudsync.GCOptions{}) }); n.A+n.B+n.Free > 5 {
+		t.Errorf("%+v", n)
+	}
 }
 
 // TestPackBesideACut uploads a pack, and has another device cut the log before its entry, or just
