@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -75,8 +76,9 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 	return p.explain(ctx, p.renew(ctx, true))
 }
 
-// mended reports whether a renewal is what helps against an error.
+// mended reports whether a renewal helps against an error, for a user who knows that the bucket is
+// damaged: then also against what says that it is of a newer version.
 func mended(err error) bool {
 	var bad *pagelog.DamageError
-	return errors.As(err, &bad) || errors.Is(err, pagelog.ErrWiped) || errors.Is(err, pagelog.ErrRolledBack)
+	return errors.As(err, &bad) || errors.Is(err, base.ErrUnsupported) || errors.Is(err, pagelog.ErrWiped) || errors.Is(err, pagelog.ErrRolledBack)
 }
