@@ -530,9 +530,6 @@ func (b *bodyStep) giveUpGone(ctx context.Context) error {
 		}
 	}
 	n.setGiveUp(giveUp)
-	if err := b.p.untag(ctx, &b.b, gone); err != nil {
-		return err
-	}
 	return b.reduce(ctx, gone)
 }
 

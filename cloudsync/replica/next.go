@@ -64,6 +64,9 @@ func (p *Page) Next(ctx context.Context) (*Outgoing, error) {
 	if p.out.in != p.state.At.Epoch {
 		p.out = outgoing{in: p.state.At.Epoch}
 	}
+	if err := p.dropTags(ctx); err != nil {
+		return nil, err
+	}
 	m, err := p.newMaker(ctx)
 	if err != nil {
 		return nil, err
@@ -345,8 +348,8 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 // stand.
 var errBarren = errors.New("the tree is nowhere, and what stands on it is in the log")
 
-// giveUp gives up, for all devices, an unsynced commit that has no tree, and its tags. Its bucket
-// was lost after the page had let the tree go: nobody could read it.
+// giveUp gives up, for all devices, an unsynced commit that has no tree. Its bucket was lost after
+// the page had let the tree go: nobody could read it.
 func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
 	g, _, err := p.graph(ctx)
 	if err != nil {
@@ -367,26 +370,30 @@ func (p *Page) giveUp(ctx context.Context, id commit.ID) error {
 	n.setSend(n.Send.Union(one))
 	n.setGiveUp(append(slices.Clone(n.GiveUp), id))
 	n.setNear(near)
-	b := &storage.SyncBatch{Synced: []commit.ID{id}}
-	if err := p.untag(ctx, b, one); err != nil {
-		return err
-	}
-	return p.write(ctx, nil, b, n)
+	return p.write(ctx, nil, &storage.SyncBatch{Synced: []commit.ID{id}}, n)
 }
 
-// untag takes away the unsynced tags of commits that are given up.
-func (p *Page) untag(ctx context.Context, b *storage.SyncBatch, gone epoch.Set) error {
+// dropTags takes away the unsynced tags of commits that are given up: no other device could have
+// them.
+func (p *Page) dropTags(ctx context.Context) error {
+	if len(p.state.GiveUp) == 0 {
+		return nil
+	}
 	tags, err := p.o.Store.UnsyncedTags(ctx)
 	if err != nil {
 		return fmt.Errorf("read the tags: %w", err)
 	}
+	b, gone := &storage.SyncBatch{}, setOf(p.state.GiveUp)
 	for _, t := range tags {
 		if !t.Removed && gone.Has(short(t.Commit)) {
 			b.SyncedTags = append(b.SyncedTags, t)
 			b.Tags = append(b.Tags, storage.TagChange{Name: t.Name, Removed: true})
 		}
 	}
-	return nil
+	if len(b.Tags) == 0 {
+		return nil
+	}
+	return p.write(ctx, nil, b, p.state.Next())
 }
 
 // delta makes the difference of a commit, or takes the one that was uploaded.

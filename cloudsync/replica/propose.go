@@ -139,6 +139,10 @@ func (e *proposing) keep(ctx context.Context, seen epoch.Looked) error {
 		e.x.Erased = erase
 	}
 	e.kept, e.given = next.Kept, next.Gone.Union(p.state.Left)
+	if e.heads, err = e.load(ctx, next.Heads()); err != nil { // as who enters the epoch sees them
+		return err
+	}
+	slices.SortFunc(e.heads, commit.Compare)
 	e.h.Tags = slices.DeleteFunc(e.h.Tags, func(t wire.Tag) bool { return t.Commit != commit.First().ID && !e.keeps(short(t.Commit)) })
 	return nil
 }

@@ -723,6 +723,31 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Sibling, Base: 5, Changes: set("l00", "65", 0)},
 			{Kind: sim.Edit, After: 63 * 24 * time.Hour, Device: 2, Changes: set("l01", "72", 0)},
 		}}},
+		{"a commit that is given up and kept for a transaction gets a tag", sim.History{Seed: 9200117, Sweep: true, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Retain, Base: 3},
+			{Kind: sim.Edit, Device: 1, Changes: set("f00", "104", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: set("f00", "112", 0)},
+			{Kind: sim.Edit, Changes: set("m01", "128", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 16},
+			{Kind: sim.Evict, Device: 1},
+			{Kind: sim.Edit, Device: 1, Changes: set("f00", "168", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 22},
+			{Kind: sim.Begin, Changes: set("f00", "257", 0)},
+			{Kind: sim.GiveUp, Base: 9},
+			{Kind: sim.Tag, Peer: 1, Base: 5},
+		}}},
+		{"a lost bucket shows a head that others had given up, and no merge stands on it there", sim.History{Seed: 9200230, Disagree: true, Gossip: true, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c", Skew: -68652807389358712}}, Steps: []sim.Step{
+			{Kind: sim.Retain, Device: 2, Base: 3},
+			{Kind: sim.Keep},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Raise, Key: "m+23", Text: "23"}}},
+			{Kind: sim.Edit, Device: 1, Changes: set("m02", "160", 0)},
+			{Kind: sim.Rollback, Device: 2},
+			{Kind: sim.Edit, Device: 2, Changes: set("l16", "184", 34266)},
+			{Kind: sim.GiveUp, Device: 2, Base: 19},
+			{Kind: sim.Sync, Device: 1, Base: 18},
+			{Kind: sim.GiveUp, Base: 8},
+			{Kind: sim.Wipe, Device: 2},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}
