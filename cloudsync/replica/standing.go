@@ -37,12 +37,12 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := map[string]any{rowRetention: &s.Retention}
+	rows := map[string]any{rowRetention: &s.Retention, rowNear: &s.Near}
 	if b != nil {
 		if err := s.parsePosition(b); err != nil {
 			return nil, err
 		}
-		rows[rowNear], rows[rowFold] = &s.Near, &s.Fold
+		rows[rowFold] = &s.Fold
 	}
 	for row, to := range rows {
 		b, err := readRow(ctx, store, row)

@@ -97,8 +97,8 @@ const (
 	rowManifest  = "manifest"
 	rowAnnounced = "announced" // with /{number of the entry, 16 hex digits}
 	rowRetention = "retention"
-	rowNear      = "near"
-	rowGone      = "gone" // with /{number of the part}
+	rowNear      = storage.MetadataGivenUp + "-near"
+	rowGone      = storage.MetadataGivenUp // with /{number of the part}
 	rowSend      = "send"
 	rowFold      = "fold"
 	rowGiveUp    = "giveup"
@@ -426,6 +426,31 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 			}
 		}
 	}
+	part := func(row string, to any) (bool, error) {
+		b, err := value(row)
+		if err != nil || b == nil {
+			return false, err
+		}
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
+			return false, badRow(row, err)
+		}
+		return true, nil
+	}
+	// What was given up is known for good, whatever the bucket.
+	if _, err := part(rowNear, &s.Near); err != nil {
+		return nil, err
+	}
+	for i := 0; ; i++ {
+		var g epoch.Set
+		ok, err := part(goneRow(i), &g)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		s.Gone = append(s.Gone, g)
+	}
 	b, err := value(rowPosition)
 	if err != nil || b == nil {
 		return s, err
@@ -434,19 +459,12 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		return nil, err
 	}
 	for row, to := range map[string]any{
-		rowHeader: &s.Header, rowRetention: &s.Retention, rowNear: &s.Near, rowSend: &s.Send, rowFold: &s.Fold,
+		rowHeader: &s.Header, rowRetention: &s.Retention, rowSend: &s.Send, rowFold: &s.Fold,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
 		rowFrom: &s.From, rowLeft: &s.Left,
 	} {
-		b, err := value(row)
-		if err != nil {
+		if _, err := part(row, to); err != nil {
 			return nil, err
-		}
-		if b == nil {
-			continue
-		}
-		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
-			return nil, badRow(row, err)
 		}
 	}
 	if s.Tombstone, err = value(rowTombstone); err != nil {
@@ -459,20 +477,6 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		return nil, badRow(rowManifest, err)
 	}
 	s.indexManifest()
-	for i := 0; ; i++ {
-		b, err := value(goneRow(i))
-		if err != nil {
-			return nil, err
-		}
-		if b == nil {
-			break
-		}
-		var g epoch.Set
-		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&g); err != nil {
-			return nil, badRow(goneRow(i), err)
-		}
-		s.Gone = append(s.Gone, g)
-	}
 	for n := s.At.Number - s.Entries + 1; n <= s.At.Number; n++ {
 		b, err := value(announcedRow(n))
 		if err != nil {
