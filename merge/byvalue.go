@@ -3,9 +3,11 @@ package merge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 )
 
@@ -18,9 +20,11 @@ type ValueRule func(base, left, right []byte) (value []byte, ok bool)
 
 // ByValue returns a decider that has conflicts decided by a rule on values, recorded under name,
 // and leaves to fallback (nil: LastOneWins) those about which the rule cannot decide, those with
-// values above MaxRuleValueBytes, and those with an unknown base. Since the rule follows from
-// values alone, it is asked for virtual bases, too (I6), so that a base stays unknown only where
-// the rule could not decide. Keys that are no conflict, with Rule.All, never go to fallback.
+// values above MaxRuleValueBytes, those with an unknown base, and those with a value that was lost
+// with the bucket (base.ErrGone): nobody may have it any more, and a page must come to rest. Since
+// the rule follows from values alone, it is asked for virtual bases, too (I6), so that a base stays
+// unknown only where the rule could not decide. Keys that are no conflict, with Rule.All, never go
+// to fallback.
 //
 // A merged value that a side has is taken from that side, with its priority; of two sides that have
 // it, from the eager one. A new value is lazy if every side that has the key has it lazy, else
@@ -173,7 +177,12 @@ func (b byValue) ask(ctx context.Context, p *Pair, c *Conflict) (bool, error) {
 			return false, nil
 		}
 		v, err := p.Value(ctx, s.e, MaxRuleValueBytes)
-		if err != nil {
+		switch {
+		case errors.Is(err, base.ErrGone) && i == 0 && b.noBase:
+			continue
+		case errors.Is(err, base.ErrGone):
+			return false, nil
+		case err != nil:
 			return false, err
 		}
 		if values[i] = v; v == nil {

@@ -192,6 +192,36 @@ func TestByValueNeedsItsValues(t *testing.T) {
 	}
 }
 
+// A value that was lost with the bucket is asked of nobody for ever: the fallback decides, and a
+// rule that can do without the base.
+func TestByValueWithoutLostValues(t *testing.T) {
+	p := newTestPage()
+	lost := p.entry(t, "", strings.Repeat("5", 400), object.Eager)
+	p.lost[lost.Digest] = true
+	a, b := p.entry(t, "", "7", object.Eager), p.entry(t, "", "10", object.Eager)
+	for _, test := range []struct {
+		name              string
+		base, left, right fb.Entry
+		rule              func(fallback merge.Decider) merge.Decider
+		want              merge.Outcome
+		fallback          bool
+	}{
+		{"base", lost, a, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeLeft, true},
+		{"side", a, lost, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeLeft, true},
+		{"base, by the sides alone", lost, a, b, func(f merge.Decider) merge.Decider { return merge.ByValueNoBase("maximum", merge.Maximum, f) }, merge.TakeRight, false},
+		{"one side changed", lost, lost, b, func(f merge.Decider) merge.Decider { return merge.ByValue("join", join, f) }, merge.TakeRight, false},
+	} {
+		var asked []string
+		cs := []merge.Conflict{{Key: []byte("k"), Base: test.base, Left: test.left, Right: test.right, HasBase: true, HasLeft: true, HasRight: true}}
+		if err := test.rule(recording{&asked}).Decide(t.Context(), p.pair(t), cs); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if cs[0].Outcome != test.want || len(asked) > 0 != test.fallback {
+			t.Errorf("%s: outcome %d, fallback asked about %q", test.name, cs[0].Outcome, asked)
+		}
+	}
+}
+
 func TestByValueStopsWithItsContext(t *testing.T) {
 	p := newTestPage()
 	pair := p.pair(t)

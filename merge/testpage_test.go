@@ -39,6 +39,8 @@ type memory struct {
 	pieces map[object.Digest][]byte
 	// missing are pieces and nodes that are not held here.
 	missing map[object.Digest]bool
+	// lost are pieces that nobody has any more.
+	lost map[object.Digest]bool
 	// nodeReads and pieceReads count what was asked for, putNodes and putPieces what came in.
 	nodeReads, pieceReads, putNodes, putPieces int
 }
@@ -46,7 +48,7 @@ type memory struct {
 func newMemory(page [16]byte, parent *memory) *memory {
 	return &memory{
 		page: page, parent: parent,
-		nodes: map[object.Digest]*fb.Node{}, pieces: map[object.Digest][]byte{}, missing: map[object.Digest]bool{},
+		nodes: map[object.Digest]*fb.Node{}, pieces: map[object.Digest][]byte{}, missing: map[object.Digest]bool{}, lost: map[object.Digest]bool{},
 	}
 }
 
@@ -76,6 +78,8 @@ func (m *memory) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	}
 	p, ok := m.pieces[d]
 	switch {
+	case m.lost[d]:
+		return nil, fmt.Errorf("piece %s: %w", d, base.ErrGone)
 	case m.missing[d]:
 		return nil, fmt.Errorf("piece %s: %w", d, base.ErrNeedsFetch)
 	case ok:

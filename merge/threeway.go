@@ -3,6 +3,7 @@ package merge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -239,13 +240,13 @@ func mayBeCutOtherwise(a, b *fb.Entry) bool {
 const compareBytes = 64 << 10
 
 // sameContent reports whether two entries have one value that was cut by different tables. It reads
-// the values up to the first difference.
+// the values up to the first difference. A value that was lost with the bucket equals no other one.
 func (j *joiner) sameContent(ctx context.Context, c *Conflict, a, b side) (bool, error) {
 	if !a.has || !b.has || !mayBeCutOtherwise(a.entry, b.entry) {
 		return false, nil
 	}
 	equal, err := j.readAlike(ctx, a.entry, b.entry)
-	if err != nil {
+	if err != nil && !errors.Is(err, base.ErrGone) {
 		return false, fmt.Errorf("compare the values of key %s: %w", keyText(c.Key), err)
 	}
 	return equal, nil

@@ -196,9 +196,22 @@ func (w *sidesWalk) step(ctx context.Context) (a sided, side int, err error) {
 	return a, -1, nil
 }
 
-// addParents puts the parents of a into the queue, with a's sides.
+// addParents puts the parents of a into the queue, with a's sides: those that were not given up,
+// also where the others are still here, so that all devices find the same writers.
 func (w *sidesWalk) addParents(ctx context.Context, a *sided) error {
+	var near []commit.ID
+	gaveUp := false
+	if g, ok := w.view.Commits.(NearGetter); ok {
+		var err error
+		if near, gaveUp, err = g.Near(ctx, a.ID); err != nil {
+			return fmt.Errorf("nearest ancestors of commit %s: %w", a.ID, err)
+		}
+	}
 	for i, id := range a.Parents {
+		if gaveUp && !slices.Contains(near, id) {
+			a.roots[i] = btree.EmptyRoot // as below
+			continue
+		}
 		p := w.queue.commit(id)
 		if p == nil {
 			var err error

@@ -459,15 +459,11 @@ func (b *bodyStep) lacks() error {
 // covered has commits count as no heads on which commits of the entry stand whose parents were
 // given up, or commits that were here already.
 func (b *bodyStep) covered(ctx context.Context) error {
-	whole, err := b.rejoin(ctx)
+	near, changed, err := b.rejoin(ctx, b.next.Near)
 	if err != nil {
 		return err
 	}
-	if len(whole) > 0 {
-		near := maps.Clone(b.next.Near)
-		for _, id := range whole {
-			delete(near, id)
-		}
+	if changed {
 		b.next.setNear(near)
 	}
 	heads := b.p.headsHere()
@@ -545,7 +541,8 @@ func (s *State) addGoneIn(gone epoch.Set) {
 	}
 }
 
-// reduce notes the nearest ancestors of the commits that stand on what is given up now.
+// reduce notes the nearest ancestors of the commits that stand on what is given up now. Of those
+// that are unsynced refold does: they may have to be merged by what is given up.
 func (b *bodyStep) reduce(ctx context.Context, gone epoch.Set) error {
 	g, unsynced, err := b.p.graph(ctx)
 	if err != nil {
@@ -562,7 +559,7 @@ func (b *bodyStep) reduce(ctx context.Context, gone epoch.Set) error {
 	}
 	for _, n := range g.Reduce(g.Set().Without(setOf(b.next.GiveUp))) {
 		i, _ := g.Index(n.ID)
-		if len(g[i].Near.And(gone)) == 0 || b.next.Fold != nil && unsynced.Has(n.ID) {
+		if len(g[i].Near.And(gone)) == 0 || unsynced.Has(n.ID) {
 			continue
 		}
 		near[n.ID] = n.Near

@@ -496,9 +496,7 @@ func (e *entering) setNear(ctx context.Context) error {
 		}
 		e.near[n.ID] = n.Near
 	}
-	whole, err := e.rejoin(ctx)
-	for _, id := range whole {
-		delete(e.near, id)
-	}
+	near, _, err := e.rejoin(ctx, e.near)
+	e.near = near
 	return err
 }

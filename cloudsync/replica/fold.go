@@ -104,7 +104,7 @@ func (f *Fold) next() []commit.ID {
 	case len(f.Heads) > 1:
 		return f.Heads
 	case len(f.Waiting) > 0:
-		return slices.Concat(f.Heads, f.Waiting)
+		return slices.Concat(f.Heads, f.Waiting[:1])
 	}
 	return nil
 }
@@ -161,10 +161,11 @@ func (p *Page) Folded(ctx context.Context) (bool, error) {
 	if err != nil || one == nil {
 		return false, err
 	}
-	next := &Fold{Heads: []commit.ID{one.ID}, Bases: f.Bases}
+	next := &Fold{Heads: []commit.ID{one.ID}, Waiting: f.Waiting, Bases: f.Bases}
 	n := p.state.Next()
-	if len(f.Heads) > 1 {
-		next.Waiting = f.Waiting
+	if len(f.Heads) == 1 {
+		next.Waiting = f.Waiting[1:]
+	} else {
 		near := maps.Clone(p.state.Near)
 		if near == nil {
 			near = map[epoch.Commit]epoch.Set{}

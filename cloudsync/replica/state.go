@@ -73,8 +73,8 @@ type State struct {
 type Fold struct {
 	// Heads are the heads of the log at the join. They are merged into one first.
 	Heads []commit.ID
-	// Waiting are the unsynced heads that are merged with that one next. No other commit of the log
-	// is known to descend from what they stand on.
+	// Waiting are the unsynced heads that are merged with that one next, each by itself: no other
+	// commit is known to descend from what they stand on.
 	Waiting []commit.ID
 	// Bases are the given-up commits that the one head descends from. They become near edges of it.
 	Bases epoch.Set

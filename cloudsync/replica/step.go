@@ -129,19 +129,20 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 }
 
 // rejoin has commits of the step count as no heads on which others stand that were here without
-// them. It returns those of these that have all their parents now.
-func (s *step) rejoin(ctx context.Context) (whole []epoch.Commit, err error) {
+// them. It returns near with the parents that these have now, and whether that changed anything.
+func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
+	now = maps.Clone(near)
 	fresh := map[commit.ID]bool{}
 	for i := range s.b.Commits {
 		fresh[s.b.Commits[i].Commit.ID] = true
 	}
 	if len(fresh) == 0 {
-		return nil, nil
+		return now, false, nil
 	}
 	for id := range s.p.state.Near {
 		c, err := s.p.orphan(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if c == nil || !slices.ContainsFunc(c.Parents, func(parent commit.ID) bool { return fresh[parent] }) {
 			continue
@@ -150,18 +151,22 @@ func (s *step) rejoin(ctx context.Context) (whole []epoch.Commit, err error) {
 		for _, parent := range c.Parents {
 			if fresh[parent] {
 				s.b.Inner = append(s.b.Inner, parent)
+				if set, ok := now[id]; ok {
+					now[id], changed = set.Union(epoch.Set{short(parent)}), true
+				}
 				continue
 			}
 			_, err := s.p.o.Store.Commit(ctx, parent)
 			if lacks = lacks || isPruned(err) || s.giveUp[parent]; err != nil && !isPruned(err) {
-				return nil, fmt.Errorf("read commit %s: %w", parent.Short(), err)
+				return nil, false, fmt.Errorf("read commit %s: %w", parent.Short(), err)
 			}
 		}
 		if !lacks {
-			whole = append(whole, id)
+			delete(now, id)
+			changed = true
 		}
 	}
-	return whole, nil
+	return now, changed, nil
 }
 
 // find returns a commit that is here or comes with the batch, nil for none. A commit that was given

@@ -360,13 +360,6 @@ func (d *device) judge(what string, err error, targets ...error) error {
 	if d.w.cloud.torn {
 		targets = append(targets, base.ErrCorrupt, base.ErrNotFound, base.ErrGone, base.ErrNeedsFetch)
 	}
-	if err != nil {
-		if _, needs, parseErr := d.w.needsValue(err); parseErr != nil {
-			return parseErr
-		} else if needs {
-			targets = append(targets, base.ErrGone)
-		}
-	}
 	if err == nil || slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }) {
 		if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) || d.dark() { // what it says depends on which of several requests was the last
 			err = errStopped
@@ -382,6 +375,10 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 	c := d.w.cloud
 	before, asked := c.has, d.link.wire.counted()
 	m, at := d.link.syncer.Metrics(), d.link.page.State().Position
+	was, err := cloudsync.StandingOf(ctx, d.s)
+	if err != nil {
+		return nil, err
+	}
 	first := !d.link.looked || at == 0 // who has slept looks for the log anew
 	result = d.call(ctx, stop, d.link.page.Sync)
 	c.stats.Syncs++
@@ -393,7 +390,11 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 		return result, err
 	}
 	d.link.looked = true
-	if err := d.cheap(first, m, at, d.link.wire.counted().minus(asked)); err != nil {
+	now, err := cloudsync.StandingOf(ctx, d.s)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cheap(first, now.At.Epoch != was.At.Epoch, m, at, d.link.wire.counted().minus(asked)); err != nil {
 		return nil, err
 	}
 	return nil, d.inStep(ctx, before)
@@ -402,9 +403,9 @@ func (d *device) sync(ctx context.Context, stop int) (result, err error) {
 // cheap holds a sync without faults to the model of what it may ask of the bucket (S10): a look,
 // and what goes up and comes down, each with a place for who was first; beside that what the first
 // one of a process asks, what is asked once an hour and once a day, the entries of a range of 32,
-// and the whole log where history is read for a tree. What a call asks again is not counted:
-// history is read more than once.
-func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked tally) error {
+// the whole log where history is read for a tree, and the runs of the checkpoint where an epoch is
+// entered. What a call asks again is not counted: history is read more than once.
+func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint64, asked tally) error {
 	if d.w.cloud.faults != (mem.Faults{}) {
 		return nil
 	}
@@ -419,6 +420,9 @@ func (d *device) cheap(first bool, was cloudsync.Metrics, position uint64, asked
 	most := look + day + asked.again + 2*int(m.Entries-was.Entries) + 2*int(now-min(now, position)) + 2*asked.read + 3*asked.packs + 3*asked.checkpoints
 	if first {
 		most += process
+	}
+	if entered {
+		most += asked.runs
 	}
 	if d.w.retained { // what others have not read is looked for before history is given up
 		most += process
@@ -454,6 +458,7 @@ func (d *device) noticeRenewal() error {
 		c.seen[string(stored)] = true
 		if x, err := logwire.OpenEpoch(seal.NewSealer(d.link.ring, nil), names, stored); err == nil && x.Kind == turns.Renewal {
 			c.has = set{}.with(0)
+			d.w.forgetful = d.w.forgetful || d.w.retained // as when the bucket is lost
 			d.w.trace("device %d notices renewal %d", d.index, n.Number)
 		}
 	}

@@ -629,10 +629,15 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 	for _, q := range t.d.w.graph.nodes {
 		if c := q.c; c.Root == id && !t.d.lost[c.ID] && t.d.knows(ctx, c.ID) {
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
-				if errors.Is(err, base.ErrGone) && t.d.w.cloud.epoch > 0 {
+				w := t.d.w
+				givenUp := w.retained && w.pruned.has(q.index)
+				if errors.Is(err, base.ErrGone) && (givenUp || w.cloud.epoch > 0 || w.h.Cloud.Faults.WrongByte > 0) { // see noticeRenewal
 					t.d.lost[c.ID] = true
-					t.d.w.forgetful = true
-					err = errTreeLost
+					if err = errTreeLost; givenUp {
+						t.d.pruned = t.d.pruned.with(q.index)
+					} else {
+						w.forgetful = true
+					}
 				}
 				return nil, fmt.Errorf("fetch the tree of commit %s: %w", c.ID.Short(), err)
 			}
@@ -640,6 +645,21 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 		}
 	}
 	return nil, err
+}
+
+// valueSource reads values for a merge. A rule is not asked about one that is nowhere any more.
+type valueSource struct {
+	split.Source
+	d *device
+}
+
+// Piece implements split.Source.
+func (v valueSource) Piece(ctx context.Context, id object.Digest) ([]byte, error) {
+	b, err := v.Source.Piece(ctx, id)
+	if w := v.d.w; errors.Is(err, base.ErrGone) && (w.lossy() || w.dropped && w.retained) {
+		w.forgetful = true
+	}
+	return b, err
 }
 
 // knows reports whether a commit is here, also one that was pruned and that the bucket has brought

@@ -2,11 +2,9 @@ package sim
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
 
 	"github.com/ledgerd/ledger/cloudsync"
@@ -52,9 +50,6 @@ func (w *World) healCloud(ctx context.Context) (int, error) {
 		}
 		if w.shape() != was {
 			continue
-		}
-		if w.stuck {
-			return round, nil
 		}
 		if made := w.graph.merges - merges; w.h.agrees() && !w.forgetful && made > heads+len(w.devices) {
 			return round, fmt.Errorf("S5: %d heads on %d devices took %d merges", heads, len(w.devices), made)
@@ -114,48 +109,10 @@ func (d *device) healStep(ctx context.Context) error {
 		return d.w.reopenAll(ctx)
 	}
 	if err == nil && result != nil {
-		waits, lookErr := d.w.waitsForValue(result)
-		if err = lookErr; err == nil && waits {
-			d.w.stuck = true
-			return nil
-		}
-		err = errors.Join(err, fmt.Errorf("S9: device %d: sync: %w", d.index, result))
+		err = fmt.Errorf("S9: device %d: sync: %w", d.index, result)
 	}
 	return err
 }
-
-// waitsForValue reports whether a merge has failed because its rule needs a value that nobody has
-// any more.
-func (w *World) waitsForValue(err error) (bool, error) {
-	d, needs, parseErr := w.needsValue(err)
-	if !needs || parseErr != nil {
-		return false, parseErr
-	}
-	for _, other := range w.devices {
-		if st, err := other.s.PieceState(d); err != nil || st.Held || st.Synced {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// needsValue reports whether a merge has failed because its rule needs a value that is gone here,
-// and which: it waits for somebody who has it, or for another rule. The bucket may have lost it, or
-// given it up with a version at which a device stands that was away for long.
-func (w *World) needsValue(err error) (d object.Digest, needs bool, parseErr error) {
-	piece := neededPiece.FindStringSubmatch(err.Error())
-	if !w.cloud.lossy && !(w.dropped && w.retained) || !errors.Is(err, base.ErrGone) || piece == nil {
-		return d, false, nil
-	}
-	digest, parseErr := hex.DecodeString(piece[1])
-	if parseErr == nil {
-		d, parseErr = object.ParseDigest(digest)
-	}
-	return d, true, parseErr
-}
-
-// neededPiece finds the piece in the error of such a merge.
-var neededPiece = regexp.MustCompile(`merge heads: .* decide .*: read value: read piece ([0-9a-f]+):`)
 
 // shape tells worlds apart.
 func (w *World) shape() string {
@@ -166,6 +123,7 @@ func (w *World) shape() string {
 	for _, name := range w.cloud.b.Names() {
 		fmt.Fprintln(&b, name)
 	}
+	fmt.Fprintln(&b, w.cloud.stats.Reuploads) // all processes began anew
 	return b.String()
 }
 

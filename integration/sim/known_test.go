@@ -748,6 +748,25 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.GiveUp, Base: 8},
 			{Kind: sim.Wipe, Device: 2},
 		}}},
+		{"of two unsynced heads on given-up history one stands on what this device never had", sim.History{Seed: 9501882, Gossip: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: []sim.Change{{Op: sim.Raise, Key: "m+05", Text: "58"}}},
+			{Kind: sim.Edit, Device: 1, Changes: set("m06", "48", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 29},
+			{Kind: sim.Sync, Device: 2, Base: 5},
+			{Kind: sim.Edit, Changes: set("m06", "232", 0)},
+			{Kind: sim.Retain, Base: 3},
+			{Kind: sim.Edit, Device: 2, Changes: set("f02", "360", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Insert, Key: "s01", Text: "j"}}},
+			{Kind: sim.Edit, After: 8227958711414971, Changes: set("f02", "416", 0)},
+			{Kind: sim.Collect, Base: 22},
+			{Kind: sim.Sync, Device: 2, Base: 13},
+			{Kind: sim.SyncCrash, Device: 1, At: 8},
+			{Kind: sim.Edit, Changes: set("f02", "496", 0)},
+			{Kind: sim.Edit, Changes: set("l03", "506", 0)},
+			{Kind: sim.GiveUp, Base: 25},
+			{Kind: sim.Edit, Device: 1, Changes: set("f02", "536", 0)},
+			{Kind: sim.Edit, Changes: set("r00", "546", 0)},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}

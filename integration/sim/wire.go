@@ -54,12 +54,12 @@ type wire struct {
 
 var _ bucket.Bucket = (*wire)(nil)
 
-// tally counts requests: all of a kind, and of these the gets of packs, the puts of entries, packs
-// and checkpoints, and what a call had asked for before.
-type tally struct{ puts, gets, lists, deletes, read, entries, packs, checkpoints, again int }
+// tally counts requests: all of a kind, and of these the gets of packs, the gets of runs of
+// checkpoints, the puts of entries, packs and checkpoints, and what a call had asked for before.
+type tally struct{ puts, gets, lists, deletes, read, runs, entries, packs, checkpoints, again int }
 
 func (t tally) minus(o tally) tally {
-	return tally{t.puts - o.puts, t.gets - o.gets, t.lists - o.lists, t.deletes - o.deletes, t.read - o.read, t.entries - o.entries, t.packs - o.packs,
+	return tally{t.puts - o.puts, t.gets - o.gets, t.lists - o.lists, t.deletes - o.deletes, t.read - o.read, t.runs - o.runs, t.entries - o.entries, t.packs - o.packs,
 		t.checkpoints - o.checkpoints, t.again - o.again}
 }
 
@@ -79,8 +79,12 @@ func (t *tally) add(op bucket.Op, name string) {
 			t.checkpoints++
 		}
 	case bucket.OpGet:
-		if t.gets++; strings.Contains(name, "/packs/") {
+		t.gets++
+		switch {
+		case strings.Contains(name, "/packs/"):
 			t.read++
+		case strings.Contains(name, "/checkpoints/"):
+			t.runs++
 		}
 	case bucket.OpList:
 		t.lists++

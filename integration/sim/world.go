@@ -92,7 +92,6 @@ type World struct {
 	unnoted      set          // of them, those that a store was told to prune by itself, as an app does that has no bucket yet: nobody takes note of it
 	retained     bool         // somebody has said how much history the bucket keeps
 	forgetful    bool         // devices have merged without trees that are lost with the bucket: how follows from what each has
-	stuck        bool         // heads cannot be merged: see waitsForValue
 	dropped      bool         // devices have given up what the bucket had
 	cache        *storage.NodeCache
 	devices      []*device
@@ -145,7 +144,7 @@ func Run(ctx context.Context, h History, o Options) (res Result, err error) {
 	} else {
 		rounds, err = w.heal(ctx)
 	}
-	if err == nil && !w.stuck {
+	if err == nil {
 		err = w.verify(ctx)
 	}
 	g := w.graph
