@@ -107,7 +107,7 @@ func (r *Repository) backup(ctx context.Context, t backupTarget) error {
 // backupAway writes what is known of the pages that are in the cloud only: with the same cloud the
 // copy can fetch them.
 func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []PageInfo) error {
-	away, err := r.awayPages(ctx)
+	away, err := r.pages.Gone(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,14 +116,14 @@ func (r *Repository) backupAway(ctx context.Context, t backupTarget, infos []Pag
 		named[info.Ledger] = true
 	}
 	for _, p := range away {
-		dir := path.Join(strconv.Itoa(layout.FormatVersion), layout.LedgersName, layout.LedgerDirName(p.key.Ledger))
-		if !layout.SpelledOut(p.key.Ledger) && !named[p.key.Ledger] {
-			named[p.key.Ledger] = true
-			if err := writeTo(t, path.Join(dir, layout.LedgerName), []byte(p.key.Ledger)); err != nil {
+		dir := path.Join(strconv.Itoa(layout.FormatVersion), layout.LedgersName, layout.LedgerDirName(p.Page.Ledger))
+		if !layout.SpelledOut(p.Page.Ledger) && !named[p.Page.Ledger] {
+			named[p.Page.Ledger] = true
+			if err := writeTo(t, path.Join(dir, layout.LedgerName), []byte(p.Page.Ledger)); err != nil {
 				return err
 			}
 		}
-		if err := writeTo(t, path.Join(dir, layout.AwayName(p.key.ID)), p.Encode()); err != nil {
+		if err := writeTo(t, path.Join(dir, layout.AwayName(p.Page.ID)), p.Encode()); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,7 @@ func (r *Repository) CollectCloud(ctx context.Context, o CloudGCOptions) ([]Clou
 // collectDeleted collects what pages have left in the bucket that are deleted for all devices and
 // not here any more.
 func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all []CloudGCReport, err error) {
-	away, err := r.awayPages(ctx)
+	away, err := r.pages.Gone(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("collect the garbage of the bucket: %w", err)
 	}
@@ -73,12 +73,12 @@ func (r *Repository) collectDeleted(ctx context.Context, o CloudGCOptions) (all 
 		if err != nil {
 			return all, fmt.Errorf("collect the garbage of the bucket: %w", err)
 		}
-		got, err := link.syncer.SweepDeleted(ctx, p.key.Ledger, p.key.ID, cloudsync.GCOptions{DryRun: o.DryRun})
+		got, err := link.syncer.SweepDeleted(ctx, p.Page.Ledger, p.Page.ID, cloudsync.GCOptions{DryRun: o.DryRun})
 		if err != nil {
-			return all, &PageError{PageRef{p.key.Ledger, p.key.ID}, p.Name, err}
+			return all, &PageError{PageRef{p.Page.Ledger, p.Page.ID}, p.Name, err}
 		}
 		if got != nil {
-			all = append(all, CloudGCReport{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, GCReport: *got})
+			all = append(all, CloudGCReport{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, GCReport: *got})
 		}
 	}
 	return all, nil

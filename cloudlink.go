@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -410,13 +408,5 @@ func (r *Repository) disconnect() error {
 
 // openStores returns the pages whose store is open, also those that are being opened.
 func (r *Repository) openStores() []*pageStore {
-	r.mu.Lock()
-	all := slices.Collect(maps.Values(r.pages))
-	r.mu.Unlock()
-	for _, s := range all {
-		<-s.ready // opening waits for nothing that the caller may hold
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.DeleteFunc(all, func(s *pageStore) bool { return s.err != nil || s.closing })
+	return r.pages.Stores(true) // opening waits for nothing that the caller may hold
 }

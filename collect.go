@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/gc"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -198,11 +199,9 @@ func (p *Page) countGone(ctx context.Context, ids []commit.ID) (n int) {
 // positions returns where the handles of the page stand, but for those that only keep it, which
 // nobody reads through.
 func (s *pageStore) positions() []commit.ID {
-	s.repo.mu.Lock()
-	defer s.repo.mu.Unlock()
 	var at []commit.ID
-	for p := range s.handles {
-		if !p.kept {
+	for _, p := range s.repo.pages.Handles(s.key) {
+		if p.kind != presence.ForSync {
 			at = append(at, p.position.Load().ID)
 		}
 	}
@@ -211,10 +210,8 @@ func (s *pageStore) positions() []commit.ID {
 
 // transactions returns those that are open, of all handles.
 func (s *pageStore) transactions() map[*Tx]bool {
-	s.repo.mu.Lock()
-	defer s.repo.mu.Unlock()
 	all := map[*Tx]bool{}
-	for p := range s.handles {
+	for _, p := range s.repo.pages.Handles(s.key) {
 		p.mu.Lock()
 		for t := range p.txs {
 			all[t] = true

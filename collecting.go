@@ -307,7 +307,6 @@ func (r *Repository) runCollecting() {
 			debt = r.compactRound() - left
 		}
 		debt = max(debt, 0)
-		r.stage("collected", pageKey{})
 	}
 }
 
@@ -351,12 +350,8 @@ func (r *Repository) compactRound() int64 {
 
 // openCollectors returns the collectors of the pages that are open, in any order.
 func (r *Repository) openCollectors() (open []*pageCollector) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.pages {
-		if len(s.handles) > 0 && !s.closing { // so it is ready
-			open = append(open, s.collector)
-		}
+	for _, s := range r.pages.Stores(false) {
+		open = append(open, s.collector)
 	}
 	return open
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // DeleteOptions say how pages are deleted.
@@ -60,13 +61,13 @@ func (r *Repository) DeleteLedger(ctx context.Context, ledger string, o DeleteOp
 		if err != nil {
 			return err
 		}
-		away, err := r.awayPages(ctx)
+		away, err := r.pages.Gone(ctx)
 		if err != nil {
 			return err
 		}
 		for _, p := range away {
 			if p.Kind == layout.Evicted {
-				keys = append(keys, p.key)
+				keys = append(keys, p.Page)
 			}
 		}
 		found := false
@@ -127,7 +128,8 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 				d.Name, err = a.Name, nil
 			}
 		}
-		if a, absenceErr := r.readAbsence(pageKey{Ledger: d.Ledger, ID: d.ID}); absenceErr == nil && a != nil && a.Number > 0 { // deleted here before
+		_, a, absenceErr := r.pages.Where(pageKey{Ledger: d.Ledger, ID: d.ID})
+		if absenceErr == nil && a != nil && a.Number > 0 { // deleted here before
 			d.Name, err = a.Name, nil
 		}
 		if err != nil {
@@ -149,12 +151,7 @@ func (r *Repository) deletePage(ctx context.Context, d *DeletedPage, o DeleteOpt
 
 func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOptions) error {
 	k := pageKey{Ledger: d.Ledger, ID: d.ID}
-	release, err := r.takeAway(ctx, k)
-	if err != nil {
-		return err
-	}
-	defer release()
-	here, away, err := r.whereIs(k)
+	where, absence, err := r.pages.Where(k)
 	if err != nil {
 		return err
 	}
@@ -162,9 +159,9 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 		return err
 	}
 	switch {
-	case away:
-		return r.deleteAway(k, d, o)
-	case !here:
+	case where == presence.Away || where == presence.Coming:
+		return r.deleteAway(ctx, k, absence, d, o)
+	case where == presence.Absent:
 		return fmt.Errorf("page %s: %w", r.pageText(d.PageRef), ErrNotFound)
 	}
 	if d.Bytes, err = r.disk.PageSize(k); err != nil {
@@ -186,11 +183,7 @@ func (r *Repository) deleteHere(ctx context.Context, d *DeletedPage, o DeleteOpt
 }
 
 // deleteAway deletes a page that was evicted: it is not listed any more.
-func (r *Repository) deleteAway(k pageKey, d *DeletedPage, o DeleteOptions) error {
-	a, err := r.readAbsence(k)
-	if err != nil || a == nil {
-		return err
-	}
+func (r *Repository) deleteAway(ctx context.Context, k pageKey, a *layout.Absence, d *DeletedPage, o DeleteOptions) error {
 	d.InCloud = true
 	if d.Name == "" {
 		d.Name = a.Name
@@ -198,7 +191,5 @@ func (r *Repository) deleteAway(k pageKey, d *DeletedPage, o DeleteOptions) erro
 	if o.DryRun {
 		return nil
 	}
-	a.Kind = layout.Deleted
-	defer r.pagesChanged()
-	return errors.Join(r.disk.WriteAbsence(k, a), r.usage.removed(k.Ledger, k.ID, true))
+	return r.pages.Forget(ctx, k)
 }

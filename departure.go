@@ -4,24 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // departure says how a page leaves.
 type departure struct {
-	kind       layout.AbsenceKind
-	sizeBytes  int64
-	name       string
-	unproved   error // why the bucket could not be asked
-	dry        bool
-	discard    bool // what only this device has
-	blank      bool // also a page that has nothing
-	usageStays bool // for who removes the usage of many pages together
+	kind      layout.AbsenceKind
+	sizeBytes int64
+	name      string
+	unproved  error // why the bucket could not be asked
+	dry       bool
+	discard   bool // what only this device has
+	blank     bool // also a page that has nothing
 }
 
 // departed says what came of it.
@@ -32,112 +33,60 @@ type departed struct {
 	inCloud   bool // the bucket with which it was synced has it
 }
 
-// errLeaving is what stands in for the store of a page while it is looked at for eviction. It
-// reaches no caller.
-var errLeaving = errors.New("page is leaving")
-
-// depart removes the local copy of a page (A2), unless something bars it. While it looks at the
-// page it holds the page's place among the open ones, and gives it up to whoever wants to open the
-// page; from the moment when it is decided that the page goes, openers wait until it is gone. Who
-// only keeps it (see keepPage) gives way, and waits till then.
-func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (departed, error) {
-	l, err := r.prepareToLeave(ctx, k, d)
-	if err != nil {
-		return departed{}, err
-	}
-	r.leaveTogether(ctx, []*leaver{l})
-	return l.done, l.err
-}
-
-// prepareToLeave looks whether a page may leave. When it may, the leaver has its place among the
-// open ones, until leaveTogether or somebody who wants to open it takes that; when it may not, or
-// only that was asked, leaveTogether does nothing with it.
-func (r *Repository) prepareToLeave(ctx context.Context, k pageKey, d departure) (l *leaver, err error) {
-	decided, err := r.beginLeaving(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	l = &leaver{key: k, d: d}
-	defer func() {
-		if l.s == nil {
-			decided()
-		}
-	}()
-	var s *pageStore
-	for s == nil {
-		done, over, err := r.askKept(ctx, k, d)
-		if over || err != nil {
-			l.done = done
-			return l, err
-		}
-		if s, err = r.reserveToLeave(ctx, k); err != nil {
-			return l, err
-		}
-		if s == nil && !r.isKept(k) {
-			l.done = departed{bar: EvictOpen, reason: "it is open"}
-			return l, nil
+// depart removes the local copy of a page, unless something bars it. Who opens the page while it is
+// looked at gets it, and it stays; who opens it later waits until it is gone. A page that is only
+// kept (see keepPage) is given up for it, unless it is known before that it stays.
+func (r *Repository) depart(ctx context.Context, k pageKey, d departure) (out departed, err error) {
+	if r.pages.UseOf(k) == presence.Syncs {
+		out, err = r.lookAtOpen(ctx, k, d)
+		if err != nil || out.bar != EvictFree || d.dry {
+			return out, err
 		}
 	}
-	r.stage("looking", k)
-	if l.st, err = r.standing(ctx, k); err == nil {
-		l.done = d.judge(l.st)
-		err = ctx.Err()
+	err = r.pages.Take(ctx, k, func(a *presence.Alone[*pageStore, *Page]) error {
+		st, err := r.standing(ctx, k)
+		if err != nil {
+			return err
+		}
+		if out = d.judge(st); out.bar != EvictFree || d.dry {
+			return ctx.Err()
+		}
+		return a.Leave(ctx, d.absence(st, r.clock.Now()))
+	})
+	switch {
+	case errors.Is(err, presence.ErrInUse):
+		return departed{bar: EvictOpen, reason: "it is open"}, nil
+	case errors.Is(err, ErrNotFound):
+		return departed{bar: EvictAway, reason: "it is not here any more"}, nil
 	}
-	if err == nil && l.done.bar == EvictFree && !d.dry {
-		l.s, l.decided = s, decided
-		r.offer(l)
-	} else {
-		r.freePlace(s)
+	return out, err
+}
+
+// lookAtOpen looks whether an open page may leave.
+func (r *Repository) lookAtOpen(ctx context.Context, k pageKey, d departure) (departed, error) {
+	st := &standing{}
+	err := r.withPage(ctx, k, func(p *Page) error { return r.look(ctx, p.store, st) })
+	switch {
+	case ctx.Err() != nil:
+		return departed{}, ctx.Err()
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrClosed):
+		return departed{}, nil // it has left, or was closed meanwhile
+	case err != nil:
+		st.bars(EvictDamaged, "it cannot be read: %v", err)
 	}
-	return l, err
+	return d.judge(st), nil
 }
 
-// beginLeaving has one at a time look whether a page leaves. decided must be called.
-func (r *Repository) beginLeaving(ctx context.Context, k pageKey) (decided func(), err error) {
-	return r.takePageTurn(ctx, r.leaving, k)
-}
-
-// isBusy reports whether prepareToLeave might have to wait for others.
-func (r *Repository) isBusy(k pageKey) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.leaving[k] != nil || r.pages[k] != nil
-}
-
-// departing returns a channel that is closed when it is decided whether a page leaves, nil when
-// nobody looks at that.
-func (r *Repository) departing(k pageKey) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.leaving[k]
-}
-
-// reserveToLeave takes the place of a page among the open ones, nil when the page is open.
-func (r *Repository) reserveToLeave(ctx context.Context, k pageKey) (*pageStore, error) {
-	for {
-		r.mu.Lock()
-		s := r.pages[k]
-		if s == nil {
-			s = r.newPageStore(k, "")
-			s.leaving = true
-			r.pages[k] = s
-			r.mu.Unlock()
-			return s, nil
-		}
-		closing := s.closing
-		r.mu.Unlock()
-		wait := s.ready
-		if closing {
-			wait = s.gone
-		}
-		select {
-		case <-wait:
-			if !closing {
-				return nil, nil
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+// absence is what stays of a page that leaves. One that is evicted and that nobody has leaves
+// nothing. One that is deleted always leaves something: a bucket may have an older page of this id,
+// or get one from another device, and that is not wanted here.
+func (d *departure) absence(st *standing, now time.Time) *layout.Absence {
+	if st.at.At.Number == 0 && d.kind != layout.Deleted {
+		return nil
+	}
+	return &layout.Absence{
+		Kind: d.kind, Bucket: [16]byte(st.at.Bucket), Number: st.at.At.Number, Since: max(now.UnixNano(), 0),
+		SizeBytes: d.sizeBytes, Name: d.name,
 	}
 }
 
@@ -172,7 +121,7 @@ func (st *standing) bars(bar EvictBar, format string, args ...any) {
 	st.bar, st.reason = bar, fmt.Sprintf(format, args...)
 }
 
-// standing opens the store of a page whose place the caller has. A page that cannot be opened has a
+// standing opens the store of a page that the caller has alone. A page that cannot be opened has a
 // bar and no error.
 func (r *Repository) standing(ctx context.Context, k pageKey) (*standing, error) {
 	st := &standing{}
@@ -182,12 +131,6 @@ func (r *Repository) standing(ctx context.Context, k pageKey) (*standing, error)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	}
-	if errors.Is(err, ErrNotFound) {
-		if here, err := r.disk.HasPage(k); err != nil || !here {
-			st.bars(EvictAway, "it is not here any more")
-			return st, err
-		}
 	}
 	if err != nil {
 		st.bars(EvictDamaged, "it cannot be read: %v", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -100,7 +101,7 @@ func (e *evictor) withValues(ctx context.Context, c *EvictResult, fn func(*Page)
 
 // measureValues reports whether values of a page may be dropped, and how many bytes there are.
 func (e *evictor) measureValues(ctx context.Context, c *EvictResult) (ok bool, held int64, err error) {
-	if e.openOnly && !e.repo.isOpen(pageKey{Ledger: c.Ledger, ID: c.ID}) && !e.repo.isKept(pageKey{Ledger: c.Ledger, ID: c.ID}) {
+	if e.openOnly && e.repo.pages.UseOf(pageKey{Ledger: c.Ledger, ID: c.ID}) == presence.Nobody {
 		return false, 0, nil
 	}
 	err = e.withValues(ctx, c, func(p *Page) error {

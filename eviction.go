@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/pageusage"
 )
 
@@ -273,14 +275,14 @@ func (e *evictor) named(context.Context) ([]EvictResult, error) {
 		if err != nil {
 			return nil, err
 		}
-		here, away, err := e.repo.whereIs(k)
-		if err == nil && !here && !away {
+		where, _, err := e.repo.pages.Where(k)
+		if err == nil && where == presence.Absent {
 			err = fmt.Errorf("page %s: %w", e.repo.pageText(ref), ErrNotFound)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if away {
+		if !where.OnDisk() {
 			e.keep(&c, EvictAway, "it is in the cloud only already")
 			continue
 		}
@@ -298,94 +300,67 @@ func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
 	}
 }
 
-// evictBatch is how many pages leave together: enough that their syncs do not count, and few enough
-// that who opens one of them waits some ten milliseconds.
-const evictBatch = 64
+// evictTogether is how many pages leave at the same time: they share syncs of directories.
+const evictTogether = 16
 
-// evict evicts pages in their order, many together, unless something bars that. Errors end it; what
-// had been looked at by then still goes.
-func (e *evictor) evict(ctx context.Context, candidates []EvictResult) (err error) {
-	var batch []*leaving
-	end := func() error {
-		err := e.leave(ctx, batch)
-		batch = nil
-		return err
-	}
-	defer func() {
-		if len(batch) > 0 {
-			err = errors.Join(err, end())
-		}
-	}()
-	expected := int64(0) // of what is in the batch
-	for i := range candidates {
-		c := &candidates[i]
-		enough := e.o.FreeBytes > 0 && e.report.FreedBytes+expected >= e.o.FreeBytes
-		// A batch holds pages, so it must not wait for others: two that wait for each other's would
-		// wait for ever.
-		if enough || len(batch) >= evictBatch || e.repo.isBusy(pageKey{Ledger: c.Ledger, ID: c.ID}) {
-			if err := end(); err != nil {
-				return err
-			}
-			expected = 0
-			if e.o.FreeBytes > 0 && e.report.FreedBytes >= e.o.FreeBytes {
-				return nil
-			}
-		}
-		l, err := e.prepare(ctx, c)
+// evict evicts pages in their order, several at a time, unless something bars that. Errors end it.
+func (e *evictor) evict(ctx context.Context, candidates []EvictResult) error {
+	for len(candidates) > 0 && (e.o.FreeBytes == 0 || e.report.FreedBytes < e.o.FreeBytes) {
+		batch, err := e.measure(candidates)
 		if err != nil {
 			return err
 		}
-		batch = append(batch, &leaving{c, l})
-		if l.goes() {
-			expected += c.Bytes
+		candidates = candidates[len(batch):]
+		came, errs := make([]departed, len(batch)), make([]error, len(batch))
+		var leaving sync.WaitGroup
+		for i := range batch {
+			leaving.Go(func() { came[i], errs[i] = e.depart(ctx, &batch[i]) })
+		}
+		leaving.Wait()
+		for i := range batch {
+			switch c := &batch[i]; {
+			case errs[i] != nil:
+			case came[i].bar != EvictFree:
+				e.keep(c, came[i].bar, came[i].reason)
+			default:
+				c.Discarded = came[i].discarded
+				e.report.Evicted = append(e.report.Evicted, *c)
+				e.report.FreedBytes += c.Bytes
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// leaving is a candidate and what comes of it.
-type leaving struct {
-	c *EvictResult
-	l *leaver
+// measure returns those of the candidates that are to leave next: no more than are needed.
+func (e *evictor) measure(candidates []EvictResult) ([]EvictResult, error) {
+	expected := e.report.FreedBytes
+	for i := range candidates {
+		if i == evictTogether || i > 0 && e.o.FreeBytes > 0 && expected >= e.o.FreeBytes {
+			return candidates[:i], nil
+		}
+		c := &candidates[i]
+		k := pageKey{Ledger: c.Ledger, ID: c.ID}
+		var err error
+		if c.Bytes, err = e.repo.disk.PageSize(k); err != nil {
+			return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
+		}
+		expected += c.Bytes
+	}
+	return candidates, nil
 }
 
-// prepare looks whether a page may go.
-func (e *evictor) prepare(ctx context.Context, c *EvictResult) (*leaver, error) {
+func (e *evictor) depart(ctx context.Context, c *EvictResult) (departed, error) {
 	k := pageKey{Ledger: c.Ledger, ID: c.ID}
-	var err error
-	if c.Bytes, err = e.repo.disk.PageSize(k); err != nil {
-		return nil, fmt.Errorf("measure page %s: %w", k.Text(c.Name), err)
-	}
-	l, err := e.repo.prepareToLeave(ctx, k, departure{
-		kind: layout.Evicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved, dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
-		usageStays: true,
+	came, err := e.repo.depart(ctx, k, departure{
+		kind: layout.Evicted, sizeBytes: c.Bytes, name: c.Name, unproved: e.unproved,
+		dry: e.o.DryRun, discard: e.o.DiscardUnsynced, blank: e.o.Blank,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("page %s: %w", k.Text(c.Name), err)
+		err = fmt.Errorf("page %s: %w", k.Text(c.Name), err)
 	}
-	return l, nil
-}
-
-// leave has the pages of a batch leave, and reports what came of each.
-func (e *evictor) leave(ctx context.Context, batch []*leaving) error {
-	all := make([]*leaver, len(batch))
-	for i := range batch {
-		all[i] = batch[i].l
-	}
-	e.repo.leaveTogether(ctx, all)
-	var errs []error
-	for _, b := range batch {
-		c, l := b.c, b.l
-		switch {
-		case l.err != nil:
-			errs = append(errs, fmt.Errorf("page %s: %w", l.key.Text(c.Name), l.err))
-		case l.done.bar != EvictFree:
-			e.keep(c, l.done.bar, l.done.reason)
-		default:
-			c.Discarded = l.done.discarded
-			e.report.Evicted = append(e.report.Evicted, *c)
-			e.report.FreedBytes += c.Bytes
-		}
-	}
-	return errors.Join(errs...)
+	return came, err
 }

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
@@ -25,7 +27,7 @@ type evictWorld struct {
 	mem    *vfstest.Mem
 
 	mu    sync.Mutex
-	stage func(string, pageKey) // guarded by mu
+	stage func(string, string) // guarded by mu
 }
 
 func newEvictWorld(t *testing.T) *evictWorld {
@@ -36,27 +38,49 @@ func newEvictWorld(t *testing.T) *evictWorld {
 	return w
 }
 
-func (w *evictWorld) onStage(fn func(string, pageKey)) {
+func (w *evictWorld) onStage(fn func(string, string)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stage = fn
 }
 
 func (w *evictWorld) open(fs vfs.FS) (*Repository, error) {
-	o := &Options{InMemory: true, CacheBytes: 1 << 20, testing: &testHooks{fs: fs, stage: func(s string, k pageKey) {
+	o := &Options{InMemory: true, CacheBytes: 1 << 20, testing: &testHooks{fs: vfstest.NewFaulty(fs, func(op vfstest.Op) error {
 		w.mu.Lock()
 		fn := w.stage
 		w.mu.Unlock()
-		if fn != nil {
-			fn(s, k)
+		if name, dir := stageOf(op); fn != nil && name != "" {
+			fn(name, dir)
 		}
-	}}}
+		return nil
+	})}}
 	o.Merge.Manual = true
 	o.Sync = SyncOptions{Manual: true}
 	o.Buckets = map[string]BucketOpener{
 		"mem": func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return w.bucket, nil },
 	}
 	return Open(context.Background(), "", o)
+}
+
+// stageOf returns how far the leaving or coming of a page is before an operation of the file
+// system, "" for others, and the page's directory.
+func stageOf(op vfstest.Op) (stage, dir string) {
+	before := func(mark string) bool {
+		var ok bool
+		dir, _, ok = strings.Cut(op.Name, mark)
+		return ok
+	}
+	switch {
+	case op.Kind == vfstest.OpCreate && before(".away"):
+		return "decided", dir
+	case op.Kind == vfstest.OpRemove && before(".gone-"):
+		return "gone", dir
+	case op.Kind == vfstest.OpRename && strings.HasSuffix(op.Name, ".coming") && before(".coming"):
+		return "fetched", dir
+	case op.Kind == vfstest.OpOpen:
+		return "looking", filepath.Dir(op.Name)
+	}
+	return "", ""
 }
 
 // device returns a repository with one synced page, closed.
@@ -109,38 +133,6 @@ func whole(ctx context.Context, p *Page) error {
 	})
 }
 
-// TestEvictedAgainAtOnce evicts a page in the moment when it has come back, before it is opened: it
-// comes back once more.
-func TestEvictedAgainAtOnce(t *testing.T) {
-	w := newEvictWorld(t)
-	r, ref := w.device(w.mem)
-	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
-		t.Fatal(err)
-	}
-	w.onStage(func(stage string, _ pageKey) {
-		if stage != "back" {
-			return
-		}
-		w.onStage(nil)
-		if report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil || len(report.Evicted) != 1 {
-			t.Errorf("evicted %+v, %v", report, err)
-		}
-	})
-	p, err := openIt(t.Context(), r)
-	if err == nil {
-		err = errors.Join(whole(t.Context(), p), p.Close())
-	}
-	if err != nil {
-		t.Error(err)
-	}
-	if away, err := evictedPages(t.Context(), r); err != nil || len(away) != 0 {
-		t.Errorf("away are %+v, %v", away, err)
-	}
-	if _, err := w.mem.Stat(r.disk.AwayFile(pageKey{Ledger: ref.Ledger, ID: ref.ID})); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("why it was away stays: %v", err)
-	}
-}
-
 // TestQuotaMeasures has notes of what pages take that are without measure, alone and in sum: no
 // page goes by them, as long as what is there keeps the quota.
 func TestQuotaMeasures(t *testing.T) {
@@ -175,11 +167,13 @@ func TestQuotaMeasures(t *testing.T) {
 
 // TestOpenBeforeEvictionWins: who opens a page while it is looked at for eviction gets it as it is,
 // without a network.
-func TestOpenBeforeEvictionWins(t *testing.T) {
+func TestOpenBeforeEvictionWins(t *testing.T) { synctest.Test(t, openBeforeEviction) }
+
+func openBeforeEviction(t *testing.T) {
 	w := newEvictWorld(t)
 	r, ref := w.device(w.mem)
 	opened := make(chan error, 1)
-	w.onStage(func(stage string, k pageKey) {
+	w.onStage(func(stage, dir string) {
 		if stage != "looking" {
 			return
 		}
@@ -191,14 +185,7 @@ func TestOpenBeforeEvictionWins(t *testing.T) {
 			}
 			opened <- err
 		}()
-		for { // until the opener waits
-			r.mu.Lock()
-			wanted := r.pages[k].wanted
-			r.mu.Unlock()
-			if wanted {
-				return
-			}
-		}
+		synctest.Wait() // until the opener waits
 	})
 	report, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}})
 	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != EvictOpen || len(report.Evicted) != 0 {
@@ -214,54 +201,49 @@ func TestOpenBeforeEvictionWins(t *testing.T) {
 // gone and fetches it.
 func TestOpenAfterEvictionFetches(t *testing.T) {
 	for _, at := range []string{"decided", "gone"} {
-		t.Run(at, func(t *testing.T) {
-			w := newEvictWorld(t)
-			r, ref := w.device(w.mem)
-			var fetched sync.WaitGroup
-			errs := make(chan error, 3)
-			count := 0
-			w.onStage(func(stage string, k pageKey) {
-				if stage == "fetched" {
-					w.mu.Lock()
-					count++
-					w.mu.Unlock()
+		t.Run(at, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { openAfterEviction(t, at) }) })
+	}
+}
+
+func openAfterEviction(t *testing.T, at string) {
+	w := newEvictWorld(t)
+	r, ref := w.device(w.mem)
+	var fetched sync.WaitGroup
+	errs := make(chan error, 3)
+	count := 0
+	w.onStage(func(stage, dir string) {
+		if stage == "fetched" {
+			w.mu.Lock()
+			count++
+			w.mu.Unlock()
+		}
+		if stage != at {
+			return
+		}
+		for range 3 {
+			fetched.Go(func() {
+				p, err := openIt(t.Context(), r)
+				if err == nil {
+					err = errors.Join(whole(t.Context(), p), p.Close())
 				}
-				if stage != at {
-					return
-				}
-				for range 3 {
-					fetched.Go(func() {
-						p, err := openIt(t.Context(), r)
-						if err == nil {
-							err = errors.Join(whole(t.Context(), p), p.Close())
-						}
-						errs <- err
-					})
-				}
-				if at == "decided" {
-					for { // until somebody waits
-						r.mu.Lock()
-						wanted := r.pages[k].wanted
-						r.mu.Unlock()
-						if wanted {
-							return
-						}
-					}
-				}
+				errs <- err
 			})
-			if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
-				t.Error(err)
-			}
-			fetched.Wait()
-			for range 3 {
-				if err := <-errs; err != nil {
-					t.Error(err)
-				}
-			}
-			if count != 1 {
-				t.Errorf("the page was fetched %d times", count)
-			}
-		})
+		}
+		if at == "decided" {
+			synctest.Wait() // until somebody waits
+		}
+	})
+	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+		t.Error(err)
+	}
+	fetched.Wait()
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if count != 1 {
+		t.Errorf("the page was fetched %d times", count)
 	}
 }
 
@@ -305,9 +287,9 @@ func TestOpenAndEvictAtRandom(t *testing.T) {
 			if _, ok := errors.AsType[*EvictError](err); err != nil && !ok {
 				t.Error(err)
 			}
-			away, err := r.isAway(pageKey{Ledger: ref.Ledger, ID: ref.ID})
+			where, _, err := r.pages.Where(pageKey{Ledger: ref.Ledger, ID: ref.ID})
 			fail(err)
-			evicted = done && (len(report.Evicted) > 0 || away)
+			evicted = done && (len(report.Evicted) > 0 || where == presence.Away)
 		}
 		<-wrote
 	}

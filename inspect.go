@@ -81,10 +81,7 @@ func (p *Page) Stats(context.Context) (PageStats, error) {
 		Syncs: st.Syncs, Batches: st.Groups + st.BulkBatches, Commits: st.Commits, Folds: st.Folds, WrittenBytes: st.BytesWritten,
 		Segments: st.Segments, SegmentBytes: st.SegmentBytes, IndexBytes: st.IndexBytes, PendingRows: st.PendingRows, CacheMisses: st.CacheMisses,
 	}
-	r := p.ledger.repo
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for h := range p.shared.handles {
+	for _, h := range p.ledger.repo.pages.Handles(p.shared.key) {
 		h.mu.Lock()
 		out.OpenSnapshots += len(h.snapshots)
 		out.OpenTransactions += len(h.txs)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 const (
@@ -271,7 +273,7 @@ func (k *keeper) round(ctx context.Context, list bool) error {
 	case len(rest) == 0:
 		return nil
 	}
-	pages, err := r.syncPages(ctx, rest, handleKept, (*Page).syncOne) // so that Evict can have the pages meanwhile
+	pages, err := r.syncPages(ctx, rest, presence.ForSync, (*Page).syncOne) // so that Evict can have the pages meanwhile
 	failed := false
 	for _, p := range pages {
 		failed = failed || p.Err != nil
@@ -296,7 +298,7 @@ func (k *keeper) closed() ([]pageKey, error) {
 		return nil, err
 	}
 	at := map[pageKey]time.Time{}
-	keys = slices.DeleteFunc(keys, func(key pageKey) bool { return r.isOpen(key) || r.isKept(key) })
+	keys = slices.DeleteFunc(keys, func(key pageKey) bool { return r.pages.UseOf(key) != presence.Nobody })
 	for _, key := range keys {
 		if _, at[key], err = r.usage.page(key.Ledger, key.ID); err != nil {
 			return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // Ledger is a namespace of pages in a repository. It needs no Close and is safe for concurrent use.
@@ -67,6 +69,6 @@ func (l *Ledger) HasPage(_ context.Context, id PageID) (bool, error) {
 		return false, err
 	}
 	defer l.repo.gate.leave()
-	here, away, err := l.repo.whereIs(pageKey{Ledger: l.name, ID: id})
-	return here || away, err
+	where, _, err := l.repo.pages.Where(pageKey{Ledger: l.name, ID: id})
+	return where != presence.Absent, err
 }

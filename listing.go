@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // PageState says where a page is. Values are only ever added.
@@ -73,12 +75,12 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 	for i := range infos {
 		here[infos[i].PageRef] = true
 	}
-	away, err := r.awayPages(ctx)
+	away, err := r.pages.Gone(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list evicted pages: %w", err)
 	}
 	for _, p := range away {
-		info := PageInfo{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, State: PageEvicted, EvictedBytes: p.SizeBytes}
+		info := PageInfo{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, State: PageEvicted, EvictedBytes: p.SizeBytes}
 		if p.Kind != layout.Evicted || here[info.PageRef] { // it left since the others were listed
 			continue
 		}
@@ -86,7 +88,7 @@ func (r *Repository) Pages(ctx context.Context) ([]PageInfo, error) {
 			info.EvictedAt = time.Unix(0, p.Since).UTC()
 		}
 		if info.Name == "" {
-			if info.Name, _, err = r.usage.page(p.key.Ledger, p.key.ID); err != nil {
+			if info.Name, _, err = r.usage.page(p.Page.Ledger, p.Page.ID); err != nil {
 				return nil, err
 			}
 		}
@@ -110,7 +112,7 @@ func (r *Repository) pagesHere(ctx context.Context) ([]PageInfo, error) {
 			return nil, fmt.Errorf("list pages: %w", err)
 		}
 		info := PageInfo{PageRef: PageRef{k.Ledger, k.ID}}
-		if r.isOpen(k) {
+		if r.pages.UseOf(k) > presence.Syncs {
 			info.State = PageOpen
 		}
 		if info.Name, info.LastClosed, err = r.usage.page(k.Ledger, k.ID); err != nil {
@@ -201,4 +203,14 @@ func (r *Repository) pagesChanged() {
 	defer r.mu.Unlock()
 	close(r.listed)
 	r.listed = make(chan struct{})
+}
+
+// hasLeft reports whether err, of a page that was here when the pages were listed, says that it has
+// left since: by the quota, or because somebody has evicted or deleted it.
+func (r *Repository) hasLeft(k pageKey, err error) bool {
+	if !errors.Is(err, ErrNotFound) {
+		return false
+	}
+	here, err := r.disk.HasPage(k)
+	return err == nil && !here
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -29,8 +30,7 @@ type Page struct {
 	shared *pageStore
 	store  *storage.Store // of shared
 	gate   *gate
-	use    bool // it counts as use of the page
-	kept   bool // it is one of keepPage
+	kind   presence.Kind
 
 	once     sync.Once
 	leaked   leaks

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -19,51 +20,40 @@ type pageKey = layout.Page
 type pageStore struct {
 	repo      *Repository
 	key       pageKey
-	name      string         // set before ready is closed
-	store     *storage.Store // set before ready is closed
-	merger    *merger        // set before ready is closed
-	collector *pageCollector // set before ready is closed
-	err       error          // set before ready is closed: why it could not be opened
-	back      bool           // set before it is opened: it was evicted, and has been brought back
-
-	ready chan struct{} // closed when it is open or could not be opened
-	gone  chan struct{} // closed when it has been closed
+	name      string
+	store     *storage.Store
+	merger    *merger
+	collector *pageCollector
 
 	syncTurn  chan struct{}   // holds one token: guards what follows
 	sync      *cloudsync.Page // nil while it is not synced
 	syncLink  *cloudLink      // with which it is synced
 	syncEnded bool            // it is about to close
 
-	handles map[*Page]struct{} // guarded by repo.mu
-	closing bool               // guarded by repo.mu
-	users   int                // guarded by repo.mu; handles that count as use of the page
-	keeping bool               // it was opened to be kept
-	leaving bool               // it only holds the place of a page that is about to be evicted
-	wanted  bool               // guarded by repo.mu; somebody waits for that place
-	offered bool               // guarded by repo.mu; who wants that place may have it at once
-
 	useTurn chan struct{} // holds one token: one at a time notes the use of the page
 }
 
-// handleKind says what a handle is for.
-type handleKind uint8
+// openPages are the pages of a repository, with what stands behind those that are open.
+type openPages = presence.Pages[*pageStore, *Page]
 
-const (
-	handleLook handleKind = iota // of the repository itself: the page must be there
-	handleUse                    // of the app: the page is made when it is absent, unless the repository is read-only, and its heads are merged in the background
-	handleKept                   // of the keeper: the page must be there, and its heads are merged
-)
+// newPages returns the pages of r.
+func newPages(r *Repository) *openPages {
+	return presence.New(presence.Host[*pageStore, *Page]{
+		Dir: r.disk, Logger: r.o.Logger, Fill: r.fillPage, Enroll: r.enroll, Create: r.createPage, Start: r.openStore,
+		Stop: (*pageStore).close, Handle: (*pageStore).newHandle, GiveUp: (*Page).Close, Left: r.pageLeft,
+	})
+}
 
 // openPage returns a new handle of a page, for the app with create, else for a look.
 func (r *Repository) openPage(ctx context.Context, l *Ledger, id PageID, name string, create bool) (*Page, error) {
 	if create {
-		return r.openHandle(ctx, l, id, name, handleUse)
+		return r.openHandle(ctx, l, id, name, presence.ForUse)
 	}
-	return r.openHandle(ctx, l, id, name, handleLook)
+	return r.openHandle(ctx, l, id, name, presence.ForLook)
 }
 
-// openHandle returns a new handle of a page, opening its store when no other handle is there.
-func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind handleKind) (*Page, error) {
+// openHandle returns a new handle of a page, and begins what it is for.
+func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name string, kind presence.Kind) (*Page, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
@@ -71,117 +61,40 @@ func (r *Repository) openHandle(ctx context.Context, l *Ledger, id PageID, name 
 	call := r.gate.context(ctx)
 	defer call.release()
 	key := pageKey{Ledger: l.name, ID: id}
-	back := false
-	for {
-		if err := call.Err(); err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
-		}
-		if leaving := r.departing(key); leaving != nil && kind == handleKept { // who keeps it gives way
-			select {
-			case <-leaving:
-			case <-call.Done():
-			}
-			continue
-		}
-		s, mine := r.reserve(key, name, kind)
-		if mine {
-			s.back = back
-			r.openStore(call, s, kind == handleUse)
-		}
-		p, wait, err := r.newHandle(s, l, mine, kind)
-		if errors.Is(err, errAway) {
-			if err = r.bringBack(call, key); err == nil {
-				back = true
-				continue
-			}
-		}
-		if err != nil {
-			return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
-		}
-		if p != nil {
-			if err := s.begin(p, kind); err != nil {
-				return nil, err
-			}
-			return p, nil
-		}
-		select {
-		case <-wait:
-		case <-call.Done():
-		}
+	p, err := r.pages.Open(call, key, name, kind)
+	if err != nil {
+		return nil, call.explain(fmt.Errorf("open page %s: %w", key.Text(name), err))
 	}
-}
-
-// begin begins what a handle is for. On an error the handle is closed.
-func (s *pageStore) begin(p *Page, kind handleKind) error {
-	if kind == handleUse {
+	s := p.shared
+	if kind == presence.ForUse {
 		if err := s.noteUse(); err != nil {
-			return errors.Join(fmt.Errorf("open page %s: %w", s.key.Text(s.name), err), p.Close())
+			return nil, errors.Join(fmt.Errorf("open page %s: %w", key.Text(name), err), p.Close())
 		}
+		r.keeper.use(key)
 	}
-	if kind != handleLook {
+	if kind != presence.ForLook {
 		s.merger.want(false)
 	}
-	if kind == handleUse {
-		s.repo.keeper.use(s.key)
-	}
-	return nil
+	return p, nil
 }
 
-// reserve returns the store of a page, and whether the caller is to open it.
-func (r *Repository) reserve(key pageKey, name string, kind handleKind) (s *pageStore, mine bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s := r.pages[key]; s != nil {
-		return s, false
-	}
-	s = r.newPageStore(key, name)
-	s.keeping = kind == handleKept
-	r.pages[key] = s
-	return s, true
+// keepPage holds a page open that is here, so that it is synced and its heads are merged in the
+// background. That is no use of the page: it does not count as open for Pages, Usage and Evict.
+// When nobody else has it open, Evict, DeletePage and the quota close the handle. The caller closes
+// it, too. Errors: ErrNotFound (also of a page that was evicted), those of opening a page.
+func (r *Repository) keepPage(ctx context.Context, page PageRef) (*Page, error) {
+	return r.openHandle(ctx, &Ledger{repo: r, name: page.Ledger}, page.ID, "", presence.ForSync)
 }
 
-func (r *Repository) newPageStore(key pageKey, name string) *pageStore {
-	return &pageStore{
-		repo: r, key: key, name: name, ready: make(chan struct{}), gone: make(chan struct{}), syncTurn: make(chan struct{}, 1),
-		useTurn: make(chan struct{}, 1), handles: map[*Page]struct{}{},
+// newHandle returns a handle of an open page.
+func (s *pageStore) newHandle(kind presence.Kind) *Page {
+	p := &Page{
+		ledger: &Ledger{repo: s.repo, name: s.key.Ledger}, shared: s, store: s.store, gate: newGate(), kind: kind,
+		txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{},
 	}
-}
-
-// newHandle returns a handle of s, or what to wait for before trying again. Only who has opened s
-// sees the error of that: the others try for themselves.
-func (r *Repository) newHandle(s *pageStore, l *Ledger, mine bool, kind handleKind) (p *Page, wait <-chan struct{}, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	select {
-	case <-s.ready:
-	default:
-		if kind == handleUse {
-			s.wanted = true
-			if s.offered {
-				s.takeOfferedLocked()
-			}
-		}
-		return nil, s.ready, nil
-	}
-	switch {
-	case mine && s.err != nil:
-		delete(r.pages, s.key)
-		close(s.gone)
-		return nil, nil, s.err
-	case s.err != nil:
-		return nil, s.gone, nil
-	case s.closing:
-		return nil, s.gone, nil
-	}
-	p = &Page{ledger: l, shared: s, store: s.store, gate: newGate(), txs: map[*Tx]struct{}{}, snapshots: map[*snapshotState]struct{}{}}
 	heads := s.store.Heads()
 	p.position.Store(heads[len(heads)-1])
-	s.handles[p] = struct{}{}
-	p.kept = kind == handleKept
-	if p.use = kind == handleUse; p.use {
-		s.users++
-	}
-	return p, nil, nil
+	return p
 }
 
 // noteUse has page usage say whether the app has the page open. Looks of the repository's own, such
@@ -190,79 +103,65 @@ func (s *pageStore) noteUse() error {
 	s.useTurn <- struct{}{} // never held for longer than a write
 	defer func() { <-s.useTurn }()
 	r := s.repo
-	r.mu.Lock()
-	used := s.users > 0
-	r.mu.Unlock()
-	if used {
+	if r.pages.UseOf(s.key) == presence.Apps {
 		return r.usage.opened(s.key.Ledger, s.key.ID)
 	}
 	return r.usage.closed(s.key.Ledger, s.key.ID, r.clock.Now())
 }
 
-// openStore opens the store of s and sets what came of it.
-func (r *Repository) openStore(ctx context.Context, s *pageStore, create bool) {
-	defer close(s.ready)
-	s.store, s.err = r.openStorage(ctx, s, create)
-	if s.err != nil {
-		s.note(s.err)
-		return
+// openStore opens the store of a page.
+func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*pageStore, error) {
+	s := &pageStore{repo: r, key: key, name: name, syncTurn: make(chan struct{}, 1), useTurn: make(chan struct{}, 1)}
+	var err error
+	if s.store, err = storage.Open(ctx, r.storageOptions(key)); err != nil {
+		s.note(err)
+		return nil, err
 	}
 	s.merger, s.collector = newMerger(s), newPageCollector(s)
 	if s.name == "" {
-		name, _, err := r.usage.page(s.key.Ledger, s.key.ID)
-		if err != nil {
-			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(s.key.ID).String(), "error", err)
+		if s.name, _, err = r.usage.page(key.Ledger, key.ID); err != nil {
+			r.o.Logger.Warn("the name of a page cannot be read", "page", PageID(key.ID).String(), "error", err)
 		}
-		s.name = name
 	}
 	s.logRecovery()
 	s.openedForSync(ctx)
 	s.observe(Event{Kind: EventPageOpened})
+	return s, nil
 }
 
-func (r *Repository) openStorage(ctx context.Context, s *pageStore, create bool) (*storage.Store, error) {
-	o := r.storageOptions(s.key)
-	here, err := r.disk.HasPage(s.key)
-	if err != nil {
-		return nil, err
+// enroll notes the names of a page, and makes the directory of its ledger.
+func (r *Repository) enroll(key pageKey, name string) error {
+	if r.o.ReadOnly {
+		return nil
 	}
-	var away *layout.Absence
-	if !here {
-		if away, err = r.readAbsence(s.key); err != nil {
-			return nil, err
-		}
-		if away == nil { // it may have come back in between; nothing leaves while its place is taken
-			if here, err = r.disk.HasPage(s.key); err != nil {
-				return nil, err
-			}
-		}
+	if err := r.usage.named(key.Ledger, key.ID, name); err != nil {
+		return err
 	}
-	switch {
-	case create && away != nil && away.Kind == layout.Evicted:
-		return nil, errAway
-	case !here && (r.o.ReadOnly || !create):
-		return nil, ErrNotFound
+	return r.makeLedgerDir(key.Ledger)
+}
+
+// createPage makes an empty page.
+func (r *Repository) createPage(ctx context.Context, key pageKey) error {
+	if r.o.ReadOnly {
+		return ErrNotFound
 	}
-	if err := r.usage.named(s.key.Ledger, s.key.ID, s.name); err != nil {
-		return nil, err
+	defer r.pagesChanged() // it has its name
+	return storage.Create(ctx, r.storageOptions(key))
+}
+
+// pageLeft ends what is in memory of a page that has left. The usage of one that was evicted is
+// removed by Evict, for many pages together.
+func (r *Repository) pageLeft(key pageKey, a *layout.Absence) {
+	r.mu.Lock()
+	delete(r.indexes, key)
+	r.mu.Unlock()
+	r.pagesChanged()
+	if a == nil || a.Kind != layout.Deleted {
+		return
 	}
-	if !r.o.ReadOnly {
-		if err := r.makeLedgerDir(s.key.Ledger); err != nil {
-			return nil, err
-		}
+	if err := r.usage.removed(key.Ledger, key.ID, true); err != nil {
+		r.o.Logger.Warn("the usage of a page that is away stays listed", "ledger", key.Ledger, "page", PageID(key.ID).String(), "error", err)
 	}
-	if !here {
-		if err := storage.Create(ctx, o); err != nil {
-			return nil, err
-		}
-		defer r.pagesChanged() // once it has its name
-	}
-	if away != nil || here && s.back { // deleted here once, and wanted again; or evicted. While its place is taken it does not leave.
-		if err := r.disk.RemoveAbsence(s.key); err != nil {
-			return nil, err
-		}
-	}
-	return storage.Open(ctx, o)
 }
 
 // makeLedgerDir makes the directory of a ledger. It lists it once in the life of r: a ledger may
@@ -293,10 +192,10 @@ func (r *Repository) storageOptions(key pageKey) storage.Options {
 	if r.o.InMemory {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.indexes[o.Dir] == nil {
-			r.indexes[o.Dir] = index.NewMemory()
+		if r.indexes[key] == nil {
+			r.indexes[key] = index.NewMemory()
 		}
-		o.MemoryIndex = r.indexes[o.Dir]
+		o.MemoryIndex = r.indexes[key]
 	}
 	return o
 }
@@ -313,73 +212,36 @@ func (s *pageStore) logRecovery() {
 	}
 }
 
-// drop takes a handle away and closes the store after the last one.
+// drop takes a handle away.
 func (s *pageStore) drop(p *Page) error {
 	r := s.repo
-	r.mu.Lock()
-	delete(s.handles, p)
-	last := len(s.handles) == 0
-	s.closing = s.closing || last
-	if p.use {
-		s.users--
+	last, err := r.pages.Drop(s.key, p)
+	unused := p.kind == presence.ForUse && (last || r.pages.UseOf(s.key) != presence.Apps)
+	switch {
+	case unused && !last:
+		err = errors.Join(err, s.noteUse())
+	case unused:
+		r.keeper.use(s.key)
 	}
-	unused := p.use && s.users == 0
-	r.mu.Unlock()
-	if !last {
-		if unused {
-			r.pokeQuota()
-			return s.noteUse()
-		}
-		return nil
+	if last || unused {
+		r.pokeQuota()
 	}
+	return err
+}
+
+// close closes the store behind the last handle.
+func (s *pageStore) close(p *Page) error {
 	err := s.endSync(true)
 	s.merger.close()
 	s.collector.close()
 	st := s.store.Stats()
 	blank := s.store.Blank()
 	err = errors.Join(err, s.store.Close(), s.noteSize(blank))
-	if unused {
+	if p.kind == presence.ForUse {
 		err = errors.Join(err, s.noteUse())
 	}
 	s.observe(Event{Kind: EventPageClosed, Syncs: st.Syncs, WrittenBytes: st.BytesWritten})
-	r.mu.Lock()
-	delete(r.pages, s.key)
-	r.mu.Unlock()
-	close(s.gone)
-	r.pokeQuota()
-	if unused {
-		r.keeper.use(s.key)
-	}
 	return err
-}
-
-// waitStores waits for the stores that others are closing. No handle can be made any more.
-func (r *Repository) waitStores() {
-	r.mu.Lock()
-	var wait []*pageStore
-	for _, s := range r.pages {
-		wait = append(wait, s)
-	}
-	r.mu.Unlock()
-	for _, s := range wait {
-		<-s.gone
-	}
-}
-
-// isOpen reports whether somebody has the page open, other than to keep it.
-func (r *Repository) isOpen(key pageKey) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.pages[key]
-	return s != nil && !s.closing && !s.leaving && !s.isKeptLocked()
-}
-
-// isKept reports whether the page is open only to be kept.
-func (r *Repository) isKept(key pageKey) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.pages[key]
-	return s != nil && s.isKeptLocked()
 }
 
 // noteSize notes what the page takes on disk, once it is closed; blank says what its store said

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/vfs"
 )
 
@@ -153,7 +154,7 @@ func sumSizes(ctx context.Context, keys []pageKey, sizeOf func(pageKey) (int64, 
 
 // sizeOf returns what a page takes: what was noted when it was closed, or what is there now.
 func (r *Repository) sizeOf(k pageKey) (int64, error) {
-	if !r.isOpen(k) && !r.isKept(k) {
+	if r.pages.UseOf(k) == presence.Nobody {
 		if n, err := r.usage.size(k.Ledger, k.ID); err != nil || n > 0 {
 			return n, err
 		}

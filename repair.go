@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/commit"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -28,25 +29,10 @@ func (r *Repository) alone(ctx context.Context, k pageKey, fn func() error) (ok 
 		return false, err
 	}
 	defer r.gate.leave()
-	decided, err := r.beginLeaving(ctx, k)
-	if err != nil {
-		return false, err
+	err = r.pages.Take(ctx, k, func(*presence.Alone[*pageStore, *Page]) error { return fn() })
+	if errors.Is(err, presence.ErrInUse) {
+		return false, nil
 	}
-	defer decided()
-	var s *pageStore
-	for s == nil {
-		if err := r.giveUpKept(k); err != nil {
-			return false, err
-		}
-		if s, err = r.reserveToLeave(ctx, k); err != nil {
-			return false, err
-		}
-		if s == nil && !r.isKept(k) {
-			return false, nil
-		}
-	}
-	err = fn()
-	r.freePlace(s)
 	return true, err
 }
 

@@ -37,6 +37,7 @@ type Repository struct {
 	gate     *gate
 	cloud    *cloud
 	keeper   *keeper
+	pages    *openPages
 
 	background sync.WaitGroup // the goroutine that collects garbage
 
@@ -47,13 +48,8 @@ type Repository struct {
 	closeErr error
 
 	mu         sync.Mutex
-	pages      map[pageKey]*pageStore    // guarded by mu
 	ledgerDirs map[string]bool           // guarded by mu; ledgers whose directory this process has made or found, durably
-	indexes    map[string]*index.Memory  // guarded by mu; of the pages of a repository in memory, by directory
-	leaving    map[pageKey]chan struct{} // guarded by mu; pages that may be about to leave, closed when that is decided
-	moving     map[pageKey]chan struct{} // guarded by mu; pages that are away and are brought back or deleted, closed at the end
-
-	departures atomic.Uint64 // counts pages that left, for names
+	indexes    map[pageKey]*index.Memory // guarded by mu; of the pages of a repository in memory
 
 	listed chan struct{} // guarded by mu; closed when a page was made or deleted
 
@@ -71,7 +67,6 @@ type testHooks struct {
 	fs     vfs.FS
 	clock  clock.Clock
 	jitter func() uint64
-	stage  func(string, pageKey) // told how far the leaving and coming of a page is
 	free   func() (int64, error) // bytes that are free on the disk
 }
 
@@ -115,8 +110,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 	}
 	r := &Repository{
 		o: o.withDefaults(), fs: vfs.OS, gate: newGate(), quotaWake: make(chan struct{}, 1),
-		pages: map[pageKey]*pageStore{}, indexes: map[string]*index.Memory{}, ledgerDirs: map[string]bool{}, leaving: map[pageKey]chan struct{}{}, moving: map[pageKey]chan struct{}{},
-		listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
+		indexes: map[pageKey]*index.Memory{}, ledgerDirs: map[string]bool{}, listed: make(chan struct{}), ledgerRules: map[string]*MergeRules{}, pageRules: map[pageKey]*MergeRules{},
 	}
 	r.clock = clockOf(&r.o)
 	var err error
@@ -137,6 +131,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Repository, error) {
 		r.dir = dir
 	}
 	r.disk = layout.Dir{FS: r.fs, Path: cmp.Or(r.dir, "/repository")}
+	r.pages = newPages(r)
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open repository %s: %w", dir, err), r.release())
 	}
@@ -214,39 +209,6 @@ func (r *Repository) open(ctx context.Context) error {
 	return r.openCloud(ctx)
 }
 
-// takePageTurn waits until nobody else has a page's place in turns, which mu guards, and takes it
-// until release is called: its channel is closed then.
-func (r *Repository) takePageTurn(ctx context.Context, turns map[pageKey]chan struct{}, k pageKey) (release func(), err error) {
-	for {
-		r.mu.Lock()
-		busy := turns[k]
-		if busy == nil {
-			mine := make(chan struct{})
-			turns[k] = mine
-			r.mu.Unlock()
-			return func() {
-				r.mu.Lock()
-				delete(turns, k)
-				r.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		r.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// stage tells a test how far the leaving or coming of a page is.
-func (r *Repository) stage(name string, k pageKey) {
-	if t := r.o.testing; t != nil && t.stage != nil {
-		t.stage(name, k)
-	}
-}
-
 func (r *Repository) openUsage(dir string) error {
 	now := r.clock.Now()
 	u, fresh, err := openUsage(dir, r.o.ReadOnly, now, r.o.Logger)
@@ -292,30 +254,17 @@ func (r *Repository) close() error {
 	}
 	var sum leaks
 	var errs []error
-	for _, p := range r.handles() {
+	for _, p := range r.pages.AllHandles() {
 		l, err := p.close()
 		sum.add(l)
 		errs = append(errs, err)
 	}
-	r.waitStores()
+	r.pages.Wait()
 	errs = append(errs, r.disconnect(), sum.err(), r.release())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close repository: %w", err)
 	}
 	return nil
-}
-
-// handles returns the open handles of all pages.
-func (r *Repository) handles() []*Page {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []*Page
-	for _, s := range r.pages {
-		for p := range s.handles {
-			all = append(all, p)
-		}
-	}
-	return all
 }
 
 // Dir returns the directory, as it was given to Open; "" for a repository in memory.

@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // Reupload makes the bucket whole again from what this device has: after it was wiped, restored
@@ -26,7 +27,7 @@ func (r *Repository) Reupload(ctx context.Context, only ...PageRef) ([]PageSync,
 	if err != nil {
 		return nil, fmt.Errorf("upload anew: %w", err)
 	}
-	return r.syncPages(ctx, only, handleLook, func(p *Page, ctx context.Context, out *PageSync) error {
+	return r.syncPages(ctx, only, presence.ForLook, func(p *Page, ctx context.Context, out *PageSync) error {
 		if err := p.reupload(ctx, out); err != nil {
 			return err
 		}

@@ -268,20 +268,11 @@ func (r *Repository) setRules(ledger string, page *pageKey, rules *MergeRules) {
 	} else {
 		setOrDelete(r.ledgerRules, ledger, rules)
 	}
-	var concerned []*pageStore
-	for key, s := range r.pages {
-		select {
-		case <-s.ready:
-		default:
-			continue
-		}
-		if s.err == nil && key.Ledger == ledger && (page == nil || key == *page) {
-			concerned = append(concerned, s)
-		}
-	}
 	r.mu.Unlock()
-	for _, s := range concerned {
-		s.merger.rulesChanged()
+	for _, s := range r.pages.Stores(false) {
+		if s.key.Ledger == ledger && (page == nil || s.key == *page) {
+			s.merger.rulesChanged()
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/presence"
 )
 
 // syncParallel is how many pages Sync works on at once.
@@ -260,7 +261,7 @@ type PageSync struct {
 // The result has an element for each page that was tried, sorted by ledger and id. The error joins
 // those of the pages; see Page.Sync.
 func (r *Repository) Sync(ctx context.Context, only ...PageRef) ([]PageSync, error) {
-	return r.syncPages(ctx, only, handleLook, (*Page).syncOne)
+	return r.syncPages(ctx, only, presence.ForLook, (*Page).syncOne)
 }
 
 func (p *Page) syncOne(ctx context.Context, out *PageSync) error {
@@ -274,7 +275,7 @@ func (p *Page) SyncState() SyncState { return p.shared.syncState() }
 
 // syncPages calls fn with pages in bounded parallelism, with handles of a kind for those that are
 // here.
-func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind handleKind, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
+func (r *Repository) syncPages(ctx context.Context, only []PageRef, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) ([]PageSync, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
@@ -361,15 +362,15 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 	for _, k := range here {
 		all[k] = &PageSync{PageRef: PageRef{k.Ledger, k.ID}}
 	}
-	away, err := r.awayPages(ctx)
+	away, err := r.pages.Gone(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	isAway := map[pageKey]bool{}
 	for _, p := range away { // they come when they are named
-		isAway[p.key] = true
-		if slices.Contains(only, PageRef{p.key.Ledger, p.key.ID}) && p.Kind == layout.Evicted {
-			all[p.key] = &PageSync{PageRef: PageRef{p.key.Ledger, p.key.ID}, Name: p.Name, Created: true}
+		isAway[p.Page] = true
+		if slices.Contains(only, PageRef{p.Page.Ledger, p.Page.ID}) && p.Kind == layout.Evicted {
+			all[p.Page] = &PageSync{PageRef: PageRef{p.Page.Ledger, p.Page.ID}, Name: p.Name, Created: true}
 		}
 	}
 	wanted := func(k pageKey) bool { return len(only) == 0 || slices.Contains(only, PageRef{k.Ledger, k.ID}) }
@@ -410,7 +411,7 @@ func (r *Repository) pagesToSync(ctx context.Context, link *cloudLink, only []Pa
 }
 
 // runSyncs calls fn with the pages and returns those that were tried.
-func (r *Repository) runSyncs(call context.Context, work []PageSync, kind handleKind, fn func(*Page, context.Context, *PageSync) error) []PageSync {
+func (r *Repository) runSyncs(call context.Context, work []PageSync, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) []PageSync {
 	ctx, giveUp := context.WithCancel(call)
 	defer giveUp()
 	next := make(chan *PageSync)
@@ -456,13 +457,13 @@ func hopeless(err error) bool {
 }
 
 // syncPage opens a page for fn.
-func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind handleKind, fn func(*Page, context.Context, *PageSync) error) error {
+func (r *Repository) syncPage(ctx context.Context, work *PageSync, kind presence.Kind, fn func(*Page, context.Context, *PageSync) error) error {
 	if work.Created {
-		kind = handleUse
+		kind = presence.ForUse
 	}
 	p, err := r.openHandle(ctx, &Ledger{repo: r, name: work.Ledger}, work.ID, work.Name, kind)
 	if errors.Is(err, ErrNotFound) && !work.Created {
-		if away, _ := r.isAway(pageKey{Ledger: work.Ledger, ID: work.ID}); away {
+		if where, _, _ := r.pages.Where(pageKey{Ledger: work.Ledger, ID: work.ID}); where == presence.Away {
 			return nil // evicted since the pages were listed, so the bucket has all of it
 		}
 	}

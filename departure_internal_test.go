@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/vfs"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 )
@@ -103,14 +105,15 @@ func (w *evictWorld) wholeOrAway(fs *vfstest.Mem, n int) (away int, err error) {
 func TestCrashOfBatch(t *testing.T) {
 	const n = 3
 	w := newEvictWorld(t)
-	armed := false
+	var armed atomic.Bool
+	var one sync.Mutex // the other pages wait
 	op, none, some, all := 0, 0, 0, 0
 	boundary := func(o vfstest.Op) {
-		if !armed || t.Failed() {
+		one.Lock()
+		defer one.Unlock()
+		if !armed.Load() || t.Failed() {
 			return
 		}
-		armed = false
-		defer func() { armed = true }()
 		op++
 		for v, keep := range []func() float64{vfstest.KeepNone, vfstest.KeepAll, vfstest.KeepSome(uint64(op)), vfstest.KeepSome(uint64(op) << 20)} {
 			away, err := w.wholeOrAway(w.mem.CrashClone(keep), n)
@@ -128,9 +131,9 @@ func TestCrashOfBatch(t *testing.T) {
 		}
 	}
 	r, refs := w.devices(vfstest.NewHooked(w.mem, boundary), n)
-	armed = true
+	armed.Store(true)
 	_, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
-	armed = false
+	armed.Store(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,30 +150,28 @@ func TestFaultInBatch(t *testing.T) {
 	partly := 0
 	for at := 0; ; at++ {
 		w := newEvictWorld(t)
-		op, failed, armed := 0, false, false
+		var op atomic.Int64
+		var failed, armed atomic.Bool
 		fs := vfstest.NewFaulty(w.mem, func(vfstest.Op) error {
-			if !armed {
+			if !armed.Load() || op.Add(1) != int64(at+1) {
 				return nil
 			}
-			if op++; op != at+1 {
-				return nil
-			}
-			failed = true
+			failed.Store(true)
 			return errDeath
 		})
 		r, refs := w.devices(fs, n)
-		armed = true
+		armed.Store(true)
 		report, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
-		armed = false
-		if failed == (err == nil && len(report.Evicted) == n) {
-			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed, err, report)
+		armed.Store(false)
+		if failed.Load() == (err == nil && len(report.Evicted) == n) {
+			t.Fatalf("operation %d: failed %v, error %v, report %+v", at, failed.Load(), err, report)
 		}
 		for _, e := range report.Evicted {
-			if away, err := r.isAway(pageKey{Ledger: e.Ledger, ID: e.ID}); err != nil || !away {
-				t.Fatalf("operation %d: reported as evicted and away is %v, %v", at, away, err)
+			if where, _, err := r.pages.Where(pageKey{Ledger: e.Ledger, ID: e.ID}); err != nil || where != presence.Away {
+				t.Fatalf("operation %d: reported as evicted and it is in state %v, %v", at, where, err)
 			}
 		}
-		if len(report.Evicted) > 0 && failed {
+		if len(report.Evicted) > 0 && failed.Load() {
 			partly++
 		}
 		for i := range n { // in the same process
@@ -188,58 +189,12 @@ func TestFaultInBatch(t *testing.T) {
 		if _, err := w.wholeOrAway(w.mem.CrashClone(vfstest.KeepNone), n); err != nil {
 			t.Fatalf("operation %d: a power cut: %v", at, err)
 		}
-		if !failed {
+		if !failed.Load() {
 			break
 		}
 	}
 	if partly == 0 {
 		t.Error("no fault left other pages to go")
-	}
-}
-
-// TestOpenWhileBatchIsGathered: a page that was looked at, and waits for others to be looked at
-// that leave with it, is had at once by who opens it, and stays.
-func TestOpenWhileBatchIsGathered(t *testing.T) {
-	w := newEvictWorld(t)
-	r, refs := w.devices(w.mem, 3)
-	w.onStage(func(stage string, k pageKey) {
-		if stage != "looking" || k.ID != refs[1].ID {
-			return
-		}
-		w.bucket.SetBefore(func(bucket.Op, string) error { return errDeath })
-		defer w.bucket.SetBefore(nil)
-		p, err := openPageOf(t.Context(), r, 0) // here: would it wait for the batch, it would wait for ever
-		if err == nil {
-			err = errors.Join(whole(t.Context(), p), p.Close())
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	report, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
-	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != EvictOpen || e.Page != refs[0] {
-		t.Errorf("error %v", err)
-	}
-	if len(report.Evicted) != 2 || len(report.Kept) != 1 {
-		t.Errorf("report %+v", report)
-	}
-}
-
-// TestCloudLeftWhileBatchIsGathered: pages that were looked at stay when meanwhile the bucket is
-// not the present one any more.
-func TestCloudLeftWhileBatchIsGathered(t *testing.T) {
-	w := newEvictWorld(t)
-	r, refs := w.devices(w.mem, 2)
-	file, _ := r.cloud.get()
-	w.onStage(func(stage string, k pageKey) {
-		if stage == "looking" && k.ID == refs[1].ID {
-			r.cloud.set(func(c *cloud) { c.file = nil })
-		}
-	})
-	report, err := r.Evict(t.Context(), EvictOptions{Pages: refs})
-	r.cloud.set(func(c *cloud) { c.file = file })
-	if e, ok := errors.AsType[*EvictError](err); !ok || e.Bar != EvictNoCloud || len(report.Evicted) != 0 {
-		t.Errorf("report %+v, error %v", report, err)
 	}
 }
 

@@ -1,0 +1,482 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/layout"
+	"github.com/ledgerd/ledger/internal/vfs"
+)
+
+// Kind says what a handle is for.
+type Kind uint8
+
+// The kinds of handles.
+const (
+	ForUse  Kind = iota // an app uses the page: it is made or fetched when it is not here
+	ForLook             // the repository looks at it: it must be here
+	ForSync             // it is held open to sync it: it must be here, and Take does not wait for it
+)
+
+// Fill makes a page in dir, wholly or not at all, of what the bucket has. There may be something in
+// dir that is left from another attempt. a is what is known of the page.
+type Fill func(ctx context.Context, page layout.Page, dir string, a *layout.Absence) error
+
+// Host is what stands behind pages that are open. S is what the handles of a page share, H a
+// handle. All functions but Handle may block; they are called without locks, one at a time for a
+// page.
+type Host[S any, H comparable] struct {
+	Dir    layout.Dir
+	Logger *slog.Logger
+	// Fill fetches evicted pages that are opened.
+	Fill Fill
+	// Enroll notes that a page is about to be opened by a human name, or "".
+	Enroll func(page layout.Page, name string) error
+	// Create makes an empty page, durably.
+	Create func(ctx context.Context, page layout.Page) error
+	// Start opens the page, and Stop closes it after its last handle.
+	Start func(ctx context.Context, page layout.Page, name string) (S, error)
+	Stop  func(shared S, last H) error
+	// Handle returns a new handle. It must not block, nor call Pages.
+	Handle func(shared S, kind Kind) H
+	// GiveUp closes a handle that is ForSync, also when another does so at the same time. It calls
+	// Drop.
+	GiveUp func(H) error
+	// Left is told that a page has left; nobody else has it yet. a is what is kept of it, or nil.
+	Left func(page layout.Page, a *layout.Absence)
+}
+
+// Pages are the pages of a repository. They are safe for concurrent use.
+type Pages[S any, H comparable] struct {
+	host Host[S, H]
+	dir  layout.Dir // of host, with shared syncs of directories
+	gone atomic.Uint64
+
+	mu     sync.Mutex
+	places map[layout.Page]*place[S, H] // guarded by mu; of pages that are not at rest
+}
+
+// place is where those meet who want something of a page. Its fields are guarded by Pages.mu; page,
+// name, absence and shared are also read without it by who has made the last step.
+type place[S any, H comparable] struct {
+	page    layout.Page
+	known   bool // state and absence are read from the disk
+	state   State
+	changed chan struct{} // closed when known or state changes
+	absence *layout.Absence
+	fill    Fill
+	name    string
+	gone    string // {page}.gone-n
+	shared  S
+	handles map[H]Kind
+	opener  Kind
+	wanted  bool // somebody waits to use the page
+}
+
+// New returns the pages of a repository.
+func New[S any, H comparable](host Host[S, H]) *Pages[S, H] {
+	dir := host.Dir
+	dir.FS = vfs.ShareSyncs(dir.FS)
+	return &Pages[S, H]{host: host, dir: dir, places: map[layout.Page]*place[S, H]{}}
+}
+
+// Open returns a new handle of a page. name is its human name, or "". ctx governs the call alone.
+// Errors: base.ErrNotFound (of a kind that needs the page here), those of Host and of ctx.
+func (p *Pages[S, H]) Open(ctx context.Context, page layout.Page, name string, kind Kind) (h H, err error) {
+	e := look
+	if kind == ForUse {
+		e = use
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, st, err := p.enter(ctx, page, e)
+	if err == nil && st.answer == move {
+		at.name, at.opener = name, kind
+		err = p.advance(ctx, at, st, e)
+	}
+	if err == nil && at.state != Open {
+		err = base.ErrNotFound
+	}
+	if err == nil {
+		h = p.host.Handle(at.shared, kind)
+		at.handles[h] = kind
+	}
+	return h, err
+}
+
+// Drop takes a handle back and closes the page after the last one. last reports that it was this
+// one. Errors: those of Host.Stop.
+func (p *Pages[S, H]) Drop(page layout.Page, h H) (last bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.places[page]
+	delete(at.handles, h)
+	if len(at.handles) > 0 {
+		return false, nil
+	}
+	return true, p.closeLast(at, h)
+}
+
+func (p *Pages[S, H]) closeLast(at *place[S, H], h H) error {
+	st := next(at.state, last)
+	p.turn(at, st.next)
+	p.mu.Unlock()
+	err := p.host.Stop(at.shared, h)
+	p.mu.Lock()
+	if at.state == Closing { // not Leaving: somebody has it who made its last handle go
+		p.turn(at, next(at.state, done).next)
+	}
+	return err
+}
+
+// ErrInUse reports a page that somebody uses, or wants to use.
+var ErrInUse = errors.New("the page is in use")
+
+// Alone is a page that one caller has alone; see Take.
+type Alone[S any, H comparable] struct {
+	pages *Pages[S, H]
+	at    *place[S, H]
+}
+
+// Take calls fn while nobody has the page open, nor can open it; handles that are ForSync are given
+// up. Who wants to open the page waits. The page is closed, and here. Errors: ErrInUse,
+// base.ErrNotFound (it is not here), those of fn, of ctx, and of giving up handles.
+func (p *Pages[S, H]) Take(ctx context.Context, page layout.Page, fn func(*Alone[S, H]) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, st, err := p.enter(ctx, page, take)
+	if err != nil {
+		return err
+	}
+	switch {
+	case at.state == Open && at.givesWay():
+		st = next(Open, giveUp)
+	case at.state == Open:
+		return ErrInUse
+	case st.answer != move:
+		return base.ErrNotFound
+	}
+	p.turn(at, st.next)
+	handles := slices.Collect(maps.Keys(at.handles))
+	p.mu.Unlock()
+	for _, h := range handles {
+		err = errors.Join(err, p.host.GiveUp(h))
+	}
+	if err == nil {
+		err = fn(&Alone[S, H]{p, at})
+	}
+	p.mu.Lock()
+	if at.state == Leaving {
+		p.turn(at, next(at.state, release).next)
+	}
+	return err
+}
+
+// Leave has the page leave, and returns when it has. a says why and is kept; nil leaves nothing of
+// the page. Afterwards the page is nobody's. Errors: ErrInUse (somebody waits to use it), those of
+// the file system: then it stays, unless only what is left of it could not be removed.
+func (a *Alone[S, H]) Leave(ctx context.Context, absence *layout.Absence) error {
+	p := a.pages
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.at.wanted {
+		return ErrInUse
+	}
+	a.at.absence = absence
+	return p.advance(ctx, a.at, next(a.at.state, leave), leave)
+}
+
+// Fetch brings an evicted page back with fill. It does nothing when the page is here, or was not
+// evicted. Errors: those of fill and of the file system.
+func (p *Pages[S, H]) Fetch(ctx context.Context, page layout.Page, fill Fill) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, st, err := p.enter(ctx, page, fetch)
+	if err == nil && st.answer == move {
+		at.fill = fill
+		err = p.advance(ctx, at, st, fetch)
+	}
+	return err
+}
+
+// Forget has an evicted page count as deleted. Errors: base.ErrNotFound (it was not evicted), those
+// of the file system.
+func (p *Pages[S, H]) Forget(ctx context.Context, page layout.Page) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, st, err := p.enter(ctx, page, forget)
+	if err != nil {
+		return err
+	}
+	if st.answer != move {
+		return base.ErrNotFound
+	}
+	deleted := *at.absence
+	deleted.Kind = layout.Deleted
+	at.absence = &deleted
+	return p.advance(ctx, at, st, forget)
+}
+
+// Where returns the state of a page and, when it is not here, what is known of it.
+func (p *Pages[S, H]) Where(page layout.Page) (State, *layout.Absence, error) {
+	p.mu.Lock()
+	if at := p.places[page]; at != nil && at.known && !at.state.resting() {
+		defer p.mu.Unlock()
+		if at.state == Coming {
+			return Coming, at.absence, nil
+		}
+		return at.state, nil, nil
+	}
+	p.mu.Unlock()
+	return p.atRest(page)
+}
+
+// Stores returns what the handles of pages share that are open, in any order. With wait those come
+// too that are being opened.
+func (p *Pages[S, H]) Stores(wait bool) (all []S) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range slices.Collect(maps.Values(p.places)) {
+		for wait && at.state == Opening {
+			changed := at.changed
+			p.mu.Unlock()
+			<-changed
+			p.mu.Lock()
+		}
+		if at.state == Open {
+			all = append(all, at.shared)
+		}
+	}
+	return all
+}
+
+// Handles returns the handles of a page, in any order.
+func (p *Pages[S, H]) Handles(page layout.Page) []H {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.places[page]; at != nil {
+		return slices.Collect(maps.Keys(at.handles))
+	}
+	return nil
+}
+
+// AllHandles returns the handles of all pages, in any order.
+func (p *Pages[S, H]) AllHandles() (all []H) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range p.places {
+		all = slices.AppendSeq(all, maps.Keys(at.handles))
+	}
+	return all
+}
+
+// Use says who has a page open, or opens it.
+type Use uint8
+
+// The uses of a page.
+const (
+	Nobody Use = iota
+	Syncs      // its handles are ForSync
+	Looks      // and some ForLook
+	Apps       // and some ForUse
+)
+
+// UseOf returns who has a page open, or opens it.
+func (p *Pages[S, H]) UseOf(page layout.Page) Use {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.places[page]
+	if at == nil || at.state != Opening && at.state != Open {
+		return Nobody
+	}
+	kinds := slices.Collect(maps.Values(at.handles))
+	if at.state == Opening {
+		kinds = append(kinds, at.opener)
+	}
+	if slices.Contains(kinds, ForUse) {
+		return Apps
+	}
+	if slices.Contains(kinds, ForLook) {
+		return Looks
+	}
+	return Syncs
+}
+
+// Wait waits until all pages are at rest. No handle is made any more.
+func (p *Pages[S, H]) Wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.places) > 0 {
+		for _, at := range p.places {
+			changed := at.changed
+			p.mu.Unlock()
+			<-changed
+			p.mu.Lock()
+			break
+		}
+	}
+}
+
+// enter finds the place of a page and the step for an event there, having waited until it is not to
+// wait. The caller has mu, and makes the step before he unlocks.
+func (p *Pages[S, H]) enter(ctx context.Context, page layout.Page, e event) (*place[S, H], step, error) {
+	for {
+		at := p.places[page]
+		if at == nil {
+			return p.find(page, e)
+		}
+		st := queued
+		if at.known {
+			st = next(at.state, e)
+		}
+		if st.answer != wait {
+			return at, st, nil
+		}
+		at.wanted = at.wanted || e == use
+		changed := at.changed
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return nil, denied, err
+		}
+	}
+}
+
+// find makes the place of a page that is at rest. When the event does not fit, the place does not
+// stay.
+func (p *Pages[S, H]) find(page layout.Page, e event) (*place[S, H], step, error) {
+	at := &place[S, H]{page: page, changed: make(chan struct{}), handles: map[H]Kind{}, fill: p.host.Fill}
+	p.places[page] = at
+	p.mu.Unlock()
+	state, absence, err := p.atRest(page)
+	p.mu.Lock()
+	at.known, at.absence = true, absence
+	st := next(state, e)
+	if at.state = state; err != nil || st.answer != move {
+		p.turn(at, state)
+	}
+	return at, st, err
+}
+
+// turn gives a page its next state and wakes who waits for that. One that is at rest has no place.
+func (p *Pages[S, H]) turn(at *place[S, H], s State) {
+	at.state = s
+	if s.resting() {
+		delete(p.places, at.page)
+	}
+	if s == Open {
+		at.wanted = false
+	}
+	close(at.changed)
+	at.changed = make(chan struct{})
+}
+
+// advance makes a step, and those after it until the event that asked for it is answered. The
+// caller has mu; it is not held while effects are done.
+func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e event) error {
+	for {
+		p.turn(at, st.next)
+		p.mu.Unlock()
+		err := p.do(ctx, at, st)
+		p.mu.Lock()
+		came := done
+		if err != nil {
+			came = failed
+		}
+		s := next(at.state, came).next
+		if e == use && s == Here && err == nil { // it has come, and is to be opened
+			st = next(s, e)
+			continue
+		}
+		p.turn(at, s)
+		return err
+	}
+}
+
+// givesWay reports whether all handles are ForSync.
+func (at *place[S, H]) givesWay() bool {
+	for _, k := range at.handles {
+		if k != ForSync {
+			return false
+		}
+	}
+	return true
+}
+
+// atRest says what the files of a page that is at rest mean (A1). While others may change them it
+// looks again: between two looks the page may have come, or gone.
+func (p *Pages[S, H]) atRest(page layout.Page) (State, *layout.Absence, error) {
+	for range 3 {
+		if here, err := p.dir.HasPage(page); err != nil || here {
+			return Here, nil, err
+		}
+		a, err := p.readAbsence(page)
+		switch {
+		case err != nil:
+			return Absent, nil, err
+		case a != nil && a.Kind == layout.Evicted:
+			return Away, a, nil
+		case a != nil:
+			return Absent, a, nil
+		}
+	}
+	return Absent, nil, nil
+}
+
+// readAbsence returns why a page whose directory is not there is away; nil when that is not known.
+// What cannot be read counts as an eviction of which nothing else is known, since nobody must take
+// such a page for a new one.
+func (p *Pages[S, H]) readAbsence(page layout.Page) (*layout.Absence, error) {
+	a, err := p.dir.ReadAbsence(page)
+	if errors.Is(err, base.ErrCorrupt) {
+		p.host.Logger.Warn("what is known of an evicted page is damaged", "ledger", page.Ledger, "page", fmt.Sprintf("%x", page.ID), "error", err)
+		return &layout.Absence{Kind: layout.Evicted}, nil
+	}
+	return a, err
+}
+
+// Gone is a page that is not here, and why.
+type Gone struct {
+	Page layout.Page
+	*layout.Absence
+}
+
+// Gone returns the pages that are known and not here, sorted. Errors: those of the file system,
+// *base.CorruptError, *base.FormatError.
+func (p *Pages[S, H]) Gone(ctx context.Context) (all []Gone, err error) {
+	pages, err := p.dir.AwayPages()
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		here, err := p.dir.HasPage(page)
+		if err != nil {
+			return nil, err
+		}
+		if here {
+			continue // A1
+		}
+		a, err := p.readAbsence(page)
+		if err != nil {
+			return nil, err
+		}
+		if a != nil {
+			all = append(all, Gone{page, a})
+		}
+	}
+	return all, nil
+}
