@@ -14,9 +14,9 @@ type syncSharer struct {
 
 // sharedDir is a directory that is being synced, or about to be.
 type sharedDir struct {
-	running sync.Mutex // held while it is synced
-	next    *dirSync   // guarded by syncSharer.mu; not yet begun, nil when there is none
-	users   int        // guarded by syncSharer.mu
+	running chan struct{} // holds a token while it is synced
+	next    *dirSync      // guarded by syncSharer.mu; not yet begun, nil when there is none
+	users   int           // guarded by syncSharer.mu
 }
 
 // dirSync is one sync of a directory.
@@ -30,7 +30,7 @@ func (s *syncSharer) SyncDir(dir string) error {
 	s.mu.Lock()
 	d := s.dirs[dir]
 	if d == nil {
-		d = &sharedDir{}
+		d = &sharedDir{running: make(chan struct{}, 1)}
 		s.dirs[dir] = d
 	}
 	if mine := d.next; mine != nil {
@@ -42,12 +42,12 @@ func (s *syncSharer) SyncDir(dir string) error {
 	d.next = mine
 	d.users++
 	s.mu.Unlock()
-	d.running.Lock()
+	d.running <- struct{}{}
 	s.mu.Lock()
 	d.next = nil
 	s.mu.Unlock()
 	mine.err = s.FS.SyncDir(dir)
-	d.running.Unlock()
+	<-d.running
 	close(mine.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,6 +34,7 @@ func TestShareSyncs(t *testing.T) {
 		for range 5 {
 			others.Go(func() { _ = fs.SyncDir("/") })
 		}
+		synctest.Wait() // all of them wait
 		slow.tokens <- struct{}{}
 		first.Wait()
 		slow.tokens <- struct{}{}
