@@ -33,7 +33,10 @@ func newWorld(t *testing.T, fs vfs.FS) *world {
 	w := &world{t: t, dir: layout.Dir{FS: fs, Path: "/r"}}
 	w.pages = New(Host[int, *handle]{
 		Dir: w.dir, Logger: slog.New(slog.DiscardHandler),
-		Fill:   func(_ context.Context, p layout.Page, dir string, _ *layout.Absence) error { w.fills++; return w.make(dir) },
+		Fill: func(_ context.Context, p layout.Page, dir string, _ *layout.Absence) error {
+			w.fills++
+			return w.make(dir)
+		},
 		Enroll: func(p layout.Page, _ string) error { return w.dir.MakeLedger(p.Ledger) },
 		Create: func(_ context.Context, p layout.Page) error {
 			tmp := w.dir.PageDir(p) + ".new"
@@ -106,7 +109,7 @@ func (w *world) enter(s State) (end func()) {
 		ended := make(chan struct{})
 		go func() { fn(); close(ended) }()
 		synctest.Wait()
-		return func() { close(w.hold); <-ended; w.hold = nil }
+		return func() { close(w.hold); <-ended } // from now on nothing waits
 	}
 	if s == Absent {
 		return func() {}
