@@ -300,8 +300,8 @@ func (e *evictor) keep(c *EvictResult, bar EvictBar, reason string) {
 	}
 }
 
-// evictTogether is how many pages leave at the same time: they share syncs of directories.
-const evictTogether = 16
+// evictTogether is how many pages leave at the same time: they share syncs.
+const evictTogether = 64
 
 // evict evicts pages in their order, several at a time, unless something bars that. Errors end it.
 func (e *evictor) evict(ctx context.Context, candidates []EvictResult) error {

@@ -19,6 +19,7 @@
 //	    says nothing and goes when the repository is opened.
 //	A2  To leave, the file {page}.away is written first, durably; then the directory is renamed to
 //	    {page}.gone-{n}, durably; only then is anything in it removed.
+//	    Pages that leave at the same time do each step together, so that they share syncs.
 //	A3  To come, a page is made and filled as {page}.coming, and renamed once it is whole.
 //	A4  Directories of those two names are nobody's: they are removed when the repository is
 //	    opened.

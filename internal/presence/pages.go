@@ -56,11 +56,14 @@ type Host[S any, H comparable] struct {
 // Pages are the pages of a repository. They are safe for concurrent use.
 type Pages[S any, H comparable] struct {
 	host Host[S, H]
-	dir  layout.Dir // of host, with shared syncs of directories
+	dir  layout.Dir // of host
 	gone atomic.Uint64
 
-	mu     sync.Mutex
-	places map[layout.Page]*place[S, H] // guarded by mu; of pages that are not at rest
+	leaving sync.Mutex // held while a group leaves; before mu
+
+	mu        sync.Mutex
+	places    map[layout.Page]*place[S, H] // guarded by mu; of pages that are not at rest
+	gathering *group[S, H]                 // guarded by mu; the pages that leave next, nil for none
 }
 
 // place is where those meet who want something of a page. Its fields are guarded by Pages.mu; page,
@@ -73,7 +76,8 @@ type place[S any, H comparable] struct {
 	absence *layout.Absence
 	fill    Fill
 	name    string
-	gone    string // {page}.gone-n
+	gone    string   // {page}.gone-n
+	record  vfs.File // {page}.away, until it is synced
 	shared  S
 	handles map[H]Kind
 	opener  Kind
@@ -82,9 +86,7 @@ type place[S any, H comparable] struct {
 
 // New returns the pages of a repository.
 func New[S any, H comparable](host Host[S, H]) *Pages[S, H] {
-	dir := host.Dir
-	dir.FS = vfs.ShareSyncs(dir.FS)
-	return &Pages[S, H]{host: host, dir: dir, places: map[layout.Page]*place[S, H]{}}
+	return &Pages[S, H]{host: host, dir: host.Dir, places: map[layout.Page]*place[S, H]{}}
 }
 
 // Open returns a new handle of a page. name is its human name, or "". ctx governs the call alone.
@@ -388,7 +390,12 @@ func (p *Pages[S, H]) advance(ctx context.Context, at *place[S, H], st step, e e
 	for {
 		p.turn(at, st.next)
 		p.mu.Unlock()
-		err := p.do(ctx, at, st)
+		var err error
+		if e == leave {
+			err = p.together(ctx, st, at)
+		} else {
+			err = p.do(ctx, st, at)[0]
+		}
 		p.mu.Lock()
 		came := done
 		if err != nil {

@@ -43,7 +43,10 @@ const (
 	create                   // make the page, empty
 	start                    // open its store
 	stop                     // close its store
-	record                   // write {page}.away, durably
+	rewrite                  // replace {page}.away, durably
+	record                   // write {page}.away
+	syncRecord               // make its content durable
+	nameRecord               // make its name durable
 	dropRecord               // remove {page}.away
 	setAside                 // rename the page's directory to {page}.gone-n
 	takeBack                 // undo that
@@ -86,7 +89,7 @@ var table = [...]map[event]step{
 	Away: {
 		use:    to(Coming, fill, adopt, syncNames, dropRecord), // A3
 		fetch:  to(Coming, fill, adopt, syncNames, dropRecord),
-		forget: to(Leaving, record, vanish),
+		forget: to(Leaving, rewrite, vanish),
 	},
 	Coming: {
 		use: queued, fetch: queued, forget: queued,
@@ -113,8 +116,8 @@ var table = [...]map[event]step{
 		use: queued, look: queued, fetch: queued, take: queued, forget: queued,
 		last:    to(Leaving, stop), // of a page that was given up
 		release: to(Here),
-		leave:   to(Leaving, record, setAside, syncNames, vanish, erase), // A2
-		done:    to(Away), failed: to(Here),                              // or what the files say: see atRest
+		leave:   to(Leaving, record, syncRecord, nameRecord, setAside, syncNames, vanish, erase), // A2
+		done:    to(Away), failed: to(Here),                                                      // or what the files say: see atRest
 	},
 }
 
@@ -125,7 +128,7 @@ func next(s State, e event) step { return table[s][e] }
 // make it harmless, and after a failed syncNames nobody knows what a power cut leaves.
 var undo = map[State]map[effect]effect{
 	Coming:  {adopt: discard},
-	Leaving: {record: dropRecord, setAside: dropRecord, syncNames: takeBack},
+	Leaving: {record: dropRecord, syncRecord: dropRecord, nameRecord: dropRecord, setAside: dropRecord, syncNames: takeBack},
 }
 
 // OnDisk reports whether the page is here, at rest or not.
