@@ -7,9 +7,9 @@
 //	    but for unique ones.
 //	M3  A record that only one side has changed is as that side has it. A deleted one does not
 //	    come back.
-//	M4  Two records that got one key from a key generator both stay. It is a law of one merge:
-//	    rows do not say that a record was moved, so a merge takes a key that has another record on
-//	    each side, and in the base, for one that both changed.
+//	M4  Two records that got one key from a key generator both stay, whatever is done to them
+//	    before a device has the merge. Where rows do not tell whether it is one record that both
+//	    sides have changed, it becomes two.
 //	M5  A key stands in a unique index once. A record that is left out of one is reported, and
 //	    stays.
 //

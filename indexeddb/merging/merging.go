@@ -76,7 +76,8 @@ type Merge struct {
 	// of which a side knows that they got one.
 	moved     map[place]indexeddb.Key
 	followers []follower
-	filled    bool // indexes that are not plain have the rows of all records
+	moves     map[storeID][]move // see movesOf
+	filled    bool               // indexes that are not plain have the rows of all records
 }
 
 // suspect is a key that may stand in a unique index several times.
@@ -87,7 +88,7 @@ type suspect struct {
 
 // New begins a merge. Errors: those of the readers and of ctx.
 func New(ctx context.Context, v Versions) (*Merge, error) {
-	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}, moved: map[place]indexeddb.Key{}}
+	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}, moved: map[place]indexeddb.Key{}, moves: map[storeID][]move{}}
 	var schemas [2]*indexeddb.Schema
 	for side, r := range m.sides {
 		s, err := indexeddb.PageSchema(ctx, r, func(err error) error { return err })
@@ -286,16 +287,22 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 		return false, nil
 	case !by[Left] || !by[Right]:
 		w.from = by
-		return false, nil
+		if known && !inBase && !unknown && has != [2]bool{} && w.generated() {
+			err = w.again(ctx) // the other side has deleted the one that it made
+		}
+		return false, err
 	}
 	apart := !inBase && !unknown && w.generated() // they are two records
 	if known && (inBase || unknown) {
 		side, moved, err := w.movedAway(ctx, unknown)
+		if err == nil && !moved {
+			side, moved, apart, err = w.movedElse(ctx, unknown)
+		}
 		if err != nil || moved {
 			w.from[side] = true
 			return false, err
 		}
-		apart = w.shared()
+		apart = apart || w.shared()
 	}
 	if known && has[Left] != has[Right] { // deleted there and changed here
 		w.from = has
@@ -329,12 +336,8 @@ func (s *store) generates(k indexeddb.Key) bool {
 	if !s.meta.AutoIncrement || k.IsZero() || k.Type() != indexeddb.KeyNumber || s.sides[Left] == nil || s.sides[Right] == nil {
 		return false
 	}
-	from := 1.0
-	if s.base != nil {
-		from = float64(s.base.KeyGenerator)
-	}
 	n := k.Number()
-	return n == math.Floor(n) && n >= from && n < float64(s.sides[Left].KeyGenerator) && n < float64(s.sides[Right].KeyGenerator)
+	return n == math.Floor(n) && n >= 1 && n < float64(s.sides[Left].KeyGenerator) && n < float64(s.sides[Right].KeyGenerator)
 }
 
 // stamp gives a record that both sides have changed a version above those of both.

@@ -30,7 +30,7 @@ type place struct {
 type follower struct {
 	s     *store
 	from  indexeddb.Key
-	to    int64
+	to    indexeddb.Key
 	mover Side // the side that has moved it
 }
 
@@ -42,10 +42,25 @@ func (m *Merge) leaveNote(ctx context.Context, s *store, from indexeddb.Key, to 
 	return m.v.Result.Put(ctx, key, sum[:])
 }
 
-// notes keeps the rows about new numbers of both sides.
+// notes keeps the rows about new numbers of both sides, but not one in whose place a side has
+// another one.
 func (w *group) notes(ctx context.Context) error {
+	var added [2]bool
 	for _, c := range w.changes {
-		if c.row.Kind != indexeddb.KindMoved || c.InBase {
+		for side, in := range c.In {
+			added[side] = added[side] || in && moves(c.row) && !c.InBase
+		}
+	}
+	for _, c := range w.changes {
+		if c.row.Kind != indexeddb.KindMoved {
+			continue
+		}
+		if c.InBase {
+			if moves(c.row) && (!c.In[Left] && added[Left] || !c.In[Right] && added[Right]) {
+				if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		var sum []byte
@@ -68,6 +83,27 @@ func (w *group) notes(ctx context.Context) error {
 	return nil
 }
 
+// again says that a record has a number which the other side had given to one that is deleted: the
+// row has the number itself as the new one. A device that has not seen that may go on to change the
+// deleted one.
+func (w *group) again(ctx context.Context) error {
+	side := Left
+	if !w.from[Left] {
+		side = Right
+	}
+	row, err := w.m.sides[side].Get(ctx, w.name)
+	if err != nil {
+		return err
+	}
+	return w.m.leaveNote(ctx, w.s, w.record.Primary, int64(w.record.Primary.Number()), row)
+}
+
+// moves reports whether a row says that a record has another number.
+func moves(r indexeddb.Row) bool {
+	to, err := indexeddb.NumberKey(float64(r.Sequence))
+	return err == nil && r.Kind == indexeddb.KindMoved && to != r.Primary
+}
+
 // movedAway returns the side that has given another number to the record that the base has here,
 // which the other side has changed since. Finish does there what the other side has done here. Of
 // several bases that do not agree, no record is known: it is enough then that one side alone has
@@ -82,9 +118,9 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 		sum = sha256.Sum256(row)
 	}
 	var by [2]bool
-	var to int64
+	var to indexeddb.Key
 	for _, c := range w.changes {
-		if c.row.Kind != indexeddb.KindMoved || c.InBase || c.In[Left] == c.In[Right] {
+		if !moves(c.row) || c.InBase || c.In[Left] == c.In[Right] {
 			continue
 		}
 		at := Left
@@ -96,7 +132,10 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 			return Left, false, err
 		}
 		if unknown || bytes.Equal(got, sum[:]) {
-			side, by[at], to = at, true, c.row.Sequence
+			side, by[at] = at, true
+			if to, err = indexeddb.NumberKey(float64(c.row.Sequence)); err != nil {
+				return Left, false, err
+			}
 		}
 	}
 	if by[Left] == by[Right] {
@@ -106,17 +145,101 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 	return side, true, nil
 }
 
-// shared reports whether both sides have had merges, which the other one does not know of, in which
-// records shared the number. What they have here now need not be one record. Two that were one are
-// better than one that is lost.
-func (w *group) shared() bool {
-	var by [2]bool
-	for _, c := range w.changes {
-		for side, in := range c.In {
-			by[side] = by[side] || in && c.row.Kind == indexeddb.KindMoved && !c.InBase
+// move is a row about a new number that not all versions have.
+type move struct {
+	from   indexeddb.Key
+	to     int64
+	sum    []byte
+	inBase bool
+	in     [2]bool
+}
+
+// movesOf returns the moves of an object store that has its number in all versions.
+func (m *Merge) movesOf(ctx context.Context, id storeID) ([]move, error) {
+	if all, ok := m.moves[id]; ok {
+		return all, nil
+	}
+	var all []move
+	known := map[string]int{}
+	prefix := ordered.Prefix(id.family(indexeddb.KindMoved))
+	for i, r := range []ordered.Reader{m.v.Base, m.v.Left, m.v.Right} {
+		for row, err := range ordered.Rows(ctx, r, prefix) {
+			if err != nil {
+				return nil, err
+			}
+			r, err := indexeddb.DecodePageKey(row.Key)
+			if err != nil || !moves(r) {
+				continue // Check names what is damaged
+			}
+			at, ok := known[string(row.Key)]
+			if !ok {
+				at = len(all)
+				known[string(row.Key)] = at
+				all = append(all, move{from: r.Primary, to: r.Sequence, sum: bytes.Clone(row.Value)})
+			}
+			if i == 0 {
+				all[at].inBase = true
+			} else {
+				all[at].in[i-1] = true
+			}
 		}
 	}
-	return by[Left] && by[Right]
+	all = slices.DeleteFunc(all, func(x move) bool { return x.inBase && x.in[Left] && x.in[Right] })
+	m.moves[id] = all
+	return all, nil
+}
+
+// movedElse is movedAway for a record that came here from another number, in a merge in whose place
+// a side has another merge: the record is elsewhere there. A side that has nothing but merges of
+// its own gives way to one that has more, so that it is so although the merge is in its history.
+// apart tells that what the sides have here are two records all the same.
+func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apart bool, err error) {
+	if !w.s.meta.AutoIncrement || w.record.Primary.IsZero() || w.record.Primary.Type() != indexeddb.KeyNumber {
+		return Left, false, false, nil
+	}
+	all, err := w.m.movesOf(ctx, w.s.storeID)
+	if err != nil {
+		return Left, false, false, err
+	}
+	var found [2]bool
+	var to indexeddb.Key
+	for _, x := range all {
+		if float64(x.to) != w.record.Primary.Number() || x.inBase == unknown || x.in[Left] == x.in[Right] {
+			continue
+		}
+		mover := Left
+		if x.in[Left] {
+			mover = Right
+		}
+		apart = unknown
+		for _, y := range all {
+			if y.from != x.from || !y.in[mover] || y.in[1-mover] || y.inBase {
+				continue
+			}
+			if !found[mover] {
+				side, to = mover, x.from
+			}
+			found[mover] = true
+			if bytes.Equal(x.sum, y.sum) {
+				if to, err = indexeddb.NumberKey(float64(y.to)); err != nil {
+					return Left, false, false, err
+				}
+			}
+		}
+	}
+	if found[Left] == found[Right] {
+		return Left, false, apart || found[Left], nil
+	}
+	w.m.followers = append(w.m.followers, follower{w.s, w.record.Primary, to, side})
+	return side, true, false, nil
+}
+
+// shared reports whether a side has had a merge above the base in which records shared the number. What the sides have here now need not be one record. Two that were one
+// are better than one that is lost.
+func (w *group) shared() bool {
+	return slices.ContainsFunc(w.changes, func(c changed) bool {
+		return c.row.Kind == indexeddb.KindMoved && !c.InBase
+	})
 }
 
 // follow does under new numbers what a side has done under the old ones.
@@ -132,10 +255,7 @@ func (m *Merge) follow(ctx context.Context) error {
 
 func (m *Merge) followOne(ctx context.Context, f *follower) error {
 	s, other, part := f.s, 1-f.mover, f.from.AppendPagePart(nil)
-	to, err := indexeddb.NumberKey(float64(f.to))
-	if err != nil {
-		return err
-	}
+	to := f.to
 	if again, ok := m.moved[place{s.storeID, f.mover, to}]; ok {
 		to = again
 	}
@@ -165,6 +285,12 @@ func (m *Merge) followOne(ctx context.Context, f *follower) error {
 		}
 		_, err := m.remove(ctx, s, now, toPart)
 		return err
+	}
+	if !same && now != nil { // a side that has changed nothing, of bases that do not agree
+		again := *changed
+		if same, err := again.renumber(ctx, m.sides[other], s.at[other], part, s.meta, to); err != nil || same && again.equal(now) {
+			return err
+		}
 	}
 	removed := false
 	if same {

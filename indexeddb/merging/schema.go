@@ -144,6 +144,9 @@ func (k kind[T]) match(base []T, sides [2][]T, last int64) ([]*pair[T], int64) {
 		taken[p.id] = true
 		inBase := slices.ContainsFunc(base, func(b T) bool { return k.id(b) == p.id })
 		p.plain = len(ids) == 1 && ids[0] == p.id && !inBase
+		for side, things := range sides { // nor has another thing of a side the number
+			p.plain = p.plain && !slices.ContainsFunc(things, func(x T) bool { return k.id(x) == p.id && x != p.sides[side] })
+		}
 		all = append(all, p)
 	}
 	for id := range taken {

@@ -50,10 +50,8 @@ type device struct {
 // history is what all devices together have done.
 type history struct {
 	made    int
-	added   map[string]bool             // items that were added and by nobody deleted
-	dropped map[string]bool             // object stores that somebody has deleted
-	stood   map[float64]map[string]bool // items that have had a key on a device
-	changed map[float64]map[string]bool // those of them that a device has changed under that key
+	added   map[string]bool // items that were added and by nobody deleted
+	dropped map[string]bool // object stores that somebody has deleted
 }
 
 // newDevices returns devices that share a bucket, and have the database of the first one.
@@ -61,7 +59,7 @@ func newDevices(t tb, key string, n int, first func(*device)) []*device {
 	t.Helper()
 	b := mem.New(mem.Options{})
 	open := func(context.Context, string, bucket.OpenOptions) (bucket.Bucket, error) { return b, nil }
-	log := &history{added: map[string]bool{}, dropped: map[string]bool{}, stood: map[float64]map[string]bool{}, changed: map[float64]map[string]bool{}}
+	log := &history{added: map[string]bool{}, dropped: map[string]bool{}}
 	var all []*device
 	for i := range n {
 		r, err := ledger.Open(t.Context(), "", &ledger.Options{
@@ -166,7 +164,6 @@ func (d *device) merge() {
 	_, err := d.page.Merge(d.Context())
 	need(d, err)
 	d.clean()
-	d.items()
 }
 
 // clean verifies all rows, and returns how many were left out of unique indexes.
@@ -228,7 +225,6 @@ func (d *device) act(t *rapid.T) {
 		})
 		if added {
 			d.log.added[is] = true
-			d.items()
 		}
 	case 3, 4:
 		d.in("items", func(ctx context.Context, s *idb.ObjectStore) error {
@@ -237,7 +233,6 @@ func (d *device) act(t *rapid.T) {
 				return err
 			}
 			o := r.Value.(*value.Object)
-			note(d.log.changed, key, o)
 			o.Set("name", name)
 			o.Set("tags", tags)
 			_, err = s.Put(ctx, o, nil)
@@ -250,7 +245,6 @@ func (d *device) act(t *rapid.T) {
 				return err
 			}
 			is, _ := r.Value.(*value.Object).Get("is")
-			note(d.log.changed, key, r.Value.(*value.Object))
 			delete(d.log.added, is.(string))
 			return s.Delete(ctx, key)
 		})
@@ -308,30 +302,7 @@ func (d *device) reform(ctx context.Context, t *rapid.T, u *idb.Upgrade, name st
 	}
 }
 
-// note notes an item and the key that it has.
-func note(at map[float64]map[string]bool, key float64, item *value.Object) {
-	if at[key] == nil {
-		at[key] = map[string]bool{}
-	}
-	is, _ := item.Get("is")
-	at[key][is.(string)] = true
-}
-
-// gaveWay reports whether another item was changed under a key that an item has had: a device that
-// changes its item before it has the merge which gave that another key changes what has kept the
-// key (see Merging in docs/indexeddb.md).
-func (h *history) gaveWay(is string) bool {
-	for key, at := range h.stood {
-		for other := range h.changed[key] {
-			if at[is] && other != is {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// items returns the items that are there, and notes their keys.
+// items returns the items that are there.
 func (d *device) items() map[string]bool {
 	there := map[string]bool{}
 	d.in("items", func(ctx context.Context, s *idb.ObjectStore) error {
@@ -339,7 +310,6 @@ func (d *device) items() map[string]bool {
 		for _, r := range all {
 			is, _ := r.Value.(*value.Object).Get("is")
 			there[is.(string)] = true
-			note(d.log.stood, r.PrimaryKey.Number(), r.Value.(*value.Object))
 		}
 		return err
 	})
@@ -350,7 +320,7 @@ func (d *device) items() map[string]bool {
 func (d *device) lost() (missing []string) {
 	there := d.items()
 	for is := range d.log.added {
-		if !there[is] && !d.log.gaveWay(is) {
+		if !there[is] {
 			missing = append(missing, is)
 		}
 	}
