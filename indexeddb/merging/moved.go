@@ -234,8 +234,9 @@ func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apa
 	return side, true, false, nil
 }
 
-// shared reports whether a side has had a merge above the base in which records shared the number. What the sides have here now need not be one record. Two that were one
-// are better than one that is lost.
+// shared reports whether a side has had a merge above the base in which records shared the number.
+// What the sides have here now need not be one record. Two that were one are better than one that
+// is lost.
 func (w *group) shared() bool {
 	return slices.ContainsFunc(w.changes, func(c changed) bool {
 		return c.row.Kind == indexeddb.KindMoved && !c.InBase
