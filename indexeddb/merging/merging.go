@@ -76,7 +76,7 @@ type Merge struct {
 	// of which a side knows that they got one.
 	moved     map[place]indexeddb.Key
 	followers []follower
-	moves     map[storeID][]move // see movesOf
+	moves     map[storeID]*moves // see movesOf
 	filled    bool               // indexes that are not plain have the rows of all records
 }
 
@@ -88,7 +88,7 @@ type suspect struct {
 
 // New begins a merge. Errors: those of the readers and of ctx.
 func New(ctx context.Context, v Versions) (*Merge, error) {
-	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}, moved: map[place]indexeddb.Key{}, moves: map[storeID][]move{}}
+	m := &Merge{v: v, sides: [2]ordered.Reader{v.Left, v.Right}, twice: map[string]suspect{}, moved: map[place]indexeddb.Key{}, moves: map[storeID]*moves{}}
 	var schemas [2]*indexeddb.Schema
 	for side, r := range m.sides {
 		s, err := indexeddb.PageSchema(ctx, r, func(err error) error { return err })
@@ -302,7 +302,11 @@ func (w *group) decide(ctx context.Context) (conflict bool, err error) {
 			w.from[side] = true
 			return false, err
 		}
-		apart = apart || w.shared()
+		if !apart {
+			if apart, err = w.shared(ctx); err != nil {
+				return false, err
+			}
+		}
 	}
 	if known && has[Left] != has[Right] { // deleted there and changed here
 		w.from = has

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/ledgerd/ledger/indexeddb"
@@ -45,42 +46,49 @@ func (m *Merge) leaveNote(ctx context.Context, s *store, from indexeddb.Key, to 
 // notes keeps the rows about new numbers of both sides, but not one in whose place a side has
 // another one.
 func (w *group) notes(ctx context.Context) error {
+	if !w.noted() {
+		return nil
+	}
+	all, err := w.m.movesOf(ctx, w.s.storeID)
+	if err != nil {
+		return err
+	}
 	var added [2]bool
-	for _, c := range w.changes {
-		for side, in := range c.In {
-			added[side] = added[side] || in && moves(c.row) && !c.InBase
+	for _, x := range all.from[w.record.Primary] {
+		for side, in := range x.in {
+			added[side] = added[side] || in && !x.inBase && x.moves()
 		}
 	}
 	for _, c := range w.changes {
 		if c.row.Kind != indexeddb.KindMoved {
 			continue
 		}
-		if c.InBase {
-			if moves(c.row) && (!c.In[Left] && added[Left] || !c.In[Right] && added[Right]) {
-				if err := w.m.v.Result.Delete(ctx, c.Key); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		var sum []byte
-		for side, in := range c.In {
-			if !in {
-				continue
-			}
-			got, err := w.m.sides[side].Get(ctx, c.Key)
-			if err != nil {
-				return err
-			}
-			if sum == nil || bytes.Compare(got, sum) < 0 {
-				sum = got
+		sum, gone := "", false
+		for _, x := range all.from[w.record.Primary] {
+			switch {
+			case x.to != numberOf(c.row):
+			case x.inBase:
+				gone = !x.in[Left] && added[Left] || !x.in[Right] && added[Right]
+			case sum == "" || x.sum < sum:
+				sum = x.sum
 			}
 		}
-		if err := w.m.v.Result.Put(ctx, c.Key, sum); err != nil {
+		switch {
+		case sum != "":
+			err = w.m.v.Result.Put(ctx, c.Key, []byte(sum))
+		case gone:
+			err = w.m.v.Result.Delete(ctx, c.Key)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// noted reports whether rows about new numbers have changed.
+func (w *group) noted() bool {
+	return slices.ContainsFunc(w.changes, func(c changed) bool { return c.row.Kind == indexeddb.KindMoved })
 }
 
 // again says that a record has a number which the other side had given to one that is deleted: the
@@ -98,17 +106,14 @@ func (w *group) again(ctx context.Context) error {
 	return w.m.leaveNote(ctx, w.s, w.record.Primary, int64(w.record.Primary.Number()), row)
 }
 
-// moves reports whether a row says that a record has another number.
-func moves(r indexeddb.Row) bool {
-	to, err := indexeddb.NumberKey(float64(r.Sequence))
-	return err == nil && r.Kind == indexeddb.KindMoved && to != r.Primary
-}
-
 // movedAway returns the side that has given another number to the record that the base has here,
 // which the other side has changed since. Finish does there what the other side has done here. Of
 // several bases that do not agree, no record is known: it is enough then that one side alone has
 // given a number away, for that what the other one has here is not lost.
 func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool, err error) {
+	if !w.noted() {
+		return Left, false, nil
+	}
 	var sum [sha256.Size]byte
 	if !unknown {
 		row, err := w.m.v.Base.Get(ctx, w.name)
@@ -117,26 +122,21 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 		}
 		sum = sha256.Sum256(row)
 	}
+	all, err := w.m.movesOf(ctx, w.s.storeID)
+	if err != nil {
+		return Left, false, err
+	}
 	var by [2]bool
 	var to indexeddb.Key
-	for _, c := range w.changes {
-		if !moves(c.row) || c.InBase || c.In[Left] == c.In[Right] {
+	for _, x := range all.from[w.record.Primary] {
+		if !x.moves() || x.inBase || x.in[Left] == x.in[Right] || !unknown && x.sum != string(sum[:]) {
 			continue
 		}
-		at := Left
-		if c.In[Right] {
-			at = Right
+		side = Left
+		if x.in[Right] {
+			side = Right
 		}
-		got, err := w.m.sides[at].Get(ctx, c.Key)
-		if err != nil {
-			return Left, false, err
-		}
-		if unknown || bytes.Equal(got, sum[:]) {
-			side, by[at] = at, true
-			if to, err = indexeddb.NumberKey(float64(c.row.Sequence)); err != nil {
-				return Left, false, err
-			}
-		}
+		by[side], to = true, x.to
 	}
 	if by[Left] == by[Right] {
 		return Left, false, nil
@@ -145,22 +145,31 @@ func (w *group) movedAway(ctx context.Context, unknown bool) (side Side, is bool
 	return side, true, nil
 }
 
-// move is a row about a new number that not all versions have.
+// move is what a row about a new number says, when not all versions do.
 type move struct {
-	from   indexeddb.Key
-	to     int64
-	sum    []byte
-	inBase bool
-	in     [2]bool
+	from, to indexeddb.Key
+	sum      string
+	inBase   bool
+	in       [2]bool
+}
+
+// moves reports whether the record has another number: see again.
+func (x *move) moves() bool { return x.from != x.to }
+
+// moves are those of an object store, by their numbers.
+type moves struct{ from, to map[indexeddb.Key][]*move }
+
+func numberOf(r indexeddb.Row) indexeddb.Key {
+	k, _ := indexeddb.NumberKey(float64(r.Sequence)) // it fails for NaN alone
+	return k
 }
 
 // movesOf returns the moves of an object store that has its number in all versions.
-func (m *Merge) movesOf(ctx context.Context, id storeID) ([]move, error) {
+func (m *Merge) movesOf(ctx context.Context, id storeID) (*moves, error) {
 	if all, ok := m.moves[id]; ok {
 		return all, nil
 	}
-	var all []move
-	known := map[string]int{}
+	known := map[string]*move{}
 	prefix := ordered.Prefix(id.family(indexeddb.KindMoved))
 	for i, r := range []ordered.Reader{m.v.Base, m.v.Left, m.v.Right} {
 		for row, err := range ordered.Rows(ctx, r, prefix) {
@@ -168,23 +177,28 @@ func (m *Merge) movesOf(ctx context.Context, id storeID) ([]move, error) {
 				return nil, err
 			}
 			r, err := indexeddb.DecodePageKey(row.Key)
-			if err != nil || !moves(r) {
-				continue // Check names what is damaged
+			if err != nil || r.Primary.IsZero() {
+				continue // Check names it
 			}
-			at, ok := known[string(row.Key)]
-			if !ok {
-				at = len(all)
-				known[string(row.Key)] = at
-				all = append(all, move{from: r.Primary, to: r.Sequence, sum: bytes.Clone(row.Value)})
+			name := string(row.Key) + string(row.Value)
+			x := known[name]
+			if x == nil {
+				x = &move{from: r.Primary, to: numberOf(r), sum: string(row.Value)}
+				known[name] = x
 			}
 			if i == 0 {
-				all[at].inBase = true
+				x.inBase = true
 			} else {
-				all[at].in[i-1] = true
+				x.in[i-1] = true
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, func(x move) bool { return x.inBase && x.in[Left] && x.in[Right] })
+	all := &moves{map[indexeddb.Key][]*move{}, map[indexeddb.Key][]*move{}}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if x := known[name]; !x.inBase || !x.in[Left] || !x.in[Right] {
+			all.from[x.from], all.to[x.to] = append(all.from[x.from], x), append(all.to[x.to], x)
+		}
+	}
 	m.moves[id] = all
 	return all, nil
 }
@@ -203,8 +217,8 @@ func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apa
 	}
 	var found [2]bool
 	var to indexeddb.Key
-	for _, x := range all {
-		if float64(x.to) != w.record.Primary.Number() || x.inBase == unknown || x.in[Left] == x.in[Right] {
+	for _, x := range all.to[w.record.Primary] {
+		if !x.moves() || x.inBase == unknown || x.in[Left] == x.in[Right] {
 			continue
 		}
 		mover := Left
@@ -212,18 +226,16 @@ func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apa
 			mover = Right
 		}
 		apart = unknown
-		for _, y := range all {
-			if y.from != x.from || !y.in[mover] || y.in[1-mover] || y.inBase {
+		for _, y := range all.from[x.from] {
+			if !y.moves() || !y.in[mover] || y.in[1-mover] || y.inBase {
 				continue
 			}
 			if !found[mover] {
 				side, to = mover, x.from
 			}
 			found[mover] = true
-			if bytes.Equal(x.sum, y.sum) {
-				if to, err = indexeddb.NumberKey(float64(y.to)); err != nil {
-					return Left, false, false, err
-				}
+			if x.sum == y.sum {
+				to = y.to
 			}
 		}
 	}
@@ -237,10 +249,15 @@ func (w *group) movedElse(ctx context.Context, unknown bool) (side Side, is, apa
 // shared reports whether a side has had a merge above the base in which records shared the number.
 // What the sides have here now need not be one record. Two that were one are better than one that
 // is lost.
-func (w *group) shared() bool {
-	return slices.ContainsFunc(w.changes, func(c changed) bool {
-		return c.row.Kind == indexeddb.KindMoved && !c.InBase
-	})
+func (w *group) shared(ctx context.Context) (bool, error) {
+	if !w.noted() {
+		return false, nil
+	}
+	all, err := w.m.movesOf(ctx, w.s.storeID)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all.from[w.record.Primary], func(x *move) bool { return !x.inBase }), nil
 }
 
 // follow does under new numbers what a side has done under the old ones.
