@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		"hold":    hold,
 		"repeat":  repeat,
 		"numbers": numbers,
+		"browse":  browse,
 	})
 }
 
