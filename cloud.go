@@ -156,8 +156,8 @@ type CloudInfo struct {
 	// CredentialsFile is the file with credentials for the bucket; "" when they come from the
 	// environment.
 	CredentialsFile string
-	// Device is the random fingerprint of this device, 32 hexadecimal digits. A copied directory
-	// has another one.
+	// Device is the id of this device, 32 hexadecimal digits: it follows from the key with which
+	// the device signs. A copied directory has another one.
 	Device string
 	// Paused reports that background sync is paused for good; see Repository.PauseSync.
 	Paused bool
@@ -185,14 +185,15 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 	}
 	info = CloudInfo{
 		URL: file.url, KeyFile: file.keyFile, Passphrase: file.source == keyPassphrase, Plaintext: file.source == keyNone,
-		CredentialsFile: file.credentials, Device: hexOf(file.device), Paused: file.paused, Err: err,
+		CredentialsFile: file.credentials, Paused: file.paused, Err: err,
 	}
-	if file == wanted {
-		info.Device = "" // it gets one with the keyring
-	} else if w, err := file.ring(); err != nil {
-		info.Err = cmp.Or(info.Err, err)
-	} else {
-		info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
+	if file != wanted { // which gets a key of the device with the keyring
+		info.Device = file.key.ID().String()
+		if w, err := file.ring(); err != nil {
+			info.Err = cmp.Or(info.Err, err)
+		} else {
+			info.BucketID, info.Algorithm = hexOf(w.BucketID), w.Algorithm.String()
+		}
 	}
 	r.keeper.mu.Lock()
 	info.ListErr = r.keeper.listErr
@@ -280,11 +281,14 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 	r.cloud.writing.Lock()
 	defer r.cloud.writing.Unlock()
 	old, _ := r.cloud.get()
-	file.device = newFingerprint() // of this bucket: no two show that they have a device in common
+	var err error
+	if file.key, err = seal.NewDeviceKey(nil); err != nil { // of this bucket: no two show that they have a device in common
+		return err
+	}
 	if old != nil {
 		file.paused, file.plain = old.paused, old.plain
 		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
-			file.device = old.device
+			file.key = old.key
 		}
 	}
 	file.tie, file.pin = layout.Tie(r.dir), ""

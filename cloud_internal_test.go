@@ -19,6 +19,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
@@ -35,10 +36,16 @@ func anyCloudFile(t *rapid.T) *cloudFile {
 		copy(k.Page.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "page"))
 		return k
 	}), 0, 3).Draw(t, "plain")
-	copy(f.device[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "device"))
 	copy(f.tie[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "tie"))
+	key, err := seal.ParseDeviceKey(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.key = key
 	return f
 }
+
+func sameKey(a, b seal.DeviceKey) bool { return a.Bytes().Equal(b.Bytes()) }
 
 // TestCloudFile: what was written is read, and nothing else is.
 func TestCloudFile(t *testing.T) {
@@ -46,7 +53,7 @@ func TestCloudFile(t *testing.T) {
 		f := anyCloudFile(t)
 		b := f.encode()
 		got, err := parseCloudFile(b)
-		if err != nil || !cmp.Equal(f, got, cmp.AllowUnexported(cloudFile{}), cmpopts.EquateEmpty()) {
+		if err != nil || !cmp.Equal(f, got, cmp.AllowUnexported(cloudFile{}), cmpopts.EquateEmpty(), cmp.Comparer(sameKey)) {
 			t.Fatalf("read %+v, %v; wrote %+v", got, err, f)
 		}
 		i := rapid.IntRange(0, 8*len(b)-1).Draw(t, "bit")

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
@@ -28,9 +26,9 @@ const (
 )
 
 // cloudFile is the content of the file `cloud`, which remembers the bucket, all integers
-// big-endian. Neither a master key nor a passphrase is in it; the rings of the keyring are as they
-// are in the bucket, so that a device that is offline can open what it has, and nobody can take
-// back the newest one that it has seen.
+// big-endian. Neither a master key nor a passphrase is in it, but the device's own key is; the
+// rings of the keyring are as they are in the bucket, so that a device that is offline can open
+// what it has, and nobody can take back the newest one that it has seen.
 //
 //	offset  bytes  content
 //	0       8      "ledgclud"
@@ -38,9 +36,9 @@ const (
 //	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
 //	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4
 //	               some keys are not compressed
-//	14      16     fingerprint of the device, random
-//	30      32     what ties the fingerprint to the directory; see directoryTie
-//	62      2+n    URL of the bucket, its length before it
+//	14      32     key with which the device signs, the seed of Ed25519
+//	46      32     what ties the key to the directory; see layout.Tie
+//	78      2+n    URL of the bucket, its length before it
 //	        2+n    absolute path of the key file, likewise; empty unless the key is in one
 //	        2+n    absolute path of the file with credentials, likewise; may be empty
 //	        4      number of rings of the keyring, and of each:
@@ -54,7 +52,7 @@ type cloudFile struct {
 	source      keySource
 	paused      bool
 	shared      bool
-	device      format.ID
+	key         seal.DeviceKey
 	tie         [32]byte
 	url         string
 	keyFile     string
@@ -67,8 +65,8 @@ type cloudFile struct {
 const (
 	cloudName      = "cloud"
 	cloudMagic     = "ledgclud"
-	cloudVersion   = 2
-	cloudFixed     = 62
+	cloudVersion   = 3
+	cloudFixed     = 78
 	flagPaused     = 1
 	flagSharedKey  = 2
 	flagPlainKeys  = 4
@@ -83,13 +81,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // hexOf returns an id as hexadecimal digits.
 func hexOf[ID ~[16]byte](id ID) string { return hex.EncodeToString(id[:]) }
 
-// newFingerprint draws the fingerprint of a device.
-func newFingerprint() (id format.ID) {
-	// crypto/rand never fails: it ends the process when the system has no randomness.
-	_, _ = rand.Read(id[:])
-	return id
-}
-
 func (f *cloudFile) encode() []byte {
 	b := binary.BigEndian.AppendUint32([]byte(cloudMagic), cloudVersion)
 	var flags byte
@@ -103,7 +94,7 @@ func (f *cloudFile) encode() []byte {
 		flags |= flagPlainKeys
 	}
 	b = append(b, byte(f.source), flags)
-	b = append(b, f.device[:]...)
+	b = append(b, f.key.Bytes().Expose()...)
 	b = append(b, f.tie[:]...)
 	for _, text := range []string{f.url, f.keyFile, f.credentials} {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
@@ -143,8 +134,11 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 		return nil, damaged(fmt.Sprintf("%d bytes", len(b)))
 	}
 	f := &cloudFile{source: keySource(b[12]), paused: b[13]&flagPaused != 0, shared: b[13]&flagSharedKey != 0}
-	copy(f.device[:], b[14:])
-	copy(f.tie[:], b[30:])
+	var err error
+	if f.key, err = seal.ParseDeviceKey(b[14:46]); err != nil {
+		return nil, err
+	}
+	copy(f.tie[:], b[46:])
 	rest := b[cloudFixed:]
 	take := func(n int) []byte {
 		if n > len(rest) {
@@ -291,14 +285,17 @@ func (r *Repository) writeCloudFile(f *cloudFile) error {
 	return nil
 }
 
-// settleDevice gives a copied directory a fingerprint of its own. A copy that kept the fingerprint
-// would do no harm to any page: the two would only be taken for one when it is looked how far
-// devices have read.
+// settleDevice gives a copied directory a key of its own. A copy that kept the key would do no harm
+// to any page: the two would only be taken for one device.
 func (r *Repository) settleDevice(f *cloudFile) error {
 	tie := layout.Tie(r.dir)
 	if f.tie == tie {
 		return nil
 	}
-	f.device, f.tie = newFingerprint(), tie
+	key, err := seal.NewDeviceKey(nil)
+	if err != nil {
+		return err
+	}
+	f.key, f.tie = key, tie
 	return r.writeCloudFile(f)
 }

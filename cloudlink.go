@@ -346,7 +346,7 @@ func (r *Repository) newLink(file *cloudFile) (*cloudLink, error) {
 	})
 	o := &r.o.Sync
 	syncer := cloudsync.New(cloudsync.Options{
-		Bucket: b, Keyring: ring, KeepKeys: r.keepRing, Device: file.device, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
+		Bucket: b, Keyring: ring, KeepKeys: r.keepRing, Key: file.key, Clock: r.clock, Logger: r.o.Logger, Limits: cloudsync.Limits(o.Limits),
 		MinPoll: o.MinPoll, MaxPoll: o.MaxPoll, Paused: o.Paused || file.paused, Manual: o.Manual, Stall: stallOf(&r.o),
 	})
 	return &cloudLink{bucket: b, own: bucket.NewMeter(patient(b, r.clock, stallOf(&r.o))), ring: ring, syncer: syncer}, nil

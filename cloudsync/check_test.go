@@ -125,7 +125,7 @@ func TestCheckNamesAndRepairs(t *testing.T) {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				for _, p := range []*page{a, b, behind} {
-					p.commit(edit{"own": text(p.d.id.String())})
+					p.commit(edit{"own": text(p.d.key.ID().String())})
 				}
 				for range 2 {
 					sync(t, b, behind, a)

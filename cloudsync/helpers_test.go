@@ -19,7 +19,6 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/seal/sealtest"
@@ -96,11 +95,20 @@ func (w *world) connect() {
 // device is a device with pages in memory.
 type device struct {
 	w     *world
-	id    format.ID
+	key   seal.DeviceKey
 	fs    *vfstest.Mem
 	s     *cloudsync.Syncer
 	m     *bucket.Meter // of what goes to the bucket
 	pages map[string]*page
+}
+
+// deviceKey is the key of a device with a number.
+func deviceKey(n byte) seal.DeviceKey {
+	k, err := seal.ParseDeviceKey(append([]byte{n, 0xdd}, make([]byte, 30)...))
+	if err != nil {
+		panic(err)
+	}
+	return k
 }
 
 // page is a page of a device.
@@ -119,7 +127,7 @@ func (w *world) device() *page { return w.newDevice().page("notes") }
 func (w *world) newDevice() *device {
 	w.t.Helper()
 	w.n++
-	d := &device{w: w, id: format.ID{w.n, 0xdd}, fs: vfstest.NewMem(), pages: map[string]*page{}}
+	d := &device{w: w, key: deviceKey(w.n), fs: vfstest.NewMem(), pages: map[string]*page{}}
 	if err := errors.Join(d.fs.MkdirAll("repo"), d.fs.SyncDir(".")); err != nil {
 		w.t.Fatal(err)
 	}
@@ -139,7 +147,7 @@ func (w *world) newDevice() *device {
 func (d *device) connect() {
 	d.m = bucket.NewMeter(d.w.b)
 	o := d.w.o
-	o.Bucket, o.Keyring, o.Device = d.m, d.w.ring, d.id
+	o.Bucket, o.Keyring, o.Key = d.m, d.w.ring, d.key
 	d.s = cloudsync.New(o)
 }
 
@@ -291,7 +299,7 @@ func (p *page) tryCommit(ctx context.Context, e edit) (*commit.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := commit.New(commit.Params{Now: p.d.w.clock.Now(), Root: root, Parents: []*commit.Commit{head}, Device: p.d.id.String()})
+	c, err := commit.New(commit.Params{Now: p.d.w.clock.Now(), Root: root, Parents: []*commit.Commit{head}, Device: p.d.key.ID().String()})
 	if err != nil {
 		return nil, err
 	}

@@ -152,10 +152,14 @@ func TestKeyringChangesMeet(t *testing.T) {
 		devices = append(devices, w.device())
 	}
 	errs := make(chan error)
-	for i, p := range devices {
+	for _, p := range devices {
+		master, err := seal.NewMasterKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		go func() {
 			errs <- p.d.s.ChangeKeys(t.Context(), func(*seal.Keyring) (seal.Change, error) {
-				return seal.Change{NewDataKey: true, AddDevices: []seal.Device{{ID: seal.ID{1, byte(i)}}}}, nil
+				return seal.Change{NewDataKey: true, AddSlots: []seal.NewSlot{{Master: master, Label: "added"}}}, nil
 			})
 		}()
 	}
@@ -169,15 +173,15 @@ func TestKeyringChangesMeet(t *testing.T) {
 			t.Error(err)
 		}
 		if k := p.d.s.Keyring(); k.DataKeys() < 5 || countAdded(k) != 4 {
-			t.Errorf("%d data keys, %d devices", k.DataKeys(), countAdded(k))
+			t.Errorf("%d data keys, %d slots", k.DataKeys(), countAdded(k))
 		}
 	}
 }
 
-// countAdded counts the devices of TestKeyringChangesMeet.
+// countAdded counts the slots of TestKeyringChangesMeet.
 func countAdded(k *seal.Keyring) (n int) {
-	for _, d := range k.Devices() {
-		if d.ID[0] == 1 && d.ID[1] < 4 && d.ID[2] == 0 {
+	for _, s := range k.Slots() {
+		if s.Label == "added" {
 			n++
 		}
 	}

@@ -344,7 +344,7 @@ func testStalledBucketIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := w.o
-	o.Keyring, o.Device, o.Bucket = w.ring, d.id, &onceHanging{Bucket: w.b, h: hanging{w.b, hang, entered}}
+	o.Keyring, o.Key, o.Bucket = w.ring, d.key, &onceHanging{Bucket: w.b, h: hanging{w.b, hang, entered}}
 	d.s = cloudsync.New(o)
 	a := d.page("notes")
 	a.commit(edit{"k": text("v")})

@@ -142,7 +142,7 @@ func TestDiskOfAnotherDevice(t *testing.T) {
 	w.remove(names[len(names)-2])
 	b.reopen()
 	sync(t, b)
-	b.d.id[0] ^= 0x80
+	b.d.key = deviceKey(0x80)
 	b.reopen()
 	b.commit(edit{"b": text("y")})
 	healed(t, w, a, b)

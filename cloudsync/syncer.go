@@ -32,9 +32,9 @@ type Options struct {
 	// KeepKeys makes a ring durable that comes after Keyring, or after the last one that it was
 	// given, before it is used; nil: none is kept. Its calls run one at a time.
 	KeepKeys func(ring []byte) error
-	// Device is the device's fingerprint: random, kept with the repository, made anew in a copied
-	// one.
-	Device format.ID
+	// Key is that with which the device signs what it writes: kept with the repository, drawn anew
+	// in a copied one. Without one the Syncer draws its own.
+	Key seal.DeviceKey
 	// Clock tells the time and makes all waits; nil: clock.System.
 	Clock clock.Clock
 	// Logger takes what happens in the background; nil: nothing is logged.
@@ -117,6 +117,9 @@ func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), paused: o.Paused, pages: map[*Page]bool{}, changed: make(chan struct{}),
 		keysTurn: make(chan struct{}, 1), announced: map[string]format.Announcement{}}
+	if !o.Key.IsZero() {
+		s.sealer.SignAs(o.Key)
+	}
 	s.meter = bucket.NewMeter(o.Bucket)
 	var b bucket.Bucket = s.meter
 	if o.Stall > 0 {

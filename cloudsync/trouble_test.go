@@ -201,7 +201,7 @@ func (p *page) badEntry() (name string) {
 	}
 	var stream bytes.Buffer
 	out := wire.NewWriter(&stream, wire.Body)
-	for _, r := range []wire.Record{&wire.Device{ID: epoch.ID{9}}, &wire.Commit{Commit: c, Diff: wire.Diff{Inline: diff}}} {
+	for _, r := range []wire.Record{&wire.Size{}, &wire.Commit{Commit: c, Diff: wire.Diff{Inline: diff}}} {
 		if err := out.Write(r); err != nil {
 			t.Fatal(err)
 		}
@@ -595,7 +595,7 @@ func testCloseDoesNotWaitForABucketThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := w.o
-	o.Keyring, o.Device, o.Bucket = w.ring, a.d.id, hanging{w.b, hang, entered}
+	o.Keyring, o.Key, o.Bucket = w.ring, a.d.key, hanging{w.b, hang, entered}
 	a.d.s = cloudsync.New(o)
 	a.Page = a.d.s.OpenPage(cloudsync.PageOptions{Store: a.store, Ledger: "notes"})
 	<-entered // the background

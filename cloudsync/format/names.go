@@ -9,7 +9,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 )
 
-// ID is a random id: of an entry, a pack, a device's fingerprint. The zero ID names nothing.
+// ID is a random id: of an entry, a pack, a bucket. The zero ID names nothing.
 type ID [16]byte
 
 // String returns the id as 32 lower-case hexadecimal digits.

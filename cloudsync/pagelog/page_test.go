@@ -136,7 +136,7 @@ func (d *device) body() []byte {
 	}
 	var b bytes.Buffer
 	w := wire.NewWriter(&b, wire.Body)
-	must(w.Write(&wire.Device{ID: epoch.ID{1}}))
+	must(w.Write(&wire.Size{}))
 	if len(d.send) > 0 {
 		must(w.Write(&wire.Gone{Commits: d.send}))
 	}

@@ -147,8 +147,8 @@ var (
 )
 
 // DamageError says which object of the bucket is missing or bad. It matches base.ErrCorrupt. The
-// device needs a renewal; but one that matches seal.ErrUnknownKey or seal.ErrUnknownDevice may come
-// of a keyring that is not the newest: the caller looks for a newer one first, and calls again.
+// device needs a renewal; but one that matches seal.ErrUnknownKey may come of a keyring that is not
+// the newest: the caller looks for a newer one first, and calls again.
 type DamageError struct {
 	Object string
 	Err    error

@@ -86,7 +86,7 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 // record takes a record.
 func (b *bodyStep) record(ctx context.Context, r wire.Record, at storage.CloudPlace) error {
 	switch r := r.(type) {
-	case *wire.Device:
+	case *wire.Size:
 		b.p.o.Down.Expect(int64(r.Values), int64(r.Bytes))
 	case *wire.Gone:
 		b.gone = b.gone.Union(r.Commits)

@@ -110,7 +110,7 @@ func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
 	}
 	var b bytes.Buffer
 	w := wire.NewWriter(&b, wire.Body)
-	d.must(w.Write(&wire.Device{ID: d.id}))
+	d.must(w.Write(&wire.Size{}))
 	for some := range slices.Chunk(s.Send, wire.MaxGone) {
 		d.must(w.Write(&wire.Gone{Commits: some}))
 	}

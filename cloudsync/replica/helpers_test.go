@@ -131,7 +131,7 @@ func (d *member) open() {
 	var err error
 	d.store, err = storage.Open(ctx, d.options())
 	d.must(err)
-	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, Device: d.id, NewID: d.fleet.id})
+	d.page, err = replica.Open(ctx, replica.Options{Store: d.store, Bucket: d.bucket, Sealer: d.sealer, Names: d.names, NewID: d.fleet.id})
 	d.must(err)
 	d.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: d.bucket, Sealer: d.sealer, Names: d.page.PackNames(), Store: d.store, Entries: d.page.EntryPieces})
 	d.page.SetFetcher(d.fetcher)

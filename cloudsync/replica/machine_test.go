@@ -127,7 +127,7 @@ func (d *device) open() {
 		d.t.Fatal(err)
 	}
 	d.page, err = replica.Open(ctx, replica.Options{
-		Store: d.s, Bucket: d.m, Sealer: d.seal, Names: d.names, Device: epoch.ID{1}, NewID: d.id, Parallel: 1, Plain: d.plain,
+		Store: d.s, Bucket: d.m, Sealer: d.seal, Names: d.names, NewID: d.id, Parallel: 1, Plain: d.plain,
 	})
 	if err != nil {
 		d.t.Fatal(err)

@@ -135,7 +135,7 @@ func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*
 	s := spool.New(p.o.Store.TempDir(), "body-*", spillBytes)
 	defer s.Close()
 	w := wire.NewWriter(s, wire.Body)
-	d := &wire.Device{ID: p.o.Device, Values: uint64(values)}
+	d := &wire.Size{Values: uint64(values)}
 	for _, pack := range p.state.Pending.Packs {
 		if pack.Eager {
 			d.Bytes += pack.Bytes

@@ -26,8 +26,6 @@ type Options struct {
 	Names  wire.Names
 	// Fetcher is what SetFetcher sets.
 	Fetcher *pack.Fetcher
-	// Device is what bodies carry.
-	Device epoch.ID
 	// NewID returns random ids, never zero. It is called on the goroutine of the caller.
 	NewID func() epoch.ID
 	// Parallel is how many packs are under way at once, 0: 2. Each takes 16 MiB of memory.

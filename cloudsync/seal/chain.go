@@ -173,7 +173,7 @@ func (r *Ring) has(id ID) bool {
 }
 
 // Accept returns the keyring of the ring that comes after k. It must name k's hash, be signed by a
-// slot of k, and have all keys and devices of k. Errors: *base.CorruptError for a ring that is none
+// slot of k, and have all keys of k. Errors: *base.CorruptError for a ring that is none
 // or does not follow; ErrShutOut when it follows and the slot with which k was opened is not in it
 // any more; *base.FormatError.
 func (k *Keyring) Accept(ring []byte) (*Keyring, error) {
@@ -218,18 +218,6 @@ func (k *Keyring) lost(next *Keyring) (problem string) {
 		}
 		if o := &k.slots[j]; o.fixed != s.fixed || o.label != s.label || !o.sign.Equal(s.sign) || !o.box.Equal(s.box) {
 			return fmt.Sprintf("another slot %s than the one before", s.id)
-		}
-	}
-	if len(next.devices) < len(k.devices) {
-		return "fewer devices than the one before"
-	}
-	for i, d := range k.devices {
-		n := next.devices[i]
-		if d.Until == 0 {
-			n.Until = 0
-		}
-		if n != d {
-			return fmt.Sprintf("another device %s than the one before", d.ID)
 		}
 	}
 	return ""

@@ -1,7 +1,9 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -10,21 +12,15 @@ import (
 	"github.com/ledgerd/ledger/internal/secret"
 )
 
-// SignatureBytes is the length of a device's signature.
-const SignatureBytes = ed25519.SignatureSize
+// ErrBadSignature reports something that the device did not sign whose key stands with it.
+var ErrBadSignature = errors.New("the signature differs")
 
-// Errors of signatures.
-var (
-	// ErrUnknownDevice reports something signed by a device that the keyring does not have: it is
-	// forged, or the keyring is not the newest.
-	ErrUnknownDevice = errors.New("device is not in the keyring")
-	// ErrBadSignature reports something that the device did not sign of which it says so, or that
-	// was sealed after the device was shut out.
-	ErrBadSignature = errors.New("signature does not count")
-)
+// SignatureBytes is the length of what Sealer.Sign gives: the device's public key, and the
+// signature.
+const SignatureBytes = ed25519.PublicKeySize + ed25519.SignatureSize
 
-// DeviceKey is the key with which a device signs. The zero value is none. It may be copied; it does
-// not print.
+// DeviceKey is the key with which a device signs, by Ed25519. The zero value is none. It may be
+// copied; it does not print.
 type DeviceKey struct{ seed secret.Bytes }
 
 // NewDeviceKey draws a key from random; nil means the system's source.
@@ -52,53 +48,54 @@ func (k DeviceKey) Bytes() secret.Bytes { return k.seed }
 // IsZero reports whether there is no key.
 func (k DeviceKey) IsZero() bool { return k.seed.IsZero() }
 
-// Public returns what verifies its signatures. The key must not be zero.
-func (k DeviceKey) Public() [ed25519.PublicKeySize]byte {
-	return [ed25519.PublicKeySize]byte(ed25519.NewKeyFromSeed(k.seed.Expose()).Public().(ed25519.PublicKey))
+// ID returns the id of the device: it follows from the key, which must not be zero.
+func (k DeviceKey) ID() ID { return deviceID(k.private().Public().(ed25519.PublicKey)) }
+
+func (k DeviceKey) private() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(k.seed.Expose()) }
+
+// deviceID returns the id of the device with a public key.
+func deviceID(public ed25519.PublicKey) ID {
+	sum := sha256.Sum256(append([]byte(labelDevice), public...))
+	return ID(sum[:IDBytes])
 }
 
-// signer is the device for which a Sealer signs.
-type signer struct {
-	device ID
-	key    ed25519.PrivateKey
+// SignAs has Sign sign with the key of a device.
+func (s *Sealer) SignAs(key DeviceKey) {
+	private := key.private()
+	s.signer.Store(&private)
 }
 
-// SignAs has Sign sign for a device, with its key.
-func (s *Sealer) SignAs(device ID, key DeviceKey) {
-	s.signer.Store(&signer{device, ed25519.NewKeyFromSeed(key.seed.Expose())})
-}
-
-// SignsAs returns the device that SignAs has named, the zero ID for none.
-func (s *Sealer) SignsAs() ID {
-	if by := s.signer.Load(); by != nil {
-		return by.device
-	}
-	return ID{}
-}
-
-// Sign returns the signature of that device over the bucket's id and message. Errors:
-// base.ErrInvalid where SignAs was not called.
+// Sign returns the public key of the device, and its signature over the bucket's id and message.
+// Before SignAs was called it draws a key that nobody else has. Errors are those of the source of
+// randomness.
 func (s *Sealer) Sign(message []byte) ([SignatureBytes]byte, error) {
-	by := s.signer.Load()
-	if by == nil {
-		return [SignatureBytes]byte{}, fmt.Errorf("sign: there is no key of a device: %w", base.ErrInvalid)
+	if s.signer.Load() == nil {
+		key, err := s.drawDeviceKey()
+		if err != nil {
+			return [SignatureBytes]byte{}, err
+		}
+		private := key.private()
+		s.signer.CompareAndSwap(nil, &private)
 	}
-	return [SignatureBytes]byte(ed25519.Sign(by.key, s.Keyring().signedBytes(message))), nil
+	private := *s.signer.Load()
+	public := private.Public().(ed25519.PublicKey)
+	return [SignatureBytes]byte(append(bytes.Clone(public), ed25519.Sign(private, s.Keyring().signedBytes(message))...)), nil
 }
 
-// Verify verifies the signature of a device over something that is sealed with data key keyIndex.
-// Errors: ErrUnknownDevice, ErrBadSignature.
-func (k *Keyring) Verify(device ID, keyIndex uint32, message []byte, signature [SignatureBytes]byte) error {
-	d, ok := k.Device(device)
-	switch {
-	case !ok:
-		return fmt.Errorf("device %s: %w", device, ErrUnknownDevice)
-	case d.Until > 0 && keyIndex >= d.Until:
-		return fmt.Errorf("device %s was shut out before: %w", device, ErrBadSignature)
-	case !ed25519.Verify(d.Key[:], k.signedBytes(message), signature[:]):
-		return fmt.Errorf("device %s has not signed it: %w", device, ErrBadSignature)
+func (s *Sealer) drawDeviceKey() (DeviceKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return NewDeviceKey(s.random)
+}
+
+// Verify returns the device that has signed a message of the bucket. Errors: ErrBadSignature.
+func (k *Keyring) Verify(message []byte, signature [SignatureBytes]byte) (ID, error) {
+	public := ed25519.PublicKey(signature[:ed25519.PublicKeySize])
+	id := deviceID(public)
+	if !ed25519.Verify(public, k.signedBytes(message), signature[ed25519.PublicKeySize:]) {
+		return ID{}, fmt.Errorf("device %s: %w", id, ErrBadSignature)
 	}
-	return nil
+	return id, nil
 }
 
 // signedBytes is what a device signs.

@@ -3,9 +3,9 @@
 // what an object is.
 //
 // A bucket's keyring holds the bucket's id, a key for names, a secret for chunking, data keys, and
-// the public keys of its slots and devices. It is a chain of rings: each is an object of its own
-// that names the hash of the one before, is sealed with a key of its own, and has that key wrapped
-// for every slot. A slot is opened with a master key: 32 bytes from a key file, from a passphrase,
+// the public keys of its slots. It is a chain of rings: each is an object of its own that names the
+// hash of the one before, is sealed with a key of its own, and has that key wrapped for every slot.
+// A slot is opened with a master key: 32 bytes from a key file, from a passphrase,
 // or written as recovery words. A Sealer seals with the newest data key and opens with all of them.
 // Each object has a random id and by it a key of its own. A single object is opened whole; a framed
 // one is a stream that is cut into frames of 16 KiB, and is opened by range or from front to end.
@@ -21,7 +21,7 @@
 // shape (single or framed), the index of the data key, and a random id; of the keyring the bucket's
 // id, when it changed, how many slots it has and of which kind, the parameters of argon2id, sixteen
 // bytes of each slot by which a guessed passphrase can be tried (so can it by the rest), and by its
-// length about how many devices and data keys there are. Lengths are padded: those of framed
+// length about how many data keys there are. Lengths are padded: those of framed
 // objects by Padme, those of single ones as the caller says. They are those after compression,
 // where the caller lets something be compressed: who can have text of his own put beside a secret
 // into one block can learn of the secret from them.
@@ -87,13 +87,14 @@
 //	32  chunking secret
 //	 4  number of data keys: 1 to 1024, in plaintext 0; and each, 32
 //	    for each slot: Ed25519 public key (32), X25519 public key (32), text(label)
-//	 4  number of devices, at most 4096; of each:
-//	    id (16), Ed25519 public key (32), until (4), text(name)
 //
-// until is 0, or the index of the first data key with which nothing counts any more that the device
-// seals. The next ring has the same bucket id, algorithm, keys, slots and devices, but that slots
-// may be missing or new, and data keys and devices be added, and a device be shut out. It counts
-// when a slot of the ring before has signed it; ring 0 is signed by a slot of its own.
+// The next ring has the same bucket id, algorithm, keys and slots, but that slots may be missing or
+// new, and data keys be added. It counts when a slot of the ring before has signed it; ring 0 is
+// signed by a slot of its own.
+//
+// A device signs with an Ed25519 key of its own, which is not in the keyring: its signature of
+// "ledger seal 1 device", the bucket's id and a message stands behind its public key (32). Its id
+// is the beginning of the SHA-256 of "ledger seal 1 device" and that key.
 //
 // Recovery words are the 24 English words of BIP-39 for a master key of 32 bytes.
 //
@@ -132,9 +133,6 @@
 //	I4: no plaintext is given out whose tag has not been verified.
 //	I5: errors, logs and formatted values carry role, name, lengths and numbers; never plaintext
 //	    or keys.
-//	I6: rings that leave out others which are known are taken only if those added slots and
-//	    devices, and nothing else: so no removed slot, shut-out device or retired data key comes
-//	    back.
 //
 // Keyring, Sealer, Reader, Ring, Chain and MasterKey may be used concurrently; a Writer, Stream,
 // Frames or Compressor by one goroutine at a time. The package starts no goroutine. It imports, of

@@ -65,7 +65,7 @@ func FuzzOpenRing(f *testing.F) {
 	}
 	master := newMaster(f, 203)
 	first := found(f, newSealer(f, seal.AES256GCM, 204).Keyring(), master, 205)
-	second, _ := next(f, mustOpen(f, master, first), seal.Change{AddSlots: []seal.NewSlot{{Master: derived}}, AddDevices: []seal.Device{{ID: seal.ID{1}}}}, 206)
+	second, _ := next(f, mustOpen(f, master, first), seal.Change{AddSlots: []seal.NewSlot{{Master: derived}}}, 206)
 	f.Add(first)
 	f.Add(second)
 	f.Add(found(f, newSealer(f, seal.AES256GCM, 206).Keyring(), derived, 207))

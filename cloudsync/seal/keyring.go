@@ -35,7 +35,6 @@ type Keyring struct {
 	number  uint64
 	hash    Hash
 	slots   []slot
-	devices []Device
 	self    *slotKeys // of the slot that has opened it; nil in plaintext
 }
 
@@ -98,22 +97,6 @@ func (k *Keyring) Slots() []SlotInfo {
 		all[i].Own = k.self != nil && k.self.id == k.slots[i].id
 	}
 	return all
-}
-
-// Devices returns the devices that were registered, also those that are shut out, in that order.
-// The slice is the caller's.
-func (k *Keyring) Devices() []Device { return slices.Clone(k.devices) }
-
-// HasDevices reports whether any device was registered.
-func (k *Keyring) HasDevices() bool { return len(k.devices) > 0 }
-
-// Device returns the device of an id. ok is false when it was never registered.
-func (k *Keyring) Device(id ID) (d Device, ok bool) {
-	i := slices.IndexFunc(k.devices, func(d Device) bool { return d.ID == id })
-	if i < 0 {
-		return Device{}, false
-	}
-	return k.devices[i], true
 }
 
 func (k *Keyring) newest() uint32 {

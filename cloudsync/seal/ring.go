@@ -229,19 +229,14 @@ type Change struct {
 	// RemoveSlots are the ids of slots that no longer open the keyring. The one with which it is
 	// open is not removed.
 	RemoveSlots []ID
-	// AddDevices registers devices; Until is ignored.
-	AddDevices []Device
-	// RemoveDevices are the ids of devices of which nothing counts any more that is written from
-	// then on.
-	RemoveDevices []ID
 }
 
 // Next returns the ring that comes after k, as it goes into the bucket unless there is one of that
 // number already, and the keyring that has it open. Slots are wrapped with a new key for those that
 // are left, so that nobody else opens it, and signed by the one with which k was opened.
 //
-// Errors: base.ErrInvalid for slots and devices that are not there or twice, for labels, for the
-// own slot, in plaintext for slots and data keys; base.ErrTooLarge beyond the bounds.
+// Errors: base.ErrInvalid for slots that are not there, for labels, for the own slot, in plaintext
+// for slots and data keys; base.ErrTooLarge beyond the bounds.
 func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	raw, next, err := k.next(c, random)
 	if err != nil {
@@ -253,10 +248,10 @@ func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	next := *k
 	next.number++
-	next.slots, next.devices = slices.Clone(k.slots), slices.Clone(k.devices)
+	next.slots = slices.Clone(k.slots)
 	plain := k.algorithm == Plain
-	if !k.founded || plain && (c.NewDataKey || len(c.AddSlots)+len(c.RemoveSlots)+len(c.RemoveDevices) > 0) {
-		return nil, nil, fmt.Errorf("a keyring of %s has no slots, no data keys, and shuts nobody out: %w", k.algorithm, base.ErrInvalid)
+	if !k.founded || plain && (c.NewDataKey || len(c.AddSlots)+len(c.RemoveSlots) > 0) {
+		return nil, nil, fmt.Errorf("a keyring of %s has no slots and no data keys: %w", k.algorithm, base.ErrInvalid)
 	}
 	for _, id := range c.RemoveSlots {
 		i := slices.IndexFunc(next.slots, func(s slot) bool { return s.id == id })
@@ -275,7 +270,7 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 		}
 		next.slots = append(next.slots, s)
 	}
-	if (c.NewDataKey || len(c.RemoveSlots)+len(c.RemoveDevices) > 0) && !plain {
+	if (c.NewDataKey || len(c.RemoveSlots) > 0) && !plain {
 		b, err := draw(random, keyBytes)
 		if err != nil {
 			return nil, nil, fmt.Errorf("draw data key: %w", err)
@@ -283,40 +278,15 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 		next.data = append(slices.Clip(k.data), secret.New(b))
 		clear(b)
 	}
-	if err := next.changeDevices(c); err != nil {
-		return nil, nil, err
-	}
-	if len(next.slots) > MaxSlots || len(next.data) > MaxDataKeys || len(next.devices) > MaxDevices || next.number >= MaxRings {
-		return nil, nil, fmt.Errorf("%d slots, %d data keys, %d devices, limits %d, %d and %d: %w",
-			len(next.slots), len(next.data), len(next.devices), MaxSlots, MaxDataKeys, MaxDevices, base.ErrTooLarge)
+	if len(next.slots) > MaxSlots || len(next.data) > MaxDataKeys || next.number >= MaxRings {
+		return nil, nil, fmt.Errorf("%d slots, %d data keys, limits %d and %d: %w",
+			len(next.slots), len(next.data), MaxSlots, MaxDataKeys, base.ErrTooLarge)
 	}
 	raw, err := next.write(k.self, random)
 	if err != nil {
 		return nil, nil, err
 	}
 	return raw, &next, nil
-}
-
-// changeDevices adds and shuts out devices.
-func (k *Keyring) changeDevices(c Change) error {
-	for _, id := range c.RemoveDevices {
-		i := slices.IndexFunc(k.devices, func(d Device) bool { return d.ID == id && d.Until == 0 })
-		if i < 0 {
-			return fmt.Errorf("there is no device %s, or it is shut out already: %w", id, base.ErrInvalid)
-		}
-		k.devices[i].Until = k.newest()
-	}
-	for _, d := range c.AddDevices {
-		if _, there := k.Device(d.ID); there || d.ID == (ID{}) {
-			return fmt.Errorf("device %s is there already, or it is nobody's id: %w", d.ID, base.ErrInvalid)
-		}
-		if err := CheckLabel(d.Name); err != nil {
-			return err
-		}
-		d.Until = 0
-		k.devices = append(k.devices, d)
-	}
-	return nil
 }
 
 // write returns k as a ring that signer has signed, and sets its hash. k.hash is that of the ring
@@ -394,11 +364,6 @@ func (k *Keyring) content() []byte {
 		b = append(append(b, k.slots[i].sign...), k.slots[i].box.Bytes()...)
 		b = appendText(b, k.slots[i].label)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(k.devices)))
-	for _, d := range k.devices {
-		b = append(append(b, d.ID[:]...), d.Key[:]...)
-		b = appendText(binary.BigEndian.AppendUint32(b, d.Until), d.Name)
-	}
 	return b
 }
 
@@ -436,17 +401,6 @@ func (k *Keyring) parseContent(b []byte) (problem string) {
 			return "a key that is none"
 		}
 		s.label = text()
-	}
-	devices := binary.BigEndian.Uint32(take(4))
-	if devices > MaxDevices {
-		return fmt.Sprintf("%d devices", devices)
-	}
-	for range devices {
-		d := Device{ID: ID(take(IDBytes)), Key: [keyBytes]byte(take(keyBytes)), Until: binary.BigEndian.Uint32(take(4)), Name: text()}
-		if _, twice := k.Device(d.ID); problem == "" && (twice || d.ID == ID{} || d.Until > MaxDataKeys) {
-			return fmt.Sprintf("device %s until %d", d.ID, d.Until)
-		}
-		k.devices = append(k.devices, d)
 	}
 	if problem == "" && len(b) > 0 {
 		problem = fmt.Sprintf("%d bytes behind the content", len(b))

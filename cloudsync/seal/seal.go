@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -115,7 +116,7 @@ func printable(name string) string {
 // Sealer seals and opens the objects of one bucket. It may be used concurrently.
 type Sealer struct {
 	ring   atomic.Pointer[Keyring]
-	signer atomic.Pointer[signer]
+	signer atomic.Pointer[ed25519.PrivateKey]
 
 	mu     sync.Mutex
 	random io.Reader // guarded by mu, for sources that are not safe for concurrent use

@@ -194,14 +194,14 @@ func TestRepeatedRandomness(t *testing.T) {
 		}
 	}
 	master := newMaster(t, 2)
-	first, _, err := newSealer(t, seal.AES256GCM, 3).Keyring().Found(seal.NewSlot{Master: master}, repeated{})
+	first, _, err := newSealer(t, seal.AES256GCM, 3).Keyring().Found(seal.NewSlot{Master: master}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const publicKeyAt = 60
 	keys := map[string]bool{string(first[publicKeyAt:][:32]): true}
 	for name := range 5 {
-		second, _, err := mustOpen(t, master, first).Next(seal.Change{AddDevices: []seal.Device{{ID: seal.ID{1}, Name: fmt.Sprint(name)}}}, repeated{})
+		second, _, err := mustOpen(t, master, first).Next(seal.Change{AddSlots: []seal.NewSlot{{Master: newMaster(t, 4), Label: fmt.Sprint(name)}}}, repeated{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,9 +20,7 @@ import (
 const (
 	// MaxSlots is how many slots a keyring may have.
 	MaxSlots = 64
-	// MaxDevices is how many devices may be registered, also those that are shut out.
-	MaxDevices = 4096
-	// MaxLabelBytes is the greatest length of the label of a slot and of the name of a device.
+	// MaxLabelBytes is the greatest length of the label of a slot.
 	MaxLabelBytes = 128
 )
 
@@ -61,21 +59,8 @@ type SlotInfo struct {
 	Own bool
 }
 
-// Device is a device that writes to the bucket.
-type Device struct {
-	// ID is its fingerprint.
-	ID ID
-	// Name is what it calls itself; see CheckLabel. It is no proof of anything.
-	Name string
-	// Key verifies what it signs.
-	Key [ed25519.PublicKeySize]byte
-	// Until is 0 for a device that may write; else it was shut out, and nothing of it counts that
-	// is sealed with a data key of this index or a greater one.
-	Until uint32
-}
-
-// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a slot
-// or the name of a device: at most MaxLabelBytes of UTF-8, all of it printable.
+// CheckLabel returns an error that matches base.ErrInvalid unless s will do for the label of a
+// slot: at most MaxLabelBytes of UTF-8, all of it printable.
 func CheckLabel(s string) error {
 	if len(s) > MaxLabelBytes || !utf8.ValidString(s) {
 		return fmt.Errorf("label of %d bytes, want at most %d of UTF-8: %w", len(s), MaxLabelBytes, base.ErrInvalid)
@@ -163,15 +148,10 @@ type NewSlot struct {
 	Master MasterKey
 	// Label is what it is called; see CheckLabel.
 	Label string
-
-	again *slot // one that a keyring had already
 }
 
 // make draws an id for the slot and derives its public keys.
 func (n NewSlot) make(bucket ID, random io.Reader) (slot, error) {
-	if n.again != nil {
-		return *n.again, nil
-	}
 	if n.Master.IsZero() {
 		return slot{}, fmt.Errorf("add slot: it has no key: %w", base.ErrInvalid)
 	}
@@ -268,7 +248,7 @@ func (s *slot) crypt(shared, head []byte, do func(cipher.AEAD) ([]byte, error)) 
 	return do(aead)
 }
 
-// appendText appends a label or name behind its length in two bytes.
+// appendText appends a label behind its length in two bytes.
 func appendText(b []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
 }

@@ -21,7 +21,7 @@
 // for its type, its length (uvarint), and its fields. A reader holds one record at a time, so a
 // stream may be longer than memory. What a stream may hold depends on what it is for:
 //
-//	body          Device, Gone, Pack, Piece, Missing, Commit, Explanation, Tag, Retention
+//	body          Size, Gone, Pack, Piece, Missing, Commit, Explanation, Tag, Retention
 //	checkpoint    Base, Run, Snapshot, Tag, Retention
 //	run           Commit, or Pack, or Gone, or Missing
 //
@@ -42,10 +42,9 @@
 //
 // # Authors
 //
-// Each entry and each epoch carries, inside the seal, the device that wrote it and its signature
-// over all of it and its place. It opens only if the keyring lists the device, and the device was
-// not shut out when the data key was drawn with which it is sealed: seal.ErrUnknownDevice,
-// seal.ErrBadSignature. Where the keyring lists no device, nobody has to sign.
+// Each entry and each epoch carries, inside the seal, the public key of the device that wrote it,
+// from which the id of the device follows, and its signature over all of it and its place. It does
+// not open with another signature: seal.ErrBadSignature.
 //
 // # Invariants, cited by the tests
 //

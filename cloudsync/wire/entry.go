@@ -25,8 +25,8 @@ type Entry struct {
 	Number uint64
 	// Previous is the hash of the entry before, or of the epoch for the first one behind its base.
 	Previous, Hash epoch.Hash
-	// Device is the id of the device that has signed the entry, zero where the keyring lists none.
-	Device epoch.ID
+	// Device is the device that has signed the entry.
+	Device seal.ID
 	// Closing is the epoch that a closing entry proposes, and Sealed its object; nil for another
 	// entry.
 	Closing *epoch.Proposal
@@ -62,8 +62,7 @@ const (
 //	4   length h of the sealed head
 //	h   head, sealed with HeadLabel
 //	    body, sealed with BodyLabel; nothing for one that is an object of its own; or the object
-//	          of
-//	    the epoch that a closing entry proposes
+//	    of the epoch that a closing entry proposes
 //
 // and of the plaintext of a head:
 //
@@ -72,7 +71,7 @@ const (
 //	32  hash of what is before
 //	16  id of the entry, or of the body that is an object of its own; zero in a closing entry
 //	32  SHA-256 of what follows the head
-//	80  author: see author.go
+//	96  author: see author.go
 //
 // The hash of an entry is the SHA-256 of its bytes up to the end of the sealed head.
 const (
@@ -182,12 +181,8 @@ func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
 	if err != nil {
 		return err
 	}
-	ref, _, err := seal.Inspect(l, head)
-	if err != nil {
-		return err
-	}
 	var plain []byte
-	if plain, e.Device, err = verify(s, entryWhere, n, entryPlace(e.Epoch, e.Number), sealed, ref.KeyIndex); err != nil {
+	if plain, e.Device, err = verify(s, entryWhere, n, entryPlace(e.Epoch, e.Number), sealed); err != nil {
 		return err
 	}
 	d := &decoder{where: entryWhere, b: plain}

@@ -118,11 +118,7 @@ func OpenEpoch(s *seal.Sealer, n Names, stored []byte) (*epoch.Proposal, error) 
 	if err != nil {
 		return nil, err
 	}
-	ref, _, err := seal.Inspect(n.EpochLabel(), stored)
-	if err != nil {
-		return nil, err
-	}
-	plain, _, err := verify(s, epochWhere, n, nil, sealed, ref.KeyIndex)
+	plain, _, err := verify(s, epochWhere, n, nil, sealed)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ const (
 	MaxLiveBytes = 8 << 10
 )
 
-// Record is one of Device, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot,
+// Record is one of Size, Gone, Pack, Piece, Missing, Commit, Explanation, Base, Run, Snapshot,
 // Tag and Retention, as a pointer.
 type Record interface {
 	// tag returns the type of the record.
@@ -60,7 +60,7 @@ func Compare(a, b Record) int {
 
 // The types of records, in the order in which they stand in a stream.
 const (
-	tagDevice byte = iota + 1
+	tagSize byte = iota + 1
 	tagBase
 	tagRun
 	tagSnapshot
@@ -77,8 +77,8 @@ const (
 // newRecord returns a zero record of a type, nil for none.
 func newRecord(tag byte) Record {
 	switch tag {
-	case tagDevice:
-		return new(Device)
+	case tagSize:
+		return new(Size)
 	case tagBase:
 		return new(Base)
 	case tagRun:
@@ -105,26 +105,20 @@ func newRecord(tag byte) Record {
 	return nil
 }
 
-// Device begins a body: it says which device made it. Values is how many keys get a value, and
-// Bytes how long the eager packs are: for who shows how far a device is.
-type Device struct {
-	ID            epoch.ID
-	Values, Bytes uint64
-}
+// Size begins a body. Values is how many keys get a value, and Bytes how long the eager packs are:
+// for who shows how far a device is.
+type Size struct{ Values, Bytes uint64 }
 
-func (*Device) tag() byte          { return tagDevice }
-func (*Device) compare(Record) int { return 0 }
-func (r *Device) check() error {
-	return errors.Join(notZero("id of the device", r.ID), display(r.Values), display(r.Bytes))
-}
+func (*Size) tag() byte          { return tagSize }
+func (*Size) compare(Record) int { return 0 }
+func (r *Size) check() error     { return errors.Join(display(r.Values), display(r.Bytes)) }
 
-func (r *Device) read(d *decoder) {
-	r.ID = d.id()
+func (r *Size) read(d *decoder) {
 	r.Values, r.Bytes = d.uvarint("number of values", 0, maxDisplay), d.uvarint("bytes of packs", 0, maxDisplay)
 }
 
-func (r *Device) appendTo(b []byte) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(append(b, r.ID[:]...), r.Values), r.Bytes)
+func (r *Size) appendTo(b []byte) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, r.Values), r.Bytes)
 }
 
 // maxDisplay bounds figures on which nothing depends, so that sums of them do not overflow.

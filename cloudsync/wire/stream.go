@@ -21,8 +21,8 @@ type Stream struct {
 }
 
 // Body is what an entry brings.
-var Body = Stream{"body of a log entry", tagDevice,
-	[]byte{tagDevice, tagGone, tagPack, tagPiece, tagMissing, tagCommit, tagExplanation, tagTag, tagRetention}}
+var Body = Stream{"body of a log entry", tagSize,
+	[]byte{tagSize, tagGone, tagPack, tagPiece, tagMissing, tagCommit, tagExplanation, tagTag, tagRetention}}
 
 // Checkpoint is the state with which an epoch begins.
 var Checkpoint = Stream{"checkpoint", tagBase, []byte{tagBase, tagRun, tagSnapshot, tagTag, tagRetention}}
@@ -230,7 +230,7 @@ func (r *Reader) next() (Record, error) {
 
 // least returns how many records a stream has at least: a body changes something.
 func (s Stream) least() int {
-	if s.first == tagDevice {
+	if s.first == tagSize {
 		return 2
 	}
 	return 1

@@ -89,8 +89,8 @@ func aCommit(t *rapid.T) *commit.Commit {
 // aRecord draws a record of a type.
 func aRecord(t *rapid.T, tag byte) Record {
 	switch tag {
-	case tagDevice:
-		return &Device{anID(t), rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), rapid.Uint64Range(0, maxDisplay).Draw(t, "bytes")}
+	case tagSize:
+		return &Size{rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), rapid.Uint64Range(0, maxDisplay).Draw(t, "bytes")}
 	case tagBase:
 		return &Base{rapid.Uint64Range(0, MaxNumber).Draw(t, "number"), aHash(t)}
 	case tagRun:
@@ -161,7 +161,7 @@ func aStream(t *rapid.T, s Stream) []Record {
 		switch tag {
 		case tagExplanation:
 			continue
-		case tagDevice, tagBase, tagRetention:
+		case tagSize, tagBase, tagRetention:
 			n = 1
 		}
 		if len(s.tags) == 1 {
@@ -339,7 +339,7 @@ func TestVersions(t *testing.T) {
 	if _, err := ParseEpoch([]byte{version + 1, 1}); !errors.As(err, &newer) {
 		t.Error(err)
 	}
-	for _, b := range [][]byte{nil, {0}, {version}, {version, tagRetention + 1, 0}, {version, tagDevice, 0x80, 0x80, 0x80, 1}, {version, tagDevice, 0x80, 0}} {
+	for _, b := range [][]byte{nil, {0}, {version}, {version, tagRetention + 1, 0}, {version, tagSize, 0x80, 0x80, 0x80, 1}, {version, tagSize, 0x80, 0}} {
 		if _, err := read(Body, b); !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%x: %v", b, err)
 		}
@@ -432,7 +432,7 @@ func sealers(t testing.TB) map[string]*seal.Sealer {
 func TestEntries(t *testing.T) {
 	e, other, id := epoch.ID{1}, epoch.ID{2}, epoch.ID{3}
 	previous := epoch.Hash{4}
-	stream, err := write(Body, []Record{&Device{ID: id}, &Retention{Last: 10}})
+	stream, err := write(Body, []Record{&Size{}, &Retention{Last: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,94 +503,77 @@ func deviceKey(t testing.TB, b byte) seal.DeviceKey {
 	return k
 }
 
-// TestAuthors: where the keyring lists devices, an entry and an epoch open only when one of them
-// has signed them for their place, and sealed them before it was shut out.
+// TestAuthors: an entry and an epoch name the device that has signed them, and open only in the
+// place for which it has.
 func TestAuthors(t *testing.T) {
 	e, id, previous := epoch.ID{1}, epoch.ID{3}, epoch.Hash{4}
 	x := &epoch.Proposal{ID: epoch.ID{2}, Parent: e, Kind: epoch.Deleted, Base: 6, BaseHash: previous}
-	master, err := seal.NewMasterKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := seal.NewKeyring(seal.AES256GCM, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, k, err = k.Found(seal.NewSlot{Master: master}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := func(c seal.Change) {
-		t.Helper()
-		if _, k, err = k.Next(c, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := NamesOf(k, "ledger", [16]byte{1})
-	write := func(device, key byte) (entry, proposal []byte) {
-		t.Helper()
-		s := seal.NewSealer(k, nil)
-		if device != 0 {
-			s.SignAs(seal.ID{device}, deviceKey(t, key))
-		}
-		if entry, _, err = SealEntry(s, n, e, 7, previous, LongBody(id)); err == nil {
-			proposal, err = SealEpoch(s, n, x)
-		}
+	for _, a := range []seal.Algorithm{seal.Plain, seal.AES256GCM} {
+		k, err := seal.NewKeyring(a, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return entry, proposal
-	}
-	open := func(what string, entry, proposal []byte, want error) {
-		t.Helper()
-		s := seal.NewSealer(k, nil)
-		_, err := OpenEntry(s, n, e, 7, entry)
-		_, other := OpenEpoch(s, n, proposal)
-		for _, err := range []error{err, other} {
+		n, s, key := NamesOf(k, "ledger", [16]byte{1}), seal.NewSealer(k, nil), deviceKey(t, 7)
+		s.SignAs(key)
+		entry, _, err := SealEntry(s, n, e, 7, previous, LongBody(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := OpenEntry(seal.NewSealer(k, nil), n, e, 7, entry); err != nil || got.Device != key.ID() {
+			t.Errorf("%s: %+v, %v", a, got, err)
+		}
+		proposal, err := SealEpoch(s, n, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// A member moves what another one has written, or says that it is his own.
+		head, _, err := s.Open(n.HeadLabel(e, 7), entry[lengthBytes:], headBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seals := func(l seal.Label, plain []byte) []byte {
+			t.Helper()
+			sealed, _, err := s.Seal(l, plain, seal.Form{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sealed
+		}
+		opens := func(what string, n Names, e epoch.ID, number uint64, plain []byte, want error) {
+			t.Helper()
+			sealed := seals(n.HeadLabel(e, number), plain)
+			_, err := OpenEntry(s, n, e, number, append(binary.BigEndian.AppendUint32(nil, uint32(len(sealed))), sealed...))
 			if !errors.Is(err, want) || want != nil && !errors.Is(err, base.ErrCorrupt) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %s: %v", a, what, err)
 			}
 		}
-	}
-	entry, proposal := write(0, 0)
-	open("unsigned without devices", entry, proposal, nil)
-	next(seal.Change{AddDevices: []seal.Device{{ID: seal.ID{7}, Key: deviceKey(t, 7).Public()}}})
-	open("unsigned", entry, proposal, errNotSigned)
-	entry, proposal = write(8, 8)
-	open("unknown device", entry, proposal, seal.ErrUnknownDevice)
-	entry, proposal = write(7, 8)
-	open("another key", entry, proposal, seal.ErrBadSignature)
-	entry, proposal = write(7, 7)
-	open("signed", entry, proposal, nil)
-	s := seal.NewSealer(k, nil)
-	if got, err := OpenEntry(s, n, e, 7, entry); err != nil || got.Device != (epoch.ID{7}) {
-		t.Errorf("device %x, %v", got.Device, err)
-	}
-
-	// A member moves an entry of another one.
-	head, _, err := s.Open(n.HeadLabel(e, 7), entry[lengthBytes:], headBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, to := range []struct {
-		n      Names
-		e      epoch.ID
-		number uint64
-	}{{n, e, 8}, {n, epoch.ID{9}, 7}, {Names{n.Dir + "x"}, e, 7}} {
-		sealed, _, err := s.Seal(to.n.HeadLabel(to.e, to.number), head, seal.Form{})
+		opens("sealed again", n, e, 7, head, nil)
+		opens("another number", n, e, 8, head, seal.ErrBadSignature)
+		opens("another epoch", n, epoch.ID{9}, 7, head, seal.ErrBadSignature)
+		opens("another page", Names{n.Dir + "x"}, e, 7, head, seal.ErrBadSignature)
+		unsigned := append(bytes.Clone(head[:len(head)-64]), make([]byte, 64)...)
+		opens("unsigned", n, e, 7, unsigned, seal.ErrBadSignature)
+		own := bytes.Clone(head)
+		signature, err := seal.NewSealer(k, nil).Sign(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		moved := append(binary.BigEndian.AppendUint32(nil, uint32(len(sealed))), sealed...)
-		if _, err := OpenEntry(s, to.n, to.e, to.number, moved); !errors.Is(err, seal.ErrBadSignature) {
-			t.Errorf("an entry moved to %+v: %v", to, err)
+		copy(own[len(own)-authorBytes:], signature[:32])
+		opens("another device", n, e, 7, own, seal.ErrBadSignature)
+
+		plain, _, err := s.Open(n.EpochLabel(), proposal, MaxEpochBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenEpoch(s, n, seals(n.EpochLabel(), plain)); err != nil {
+			t.Errorf("%s: an epoch that was sealed again: %v", a, err)
+		}
+		other := Names{n.Dir + "x"}
+		if _, err := OpenEpoch(s, other, seals(other.EpochLabel(), plain)); !errors.Is(err, seal.ErrBadSignature) {
+			t.Errorf("%s: an epoch of another page: %v", a, err)
 		}
 	}
-
-	next(seal.Change{RemoveDevices: []seal.ID{{7}}})
-	open("before it was shut out", entry, proposal, nil)
-	entry, proposal = write(7, 7)
-	open("shut out", entry, proposal, seal.ErrBadSignature)
 }
 
 // TestNames: Parse takes what was named, and nothing else.
@@ -663,7 +646,7 @@ func golden(t testing.TB) map[string][]byte {
 	commits := []Record{&Commit{Commit: a, Diff: Diff{Inline: []byte("diff")}}, &Commit{Commit: b, Near: epoch.Set{}, Treeless: true}}
 	slices.SortFunc(commits, Record.compare)
 	commits = append(commits, &Commit{Commit: m, Base: a.ID, Near: epoch.Set{7, 8}, Diff: Diff{Place: &place}})
-	body := append([]Record{&Device{epoch.ID{9}, 300, 1000}, &Gone{epoch.Set{1, 2}}, &Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Pieces: 3, Eager: true},
+	body := append([]Record{&Size{300, 1000}, &Gone{epoch.Set{1, 2}}, &Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Pieces: 3, Eager: true},
 		&Piece{Digest: object.Sum(object.Chunk, []byte("piece")), Content: []byte("piece")}, &Missing{object.Sum(object.Chunk, []byte("gone"))}}, commits...)
 	body = append(body, &Explanation{Root: root(4), Diff: Diff{Inline: []byte("why")}}, &Tag{Name: "v1", Commit: m.ID}, &Tag{Name: "v2"},
 		&Retention{Last: 10, Within: time.Hour})
@@ -693,7 +676,7 @@ func golden(t testing.TB) map[string][]byte {
 		t.Fatal(err)
 	}
 	s := seal.NewSealer(k, nil)
-	s.SignAs(seal.ID{7}, deviceKey(t, 7))
+	s.SignAs(deviceKey(t, 7))
 	if out["author"], err = sign(s, entryWhere, Names{"a/b"}, entryPlace(epoch.ID{1}, 7), []byte("head")); err != nil {
 		t.Fatal(err)
 	}

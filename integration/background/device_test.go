@@ -10,7 +10,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
-	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
@@ -26,7 +26,7 @@ import (
 type device struct {
 	w       *world
 	index   int
-	id      format.ID
+	key     seal.DeviceKey
 	fs      *vfstest.Mem
 	rows    []*index.Memory // of the pages
 	run     *run
@@ -83,7 +83,7 @@ func (d *device) begin() error {
 // start begins a process.
 func (d *device) start() error {
 	d.runs++
-	o := cloudsync.Options{Bucket: nil, Keyring: d.w.ring, Device: d.id, Random: d.w.seeded(uint64(d.index+1)<<32 | uint64(d.runs)), Logger: discard, MinPoll: minPoll, MaxPoll: maxPoll}
+	o := cloudsync.Options{Bucket: nil, Keyring: d.w.ring, Key: d.key, Random: d.w.seeded(uint64(d.index+1)<<32 | uint64(d.runs)), Logger: discard, MinPoll: minPoll, MaxPoll: maxPoll}
 	if d.w.h.Limited {
 		o.Limits = cloudsync.Limits{RequestsPerSecond: 5, UploadBytesPerSecond: 200_000, DownloadBytesPerSecond: 400_000}
 	}
@@ -418,7 +418,7 @@ func (p *page) commit(ctx context.Context, keys []string, value string) (*commit
 	if err != nil {
 		return nil, err
 	}
-	c, err := commit.New(commit.Params{Now: p.run.d.w.now(), Root: root, Parents: []*commit.Commit{head}, Device: p.run.d.id.String()})
+	c, err := commit.New(commit.Params{Now: p.run.d.w.now(), Root: root, Parents: []*commit.Commit{head}, Device: p.run.d.key.ID().String()})
 	if err != nil {
 		return nil, err
 	}

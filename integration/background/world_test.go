@@ -18,7 +18,6 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	layout "github.com/ledgerd/ledger/cloudsync/wire"
@@ -145,7 +144,11 @@ func (w *world) carryOut() error {
 		w.has[ledger], w.acked[ledger], w.made[ledger] = map[commit.ID]bool{}, map[string]string{}, map[commit.ID]*commitNote{}
 	}
 	for i := range w.h.Devices {
-		d := &device{w: w, index: i, id: format.ID{byte(i + 1), 0xbb}}
+		key, err := seal.NewDeviceKey(w.seeded(1<<63 | uint64(i)))
+		if err != nil {
+			return err
+		}
+		d := &device{w: w, index: i, key: key}
 		w.devices = append(w.devices, d)
 		if err := d.begin(); err != nil {
 			return err

@@ -3,19 +3,16 @@ package sim
 import (
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	turns "github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	logwire "github.com/ledgerd/ledger/cloudsync/wire"
@@ -137,7 +134,7 @@ func (s *stream) Read(p []byte) (int, error) {
 type link struct {
 	wire    *wire
 	ring    *seal.Keyring
-	id      format.ID
+	key     seal.DeviceKey
 	syncer  *cloudsync.Syncer
 	page    *cloudsync.Page
 	opened  uint64    // how often
@@ -165,14 +162,16 @@ type backup struct {
 }
 
 func (d *device) newLink() {
-	d.link = &link{wire: &wire{d: d, b: d.w.cloud.b, seen: map[string]uint64{}}, ring: d.w.cloud.ring, id: d.fingerprint()}
+	d.link = &link{wire: &wire{d: d, b: d.w.cloud.b, seen: map[string]uint64{}}, ring: d.w.cloud.ring, key: d.newKey()}
 }
 
-func (d *device) fingerprint() format.ID {
-	var id format.ID
-	_, _ = seeded(d.w.h.Seed, 1<<34|uint64(d.w.fingerprints)).Read(id[:])
-	d.w.fingerprints++
-	return id
+func (d *device) newKey() seal.DeviceKey {
+	key, err := seal.NewDeviceKey(seeded(d.w.h.Seed, 1<<34|uint64(d.w.keys)))
+	if err != nil {
+		panic(err) // the source never fails
+	}
+	d.w.keys++
+	return key
 }
 
 // join begins to sync the open page.
@@ -180,7 +179,7 @@ func (d *device) join() {
 	l := d.link
 	l.opened++
 	l.syncer = cloudsync.New(cloudsync.Options{
-		Bucket: l.wire, Keyring: l.ring, Device: l.id, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
+		Bucket: l.wire, Keyring: l.ring, Key: l.key, Clock: passing{d.w, d}, Random: seeded(d.w.h.Seed, uint64(d.index)<<40|l.opened), Manual: true,
 	})
 	l.page = l.syncer.OpenPage(cloudsync.PageOptions{Store: d.s, Ledger: "ledger", Name: "page", Merge: d.mergeThese})
 	l.session, l.looked, l.proved = d.w.cloud.epoch, false, time.Time{}
@@ -291,30 +290,6 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 		strange = true
 	}
 	return strange, nil
-}
-
-// needs reports whether by may know how far the device is, and that it has not read a commit, or
-// what is built on it, which is in the log.
-func (d *device) needs(n *node, by *device) bool {
-	if !d.waitedFor() {
-		return false
-	}
-	for i := range d.w.cloud.has.and(by.has).minus(d.has).all() {
-		if q := d.w.graph.nodes[i]; q == n || slices.Contains(q.parents, n) {
-			return true
-		}
-	}
-	return false
-}
-
-// waitedFor reports whether others know how far the device is.
-func (d *device) waitedFor() bool {
-	for _, name := range d.w.cloud.b.Names() {
-		if strings.Contains(name, "/devices/"+hex.EncodeToString(d.link.id[:])) {
-			return true
-		}
-	}
-	return false
 }
 
 // call calls fn with a context that ends at a request.

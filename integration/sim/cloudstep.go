@@ -418,13 +418,6 @@ func (d *device) giveUp(ctx context.Context, stop int) error {
 	return d.judge("give up", err, errStopped)
 }
 
-// simple reports whether what devices have told of themselves holds: no disk was exchanged, no
-// bucket either, and nobody was silent for too long.
-func (w *World) simple() bool {
-	s := &w.cloud.stats
-	return s.Restored == 0 && s.Evictions == 0 && w.cloud.epoch == 0 && w.now.Load() < int64(170*24*time.Hour)
-}
-
 // noticePruned notes which commits the device has given up since the bucket keeps less. What is
 // tagged and the heads stay (S12).
 func (d *device) noticePruned(ctx context.Context) error {
@@ -456,26 +449,15 @@ func (d *device) noticePruned(ctx context.Context) error {
 		if d.pinned(n.c.ID) {
 			return fmt.Errorf("S12: device %d has given up commit %s, which is in use", d.index, n.c.ID.Short())
 		}
-		if err := d.gaveUp(n); err != nil {
-			return err
-		}
+		d.gaveUp(n)
 	}
 	return nil
 }
 
-// gaveUp notes that the device has given a commit up. Who is the first to do so waits for devices
-// that have not read it (S12).
-func (d *device) gaveUp(n *node) error {
-	if d.w.retained && d.w.simple() && !d.w.pruned.has(n.index) {
-		for _, other := range d.w.devices {
-			if other != d && other.needs(n, d) {
-				return fmt.Errorf("S12: device %d has given up commit %s, and device %d has told that it has not read so far", d.index, n.c.ID.Short(), other.index)
-			}
-		}
-	}
+// gaveUp notes that the device has given a commit up.
+func (d *device) gaveUp(n *node) {
 	d.pruned, d.w.pruned = d.pruned.with(n.index), d.w.pruned.with(n.index)
 	d.w.trace("device %d has given up %s", d.index, n.c.ID.Short())
-	return nil
 }
 
 // tag changes a tag.
@@ -514,7 +496,7 @@ func (d *device) restore(ctx context.Context, b *backup, anew bool) error {
 		rows = index.NewMemory()
 	}
 	if anew {
-		d.link.id = d.fingerprint()
+		d.link.key = d.newKey()
 	}
 	d.w.trace("device %d is restored: heads %s", d.index, nodeIDs(d.heads))
 	if err := d.shut(); err != nil {

@@ -126,7 +126,7 @@ const (
 	Retain
 	GiveUp
 	// Backup copies the disk of the device; Restore gives the device the disk of the last backup of
-	// Peer, or of the next device that has one: with a new fingerprint if Apart is set, and always
+	// Peer, or of the next device that has one: with a new key if Apart is set, and always
 	// when it is another's.
 	Backup
 	Restore

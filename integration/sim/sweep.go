@@ -284,7 +284,8 @@ func (d *device) mayLack(ctx context.Context, n *node) (bool, error) {
 	if errors.Is(err, base.ErrGone) || errors.Is(err, base.ErrNotFound) {
 		switch stray, strayErr := d.strays(ctx, n); {
 		case d.w.pruned.has(n.index) || d.w.retained:
-			return true, d.gaveUp(n)
+			d.gaveUp(n)
+			return true, nil
 		case strayErr != nil:
 			return false, strayErr
 		case stray, d.passesBy(n):

@@ -85,7 +85,7 @@ type World struct {
 	page         [16]byte
 	now          atomic.Int64 // nanoseconds since epoch
 	cloud        *cloud       // nil: devices exchange commits directly
-	fingerprints int          // that were given to devices
+	keys         int          // that were given to devices
 	excused      set          // commits that only devices had whose disk was replaced
 	evicted      set          // commits that a device had whose page was evicted
 	pruned       set          // commits that any device has pruned
