@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/presence"
@@ -279,6 +281,38 @@ func (p *Page) Commit(ctx context.Context, id CommitID) (Commit, error) {
 		return Commit{}, fmt.Errorf("read commit: %w", err)
 	}
 	return newCommit(c), nil
+}
+
+// Sender is the device that put a commit into the log of the cloud.
+type Sender struct {
+	// Device is the id of the device, as CloudInfo.Device has it: 32 hexadecimal digits, "" where
+	// nobody knows, as of a commit that is not synced.
+	Device string
+	// Verified says that this device has read the entry of the log with the commit, which the other
+	// one has signed. Else the device says so that made the checkpoint with which this one began.
+	Verified bool
+}
+
+// Sender returns who put a commit into the log of the cloud. That is the device that made it,
+// unless another one has sent it again, where a bucket had lost it. Errors: ErrNotFound, ErrClosed,
+// ErrCorrupt.
+func (p *Page) Sender(ctx context.Context, id CommitID) (out Sender, err error) {
+	if _, err = p.durableCommit(ctx, commit.ID(id)); err == nil {
+		err = p.enter()
+	}
+	if err != nil {
+		return out, fmt.Errorf("read who sent a commit: %w", err)
+	}
+	defer p.leave()
+	s, err := cloudsync.SenderOf(ctx, p.store, commit.ID(id))
+	if err != nil {
+		p.note(err)
+		return out, fmt.Errorf("read who sent a commit: %w", err)
+	}
+	if s.Device != (seal.ID{}) {
+		out = Sender{Device: s.Device.String(), Verified: s.Verified}
+	}
+	return out, nil
 }
 
 // durableCommit returns a commit once it is durable. Somebody asks for it by its id, who may be

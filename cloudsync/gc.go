@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -50,6 +51,15 @@ const MetadataPosition = replica.MetadataPosition
 // ctx.
 func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	return replica.StandingOf(ctx, store)
+}
+
+// Sender is the device that put a commit into the log.
+type Sender = replica.Sender
+
+// SenderOf returns who put a commit of a store into the log, zero where nobody knows. Errors:
+// *base.CorruptError; those of the store and of ctx.
+func SenderOf(ctx context.Context, store *storage.Store, id commit.ID) (Sender, error) {
+	return replica.SenderOf(ctx, store, id)
 }
 
 // RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing

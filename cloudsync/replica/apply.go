@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -138,6 +139,9 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	c, id := r.Commit, short(r.Commit.ID)
 	b.last, b.lastNew = r, false
+	if r.Sender != (seal.ID{}) {
+		return bad("it has another sender than the entry")
+	}
 	for _, parent := range c.Parents {
 		delete(b.bare, parent)
 	}
@@ -151,6 +155,11 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	}
 	if b.adopts && (!ok || here || b.p.state.wasGivenUp(id)) {
 		return nil
+	}
+	if !here || b.unsynced[c.ID] {
+		if err := b.sentBy(ctx, c.ID, b.e.Device, false); err != nil {
+			return err
+		}
 	}
 	b.short[id] = c
 	if r.Near != nil {

@@ -55,7 +55,7 @@ type entering struct {
 	j        epoch.Joined
 	// received are the commits of the checkpoint that are not here, as far as they fit into a
 	// batch; many says that they do not.
-	received []*commit.Commit
+	received []*wire.Commit
 	bytes    int
 	many     bool
 	heads    map[epoch.Commit]*commit.Commit // of the log
@@ -159,7 +159,7 @@ func (e *entering) readCommits(ctx context.Context) error {
 			return err
 		}
 		nodes = append(nodes, n)
-		return e.receive(ctx, c.Commit)
+		return e.receive(ctx, c)
 	})
 	if err != nil {
 		return err
@@ -232,15 +232,18 @@ func (p *Page) notInLog(unsynced map[commit.ID]bool) epoch.Set {
 const maxReceived = 8 << 20
 
 // receive notes a commit of the checkpoint that is not here.
-func (e *entering) receive(ctx context.Context, c *commit.Commit) error {
+func (e *entering) receive(ctx context.Context, c *wire.Commit) error {
+	if _, ok := e.view.Index(short(c.Commit.ID)); ok {
+		if !e.unsynced[c.Commit.ID] {
+			return nil
+		}
+		return e.sentBy(ctx, c.Commit.ID, c.Sender, true)
+	}
 	if e.many {
 		return nil
 	}
-	if _, ok := e.view.Index(short(c.ID)); ok {
-		return nil
-	}
-	e.received = append(e.received, c)
-	if e.bytes += len(c.Encode()) + 64; e.bytes > maxReceived {
+	e.received = append(e.received, &wire.Commit{Commit: c.Commit, Sender: c.Sender})
+	if e.bytes += len(c.Commit.Encode()) + 96; e.bytes > maxReceived {
 		e.received, e.many = nil, true
 	}
 	return nil

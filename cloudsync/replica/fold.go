@@ -218,7 +218,13 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	}
 	n := p.state.Next()
 	n.setGiveUp(append(left, kept...))
-	return pruned, p.write(ctx, nil, &storage.SyncBatch{}, n)
+	b := &storage.SyncBatch{}
+	for _, id := range ids {
+		if !slices.Contains(kept, id) {
+			b.Metadata = append(b.Metadata, storage.Metadata{Type: senderRow(short(id))})
+		}
+	}
+	return pruned, p.write(ctx, nil, b, n)
 }
 
 // unfold ends a fold: unsynced commits get near edges in the place of parents that were given up,

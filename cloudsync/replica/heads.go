@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/format"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
@@ -51,8 +52,8 @@ func (e *entering) trees(ctx context.Context) error {
 func (e *entering) loadHeads(ctx context.Context) error {
 	heads := e.logHeads()
 	for _, c := range e.received {
-		if heads.Has(short(c.ID)) {
-			e.heads[short(c.ID)] = c
+		if id := short(c.Commit.ID); heads.Has(id) {
+			e.heads[id] = c.Commit
 		}
 	}
 	for _, id := range heads {
@@ -69,16 +70,16 @@ func (e *entering) loadHeads(ctx context.Context) error {
 	if !e.many {
 		return nil
 	}
-	return e.eachReceived(ctx, func(c *commit.Commit) error {
-		if heads.Has(short(c.ID)) {
-			e.heads[short(c.ID)] = c
+	return e.eachReceived(ctx, func(c *wire.Commit) error {
+		if id := short(c.Commit.ID); heads.Has(id) {
+			e.heads[id] = c.Commit
 		}
 		return nil
 	})
 }
 
 // eachReceived gives the commits of the checkpoint that were not here to fn, parents first.
-func (e *entering) eachReceived(ctx context.Context, fn func(*commit.Commit) error) error {
+func (e *entering) eachReceived(ctx context.Context, fn func(*wire.Commit) error) error {
 	if !e.many {
 		for _, c := range e.received {
 			if err := fn(c); err != nil {
@@ -88,8 +89,9 @@ func (e *entering) eachReceived(ctx context.Context, fn func(*commit.Commit) err
 		return nil
 	}
 	return e.p.runs.Each(ctx, e.h, wire.Commits, func(r wire.Record) error {
-		c := r.(*wire.Commit).Commit
-		if _, here := e.view.Index(short(c.ID)); here || e.st.Gone.Has(short(c.ID)) {
+		c := r.(*wire.Commit)
+		id := short(c.Commit.ID)
+		if _, here := e.view.Index(id); here || e.st.Gone.Has(id) {
 			return nil
 		}
 		return fn(c)
@@ -103,20 +105,26 @@ func (e *entering) commits(ctx context.Context) error {
 	ahead := &storage.SyncBatch{}
 	size := 0
 	flush := func() error {
-		if len(ahead.Commits) == 0 {
+		if len(ahead.Commits)+len(ahead.Metadata) == 0 {
 			return nil
 		}
 		err := e.p.submitAlone(ctx, ahead)
 		ahead, size = &storage.SyncBatch{}, 0
 		return err
 	}
-	err := e.eachReceived(ctx, func(c *commit.Commit) error {
-		id := short(c.ID)
+	err := e.eachReceived(ctx, func(r *wire.Commit) error {
+		c, id, to := r.Commit, short(r.Commit.ID), &e.b
+		if e.many {
+			to = ahead
+		}
+		if r.Sender != (seal.ID{}) {
+			to.Metadata = append(to.Metadata, sender(c.ID, r.Sender, true))
+		}
 		switch {
 		case heads.Has(id):
 		case e.many:
 			ahead.Commits = append(ahead.Commits, storage.ReceivedCommit{Commit: c, Treeless: true, Shallow: true, Ahead: true})
-			if size += len(c.Encode()) + 64; size > maxReceived {
+			if size += len(c.Encode()) + 96; size > maxReceived {
 				return flush()
 			}
 		default:

@@ -464,7 +464,11 @@ func (e *proposing) record(ctx context.Context, c *commit.Commit) (*wire.Commit,
 	if err != nil {
 		return nil, err
 	}
-	r := &wire.Commit{Commit: c}
+	s, err := SenderOf(ctx, e.p.o.Store, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	r := &wire.Commit{Commit: c, Sender: s.Device}
 	for _, id := range c.Parents {
 		is := func(n *commit.Commit) bool { return n.ID == id }
 		if id != commit.First().ID && r.Near == nil && !slices.ContainsFunc(near, is) {

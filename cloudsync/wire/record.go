@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
@@ -486,6 +487,9 @@ type Commit struct {
 	// Treeless says that nobody can tell the tree of the commit any more: Base is zero and Diff
 	// empty.
 	Treeless bool
+	// Sender is, in a run, the device that put the commit into the log, zero where nobody knows. Of
+	// a commit in a body it is the author of the entry.
+	Sender seal.ID
 }
 
 // The flags of a Commit: two bits for the base, then others.
@@ -499,6 +503,7 @@ const (
 	commitNear     = 1 << 2
 	commitPlaced   = 1 << 3
 	commitTreeless = 1 << 4
+	commitSender   = 1 << 5
 )
 
 func (*Commit) tag() byte { return tagCommit }
@@ -527,7 +532,7 @@ func (r *Commit) check() error {
 }
 
 func (r *Commit) read(d *decoder) {
-	flags := d.flags(baseBits | commitNear | commitPlaced | commitTreeless)
+	flags := d.flags(baseBits | commitNear | commitPlaced | commitTreeless | commitSender)
 	encoded := d.sized("a commit", 1, MaxRecordBytes)
 	if d.err != nil {
 		return
@@ -552,6 +557,11 @@ func (r *Commit) read(d *decoder) {
 	if flags&commitNear != 0 {
 		if r.Near = d.commits(0); r.Near == nil {
 			r.Near = epoch.Set{}
+		}
+	}
+	if flags&commitSender != 0 {
+		if r.Sender = seal.ID(d.id()); r.Sender == (seal.ID{}) {
+			d.failf("a commit was sent by nobody")
 		}
 	}
 	r.Diff.read(d, flags&commitPlaced != 0)
@@ -581,12 +591,18 @@ func (r *Commit) appendTo(b []byte) []byte {
 	if r.Treeless {
 		flags |= commitTreeless
 	}
+	if r.Sender != (seal.ID{}) {
+		flags |= commitSender
+	}
 	b = appendSized(append(b, flags), r.Commit.Encode())
 	if named {
 		b = append(b, r.Base[:]...)
 	}
 	if r.Near != nil {
 		b = appendCommits(b, r.Near)
+	}
+	if r.Sender != (seal.ID{}) {
+		b = append(b, r.Sender[:]...)
 	}
 	return r.Diff.appendTo(b)
 }

@@ -130,6 +130,9 @@ func aRecord(t *rapid.T, tag byte) Record {
 		if rapid.Bool().Draw(t, "reduced") {
 			r.Near = aSet(t, 0)
 		}
+		if rapid.Bool().Draw(t, "sent") {
+			r.Sender = seal.ID(anID(t))
+		}
 		if r.Treeless = rapid.Bool().Draw(t, "treeless"); r.Treeless {
 			return r
 		}
@@ -643,7 +646,7 @@ func golden(t testing.TB) map[string][]byte {
 		t.Fatal(err)
 	}
 	place := Place{epoch.ID{1}, epoch.ID{2}, 300, 4, 5}
-	commits := []Record{&Commit{Commit: a, Diff: Diff{Inline: []byte("diff")}}, &Commit{Commit: b, Near: epoch.Set{}, Treeless: true}}
+	commits := []Record{&Commit{Commit: a, Diff: Diff{Inline: []byte("diff")}}, &Commit{Commit: b, Near: epoch.Set{}, Treeless: true, Sender: seal.ID{7}}}
 	slices.SortFunc(commits, Record.compare)
 	commits = append(commits, &Commit{Commit: m, Base: a.ID, Near: epoch.Set{7, 8}, Diff: Diff{Place: &place}})
 	body := append([]Record{&Size{300, 1000}, &Gone{epoch.Set{1, 2}}, &Pack{Epoch: epoch.ID{1}, ID: epoch.ID{2}, Bytes: 1000, Pieces: 3, Eager: true},

@@ -33,6 +33,8 @@ type commitJSON struct {
 	Root       string   `json:"root"`
 	Parents    []string `json:"parents"`
 	Device     string   `json:"device,omitempty"`
+	Sender     string   `json:"sender,omitempty"`
+	Verified   bool     `json:"senderVerified,omitempty"`
 	Message    string   `json:"message,omitempty"`
 	Head       bool     `json:"head,omitempty"`
 	Tags       []string `json:"tags,omitempty"`

@@ -42,6 +42,9 @@ With --graph the lines between the commits are drawn, from every head unless --f
     |/
     *      e2a4c6b8d0f1 2024-05-01 12:00:01 red
 
+Device is what the maker of a commit called itself. Sender is the device that put the commit into
+the log of the cloud, and has signed that; key ls lists devices.
+
 With --conflicts every merge is followed by the keys that both of its sides had changed: what
 was taken, what gave way, who wrote it, and the rule that decided. merge explains the rules.
 
@@ -149,8 +152,14 @@ func (a *app) newLogPrinter(page *ledger.Page, n names, f logFlags) *logPrinter 
 }
 
 func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
+	sender, err := senderOf(ctx, p.page, c.ID)
+	if err != nil {
+		return err
+	}
 	if p.count++; p.app.json {
-		if err := p.app.emit(newCommitJSON(c, p.names)); err != nil {
+		j := newCommitJSON(c, p.names)
+		j.Sender, j.Verified = sender.Device, sender.Verified
+		if err := p.app.emit(j); err != nil {
 			return err
 		}
 		return p.conflicts(ctx, c, "")
@@ -160,7 +169,7 @@ func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {
 	case formatOneline:
 		text = []string{onelineText(c, p.names)}
 	case formatFull:
-		if text = commitText(c, p.names); p.count > 1 {
+		if text = commitText(c, sender, p.names); p.count > 1 {
 			p.line(p.beside, "")
 		}
 	}
@@ -197,7 +206,7 @@ func (a *app) printCommit(c ledger.Commit, n names) error {
 	if a.json {
 		return a.emit(newCommitJSON(c, n))
 	}
-	for _, line := range commitText(c, n) {
+	for _, line := range commitText(c, ledger.Sender{}, n) {
 		a.printf("%s\n", line)
 	}
 	return nil
@@ -229,8 +238,16 @@ func title(c ledger.Commit) string {
 	return printable(first)
 }
 
+// senderText names the device that put a commit into the log of the cloud.
+func senderText(s ledger.Sender) string {
+	if s.Verified {
+		return s.Device[:shortID]
+	}
+	return s.Device[:shortID] + ", as a checkpoint says"
+}
+
 // commitText describes a commit in full.
-func commitText(c ledger.Commit, n names) []string {
+func commitText(c ledger.Commit, s ledger.Sender, n names) []string {
 	text := []string{"commit " + c.ID.String() + decoration(c.ID, n)}
 	if len(c.Parents) > 1 {
 		text = append(text, fmt.Sprintf("Merge:  %s %s", c.Parents[0].Short(), c.Parents[1].Short()))
@@ -238,6 +255,9 @@ func commitText(c ledger.Commit, n names) []string {
 	text = append(text, "Date:   "+timeText(c.Time))
 	if c.Device != "" {
 		text = append(text, "Device: "+printable(c.Device))
+	}
+	if s.Device != "" {
+		text = append(text, "Sender: "+senderText(s))
 	}
 	if c.Message != "" {
 		text = append(text, "")

@@ -56,9 +56,9 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
 		}
 		found = true
-		print := a.printStep
+		print := func(ctx context.Context, s ledger.Step) error { return a.printStep(ctx, page, s) }
 		if a.json {
-			print = a.emitStep
+			print = func(ctx context.Context, s ledger.Step) error { return a.emitStep(ctx, page, s) }
 		}
 		if err := print(ctx, step); err != nil {
 			return fmt.Errorf("explain %s: %w", a.shortKey(key), err)
@@ -74,7 +74,7 @@ func (a *app) why(ctx context.Context, page *ledger.Page, key []byte, at string)
 	return err
 }
 
-func (a *app) printStep(ctx context.Context, s ledger.Step) error {
+func (a *app) printStep(ctx context.Context, page *ledger.Page, s ledger.Step) error {
 	value, err := valueText(ctx, s.Entry)
 	if err != nil {
 		return err
@@ -89,18 +89,45 @@ func (a *app) printStep(ctx context.Context, s ledger.Step) error {
 			value += ", changed on this side only"
 		}
 	}
-	a.printf("%s\n    now   %s\n", writerText(s.Commit), value)
+	text, err := signedText(ctx, page, s.Commit)
+	if err != nil {
+		return err
+	}
+	a.printf("%s\n    now   %s\n", text, value)
 	for _, l := range s.Lost {
 		value, err := valueText(ctx, l.Entry)
 		if err != nil {
 			return err
 		}
 		if l.Writer != nil {
-			value += " of " + writerText(*l.Writer)
+			text, err := signedText(ctx, page, *l.Writer)
+			if err != nil {
+				return err
+			}
+			value += " of " + text
 		}
 		a.printf("    %-4s  %s\n", was, value)
 	}
 	return nil
+}
+
+// signedText is writerText with the device that put the commit into the log of the cloud.
+func signedText(ctx context.Context, page *ledger.Page, c ledger.Commit) (string, error) {
+	s, err := senderOf(ctx, page, c.ID)
+	text := writerText(c)
+	if s.Device != "" {
+		text += ", sent by " + senderText(s)
+	}
+	return text, err
+}
+
+// senderOf returns who put a commit into the log of the cloud; nobody for one that was given up.
+func senderOf(ctx context.Context, page *ledger.Page, id ledger.CommitID) (ledger.Sender, error) {
+	s, err := page.Sender(ctx, id)
+	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrGone) {
+		return ledger.Sender{}, nil
+	}
+	return s, err
 }
 
 // writerText describes a commit with its device in one line.
@@ -123,6 +150,7 @@ type stepJSON struct {
 	Commit  string     `json:"commit"`
 	Time    string     `json:"time"`
 	Device  string     `json:"device,omitempty"`
+	Sender  string     `json:"sender,omitempty"`
 	Message string     `json:"message,omitempty"`
 	Parents []string   `json:"parents"`
 	Entry   *valueJSON `json:"entry,omitempty"`
@@ -137,10 +165,11 @@ type lostJSON struct {
 	Writer string     `json:"writer,omitempty"`
 	Time   string     `json:"time,omitempty"`
 	Device string     `json:"device,omitempty"`
+	Sender string     `json:"sender,omitempty"`
 	Entry  *valueJSON `json:"entry,omitempty"`
 }
 
-func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
+func (a *app) emitStep(ctx context.Context, page *ledger.Page, s ledger.Step) error {
 	j := stepJSON{
 		Commit: s.Commit.ID.String(), Time: timeText(s.Commit.Time), Device: s.Commit.Device, Message: s.Commit.Message,
 		Parents: []string{}, Outcome: s.Outcome, Rule: s.Rule, Pruned: s.Pruned, Lost: []lostJSON{},
@@ -148,7 +177,11 @@ func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
 	for _, p := range s.Commit.Parents {
 		j.Parents = append(j.Parents, p.String())
 	}
-	var err error
+	sender, err := senderOf(ctx, page, s.Commit.ID)
+	if err != nil {
+		return err
+	}
+	j.Sender = sender.Device
 	if j.Entry, err = newValueJSON(ctx, s.Entry); err != nil {
 		return err
 	}
@@ -159,6 +192,10 @@ func (a *app) emitStep(ctx context.Context, s ledger.Step) error {
 		}
 		if l.Writer != nil {
 			lost.Writer, lost.Time, lost.Device = l.Writer.ID.String(), timeText(l.Writer.Time), l.Writer.Device
+			if sender, err = senderOf(ctx, page, l.Writer.ID); err != nil {
+				return err
+			}
+			lost.Sender = sender.Device
 		}
 		j.Lost = append(j.Lost, lost)
 	}
