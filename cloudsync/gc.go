@@ -10,6 +10,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -60,6 +61,15 @@ type Sender = replica.Sender
 // *base.CorruptError; those of the store and of ctx.
 func SenderOf(ctx context.Context, store *storage.Store, id commit.ID) (Sender, error) {
 	return replica.SenderOf(ctx, store, id)
+}
+
+// KnownDevice is what a page knows of a device that has put commits into the log.
+type KnownDevice = replica.Known
+
+// DevicesOf returns the devices of which a store knows that they have put commits into the log of
+// its bucket. Errors: *base.CorruptError; those of the store and of ctx.
+func DevicesOf(ctx context.Context, store *storage.Store) (map[seal.ID]KnownDevice, error) {
+	return replica.DevicesOf(ctx, store)
 }
 
 // RetentionOf returns what the store of a page knows of its bucket's retention, zero where nothing

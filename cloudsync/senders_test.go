@@ -45,6 +45,25 @@ func TestSenders(t *testing.T) {
 		is("second", p, second.ID, b.d.key, true)
 	}
 
+	devices := func(p *page, want ...*page) {
+		t.Helper()
+		got, err := cloudsync.DevicesOf(t.Context(), p.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range want {
+			// commits of the tests have the id of their device as its name
+			if k := got[q.d.key.ID()]; k.Name != q.d.key.ID().String() || k.Last == 0 {
+				t.Errorf("device %s: %+v", q.d.key.ID(), k)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("devices %+v, want %d", got, len(want))
+		}
+	}
+	devices(a, a, b)
+	devices(b, a, b)
+
 	keepLast(t, a, 2)
 	collectBucket(t, a, cloudsync.GCOptions{})
 	sync(t, b)
@@ -52,6 +71,7 @@ func TestSenders(t *testing.T) {
 	sync(t, late)
 	is("first, by a checkpoint", late, first.ID, a.d.key, false)
 	is("second, by a checkpoint", late, second.ID, b.d.key, false)
+	devices(late, a, b)
 	is("by what was read", b, first.ID, a.d.key, true)
 
 	third := b.commit(edit{"k": text("c")})

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type bodyStep struct {
 	// came, and size is how long the commits of the batch are.
 	below, explained map[commit.ID]bool
 	size             int
+	name             string       // of the device
 	last             *wire.Commit // for the explanation behind it
 	lastNew          bool
 }
@@ -160,6 +162,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		if err := b.sentBy(ctx, c.ID, b.e.Device, false); err != nil {
 			return err
 		}
+		b.name = cmp.Or(c.Device, b.name)
 	}
 	b.short[id] = c
 	if r.Near != nil {
@@ -405,6 +408,9 @@ func (b *bodyStep) finish(ctx context.Context, next epoch.Position) error {
 	n.Entries++
 	n.Bytes += uint64(b.e.Stored) + b.stored
 	n.EntryTime = b.e.Created
+	if len(b.short) > 0 {
+		n.sees(b.e.Device, b.name, b.e.Created)
+	}
 	err := b.submit(ctx)
 	if errors.Is(err, base.ErrInvalid) { // storage refuses what no bucket can say
 		return &fault{err: err}

@@ -119,6 +119,7 @@ func (e *entering) commits(ctx context.Context) error {
 		}
 		if r.Sender != (seal.ID{}) {
 			to.Metadata = append(to.Metadata, sender(c.ID, r.Sender, true))
+			e.step.next.sees(r.Sender, c.Device, epoch.Time(c.Timestamp))
 		}
 		switch {
 		case heads.Has(id):

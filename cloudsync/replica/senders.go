@@ -1,9 +1,14 @@
 package replica
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"maps"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -19,11 +24,53 @@ type Sender struct {
 	Verified bool
 }
 
+// Known is what a page knows of a device that has put commits into the log.
+type Known struct {
+	// Name is what the device called itself in the last of them that has a name: a claim.
+	Name string
+	// Last is about when it put the last one there, to the hour; of what a checkpoint says, when
+	// the last one was made, by the clock of its maker.
+	Last epoch.Time
+}
+
+// knownFor is how old Known.Last may get before it is written again.
+const knownFor = epoch.Time(time.Hour)
+
+// sees notes that a device has put commits into the log.
+func (s *State) sees(device seal.ID, name string, at epoch.Time) {
+	old, ok := s.Devices[device]
+	k := Known{Name: cmp.Or(name, old.Name), Last: max(at, old.Last)}
+	if ok && k.Name == old.Name && k.Last < old.Last+knownFor {
+		return
+	}
+	m := maps.Clone(s.Devices)
+	if m == nil {
+		m = map[seal.ID]Known{}
+	}
+	m[device] = k
+	s.Devices = m
+	s.touch(rowDevices)
+}
+
+// DevicesOf returns the devices of which a store knows that they have put commits into the log of
+// its bucket. Errors: *base.CorruptError for a bad row; those of the store.
+func DevicesOf(ctx context.Context, store *storage.Store) (m map[seal.ID]Known, err error) {
+	b, err := readRow(ctx, store, rowDevices)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&m); err != nil {
+		return nil, badRow(rowDevices, err)
+	}
+	return m, nil
+}
+
 // The value of the row of a commit is the id of the device, and a byte more where a checkpoint says
 // it.
 const (
-	rowSender = "sender" // with /{short id, 16 hex digits}
-	byHearsay = 1
+	rowSender  = "sender" // with /{short id, 16 hex digits}
+	rowDevices = "devices"
+	byHearsay  = 1
 )
 
 func senderRow(c epoch.Commit) string { return fmt.Sprintf("%s/%016x", rowSender, uint64(c)) }

@@ -62,6 +62,8 @@ type State struct {
 	From, Left epoch.Set
 	// Missing are pieces that the log says nobody has sent, as far as they are not here.
 	Missing map[object.Digest]bool
+	// Devices are those that have put commits into the log.
+	Devices map[seal.ID]Known
 	// Tombstone is the object of the epoch that deleted the page.
 	Tombstone []byte
 
@@ -355,6 +357,8 @@ func (s *State) encode(row string) ([]byte, error) {
 		return encodeGob(s.From)
 	case row == rowLeft && len(s.Left) > 0:
 		return encodeGob(s.Left)
+	case row == rowDevices && len(s.Devices) > 0:
+		return encodeGob(s.Devices)
 	case row == rowTombstone && len(s.Tombstone) > 0:
 		return s.Tombstone, nil
 	}
@@ -461,7 +465,7 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 	for row, to := range map[string]any{
 		rowHeader: &s.Header, rowRetention: &s.Retention, rowSend: &s.Send, rowFold: &s.Fold,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing,
-		rowFrom: &s.From, rowLeft: &s.Left,
+		rowFrom: &s.From, rowLeft: &s.Left, rowDevices: &s.Devices,
 	} {
 		if _, err := part(row, to); err != nil {
 			return nil, err

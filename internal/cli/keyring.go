@@ -16,10 +16,18 @@ import (
 
 // keyringJSON is the keyring of a cloud as --json prints it.
 type keyringJSON struct {
-	Bucket   string        `json:"bucket"`
-	Changes  uint64        `json:"changes"`
-	DataKeys int           `json:"dataKeys"`
-	Slots    []keySlotJSON `json:"slots"`
+	Bucket   string          `json:"bucket"`
+	Changes  uint64          `json:"changes"`
+	DataKeys int             `json:"dataKeys"`
+	Slots    []keySlotJSON   `json:"slots"`
+	Devices  []keyDeviceJSON `json:"devices,omitempty"`
+}
+
+type keyDeviceJSON struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	Last string `json:"last"`
+	Own  bool   `json:"own,omitempty"`
 }
 
 type keySlotJSON struct {
@@ -192,8 +200,10 @@ func (a *app) keyListCommand() *cobra.Command {
 	var f passphraseFlag
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List what opens the cloud",
-		Args:  cobra.NoArgs,
+		Short: "List what opens the cloud, and its devices",
+		Long: `List the slots that open the cloud, and the devices that have put commits into it: each with an id
+that follows from its key, about when it did so last, and what it called itself. Devices are those that the pages here know of.`,
+		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		return a.keyring(ctx, f, func(repo *ledger.Repository) error {
@@ -201,7 +211,25 @@ func (a *app) keyListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printKeyring(info)
+			devices, bad := repo.Devices(ctx)
+			if a.json {
+				j := newKeyringJSON(info)
+				for _, d := range devices {
+					j.Devices = append(j.Devices, keyDeviceJSON{d.ID, d.Name, timeText(d.Last), d.Own})
+				}
+				return errors.Join(a.emit(j), bad)
+			}
+			if err := a.printKeyring(info); err != nil || a.quiet {
+				return errors.Join(err, bad)
+			}
+			for _, d := range devices {
+				own := ""
+				if d.Own {
+					own = " (this one)"
+				}
+				a.printf("device   %s  %s  %s%s\n", d.ID[:shortID], timeText(d.Last), printable(d.Name), own)
+			}
+			return bad
 		})
 	})
 	f.add(cmd)
