@@ -80,7 +80,7 @@ func (p *Page) load(ctx context.Context) error {
 	p.ses.announced = string(announced) == string(id[:])
 	p.ses.audited = row != nil
 	p.ses.log = pagelog.New(pagelog.Options{
-		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(),
+		Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Page: incoming{rep, p}, NewID: p.s.newID, Tombstone: rep.Tombstone(), Head: rep.Head(),
 	}, rep.Position())
 	p.rep.Store(rep)
 	p.positioned()

@@ -23,7 +23,8 @@
 // A *DamageError says that the bucket has lost or changed what belongs to the page. Nothing local
 // is given up for it. A renewal (Renew) repairs the bucket from what the device has. ErrWiped and
 // ErrRolledBack say the same of a bucket that has no epoch any more, or not the epoch in which the
-// device is: then somebody else decides first, as it may be the wrong bucket.
+// device is: then somebody else decides first, as it may be the wrong bucket. A *ForkError within a
+// *DamageError proves that the bucket has shown two logs.
 //
 // Of the module the package imports bucket, epoch, seal and wire of cloudsync, and internal/base. A
 // Log starts goroutines within a call only. It may change with any release.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -85,7 +86,9 @@ func (l *Log) seen(ctx context.Context) (seen epoch.Looked, err error) {
 		if !f.missing && f.err == nil {
 			var x *epoch.Proposal
 			x, l.bad = wire.OpenEpoch(l.o.Sealer, l.o.Names, f.stored)
-			seen.Own = l.bad == nil && x.ID == l.at.Epoch
+			if seen.Own = l.bad == nil && x.ID == l.at.Epoch; seen.Own {
+				l.key = max(l.key, l.keyOf(f.stored))
+			}
 		}
 		if seen.Own {
 			after = l.o.Names.Epoch(l.at.K)
@@ -132,6 +135,16 @@ func (l *Log) epoch(ctx context.Context, k uint64) (*Epoch, error) {
 	return &Epoch{K: k, Proposal: x, Sealed: f.stored, Created: f.created}, nil
 }
 
+// keyOf returns the index of the data key with which the object of an epoch is sealed that was
+// opened.
+func (l *Log) keyOf(sealed []byte) uint32 {
+	ref, _, err := seal.Inspect(l.o.Names.EpochLabel(), sealed)
+	if err != nil {
+		return 0
+	}
+	return ref.KeyIndex
+}
+
 // damaged returns a *DamageError for bytes that are bad, and other errors, such as that of a newer
 // version, as they are.
 func (l *Log) damaged(name string, err error) error {
@@ -149,6 +162,11 @@ func (l *Log) isBad(err error) bool {
 // enter enters epoch k, which a look found to be the newest.
 func (l *Log) enter(ctx context.Context, k uint64, looked epoch.Time) error {
 	x, err := l.epoch(ctx, k)
+	if err == nil {
+		if err = l.tooOld(l.keyOf(x.Sealed)); err != nil {
+			err = &DamageError{l.o.Names.Epoch(k), err}
+		}
+	}
 	if err == nil {
 		err = l.join(ctx, x, looked)
 	}
@@ -184,6 +202,7 @@ func (l *Log) join(ctx context.Context, x *Epoch, looked epoch.Time) error {
 	if l.at = next; next.Deleted {
 		l.o.Tombstone = x.Sealed
 	}
+	l.took(nil, l.keyOf(x.Sealed))
 	l.forget()
 	return nil
 }

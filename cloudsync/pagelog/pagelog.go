@@ -102,12 +102,18 @@ type Options struct {
 	Ahead int
 	// Tombstone is the object of the epoch that deleted the page, where the position says so.
 	Tombstone []byte
+	// Head is that of the entry at the position, as wire.Head.Bytes, nil where none was applied in
+	// the epoch.
+	Head []byte
 }
 
 // Log is the log of a page. Its calls run one at a time.
 type Log struct {
 	o  Options
 	at epoch.Position
+	// key is the index of the data key with which the entry at the position is sealed, or the
+	// epoch, 0 where that is not known yet: see took.
+	key uint32
 	// ahead are entries that were read and not asked for yet.
 	ahead map[uint64]fetched
 	// hits is how many entries were there since the last that was not, and window how many the next
@@ -125,7 +131,11 @@ func New(o Options, at epoch.Position) *Log {
 	if o.Ahead == 0 {
 		o.Ahead = 16
 	}
-	return &Log{o: o, at: at, ahead: map[uint64]fetched{}, window: 1}
+	l := &Log{o: o, at: at, ahead: map[uint64]fetched{}, window: 1}
+	if ref, err := wire.InspectHead(o.Names, at.Epoch, at.Number, o.Head); err == nil {
+		l.key = ref.KeyIndex
+	}
+	return l
 }
 
 // Position returns the position of the page.

@@ -73,6 +73,11 @@ func (l *Log) step(ctx context.Context) (more bool, applied epoch.Hash, err erro
 				return false, applied, fmt.Errorf("read log entry %d: the bucket does not tell the time: %w", n, base.ErrUnsupported)
 			}
 		case epoch.Damaged:
+			if e != nil { // it may follow another entry at the position, which proves more
+				if err := l.prove(ctx); err != nil {
+					return false, applied, err
+				}
+			}
 			return false, applied, &DamageError{l.o.Names.Entry(l.at.Epoch, n), r.bad()}
 		case epoch.Help:
 			l.forget()
@@ -96,6 +101,7 @@ func (l *Log) apply(ctx context.Context, e *Entry) error {
 	}
 	delete(l.ahead, e.Number)
 	l.at = next
+	l.took(e.Head.Bytes, e.HeadKey)
 	return nil
 }
 
@@ -156,6 +162,9 @@ func (l *Log) open(n uint64, f fetched) (*Entry, error) {
 		return nil, f.err
 	}
 	e, err := wire.OpenEntry(l.o.Sealer, l.o.Names, l.at.Epoch, n, f.stored)
+	if err == nil && n > l.at.Number {
+		err = l.tooOld(e.HeadKey)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (l *Log) prove(ctx context.Context) error {
 		return fmt.Errorf("read log entry %d: %w", l.at.Number, err)
 	}
 	if hash, ok := wire.EntryHash(b); !ok || hash != l.at.Hash {
-		return &DamageError{name, errors.New("it is another entry than the one that was there")}
+		return &DamageError{name, l.forked(b)}
 	}
 	return nil
 }

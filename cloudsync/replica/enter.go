@@ -378,6 +378,7 @@ func (e *entering) settle(ctx context.Context) error {
 	n.setPlaced(nil)
 	n.setFrom(e.st.Heads())
 	n.setLeft(nil)
+	n.setHead(nil)
 	n.setTombstone(nil)
 	if n.setRetention(wire.Retention{}); e.h != nil {
 		n.setRetention(e.h.Retention)

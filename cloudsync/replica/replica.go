@@ -90,6 +90,9 @@ func (p *Page) Position() epoch.Position { return p.state.At }
 // Tombstone returns the object of the epoch that deleted the page, nil where it was not deleted.
 func (p *Page) Tombstone() []byte { return p.state.Tombstone }
 
+// Head returns the head of the entry at the position, nil where none was applied in the epoch.
+func (p *Page) Head() []byte { return p.state.Head }
+
 // State returns what the page knows of the log, which belongs to the page and is not changed.
 func (p *Page) State() *State { return p.state }
 

@@ -62,6 +62,8 @@ type State struct {
 	From, Left epoch.Set
 	// Missing are pieces that the log says nobody has sent, as far as they are not here.
 	Missing map[object.Digest]bool
+	// Head is that of the entry at the position, nil where none was applied in the epoch.
+	Head []byte
 	// Devices are those that have put commits into the log.
 	Devices map[seal.ID]Known
 	// Tombstone is the object of the epoch that deleted the page.
@@ -110,6 +112,7 @@ const (
 	rowFrom      = "from"
 	rowLeft      = "left"
 	rowTombstone = "tombstone"
+	rowHead      = "head"
 )
 
 // maxRowBytes is how much of a value stands in one row.
@@ -150,6 +153,7 @@ func (s *State) setMissing(m map[object.Digest]bool)      { s.Missing = m; s.tou
 func (s *State) setFrom(g epoch.Set)                      { s.From = g; s.touch(rowFrom) }
 func (s *State) setLeft(g epoch.Set)                      { s.Left = g; s.touch(rowLeft) }
 func (s *State) setTombstone(b []byte)                    { s.Tombstone = b; s.touch(rowTombstone) }
+func (s *State) setHead(b []byte)                         { s.Head = b; s.touch(rowHead) }
 
 func (s *State) setManifest(packs []wire.Pack) {
 	s.Manifest = packs
@@ -357,6 +361,8 @@ func (s *State) encode(row string) ([]byte, error) {
 		return encodeGob(s.From)
 	case row == rowLeft && len(s.Left) > 0:
 		return encodeGob(s.Left)
+	case row == rowHead && len(s.Head) > 0:
+		return s.Head, nil
 	case row == rowDevices && len(s.Devices) > 0:
 		return encodeGob(s.Devices)
 	case row == rowTombstone && len(s.Tombstone) > 0:
@@ -472,6 +478,9 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		}
 	}
 	if s.Tombstone, err = value(rowTombstone); err != nil {
+		return nil, err
+	}
+	if s.Head, err = value(rowHead); err != nil {
 		return nil, err
 	}
 	if b, err = value(rowManifest); err != nil {

@@ -23,10 +23,7 @@ const (
 type Entry struct {
 	Epoch  epoch.ID
 	Number uint64
-	// Previous is the hash of the entry before, or of the epoch for the first one behind its base.
-	Previous, Hash epoch.Hash
-	// Device is the device that has signed the entry.
-	Device seal.ID
+	Head
 	// Closing is the epoch that a closing entry proposes, and Sealed its object; nil for another
 	// entry.
 	Closing *epoch.Proposal
@@ -168,38 +165,84 @@ func OpenEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte
 }
 
 func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
-	if len(stored) < lengthBytes || len(stored) > MaxEntryBytes {
-		return corrupt(entryWhere, fmt.Errorf("%d bytes, not %d to %d", len(stored), lengthBytes, MaxEntryBytes))
+	if len(stored) > MaxEntryBytes {
+		return corrupt(entryWhere, fmt.Errorf("%d bytes, at most %d", len(stored), MaxEntryBytes))
 	}
-	size := uint64(binary.BigEndian.Uint32(stored))
-	if size > headSealed || lengthBytes+size > uint64(len(stored)) {
-		return corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(stored)))
-	}
-	head, rest := stored[lengthBytes:lengthBytes+size], stored[lengthBytes+size:]
-	l := n.HeadLabel(e.Epoch, e.Number)
-	sealed, _, err := s.Open(l, head, headBytes)
+	h, err := OpenHead(s, n, e.Epoch, e.Number, stored)
 	if err != nil {
 		return err
 	}
-	var plain []byte
-	if plain, e.Device, err = verify(s, entryWhere, n, entryPlace(e.Epoch, e.Number), sealed); err != nil {
-		return err
+	rest := stored[len(h.Bytes):]
+	if h.sum != sha256.Sum256(rest) {
+		return corrupt(entryWhere, errors.New("its head does not belong to what follows it"))
+	}
+	e.Head = h
+	return e.follow(s, n, h.kind, h.id, rest)
+}
+
+// Head is the head of an entry: with its bytes any member can prove that the device has
+// signed it for the number.
+type Head struct {
+	// Bytes are those of the entry up to the end of the sealed head.
+	Bytes []byte
+	// Previous is the hash of the entry before, or of the epoch for the first one behind its base,
+	// and Hash that of the entry.
+	Previous, Hash epoch.Hash
+	// Device is the device that has signed the entry, and HeadKey the index of the data key with
+	// which the head is sealed.
+	Device  seal.ID
+	HeadKey uint32
+
+	kind byte
+	id   epoch.ID
+	sum  epoch.Hash
+}
+
+// InspectHead returns what the head of an entry, as Head.Bytes, shows without a key. Errors:
+// *base.CorruptError, *base.FormatError.
+func InspectHead(n Names, e epoch.ID, number uint64, head []byte) (seal.Ref, error) {
+	ref, _, err := seal.Inspect(n.HeadLabel(e, number), head[min(lengthBytes, len(head)):])
+	return ref, err
+}
+
+// OpenHead opens the head of the entry that begins with stored, of which it keeps a copy. Errors:
+// *base.CorruptError, *base.FormatError.
+func OpenHead(s *seal.Sealer, n Names, e epoch.ID, number uint64, stored []byte) (h Head, err error) {
+	if len(stored) < lengthBytes {
+		return h, corrupt(entryWhere, fmt.Errorf("%d bytes, at least %d", len(stored), lengthBytes))
+	}
+	size := uint64(binary.BigEndian.Uint32(stored))
+	if size > headSealed || lengthBytes+size > uint64(len(stored)) {
+		return h, corrupt(entryWhere, fmt.Errorf("head of %d bytes in %d", size, len(stored)))
+	}
+	h.Bytes = bytes.Clone(stored[:lengthBytes+size])
+	l := n.HeadLabel(e, number)
+	sealed, _, err := s.Open(l, h.Bytes[lengthBytes:], headBytes)
+	if err != nil {
+		return h, err
+	}
+	ref, _, err := seal.Inspect(l, h.Bytes[lengthBytes:])
+	if err != nil {
+		return h, err
+	}
+	plain, device, err := verify(s, entryWhere, n, entryPlace(e, number), sealed)
+	if err != nil {
+		return h, err
 	}
 	d := &decoder{where: entryWhere, b: plain}
 	if v := d.byte(); d.err == nil {
 		d.err = checkVersion(entryWhere, v)
 	}
-	kind := d.byte()
-	e.Previous = d.hash()
-	id, sum := d.id(), d.hash()
+	h.kind = d.byte()
+	h.Previous, h.id, h.sum = d.hash(), d.id(), d.hash()
 	if err := d.end(); err != nil {
-		return err
+		return h, err
 	}
-	if sum != sha256.Sum256(rest) || e.Previous == (epoch.Hash{}) || (kind == entryClosing) != (id == epoch.ID{}) {
-		return corrupt(entryWhere, errors.New("its head does not belong to what follows it"))
+	if h.Previous == (epoch.Hash{}) || (h.kind == entryClosing) != (h.id == epoch.ID{}) {
+		return h, corrupt(entryWhere, errors.New("it names nothing before it, or nothing behind its head"))
 	}
-	e.Hash = sha256.Sum256(stored[:lengthBytes+size])
-	return e.follow(s, n, kind, id, rest)
+	h.Hash, h.Device, h.HeadKey = sha256.Sum256(h.Bytes), device, ref.KeyIndex
+	return h, nil
 }
 
 // follow reads what follows the head.
