@@ -175,7 +175,7 @@ func (p *Page) giveUp(ctx context.Context, o CollectOptions, c *PageCollection) 
 	if err := cloudsync.Forget(ctx, p.store); err != nil { // a cloud that it had knows nothing of this
 		return err
 	}
-	kept, err := p.store.Prune(ctx, ids)
+	kept, err := cloudsync.Prune(ctx, p.store, ids)
 	c.Pruned -= len(kept)
 	if errors.Is(err, ErrConflict) {
 		return nil // what is in use stays for the next time

@@ -124,7 +124,7 @@ func (p *Page) erase(ctx context.Context, key []byte, o EraseOptions, e *Erasure
 			err = cloudsync.BeginErasing(ctx, p.store)
 		}
 		if err == nil {
-			_, err = p.store.Prune(ctx, ids)
+			_, err = cloudsync.Prune(ctx, p.store, ids)
 		}
 	}
 	if err == nil {

@@ -126,6 +126,13 @@ func Forget(ctx context.Context, s *storage.Store) error {
 	return forget(ctx, s)
 }
 
+// Prune gives up commits of a page without a Page that knows of no bucket; see Forget. What stands
+// on them keeps its nearest ancestors for merges, and for a bucket that the page gets later. Errors
+// and kept are those of storage.Store.Prune.
+func Prune(ctx context.Context, s *storage.Store, ids []commit.ID) (kept []commit.ID, err error) {
+	return replica.Prune(ctx, s, ids)
+}
+
 func forget(ctx context.Context, s *storage.Store) error {
 	if err := s.ForgetCloud(ctx, false); err != nil {
 		return fmt.Errorf("forget the bucket: %w", err)

@@ -89,14 +89,16 @@ func (c *Collector) judge(tx index.Tx, w *wantedNow) *judge {
 	return k
 }
 
-// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync.
+// syncs reports whether a page has anything to do with a bucket: then it has metadata of sync, but
+// for what a page without one has too.
 func syncs(tx index.Tx) bool {
 	rows := tx.Bucket(bucketMetadata).Cursor()
-	typ, _ := rows.First()
-	if string(typ) == MetadataErasing {
-		typ, _ = rows.Next()
+	for typ, _ := rows.First(); typ != nil; typ, _ = rows.Next() {
+		if t := string(typ); t != MetadataErasing && !staysForgotten(t) {
+			return true
+		}
 	}
-	return typ != nil
+	return false
 }
 
 // walk looks at some blocks, the first at a number or behind it, and returns where to go on. It

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/storage"
@@ -251,4 +252,55 @@ func (p *Page) unfold(ctx context.Context) error {
 	next.setNear(near)
 	next.setFold(nil)
 	return p.write(ctx, nil, &storage.SyncBatch{}, next)
+}
+
+// Prune gives up commits of a page that knows of no bucket, as storage.Store.Prune does, and notes
+// then the nearest ancestors that are left of what stands on them: merges go by these, and so does
+// a bucket that the page gets later. A crash in between loses them. kept and errors are those of
+// Store.Prune.
+func Prune(ctx context.Context, store *storage.Store, ids []commit.ID) (kept []commit.ID, err error) {
+	s, err := loadState(ctx, store, seal.ID{})
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{o: Options{Store: store}, state: s}
+	g, _, err := p.graph(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err = store.Prune(ctx, ids)
+	left, _, leftErr := p.graph(ctx)
+	if leftErr != nil {
+		return kept, errors.Join(err, leftErr)
+	}
+	now, before := s.Next(), s
+	now.setNear(nearWithout(g, g.Set().Without(left.Set()), s.Near))
+	rows := make([][]byte, 2)
+	for i, of := range []*State{now, before} {
+		var encodeErr error
+		if rows[i], encodeErr = of.encode(rowNear); encodeErr != nil {
+			return kept, errors.Join(err, encodeErr)
+		}
+	}
+	pending, keepErr := store.SubmitSync(ctx, nil, &storage.SyncBatch{Metadata: splitRow(rowNear, rows[0], rows[1])})
+	if keepErr == nil {
+		keepErr = pending.Wait()
+	}
+	return kept, errors.Join(err, keepErr)
+}
+
+// nearWithout returns near with the nearest ancestors that commits of a graph have without those
+// that go.
+func nearWithout(g epoch.Graph, gone epoch.Set, near map[epoch.Commit]epoch.Set) map[epoch.Commit]epoch.Set {
+	near = maps.Clone(near)
+	if near == nil {
+		near = map[epoch.Commit]epoch.Set{}
+	}
+	maps.DeleteFunc(near, func(id epoch.Commit, _ epoch.Set) bool { return gone.Has(id) })
+	for _, n := range g.Reduce(g.Set().Without(gone)) {
+		if i, _ := g.Index(n.ID); len(g[i].Near.And(gone)) > 0 {
+			near[n.ID] = n.Near
+		}
+	}
+	return near
 }

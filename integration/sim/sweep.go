@@ -166,7 +166,7 @@ func (d *device) prune(ctx context.Context, keep int) error {
 	}
 	before := d.pruned
 	d.markPruned(ids)
-	kept, err := d.s.Prune(ctx, ids)
+	kept, err := cloudsync.Prune(ctx, d.s, ids)
 	if len(kept) > 0 != errors.Is(err, base.ErrConflict) {
 		return fmt.Errorf("S12: device %d: prune keeps %d commits: %w", d.index, len(kept), err)
 	}
@@ -435,7 +435,7 @@ func (d *device) sweepCrash(ctx context.Context, s Step) error {
 	}
 	d.arm(s.At)
 	if len(gone) > 0 {
-		_, err = d.s.Prune(ctx, gone)
+		_, err = cloudsync.Prune(ctx, d.s, gone)
 	}
 	for i := 0; i <= s.Base && err == nil; i++ {
 		err = d.sweep(ctx)
