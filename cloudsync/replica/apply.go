@@ -575,7 +575,7 @@ func (b *bodyStep) reduce(ctx context.Context, gone epoch.Set) error {
 	}
 	for _, n := range g.Reduce(g.Set().Without(setOf(b.next.GiveUp))) {
 		i, _ := g.Index(n.ID)
-		if len(g[i].Near.And(gone)) == 0 || unsynced.Has(n.ID) {
+		if len(g[i].Near.And(gone)) == 0 || unsynced.Has(n.ID) && b.short[n.ID] == nil {
 			continue
 		}
 		near[n.ID] = n.Near

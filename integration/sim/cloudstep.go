@@ -351,7 +351,7 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 		targets = append(targets, base.ErrGone, base.ErrNotFound, base.ErrNeedsFetch)
 	}
 	if d.w.retained && d.w.pruned.has(n.index) { // others have given it up, and the bucket has deleted it
-		targets = append(targets, base.ErrGone)
+		targets = append(targets, base.ErrGone, base.ErrNotFound)
 	}
 	if failed := d.judge("build "+n.c.ID.Short(), err, targets...); failed != nil || err != nil {
 		return failed

@@ -767,6 +767,24 @@ func TestKnownHistories(t *testing.T) {
 			{Kind: sim.Edit, Device: 1, Changes: set("f02", "536", 0)},
 			{Kind: sim.Edit, Changes: set("r00", "546", 0)},
 		}}},
+		{"an entry gives up what its own commits stand on, and a tag stays below them", sim.History{Seed: 9504728, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l02", "24", 0)},
+			{Kind: sim.Sync, Base: 4},
+			{Kind: sim.Edit, Device: 2, Changes: set("l00", "50", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 26},
+			{Kind: sim.Retain, Device: 1, Base: 3},
+			{Kind: sim.Edit, Changes: set("l00", "89", 0)},
+			{Kind: sim.Tag, Device: 1, Base: 5},
+			{Kind: sim.Edit, Changes: set("l00", "128", 0)},
+			{Kind: sim.Reupload, Base: 27},
+			{Kind: sim.Edit, Changes: set("l01", "154", 52817)},
+			{Kind: sim.Collect, Device: 1, Base: 7},
+			{Kind: sim.Sync, Device: 3, Base: 15},
+			{Kind: sim.Sync, Base: 23},
+			{Kind: sim.Lose, Device: 3, Base: 17},
+			{Kind: sim.Sync, Device: 2, Base: 3},
+			{Kind: sim.Collect, Device: 3, Base: 8},
+		}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, seeds := test.h, []uint64{1, 2, 3}
