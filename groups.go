@@ -267,10 +267,10 @@ func (g *groupMerge) collect(ctx context.Context) error {
 		if c.BaseUnknown {
 			known = baseUnknown
 		}
-		if err := g.changed.set(btree.Change{Entry: inlineEntry(append(groupRow(name), c.Key...), known)}); err != nil {
+		if err := g.changed.put(append(groupRow(name), c.Key...), known); err != nil {
 			return err
 		}
-		if err := g.Result.journal.set(changeTo(c.Key, &c.Base, c.HasBase)); err != nil {
+		if err := g.Result.journal.setTo(c.Key, &c.Base, c.HasBase); err != nil {
 			return err
 		}
 	}
@@ -279,17 +279,6 @@ func (g *groupMerge) collect(ctx context.Context) error {
 
 // baseUnknown is the value of the row of a key about which the bases do not agree.
 var baseUnknown = []byte{1}
-
-// changeTo returns the change that makes a key have an entry, or none. It shares nothing with its
-// arguments.
-func changeTo(key []byte, e *fb.Entry, has bool) btree.Change {
-	if !has {
-		return btree.Change{Delete: true, Entry: fb.Entry{Key: bytes.Clone(key)}}
-	}
-	c := btree.Change{Entry: *e}
-	c.Entry.Key, c.Entry.Value = bytes.Clone(key), bytes.Clone(e.Value)
-	return c
-}
 
 // A row of the changed keys is the name of the group, in which 0x00 is 0x00 0xff, then 0x00 0x01,
 // and the key; so rows are in order of names, then keys. They never outlive a merge.
@@ -457,7 +446,7 @@ func (g *Group) TakeThose(ctx context.Context, s Side, want func(key []byte) boo
 			e   *fb.Entry
 			has bool
 		}{{&c.Base, c.HasBase}, {&c.Left, c.HasLeft}, {&c.Right, c.HasRight}}
-		if err := g.owner.Result.journal.set(changeTo(c.Key, sides[s].e, sides[s].has)); err != nil {
+		if err := g.owner.Result.journal.setTo(c.Key, sides[s].e, sides[s].has); err != nil {
 			return fmt.Errorf("take a side of a group: %w", err)
 		}
 		lost := false

@@ -373,9 +373,8 @@ func (t *Tx) restore(ctx context.Context, target *commit.Commit, prefix []byte) 
 			return fmt.Errorf("restore: %w", err)
 		}
 		c := btree.Change{Delete: !d.HasRight, Entry: d.Right}
-		c.Entry.Key = bytes.Clone(d.Key)
-		c.Entry.Value = bytes.Clone(d.Right.Value)
-		if err := t.journal.set(c); err != nil {
+		c.Entry.Key = d.Key
+		if err := t.journal.set(&c); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}

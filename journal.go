@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"iter"
+	"unsafe"
 
 	mapbtree "github.com/tidwall/btree"
 
@@ -11,14 +12,21 @@ import (
 )
 
 // changeOverhead is about what a change takes in memory beside its key and value.
-const changeOverhead = 208
+const changeOverhead = 80
 
-// txJournal holds the changes of one transaction, sorted by key: the newest in memory, and once
-// they take more than limit bytes, the older ones in a run on disk. Where both know a key, memory
-// counts. It belongs to one goroutine.
+// journalArena is the greatest room that is made at once for the rows of changes.
+const journalArena = 64 << 10
+
+// txJournal holds the changes of one transaction as rows, sorted by key: the newest in memory, and
+// once they take more than limit bytes, the older ones in a run on disk. Where both know a key,
+// memory counts. It belongs to one goroutine.
+//
+// Millions of rows may be in memory. They lie beside each other in large pieces without pointers,
+// since an object of the heap for each would take most of the time to record it.
 type txJournal struct {
-	mem     mapbtree.Map[string, btree.Change]
-	bytes   int64 // of mem, about
+	mem     mapbtree.Map[string, []byte] // rows: each is the key, as in the map, and the value
+	arena   []byte                       // of the last rows, with room for more
+	bytes   int64                        // that rows have taken, about; those that were replaced count
 	limit   int64
 	newRun  func() (*run, error)
 	run     *run // nil until the first spill
@@ -26,33 +34,51 @@ type txJournal struct {
 	count   int // changes recorded, a key counted again after a spill
 }
 
-// set records a change; c.Entry.Key and c.Entry.Value must be the journal's own. When it fails, the
-// journal is as it was.
-func (j *txJournal) set(c btree.Change) error {
+// set records a change, of which it copies everything. When it fails, the journal is as it was.
+func (j *txJournal) set(c *btree.Change) error {
 	if j.bytes >= j.limit {
 		if err := j.spill(); err != nil {
 			return err
 		}
 	}
-	old, replaced := j.mem.Load(string(c.Entry.Key), c) // Set, but quick for a key behind all others
-	if replaced {
-		j.bytes -= sizeOf(&old)
-	} else {
+	n := len(c.Entry.Key)
+	if room := n + maxRowHead + len(c.Entry.Value); cap(j.arena)-len(j.arena) < room {
+		j.arena = make([]byte, 0, max(room, min(journalArena, int(j.bytes/2))))
+	}
+	at := len(j.arena)
+	j.arena = appendRowValue(append(j.arena, c.Entry.Key...), c)
+	row := j.arena[at:len(j.arena):len(j.arena)]
+	key := unsafe.String(unsafe.SliceData(row), n)      // nobody changes the arena up to here again
+	if _, replaced := j.mem.Load(key, row); !replaced { // Set, but quick for a key behind all others
 		j.count++
 	}
-	j.bytes += sizeOf(&c)
+	j.bytes += int64(changeOverhead + len(row))
 	j.version++
 	return nil
 }
 
-func sizeOf(c *btree.Change) int64 {
-	return int64(changeOverhead + 2*len(c.Entry.Key) + len(c.Entry.Value))
+// put records an inline value.
+func (j *txJournal) put(key, value []byte) error {
+	return j.set(&btree.Change{Entry: fb.Entry{Key: key, Value: value, Inline: true}})
+}
+
+// setTo records the change that makes a key have an entry, or none.
+func (j *txJournal) setTo(key []byte, e *fb.Entry, has bool) error {
+	c := btree.Change{Delete: !has, Entry: *e}
+	c.Entry.Key = key
+	return j.set(&c)
+}
+
+// change returns what a row in memory says, borrowed.
+func (j *txJournal) change(key string, row []byte) btree.Change {
+	c, _ := parseRow(row[:len(key):len(key)], row[len(key):]) // it is as set has made it
+	return c
 }
 
 // get returns the change of key, and whether there is one.
 func (j *txJournal) get(key []byte) (btree.Change, bool, error) {
-	if c, ok := j.mem.Get(string(key)); ok {
-		return c, true, nil
+	if row, ok := j.mem.Get(string(key)); ok {
+		return j.change(string(key), row), true, nil
 	}
 	if j.run == nil {
 		return btree.Change{}, false, nil
@@ -69,17 +95,23 @@ func (j *txJournal) spill() error {
 		}
 		j.run = r
 	}
-	if err := j.run.add(j.inMemory()); err != nil {
+	if err := j.run.add(j.rows()); err != nil {
 		return err
 	}
-	j.mem.Clear()
-	j.bytes = 0
+	j.forget()
 	return nil
 }
 
-func (j *txJournal) inMemory() iter.Seq[btree.Change] {
-	return func(yield func(btree.Change) bool) {
-		j.mem.Scan(func(_ string, c btree.Change) bool { return yield(c) })
+// forget forgets what is in memory.
+func (j *txJournal) forget() {
+	j.mem.Clear()
+	j.arena, j.bytes = nil, 0
+}
+
+// rows returns keys and values of the rows in memory.
+func (j *txJournal) rows() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		j.mem.Scan(func(key string, row []byte) bool { return yield(key, row[len(key):]) })
 	}
 }
 
@@ -88,8 +120,8 @@ func (j *txJournal) empty() bool { return j.mem.Len() == 0 && j.run == nil }
 
 // clear forgets all changes. The run is removed.
 func (j *txJournal) clear() error {
-	j.mem.Clear()
-	j.bytes, j.count = 0, 0
+	j.forget()
+	j.count = 0
 	j.version++
 	r := j.run
 	j.run = nil
@@ -123,9 +155,9 @@ func (p *position) admits(key []byte, reverse bool) bool {
 // journal.
 func (j *txJournal) batch(dst []btree.Change, from position, reverse bool, n int) ([]btree.Change, error) {
 	dst = dst[:0]
-	visit := func(_ string, c btree.Change) bool {
-		if from.admits(c.Entry.Key, reverse) {
-			dst = append(dst, c)
+	visit := func(key string, row []byte) bool {
+		if from.admits(row[:len(key)], reverse) {
+			dst = append(dst, j.change(key, row))
 		}
 		return len(dst) < n
 	}
@@ -186,7 +218,7 @@ const applyBatch = 1024
 func (j *txJournal) all() iter.Seq2[btree.Change, error] {
 	return func(yield func(btree.Change, error) bool) {
 		if j.run == nil {
-			j.mem.Scan(func(_ string, c btree.Change) bool { return yield(c, nil) })
+			j.mem.Scan(func(key string, row []byte) bool { return yield(j.change(key, row), nil) })
 			return
 		}
 		var from position
@@ -207,11 +239,4 @@ func (j *txJournal) all() iter.Seq2[btree.Change, error] {
 			from = position{key: cs[len(cs)-1].Entry.Key, set: true}
 		}
 	}
-}
-
-// inlineEntry returns a copy of an inline entry that shares nothing with its arguments.
-func inlineEntry(key, value []byte) fb.Entry {
-	b := make([]byte, 0, len(key)+len(value))
-	b = append(append(b, key...), value...)
-	return fb.Entry{Key: b[:len(key):len(key)], Value: b[len(key):], Inline: true, Size: uint64(len(value))}
 }

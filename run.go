@@ -17,20 +17,23 @@ import (
 	"github.com/ledgerd/ledger/storage/index"
 )
 
-// A row of a run: the key is the prefix byte runKeyPrefix, since rows may not have empty keys, and
-// the key of the page. The value is a tag byte and what belongs to it. Runs never outlive their
-// process, so the layout is no format.
+// The value of a row of a transaction's journal is a tag byte and what belongs to it. In a run, the
+// key is the prefix byte runKeyPrefix, since rows may not have empty keys there, and the key of the
+// page. Runs never outlive their process, so the layout is no format.
 //
 //	tag          rest
-//	runDelete    nothing
-//	runInline    the value
-//	runEager     33 bytes of digest, size as uvarint
-//	runLazy      the same
+//	rowDelete    nothing
+//	rowInline    the value
+//	rowEager     33 bytes of digest, size as uvarint
+//	rowLazy      the same
 const (
-	runDelete = iota
-	runInline
-	runEager
-	runLazy
+	rowDelete = iota
+	rowInline
+	rowEager
+	rowLazy
+
+	// maxRowHead bounds what a value of a row has beside an inline value.
+	maxRowHead = 1 + object.DigestSize + binary.MaxVarintLen64
 
 	runKeyPrefix = 'k'
 	runBucket    = "changes"
@@ -63,10 +66,10 @@ func newRun(dir string) (*run, error) {
 	return &run{db: db, path: path}, nil
 }
 
-// add writes changes that come in ascending order. It may be abandoned half way by an error; what
-// was written then says nothing that memory does not say too.
-func (r *run) add(changes iter.Seq[btree.Change]) error {
-	next, stop := iter.Pull(changes)
+// add writes rows, by page keys that ascend. It may be abandoned half way by an error; what was
+// written then says nothing that memory does not say too.
+func (r *run) add(rows iter.Seq2[string, []byte]) error {
+	next, stop := iter.Pull2(rows)
 	defer stop()
 	for more := true; more; {
 		err := r.db.Update(func(tx index.Tx) error {
@@ -76,12 +79,12 @@ func (r *run) add(changes iter.Seq[btree.Change]) error {
 			}
 			b.SetFillPercent(0.9)
 			for size := 0; size < runUpdateBytes; {
-				c, ok := next()
+				key, v, ok := next()
 				if !ok {
 					more = false
 					return nil
 				}
-				k, v := runKey(c.Entry.Key), runValue(&c)
+				k := runKey(key)
 				if err := b.Put(k, v); err != nil {
 					return err
 				}
@@ -96,56 +99,61 @@ func (r *run) add(changes iter.Seq[btree.Change]) error {
 	return nil
 }
 
-func runKey(key []byte) []byte {
+func runKey[K string | []byte](key K) []byte {
 	return append(append(make([]byte, 0, 1+len(key)), runKeyPrefix), key...)
 }
 
-func runValue(c *btree.Change) []byte {
+// appendRowValue appends the value of the row of a change.
+func appendRowValue(b []byte, c *btree.Change) []byte {
 	e := &c.Entry
 	switch {
 	case c.Delete:
-		return []byte{runDelete}
+		return append(b, rowDelete)
 	case e.Inline:
-		return append(append(make([]byte, 0, 1+len(e.Value)), runInline), e.Value...)
+		return append(append(b, rowInline), e.Value...)
+	case e.Priority == Lazy:
+		b = append(b, rowLazy)
+	default:
+		b = append(b, rowEager)
 	}
-	v := make([]byte, 0, 1+object.DigestSize+binary.MaxVarintLen64)
-	if e.Priority == Lazy {
-		v = append(v, runLazy)
-	} else {
-		v = append(v, runEager)
-	}
-	return binary.AppendUvarint(append(v, e.Digest[:]...), e.Size)
+	return binary.AppendUvarint(append(b, e.Digest[:]...), e.Size)
 }
 
-// parse returns a copy of the change in a row.
+// parseRow returns the change of a page key that a row is, borrowed from its arguments, and false
+// for what is no row.
+func parseRow(key, v []byte) (c btree.Change, ok bool) {
+	if len(v) == 0 {
+		return c, false
+	}
+	e, rest := &c.Entry, v[1:]
+	e.Key = key
+	switch v[0] {
+	case rowDelete:
+		c.Delete = true
+		return c, len(rest) == 0
+	case rowInline:
+		e.Value, e.Inline, e.Size = rest, true, uint64(len(rest))
+		return c, true
+	case rowLazy:
+		e.Priority = Lazy
+	case rowEager:
+	default:
+		return c, false
+	}
+	n := copy(e.Digest[:], rest)
+	size, m := binary.Uvarint(rest[n:])
+	e.Size = size
+	return c, m > 0 && n+m == len(rest)
+}
+
+// parse returns a copy of the change in a row of a run.
 func (r *run) parse(k, v []byte) (btree.Change, error) {
-	damaged := &base.CorruptError{Where: "temporary file of a transaction", Got: "a bad row"}
-	if len(k) == 0 || k[0] != runKeyPrefix || len(v) == 0 {
-		return btree.Change{}, damaged
-	}
-	key, tag, rest := k[1:], v[0], v[1:]
-	switch tag {
-	case runInline:
-		return btree.Change{Entry: inlineEntry(key, rest)}, nil
-	case runDelete:
-		c := btree.Change{Delete: true}
-		c.Entry.Key = bytes.Clone(key)
-		return c, nil
-	case runEager, runLazy:
-		var c btree.Change
-		c.Entry.Key = bytes.Clone(key)
-		if tag == runLazy {
-			c.Entry.Priority = Lazy
+	if len(k) > 0 && k[0] == runKeyPrefix {
+		if c, ok := parseRow(bytes.Clone(k[1:]), bytes.Clone(v)); ok {
+			return c, nil
 		}
-		n := copy(c.Entry.Digest[:], rest)
-		size, m := binary.Uvarint(rest[n:])
-		if m <= 0 || n+m != len(rest) {
-			return btree.Change{}, damaged
-		}
-		c.Entry.Size = size
-		return c, nil
 	}
-	return btree.Change{}, damaged
+	return btree.Change{}, &base.CorruptError{Where: "temporary file of a transaction", Got: "a bad row"}
 }
 
 // get returns the change of key, and whether there is one.

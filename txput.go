@@ -54,7 +54,7 @@ func (t *Tx) enterPut(ctx context.Context, key []byte, p Priority) error {
 // put is PutPriority for a caller who has entered.
 func (t *Tx) put(ctx context.Context, key, value []byte, p Priority) error {
 	if len(value) <= btree.InlineLimit {
-		return t.journal.set(btree.Change{Entry: inlineEntry(key, value)})
+		return t.journal.put(key, value)
 	}
 	root, err := split.SplitBytes(ctx, t.table(), object.Chunk, value, t.emit)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *Tx) emit(ctx context.Context, p split.Piece) error {
 }
 
 func (t *Tx) setObject(key []byte, root object.Digest, size uint64, p Priority) error {
-	return t.journal.set(btree.Change{Entry: fb.Entry{Key: bytes.Clone(key), Digest: root, Size: size, Priority: p}})
+	return t.journal.set(&btree.Change{Entry: fb.Entry{Key: key, Digest: root, Size: size, Priority: p}})
 }
 
 // PutReader stores what r gives until io.EOF under key. size is its length, or -1 when that is not
@@ -99,7 +99,7 @@ func (t *Tx) putReader(ctx context.Context, key []byte, r *sizedReader, p Priori
 		return fmt.Errorf("put: %w", err)
 	}
 	if len(head) <= btree.InlineLimit {
-		return t.journal.set(btree.Change{Entry: inlineEntry(key, head)})
+		return t.journal.put(key, head)
 	}
 	root, n, err := split.Split(ctx, t.table(), object.Chunk, io.MultiReader(bytes.NewReader(head), r), t.emit)
 	if err != nil {
@@ -248,12 +248,12 @@ func (t *Tx) Delete(ctx context.Context, key []byte) error {
 		return err
 	}
 	defer t.leave()
-	return t.delete(bytes.Clone(key))
+	return t.delete(key)
 }
 
-// delete records a deletion; key is the transaction's own.
+// delete records a deletion.
 func (t *Tx) delete(key []byte) error {
-	return t.journal.set(btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
+	return t.journal.set(&btree.Change{Delete: true, Entry: fb.Entry{Key: key}})
 }
 
 // deleteBatch is how many keys DeleteRange collects before it deletes them.

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -209,7 +208,5 @@ func (t *Tx) record(c btree.Change) error {
 		return err
 	}
 	defer t.leave()
-	c.Entry.Key = append([]byte{}, c.Entry.Key...)
-	c.Entry.Value = bytes.Clone(c.Entry.Value)
-	return t.journal.set(c)
+	return t.journal.set(&c)
 }
