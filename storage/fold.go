@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -336,7 +337,13 @@ func (w *planWriter) addNumbers(p *plan, first uint64) {
 // addObjects writes a row for each piece that is held and for each that was mentioned for the first
 // time, in the order of their digests.
 func (w *planWriter) addObjects(p *plan, firstNew uint64) {
-	slices.SortStableFunc(p.objects, func(a, b plannedObject) int { return a.digest.Compare(*b.digest) })
+	objects := make([]uint32, len(p.objects)) // in p.objects, which are larger and slower to sort
+	for i := range objects {
+		objects[i] = uint32(i)
+	}
+	slices.SortFunc(objects, func(a, b uint32) int {
+		return cmp.Or(p.objects[a].digest.Compare(*p.objects[b].digest), cmp.Compare(a, b))
+	})
 	mentioned := make([]uint32, len(p.order))
 	for i := range mentioned {
 		mentioned[i] = uint32(i)
@@ -348,7 +355,7 @@ func (w *planWriter) addObjects(p *plan, firstNew uint64) {
 		mentioned = mentioned[1:]
 	}
 	var last *object.Digest
-	for i := range p.objects {
+	for _, i := range objects {
 		o := &p.objects[i]
 		for len(mentioned) > 0 && p.order[mentioned[0]].Compare(*o.digest) < 0 {
 			mention()
