@@ -282,15 +282,22 @@ func (l *lateBucket) Close() error {
 // nothing, unless the repository has yet to become a device of it. Errors: those of SetCloud then;
 // ErrNoCloud, ErrReadOnly, ErrWrongKey, ErrCorrupt, those of ctx and of reading the key file.
 func (r *Repository) connect(ctx context.Context) (*cloudLink, error) {
-	if _, link := r.cloud.get(); link != nil {
-		return link, nil
+	for {
+		r.cloud.mu.Lock()
+		link, changed := r.cloud.link, r.cloud.watch
+		r.cloud.mu.Unlock()
+		if link != nil {
+			return link, nil
+		}
+		select {
+		case r.cloud.turn <- struct{}{}:
+			defer func() { <-r.cloud.turn }()
+			return r.connectInTurn(ctx)
+		case <-changed: // who has the turn may have made a link, and wait for what the caller does
+		case <-ctx.Done():
+			return nil, fmt.Errorf("connect to the cloud: %w", ctx.Err())
+		}
 	}
-	release, err := r.cloud.take(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the cloud: %w", err)
-	}
-	defer release()
-	return r.connectInTurn(ctx)
 }
 
 // connectInTurn is connect for who has the cloud's turn.

@@ -102,6 +102,9 @@ func (r *Repository) bringBackOthers(ctx context.Context, id format.ID) error {
 		if p.Kind != layout.Evicted || p.Bucket == id {
 			continue
 		}
+		if _, err := r.connectInTurn(ctx); err != nil { // also for those who fetch the page already
+			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
+		}
 		if err := r.pages.Fetch(ctx, p.Page, r.fillInTurn); err != nil {
 			return fmt.Errorf("page %s was evicted: %w", p.Page.Text(p.Name), err)
 		}

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/format"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/vfs"
@@ -454,4 +457,50 @@ func TestDeathDuringEviction(t *testing.T) {
 func evictedPages(ctx context.Context, r *Repository) ([]PageInfo, error) {
 	pages, err := r.Pages(ctx)
 	return slices.DeleteFunc(pages, func(p PageInfo) bool { return p.State != PageEvicted }), err
+}
+
+// TestPageComesWhileItsCloudIsLeft: who leaves a cloud waits for a page that somebody else fetches,
+// who waits for the link to that cloud.
+func TestPageComesWhileItsCloudIsLeft(t *testing.T) {
+	w := newEvictWorld(t)
+	fs := vfstest.NewMem()
+	r, ref := w.device(fs)
+	if _, err := r.Evict(t.Context(), EvictOptions{Pages: []PageRef{ref}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.open(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // against a test that hangs
+	defer cancel()
+	release, err := r.cloud.take(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, link := r.cloud.get(); link != nil {
+		t.Fatal("there is a link already")
+	}
+	opened := make(chan error, 1)
+	go func() {
+		p, err := openIt(ctx, r)
+		if err == nil {
+			err = errors.Join(whole(ctx, p), p.Close())
+		}
+		opened <- err
+	}()
+	for where := presence.Away; where != presence.Coming; runtime.Gosched() {
+		if where, _, err = r.pages.Where(pageKey{Ledger: ref.Ledger, ID: ref.ID}); err != nil || ctx.Err() != nil {
+			t.Fatal(err, ctx.Err())
+		}
+	}
+	err = r.bringBackOthers(ctx, format.ID{1})
+	release()
+	if err := errors.Join(err, <-opened); err != nil {
+		t.Fatal(err)
+	}
 }
