@@ -475,12 +475,20 @@ func (b *bodyStep) lacks() error {
 // covered has commits count as no heads on which commits of the entry stand whose parents were
 // given up, or commits that were here already.
 func (b *bodyStep) covered(ctx context.Context) error {
-	near, changed, err := b.rejoin(ctx, b.next.Near)
+	fresh := map[commit.ID]bool{}
+	for _, c := range b.short {
+		fresh[c.ID] = !b.adopts || b.commits[c.ID] != nil
+	}
+	for _, id := range b.next.GiveUp {
+		delete(fresh, id)
+	}
+	near, changed, err := b.rejoin(ctx, b.next.Near, fresh)
 	if err != nil {
 		return err
 	}
 	if changed {
 		b.next.setNear(near)
+		b.next.setFrom(nil) // what came back may stand below the heads of the checkpoint
 	}
 	heads := b.p.headsHere()
 	for _, near := range b.near {

@@ -500,7 +500,11 @@ func (e *entering) setNear(ctx context.Context) error {
 		}
 		e.near[n.ID] = n.Near
 	}
-	near, _, err := e.rejoin(ctx, e.near)
+	fresh := map[commit.ID]bool{}
+	for i := range e.b.Commits {
+		fresh[e.b.Commits[i].Commit.ID] = true
+	}
+	near, _, err := e.rejoin(ctx, e.near, fresh)
 	e.near = near
 	return err
 }

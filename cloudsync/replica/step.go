@@ -128,14 +128,11 @@ func (p *Page) orphan(ctx context.Context, id epoch.Commit) (*commit.Commit, err
 	return c, nil
 }
 
-// rejoin has commits of the step count as no heads on which others stand that were here without
-// them. It returns near with the parents that these have now, and whether that changed anything.
-func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
+// rejoin has fresh commits of the step count as no heads on which others stand that were in the log
+// without them. It returns near with the parents that these have now, and whether that changed
+// anything.
+func (s *step) rejoin(ctx context.Context, near map[epoch.Commit]epoch.Set, fresh map[commit.ID]bool) (now map[epoch.Commit]epoch.Set, changed bool, err error) {
 	now = maps.Clone(near)
-	fresh := map[commit.ID]bool{}
-	for i := range s.b.Commits {
-		fresh[s.b.Commits[i].Commit.ID] = true
-	}
 	if len(fresh) == 0 {
 		return now, false, nil
 	}

@@ -281,7 +281,7 @@ func (d *device) strangers(heads []*commit.Commit, top []*node) (strange bool, e
 		if slices.Contains(top, n) {
 			continue
 		}
-		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.cloud.epoch > 0 || d.w.h.Cloud.Faults.WrongByte > 0) // 0 is the first commit, which all have
+		had := slices.Contains(d.heads, n) || !d.has.has(n.index) && (n.above.and(d.has).last() > 0 || d.w.mayRenew()) // 0 is the first commit, which all have
 		back := d.w.cloud.epoch > 0 && d.w.retained && d.never.has(n.index) || d.w.unnoted.has(n.index)
 		afresh := d.w.cloud.epoch > 0 && d.w.retained && had // what is between is not sent again
 		if !afresh && (!d.w.prunedAbove(n) || !(d.w.retained && had) && !back) {
@@ -418,6 +418,10 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 	}
 	return nil
 }
+
+// mayRenew reports whether the log may have begun anew: the bucket was lost, or a device that reads
+// wrong bytes renews the log. Old commits are then there with the trees that this device had.
+func (w *World) mayRenew() bool { return w.cloud.epoch > 0 || w.h.Cloud.Faults.WrongByte > 0 }
 
 // noticeRenewal notes that a device has renewed the log, which it does where it reads wrong bytes
 // again and again: what was in the log is there as far as devices send it again.

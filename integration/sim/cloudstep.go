@@ -613,7 +613,7 @@ func (t treeSource) Node(ctx context.Context, id object.Digest) (*fb.Node, error
 			if err := t.d.link.page.BuildTree(ctx, c.ID); err != nil {
 				w := t.d.w
 				givenUp := w.retained && w.pruned.has(q.index)
-				if errors.Is(err, base.ErrGone) && (givenUp || w.cloud.epoch > 0 || w.h.Cloud.Faults.WrongByte > 0) { // see noticeRenewal
+				if errors.Is(err, base.ErrGone) && (givenUp || w.mayRenew()) {
 					t.d.lost[c.ID] = true
 					if err = errTreeLost; givenUp {
 						t.d.pruned = t.d.pruned.with(q.index)

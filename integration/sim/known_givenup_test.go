@@ -89,5 +89,19 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Sync, Device: 2, Base: 3},
 			{Kind: sim.Collect, Device: 3, Base: 8},
 		}}},
+		{"a commit comes back below one that a checkpoint has", sim.History{Seed: 9504941, Sweep: true, Devices: three, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("z01", "2", 0)},
+			{Kind: sim.Begin, Device: 1, Changes: set("z02", "1", 41735)},
+			{Kind: sim.Edit, Changes: set("z01", "1", 2209)},
+			{Kind: sim.End, Device: 1},
+			{Kind: sim.Collect, Base: 10},
+			{Kind: sim.Sync, Device: 1, Base: 8},
+			{Kind: sim.Tag, Peer: 1, Base: 1},
+			{Kind: sim.Sync, Base: 2},
+			{Kind: sim.Sync, Device: 2, Base: 18},
+			{Kind: sim.Prune, Base: 2},
+			{Kind: sim.Wipe, Device: 2},
+			{Kind: sim.Prune, Device: 1, Base: 1},
+		}}},
 	})
 }

@@ -79,7 +79,7 @@ func (d *device) readOld(ctx context.Context) error {
 			continue
 		}
 		err := d.link.page.BuildTree(ctx, n.c.ID)
-		if errors.Is(err, base.ErrGone) && d.outlived(n) {
+		if errors.Is(err, base.ErrGone) && (d.outlived(n) || d.w.mayRenew()) {
 			continue
 		}
 		if err != nil {
@@ -88,7 +88,7 @@ func (d *device) readOld(ctx context.Context) error {
 		left--
 		err = d.walkValues(ctx, n.c.Root, func(e *fb.Entry) error {
 			got, err := d.readValue(ctx, e)
-			if errors.Is(err, base.ErrGone) && d.outlived(n) {
+			if errors.Is(err, base.ErrGone) && (d.outlived(n) || d.w.mayRenew()) {
 				return nil
 			}
 			if err == nil && got != n.value(string(e.Key)) {
