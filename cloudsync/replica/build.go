@@ -275,7 +275,7 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 // rescue makes sure of what unsynced commits need: trees that are known as history only, as far as
 // the log leads to them, and pieces that are not held and whose places lost says do not count any
 // more.
-func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, kept epoch.Set, lost func(storage.CloudPlace) bool) error {
+func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, lost func(storage.CloudPlace) bool) error {
 	var cs []*commit.Commit
 	var treeless []commit.ID
 	for _, n := range unsynced {
@@ -307,7 +307,8 @@ func (p *Page) rescue(ctx context.Context, unsynced epoch.Graph, kept epoch.Set,
 	slices.SortFunc(cs, commit.CompareGeneration)
 	r := &rescuer{p: p, lost: lost, seen: map[object.Digest]bool{}}
 	for _, c := range cs {
-		if err := r.commit(ctx, c); err != nil {
+		i, _ := unsynced.Index(short(c.ID))
+		if err := r.commit(ctx, c, unsynced[i].Near); err != nil {
 			return err
 		}
 	}
@@ -322,23 +323,32 @@ type rescuer struct {
 	want []object.Digest
 }
 
-// commit looks for pieces of the values that a commit has and its first parent has not.
-func (r *rescuer) commit(ctx context.Context, c *commit.Commit) error {
+// commit looks for pieces of the values that a commit has and a nearest ancestor has not: the log
+// keeps this one, or it is unsynced, too.
+func (r *rescuer) commit(ctx context.Context, c *commit.Commit, near epoch.Set) error {
 	held, err := r.p.o.Store.TreeHeld(ctx, c)
 	if err != nil || !held {
 		return err
 	}
 	left := btree.EmptyRoot
-	if id := c.Parents[0]; id != commit.First().ID {
-		parent, err := r.p.o.Store.Commit(ctx, id)
+	for _, n := range near {
+		id, ok, err := r.p.find(ctx, n)
+		if err != nil || !ok {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		a, err := r.p.o.Store.Commit(ctx, id)
 		if err == nil {
-			held, err = r.p.o.Store.TreeHeld(ctx, parent)
+			held, err = r.p.o.Store.TreeHeld(ctx, a)
 		}
-		if err == nil && held && !slices.Contains(r.p.state.GiveUp, id) {
-			left = parent.Root
-		}
-		if err != nil && !errors.Is(err, base.ErrGone) && !errors.Is(err, base.ErrNotFound) {
+		if err != nil {
 			return err
+		}
+		if held {
+			left = a.Root
+			break
 		}
 	}
 	tree := btree.Tree{Page: r.p.o.Store.Page(), Source: r.p.o.Store, Root: left}

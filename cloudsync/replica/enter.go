@@ -292,7 +292,7 @@ func (e *entering) rescue(ctx context.Context) error {
 	if !e.p.state.At.Joined() || len(e.j.Unsynced) == 0 {
 		return nil
 	}
-	return e.p.rescue(ctx, e.j.Unsynced, e.st.Kept.Set(), func(at storage.CloudPlace) bool { return !e.stays(at) })
+	return e.p.rescue(ctx, e.j.Unsynced, func(at storage.CloudPlace) bool { return !e.stays(at) })
 }
 
 // stays reports whether a place counts in the epoch.

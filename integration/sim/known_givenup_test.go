@@ -103,5 +103,19 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Wipe, Device: 2},
 			{Kind: sim.Prune, Device: 1, Base: 1},
 		}}},
+		{"an unsynced commit needs a value that only what is given up below it needs besides", sim.History{Seed: 9340082, Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 3, Changes: set("z03", "392", 0)},
+			{Kind: sim.Sync, Device: 3, Base: 13},
+			{Kind: sim.Retain, Base: 2},
+			{Kind: sim.Checkpoint, Device: 2, Base: 4},
+			{Kind: sim.Sync, Device: 1, Base: 17},
+			{Kind: sim.Edit, Device: 1, Changes: set("z03", "688", 635)},
+			{Kind: sim.Edit, Device: 1, Changes: set("l00", "696", 0)},
+			{Kind: sim.Collect, After: 51097073350292, Device: 1, Base: 2},
+			{Kind: sim.Sync, After: 55763128204494, Device: 2, Base: 18},
+			{Kind: sim.Edit, Device: 2, Changes: set("z08", "856", 0)},
+			{Kind: sim.Sibling, Device: 1, Base: 1, Changes: set("z03", "880", 965)},
+			{Kind: sim.Checkpoint, Device: 1, Base: 20},
+		}}},
 	})
 }
