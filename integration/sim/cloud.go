@@ -389,6 +389,7 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 		process   = 10
 		hour      = 13 // the heads of entries from the first of its own on
 		day       = 12 // a look at the format, the floor, entries behind the end and checkpoints; how far the device is, said anew
+		turn      = 6  // looks at the log before and after a turn: a renewal takes more than a cut
 		rangeSize = 32
 	)
 	m, now := d.link.syncer.Metrics(), d.link.page.State().Position
@@ -397,7 +398,7 @@ func (d *device) cheap(first, entered bool, was cloudsync.Metrics, position uint
 		most += process
 	}
 	if entered {
-		most += asked.runs
+		most += asked.runs + turn
 	}
 	if d.w.retained { // what others have not read is looked for before history is given up
 		most += process
