@@ -41,10 +41,21 @@ func (s Set) Without(o Set) Set {
 // And returns the commits that are in s and in o.
 func (s Set) And(o Set) Set { return s.combine(o, false, true, false) }
 
+// much is how many times as long a set is as one that is looked up in it rather than merged: the
+// ancestors of each commit of a long history are compared with all its commits.
+const much = 32
+
 // combine merges both sets and takes the commits that are only in s, in both, and only in o.
 func (s Set) combine(o Set, left, both, right bool) Set {
 	var out Set
-	for len(s) > 0 || len(o) > 0 {
+	for len(s) > 0 || right && len(o) > 0 {
+		if !right && len(s) < len(o)/much {
+			if has := o.Has(s[0]); has && both || !has && left {
+				out = append(out, s[0])
+			}
+			s = s[1:]
+			continue
+		}
 		switch {
 		case len(o) == 0 || len(s) > 0 && s[0] < o[0]:
 			if left {

@@ -347,7 +347,7 @@ func (d *device) build(ctx context.Context, n *node, stop int) error {
 		return err
 	}
 	targets := []error{errStopped}
-	if d.w.cloud.epoch > 0 {
+	if d.w.mayRenew() {
 		targets = append(targets, base.ErrGone, base.ErrNotFound, base.ErrNeedsFetch)
 	}
 	if d.w.retained && d.w.pruned.has(n.index) { // others have given it up, and the bucket has deleted it
