@@ -57,7 +57,12 @@ func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) 
 // merge merges the heads, first those that the epoch asks for.
 func (p *Page) merge(ctx context.Context) error {
 	for p.several() {
-		first, err := p.rep.Load().Folding(ctx)
+		held, err := p.lock(ctx)
+		if err != nil {
+			return err
+		}
+		first, err := p.rep.Load().Folding(held)
+		p.unlock()
 		if err != nil {
 			return err
 		}
@@ -71,8 +76,7 @@ func (p *Page) merge(ctx context.Context) error {
 		if err := p.o.Merge(ctx, only); err != nil {
 			return err
 		}
-		held, err := p.lock(ctx)
-		if err != nil {
+		if held, err = p.lock(ctx); err != nil {
 			return err
 		}
 		noted, err := p.fold(held)

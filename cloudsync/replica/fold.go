@@ -44,20 +44,52 @@ func (p *Page) foldOf(ctx context.Context, j *epoch.Joined, st epoch.State, befo
 	return f, nil
 }
 
-// refold looks for unsynced commits that came, while an epoch was entered, on what it has given up.
-func (p *Page) refold(ctx context.Context) error {
+// stands reports whether unsynced commits stand on what was given up, and no fold is known: they
+// came while an epoch was entered, or with a transaction that had begun before.
+func (p *Page) stands(ctx context.Context) (bool, error) {
 	if len(p.state.GiveUp) == 0 || p.state.Fold != nil {
-		return nil
+		return false, nil
 	}
-	g, unsynced, err := p.graph(ctx)
+	unsynced, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list what is unsynced: %w", err)
+	}
+	giveUp := setOf(p.state.GiveUp)
+	for _, id := range unsynced {
+		c, err := p.o.Store.Commit(ctx, id)
+		if err != nil {
+			return false, fmt.Errorf("read commit %s: %w", id.Short(), err)
+		}
+		if len(p.state.node(c).Near.And(giveUp)) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// refold notes the fold of commits that stand on what was given up.
+func (p *Page) refold(ctx context.Context) error {
+	if stands, err := p.stands(ctx); err != nil || !stands {
+		return err
+	}
+	near, f, err := p.refolded(ctx)
 	if err != nil {
 		return err
 	}
-	giveUp := setOf(p.state.GiveUp)
-	stands := slices.ContainsFunc(g, func(n epoch.Node) bool { return unsynced.Has(n.ID) && len(n.Near.And(giveUp)) > 0 })
-	if !stands {
-		return nil
+	n := p.state.Next()
+	n.setNear(near)
+	n.setFold(f)
+	return p.write(ctx, nil, &storage.SyncBatch{}, n)
+}
+
+// refolded returns what State.Near and State.Fold are once unsynced commits stand on what was given
+// up.
+func (p *Page) refolded(ctx context.Context) (map[epoch.Commit]epoch.Set, *Fold, error) {
+	g, unsynced, err := p.graph(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	giveUp := setOf(p.state.GiveUp)
 	st := epoch.State{Gone: p.state.memory().Without(p.state.Send)}
 	for _, n := range g {
 		if !unsynced.Has(n.ID) && !giveUp.Has(n.ID) {
@@ -69,7 +101,7 @@ func (p *Page) refold(ctx context.Context) error {
 	for _, c := range st.Heads().Without(p.state.Send) {
 		id, ok, err := p.find(ctx, c)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		if ok {
 			heads = append(heads, id)
@@ -81,7 +113,7 @@ func (p *Page) refold(ctx context.Context) error {
 	}
 	f, err := p.foldOf(ctx, &j, st, nil, near, heads)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if f == nil {
 		for _, n := range j.Unsynced {
@@ -91,10 +123,7 @@ func (p *Page) refold(ctx context.Context) error {
 			}
 		}
 	}
-	n := p.state.Next()
-	n.setNear(near)
-	n.setFold(f)
-	return p.write(ctx, nil, &storage.SyncBatch{}, n)
+	return near, f, nil
 }
 
 // next returns the commits that are merged into one before anything else is, nil for none.
@@ -146,6 +175,9 @@ func (f *Fold) first(ctx context.Context, store *storage.Store, heads []*commit.
 // Folding returns the heads that have to be merged into one, as all devices do, before anything
 // else is merged; nil: nothing has to be. See Standing.First.
 func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
+	if err := p.refold(ctx); err != nil {
+		return nil, err
+	}
 	if p.state.Fold.next() == nil {
 		return nil, nil
 	}

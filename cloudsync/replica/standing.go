@@ -42,7 +42,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 		if err := s.parsePosition(b); err != nil {
 			return nil, err
 		}
-		rows[rowFold] = &s.Fold
+		rows[rowFold], rows[rowGiveUp] = &s.Fold, &s.GiveUp
 	}
 	for row, to := range rows {
 		b, err := readRow(ctx, store, row)
@@ -55,6 +55,16 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(to); err != nil {
 			return nil, badRow(row, err)
 		}
+	}
+	p := &Page{o: Options{Store: store}, state: &s}
+	stands, err := p.stands(ctx)
+	if err == nil && stands { // no Page has noted it yet
+		if p.state, err = loadState(ctx, store, s.Bucket); err == nil {
+			s.Near, s.Fold, err = p.refolded(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &Standing{Bucket: s.Bucket, At: s.At, EntryTime: s.EntryTime, Retention: s.Retention, near: s.Near, fold: s.Fold}, nil
 }

@@ -117,5 +117,15 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Sibling, Device: 1, Base: 1, Changes: set("z03", "880", 965)},
 			{Kind: sim.Checkpoint, Device: 1, Base: 20},
 		}}},
+		{"a transaction ends on what a cut has given up since it began", sim.History{Seed: 9523356, Disagree: true, Sweep: true, Devices: two, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Add, Key: "c00", Text: "-1"}}},
+			{Kind: sim.Edit, Changes: set("r01", "2", 0)},
+			{Kind: sim.Sync, Base: 10},
+			{Kind: sim.Begin, Device: 1, Changes: []sim.Change{{Op: sim.Raise, Key: "m+03", Text: "69"}}},
+			{Kind: sim.Retain, Device: 1, Base: 1},
+			{Kind: sim.Collect, Device: 1, Base: 7},
+			{Kind: sim.End, Device: 1},
+			{Kind: sim.Sync, Device: 1, Base: 20},
+		}}},
 	})
 }
