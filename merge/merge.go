@@ -87,7 +87,8 @@ type Merged struct {
 }
 
 // Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges
-// in order: N-1 for N heads, none for one. No head may be an ancestor of another. What the commits
+// in order: N-1 for N heads, none for one. A head of which nothing is left that it has in common
+// with those before it comes after others. No head may be an ancestor of another. What the commits
 // reach is in e.Sink; they are not stored. When Heads fails, what e.Sink has received is of no use.
 //
 // Errors: base.ErrInvalid for heads and rules that cannot be, and for what deciders and owners
@@ -122,16 +123,37 @@ var errAncestor = fmt.Errorf("%w", base.ErrInvalid)
 func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit) (merged []Merged, at int, err error) {
 	s := newPass(e, rules)
 	defer s.end()
-	result := heads[0]
-	for i, h := range heads[1:] {
+	result, rest := heads[0], slices.Clone(heads[1:])
+	for len(rest) > 0 {
+		i, err := s.nearest(ctx, result, rest)
+		if err != nil {
+			return nil, 0, err
+		}
+		h := rest[i]
 		m, err := s.merge(ctx, result, h)
 		if err != nil {
-			return nil, i + 1, fmt.Errorf("merge commits %s and %s: %w", result.ID, h.ID, err)
+			return nil, slices.Index(heads, h), fmt.Errorf("merge commits %s and %s: %w", result.ID, h.ID, err)
 		}
 		merged = append(merged, m)
-		result = m.Commit
+		result, rest = m.Commit, slices.Delete(rest, i, i+1)
 	}
 	return merged, 0, nil
+}
+
+// nearest returns the index of the first one of some heads that has an ancestor in common with c,
+// as far as history was not given up; 0 where none has. Two heads that are apart may both have one
+// in common with a third.
+func (s *pass) nearest(ctx context.Context, c *commit.Commit, heads []*commit.Commit) (int, error) {
+	if len(heads) == 1 {
+		return 0, nil
+	}
+	for i := range heads {
+		r, err := relate(ctx, s.env.Commits, s.env.Lost, c, heads[i])
+		if err != nil || !r.apart {
+			return i, err
+		}
+	}
+	return 0, nil
 }
 
 // pass is one call of Heads.

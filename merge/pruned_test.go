@@ -183,3 +183,24 @@ func TestMergeByNearestAncestors(t *testing.T) {
 		t.Errorf("content %v with %d conflicts, want %v with none", got, m[0].Conflicts, want)
 	}
 }
+
+// TestHeadsApart merges two heads that have only in common what was pruned, and each a commit with
+// a third one: what only one of them has changed is no conflict.
+func TestHeadsApart(t *testing.T) {
+	p := newTestPage()
+	low := p.commit(t, 1, edit{"key": "1"})
+	x, y := p.commit(t, 2, edit{"x": "1"}, low), p.commit(t, 3, edit{"y": "1"}, low)
+	left, right := p.commit(t, 4, edit{"left": "1"}, x), p.commit(t, 5, edit{"key": "2"}, y)
+	third := p.merge(t, merge.Rules{}, x, y)
+	last := p.commit(t, 6, edit{"third": "1"}, third)
+	env := p.env()
+	env.View = *shallow{p, setOf(low), nil}.view()
+	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"key": "2", "x": "1", "y": "1", "left": "1", "third": "1"}
+	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
+		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
+	}
+}

@@ -29,6 +29,8 @@ type Relation struct {
 	// LeftOwn and RightOwn tell whether a side has, or may have had before it was pruned, a commit
 	// that the other has not and that is no merge.
 	LeftOwn, RightOwn bool
+	// apart tells that nothing is left that both have.
+	apart bool
 	// ClockBack tells that a commit which only one side has was made by a clock that was behind
 	// that of one of its parents.
 	ClockBack bool
@@ -82,7 +84,7 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		r.RightOwn = r.RightOwn || pruned && marks == ofRight
 	}
 	if len(r.Bases) == 0 && w.pruned {
-		r.Bases = []*commit.Commit{commit.First()}
+		r.Bases, r.apart = []*commit.Commit{commit.First()}, true
 	}
 	if len(r.Bases) == 0 {
 		return Relation{}, corruptCommit(right, "no ancestor in common with "+left.ID.String())

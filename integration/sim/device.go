@@ -538,7 +538,7 @@ func (d *device) checkAll(ctx context.Context) error {
 		if err == nil && d.link != nil && !ok && d.pruned.has(n.index) { // it came back, as with the tag of another: a checkpoint may bring it, which has no explanations
 			d.told[n] = false
 		}
-		if err != nil || ok != d.told[n] || ok && d.w.h.agrees() && !d.w.forgetful && root != d.w.explanations[n] {
+		if err != nil || ok != d.told[n] || ok && d.w.explainsAlike() && root != d.w.explanations[n] {
 			return fmt.Errorf("S1: device %d has explanation %t of %s, want %t: %w", d.index, ok, n.c.ID.Short(), d.told[n], err)
 		}
 	}

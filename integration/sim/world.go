@@ -246,9 +246,13 @@ func (w *World) made(c *commit.Commit, content map[string]string) (*node, error)
 	return w.graph.add(c, content)
 }
 
+// explainsAlike reports whether all devices that make a merge explain it with the same bytes. Once
+// history is given up they may know of other writers of a key.
+func (w *World) explainsAlike() bool { return w.h.agrees() && !w.forgetful && w.pruned.last() <= 0 }
+
 // explained notes the explanation of a merge.
 func (w *World) explained(n *node, root object.Digest) error {
-	if old, ok := w.explanations[n]; ok && old != root && w.h.agrees() && !w.forgetful {
+	if old, ok := w.explanations[n]; ok && old != root && w.explainsAlike() {
 		return fmt.Errorf("S3: merge %s is explained by %s, and by %s before", n.c.ID.Short(), root.Short(), old.Short())
 	}
 	w.explanations[n] = root
