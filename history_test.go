@@ -223,14 +223,24 @@ func TestSnapshotPrefix(t *testing.T) {
 	}
 	_, err = ab.Get(t.Context(), []byte("a"))
 	wantErr(t, err, ledger.ErrNotFound)
+	for from, want := range map[string]string{"": "ab", "a": "ab", "abb": "abc", "abd": "", "b": ""} {
+		k, err := ab.Seek(t.Context(), []byte(from))
+		if string(k) != want || errors.Is(err, ledger.ErrNotFound) != (want == "") {
+			t.Errorf("seek %q: %q, %v, want %q", from, k, err, want)
+		}
+	}
 	none := ab.Prefix([]byte("b"))
 	if got := keys(t, none, ledger.ScanOptions{}); len(got) != 0 {
 		t.Errorf("prefixes that exclude each other: %v", got)
 	}
 	_, err = none.Get(t.Context(), []byte("b"))
 	wantErr(t, err, ledger.ErrNotFound)
+	_, err = none.Seek(t.Context(), nil)
+	wantErr(t, err, ledger.ErrNotFound)
 	must(t, ab.Close())
 	_, err = s.Get(t.Context(), []byte("a"))
+	wantErr(t, err, ledger.ErrClosed)
+	_, err = s.Seek(t.Context(), []byte("a"))
 	wantErr(t, err, ledger.ErrClosed)
 }
 

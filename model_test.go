@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -120,6 +121,12 @@ func (m *modelMachine) compareScan(rt *rapid.T, r ledger.Reader, model map[strin
 		rt.Fatalf("scan %+v (-model +got):\n%s", o, diff)
 	}
 	k := drawKey(rt)
+	next := sortedKeys(model)
+	first, _ := slices.BinarySearch(next, k)
+	next = next[first:]
+	if found, err := r.Seek(m.t.Context(), []byte(k)); (len(next) > 0) != (err == nil) || err == nil && string(found) != next[0] || err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		rt.Fatalf("seek %q: %q, %v, the model has %q", k, found, err, next)
+	}
 	v, err := r.Get(m.t.Context(), []byte(k))
 	want1, has := model[k]
 	if has != (err == nil) || string(v) != want1 {

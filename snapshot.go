@@ -20,6 +20,7 @@ type Reader interface {
 	Open(ctx context.Context, key []byte) (*Value, error)
 	Scan(ctx context.Context, o ScanOptions) iter.Seq2[Entry, error]
 	Iter(o ScanOptions) *Iter
+	Seek(ctx context.Context, key []byte) ([]byte, error)
 }
 
 var (
@@ -150,6 +151,33 @@ func (s *Snapshot) lookup(ctx context.Context, key []byte) (fb.Entry, error) {
 		return fb.Entry{}, err
 	}
 	return n.Entry(i), nil
+}
+
+// Seek returns the first key that is not below key; it belongs to the caller. It is what an Iter
+// from key on gives first, in the time of a Get. Errors: as Get; ErrNotFound when no key follows.
+func (s *Snapshot) Seek(ctx context.Context, key []byte) ([]byte, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	if s.nothing {
+		return nil, errNoEntry
+	}
+	if bytes.Compare(key, s.prefix) < 0 {
+		key = s.prefix
+	}
+	found, err := s.tree.Seek(ctx, key)
+	if err != nil {
+		s.note(err)
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	if found == nil || !bytes.HasPrefix(found, s.prefix) {
+		return nil, errNoEntry
+	}
+	return ownedBytes(found), nil
 }
 
 // locate returns the node that has the entry of key, and its number there.

@@ -226,6 +226,19 @@ func (t *Tx) Iter(o ScanOptions) *Iter {
 	return it
 }
 
+// Seek returns the first key that is not below key as the transaction sees it. See Snapshot.Seek.
+func (t *Tx) Seek(ctx context.Context, key []byte) ([]byte, error) {
+	it := t.Iter(ScanOptions{Start: key, Limit: 1, KeysOnly: true})
+	defer it.Close()
+	if !it.Next(ctx) {
+		if it.Err() != nil {
+			return nil, it.Err()
+		}
+		return nil, errNoEntry
+	}
+	return ownedBytes(it.Key()), nil
+}
+
 // Rollback ends the transaction and forgets its changes. After Commit or Rollback it does nothing
 // and returns nil, so that it can be deferred. Within Update it fails with ErrInvalid: return an
 // error instead.

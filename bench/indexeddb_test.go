@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -61,7 +62,10 @@ func customers(b *testing.B, page *ledger.Page, n int) (*idb.DB, samples) {
 
 // BenchmarkIndexedDB puts 100 000 records with 6 properties, of which two are indexed, in
 // transactions of 10 000, and reads them: by key, by a unique index, and with cursors. Against it,
-// the rows of the same records are read from the page: by their keys, and in order.
+// the rows of the same records are read from the page: by their keys, and in order. The cursor
+// gives keys only, which is compared with a scan that borrows keys and values; or records whose
+// values stay as they are stored, or decoded values, which are compared with a scan that copies
+// both.
 func BenchmarkIndexedDB(b *testing.B) {
 	ctx := context.Background()
 	n := scaled(100_000, recordsInTransaction) / recordsInTransaction * recordsInTransaction
@@ -78,8 +82,9 @@ func BenchmarkIndexedDB(b *testing.B) {
 	snapshot, err := page.Snapshot(ctx)
 	must(b, err)
 	defer func() { must(b, snapshot.Close()) }()
-	rows := make([][]byte, n)
+	rows, emails := make([][]byte, n), make([]string, n)
 	for i := range rows {
+		emails[i] = email(i)
 		k, err := idb.Key(i)
 		must(b, err)
 		rows[i], _ = indexeddb.PageKey(nil, indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: 1, Primary: k})
@@ -100,18 +105,22 @@ func BenchmarkIndexedDB(b *testing.B) {
 		must(b, err)
 		touched += len(v)
 	})
-	scan := func() time.Duration {
-		return settled(func() {
-			it := r.Iter(ordered.Prefix(indexeddb.PageFamily(indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: 1})))
-			for it.Next(ctx) {
-				v, err := it.Value(ctx)
-				must(b, err)
-				touched += len(it.Key()) + len(v)
-			}
-			must(b, it.Err())
-			must(b, it.Close())
-		})
+	scan := func(use func(key, value []byte)) func() time.Duration {
+		return func() time.Duration {
+			return settled(func() {
+				it := r.Iter(ordered.Prefix(indexeddb.PageFamily(indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: 1})))
+				for it.Next(ctx) {
+					v, err := it.Value(ctx)
+					must(b, err)
+					use(it.Key(), v)
+				}
+				must(b, it.Err())
+				must(b, it.Close())
+			})
+		}
 	}
+	borrowed := scan(func(key, value []byte) { touched += len(key) + len(value) })
+	copied := scan(func(key, value []byte) { touched += len(bytes.Clone(key)) + len(bytes.Clone(value)) })
 	walk := func(use func(*idb.Cursor)) func() time.Duration {
 		return func() time.Duration {
 			return settled(func() {
@@ -142,16 +151,21 @@ func BenchmarkIndexedDB(b *testing.B) {
 			touched += len(v.(*value.Object).Properties)
 		}), pageGet},
 		{"unique", len(order), get(func(i int) {
-			v, err := byEmail.Get(ctx, email(i))
+			v, err := byEmail.Get(ctx, emails[i])
 			must(b, err)
 			touched += len(v.(*value.Object).Properties)
 		}), pageGet},
-		{"cursor", n, walk(func(c *idb.Cursor) { touched += int(c.Key().Number()) }), scan},
+		{"cursor", n, walk(func(c *idb.Cursor) { touched += int(c.Key().Number()) }), borrowed},
+		{"records", n, walk(func(c *idb.Cursor) {
+			v, err := c.Serialized(ctx)
+			must(b, err)
+			touched += int(c.Key().Number()) + len(bytes.Clone(v))
+		}), copied},
 		{"values", n, walk(func(c *idb.Cursor) {
 			v, err := c.Value(ctx)
 			must(b, err)
 			touched += len(v.(*value.Object).Properties)
-		}), scan},
+		}), copied},
 	} {
 		for i := range order {
 			order[i] = rng.IntN(n)

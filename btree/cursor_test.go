@@ -15,7 +15,8 @@ func TestCursor(t *testing.T) {
 	checks(t, func(rt *rapid.T) {
 		m := model{}.apply(drawEdit(rt, model{}))
 		s := newStore()
-		c := s.tree(build(t, s, m)).Cursor()
+		tree := s.tree(build(t, s, m))
+		c := tree.Cursor()
 		keys := m.keys()
 		at, nowhere := 0, true
 		for range rapid.IntRange(1, 60).Draw(rt, "moves") {
@@ -32,6 +33,9 @@ func TestCursor(t *testing.T) {
 			case 2:
 				ok, err = c.Seek(t.Context(), []byte(k))
 				at = sort.SearchStrings(keys, k)
+				if found, err := tree.Seek(t.Context(), []byte(k)); err != nil || string(found) != string(c.Key()) || (found == nil) == ok {
+					rt.Fatalf("the tree seeks %q, %v, and the cursor %q", found, err, c.Key())
+				}
 			case 3:
 				ok, err = c.SeekBefore(t.Context(), []byte(k))
 				at = sort.SearchStrings(keys, k) - 1

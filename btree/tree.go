@@ -71,19 +71,37 @@ func (t Tree) Get(ctx context.Context, key []byte) (fb.Entry, bool, error) {
 // Find is Get for who needs a part of the entry only: it returns the node that has it, and its
 // number there; no node if there is none.
 func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
+	at, found, err := t.search(ctx, key)
+	if !found {
+		return nil, 0, err
+	}
+	return at.node, at.i, nil
+}
+
+// Seek returns the first key that is not below key, borrowed from its node, nil if there is none.
+// It is what Cursor.Seek finds, and does not allocate. It waits for the Source only. Errors: as
+// Get.
+func (t Tree) Seek(ctx context.Context, key []byte) ([]byte, error) {
+	at, _, err := t.search(ctx, key)
+	return at.key(), err
+}
+
+// search returns the first entry whose key is not below key, and whether its key is key. The bound
+// has no node when there is none.
+func (t Tree) search(ctx context.Context, key []byte) (at bound, found bool, err error) {
 	if t.Root == EmptyRoot {
-		return nil, 0, nil
+		return bound{}, false, nil
 	}
 	root := subtree{digest: t.Root, level: anyLevel}
 	n, err := root.load(ctx, t.Source)
 	if err != nil {
-		return nil, 0, err
+		return bound{}, false, err
 	}
 	var lo, hi bound
 	for {
 		i, found := n.Search(key)
 		if found {
-			return n, i, nil
+			return bound{n, i}, true, nil
 		}
 		if i > 0 {
 			lo = bound{n, i - 1}
@@ -92,8 +110,11 @@ func (t Tree) Find(ctx context.Context, key []byte) (*fb.Node, int, error) {
 			hi = bound{n, i}
 		}
 		child, err := t.below(ctx, n, i, lo, hi)
+		if err != nil {
+			return bound{}, false, err
+		}
 		if child == nil {
-			return nil, 0, err
+			return hi, false, nil
 		}
 		n = child
 	}

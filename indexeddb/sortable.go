@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // Types in the sortable form. They are greater than the mark that ends a string, binary or array.
@@ -41,9 +42,11 @@ func appendSortable(dst, enc []byte) ([]byte, []byte) {
 	case KeyDate:
 		return binary.BigEndian.AppendUint64(append(dst, sortableDate), sortableBits(body)), rest
 	case KeyString:
-		dst = append(dst, sortableString)
-		for i := 0; i < len(body); i += 2 {
-			dst = append(dst, sortableUnit, body[i], body[i+1])
+		at := len(dst) + 1
+		dst = append(slices.Grow(dst, len(body)/2*3+2), sortableString)[:at+len(body)/2*3]
+		for ; len(body) >= 2; body, at = body[2:], at+3 {
+			unit := dst[at : at+3]
+			unit[0], unit[1], unit[2] = sortableUnit, body[0], body[1]
 		}
 	case KeyBinary:
 		dst = append(dst, sortableBinary)
@@ -76,8 +79,13 @@ func sortableBits(b []byte) uint64 {
 // DecodeSortable decodes the key at the beginning of b. Errors: base.ErrCorrupt for what
 // AppendSortable does not write.
 func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
-	var short [96]byte // on the stack; longer keys take one of the heap
-	enc, rest, err := decodeSortable(short[:0], b, 0)
+	var enc []byte
+	if len(b) > 0 && b[0] == sortableArray {
+		enc, rest, err = decodeSortable(nil, b, 0)
+	} else {
+		var short [96]byte // on the stack; longer keys take one of the heap
+		enc, rest, err = decodeSortableScalar(short[:0], b)
+	}
 	if err != nil {
 		return Key{}, nil, err
 	}
@@ -85,6 +93,13 @@ func DecodeSortable(b []byte) (k Key, rest []byte, err error) {
 }
 
 func decodeSortable(dst, b []byte, depth int) (enc, rest []byte, err error) {
+	if len(b) > 0 && b[0] == sortableArray && depth < MaxDepth {
+		return decodeSortableArray(append(dst, byte(KeyArray)), b[1:], depth)
+	}
+	return decodeSortableScalar(dst, b)
+}
+
+func decodeSortableScalar(dst, b []byte) (enc, rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, nil, malformed("sortable key", "it is cut")
 	}
@@ -98,10 +113,6 @@ func decodeSortable(dst, b []byte, depth int) (enc, rest []byte, err error) {
 		return decodeSortableBytes(append(dst, byte(KeyString)), rest, 2)
 	case sortableBinary:
 		return decodeSortableBytes(append(dst, byte(KeyBinary)), rest, 1)
-	case sortableArray:
-		if depth < MaxDepth {
-			return decodeSortableArray(append(dst, byte(KeyArray)), rest, depth)
-		}
 	}
 	return nil, nil, malformed("sortable key", "an unknown type, or arrays more than %d deep", MaxDepth)
 }

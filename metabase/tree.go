@@ -196,16 +196,18 @@ func (t flat) names(ctx context.Context, bucket, from []byte) iter.Seq2[[]byte, 
 }
 
 func (t flat) nameFrom(ctx context.Context, from, end []byte, depth int) ([]byte, bool, error) {
-	it := t.r.Iter(ordered.Range{Start: from, End: end, KeysOnly: true})
-	defer it.Close()
-	if !it.Next(ctx) {
-		return nil, false, it.Err()
+	key, err := t.r.Seek(ctx, from)
+	if errors.Is(err, base.ErrNotFound) || err == nil && end != nil && bytes.Compare(key, end) >= 0 {
+		return nil, false, nil
 	}
-	ns, _, err := keyspace.Escaped{}.Decode(it.Key())
 	if err != nil {
 		return nil, false, err
 	}
-	return bytes.Clone(ns[depth]), true, nil
+	ns, _, err := keyspace.Escaped{}.Decode(key)
+	if err != nil {
+		return nil, false, err
+	}
+	return ns[depth], true, nil
 }
 
 func (t flat) drop(ctx context.Context, p place) error {

@@ -51,6 +51,19 @@ func (m *Memory) row(ctx context.Context, key []byte) (Row, error) {
 	return row, nil
 }
 
+// Seek implements Reader.
+func (m *Memory) Seek(ctx context.Context, key []byte) (found []byte, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("seek: %w", err)
+	}
+	err = fmt.Errorf("seek: %w", base.ErrNotFound)
+	m.rows.Ascend(Row{Key: key}, func(row Row) bool {
+		found, err = append([]byte{}, row.Key...), nil
+		return false
+	})
+	return found, err
+}
+
 // Open implements Reader.
 func (m *Memory) Open(ctx context.Context, key []byte) (Value, error) {
 	row, err := m.row(ctx, key)

@@ -42,6 +42,9 @@ type Reader interface {
 	// Open returns a reader of the value of key, for values that need not fit into memory. Errors:
 	// as Get.
 	Open(ctx context.Context, key []byte) (Value, error)
+	// Seek returns the first key that is not below key, which then belongs to the caller. Errors:
+	// as Get; base.ErrNotFound when no key follows.
+	Seek(ctx context.Context, key []byte) ([]byte, error)
 	// Iter walks over the keys that r selects. An invalid range selects nothing. The Iter has to be
 	// closed.
 	Iter(r Range) Iter

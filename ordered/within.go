@@ -3,7 +3,10 @@ package ordered
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // ReaderWithin returns the rows of r whose keys begin with prefix, without it.
@@ -38,6 +41,18 @@ func (r readerWithin) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 func (r readerWithin) Open(ctx context.Context, key []byte) (Value, error) {
 	return r.from.Open(ctx, r.key(key))
+}
+
+func (r readerWithin) Seek(ctx context.Context, key []byte) ([]byte, error) {
+	found, err := r.from.Seek(ctx, r.key(key))
+	if err != nil {
+		return nil, err
+	}
+	found, ok := bytes.CutPrefix(found, r.prefix)
+	if !ok {
+		return nil, fmt.Errorf("seek: %w", base.ErrNotFound)
+	}
+	return found, nil
 }
 
 func (r readerWithin) Iter(rg Range) Iter {

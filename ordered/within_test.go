@@ -57,6 +57,11 @@ func TestWithin(t *testing.T) {
 					rt.Fatalf("%+v: %q, within %q", rg, a, b)
 				}
 			}
+			nextA, errA := plain.Seek(ctx, k)
+			nextB, errB := within.Seek(ctx, k)
+			if !bytes.Equal(nextA, nextB) || errors.Is(errA, base.ErrNotFound) != errors.Is(errB, base.ErrNotFound) || (errA == nil) != (errB == nil) {
+				rt.Fatalf("from %q on: %q, %v; within %q, %v", k, nextA, errA, nextB, errB)
+			}
 			a, errA := plain.Get(ctx, k)
 			b, errB := within.Get(ctx, k)
 			o, errO := ordered.ReaderWithin(around, prefix).Open(ctx, k)

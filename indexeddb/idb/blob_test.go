@@ -65,6 +65,11 @@ func TestBlobs(t *testing.T) {
 	wants(t, "exchanged", contents(t, rec), "file;content;")
 	have[indexeddb.Key](t)(s.Put(ctx, object("blob", &value.Blob{Index: 0}), 2, rec.Blob(1)))
 	wants(t, "copied", contents(t, have[*idb.Record](t)(s.Record(ctx, 2))), "content;")
+	c := have[*idb.Cursor](t)(s.OpenCursor(ctx, 1, idb.Next))
+	if b := have[[]byte](t)(c.Serialized(ctx)); !bytes.Contains(b, []byte(long)) {
+		t.Errorf("the value is in an external object, and the cursor has %d bytes", len(b))
+	}
+	c.Close()
 	must(t, tx.Commit(ctx))
 	if r := clean(t, rows); r.Blobs != 5 { // one has the long value
 		t.Errorf("%+v", r)
@@ -88,7 +93,7 @@ func TestBlobs(t *testing.T) {
 	rec = have[*idb.Record](t)(s.Record(ctx, 1))
 	_, err := rec.Open(ctx, 2)
 	is(t, "open", err, idb.ErrType)
-	c := have[*idb.Cursor](t)(have[*idb.Index](t)(s.Index("size")).OpenCursor(ctx, 7, idb.Next))
+	c = have[*idb.Cursor](t)(have[*idb.Index](t)(s.Index("size")).OpenCursor(ctx, 7, idb.Next))
 	have[indexeddb.Key](t)(c.Update(ctx, object("blob", &value.Blob{}), have[*idb.Record](t)(c.Record(ctx)).Blob(1)))
 	c.Close()
 	wants(t, "updated", contents(t, have[*idb.Record](t)(s.Record(ctx, 1))), "content;")

@@ -228,10 +228,7 @@ func (c *Cursor) PrimaryKey() indexeddb.Key {
 
 // decodeKey decodes a part. What is wrong with it is told when the cursor goes on.
 func (c *Cursor) decodeKey(part []byte) indexeddb.Key {
-	k, rest, err := indexeddb.DecodeSortable(part)
-	if err == nil && len(rest) > 0 {
-		err = damaged("row of a page", "%d bytes behind its key", len(rest))
-	}
+	k, err := decodePart(part)
 	if err != nil {
 		c.err = err
 	}
@@ -254,45 +251,61 @@ func (c *Cursor) enter(op string, readable bool) error {
 	return nil
 }
 
-// Value returns the value of the record where the cursor stands, which belongs to the caller.
+// Value returns the value of the record where the cursor stands, which belongs to the caller. It is
+// decoded by this call, so that a walk which looks at some values only does not pay for all.
 // Errors: also those of ObjectStore.Get.
 func (c *Cursor) Value(ctx context.Context) (value.Value, error) {
-	rec, err := c.current(ctx)
-	return rec.Value, err
+	const op = "read at a cursor"
+	r, err := c.current(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	return c.store.value(ctx, op, &r)
+}
+
+// Serialized returns the value of the record where the cursor stands as a browser has written it,
+// for value.Decode. It is borrowed until the cursor moves. A value of a form that is not known can
+// be read so, too. A generated key does not stand in it. Errors: as Value.
+func (c *Cursor) Serialized(ctx context.Context) ([]byte, error) {
+	const op = "read at a cursor"
+	r, err := c.current(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := c.store.serialized(ctx, &r)
+	return b, c.store.tx.failRead(op, err)
 }
 
 // Record returns the record where the cursor stands. Errors: as Value.
 func (c *Cursor) Record(ctx context.Context) (*Record, error) {
-	rec, err := c.current(ctx)
-	return found(rec, err == nil, err)
+	const op = "read at a cursor"
+	k := c.Key()
+	r, err := c.current(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	return c.store.record(ctx, op, &r, k)
 }
 
-func (c *Cursor) current(ctx context.Context) (Record, error) {
-	const op = "read at a cursor"
+// current returns the record where the cursor stands, for a request.
+func (c *Cursor) current(ctx context.Context, op string) (stored, error) {
 	if err := c.enter(op, true); err != nil {
-		return Record{}, err
+		return stored{}, err
 	}
 	r, err := c.stored(ctx)
-	if err == nil {
-		err = c.err
-	}
-	if err != nil {
-		return Record{}, c.store.tx.fail(op, err, false)
-	}
-	return c.store.record(ctx, op, r, c.Key())
+	return r, c.store.tx.failRead(op, err)
 }
 
-// stored returns the record where the cursor stands, with bytes that belong to the caller.
+// stored returns the record where the cursor stands, borrowed until it moves.
 func (c *Cursor) stored(ctx context.Context) (stored, error) {
-	v := c.record
-	if c.index == nil {
-		borrowed, err := c.it.Value(ctx)
-		if err != nil {
-			return stored{}, err
-		}
-		v = bytes.Clone(borrowed)
+	v, err := c.record, c.err
+	if err == nil && c.index == nil {
+		v, err = c.it.Value(ctx)
 	}
-	return c.store.decodeStored(bytes.Clone(c.row[c.before:]), c.PrimaryKey(), v)
+	if err != nil {
+		return stored{}, err
+	}
+	return c.store.decodeStored(c.row[c.before:], c.primary, v)
 }
 
 // Continue goes to the next record, or with a key that is not nil to the first one whose key is

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/value"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/ordered"
 )
 
@@ -58,57 +59,43 @@ func (x *Index) enter(op string) error {
 
 // Get returns the value of the first record that query has, nil when there is none.
 func (x *Index) Get(ctx context.Context, query any) (value.Value, error) {
-	rec, _, err := x.first(ctx, query)
-	return rec.Value, err
+	return getValue(ctx, x, query)
 }
 
 // Record returns the first record that query has, nil when there is none.
 func (x *Index) Record(ctx context.Context, query any) (*Record, error) {
-	return found(x.first(ctx, query))
+	return getRecord(ctx, x, query)
 }
 
-// first returns the first record that query has, and whether there is one.
-func (x *Index) first(ctx context.Context, query any) (rec Record, is bool, err error) {
-	const op = "get a record by an index"
-	if err := x.enter(op); err != nil {
-		return rec, false, err
+func (x *Index) get(ctx context.Context, k indexeddb.Key) (stored, bool, error) {
+	row, err := x.firstRow(ctx, k)
+	if err != nil || row == nil {
+		return stored{}, false, err
 	}
-	rg, err := needRange(query, op)
-	if err != nil {
-		return rec, false, err
+	r, is, err := x.store.getRow(ctx, row, indexeddb.Key{})
+	if err == nil && !is {
+		err = damaged("index row", "it has no record")
 	}
-	if k, ok := rg.only(); ok {
-		row, err := x.firstRow(ctx, k)
-		if err != nil || row == nil {
-			return rec, false, x.store.tx.failRead(op, err)
-		}
-		r, is, err := x.store.getRow(ctx, row, indexeddb.Key{})
-		if err == nil && !is {
-			err = damaged("index row", "it has no record")
-		}
-		if err != nil {
-			return rec, false, x.store.tx.fail(op, err, false)
-		}
-		rec, err = x.store.record(ctx, op, r, k)
-		return rec, err == nil, err
-	}
-	c, err := x.walk(ctx, op, rg, Next, false)
-	if err != nil {
-		return rec, false, err
-	}
-	return c.only(ctx)
+	return r, is, err
 }
+
+func (x *Index) of() *ObjectStore { return x.store }
 
 // firstRow returns the key of the row of the first record that has a key in the index, nil when
-// there is none.
+// there is none. It stands in the store's buffer.
 func (x *Index) firstRow(ctx context.Context, k indexeddb.Key) (row []byte, err error) {
-	prefix := k.AppendPagePart(x.prefix[:len(x.prefix):len(x.prefix)])
-	it := x.store.tx.r.Iter(ordered.Range{Start: prefix, KeysOnly: true})
-	if it.Next(ctx) && bytes.HasPrefix(it.Key(), prefix) {
-		part := it.Key()[len(prefix):]
-		row = append(append(prefix[:0], x.store.records...), part...) // of the prefix, the iterator has a copy
+	s := x.store
+	s.row = k.AppendPagePart(append(s.row[:0], x.prefix...))
+	found, err := s.tx.r.Seek(ctx, s.row)
+	part, ok := bytes.CutPrefix(found, s.row)
+	if errors.Is(err, base.ErrNotFound) || err == nil && !ok {
+		return nil, nil
 	}
-	return row, errors.Join(it.Err(), it.Close())
+	if err != nil {
+		return nil, err
+	}
+	s.row = append(append(s.row[:0], s.records...), part...)
+	return s.row, nil
 }
 
 // GetKey returns the primary key of the first record that query has, the zero Key when there is

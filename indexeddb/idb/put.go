@@ -255,10 +255,10 @@ func (s *ObjectStore) newIndexRows(ctx context.Context, p *put, v value.Value, p
 // oldRows returns the keys of the index rows of a record, and its external objects, among them one
 // with the value.
 func (s *ObjectStore) oldRows(ctx context.Context, r stored) (rows [][]byte, objects []indexeddb.ExternalObject, err error) {
-	if objects, err = s.externals(ctx, r); err != nil || len(s.meta.Indexes) == 0 {
+	if objects, err = s.externals(ctx, r.part); err != nil || len(s.meta.Indexes) == 0 {
 		return nil, objects, err
 	}
-	v, visible, err := s.decode(ctx, r)
+	v, visible, err := s.decode(ctx, &r)
 	unknown := errors.Is(err, base.ErrUnsupported) || errors.Is(err, base.ErrTooLarge)
 	if err != nil && !unknown {
 		return nil, nil, err
@@ -395,9 +395,6 @@ func (s *ObjectStore) deleteIn(ctx context.Context, op string, rg KeyRange) erro
 	changed := false
 	for !c.Done() {
 		r, err := c.stored(ctx)
-		if err == nil {
-			err = c.err
-		}
 		if err == nil {
 			changed = true
 			err = s.deleteRecord(ctx, r)

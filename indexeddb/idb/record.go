@@ -126,11 +126,12 @@ func (empty) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
 func (empty) Size() int64                       { return 0 }
 func (empty) Close() error                      { return nil }
 
-// stored is a record as its rows have it.
+// stored is a record as its rows have it. Decoding it is most of the work of reading, so that only
+// what somebody asks for is decoded.
 type stored struct {
-	part    []byte // of the primary key, in keys of rows
-	primary indexeddb.Key
-	value   []byte // serialized
+	part    []byte        // of the primary key, in keys of rows
+	primary indexeddb.Key // zero until somebody asks for it
+	value   []byte        // serialized; of a cursor, borrowed until it moves
 }
 
 // decodeStored takes a row of a record apart. primary may be zero when it is not known.
@@ -141,8 +142,6 @@ func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue
 		var row indexeddb.Row
 		row, raw, err = indexeddb.DecodePageRow(append(s.records[:len(s.records):len(s.records)], part...), pageValue)
 		out.primary = row.Primary
-	} else if primary.IsZero() {
-		out.primary, _, err = indexeddb.DecodeSortable(part)
 	}
 	if err != nil {
 		return out, err
@@ -151,56 +150,78 @@ func (s *ObjectStore) decodeStored(part []byte, primary indexeddb.Key, pageValue
 	return out, err
 }
 
+// primaryKey returns the primary key.
+func (r *stored) primaryKey() (indexeddb.Key, error) {
+	var err error
+	if r.primary.IsZero() {
+		r.primary, err = decodePart(r.part)
+	}
+	return r.primary, err
+}
+
+// decodePart decodes the key that a part is, which was not shortened.
+func decodePart(part []byte) (indexeddb.Key, error) {
+	k, rest, err := indexeddb.DecodeSortable(part)
+	if err == nil && len(rest) > 0 {
+		err = damaged("row of a page", "%d bytes behind its key", len(rest))
+	}
+	return k, err
+}
+
 // decode returns the value of a record with its key injected, and its external objects.
-func (s *ObjectStore) decode(ctx context.Context, r stored) (value.Value, []indexeddb.ExternalObject, error) {
-	v, err := value.Decode(r.value)
+func (s *ObjectStore) decode(ctx context.Context, r *stored) (value.Value, []indexeddb.ExternalObject, error) {
+	b, objects, err := s.serialized(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := value.Decode(b)
 	if err != nil {
 		return nil, nil, newError(ErrDataClone, "decode a value", "%w", err)
 	}
-	var objects []indexeddb.ExternalObject
-	if value.MayRefer(r.value) {
-		if objects, err = s.externals(ctx, r); err != nil {
+	if s.meta.Injects() {
+		k, err := r.primaryKey()
+		if err != nil {
 			return nil, nil, err
 		}
-	}
-	if w, ok := v.(*value.Wrapped); ok {
-		if v, objects, err = s.unwrap(ctx, r, w, objects); err != nil {
-			return nil, nil, err
+		if !indexeddb.Inject(v, s.meta.KeyPath.Paths[0], k) {
+			return nil, nil, damaged("record", "its value cannot have its key")
 		}
-	}
-	if s.meta.Injects() && !indexeddb.Inject(v, s.meta.KeyPath.Paths[0], r.primary) {
-		return nil, nil, damaged("record", "its value cannot have its key")
 	}
 	return v, objects, nil
 }
 
-// unwrap decodes a value that is the last external object, and returns the other ones.
-func (s *ObjectStore) unwrap(ctx context.Context, r stored, w *value.Wrapped, objects []indexeddb.ExternalObject) (value.Value, []indexeddb.ExternalObject, error) {
+// serialized returns the serialized value of a record, which may be the last of its external
+// objects, and the other ones.
+func (s *ObjectStore) serialized(ctx context.Context, r *stored) ([]byte, []indexeddb.ExternalObject, error) {
+	if !value.MayRefer(r.value) {
+		return r.value, nil, nil
+	}
+	w, err := value.Unwrap(r.value)
+	if err != nil {
+		return nil, nil, newError(ErrDataClone, "decode a value", "%w", err)
+	}
+	objects, err := s.externals(ctx, r.part)
+	if err != nil || w == nil {
+		return r.value, objects, err
+	}
 	if w.Index != len(objects)-1 || objects[w.Index].Size != w.Size {
 		return nil, nil, damaged("record", "its value is in an external object that it does not have")
 	}
 	content, err := s.tx.r.Get(ctx, s.contentKey(r.part, w.Index))
-	if err != nil {
-		return nil, nil, missing(err, w.Index)
-	}
-	v, err := value.Decode(content)
-	if err != nil {
-		return nil, nil, newError(ErrDataClone, "decode a value", "%w", err)
-	}
-	return v, objects[:w.Index], nil
+	return content, objects[:w.Index], missing(err, w.Index)
 }
 
 // externals returns the external objects of a record, none when it has no row of them.
-func (s *ObjectStore) externals(ctx context.Context, r stored) ([]indexeddb.ExternalObject, error) {
-	pageValue, err := s.tx.r.Get(ctx, append(s.external[:len(s.external):len(s.external)], r.part...))
+func (s *ObjectStore) externals(ctx context.Context, part []byte) ([]indexeddb.ExternalObject, error) {
+	pageValue, err := s.tx.r.Get(ctx, append(s.external[:len(s.external):len(s.external)], part...))
 	if errors.Is(err, base.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if indexeddb.ShortPagePart(r.part) {
-		if _, pageValue, err = indexeddb.DecodePageRow(append(s.external[:len(s.external):len(s.external)], r.part...), pageValue); err != nil {
+	if indexeddb.ShortPagePart(part) {
+		if _, pageValue, err = indexeddb.DecodePageRow(append(s.external[:len(s.external):len(s.external)], part...), pageValue); err != nil {
 			return nil, err
 		}
 	}

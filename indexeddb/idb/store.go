@@ -1,6 +1,7 @@
 package idb
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -26,6 +27,8 @@ type ObjectStore struct {
 	counts  bool // its counters have changed
 
 	records, external, contents []byte // prefixes of rows
+
+	row []byte // the key of the row that get has looked up
 }
 
 func newObjectStore(tx *Tx, meta *indexeddb.Store) *ObjectStore {
@@ -108,46 +111,57 @@ func (s *ObjectStore) enter(op string) error {
 
 // Get returns the value of the first record that query has, nil when there is none.
 func (s *ObjectStore) Get(ctx context.Context, query any) (value.Value, error) {
-	rec, _, err := s.first(ctx, query)
-	return rec.Value, err
+	return getValue(ctx, s, query)
 }
 
 // Record returns the first record that query has, nil when there is none.
 func (s *ObjectStore) Record(ctx context.Context, query any) (*Record, error) {
-	return found(s.first(ctx, query))
+	return getRecord(ctx, s, query)
 }
 
-// found takes the result of first.
-func found(rec Record, is bool, err error) (*Record, error) {
-	if err != nil || !is {
+const opGet = "get a record"
+
+func getValue(ctx context.Context, from source, query any) (value.Value, error) {
+	_, r, c, err := first(ctx, from, query)
+	if c != nil {
+		defer c.Close()
+	}
+	if err != nil || r.part == nil {
 		return nil, err
 	}
-	return &rec, nil
+	return from.of().value(ctx, opGet, &r)
 }
 
-// first returns the first record that query has, and whether there is one.
-func (s *ObjectStore) first(ctx context.Context, query any) (rec Record, is bool, err error) {
-	const op = "get a record"
-	if err := s.enter(op); err != nil {
-		return rec, false, err
+func getRecord(ctx context.Context, from source, query any) (*Record, error) {
+	k, r, c, err := first(ctx, from, query)
+	if c != nil {
+		defer c.Close()
 	}
-	rg, err := needRange(query, op)
+	if err != nil || r.part == nil {
+		return nil, err
+	}
+	return from.of().record(ctx, opGet, &r, k)
+}
+
+// first returns the first record that query has, without a part when there is none, and the key by
+// which it was found. It is read by a cursor if there is one, which the caller closes.
+func first(ctx context.Context, from source, query any) (k indexeddb.Key, r stored, c *Cursor, err error) {
+	if err := from.enter(opGet); err != nil {
+		return k, r, nil, err
+	}
+	rg, err := needRange(query, opGet)
 	if err != nil {
-		return rec, false, err
+		return k, r, nil, err
 	}
 	if k, ok := rg.only(); ok {
-		r, is, err := s.get(ctx, k)
-		if err != nil || !is {
-			return rec, false, s.tx.failRead(op, err)
-		}
-		rec, err = s.record(ctx, op, r, k)
-		return rec, err == nil, err
+		r, _, err = from.get(ctx, k)
+		return k, r, nil, from.of().tx.failRead(opGet, err)
 	}
-	c, err := s.walk(ctx, op, rg, Next, false)
-	if err != nil {
-		return rec, false, err
+	if c, err = from.walk(ctx, opGet, rg, Next, false); err == nil && !c.Done() {
+		k = c.Key()
+		r, err = c.current(ctx, opGet)
 	}
-	return c.only(ctx)
+	return k, r, c, err
 }
 
 // needRange is toRange for requests that need a query.
@@ -166,12 +180,12 @@ func (tx *Tx) failRead(op string, err error) error {
 	return tx.fail(op, err, false)
 }
 
-// get returns the record with a primary key.
+func (s *ObjectStore) of() *ObjectStore { return s }
+
+// get returns the record with a primary key. Its part is valid until the next get.
 func (s *ObjectStore) get(ctx context.Context, k indexeddb.Key) (r stored, found bool, err error) {
-	row := make([]byte, len(s.records), len(s.records)+64)
-	copy(row, s.records)
-	row = k.AppendPagePart(row)
-	return s.getRow(ctx, row, k)
+	s.row = k.AppendPagePart(append(s.row[:0], s.records...))
+	return s.getRow(ctx, s.row, k)
 }
 
 // getRow returns the record in a row. k may be zero when it is not known.
@@ -186,23 +200,22 @@ func (s *ObjectStore) getRow(ctx context.Context, row []byte, k indexeddb.Key) (
 	return r, err == nil, err
 }
 
-// record decodes a record, which was found by k.
-func (s *ObjectStore) record(ctx context.Context, op string, r stored, k indexeddb.Key) (Record, error) {
-	v, objects, err := s.decode(ctx, r)
-	if err != nil {
-		return Record{}, s.tx.fail(op, err, false)
-	}
-	return Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: r.part}, nil
+// value decodes the value of a record.
+func (s *ObjectStore) value(ctx context.Context, op string, r *stored) (value.Value, error) {
+	v, _, err := s.decode(ctx, r)
+	return v, s.tx.failRead(op, err)
 }
 
-// only returns what the cursor stands at, if there is something, and closes it.
-func (c *Cursor) only(ctx context.Context) (rec Record, is bool, err error) {
-	defer c.Close()
-	if c.Done() {
-		return rec, false, nil
+// record decodes a record, which was found by k.
+func (s *ObjectStore) record(ctx context.Context, op string, r *stored, k indexeddb.Key) (*Record, error) {
+	v, objects, err := s.decode(ctx, r)
+	if err == nil {
+		_, err = r.primaryKey()
 	}
-	rec, err = c.current(ctx)
-	return rec, err == nil, err
+	if err != nil {
+		return nil, s.tx.fail(op, err, false)
+	}
+	return &Record{Key: k, PrimaryKey: r.primary, Value: v, Objects: objects, store: s, part: bytes.Clone(r.part)}, nil
 }
 
 // GetKey returns the primary key of the first record that query has, the zero Key when there is
@@ -248,6 +261,9 @@ func (s *ObjectStore) Count(ctx context.Context, query any) (int64, error) {
 // source is what a cursor walks over: an object store or an index.
 type source interface {
 	enter(op string) error
+	of() *ObjectStore
+	// get returns the first record with a key, and whether there is one.
+	get(ctx context.Context, k indexeddb.Key) (stored, bool, error)
 	walk(ctx context.Context, op string, rg KeyRange, d Direction, keysOnly bool) (*Cursor, error)
 }
 

@@ -1,6 +1,7 @@
 package idb_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -346,6 +347,11 @@ func TestOpaque(t *testing.T) {
 	is(t, "get", err, idb.ErrDataClone)
 	is(t, "get", err, base.ErrUnsupported)
 	s.Tx().PreventDefault()
+	c := have[*idb.Cursor](t)(have[*idb.Index](t)(s.Index("index")).OpenCursor(ctx, 1, idb.Next))
+	if b := have[[]byte](t)(c.Serialized(ctx)); !bytes.HasSuffix(b, []byte("\\K\x01")) {
+		t.Errorf("the cursor has the bytes %x", b)
+	}
+	c.Close()
 	have[indexeddb.Key](t)(s.Put(ctx, object("i", "new"), 0))
 	must(t, s.Delete(ctx, 1))
 	x := have[*idb.Index](t)(s.Index("index"))

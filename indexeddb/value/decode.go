@@ -1,12 +1,14 @@
 package value
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/big"
 	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledger/indexeddb/internal/wtf8"
@@ -21,9 +23,26 @@ type decoder struct {
 	b    []byte
 	at   int
 	v8   uint32
-	seen []Value // what a reference means, by its number
-	all  string  // b, once a short text was a part of it; see latin1
+	seen []Value    // what a reference means, by its number
+	open Properties // of the objects that are being read, the innermost one last
+	all  string     // b, once a short text was a part of it
 	err  error
+}
+
+// decoders keeps decoders whose lists have room, which saves most values some allocations.
+var decoders = sync.Pool{New: func() any {
+	return &decoder{seen: make([]Value, 0, fewProperties), open: make(Properties, 0, fewProperties)}
+}}
+
+// free gives d back, unless its lists are long.
+func (d *decoder) free() {
+	if cap(d.seen) > 64*fewProperties || cap(d.open) > 64*fewProperties {
+		return
+	}
+	clear(d.seen)
+	clear(d.open)
+	*d = decoder{seen: d.seen[:0], open: d.open[:0]}
+	decoders.Put(d)
 }
 
 func (d *decoder) corrupt(got string, args ...any) {
@@ -71,6 +90,10 @@ func (d *decoder) padding() {
 func (d *decoder) uint64() uint64 {
 	if d.err != nil {
 		return 0
+	}
+	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are lengths of a byte
+		d.at++
+		return uint64(d.b[d.at-1])
 	}
 	n, size := binary.Uvarint(d.b[d.at:])
 	if size <= 0 {
@@ -132,6 +155,9 @@ func (d *decoder) single(depth int) Value {
 	if d.err != nil {
 		return nil
 	}
+	if s, ok := d.short(); ok {
+		return s
+	}
 	switch tag := d.tag(); tag {
 	case '_':
 		return Undefined{}
@@ -141,7 +167,7 @@ func (d *decoder) single(depth int) Value {
 		return tag == 'T'
 	case 'I':
 		n := d.uint32()
-		return float64(int32(n>>1) ^ -int32(n&1))
+		return integer(int32(n>>1) ^ -int32(n&1))
 	case 'U':
 		return float64(d.uint32())
 	case 'N':
@@ -168,6 +194,22 @@ func (d *decoder) single(depth int) Value {
 	}
 }
 
+// integers are the least numbers, which stand in most records: as a Value each number but these is
+// an allocation.
+var integers = func() (all [256]Value) {
+	for i := range all {
+		all[i] = float64(i)
+	}
+	return all
+}()
+
+func integer(n int32) Value {
+	if uint32(n) < uint32(len(integers)) {
+		return integers[n]
+	}
+	return float64(n)
+}
+
 // leaf reads an object without values in it.
 func (d *decoder) leaf(tag byte) (v Value) {
 	id := d.add(nil)
@@ -185,13 +227,13 @@ func (d *decoder) leaf(tag byte) (v Value) {
 	case 'R':
 		v = &RegExp{d.string(), d.flags()}
 	case 'B':
-		v = &Buffer{Bytes: d.bytes(uint64(d.uint32())), MaxLength: -1}
+		v = &Buffer{Bytes: bytes.Clone(d.bytes(uint64(d.uint32()))), MaxLength: -1}
 	case '~':
 		length, most := d.uint32(), d.uint32()
 		if length > most {
 			d.corrupt("a buffer longer than it may become")
 		}
-		v = &Buffer{Bytes: d.bytes(uint64(length)), MaxLength: int64(most)}
+		v = &Buffer{Bytes: bytes.Clone(d.bytes(uint64(length))), MaxLength: int64(most)}
 	default:
 		d.unsupported("an unknown value with the tag %q", tag)
 		return nil
@@ -223,7 +265,7 @@ func (d *decoder) text(tag byte) string {
 	b := d.bytes(uint64(d.uint32()))
 	switch tag {
 	case '"':
-		return d.latin1(b)
+		return wtf8.FromLatin1(b)
 	case 'c':
 		if len(b)%2 != 0 {
 			d.corrupt("a string of an odd number of bytes")
@@ -241,15 +283,21 @@ func (d *decoder) text(tag byte) string {
 // Who keeps one of them keeps at most this.
 const sharedBytes = 1024
 
-// latin1 returns the string of the bytes that were just taken.
-func (d *decoder) latin1(b []byte) string {
-	if len(d.b) > sharedBytes || len(b) == 0 || !wtf8.IsASCII(b) {
-		return wtf8.FromLatin1(b)
+// short takes a short ASCII string with its tag, if one is next.
+func (d *decoder) short() (s string, ok bool) {
+	b := d.b[d.at:]
+	if len(b) < 2 || b[0] != '"' || b[1] >= 0x80 || int(b[1]) > len(b)-2 || len(d.b) > sharedBytes {
+		return "", false
+	}
+	at, end := d.at+2, d.at+2+int(b[1])
+	if !wtf8.IsASCII(d.b[at:end]) {
+		return "", false
 	}
 	if d.all == "" {
 		d.all = string(d.b)
 	}
-	return d.all[d.at-len(b) : d.at]
+	d.at = end
+	return d.all[at:end], true
 }
 
 // string reads a string with its tag.
@@ -288,7 +336,7 @@ func (d *decoder) container(tag byte, depth int) Value {
 	case 'o':
 		o := &Object{}
 		d.add(o)
-		d.properties(&o.Properties, '{', depth)
+		o.Properties = d.properties('{', depth)
 		return o
 	case 'A', 'a':
 		return d.array(tag, depth)
@@ -331,42 +379,50 @@ func (d *decoder) count(n int) {
 	}
 }
 
-// properties reads names and values up to the end tag.
-func (d *decoder) properties(p *Properties, end byte, depth int) {
+// properties reads names and values up to the end tag. They stand in d.open until all are there:
+// how many there are is said behind them.
+func (d *decoder) properties(end byte, depth int) Properties {
+	first := len(d.open)
 	n := 0
 	var index map[string]int // so that many properties take no quadratic time
 	for ; d.more(end); n++ {
 		name, ok := d.name(depth)
 		if !ok {
 			d.corrupt("a property without a name")
-			return
+			return nil
 		}
 		v := d.value(depth + 1)
-		if len(*p) < fewProperties {
-			if *p == nil {
-				*p = make(Properties, 0, firstProperties)
-			}
-			p.Set(name, v)
+		if len(d.open)-first < fewProperties {
+			own := d.open[first:]
+			own.Set(name, v)
+			d.open = append(d.open[:first], own...)
 			continue
 		}
 		if index == nil {
 			index = make(map[string]int, 2*fewProperties)
-			for i := range *p {
-				index[(*p)[i].Name] = i
+			for i := first; i < len(d.open); i++ {
+				index[d.open[i].Name] = i
 			}
 		}
 		if i, ok := index[name]; ok {
-			(*p)[i].Value = v
+			d.open[i].Value = v
 			continue
 		}
-		index[name] = len(*p)
-		*p = append(*p, Property{name, v})
+		index[name] = len(d.open)
+		d.open = append(d.open, Property{name, v})
 	}
 	d.count(n)
+	own := slices.Clone(d.open[first:])
+	clear(d.open[first:])
+	d.open = d.open[:first]
+	return own
 }
 
 // name reads the name of a property.
 func (d *decoder) name(depth int) (name string, ok bool) {
+	if name, ok = d.short(); ok {
+		return name, true
+	}
 	switch d.peek() {
 	case '"', 'c', 'S':
 		return d.string(), true
@@ -380,9 +436,8 @@ func (d *decoder) name(depth int) (name string, ok bool) {
 	return "", false
 }
 
-// fewProperties are so few that looking through all of them is quick. firstProperties are those for
-// which there is room from the first on.
-const fewProperties, firstProperties = 16, 4
+// fewProperties are so few that looking through all of them is quick.
+const fewProperties = 16
 
 // NumberText returns a number as a script writes it in the name of a property, which is what Go
 // writes when it is an integer of no more than 2^53.
@@ -414,7 +469,7 @@ func (d *decoder) array(tag byte, depth int) Value {
 			}
 		}
 	}
-	d.properties(&a.Properties, end, depth)
+	a.Properties = d.properties(end, depth)
 	if got := d.uint32(); got != a.Length {
 		d.corrupt("an array of two lengths")
 	}

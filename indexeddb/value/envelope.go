@@ -39,29 +39,32 @@ const (
 const MaxBytes = 512 << 20
 
 // Decode decodes a serialized value, which may be compressed. When the value itself is in an
-// external object, it returns a *Wrapped; the content of the object is what Decode takes then.
-// Buffers share memory with b. Errors: base.ErrCorrupt, base.ErrUnsupported for versions and tags
+// external object, it returns a *Wrapped; the content of the object is what Decode takes then. The
+// value shares no memory with b. Errors: base.ErrCorrupt, base.ErrUnsupported for versions and tags
 // that are not known, base.ErrTooLarge.
 func Decode(b []byte) (Value, error) { return DecodeBounded(b, MaxBytes) }
 
 // DecodeBounded is Decode for values of at most maxBytes after decompression.
 func DecodeBounded(b []byte, maxBytes int) (Value, error) {
-	if len(b) >= 3 && b[0] == tagVersion && b[1] == wrapVersion {
-		switch b[2] {
-		case wrapBlob:
-			return decodeWrapped(b[3:])
-		case wrapSnappy:
-			raw, err := decompress(b[3:], maxBytes)
-			if err != nil {
-				return nil, err
-			}
-			b = raw
+	switch w, err := Unwrap(b); {
+	case err != nil:
+		return nil, err
+	case w != nil:
+		return w, nil
+	}
+	if len(b) >= 3 && b[0] == tagVersion && b[1] == wrapVersion && b[2] == wrapSnappy {
+		raw, err := decompress(b[3:], maxBytes)
+		if err != nil {
+			return nil, err
 		}
+		b = raw
 	}
 	if len(b) > maxBytes {
 		return nil, tooLarge(len(b), maxBytes)
 	}
-	d := decoder{b: b}
+	d := decoders.Get().(*decoder)
+	defer d.free()
+	d.b = b
 	if err := d.envelope(); err != nil {
 		return nil, err
 	}
@@ -85,7 +88,13 @@ func tooLarge(n, limit int) error {
 	return fmt.Errorf("decode a value of %d bytes, limit %d: %w", n, limit, base.ErrTooLarge)
 }
 
-func decodeWrapped(b []byte) (Value, error) {
+// Unwrap returns where the serialized value is of which b says only that, nil when b is a value
+// itself. Errors: base.ErrCorrupt.
+func Unwrap(b []byte) (*Wrapped, error) {
+	if len(b) < 3 || b[0] != tagVersion || b[1] != wrapVersion || b[2] != wrapBlob {
+		return nil, nil
+	}
+	b = b[3:]
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > 1<<32 {
 		return nil, corruptValue("wrapped without a size")

@@ -1,6 +1,9 @@
 package value
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // shapes are the classes of geometry by their tags, with how many numbers they have.
 var shapes = map[byte]struct {
@@ -83,6 +86,6 @@ func (d *decoder) imageData() Value {
 		image.Settings = append(image.Settings, [2]uint32{tag, d.uint32()})
 	}
 	image.Width, image.Height = d.uint32(), d.uint32()
-	image.Bytes = d.bytes(d.uint64())
+	image.Bytes = bytes.Clone(d.bytes(d.uint64()))
 	return image
 }

@@ -68,8 +68,7 @@ type Map struct{ Entries [][2]Value }
 // Set is a Set, with its elements in order.
 type Set struct{ Elements []Value }
 
-// Buffer is an ArrayBuffer. Bytes are shared with the input of Decode. MaxLength is -1 when it
-// cannot be resized.
+// Buffer is an ArrayBuffer. MaxLength is -1 when it cannot be resized.
 type Buffer struct {
 	Bytes     []byte
 	MaxLength int64

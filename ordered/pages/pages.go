@@ -28,6 +28,8 @@ func (r reader) Open(ctx context.Context, key []byte) (ordered.Value, error) {
 	return v, nil
 }
 
+func (r reader) Seek(ctx context.Context, key []byte) ([]byte, error) { return r.from.Seek(ctx, key) }
+
 func (r reader) Iter(rg ordered.Range) ordered.Iter {
 	it := r.from.Iter(ledger.ScanOptions{Start: rg.Start, End: rg.End, Reverse: rg.Reverse, KeysOnly: rg.KeysOnly})
 	return iterator{it}

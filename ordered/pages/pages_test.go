@@ -89,9 +89,14 @@ func rows(ctx context.Context, rt *rapid.T, r ordered.Reader, rg ordered.Range) 
 }
 
 func compareOne(ctx context.Context, rt *rapid.T, stores []ordered.Writer, k []byte) {
-	var got [2][]byte
+	var got, sought [2][]byte
 	for i, s := range stores {
 		v, err := s.Get(ctx, k)
+		found, seekErr := s.Seek(ctx, k)
+		if seekErr != nil && !errors.Is(seekErr, ledger.ErrNotFound) {
+			rt.Fatal(seekErr)
+		}
+		sought[i] = found
 		o, openErr := s.Open(ctx, k)
 		if errors.Is(err, ledger.ErrNotFound) && errors.Is(openErr, ledger.ErrNotFound) {
 			continue
@@ -107,6 +112,9 @@ func compareOne(ctx context.Context, rt *rapid.T, stores []ordered.Writer, k []b
 			rt.Fatal(err)
 		}
 		got[i] = v
+	}
+	if !bytes.Equal(sought[0], sought[1]) || (sought[0] == nil) != (sought[1] == nil) {
+		rt.Fatalf("from %q on the page has %q, memory %q", k, sought[0], sought[1])
 	}
 	if (got[0] == nil) != (got[1] == nil) || !bytes.Equal(got[0], got[1]) {
 		rt.Fatalf("the page has %q under %q, memory %q", got[0], k, got[1])

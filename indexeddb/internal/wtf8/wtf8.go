@@ -47,6 +47,11 @@ func FromLatin1(b []byte) string {
 
 // IsASCII reports whether all bytes of b are ASCII, so that b is Latin-1, UTF-8 and WTF-8 in one.
 func IsASCII(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.LittleEndian.Uint64(b)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
 	for _, c := range b {
 		if c >= utf8.RuneSelf {
 			return false
@@ -59,6 +64,11 @@ func IsASCII(b []byte) bool {
 // U+FFFD.
 func AppendUTF16(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf {
+			dst = append(dst, 0, s[i])
+			i++
+			continue
+		}
 		r, n := decode(s[i:])
 		i += n
 		if r > 0xffff {
@@ -82,10 +92,13 @@ func decode(s string) (rune, int) {
 
 // Len returns the number of code units of s.
 func Len(s string) (units int) {
-	for i := 0; i < len(s); {
+	for i := 0; i < len(s); units++ {
+		if s[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
 		r, n := decode(s[i:])
 		i += n
-		units++
 		if r > 0xffff {
 			units++
 		}
