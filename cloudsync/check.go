@@ -283,8 +283,8 @@ func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal) error {
 	var h *checkpoint.Header
 	name := n.Checkpoint(x.ID, x.Checkpoint)
 	err := c.object(ctx, name, func() {}, func(ctx context.Context) (size int64, err error) {
-		if size, err = c.framed(ctx, name, n.CheckpointLabel(x.ID, x.Checkpoint)); err == nil {
-			h, err = store.Read(ctx, x.ID, x.Checkpoint)
+		if size, err = c.framed(ctx, name, n.CheckpointLabel(x.ID, x.Checkpoint), (*seal.Sum)(&x.CheckpointHash)); err == nil {
+			h, err = store.Read(ctx, x)
 		}
 		return size, err
 	})
@@ -298,7 +298,9 @@ func (c *checkRun) checkpoint(ctx context.Context, x *epoch.Proposal) error {
 	for _, r := range h.Runs {
 		name := n.Checkpoint(r.Epoch, r.ID)
 		bad := func() { whole[r.Kind] = false }
-		err := c.object(ctx, name, bad, func(ctx context.Context) (int64, error) { return c.framed(ctx, name, n.RunLabel(r.Epoch, r.ID)) })
+		err := c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
+			return c.framed(ctx, name, n.RunLabel(r.Epoch, r.ID), (*seal.Sum)(&r.Hash))
+		})
 		if err != nil {
 			return err
 		}
@@ -384,7 +386,7 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 			return fmt.Errorf("read its body: %w", err)
 		}
 		defer o.Body.Close()
-		if stream, err = c.p.s.sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long)); err != nil {
+		if stream, err = c.p.s.sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash)); err != nil {
 			return fmt.Errorf("open its body: %w", err)
 		}
 	}
@@ -401,13 +403,13 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 }
 
 // framed reads a framed object to its end.
-func (c *checkRun) framed(ctx context.Context, name string, label seal.Label) (n int64, err error) {
+func (c *checkRun) framed(ctx context.Context, name string, label seal.Label, sum *seal.Sum) (n int64, err error) {
 	o, err := c.p.b.Get(ctx, name, 0, -1)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, o.Body.Close()) }()
-	stream, err := c.p.s.sealer.NewStream(o.Body, label)
+	stream, err := c.p.s.sealer.NewStream(o.Body, label, sum)
 	if err != nil {
 		return 0, err
 	}
@@ -419,7 +421,7 @@ func (c *checkRun) stored(ctx context.Context, name string, o placedObject) erro
 	bad := func() { c.packs[o.id] = name }
 	if o.diff {
 		return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {
-			return c.framed(ctx, name, c.p.names.DiffLabel(o.epoch, o.id))
+			return c.framed(ctx, name, c.p.names.DiffLabel(o.epoch, o.id), nil)
 		})
 	}
 	return c.object(ctx, name, bad, func(ctx context.Context) (int64, error) {

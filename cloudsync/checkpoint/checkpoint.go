@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -72,11 +73,13 @@ func (h *Header) replace(kind wire.RunKind, runs []wire.Run) {
 	slices.SortFunc(h.Runs, func(a, b wire.Run) int { return wire.Compare(&a, &b) })
 }
 
-// Read reads a header. A missing or bad object is a *base.CorruptError with its name. Other errors
-// are those of the bucket, and *base.FormatError.
-func (s *Store) Read(ctx context.Context, e, id epoch.ID) (*Header, error) {
+// Read reads the header of the checkpoint of an epoch. A missing or bad object, or another one than
+// x says, is a *base.CorruptError with its name. Other errors are those of the bucket, and
+// *base.FormatError.
+func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 	h, records := &Header{}, 0
-	err := s.read(ctx, s.o.Names.Checkpoint(e, id), s.o.Names.CheckpointLabel(e, id), wire.Checkpoint, func(r wire.Record) error {
+	name, l := s.o.Names.Checkpoint(x.ID, x.Checkpoint), s.o.Names.CheckpointLabel(x.ID, x.Checkpoint)
+	err := s.read(ctx, name, l, x.CheckpointHash, wire.Checkpoint, func(r wire.Record) error {
 		if records++; records > MaxHeaderRecords {
 			return &base.CorruptError{Where: "checkpoint", Err: fmt.Errorf("more than %d records", MaxHeaderRecords)}
 		}
@@ -100,9 +103,9 @@ func (s *Store) Read(ctx context.Context, e, id epoch.ID) (*Header, error) {
 	return h, nil
 }
 
-// read gives the records of an object to each, and proves its end.
-func (s *Store) read(ctx context.Context, name string, l seal.Label, kind wire.Stream, each func(wire.Record) error) error {
-	in, err := s.open(ctx, name, l, kind)
+// read gives the records of an object to each, and proves its end and its hash.
+func (s *Store) read(ctx context.Context, name string, l seal.Label, sum seal.Sum, kind wire.Stream, each func(wire.Record) error) error {
+	in, err := s.open(ctx, name, l, sum, kind)
 	if err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ type source struct {
 	head   wire.Record // the next one, nil behind the last
 }
 
-func (s *Store) open(ctx context.Context, name string, l seal.Label, kind wire.Stream) (*source, error) {
+func (s *Store) open(ctx context.Context, name string, l seal.Label, sum seal.Sum, kind wire.Stream) (*source, error) {
 	o, err := s.o.Bucket.Get(ctx, name, 0, -1)
 	if errors.Is(err, base.ErrNotFound) {
 		return nil, &base.CorruptError{Where: name, Err: err}
@@ -137,7 +140,7 @@ func (s *Store) open(ctx context.Context, name string, l seal.Label, kind wire.S
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	stream, err := s.o.Sealer.NewStream(o.Body, l)
+	stream, err := s.o.Sealer.NewStream(o.Body, l, &sum)
 	if err != nil {
 		o.Body.Close()
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -169,7 +172,7 @@ func (s *source) close() {
 
 // openRun opens a run.
 func (s *Store) openRun(ctx context.Context, r wire.Run) (*source, error) {
-	return s.open(ctx, s.o.Names.Checkpoint(r.Epoch, r.ID), s.o.Names.RunLabel(r.Epoch, r.ID), wire.RunOf(r.Kind))
+	return s.open(ctx, s.o.Names.Checkpoint(r.Epoch, r.ID), s.o.Names.RunLabel(r.Epoch, r.ID), r.Hash, wire.RunOf(r.Kind))
 }
 
 // merged gives the records of sources, from the newest to the oldest, as those of one: each key
@@ -301,7 +304,7 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 // write writes what stays of sources as a run, which has no records when nothing does.
 func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, sources []*source, stays func(wire.Record) bool) (wire.Run, error) {
 	run := wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
-	err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
+	object, err := s.put(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), wire.RunOf(kind), func(w *wire.Writer) (bool, error) {
 		out := func(r wire.Record) error {
 			if !stays(r) {
 				return nil
@@ -317,7 +320,8 @@ func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, source
 			err = out(nil)
 		}
 		return run.Records > 0, err
-	}, &run.Bytes)
+	})
+	run.Bytes, run.Hash = object.bytes, object.hash
 	return run, err
 }
 
@@ -349,12 +353,11 @@ func blocks(out func(wire.Record) error) func(wire.Record) error {
 	}
 }
 
-// Put writes a header into the directory of epoch e, and returns its id and the bytes of the
-// object. Errors: base.ErrInvalid; those of the bucket and of the disk.
-func (s *Store) Put(ctx context.Context, e epoch.ID, h *Header) (id epoch.ID, bytes int64, err error) {
-	id = s.o.NewID()
-	var n uint64
-	err = s.put(ctx, s.o.Names.Checkpoint(e, id), s.o.Names.CheckpointLabel(e, id), wire.Checkpoint, func(w *wire.Writer) (bool, error) {
+// Put writes a header as the checkpoint of x, of which it sets Checkpoint and CheckpointHash.
+// Errors: base.ErrInvalid; those of the bucket and of the disk.
+func (s *Store) Put(ctx context.Context, x *epoch.Proposal, h *Header) error {
+	id := s.o.NewID()
+	object, err := s.put(ctx, s.o.Names.Checkpoint(x.ID, id), s.o.Names.CheckpointLabel(x.ID, id), wire.Checkpoint, func(w *wire.Writer) (bool, error) {
 		if err := w.Write(&h.Base); err != nil {
 			return false, err
 		}
@@ -374,40 +377,46 @@ func (s *Store) Put(ctx context.Context, e epoch.ID, h *Header) (id epoch.ID, by
 			}
 		}
 		return true, w.Write(&h.Retention)
-	}, &n)
+	})
 	if err != nil {
-		return id, 0, fmt.Errorf("write a checkpoint: %w", err)
+		return fmt.Errorf("write a checkpoint: %w", err)
 	}
-	return id, int64(n), nil
+	x.Checkpoint, x.CheckpointHash = id, object.hash
+	return nil
 }
 
-// put seals what fill writes and stores it, unless fill reports false. size is the length of the
-// object then.
-func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error), size *uint64) error {
+// stored is what is known of an object that was written.
+type stored struct {
+	bytes uint64
+	hash  epoch.Hash
+}
+
+// put seals what fill writes and stores it, unless fill reports false: then it returns zero.
+func (s *Store) put(ctx context.Context, name string, l seal.Label, kind wire.Stream, fill func(*wire.Writer) (bool, error)) (stored, error) {
 	out := spool.New(s.o.Dir, "checkpoint-*", spoolBytes)
 	defer out.Close()
-	sealed, err := s.o.Sealer.NewWriter(out, l, !s.o.Plain)
+	sum := sha256.New()
+	sealed, err := s.o.Sealer.NewWriter(io.MultiWriter(out, sum), l, !s.o.Plain)
 	if err != nil {
-		return fmt.Errorf("seal %s: %w", name, err)
+		return stored{}, fmt.Errorf("seal %s: %w", name, err)
 	}
 	some, err := fill(wire.NewWriter(sealed, kind))
 	if err != nil || !some {
-		return err
+		return stored{}, err
 	}
 	if err := sealed.Close(); err != nil {
-		return fmt.Errorf("seal %s: %w", name, err)
+		return stored{}, fmt.Errorf("seal %s: %w", name, err)
 	}
 	r, err := out.Reader()
 	if err != nil {
-		return err
+		return stored{}, err
 	}
 	err = s.o.Bucket.PutIfAbsent(ctx, name, out.Size(), r)
 	if errors.Is(err, bucket.ErrExists) && bucket.Ambiguous(err) {
 		err = nil // nobody else knows the random name: an earlier try has stored it
 	}
 	if err != nil {
-		return fmt.Errorf("upload %s: %w", name, err)
+		return stored{}, fmt.Errorf("upload %s: %w", name, err)
 	}
-	*size = uint64(out.Size())
-	return nil
+	return stored{uint64(out.Size()), epoch.Hash(sum.Sum(nil))}, nil
 }

@@ -36,6 +36,10 @@ func newStore(t testing.TB, dir string) (*checkpoint.Store, *mem.Bucket, wire.Na
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newStoreOf(ring, dir)
+}
+
+func newStoreOf(ring *seal.Keyring, dir string) (*checkpoint.Store, *mem.Bucket, wire.Names) {
 	b, n, last := mem.New(mem.Options{}), wire.NamesOf(ring, "ledger", [16]byte{1}), uint64(0)
 	id := func() (id epoch.ID) {
 		last++
@@ -96,11 +100,12 @@ func TestRuns(t *testing.T) {
 				rt.Fatalf("%d bytes: %v", n, err)
 			}
 		}
-		id, _, err := s.Put(ctx, epoch.ID{5}, h)
+		x := &epoch.Proposal{ID: epoch.ID{5}}
+		err := s.Put(ctx, x, h)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		again, err := s.Read(ctx, epoch.ID{5}, id)
+		again, err := s.Read(ctx, x)
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(h) {
 			rt.Fatalf("%v, not %v: %v", again, h, err)
 		}
@@ -187,22 +192,32 @@ func TestBytesPerCommit(t *testing.T) {
 	}
 }
 
-// TestDamage: a run or header that is missing or bad is named, a fresh one too, and a header stays
-// as it was when a run cannot be written.
+// TestDamage: a run or header that is missing or bad is named, a fresh one too, and also one that a
+// member has replaced by another one of the same name. A header stays as it was when a run cannot
+// be written.
 func TestDamage(t *testing.T) {
 	ctx := context.Background()
-	s, b, _ := newStore(t, "")
-	h := &checkpoint.Header{Base: wire.Base{Number: 1, Hash: epoch.Hash{1}}}
-	records := history(t, 8)
-	for _, r := range records[:3] {
-		if _, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all([]wire.Record{r}), always); err != nil {
-			t.Fatal(err)
-		}
-	}
-	id, _, err := s.Put(ctx, epoch.ID{1}, h)
+	ring, err := seal.NewKeyring(seal.AES256GCM, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	records := history(t, 8)
+	write := func(s *checkpoint.Store, records []wire.Record) (*epoch.Proposal, *checkpoint.Header) {
+		x, h := &epoch.Proposal{ID: epoch.ID{1}}, &checkpoint.Header{Base: wire.Base{Number: 1, Hash: epoch.Hash{1}}}
+		for _, r := range records {
+			if _, err := s.Add(ctx, epoch.ID{1}, h, wire.Commits, all([]wire.Record{r}), always); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Put(ctx, x, h); err != nil {
+			t.Fatal(err)
+		}
+		return x, h
+	}
+	s, b, _ := newStoreOf(ring, "")
+	x, h := write(s, records[:3])
+	member, replaced, _ := newStoreOf(ring, "") // draws the same names
+	write(member, records[:3])
 	good := b.State()
 	for _, name := range b.Names() {
 		content, _ := b.Content(name)
@@ -213,10 +228,14 @@ func TestDamage(t *testing.T) {
 				b.Replace(name, append(slices.Clone(content[:50]), append([]byte{content[50] ^ 1}, content[51:]...)...))
 			},
 			"empty": func() { b.Replace(name, nil) },
+			"replaced": func() {
+				other, _ := replaced.Content(name)
+				b.Replace(name, other)
+			},
 		} {
 			b.Rollback(good)
 			hurt()
-			again, err := s.Read(ctx, epoch.ID{1}, id)
+			again, err := s.Read(ctx, x)
 			if err == nil {
 				err = s.Each(ctx, again, wire.Commits, func(wire.Record) error { return nil })
 			}

@@ -52,8 +52,10 @@ type Proposal struct {
 	// Base is the number of the last entry for which the checkpoint stands, and BaseHash its hash.
 	Base     uint64
 	BaseHash Hash
-	// Checkpoint is the id of the checkpoint, which is in the directory of ID, zero for none.
-	Checkpoint ID
+	// Checkpoint is the id of the checkpoint, which is in the directory of ID, and CheckpointHash
+	// the hash of its object; zero for none.
+	Checkpoint     ID
+	CheckpointHash Hash
 	// Erased are commits that this epoch gives up and that no lineage may bring back. What is given
 	// up besides stands in the checkpoint.
 	Erased Set

@@ -3,6 +3,7 @@ package pagelog_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -199,30 +200,29 @@ func (d *device) seal(ctx context.Context, stream []byte) (*wire.SealedBody, err
 	if d.w.random.IntN(4) > 0 {
 		return wire.SealBody(d.w.sealer, d.w.names, e, id, stream, []seal.Part{{To: len(stream), Compress: true}})
 	}
-	if err := d.upload(ctx, d.w.names.Pack(e, id), d.w.names.LongBodyLabel(e, id), stream); err != nil {
-		return nil, err
-	}
-	return wire.LongBody(id), nil
+	hash, err := d.upload(ctx, d.w.names.Pack(e, id), d.w.names.LongBodyLabel(e, id), stream)
+	return wire.LongBody(id, hash), err
 }
 
-func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) error {
+// upload returns the hash of the object.
+func (d *device) upload(ctx context.Context, name string, l seal.Label, stream []byte) (epoch.Hash, error) {
 	var b bytes.Buffer
 	w, err := d.w.sealer.NewWriter(&b, l, true)
 	must(err)
 	_, err = w.Write(stream)
 	must(err)
 	must(w.Close())
-	return d.w.retry.PutIfAbsent(ctx, name, int64(b.Len()), &b)
+	return sha256.Sum256(b.Bytes()), d.w.retry.PutIfAbsent(ctx, name, int64(b.Len()), &b)
 }
 
 // download reads an object that upload has written.
-func (d *device) download(ctx context.Context, name string, l seal.Label, s wire.Stream, each func(wire.Record)) error {
+func (d *device) download(ctx context.Context, name string, l seal.Label, hash epoch.Hash, s wire.Stream, each func(wire.Record)) error {
 	o, err := d.w.retry.Get(ctx, name, 0, -1)
 	if err != nil {
 		return err
 	}
 	defer o.Body.Close()
-	r, err := d.w.sealer.NewStream(o.Body, l)
+	r, err := d.w.sealer.NewStream(o.Body, l, (*seal.Sum)(&hash))
 	if err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 	if x.Checkpoint != (epoch.ID{}) {
 		n := d.w.names
 		var runs []wire.Run
-		err := d.download(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), wire.Checkpoint, func(rec wire.Record) {
+		err := d.download(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), x.CheckpointHash, wire.Checkpoint, func(rec wire.Record) {
 			switch rec := rec.(type) {
 			case *wire.Run:
 				runs = append(runs, *rec)
@@ -329,7 +329,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 				break
 			}
 			named = append(named, run.ID)
-			err = d.download(ctx, n.Checkpoint(run.Epoch, run.ID), n.RunLabel(run.Epoch, run.ID), wire.RunOf(run.Kind), func(rec wire.Record) {
+			err = d.download(ctx, n.Checkpoint(run.Epoch, run.ID), n.RunLabel(run.Epoch, run.ID), run.Hash, wire.RunOf(run.Kind), func(rec wire.Record) {
 				switch rec := rec.(type) {
 				case *wire.Commit:
 					s.Kept = s.Kept.With(d.node(rec))
@@ -399,8 +399,11 @@ func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Look
 			return nil
 		}
 		id := d.w.id()
-		must(w.Write(&wire.Run{Kind: k, Epoch: x.ID, ID: id, Bytes: uint64(b.Len()), Records: 1}))
-		return d.upload(ctx, n.Checkpoint(x.ID, id), n.RunLabel(x.ID, id), b.Bytes())
+		hash, err := d.upload(ctx, n.Checkpoint(x.ID, id), n.RunLabel(x.ID, id), b.Bytes())
+		if err == nil {
+			must(w.Write(&wire.Run{Kind: k, Epoch: x.ID, ID: id, Bytes: uint64(b.Len()), Records: 1, Hash: hash}))
+		}
+		return err
 	}
 	if err := run(wire.GivenUp, func(w *wire.Writer) {
 		if len(next.Gone) > 0 {
@@ -414,5 +417,7 @@ func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Look
 	}
 	must(w.Write(&wire.Retention{Last: uint64(next.Retention.Last), Within: next.Retention.Within}))
 	x.Checkpoint = d.w.id()
-	return d.upload(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), b.Bytes())
+	var err error
+	x.CheckpointHash, err = d.upload(ctx, n.Checkpoint(x.ID, x.Checkpoint), n.CheckpointLabel(x.ID, x.Checkpoint), b.Bytes())
+	return err
 }

@@ -58,7 +58,7 @@ func (e *Entry) Body(ctx context.Context) (*wire.Reader, io.Closer, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read body of log entry %d: %w", e.Number, err)
 	}
-	s, err := e.log.o.Sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long))
+	s, err := e.log.o.Sealer.NewStream(o.Body, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
 	if err != nil {
 		o.Body.Close()
 		return nil, nil, fmt.Errorf("open %s: %w", name, err)

@@ -3,6 +3,7 @@ package replica_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
@@ -137,10 +138,8 @@ func (d *member) bodyByHand(ctx context.Context) (*wire.SealedBody, error) {
 	}
 	if d.long {
 		id := d.fleet.id()
-		if _, err := d.object(ctx, d.names.Pack(e, id), d.names.LongBodyLabel(e, id), b.Bytes()); err != nil {
-			return nil, err
-		}
-		return wire.LongBody(id), nil
+		_, hash, err := d.object(ctx, d.names.Pack(e, id), d.names.LongBodyLabel(e, id), b.Bytes())
+		return wire.LongBody(id, hash), err
 	}
 	return wire.SealBody(d.sealer, d.names, e, d.fleet.id(), b.Bytes(), w.Parts())
 }
@@ -205,14 +204,14 @@ func (d *member) record(h history, reduced epoch.Graph, keep epoch.Set, c *commi
 }
 
 // object stores a framed object, and returns the length of its stream.
-func (d *member) object(ctx context.Context, name string, l seal.Label, content []byte) (uint64, error) {
+func (d *member) object(ctx context.Context, name string, l seal.Label, content []byte) (stored uint64, hash epoch.Hash, err error) {
 	var b bytes.Buffer
 	w, err := d.sealer.NewWriter(&b, l, true)
 	d.must(err)
 	_, err = w.Write(content)
 	d.must(err)
 	d.must(w.Close())
-	return uint64(seal.StreamBytes(int64(b.Len()))), d.bucket.PutIfAbsent(ctx, name, int64(b.Len()), bytes.NewReader(b.Bytes()))
+	return uint64(seal.StreamBytes(int64(b.Len()))), sha256.Sum256(b.Bytes()), d.bucket.PutIfAbsent(ctx, name, int64(b.Len()), bytes.NewReader(b.Bytes()))
 }
 
 // Propose implements pagelog.Page.
@@ -252,7 +251,7 @@ func (p byHand) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looke
 		}
 	}
 	slices.SortFunc(c.h.Tags, func(a, b wire.Tag) int { return wire.Compare(&a, &b) })
-	x.Checkpoint, _, err = c.runs.Put(ctx, x.ID, c.h)
+	err = c.runs.Put(ctx, x, c.h)
 	return err
 }
 
@@ -439,7 +438,7 @@ func (c *proposal) snapshots() error {
 		if len(diff) == 0 {
 			continue
 		}
-		stored, err := c.d.object(c.ctx, c.d.names.Pack(c.x.ID, object), c.d.names.DiffLabel(c.x.ID, object), diff)
+		stored, _, err := c.d.object(c.ctx, c.d.names.Pack(c.x.ID, object), c.d.names.DiffLabel(c.x.ID, object), diff)
 		if err != nil {
 			return err
 		}

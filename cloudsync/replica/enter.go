@@ -90,7 +90,7 @@ func (e *entering) read(ctx context.Context) (err error) {
 		return nil
 	}
 	name := e.p.o.Names.Checkpoint(e.x.ID, e.x.Checkpoint)
-	if e.h, err = e.p.runs.Read(ctx, e.x.ID, e.x.Checkpoint); err != nil {
+	if e.h, err = e.p.runs.Read(ctx, e.x.Proposal); err != nil {
 		return badObject(name, err)
 	}
 	if e.h.Base.Number != e.x.Base || e.h.Base.Hash != e.x.BaseHash {

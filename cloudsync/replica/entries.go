@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
+	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
@@ -53,7 +54,7 @@ func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func
 		if err != nil {
 			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
 		}
-		s, err := p.o.Sealer.NewStream(o.Body, p.o.Names.LongBodyLabel(e, x.Long))
+		s, err := p.o.Sealer.NewStream(o.Body, p.o.Names.LongBodyLabel(e, x.Long), (*seal.Sum)(&x.LongHash))
 		if err != nil {
 			o.Body.Close()
 			return badObject(name, err)

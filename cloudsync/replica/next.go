@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -154,8 +155,8 @@ func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*
 	}
 	e, id := p.state.At.Epoch, p.o.NewID()
 	if s.Size() > wire.MaxBodyBytes {
-		o.Body = wire.LongBody(id)
-		return o, p.putLong(ctx, e, id, r)
+		o.Body, err = p.putLong(ctx, e, id, r)
+		return o, err
 	}
 	stream, err := io.ReadAll(r)
 	if err != nil {
@@ -168,10 +169,11 @@ func (p *Page) seal(ctx context.Context, o *Outgoing, values int64, write func(*
 }
 
 // putLong uploads a body as an object of its own.
-func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) error {
+func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) (*wire.SealedBody, error) {
 	out := spool.New(p.o.Store.TempDir(), "upload-*", spillBytes)
 	defer out.Close()
-	w, err := p.o.Sealer.NewWriter(out, p.o.Names.LongBodyLabel(e, id), p.o.Plain == nil)
+	sum := sha256.New()
+	w, err := p.o.Sealer.NewWriter(io.MultiWriter(out, sum), p.o.Names.LongBodyLabel(e, id), p.o.Plain == nil)
 	if err == nil {
 		_, err = io.Copy(w, r)
 	}
@@ -179,9 +181,9 @@ func (p *Page) putLong(ctx context.Context, e, id epoch.ID, r io.Reader) error {
 		err = w.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("seal the body of a log entry: %w", err)
+		return nil, fmt.Errorf("seal the body of a log entry: %w", err)
 	}
-	return p.putSpool(ctx, p.o.Names.Pack(e, id), out)
+	return wire.LongBody(id, epoch.Hash(sum.Sum(nil))), p.putSpool(ctx, p.o.Names.Pack(e, id), out)
 }
 
 // maker collects a body.

@@ -43,7 +43,7 @@ func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked
 	e.h.Base = wire.Base{Number: x.Base, Hash: x.BaseHash}
 	e.h.Retention = p.state.Retention
 	var err error
-	x.Checkpoint, _, err = p.runs.Put(ctx, x.ID, e.h)
+	err = p.runs.Put(ctx, x, e.h)
 	return err
 }
 

@@ -96,7 +96,7 @@ func readFrames(s *seal.Sealer, l seal.Label, sealed []byte) (plain, table []byt
 }
 
 func readStream(s *seal.Sealer, l seal.Label, sealed []byte) (plain []byte, err error) {
-	st, err := s.NewStream(iotest.HalfReader(bytes.NewReader(sealed)), l)
+	st, err := s.NewStream(iotest.HalfReader(bytes.NewReader(sealed)), l, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +346,7 @@ func TestErrorsOfTheReaderBelowAreNoCorruption(t *testing.T) {
 	for _, broken := range []error{errBroken, io.ErrUnexpectedEOF} {
 		for n := range sealed {
 			r := io.MultiReader(bytes.NewReader(sealed[:n]), iotest.ErrReader(broken))
-			st, err := s.NewStream(r, pack)
+			st, err := s.NewStream(r, pack, nil)
 			if err == nil {
 				_, err = io.ReadAll(st)
 			}

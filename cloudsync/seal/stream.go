@@ -2,11 +2,16 @@ package seal
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 )
+
+// Sum is the SHA-256 of all bytes of an object.
+type Sum = [sha256.Size]byte
 
 // Stream reads a framed object that has no table from front to end, with the memory of a block and
 // some frames. It may not be used concurrently.
@@ -23,17 +28,25 @@ type Stream struct {
 	open   []byte // of the stream, opened and not used yet
 	at     int64  // where open begins in the stream
 	rest   []byte // of the present block, for Read
-	err    error  // sticks
+	named  *Sum   // nil where nothing is known of it
+	hash   hash.Hash
+	err    error // sticks
 }
 
 // NewStream reads the header of the framed object that l says from r, and returns a Stream of it.
-// Errors: as NewReader.
-func (s *Sealer) NewStream(r io.Reader, l Label) (*Stream, error) {
+// named is what the object that names it says of it, so that who has the keys cannot put another
+// one in its place. It is retained, and nil where nothing says it. Errors: as NewReader.
+func (s *Sealer) NewStream(r io.Reader, l Label, named *Sum) (*Stream, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
+	var sum hash.Hash
+	if named != nil {
+		sum = sha256.New()
+		r = io.TeeReader(r, sum)
+	}
 	// One byte more than a full frame and the trailer says that the frame is not the last one.
-	st := &Stream{r: bufio.NewReaderSize(r, FrameBytes+headerBytes+1), o: &object{label: l}}
+	st := &Stream{r: bufio.NewReaderSize(r, FrameBytes+headerBytes+1), o: &object{label: l}, named: named, hash: sum}
 	head, err := st.r.Peek(headerBytes)
 	if err != nil {
 		return nil, st.broken(err, len(head))
@@ -163,6 +176,12 @@ func (s *Stream) finish() error {
 	}
 	if f.padding != padding || f.table != s.at {
 		return s.o.label.corrupt("", "footer that differs from what is before it", nil)
+	}
+	if s.named == nil { // else all was read, up to the end
+		return io.EOF
+	}
+	if got := Sum(s.hash.Sum(nil)); got != *s.named {
+		return s.o.label.corrupt(fmt.Sprintf("the object with the hash %x", s.named[:8]), fmt.Sprintf("one with %x", got[:8]), nil)
 	}
 	return io.EOF
 }

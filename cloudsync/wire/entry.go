@@ -29,9 +29,10 @@ type Entry struct {
 	Closing *epoch.Proposal
 	Sealed  []byte
 	// Body is the stream of the body. It is nil for a closing entry, and where the body is the
-	// object Long.
-	Body []byte
-	Long epoch.ID
+	// object Long, which has the hash LongHash.
+	Body     []byte
+	Long     epoch.ID
+	LongHash epoch.Hash
 	// KeyIndex is that of the key with which the body is sealed, and Stored the length of the
 	// object.
 	KeyIndex uint32
@@ -43,6 +44,7 @@ type SealedBody struct {
 	kind   byte
 	id     epoch.ID
 	sealed []byte
+	hash   epoch.Hash // of sealed, or of the object that is the body
 	// KeyIndex is that of the key with which it is sealed.
 	KeyIndex uint32
 }
@@ -67,7 +69,7 @@ const (
 //	1   kind
 //	32  hash of what is before
 //	16  id of the entry, or of the body that is an object of its own; zero in a closing entry
-//	32  SHA-256 of what follows the head
+//	32  SHA-256 of what follows the head; where nothing does, of the object that is the body
 //	96  author: see author.go
 //
 // The hash of an entry is the SHA-256 of its bytes up to the end of the sealed head.
@@ -121,16 +123,20 @@ func SealBody(s *seal.Sealer, n Names, e, id epoch.ID, stream []byte, parts []se
 	if err != nil {
 		return nil, fmt.Errorf("seal %s: %w", entryWhere, err)
 	}
-	return &SealedBody{kind: entryBody, id: id, sealed: sealed, KeyIndex: ref.KeyIndex}, nil
+	return &SealedBody{kind: entryBody, id: id, sealed: sealed, hash: sha256.Sum256(sealed), KeyIndex: ref.KeyIndex}, nil
 }
 
 // LongBody returns what stands in an entry for a body that is the object id in the packs of its
-// epoch.
-func LongBody(id epoch.ID) *SealedBody { return &SealedBody{kind: entryLong, id: id} }
+// epoch, and its hash.
+func LongBody(id epoch.ID, hash epoch.Hash) *SealedBody {
+	return &SealedBody{kind: entryLong, id: id, hash: hash}
+}
 
 // ClosingBody returns what stands in a closing entry. sealed is the object of the epoch, as
 // SealEpoch returns it, and is retained.
-func ClosingBody(sealed []byte) *SealedBody { return &SealedBody{kind: entryClosing, sealed: sealed} }
+func ClosingBody(sealed []byte) *SealedBody {
+	return &SealedBody{kind: entryClosing, sealed: sealed, hash: sha256.Sum256(sealed)}
+}
 
 // SealEntry returns the object of the entry that brings body, and its hash. Errors:
 // base.ErrInvalid; those of the source of randomness.
@@ -140,8 +146,7 @@ func SealEntry(s *seal.Sealer, n Names, e epoch.ID, number uint64, previous epoc
 	}
 	plain := append([]byte{version, body.kind}, previous[:]...)
 	plain = append(plain, body.id[:]...)
-	sum := sha256.Sum256(body.sealed)
-	plain, err := sign(s, entryWhere, n, entryPlace(e, number), append(plain, sum[:]...))
+	plain, err := sign(s, entryWhere, n, entryPlace(e, number), append(plain, body.hash[:]...))
 	if err != nil {
 		return nil, epoch.Hash{}, fmt.Errorf("seal log entry %d: %w", number, err)
 	}
@@ -173,7 +178,7 @@ func (e *Entry) open(s *seal.Sealer, n Names, stored []byte) error {
 		return err
 	}
 	rest := stored[len(h.Bytes):]
-	if h.sum != sha256.Sum256(rest) {
+	if h.kind != entryLong && h.sum != sha256.Sum256(rest) {
 		return corrupt(entryWhere, errors.New("its head does not belong to what follows it"))
 	}
 	e.Head = h
@@ -257,7 +262,7 @@ func (e *Entry) follow(s *seal.Sealer, n Names, kind byte, id epoch.ID, rest []b
 		e.KeyIndex = ref.KeyIndex
 		return err
 	case entryLong:
-		if e.Long = id; len(rest) > 0 {
+		if e.Long, e.LongHash = id, e.sum; len(rest) > 0 {
 			return corrupt(entryWhere, fmt.Errorf("%d bytes behind the name of a body", len(rest)))
 		}
 		return nil

@@ -22,6 +22,7 @@ const epochWhere = "epoch"
 //	1   version
 //	1   kind
 //	16  id, 16 id of the parent, 16 id of the last renewal, 16 id of the checkpoint
+//	32  hash of the checkpoint
 //	    base number; 32 base hash
 //	    the number behind the greatest that its writer saw
 //	    number of erased commits; 8 for each, ascending
@@ -44,6 +45,8 @@ func checkEpoch(x *epoch.Proposal) error {
 		return fmt.Errorf("an epoch with the parent %x begins behind entry %d", x.Parent, x.Base)
 	case (x.Kind == epoch.Cut || x.Kind == epoch.Renewal) != (x.Checkpoint != none):
 		return fmt.Errorf("checkpoint %x for kind %d", x.Checkpoint, x.Kind)
+	case (x.Checkpoint == none) != (x.CheckpointHash == epoch.Hash{}):
+		return fmt.Errorf("checkpoint %x with hash %x", x.Checkpoint, x.CheckpointHash[:4])
 	case (x.Kind == epoch.Renewal) != (x.Renewed == x.ID) || x.Kind == epoch.Found && x.Renewed != none:
 		return errors.New("last renewal is another one")
 	case x.Kind != epoch.Renewal && x.Behind != 0:
@@ -64,6 +67,7 @@ func EncodeEpoch(x *epoch.Proposal) ([]byte, error) {
 	for _, id := range []epoch.ID{x.ID, x.Parent, x.Renewed, x.Checkpoint} {
 		b = append(b, id[:]...)
 	}
+	b = append(b, x.CheckpointHash[:]...)
 	b = append(binary.AppendUvarint(b, x.Base), x.BaseHash[:]...)
 	b = appendCommits(binary.AppendUvarint(b, x.Behind), x.Erased)
 	if len(b) > MaxEpochBytes {
@@ -80,6 +84,7 @@ func ParseEpoch(b []byte) (*epoch.Proposal, error) {
 	}
 	x := &epoch.Proposal{Kind: epoch.Kind(d.byte())}
 	x.ID, x.Parent, x.Renewed, x.Checkpoint = d.id(), d.id(), d.id(), d.id()
+	x.CheckpointHash = d.hash()
 	x.Base = d.uvarint("number of an entry", 0, MaxNumber)
 	x.BaseHash = d.hash()
 	x.Behind = d.uvarint("number of an epoch", 0, MaxNumber)

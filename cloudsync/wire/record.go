@@ -176,8 +176,9 @@ type Run struct {
 	Age  uint32
 	// Epoch is the one in whose life the run was written.
 	Epoch, ID epoch.ID
-	// Bytes is the length of its object, and Records their number.
+	// Bytes is the length of its object, Hash its hash, and Records their number.
 	Bytes, Records uint64
+	Hash           epoch.Hash
 }
 
 func (*Run) tag() byte { return tagRun }
@@ -196,6 +197,9 @@ func (r *Run) check() error {
 	if r.Bytes == 0 || r.Bytes > math.MaxInt64 || r.Records == 0 || r.Records > r.Bytes {
 		return fmt.Errorf("run of %d records in %d bytes", r.Records, r.Bytes)
 	}
+	if r.Hash == (epoch.Hash{}) {
+		return errors.New("run without a hash")
+	}
 	return errors.Join(notZero("epoch of a run", r.Epoch), notZero("id of a run", r.ID))
 }
 
@@ -205,13 +209,15 @@ func (r *Run) read(d *decoder) {
 	r.Epoch, r.ID = d.id(), d.id()
 	r.Bytes = d.uvarint("length of a run", 1, math.MaxInt64)
 	r.Records = d.uvarint("number of records", 1, math.MaxInt64)
+	r.Hash = d.hash()
 }
 
 func (r *Run) appendTo(b []byte) []byte {
 	b = append(b, byte(r.Kind))
 	b = binary.AppendUvarint(b, uint64(r.Age))
 	b = append(append(b, r.Epoch[:]...), r.ID[:]...)
-	return binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), r.Records)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, r.Bytes), r.Records)
+	return append(b, r.Hash[:]...)
 }
 
 // Place says where a difference stands: from Offset on, Stored bytes of the stream of a pack, which

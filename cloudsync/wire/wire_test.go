@@ -96,7 +96,7 @@ func aRecord(t *rapid.T, tag byte) Record {
 	case tagRun:
 		kind := rapid.SampledFrom([]RunKind{Commits, Packs, GivenUp, NotStored}).Draw(t, "kind")
 		bytes := rapid.Uint64Range(1, 1<<40).Draw(t, "bytes")
-		return &Run{kind, rapid.Uint32().Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records")}
+		return &Run{kind, rapid.Uint32().Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records"), aHash(t)}
 	case tagSnapshot:
 		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t),
 			Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), Whole: rapid.Uint64Range(0, maxDisplay).Draw(t, "whole")}
@@ -361,7 +361,7 @@ func anEpoch(t *rapid.T) *epoch.Proposal {
 	if x.Kind == epoch.Deleted {
 		return x
 	}
-	x.Checkpoint = anID(t)
+	x.Checkpoint, x.CheckpointHash = anID(t), aHash(t)
 	if x.Erased = aSet(t, 0); len(x.Erased) == 0 {
 		x.Erased = nil
 	}
@@ -391,7 +391,7 @@ func TestEpochs(t *testing.T) {
 
 // TestEpochRefuses: kinds have the fields that belong to them.
 func TestEpochRefuses(t *testing.T) {
-	cut := epoch.Proposal{ID: epoch.ID{1}, Parent: epoch.ID{2}, Kind: epoch.Cut, Base: 3, BaseHash: epoch.Hash{4}, Checkpoint: epoch.ID{5}}
+	cut := epoch.Proposal{ID: epoch.ID{1}, Parent: epoch.ID{2}, Kind: epoch.Cut, Base: 3, BaseHash: epoch.Hash{4}, Checkpoint: epoch.ID{5}, CheckpointHash: epoch.Hash{6}}
 	if _, err := EncodeEpoch(&cut); err != nil {
 		t.Fatal(err)
 	}
@@ -407,6 +407,7 @@ func TestEpochRefuses(t *testing.T) {
 		func(x *epoch.Proposal) { x.Base = MaxNumber + 1 },
 		func(x *epoch.Proposal) { x.BaseHash = epoch.Hash{} },
 		func(x *epoch.Proposal) { x.Checkpoint = epoch.ID{} },
+		func(x *epoch.Proposal) { x.CheckpointHash = epoch.Hash{} },
 		func(x *epoch.Proposal) { x.Behind = 1 },
 		func(x *epoch.Proposal) { x.Renewed = x.ID },
 		func(x *epoch.Proposal) { x.Erased = epoch.Set{2, 1} },
@@ -434,7 +435,7 @@ func sealers(t testing.TB) map[string]*seal.Sealer {
 // TestEntries: each kind of entry is opened as it was sealed, and nowhere else.
 func TestEntries(t *testing.T) {
 	e, other, id := epoch.ID{1}, epoch.ID{2}, epoch.ID{3}
-	previous := epoch.Hash{4}
+	previous, long := epoch.Hash{4}, epoch.Hash{6}
 	stream, err := write(Body, []Record{&Size{}, &Retention{Last: 10}})
 	if err != nil {
 		t.Fatal(err)
@@ -450,7 +451,7 @@ func TestEntries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for kind, b := range map[string]*SealedBody{"body": body, "long": LongBody(id), "closing": ClosingBody(sealed)} {
+		for kind, b := range map[string]*SealedBody{"body": body, "long": LongBody(id, long), "closing": ClosingBody(sealed)} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				stored, hash, err := SealEntry(s, n, e, 7, previous, b)
 				if err != nil {
@@ -466,7 +467,7 @@ func TestEntries(t *testing.T) {
 						t.Errorf("%+v", got)
 					}
 				case "long":
-					if got.Long != id || got.Body != nil {
+					if got.Long != id || got.LongHash != long || got.Body != nil {
 						t.Errorf("%+v", got)
 					}
 				case "closing":
@@ -509,7 +510,7 @@ func deviceKey(t testing.TB, b byte) seal.DeviceKey {
 // TestAuthors: an entry and an epoch name the device that has signed them, and open only in the
 // place for which it has.
 func TestAuthors(t *testing.T) {
-	e, id, previous := epoch.ID{1}, epoch.ID{3}, epoch.Hash{4}
+	e, id, previous, long := epoch.ID{1}, epoch.ID{3}, epoch.Hash{4}, epoch.Hash{6}
 	x := &epoch.Proposal{ID: epoch.ID{2}, Parent: e, Kind: epoch.Deleted, Base: 6, BaseHash: previous}
 	for _, a := range []seal.Algorithm{seal.Plain, seal.AES256GCM} {
 		k, err := seal.NewKeyring(a, nil)
@@ -518,7 +519,7 @@ func TestAuthors(t *testing.T) {
 		}
 		n, s, key := NamesOf(k, "ledger", [16]byte{1}), seal.NewSealer(k, nil), deviceKey(t, 7)
 		s.SignAs(key)
-		entry, _, err := SealEntry(s, n, e, 7, previous, LongBody(id))
+		entry, _, err := SealEntry(s, n, e, 7, previous, LongBody(id, long))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -653,7 +654,7 @@ func golden(t testing.TB) map[string][]byte {
 		&Piece{Digest: object.Sum(object.Chunk, []byte("piece")), Content: []byte("piece")}, &Missing{object.Sum(object.Chunk, []byte("gone"))}}, commits...)
 	body = append(body, &Explanation{Root: root(4), Diff: Diff{Inline: []byte("why")}}, &Tag{Name: "v1", Commit: m.ID}, &Tag{Name: "v2"},
 		&Retention{Last: 10, Within: time.Hour})
-	checkpoint := []Record{&Base{70, epoch.Hash{1}}, &Run{Commits, 1, epoch.ID{1}, epoch.ID{2}, 1000, 20}, &Run{Commits, 0, epoch.ID{3}, epoch.ID{4}, 100, 2},
+	checkpoint := []Record{&Base{70, epoch.Hash{1}}, &Run{Commits, 1, epoch.ID{1}, epoch.ID{2}, 1000, 20, epoch.Hash{5}}, &Run{Commits, 0, epoch.ID{3}, epoch.ID{4}, 100, 2, epoch.Hash{6}},
 		&Snapshot{Order: 0, To: root(5), Diff: place, Values: 300, Whole: 5}, &Snapshot{Order: 1, From: root(5), To: root(3), Diff: place}, &Tag{Name: "v1", Commit: m.ID}, &Retention{}}
 	out := map[string][]byte{}
 	for name, s := range map[string]struct {
@@ -669,7 +670,7 @@ func golden(t testing.TB) map[string][]byte {
 			t.Fatal(name, err)
 		}
 	}
-	x := &epoch.Proposal{ID: epoch.ID{1}, Parent: epoch.ID{2}, Kind: epoch.Renewal, Renewed: epoch.ID{1}, Base: 300, BaseHash: epoch.Hash{3}, Checkpoint: epoch.ID{4},
+	x := &epoch.Proposal{ID: epoch.ID{1}, Parent: epoch.ID{2}, Kind: epoch.Renewal, Renewed: epoch.ID{1}, Base: 300, BaseHash: epoch.Hash{3}, Checkpoint: epoch.ID{4}, CheckpointHash: epoch.Hash{7},
 		Erased: epoch.Set{5, 6}, Behind: 8}
 	if out["epoch"], err = EncodeEpoch(x); err != nil {
 		t.Fatal(err)

@@ -498,7 +498,7 @@ func (s *scene) kindOf(name string) string {
 
 // opens reports whether an object is the one that a label says.
 func (s *scene) opens(name string, l seal.Label) bool {
-	r, err := seal.NewSealer(s.ring, nil).NewStream(bytes.NewReader(s.content[name]), l)
+	r, err := seal.NewSealer(s.ring, nil).NewStream(bytes.NewReader(s.content[name]), l, nil)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 	}
@@ -518,7 +518,7 @@ func (s *scene) findLazy(name string) {
 	}
 	var body io.Reader = bytes.NewReader(e.Body)
 	if e.Long != [16]byte{} {
-		body, err = sealer.NewStream(bytes.NewReader(s.content[s.target.Pack(n.Epoch, e.Long)]), s.target.LongBodyLabel(n.Epoch, e.Long))
+		body, err = sealer.NewStream(bytes.NewReader(s.content[s.target.Pack(n.Epoch, e.Long)]), s.target.LongBodyLabel(n.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
 	}
 	for r := wire.NewReader(body, wire.Body); err == nil; {
 		var record wire.Record
