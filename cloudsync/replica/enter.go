@@ -435,6 +435,11 @@ func (e *entering) giveUpGone(ctx context.Context, kept epoch.Set) error {
 		}
 	}
 	e.step.next.setGiveUp(giveUp)
+	for _, id := range giveUp { // a fold has what was given up before below what is given up now
+		if near, ok := e.p.state.Near[short(id)]; ok {
+			e.near[short(id)] = near
+		}
+	}
 	logHeads := e.logHeads()
 	for id, c := range heads {
 		if kept.Has(id) && !logHeads.Has(id) || e.j.GivenUp.Has(id) {

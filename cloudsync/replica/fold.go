@@ -251,11 +251,16 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	}
 	n := p.state.Next()
 	n.setGiveUp(append(left, kept...))
+	near := maps.Clone(n.Near)
 	b := &storage.SyncBatch{}
 	for _, id := range ids {
 		if !slices.Contains(kept, id) {
+			delete(near, short(id))
 			b.Metadata = append(b.Metadata, storage.Metadata{Type: senderRow(short(id))})
 		}
+	}
+	if len(near) < len(n.Near) {
+		n.setNear(near)
 	}
 	return pruned, p.write(ctx, nil, b, n)
 }

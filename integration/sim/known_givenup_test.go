@@ -146,5 +146,21 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Retain, Base: 4},
 			{Kind: sim.Edit, Device: 1, Changes: set("l05", "672", 0)},
 		}}},
+		{"a cut gives up the head that a fold had put above what an earlier cut gave up", sim.History{Seed: 9342203, Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l03", "2", 0)},
+			{Kind: sim.Edit, Changes: set("z00", "1", 0)},
+			{Kind: sim.Sync},
+			{Kind: sim.Retain, Device: 2, Base: 1},
+			{Kind: sim.Edit, Device: 2, Changes: set("l01", "1", 0)},
+			{Kind: sim.Edit, Changes: []sim.Change{{Op: sim.Remove, Key: "l03"}}},
+			{Kind: sim.Edit, Device: 3, Changes: set("l03", "1", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 26},
+			{Kind: sim.Edit, Device: 1, Changes: []sim.Change{{Op: sim.Remove, Key: "z00"}}},
+			{Kind: sim.Collect, Device: 3, Base: 15},
+			{Kind: sim.GiveUp, Device: 2, Base: 26},
+			{Kind: sim.SyncCrash, After: 2267585247597455, Device: 1, At: 7},
+			{Kind: sim.Edit, Device: 1, Changes: set("l03", "2", 0)},
+			{Kind: sim.Collect, Base: 14},
+		}}},
 	})
 }
