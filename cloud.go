@@ -286,7 +286,7 @@ func (r *Repository) takeCloud(file *cloudFile, pass secret.Bytes, ring *seal.Ke
 		return err
 	}
 	if old != nil {
-		file.paused, file.plain = old.paused, old.plain
+		file.paused, file.rules = old.paused, old.rules
 		if there, err := old.ring(); err == nil && there.BucketID == ring.BucketID() {
 			file.key = old.key
 		}

@@ -31,11 +31,13 @@ func anyCloudFile(t *rapid.T) *cloudFile {
 		url: rapid.StringN(0, -1, maxCloudText).Draw(t, "url"), keyFile: rapid.String().Draw(t, "keyFile"), credentials: rapid.String().Draw(t, "credentials"),
 		keys: rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 1, 300), 1, 3).Draw(t, "keys"),
 	}
-	f.plain = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) UncompressedKeys {
-		k := UncompressedKeys{Page: PageRef{Ledger: rapid.StringN(0, -1, 300).Draw(t, "ledger")}, Prefix: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "prefix")}
+	f.rules = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) PageUploadRule {
+		k := PageUploadRule{Page: PageRef{Ledger: rapid.StringN(0, -1, 300).Draw(t, "ledger")}, UploadRule: UploadRule{
+			Prefix: rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "prefix"), CompressionOff: rapid.Bool().Draw(t, "compression"), DedupOff: rapid.Bool().Draw(t, "dedup"),
+		}}
 		copy(k.Page.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "page"))
 		return k
-	}), 0, 3).Draw(t, "plain")
+	}), 0, 3).Draw(t, "rules")
 	copy(f.tie[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "tie"))
 	key, err := seal.ParseDeviceKey(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "key"))
 	if err != nil {

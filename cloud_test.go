@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -533,51 +532,4 @@ func TestBadPageKeepsNoOther(t *testing.T) {
 	wantContent(t, page(t, b, "l", "two"), map[string]string{"k": "v"})
 	_, err = b.Sync(t.Context(), ledger.PageRef{Ledger: "l", ID: ledger.DerivePageID("l", "three")})
 	wantErr(t, err, ledger.ErrNotFound)
-}
-
-// TestUncompressedKeys: what a device is told not to compress is as long in the bucket as it is, at
-// once and after the repository was opened again.
-func TestUncompressedKeys(t *testing.T) {
-	w := newCloudWorld(t)
-	o := w.options()
-	o.InMemory = false
-	dir := t.TempDir()
-	r := open(t, dir, o)
-	keys := []ledger.UncompressedKeys{{Page: ledger.PageRef{Ledger: "notes", ID: ledger.DerivePageID("notes", "n")}, Prefix: []byte("secret/")}}
-	wantErr(t, r.SetUncompressed(t.Context(), keys), ledger.ErrNoCloud)
-	if _, err := r.SetCloud(t.Context(), w.cloud()); err != nil {
-		t.Fatal(err)
-	}
-	const length = 200_000
-	sent := func(key string) int64 {
-		t.Helper()
-		var value strings.Builder
-		for i := 0; value.Len() < length; i++ {
-			fmt.Fprintf(&value, "%s %08d\n", key, i)
-		}
-		put(t, page(t, r, "notes", "n"), key, value.String())
-		before := r.SyncMetrics().UpBytes
-		syncAll(t, r)
-		return r.SyncMetrics().UpBytes - before
-	}
-	want := func(when, key string, whole bool) {
-		t.Helper()
-		if n := sent(key); n > length/2 != whole {
-			t.Errorf("%s: %d bytes went up for %d of key %s", when, n, length, key)
-		}
-	}
-	want("before", "secret/1", false)
-	if err := r.SetUncompressed(t.Context(), keys); err != nil {
-		t.Fatal(err)
-	}
-	want("after", "secret/2", true)
-	want("after", "other/1", false)
-	closeIt(t, r)
-	r = open(t, dir, o)
-	want("opened again", "secret/3", true)
-	want("opened again", "other/2", false)
-	if err := r.SetUncompressed(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	want("at the end", "secret/4", false)
 }

@@ -35,7 +35,7 @@ const (
 //	8       4      version of this file
 //	12      1      where the master key comes from: 0 there is none, 1 a file, 2 a passphrase
 //	13      1      flags: 1 background sync is paused, 2 the key file may be readable by others, 4
-//	               some keys are not compressed
+//	               there are rules for uploads
 //	14      32     key with which the device signs, the seed of Ed25519
 //	46      32     what ties the key to the directory; see layout.Tie
 //	78      2+n    URL of the bucket, its length before it
@@ -43,10 +43,11 @@ const (
 //	        2+n    absolute path of the file with credentials, likewise; may be empty
 //	        4      number of rings of the keyring, and of each:
 //	        4+n    the ring, likewise (docs/format/sealed.md)
-//	        4      number of keys that are not compressed, only with flag 4, and of each:
+//	        4      number of rules for uploads, only with flag 4, and of each:
 //	        16     id of the page
+//	        1      1 compression is off, 2 deduplication is off
 //	        2+n    name of its ledger, likewise
-//	        2+n    what the keys begin with, likewise
+//	        2+n    what its keys begin with, likewise
 //	        4      CRC-32C of all before
 type cloudFile struct {
 	source      keySource
@@ -58,21 +59,25 @@ type cloudFile struct {
 	keyFile     string
 	credentials string
 	keys        [][]byte
-	plain       []UncompressedKeys
+	rules       []PageUploadRule
 	pin         string // the bucket id that is asked for; not remembered
 }
 
 const (
-	cloudName      = "cloud"
-	cloudMagic     = "ledgclud"
-	cloudVersion   = 3
-	cloudFixed     = 78
-	flagPaused     = 1
-	flagSharedKey  = 2
-	flagPlainKeys  = 4
+	cloudName     = "cloud"
+	cloudMagic    = "ledgclud"
+	cloudVersion  = 3
+	cloudFixed    = 78
+	flagPaused    = 1
+	flagSharedKey = 2
+	flagRules     = 4
+
+	ruleCompressionOff = 1
+	ruleDedupOff       = 2
+
 	maxCloudText   = 4096
 	maxCloudFile   = 64 << 20
-	maxPlainKeys   = 1 << 16
+	maxUploadRules = 1 << 16
 	cloudStateName = "cloud-state"
 )
 
@@ -90,8 +95,8 @@ func (f *cloudFile) encode() []byte {
 	if f.shared {
 		flags |= flagSharedKey
 	}
-	if len(f.plain) > 0 {
-		flags |= flagPlainKeys
+	if len(f.rules) > 0 {
+		flags |= flagRules
 	}
 	b = append(b, byte(f.source), flags)
 	b = append(b, f.key.Bytes().Expose()...)
@@ -105,12 +110,19 @@ func (f *cloudFile) encode() []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(ring)))
 		b = append(b, ring...)
 	}
-	if len(f.plain) > 0 {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(f.plain)))
+	if len(f.rules) > 0 {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f.rules)))
 	}
-	for _, k := range f.plain {
-		b = append(b, k.Page.ID[:]...)
-		for _, text := range [][]byte{[]byte(k.Page.Ledger), k.Prefix} {
+	for _, u := range f.rules {
+		var off byte
+		if u.CompressionOff {
+			off |= ruleCompressionOff
+		}
+		if u.DedupOff {
+			off |= ruleDedupOff
+		}
+		b = append(append(b, u.Page.ID[:]...), off)
+		for _, text := range [][]byte{[]byte(u.Page.Ledger), u.Prefix} {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
 			b = append(b, text...)
 		}
@@ -171,12 +183,15 @@ func parseCloudFile(b []byte) (*cloudFile, error) {
 		}
 		return nil
 	}
-	if b[13]&flagPlainKeys != 0 {
-		for range min(number(), maxPlainKeys) {
-			var k UncompressedKeys
-			copy(k.Page.ID[:], take(len(k.Page.ID)))
-			k.Page.Ledger, k.Prefix = string(text()), text()
-			f.plain = append(f.plain, k)
+	if b[13]&flagRules != 0 {
+		for range min(number(), maxUploadRules) {
+			var u PageUploadRule
+			copy(u.Page.ID[:], take(len(u.Page.ID)))
+			if off := take(1); off != nil {
+				u.CompressionOff, u.DedupOff = off[0]&ruleCompressionOff != 0, off[0]&ruleDedupOff != 0
+			}
+			u.Page.Ledger, u.Prefix = string(text()), text()
+			f.rules = append(f.rules, u)
 		}
 	}
 	if f.source > keyPassphrase || !bytes.Equal(f.encode(), b) {

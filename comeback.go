@@ -69,7 +69,10 @@ func (r *Repository) fillFrom(ctx context.Context, link *cloudLink, k pageKey, d
 			return err
 		}
 	}
-	synced := link.syncer.OpenPage(cloudsync.PageOptions{Store: store, Ledger: k.Ledger, Name: name, Plain: r.plainKeys(k)})
+	synced := link.syncer.OpenPage(cloudsync.PageOptions{
+		Store: store, Ledger: k.Ledger, Name: name,
+		Plain: r.keysUnder(k, UploadRule.compressionOff), Again: r.keysUnder(k, UploadRule.dedupOff),
+	})
 	if err := errors.Join(synced.Sync(ctx), synced.Close()); err != nil {
 		return err
 	}

@@ -53,9 +53,9 @@ type Options struct {
 	// Merge says how heads come together. The zero value merges them in the background by
 	// LastOneWins.
 	Merge MergeOptions
-	// Compression says what goes to the cloud without compression. The zero value lets everything
-	// be compressed.
-	Compression CompressionOptions
+	// Upload says of which keys lengths in the cloud must tell less than they do. The zero value
+	// lets everything be compressed, and nothing go up twice.
+	Upload UploadOptions
 	// Buckets open buckets by the scheme of their URL, such as gcs.Opener of package cloudsync/gcs
 	// for "gs" and s3.Opener of package cloudsync/s3 for "s3". That of dir:PATH is built in.
 	Buckets map[string]BucketOpener

@@ -36,6 +36,9 @@ type PageOptions struct {
 	// that changes such a key is not compressed, and neither is what has all keys of the page. It
 	// must return soon.
 	Plain func(key []byte) bool
+	// Again, if not nil, reports whether a value that a commit puts under a key goes up whole, also
+	// where the bucket has it, or parts of it. It must return soon.
+	Again func(key []byte) bool
 	// Arrived, if not nil, is told that heads came from elsewhere. It must not block, nor call the
 	// Page.
 	Arrived func()

@@ -49,7 +49,7 @@ const day = 24 * time.Hour
 func (p *Page) replicaOptions() replica.Options {
 	return replica.Options{
 		Store: p.store, Bucket: p.b, Sealer: p.s.sealer, Names: p.names, Fetcher: p.quiet, NewID: p.s.newID,
-		Plain: p.o.Plain, InUse: p.o.InUse, Up: p.up.progress, Down: p.down.progress,
+		Plain: p.o.Plain, Again: p.o.Again, InUse: p.o.InUse, Up: p.up.progress, Down: p.down.progress,
 	}
 }
 

@@ -58,6 +58,7 @@ type bodyStep struct {
 	name             string       // of the device
 	last             *wire.Commit // for the explanation behind it
 	lastNew          bool
+	own              bool // there are commits that were unsynced
 }
 
 // take reads a body into a step, and finishes it.
@@ -176,6 +177,7 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 		if b.unsynced[c.ID] {
 			delete(b.unsynced, c.ID)
 			b.b.Synced = append(b.b.Synced, c.ID)
+			b.own = true
 		}
 		if wanting, err := b.wanting(ctx, r); err != nil || !wanting {
 			return err
@@ -433,15 +435,25 @@ func (b *bodyStep) nears(context.Context) error {
 	return nil
 }
 
-// leavePending takes out of State.Pending what the entry has brought to the log.
+// leavePending takes out of State.Pending what the entry has brought to the log. Unsynced commits
+// come all at once.
 func (b *bodyStep) leavePending() {
 	p := b.next.Pending
-	if len(p.Packs) == 0 && len(p.Diffs) == 0 && len(p.Explanations) == 0 {
+	if len(p.Packs) == 0 && len(p.Sent) == 0 && len(p.Diffs) == 0 && len(p.Explanations) == 0 {
 		return
 	}
-	p.Packs = slices.DeleteFunc(slices.Clone(p.Packs), func(w wire.Pack) bool {
-		return slices.ContainsFunc(b.announce, func(a wire.Pack) bool { return a.ID == w.ID })
-	})
+	var left []wire.Pack
+	sent := slices.Clone(p.Sent)
+	for _, w := range p.Packs {
+		if slices.ContainsFunc(b.announce, func(a wire.Pack) bool { return a.ID == w.ID }) {
+			sent = append(sent, w.ID)
+		} else {
+			left = append(left, w)
+		}
+	}
+	if p.Packs, p.Sent = left, sent; b.own {
+		p.Sent = nil
+	}
 	p.Diffs, p.Explanations = maps.Clone(p.Diffs), maps.Clone(p.Explanations)
 	for _, c := range b.short {
 		delete(p.Diffs, c.ID)

@@ -68,6 +68,7 @@ type delta struct {
 	bytes    uint64
 	kept     []byte
 	place    *wire.Place // where it stands, nil for one that stands with its commit
+	put      bool        // a transaction has put what it brings, and no merge
 	tally    tally
 }
 

@@ -309,7 +309,9 @@ func (e *entering) places(ctx context.Context) error {
 	}
 	n.setManifest(e.manifest)
 	n.forgetAnnounced()
-	n.setPending(Pending{})
+	n.setPending(Pending{Sent: slices.DeleteFunc(slices.Clone(e.p.state.Pending.Sent), func(id epoch.ID) bool {
+		return len(e.j.Unsynced) == 0 || !e.index[id]
+	})})
 	e.expect(bare, known)
 	for i := range e.manifest {
 		w := &e.manifest[i]
@@ -345,8 +347,19 @@ func (e *entering) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	lost := false
 	for _, p := range unplaced {
 		e.b.Unplaced = append(e.b.Unplaced, p.Digest)
+		if _, ok := e.mine[p.Digest]; !ok && !lost {
+			st, err := e.look(p.Digest)
+			if err != nil {
+				return err
+			}
+			lost = !st.held && !e.missing[p.Digest]
+		}
+	}
+	if lost { // it may stand elsewhere too: who reads it looks for it
+		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataAdopted, Value: []byte{1}})
 	}
 	if err := e.setMissing(); err != nil {
 		return err

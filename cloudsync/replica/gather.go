@@ -49,11 +49,12 @@ type gatherer struct {
 	progress *progress.Tracker
 
 	plain bool // the pieces that are taken are not compressed
+	again bool // the pieces that are queued go up also where they have a place
 	apart bool // the next one is not compressed together with those before
 
-	queue  []object.Digest // pieces on their way to be taken, in order
-	queued map[object.Digest]struct{}
-	looked map[object.Digest]struct{} // index pieces below which all was looked at
+	queue  []object.Digest        // pieces on their way to be taken, in order
+	queued map[object.Digest]bool // whether they go up again
+	looked map[object.Digest]bool // index pieces below which all was looked at; whether to go up again
 	// missing are pieces that are not held and have no place.
 	missing map[object.Digest]struct{}
 
@@ -85,7 +86,7 @@ type waitingPiece struct {
 
 func (p *Page) newGatherer(ctx context.Context) *gatherer {
 	return &gatherer{
-		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]struct{}{}, looked: map[object.Digest]struct{}{},
+		p: p, ctx: ctx, pending: len(p.state.Pending.Packs), queued: map[object.Digest]bool{}, looked: map[object.Digest]bool{},
 		missing: map[object.Digest]struct{}{}, inlined: map[object.Digest]struct{}{},
 		flight: map[object.Digest]uint64{}, waiting: map[object.Digest]waitingPiece{},
 	}
@@ -120,11 +121,13 @@ func (g *gatherer) values(d *delta, priority object.Priority) error {
 		if !e.HasRight || e.Right.Inline || e.Right.Priority != priority {
 			continue
 		}
+		g.again = d.put && g.p.o.Again != nil && g.p.o.Again(e.Key)
 		if err := g.walk(e.Right.Digest, priority == object.Eager, 0); err != nil {
 			return err
 		}
 		g.progress.Advance(1, 0)
 	}
+	g.again = false
 	return g.takeQueued(priority == object.Eager)
 }
 
@@ -147,7 +150,7 @@ func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 	if !d.Kind().IsIndex() {
 		return g.enqueue(d, eager)
 	}
-	if _, ok := g.looked[d]; ok {
+	if again, ok := g.looked[d]; ok && (again || !g.again) {
 		return nil
 	}
 	if depth >= maxIndexLevels {
@@ -156,7 +159,7 @@ func (g *gatherer) walk(d object.Digest, eager bool, depth int) error {
 	if len(g.looked) >= maxKnown {
 		clear(g.looked)
 	}
-	g.looked[d] = struct{}{}
+	g.looked[d] = g.again
 	st, err := g.p.o.Store.PieceState(d)
 	if err != nil {
 		return fmt.Errorf("look at piece %s: %w", d.Short(), err)
@@ -189,8 +192,12 @@ func (g *gatherer) enqueue(d object.Digest, eager bool) error {
 	if g.taken(d) {
 		return nil
 	}
+	if again, ok := g.queued[d]; ok {
+		g.queued[d] = again || g.again
+		return nil
+	}
 	g.queue = append(g.queue, d)
-	g.queued[d] = struct{}{}
+	g.queued[d] = g.again
 	if len(g.queue) < queuedPieces {
 		return nil
 	}
@@ -202,23 +209,22 @@ func (g *gatherer) takeQueued(eager bool) error {
 	ds := g.queue
 	err := g.p.o.Store.Pieces(g.ctx, ds, func(i int, st *storage.PieceState) bool {
 		switch {
+		case st.Held && (!st.Synced || g.queued[ds[i]] && !g.p.isSent(&st.Place)):
+			return true
 		case st.Synced:
 			g.progress.Advance(0, contentBytes(ds[i], st.Place.Bytes))
-		case !st.Held:
+		default:
 			g.missing[ds[i]] = struct{}{}
 		}
-		return st.Held && !st.Synced
+		return false
 	}, func(i int, content []byte) error { return g.take(ds[i], content, eager) })
 	g.queue = g.queue[:0]
 	clear(g.queued)
 	return err
 }
 
-// taken reports whether a piece that has no place yet is on its way.
+// taken reports whether a piece is on its way.
 func (g *gatherer) taken(d object.Digest) bool {
-	if _, ok := g.queued[d]; ok {
-		return true
-	}
 	if _, ok := g.inlined[d]; ok {
 		return true
 	}

@@ -96,6 +96,7 @@ type device struct {
 	log     *pagelog.Log
 	fetcher *pack.Fetcher
 	plain   func([]byte) bool
+	again   func([]byte) bool // as in Options
 }
 
 func (w *world) device() *device {
@@ -127,7 +128,7 @@ func (d *device) open() {
 		d.t.Fatal(err)
 	}
 	d.page, err = replica.Open(ctx, replica.Options{
-		Store: d.s, Bucket: d.m, Sealer: d.seal, Names: d.names, NewID: d.id, Parallel: 1, Plain: d.plain,
+		Store: d.s, Bucket: d.m, Sealer: d.seal, Names: d.names, NewID: d.id, Parallel: 1, Plain: d.plain, Again: d.again,
 	})
 	if err != nil {
 		d.t.Fatal(err)

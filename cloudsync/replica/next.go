@@ -295,6 +295,7 @@ func (m *maker) add(ctx context.Context, c *commit.Commit) error {
 	if err != nil {
 		return err
 	}
+	d.put = len(c.Parents) < 2
 	m.hold(d)
 	m.diffs[c.ID] = d
 	m.from.body[c.ID] = true

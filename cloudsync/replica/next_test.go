@@ -123,6 +123,71 @@ func TestPacksAreAnnouncedAhead(t *testing.T) {
 	if _, bytes := w.objects(wire.KindPack); bytes > 330<<20 {
 		t.Fatalf("%d bytes of packs", bytes)
 	}
+	// The same again, under keys whose values go up whole: what is there already is no part of it,
+	// and what went up for it goes up once.
+	a.close()
+	a.again = func([]byte) bool { return true }
+	a.open()
+	for i := range 20 {
+		a.commit(edit{fmt.Sprint("again ", i): text(noise(uint64(i), 16<<20))})
+	}
+	if out, err = a.page.Next(t.Context()); err != nil || out.Commits > 0 || !out.More {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	a.close()
+	a.open()
+	a.mustSync()
+	if _, bytes := w.objects(wire.KindPack); bytes < 640<<20 || bytes > 660<<20 || len(a.page.State().Pending.Sent) > 0 {
+		t.Fatalf("%d bytes of packs, state %+v", bytes, a.page.State().Pending)
+	}
+}
+
+// TestValuesThatGoUpAgain: the body of a value that the bucket has is made again as long as it has
+// not landed, and nothing goes up twice for it. Behind it nothing is left to be sent.
+func TestValuesThatGoUpAgain(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.close()
+	a.again = func(key []byte) bool { return key[0] == 's' }
+	a.open()
+	value := text(noise(1, 500_000))
+	a.commit(edit{"k": value})
+	a.mustSync()
+	b.mustSync()
+	_, before := w.objects(wire.KindPack)
+	sent := func(when string, least int64) {
+		t.Helper()
+		if _, bytes := w.objects(wire.KindPack); bytes-before < least || bytes-before > least+least/8 {
+			t.Errorf("%s: %d bytes went up", when, bytes-before)
+		}
+	}
+	a.commit(edit{"other": value})
+	a.mustSync()
+	sent("under another key", 0)
+	a.commit(edit{"s1": value, "s2": value})
+	for range 3 {
+		if out, err := a.page.Next(t.Context()); err != nil || out == nil || out.Commits != 1 {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		sent("made", 500_000)
+	}
+	b.commit(edit{"b": text("1")}) // comes first
+	b.mustSync()
+	a.mustSync()
+	sent("landed", 500_000)
+	if out, err := a.page.Next(t.Context()); err != nil || out != nil {
+		t.Errorf("%+v, %v", out, err)
+	}
+	a.commit(edit{"s1": text("x")})
+	a.mustSync()
+	a.commit(edit{"s1": value})
+	a.mustSync()
+	sent("once more", 1_000_000)
+	a.cut()
+	b.mustSync()
+	c := w.device()
+	c.mustSync()
+	wantSame(t, a, b, c)
 }
 
 func TestTagsAndRetentionGoUp(t *testing.T) {

@@ -62,6 +62,13 @@ func (p *Page) ProvePending(ctx context.Context) error {
 	return nil
 }
 
+// isSent reports whether a place is in a pack that was uploaded for commits which are unsynced.
+// Anybody may call it.
+func (p *Page) isSent(at *storage.CloudPlace) bool {
+	q := &p.shared.Load().Pending
+	return at.Entry == 0 && (slices.Contains(q.Sent, at.Pack) || slices.ContainsFunc(q.Packs, func(w wire.Pack) bool { return w.ID == at.Pack }))
+}
+
 // diffsOf gives the places of pending differences.
 func diffsOf(q Pending) iter.Seq[*wire.Place] {
 	return func(yield func(*wire.Place) bool) {

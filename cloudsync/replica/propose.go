@@ -42,9 +42,7 @@ func (p *Page) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Looked
 	}
 	e.h.Base = wire.Base{Number: x.Base, Hash: x.BaseHash}
 	e.h.Retention = p.state.Retention
-	var err error
-	err = p.runs.Put(ctx, x, e.h)
-	return err
+	return p.runs.Put(ctx, x, e.h)
 }
 
 // proposing is a checkpoint that is being written.

@@ -32,6 +32,9 @@ type Options struct {
 	Parallel int
 	// Plain reports whether what a key has must not be compressed; nil: no key.
 	Plain func(key []byte) bool
+	// Again reports whether a value that a commit puts under a key goes up whole, also where the
+	// bucket has it, or parts of it; nil: of no key.
+	Again func(key []byte) bool
 	// InUse returns commits that must not be pruned yet; nil: none.
 	InUse func() []commit.ID
 	// Up and Down are told of values that go up and come down; nil: nobody is.

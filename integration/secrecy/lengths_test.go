@@ -145,7 +145,9 @@ func textOf(seed uint64, n int) []byte {
 // he can.
 func TestWithoutCompressionLengthsAreThoseOfPlaintexts(t *testing.T) {
 	w := newWorld(t, "key", 3)
-	w.compression.Off = func(string, ledger.PageID) [][]byte { return [][]byte{[]byte("secret/")} }
+	w.upload.Rules = func(string, ledger.PageID) []ledger.UploadRule {
+		return []ledger.UploadRule{{Prefix: []byte("secret/"), CompressionOff: true}}
+	}
 	r := w.repository()
 	const texts = 8
 	for k, size := range []int{20_000, 1_200_000} {

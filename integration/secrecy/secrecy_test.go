@@ -26,19 +26,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is two devices with secrets in everything that they are given.
 type world struct {
-	compression ledger.CompressionOptions
-	t           testing.TB
-	way         string // how the bucket is sealed: key, passphrase, plaintext
-	dir         string
-	bucket      string
-	cloud       ledger.Cloud
-	pass        canary
-	keys        []canary // what opens the bucket: must be nowhere
-	inside      []canary // values and messages: must leave a device sealed, and be in no log or error
-	names       []canary // what things are called: must leave a device sealed
-	out         transcript
-	calm        bool   // nothing goes wrong
-	tmp         string // where temporary files go
+	upload ledger.UploadOptions
+	t      testing.TB
+	way    string // how the bucket is sealed: key, passphrase, plaintext
+	dir    string
+	bucket string
+	cloud  ledger.Cloud
+	pass   canary
+	keys   []canary // what opens the bucket: must be nowhere
+	inside []canary // values and messages: must leave a device sealed, and be in no log or error
+	names  []canary // what things are called: must leave a device sealed
+	out    transcript
+	calm   bool   // nothing goes wrong
+	tmp    string // where temporary files go
 }
 
 // transcript collects everything that a device says, but to its bucket.
@@ -134,7 +134,7 @@ func named(cs []canary, what string) canary {
 func (w *world) options() *ledger.Options {
 	return &ledger.Options{
 		Device: w.name("device"), Logger: slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug - 4, AddSource: true})), Observer: &w.out,
-		Merge: ledger.MergeOptions{Manual: true}, JournalBytes: 64 << 10, Compression: w.compression,
+		Merge: ledger.MergeOptions{Manual: true}, JournalBytes: 64 << 10, Upload: w.upload,
 		Sync: ledger.SyncOptions{Manual: true, Merge: true, Passphrase: w.cloud.Passphrase},
 	}
 }

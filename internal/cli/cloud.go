@@ -115,7 +115,10 @@ func (a *app) cloudCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudCompressionCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
+	cmd.AddCommand(a.cloudSetCommand(), a.cloudShowCommand(), a.cloudProbeCommand(), a.cloudCheckCommand(), a.cloudLeakCommand(), a.cloudGCCommand(), a.cloudUnsetCommand())
+	for _, c := range ruleCommands {
+		cmd.AddCommand(a.cloudRuleCommand(c))
+	}
 	return cmd
 }
 

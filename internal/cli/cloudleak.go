@@ -104,8 +104,9 @@ func (a *app) printLeak(l *ledger.CloudLeak) error {
 	}
 	a.printf(`
 Of equality he can tell that objects in one directory belong to one page. When a device writes a
-value that its page has already, little is uploaded, which he sees as well. Which objects hold equal
-content he cannot tell, nor names, keys, values, or where in an object something begins.
+value that its page has already, little is uploaded, which he sees as well, unless deduplication is
+off for its key (ledgerd cloud dedup). Which objects hold equal content he cannot tell, nor names,
+keys, values, or where in an object something begins.
 `)
 	if n := len(l.Odd) + l.MoreOdd; n > 0 {
 		for _, name := range l.Odd {

@@ -1,0 +1,127 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// UploadRule says what the lengths in a bucket must not tell of some keys. Each switch costs
+// uploads and storage.
+type UploadRule struct {
+	// Prefix is what the keys begin with; empty: all keys of the page.
+	Prefix []byte
+	// CompressionOff has lengths depend on those of keys and values alone, and not on how well they
+	// compress, which says something about their content. A commit that changes such a key goes up
+	// without compression as a whole, and so does what has all keys of the page: checkpoints, and
+	// differences that are objects of their own.
+	CompressionOff bool
+	// DedupOff has a value go up whole when a transaction puts it, also where the bucket has it, or
+	// parts of it, from before, so that no length tells that it was in the page. It goes up once
+	// for all commits that go up together, and a merge sends nothing again. What a device does not
+	// hold (a copied LAZY value that was never read there) is only named.
+	DedupOff bool
+}
+
+// UploadOptions say how the keys of pages go to a cloud. The zero value lets everything be
+// compressed, and nothing go up twice.
+type UploadOptions struct {
+	// Rules returns the rules of a page. It is asked whenever a page begins to sync, and must
+	// return soon. What is in the bucket already stays as it is. Each device goes by its own rules.
+	Rules func(ledger string, page PageID) []UploadRule
+}
+
+// PageUploadRule is an UploadRule for some keys of a page.
+type PageUploadRule struct {
+	Page PageRef
+	UploadRule
+}
+
+// UploadRules returns what SetUploadRules has set. The slices are the caller's.
+func (r *Repository) UploadRules() []PageUploadRule {
+	file, _ := r.cloud.get()
+	if file == nil {
+		return nil
+	}
+	return cloneRules(file.rules)
+}
+
+// SetUploadRules sets how keys go to the cloud, beside the rules that Options.Upload has, in place
+// of what was set before. It is remembered on this device, as long as it has a cloud, also another
+// one; each device has its own. Open pages go by it at once. What is in the bucket stays as it is.
+// all is not retained. It waits until a sync of open pages has ended.
+//
+// Errors: ErrNoCloud, ErrInvalid for the name of a ledger and for a rule without a switch,
+// ErrTooLarge for a prefix of more than 65,535 bytes or more than 65,536 of them, ErrReadOnly,
+// ErrClosed, those of the file system and of ctx.
+func (r *Repository) SetUploadRules(ctx context.Context, all []PageUploadRule) error {
+	err := r.inCloudTurn(ctx, func(ctx context.Context) error {
+		for _, u := range all {
+			if err := ValidateName(u.Page.Ledger); err != nil {
+				return err
+			}
+			if len(u.Prefix) > math.MaxUint16 || len(all) > maxUploadRules {
+				return fmt.Errorf("a prefix of %d bytes, one of %d: %w", len(u.Prefix), len(all), ErrTooLarge)
+			}
+			if !u.CompressionOff && !u.DedupOff {
+				return fmt.Errorf("a rule for prefix %q switches nothing off: %w", u.Prefix, ErrInvalid)
+			}
+		}
+		err := r.changeCloudFile(func(f *cloudFile) error {
+			f.rules = cloneRules(all)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, s := range r.openStores() {
+			if err := s.detach(); err != nil {
+				return err
+			}
+		}
+		return r.attachAll(ctx, false)
+	})
+	if err != nil {
+		return fmt.Errorf("set rules of uploads: %w", err)
+	}
+	return nil
+}
+
+func cloneRules(all []PageUploadRule) []PageUploadRule {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Prefix = bytes.Clone(all[i].Prefix)
+	}
+	return all
+}
+
+func (u UploadRule) compressionOff() bool { return u.CompressionOff }
+func (u UploadRule) dedupOff() bool       { return u.DedupOff }
+
+// keysUnder returns whether a key of a page is under a rule that has a switch; nil: none is.
+func (r *Repository) keysUnder(k pageKey, has func(UploadRule) bool) func(key []byte) bool {
+	var prefixes [][]byte
+	add := func(u UploadRule) {
+		if has(u) {
+			prefixes = append(prefixes, bytes.Clone(u.Prefix))
+		}
+	}
+	if rules := r.o.Upload.Rules; rules != nil {
+		for _, u := range rules(k.Ledger, k.ID) {
+			add(u)
+		}
+	}
+	for _, u := range r.UploadRules() {
+		if u.Page.Ledger == k.Ledger && u.Page.ID == k.ID {
+			add(u.UploadRule)
+		}
+	}
+	if len(prefixes) == 0 {
+		return nil
+	}
+	return func(key []byte) bool {
+		return slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(key, p) })
+	}
+}
