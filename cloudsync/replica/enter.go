@@ -507,13 +507,10 @@ func (e *entering) setNear(ctx context.Context) error {
 	for _, n := range e.j.Unsynced {
 		i, _ := e.view.Index(n.ID)
 		before := e.view[i].Near
-		if before.Within(all) {
+		if before.Within(all) || len(e.j.Folds) > 0 && before.Within(e.view.Set()) {
 			if near, ok := e.p.state.Near[n.ID]; ok {
 				e.near[n.ID] = near
 			}
-			continue
-		}
-		if len(e.j.Folds) > 0 && before.Within(e.view.Set()) {
 			continue
 		}
 		e.near[n.ID] = n.Near

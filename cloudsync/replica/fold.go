@@ -241,6 +241,10 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 			ids = append(ids, id)
 		}
 	}
+	g, _, err := p.graph(ctx)
+	if err != nil {
+		return 0, err
+	}
 	kept, err := p.o.Store.Prune(ctx, ids)
 	if err != nil && !errors.Is(err, base.ErrConflict) {
 		return 0, err
@@ -249,18 +253,14 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	if pruned == 0 {
 		return 0, nil
 	}
+	// What is kept since it is in use stays below what stands on it.
+	gone := setOf(ids).Without(setOf(kept))
 	n := p.state.Next()
 	n.setGiveUp(append(left, kept...))
-	near := maps.Clone(n.Near)
+	n.setNear(nearWithout(g, gone, n.Near))
 	b := &storage.SyncBatch{}
-	for _, id := range ids {
-		if !slices.Contains(kept, id) {
-			delete(near, short(id))
-			b.Metadata = append(b.Metadata, storage.Metadata{Type: senderRow(short(id))})
-		}
-	}
-	if len(near) < len(n.Near) {
-		n.setNear(near)
+	for _, c := range gone {
+		b.Metadata = append(b.Metadata, storage.Metadata{Type: senderRow(c)})
 	}
 	return pruned, p.write(ctx, nil, b, n)
 }

@@ -22,12 +22,18 @@ func (s *State) node(c *commit.Commit) epoch.Node {
 		n.Near = near
 		return n
 	}
+	n.Near = parentsOf(c)
+	return n
+}
+
+// parentsOf returns the parents of a commit but the first commit.
+func parentsOf(c *commit.Commit) (parents epoch.Set) {
 	for _, id := range c.Parents {
 		if id != commit.First().ID {
-			n.Near = n.Near.Union(epoch.Set{short(id)})
+			parents = parents.Union(epoch.Set{short(id)})
 		}
 	}
-	return n
+	return parents
 }
 
 // graph returns all commits of the page but the first one, those of State.GiveUp included, and
@@ -37,15 +43,20 @@ func (p *Page) graph(ctx context.Context) (g epoch.Graph, unsynced epoch.Set, er
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the commits: %w", err)
 	}
-	nodes := make([]epoch.Node, 0, len(ids))
+	nodes, giveUp := make([]epoch.Node, 0, len(ids)), setOf(p.state.GiveUp)
 	for _, id := range ids {
 		c, err := p.o.Store.Commit(ctx, id)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read commit %s: %w", id, err)
 		}
-		if !c.IsFirst() {
-			nodes = append(nodes, p.state.node(c))
+		if c.IsFirst() {
+			continue
 		}
+		n := p.state.node(c)
+		if _, ok := p.state.Near[n.ID]; ok { // what was given up may be here still
+			n.Near = n.Near.Union(parentsOf(c).And(giveUp))
+		}
+		nodes = append(nodes, n)
 	}
 	mine, err := p.o.Store.Unsynced(ctx)
 	if err != nil {

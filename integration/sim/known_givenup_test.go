@@ -162,5 +162,19 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Edit, Device: 1, Changes: set("l03", "2", 0)},
 			{Kind: sim.Collect, Base: 14},
 		}}},
+		{"a transaction ends on what a cut has given up, and what was between that and the log's head is pruned", sim.History{Seed: 9343125, Sweep: true, Devices: four, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("f01", "104", 0)},
+			{Kind: sim.Edit, Device: 3, Changes: set("r08", "128", 0)},
+			{Kind: sim.Begin, Changes: []sim.Change{{Op: sim.Insert, Key: "s+02", Text: "k"}}},
+			{Kind: sim.Retain, Device: 3, Base: 3},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Device: 1, Changes: set("f01", "480", 0)},
+			{Kind: sim.Edit, Device: 1, Changes: set("r03", "531", 0)},
+			{Kind: sim.Sync, Device: 1, Base: 21},
+			{Kind: sim.Checkpoint, Base: 27},
+			{Kind: sim.Edit, Device: 2, Changes: set("f01", "648", 0)},
+			{Kind: sim.End},
+			{Kind: sim.Merge},
+		}}},
 	})
 }
